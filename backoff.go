@@ -9,37 +9,34 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Backoff gives the delay before a retry, which counts from 1: the first retry
-// follows the first failure. It is called by many goroutines. The runner brings a
-// delay that is negative, or beyond a hundred years, within those bounds.
+// Backoff returns the delay before a retry. retry counts from 1: the first retry follows the first
+// failure. Many goroutines may call it at once. The runner raises a negative delay to 0, and lowers
+// a longer one to a hundred years.
 type Backoff func(retry int) time.Duration
 
-// Constant is a backoff of the same delay each time, without jitter.
+// Constant returns a backoff with the same delay each time, without jitter.
 func Constant(d time.Duration) Backoff {
 	return func(int) time.Duration { return clampDelay(d, storage.MaxDelay) }
 }
 
-// Geometric grows the delay by a factor with each retry; its method Delay is a
-// [Backoff]. The zero value is the backoff of jobs and runners that do not say otherwise:
-// 2 s × 2ⁿ up to 6 h, ± 10 %.
+// Geometric multiplies the delay by a factor with each retry; its method Delay is a [Backoff]. The
+// zero value is the backoff of jobs and runners that set none: 2 s × 2ⁿ up to 6 h, ± 10 %.
 //
-// A Geometric is an [Option] too: it is recorded with the task, whose retries it
-// delays instead of the backoff of the kind.
+// A Geometric is also an [Option]: it is recorded with the task, and then delays the task's retries
+// instead of the backoff of the kind.
 type Geometric struct {
 	// First is the delay before the first retry, a millisecond at least: default 2 s.
 	First time.Duration
-	// Factor, at least 1, is how much longer each delay is than the one before:
-	// default 2.
+	// Factor, at least 1, is the ratio of each delay to the one before: default 2.
 	Factor float64
 	// Max bounds every delay, jitter included: default 6 h.
 	Max time.Duration
-	// Jitter, up to 1, is the part of the delay by which it varies in both
-	// directions, so that what failed together is not retried together: default
-	// 0.1, a negative one is none.
+	// Jitter, up to 1, is the fraction of the delay by which it varies in both directions, so that
+	// tasks that failed together are not retried together: default 0.1, negative for none.
 	Jitter float64
 }
 
-// The defaults of Geometric.
+// These are the defaults of Geometric.
 const (
 	defaultFirst  = 2 * time.Second
 	defaultFactor = 2
@@ -47,23 +44,24 @@ const (
 	defaultJitter = 0.1
 )
 
-// shortestDelay keeps a backoff from spinning.
+// shortestDelay keeps retries from spinning.
 const shortestDelay = time.Millisecond
 
-// Delay gives the delay before a retry, with random jitter. It is positive and at
-// most Max, whatever the fields.
+// Delay returns the delay before a retry, with random jitter. It is positive and at most Max,
+// whatever the fields.
 func (g Geometric) Delay(retry int) time.Duration { return g.delay(retry, rand.Float64()) }
 
 // delay is Delay as a pure function; random is in [0, 1).
 func (g Geometric) delay(retry int, random float64) time.Duration {
 	g = g.withDefaults()
-	// The jitter stays below Max: what has reached the bound is spread below it.
+	// Max bounds the delay with its jitter: delays that have reached it are spread below it.
 	top := float64(g.Max) / (1 + g.Jitter)
 	base := math.Min(top, float64(g.First)*math.Pow(g.Factor, float64(max(retry, 1)-1)))
 	return clampDelay(time.Duration(base*(1+g.Jitter*(2*random-1))), g.Max)
 }
 
-// withDefaults fills what is zero and repairs what check refuses.
+// withDefaults replaces zero fields by their defaults, and fields that check refuses by valid
+// values.
 func (g Geometric) withDefaults() Geometric {
 	if g.First <= 0 {
 		g.First = defaultFirst
@@ -82,7 +80,7 @@ func (g Geometric) withDefaults() Geometric {
 	return g
 }
 
-// check gives an *InvalidError where a field is out of range.
+// check returns an *InvalidError where a field is out of range.
 func (g Geometric) check() error {
 	switch {
 	case math.IsNaN(g.Factor) || math.IsInf(g.Factor, 0) || g.Factor != 0 && g.Factor < 1:
@@ -96,8 +94,8 @@ func (g Geometric) check() error {
 	return checkSpan("Geometric.Max", g.Max, "0 for the default")
 }
 
-// clampDelay brings d within shortestDelay and limit, or to limit where that is
-// shorter still.
+// clampDelay returns d brought into the range from shortestDelay to limit, or limit where that is
+// shorter than shortestDelay.
 func clampDelay(d, limit time.Duration) time.Duration {
 	return min(max(d, shortestDelay), limit)
 }
@@ -105,12 +103,12 @@ func clampDelay(d, limit time.Duration) time.Duration {
 // backoffHeader is the header that holds the Geometric recorded with a task.
 const backoffHeader = reservedHeaders + "backoff"
 
-// header is g as the value of backoffHeader.
+// header returns g as the value of backoffHeader.
 func (g Geometric) header() string {
 	return fmt.Sprintf("%v %v %v %v", g.First, g.Factor, g.Max, g.Jitter)
 }
 
-// recordedBackoff gives the backoff that was recorded with a task, nil if none.
+// recordedBackoff returns the backoff that was recorded with a task, or nil.
 func recordedBackoff(headers map[string]string) Backoff {
 	var g Geometric
 	var first, longest string

@@ -13,26 +13,26 @@ import (
 
 // ClientConfig configures a [Client]. The zero value works.
 type ClientConfig struct {
-	// Patience bounds how long a call that changes something is repeated, within its
-	// context, where the storage is away or the outcome is unknown, before it returns an
-	// [ErrUnavailable] or [ErrUnknown]: default 5 s, None never repeats. Calls that read,
-	// and calls that have to read a task before they change it, such as Requeue, return
-	// the error of the read at once.
+	// Patience bounds how long a call that changes something is repeated, within its context, while
+	// the storage is away or the outcome is unknown. After that the call returns an
+	// [ErrUnavailable] or [ErrUnknown]. Default: 5 s; None never repeats. Calls that read, and
+	// calls that must read a task before they change it, such as Requeue, return the error of the
+	// read at once.
 	Patience time.Duration
-	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at
-	// most 16 MiB. Where a storage was opened with other limits, those hold too.
+	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at most 16 MiB.
+	// The limits of the storage hold too.
 	MaxPayload int
-	// Middleware wraps what enqueues tasks, the first outermost.
+	// Middleware wraps each call that enqueues tasks; the first is the outermost.
 	Middleware []EnqueueMiddleware
 }
 
 // Client enqueues jobs and looks after tasks and queues. It is safe for concurrent
 // use, holds no connection of its own and needs no closing.
 //
-// Its errors wrap an *[InvalidError] for what was found wrong before any I/O, a
-// *[DependencyError] for what the tasks that are there do not permit, an [ErrUnavailable]
-// where the storage was not reached at all, an [ErrUnknown] where a reply was lost, or
-// another error of the storage; but for ErrUnknown nothing has happened then.
+// The errors of a Client wrap an *[InvalidError] for bad input, found before any I/O; a
+// *[DependencyError] where the state of the existing tasks does not permit the call; an
+// [ErrUnavailable] where the storage was not reached at all; an [ErrUnknown] where a reply was
+// lost; or another error of the storage. After any of them except ErrUnknown, nothing has happened.
 type Client struct {
 	store       storage.Storage
 	session     *storage.Session
@@ -42,7 +42,7 @@ type Client struct {
 	within      Applier // nil outside a caller's transaction
 }
 
-// check looks at what was given.
+// check checks the configuration.
 func (c *ClientConfig) check() error {
 	if err := checkDurationOrNone("ClientConfig.Patience", c.Patience); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (c *ClientConfig) check() error {
 	return checkRange("ClientConfig.MaxPayload", c.MaxPayload, 0, storage.MaxPayloadCap, " bytes, 0 for 1 MiB")
 }
 
-// NewClient checks the configuration and makes a client on store. It does no I/O. Its
-// errors are *[InvalidError].
+// NewClient checks the configuration and returns a client on store. It does no I/O. Its errors are
+// *[InvalidError].
 func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 	if isNil(store) {
 		return nil, fmt.Errorf("midge: new client: %w", storage.Invalid("store", "nil", "an opened storage"))
@@ -69,25 +69,25 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 	}, nil
 }
 
-// Applier carries out steps inside a transaction of the caller's, such as one of
-// PostgreSQL: see Storage.Within there.
+// Applier carries out steps inside a transaction of the caller, such as one of PostgreSQL; see
+// Storage.Within in that package.
 type Applier = storage.Applier
 
-// With gives a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel
-// are part of a's transaction: they happen if and when that commits. Its Task, Queues,
-// Queue.Tasks and Queue.Page see what that transaction has written, where a can read, as those of
-// PostgreSQL and SQLite can. All else goes to the storage itself. With a nil Applier the calls
-// that enqueue and Cancel are an *[InvalidError].
+// With returns a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel are part of a's
+// transaction: they take effect if and when the transaction commits. Its Task, Queues, Queue.Tasks
+// and Queue.Page see what that transaction has written, where a can read, as the Appliers of
+// PostgreSQL and SQLite can. All other methods go to the storage itself. With a nil Applier, the
+// calls that enqueue and Cancel return an *[InvalidError].
 func (c *Client) With(a Applier) *Client {
 	within := *c
 	within.within = a
-	if isNil(a) { // a transaction that got lost must not become a call outside of any
+	if isNil(a) { // a transaction that got lost must not become a call outside any transaction
 		within.within = noApplier{}
 	}
 	return &within
 }
 
-// reader is what reads see: the storage, or the transaction.
+// reader returns the source of reads: the transaction if it can read, else the storage.
 func (c *Client) reader() storage.Reader {
 	if r, ok := c.within.(storage.Reader); ok {
 		return r
@@ -95,7 +95,7 @@ func (c *Client) reader() storage.Reader {
 	return c.store
 }
 
-// noApplier stands for an Applier that is nil.
+// noApplier replaces a nil Applier and refuses every call.
 type noApplier struct{}
 
 func (noApplier) Apply(context.Context, storage.Call, ...storage.Tx) ([]storage.Applied, error) {
@@ -104,12 +104,12 @@ func (noApplier) Apply(context.Context, storage.Call, ...storage.Tx) ([]storage.
 
 func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.Within(tx)") }
 
-// Enqueue makes a task of job, a struct or a pointer to one, and returns once the
-// storage has acknowledged it. The call is always immediate, in a running job too;
-// see [FollowUp].
+// Enqueue makes a task of job, a struct or a pointer to one, and returns once the storage has
+// acknowledged the task. It takes effect at once, in a running job too; [FollowUp] enqueues
+// together with the completion of the job.
 //
-// Under an [ID] that the same job has already, nothing is enqueued: the call gives that
-// task with Existing set. The error is nil where the task lives or has completed, so that a
+// If the same job already has a task under the given [ID], nothing is enqueued and the call returns
+// that task with Existing set. The error is nil where that task lives or has completed, so that a
 // producer may repeat itself, and [ErrExists] where it is dead or cancelled and will not run.
 func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
 	in, err := c.insert(ctx, job, opts)
@@ -128,50 +128,50 @@ func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, er
 	return task, nil
 }
 
-// EnqueueIn is Enqueue of a task that is due after d; see [In].
+// EnqueueIn is [Client.Enqueue] of a task that is due after d; see [In].
 func (c *Client) EnqueueIn(ctx context.Context, d time.Duration, job any, opts ...Option) (Task, error) {
 	return c.Enqueue(ctx, job, append([]Option{dueIn("EnqueueIn", d)}, opts...)...)
 }
 
-// EnqueueAt is Enqueue of a task that is due at t; see [At].
+// EnqueueAt is [Client.Enqueue] of a task that is due at t; see [At].
 func (c *Client) EnqueueAt(ctx context.Context, t time.Time, job any, opts ...Option) (Task, error) {
 	return c.Enqueue(ctx, job, append([]Option{dueAt("EnqueueAt", t)}, opts...)...)
 }
 
-// Item is a job to be enqueued with others; [New] makes it.
+// Item is one job of a [Client.EnqueueMany]; [New] makes it.
 type Item struct {
 	job  any
 	opts []Option
 }
 
-// New makes an item of [Client.EnqueueMany].
+// New returns an item for [Client.EnqueueMany].
 func New(job any, opts ...Option) Item { return Item{job: job, opts: opts} }
 
-// Result is what became of one item.
+// Result is the outcome of one item of [Client.EnqueueMany], or of one task of [Client.Repeat].
 type Result struct {
 	Task Task
-	// Err is nil where Task was enqueued or was there already. An [ErrExists] says that
-	// Task was there and will not run, an ErrUnknown that the item's part of the call has
-	// an unknown outcome, an [ErrNotSent] that it was not reached.
+	// Err is nil where Task was enqueued or existed already. An [ErrExists] means that Task existed
+	// and will not run, an ErrUnknown that the outcome of the item's part of the call is unknown,
+	// and an [ErrNotSent] that the item was not sent.
 	Err error
 }
 
-// The bounds of one call of the storage in EnqueueMany.
+// These constants bound one call to the storage in EnqueueMany.
 const (
 	chunkItems = storage.MaxTxOps
 	chunkBytes = storage.MaxTxBytes
 )
 
-// EnqueueMany enqueues each item by itself, in order, up to 1,000 items and 4 MiB to a
-// call of the storage; while one call is under way it encodes what goes with the next, unless
-// the client has middleware or a transaction. The results have one element per item. The error
-// is nil only where every item has its task; it wraps the error of the first that has not, or
-// what ended the whole. After an unknown outcome nothing more is sent: [Client.Repeat] tells the
-// outcome of the items concerned.
+// EnqueueMany enqueues each item by itself, in order. One call to the storage takes up to 1,000
+// items and 4 MiB. While one call is under way, EnqueueMany encodes the items of the next, unless
+// the client has middleware or a transaction. It returns one result per item, in the order of the
+// items. The error is nil only where every item has its task. Otherwise it wraps the error of the
+// first refused item, or the error that stopped the whole. After an unknown outcome nothing more is
+// sent; [Client.Repeat] tells the outcome of the affected items.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	results := make([]Result, len(items))
 	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
-	done := func() error { return nil } // waits for the chunk under way
+	done := func() error { return nil } // waits for the chunk that is under way
 	for begin := 0; begin < len(items); {
 		next := c.chunk(ctx, items, begin, most, results)
 		if err := done(); err != nil {
@@ -187,7 +187,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 			done = func() error { return c.send(ctx, next, results) }
 			break
 		}
-		if c.within != nil || len(c.middleware) > 0 { // these stay in the goroutine of the caller
+		if c.within != nil || len(c.middleware) > 0 { // both need the caller's goroutine
 			err := c.send(ctx, next, results)
 			done = func() error { return err }
 			continue
@@ -202,15 +202,15 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	return results, firstRefused(results)
 }
 
-// chunk is what one call of the storage enqueues: the items before end that can be.
+// chunk holds the inserts of one call to the storage: all enqueueable items before end.
 type chunk struct {
 	inserts []storage.Insert
-	places  []int // of each among all items
+	places  []int // the index of each insert among all items
 	end     int
 }
 
-// chunk makes the inserts of as many of the items as one call takes, from begin on. Those
-// that cannot be enqueued have their error in results.
+// chunk makes the inserts of items from begin on: most of them at the most, and as many as one call
+// takes. An item that cannot be enqueued gets its error in results.
 func (c *Client) chunk(ctx context.Context, items []Item, begin, most int, results []Result) chunk {
 	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-begin)), end: len(items)}
 	size := 0
@@ -234,7 +234,7 @@ func (c *Client) chunk(ctx context.Context, items []Item, begin, most int, resul
 	return k
 }
 
-// send enqueues a chunk.
+// send enqueues a chunk and fills in its results. It returns the error of the call to the storage.
 func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 	if len(k.inserts) == 0 {
 		return nil
@@ -253,7 +253,8 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 	return err
 }
 
-// firstRefused is the error of EnqueueMany where all items were answered.
+// firstRefused returns the error of EnqueueMany after all items were answered: the error of the
+// first refused item, or nil.
 func firstRefused(results []Result) error {
 	refused, first := 0, -1
 	for i, r := range results {
@@ -269,10 +270,10 @@ func firstRefused(results []Result) error {
 	return wrap(results[first].Err, "%d of %d items were refused, items[%d]", refused, len(results), first)
 }
 
-// Repeat takes an error that wraps an [ErrUnknown] of this client and learns the
-// outcome of its call, or carries it out if it never happened: nothing happens twice.
-// The results have one element per task of that call. It works for ten minutes after
-// the call, then answers ErrUnknown again.
+// Repeat takes an error that wraps an [ErrUnknown] of this client. It learns the outcome of the
+// failed call, or carries the call out if that never happened; nothing happens twice. The results
+// have one element per task of the call. Repeat works for ten minutes after the call and then
+// returns ErrUnknown again.
 func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
@@ -300,8 +301,8 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	return results, nil
 }
 
-// insert makes the checked insert of a job. After an error it has the kind alone, where that is
-// known.
+// insert makes and checks the insert of a job. After an error the returned insert has only its
+// Kind, where the kind is known.
 func (c *Client) insert(ctx context.Context, job any, opts []Option) (storage.Insert, error) {
 	d, err := c.definitions.of(job)
 	if err != nil {
@@ -335,7 +336,7 @@ func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applie
 	return c.within.Apply(ctx, storage.Call{}, txs...)
 }
 
-// enqueued is the task that an insert made or found, and why it made none.
+// enqueued returns the task that an insert made or found, and an error where the task will not run.
 func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 	if applied.Err != nil {
 		return Task{}, applied.Err

@@ -13,11 +13,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ErrNotInJob is returned by what belongs to a running task where the context is not
-// a job's, or the job has returned.
+// ErrNotInJob is returned by functions for running jobs where the context is not the context of a
+// job, or the job has returned.
 var ErrNotInJob = runner.ErrNotInJob
 
-// inJob does something for the job of a context while it runs, and says what where that fails.
+// inJob calls do for the job of a context while the job runs, and wraps its error with act.
 func inJob(ctx context.Context, act string, do func(a *runner.Attempt) error) error {
 	a := runner.FromContext(ctx)
 	if a == nil {
@@ -33,31 +33,31 @@ func inJob(ctx context.Context, act string, do func(a *runner.Attempt) error) er
 type RunInfo struct {
 	Ref  storage.Ref
 	Kind string
-	// Job is the job itself, a pointer to the registered type, also for a [Middleware]; nil where
-	// the parameters of the task do not fit the type.
+	// Job is the job itself, a pointer to the registered type, also for a [Middleware]. It is nil
+	// where the parameters of the task do not fit the type.
 	Job any
-	// Attempt is which attempt this is, 1 for the first. It counts failures and crashes; a snooze
-	// and a release cost no attempt.
+	// Attempt is the number of this attempt, 1 for the first. It counts failures and crashes; a
+	// snooze and a release do not count.
 	Attempt int
-	// Retries is how often it failed before, of MaxRetries that are allowed, Crashes how often
-	// its runner died with it, and Snoozes how often it was snoozed in a row.
+	// Retries is how often the job failed before, of the MaxRetries that are allowed. Crashes is
+	// how often a runner died while it ran the job. Snoozes is how often it was snoozed in a row.
 	Retries, MaxRetries, Crashes, Snoozes int
-	// Fence grows with every run of the task: a fencing token for other systems,
-	// which refuse what comes with a smaller one than they have seen.
+	// Fence grows with every run of the task. It is a fencing token for other systems, which refuse
+	// a smaller token than they have seen.
 	Fence int64
-	// IdempotencyKey is the same for every run of the task, and no other task's.
+	// IdempotencyKey is the same for every run of the task, and differs between tasks.
 	IdempotencyKey string
 	Headers        map[string]string
 	Created        time.Time
-	// Due is when the task was due: its tick, the moment that it was enqueued for, or its
-	// creation. It is zero where that is not known, which is so behind the first attempt.
+	// Due is when the task was due: its tick, the moment for which it was enqueued, or its
+	// creation. It is zero where that is not known, as is usual after the first attempt.
 	Due time.Time
-	// Tick is the moment that a periodic task stands for, zero for others.
+	// Tick is the scheduled moment of a periodic task, zero for other tasks.
 	Tick time.Time
 }
 
-// Current tells a running job about itself. ok is false where ctx is not that of a
-// job.
+// Current returns information about the running job of ctx. ok is false where ctx is not the
+// context of a job.
 func Current(ctx context.Context) (info RunInfo, ok bool) {
 	a := runner.FromContext(ctx)
 	if a == nil {
@@ -65,9 +65,9 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	}
 	var tick time.Time
 	if text := a.Headers[schedule.TickHeader]; text != "" {
-		tick, _ = time.Parse(time.RFC3339Nano, text) // the zero time of a damaged header
+		tick, _ = time.Parse(time.RFC3339Nano, text) // a damaged header gives the zero time
 	}
-	ref := a.Fence.Ref // of a claimed task, so that it prints as it is
+	ref := a.Fence.Ref // a claimed task's ref is valid, so that it prints as it is
 	key := append(append(append(make([]byte, 0, 2*storage.MaxName), ref.Queue...), '/'), ref.ID...)
 	key = strconv.AppendInt(append(key, '@'), a.Created, 10)
 	return RunInfo{
@@ -79,16 +79,15 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	}, true
 }
 
-// FollowUp enqueues a job together with the completion of the running one: both happen
-// when it returns nil, or neither. The task it would make is checked now; one whose
-// unique key turns out to be taken is left out, also where the running task itself holds
-// it, as it does until the step is over. Where the follow-up has an id that is taken, the
-// completion stands if that task is of the same job and parameters, whether it lives or has
-// ended; otherwise the attempt fails with an error that names the follow-up. What can never
-// commit with this task is refused: another queue that shares no transaction with this one
-// (storage.ErrSpan), or too many for one transaction. One that the runner's [EnqueueMiddleware]
-// does not pass on is left out, without an error: that is no failure of the job. Who wants to
-// await the task names it with [ID].
+// FollowUp enqueues a job together with the completion of the running job: both happen when the
+// running job returns nil, or neither. FollowUp checks the new task now. A follow-up whose unique
+// key turns out to be taken is left out; the running task itself holds its own key until the step
+// is over. Where the id of the follow-up is taken, the completion stands if the existing task is of
+// the same job and parameters, whether that task lives or has ended; otherwise the attempt fails
+// with an error that names the follow-up. FollowUp refuses what can never commit together with this
+// task: a queue that shares no transaction with this one (storage.ErrSpan), or too many follow-ups
+// for one transaction. A follow-up that the runner's [EnqueueMiddleware] does not pass on is left
+// out without an error, because the job has not failed. To await the task, give it an [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
 		d, err := definitionsOf(a).of(follow)
@@ -118,15 +117,15 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	})
 }
 
-// definitionsOf gives the job types that the attempt's runner knows.
+// definitionsOf returns the job types that the attempt's runner knows.
 func definitionsOf(a *runner.Attempt) *definitions {
-	j, _ := a.Jobs().(*jobs) // no others are made
+	j, _ := a.Jobs().(*jobs) // *jobs is the only implementation
 	return &j.definitions
 }
 
 // SetResult sets the result that is stored with the completion of the running job, for
-// [Client.Await]. The last one counts. The task is then kept for an hour unless its
-// options say otherwise.
+// [Client.Await]. The last call counts. The task is then kept for an hour unless its options say
+// otherwise.
 func SetResult(ctx context.Context, v any) error {
 	return inJob(ctx, "set result", func(a *runner.Attempt) error {
 		b, err := encodeFor(a, v)
@@ -137,8 +136,8 @@ func SetResult(ctx context.Context, v any) error {
 	})
 }
 
-// Progress stores how far the running job is, for those who look at it, at once and
-// under its lease. v is stored as JSON. Its errors are those of [Checkpoint].
+// Progress stores the progress of the running job at once, under its lease, for those who look at
+// the task. v is stored as JSON. Its errors are those of [Checkpoint].
 func Progress(ctx context.Context, v any) error {
 	return inJob(ctx, "progress", func(a *runner.Attempt) error {
 		b, err := json.Marshal(v)
@@ -149,12 +148,13 @@ func Progress(ctx context.Context, v any) error {
 	})
 }
 
-// Checkpoint stores v, at once and under the lease, for a later run of the task to
-// begin from; see [LoadCheckpoint]. It stays with the task for as long as the task is kept, and
-// a requeue keeps it: to run a task from its beginning, delete it and enqueue it again.
+// Checkpoint stores v at once, under the lease, so that a later run of the task can continue from
+// it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue. To
+// run a task from its beginning, delete the task and enqueue it again.
 //
-// While the storage is away Checkpoint waits for it, for as long as the lease at most, and then
-// returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without it ignores those.
+// While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
+// then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint
+// ignores these errors.
 func Checkpoint(ctx context.Context, v any) error {
 	return inJob(ctx, "checkpoint", func(a *runner.Attempt) error {
 		b, err := encodeFor(a, v)
@@ -165,8 +165,8 @@ func Checkpoint(ctx context.Context, v any) error {
 	})
 }
 
-// LoadCheckpoint reads the last checkpoint of the running task into v, a pointer. ok is
-// false where there is none.
+// LoadCheckpoint decodes the last checkpoint of the running task into v, a pointer. ok is false
+// where there is none.
 func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	err = inJob(ctx, "load checkpoint", func(a *runner.Attempt) error {
 		if err := checkPointer(v); err != nil {
@@ -182,7 +182,7 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	return ok && err == nil, err
 }
 
-// encodeFor encodes v as the task's payload is, and checks its size.
+// encodeFor encodes v in the encoding of the task's payload, and checks its size.
 func encodeFor(a *runner.Attempt, v any) ([]byte, error) {
 	b, err := codec.Encode(a.Encoding, v)
 	if err != nil {
@@ -194,30 +194,30 @@ func encodeFor(a *runner.Attempt, v any) ([]byte, error) {
 	return b, nil
 }
 
-// ErrCompleted is returned by what belongs to a running task once [CompleteWith] has
-// completed it.
+// ErrCompleted is returned by functions for running jobs once [CompleteWith] has completed the
+// task.
 var ErrCompleted = runner.ErrCompleted
 
-// CompleteWith completes the task of the running job as a part of a transaction of the
-// job's own: with the storage on PostgreSQL or SQLite, CompleteWith(ctx, store.Within(tx)). What the
-// job wrote in that transaction happens exactly once: it commits together with the
-// completion, or neither does. The follow-ups and the result that were set before are part
-// of it; what comes after is refused with [ErrCompleted].
+// CompleteWith completes the task of the running job within a transaction of the job. With the
+// storage on PostgreSQL or SQLite, call CompleteWith(ctx, store.Within(tx)). What the job wrote in
+// that transaction happens exactly once: it commits together with the completion, or neither does.
+// The follow-ups and the result that were set before are part of the completion; later ones are
+// refused with [ErrCompleted].
 //
-// The job commits before it returns. Where it has, the task is completed whatever it
-// returns; where it has not, its error counts as ever, and nil is a failure. It may roll
+// The job commits before it returns. After a commit the task is completed, whatever the job
+// returns. Without a commit, an error counts as usual, and a nil is a failure. The job may roll
 // back and call CompleteWith again with another transaction.
 //
-// From the call on the transaction's lock on the task is its lease. The runner no longer
-// extends it, and nobody else touches the task before the transaction has ended: not even a
-// cancel. So the transaction should end soon after, and a job that rolled back return or
-// begin anew before the lease is over.
+// From the call on, the transaction's lock on the task takes the place of its lease. The runner no
+// longer extends the lease, and nobody else changes the task before the transaction has ended, not
+// even a cancel. The transaction should therefore end soon, and a job that rolled back should
+// return or begin another transaction before the lease is over.
 //
-// Errors: [ErrNotInJob]; *[InvalidError], where a is nil or of another storage than the runner's;
-// storage.ErrLeaseLost, where the task is another run's by now, and with it ErrCompleted where an
-// earlier call of this job may have completed it; *storage.DependencyError, where a follow-up cannot
-// be enqueued; and what a answers. After an error nothing of this has happened, and the transaction
-// can be used on, unless the error is the transaction's.
+// Errors: [ErrNotInJob]; *[InvalidError] where a is nil or belongs to another storage than the
+// runner's; storage.ErrLeaseLost where another run owns the task by now, joined with ErrCompleted
+// where an earlier call of this job may have completed it; *storage.DependencyError where a
+// follow-up cannot be enqueued; and the errors of a. After an error this call has done nothing,
+// and the transaction can still be used, unless the error is the transaction's own.
 func CompleteWith(ctx context.Context, a Applier) error {
 	if isNil(a) {
 		return wrap(errNoApplier(), "complete with")

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// definition is what is known of a job type.
+// definition is what midge knows of a job type.
 type definition struct {
 	kind    string
 	aliases []string // earlier kinds, the oldest first
@@ -20,14 +20,14 @@ type definition struct {
 	options Options // with defaults filled
 	typ     reflect.Type
 	codec   codec.Parameters
-	asks    bool // it has a method BeforeEnqueue
+	asks    bool // the type has a method BeforeEnqueue
 }
 
-// definitions remembers the types that were seen. The zero value works; it is safe
-// for concurrent use.
+// definitions remembers the definitions of the types that were used. The zero value works; it is
+// safe for concurrent use.
 type definitions struct{ byType sync.Map }
 
-// of gives the definition of a job, which is a struct or a pointer to one.
+// of returns the definition of a job, which is a struct or a pointer to one.
 func (c *definitions) of(job any) (*definition, error) {
 	v := reflect.ValueOf(job)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -52,7 +52,7 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 	return d, nil
 }
 
-// define reads and checks what a struct type declares. Its errors name the type.
+// define reads and checks the declarations of a struct type. Its errors name the type.
 func define(typ reflect.Type) (*definition, error) {
 	if typ.Kind() != reflect.Struct {
 		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
@@ -91,8 +91,8 @@ func define(typ reflect.Type) (*definition, error) {
 	return d, nil
 }
 
-// checkMethods refuses a method that was meant to declare something but has another
-// signature, and would be passed over.
+// checkMethods refuses a method that has the name of a declaration but another signature, because
+// midge would silently ignore it.
 func checkMethods(typ reflect.Type, zero any) error {
 	_, kind := zero.(interface{ Kind() string })
 	_, options := zero.(interface{ Options() Options })
@@ -141,7 +141,8 @@ func (o *Options) fill() {
 	}
 }
 
-// check lets the storage's validation look at a task with the type's options.
+// check validates the type's options, and lets the storage's validation check a task with these
+// options.
 func (d *definition) check() error {
 	if err := d.options.check(); err != nil {
 		return err
@@ -156,13 +157,13 @@ func (d *definition) check() error {
 	return storage.CheckInsert(storage.Limits{}, &in)
 }
 
-// oldest is the first kind that the type had: what must outlive a rename is made of it.
+// oldest returns the first kind that the type had. Names that must survive a rename are made of it.
 func (d *definition) oldest() string { return d.kinds()[0] }
 
-// kinds gives all kinds of the type's tasks, the oldest first.
+// kinds returns all kinds of the type's tasks, the oldest first.
 func (d *definition) kinds() []string { return append(slices.Clip(d.aliases), d.kind) }
 
-// encode writes a job's parameters, equal ones as equal bytes.
+// encode encodes a job's parameters; equal parameters give equal bytes.
 func (d *definition) encode(job any) ([]byte, error) {
 	payload, err := d.codec.Encode(string(d.options.Encoding), job)
 	if err != nil {

@@ -18,12 +18,12 @@
 //
 // # Words
 //
-// A job is a Go type, its kind the name that the storage knows it by. A task is one
-// job that was enqueued; its identity is a queue and an id, printed mail/06gv…. A
-// runner claims tasks under a lease, which it keeps alive while the job runs, and
-// settles them. Dead is where a task ends that is out of retries or was refused; it
-// is kept and can be requeued. Retries count runs that failed, crashes runs whose
-// runner died.
+// A job is a Go type, and its kind is the name under which the storage knows that type.
+// A task is one enqueued job; a queue and an id identify it, printed as mail/06gv…. A
+// runner claims tasks under a lease, keeps the lease alive while the job runs, and then
+// settles the task: it records the outcome. A task is dead when it is out of retries or
+// was refused; it is kept and can be requeued. Retries count failed runs, crashes count
+// runs whose runner died.
 //
 // # Life of a task
 //
@@ -32,22 +32,25 @@
 //	   ▼ in, at   │  └── released, ──┘ │ └── discarded, out of retries, crash loop ──▶ dead
 //	scheduled ────┘      runner died   └──── failed ──▶ retry ── when due ──▶ waiting
 //
-// A job speaks by what it returns: nil completes, an error is retried by its
-// backoff, [Discard] gives up at once, [RetryIn] chooses the delay, [Snooze] comes
-// back later uncharged; a panic is an error. [Client.Cancel] ends a task in any of
-// these states in cancelled; a running job sees its context end.
+// The return value of a job decides what happens to its task: nil completes it, an
+// error is retried after a backoff, [Discard] gives up at once, [RetryIn] chooses the
+// delay, and [Snooze] runs the job again later without counting a retry. A panic counts
+// as an error. [Client.Cancel] ends a task in any of these states as cancelled; the
+// context of a running job then ends.
 //
-// Inside a job [FollowUp] and [SetResult] are stored in the same step as its
-// completion, [Progress] and [Checkpoint] at once. The context tells by its cause
-// why it ended: [ErrCancelled], [ErrTimeout], [ErrLeaseLost] or [ErrShutdown].
+// Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
+// as its completion; [Progress] and [Checkpoint] store theirs at once. The cause of the
+// job's context tells why it ended: [ErrCancelled], [ErrTimeout], [ErrLeaseLost] or
+// [ErrShutdown].
 //
 // # Promise
 //
-// Each acknowledged task reaches exactly one final state. A job runs at least once:
-// again after an error, a snooze, a requeue or a shutdown that it outlasted, else only
-// after its lease was lost. So what it does outside midge should be idempotent;
-// [Current] gives a key and a fencing number for that. What it commits
-// through midge happens once. A task never starts early. A schedule makes one task
-// per tick however many runners declare it. What an acknowledgement survives is the
-// storage's: its Durability, which a runner logs when it starts.
+// Each acknowledged task reaches exactly one final state. A job runs at least once. It
+// runs again after an error, a snooze, a requeue, or a shutdown that it outlasted, and
+// otherwise only after its lease was lost. Its effects outside midge should therefore
+// be idempotent; [Current] gives an idempotency key and a fencing number for that. The
+// completion, the follow-ups and the result that a job commits through midge take
+// effect once. A task never starts early. A schedule makes one task per tick, however
+// many runners declare it. The Durability of a storage says which failures an
+// acknowledged task survives; a runner logs it when it starts.
 package midge

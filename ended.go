@@ -8,85 +8,90 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Outcome is how an attempt ended, or a task that no attempt ended. Its values are lower-case words
-// that suit the label of a metric.
+// Outcome says how an attempt ended, or how a task ended without an attempt. Its values are
+// lower-case words that suit the label of a metric.
 type Outcome string
 
-// The outcomes. Those that end a task for good say so; with the others it depends, and Ended.Final
-// tells.
+// The outcomes that always end a task are marked as final below. With the others, Ended.Final says
+// whether the task has ended.
 const (
-	// OutcomeSucceeded: the job returned nil, or its transaction completed the task. Final.
+	// OutcomeSucceeded means that the job returned nil, or that its transaction completed the task.
+	// Final.
 	OutcomeSucceeded = Outcome(runner.OutcomeSucceeded)
-	// OutcomeFailed: the job returned an error. Final where no retry is left.
+	// OutcomeFailed means that the job returned an error. Final where no retry is left.
 	OutcomeFailed = Outcome(runner.OutcomeFailed)
-	// OutcomeTimedOut: the job returned an error after its timeout had ended its context. It
-	// counts as a failure.
+	// OutcomeTimedOut means that the job returned an error after its timeout had ended its context.
+	// It counts as a failure.
 	OutcomeTimedOut = Outcome(runner.OutcomeTimedOut)
-	// OutcomePanicked: the job panicked. It counts as a failure.
+	// OutcomePanicked means that the job panicked. It counts as a failure.
 	OutcomePanicked = Outcome(runner.OutcomePanicked)
-	// OutcomeDiscarded: the job returned a [Discard]. Final.
+	// OutcomeDiscarded means that the job returned a [Discard]. Final.
 	OutcomeDiscarded = Outcome(runner.OutcomeDiscarded)
-	// OutcomeSnoozed: the job returned a [Snooze].
+	// OutcomeSnoozed means that the job returned a [Snooze].
 	OutcomeSnoozed = Outcome(runner.OutcomeSnoozed)
-	// OutcomeReleased: the runner stopped, and gave the task of a running job back, uncharged.
+	// OutcomeReleased means that the runner stopped, and gave back the task of a running job
+	// without counting a retry.
 	OutcomeReleased = Outcome(runner.OutcomeReleased)
-	// OutcomeCancelled: the task was cancelled, while it ran or before its job began. Final.
+	// OutcomeCancelled means that the task was cancelled, while it ran or before its job began.
+	// Final.
 	OutcomeCancelled = Outcome(runner.OutcomeCancelled)
-	// OutcomeExpired: the [Deadline] of the task was over before its job began or returned, or comes
-	// before the end of a snooze. Final. A job that fails for another reason and has no time for
-	// its retry has failed; its task is dead, reason "expired".
+	// OutcomeExpired means that the [Deadline] of the task was over before its job began or
+	// returned, or comes before the end of a snooze. Final. A job that fails for another reason
+	// when no time is left for its retry has failed; its task is dead, with reason "expired".
 	OutcomeExpired = Outcome(runner.OutcomeExpired)
-	// OutcomeLeaseLost: the runner was cut off from the storage for so long that another one may
-	// have the task, or had ended its job for fear of that. What the job returned changed nothing.
+	// OutcomeLeaseLost means that the runner was cut off from the storage for so long that another
+	// runner may have the task, or had ended the job in fear of that. What the job returned changed
+	// nothing.
 	OutcomeLeaseLost = Outcome(runner.OutcomeLeaseLost)
-	// OutcomeUndecodable: the parameters of the task do not fit the job's type. The task is put
-	// off, uncharged, and dead where that was so for 24 hours.
+	// OutcomeUndecodable means that the parameters of the task do not fit the job's type. The task
+	// is put off without counting a retry. After 24 hours in this state it is dead.
 	OutcomeUndecodable = Outcome(runner.OutcomeUndecodable)
-	// OutcomeUnknownKind: no runner of the queue has known the kind of the task for 24 hours. No
-	// attempt was made. Final. A runner that declines a task of a kind that it does not know
-	// reports nothing: another runner may know it.
+	// OutcomeUnknownKind means that no runner of the queue has known the kind of the task for 24
+	// hours. No attempt was made. Final. A runner that declines a task of an unknown kind reports
+	// nothing, because another runner may know the kind.
 	OutcomeUnknownKind = Outcome(runner.OutcomeUnknownKind)
-	// OutcomeCrashed: the process of a runner died with the job, or was cut off from the storage.
-	// The runner that starts the task again reports it, or the one whose claim found that the task
-	// had crashed too often, which is final.
+	// OutcomeCrashed means that the process of a runner died while the job ran, or was cut off from
+	// the storage. The runner that starts the task again reports it, or the runner whose claim
+	// found that the task had crashed too often; in the latter case it is final.
 	OutcomeCrashed = Outcome(runner.OutcomeCrashed)
 )
 
-// Ended is what the functions of [RunnerConfig].OnEnd are told of an attempt, or of a task that no
-// attempt ended.
+// Ended is the end of an attempt, or of a task that ended without an attempt. The functions of
+// [RunnerConfig].OnEnd receive it.
 type Ended struct {
 	// Task is the task as it was claimed, with the State, Version, Retries, Snoozes, Reason and
-	// Result that the end left. Its history, stack, progress and checkpoint are left out. Where the
-	// storage ended the task by itself, only Ref, Kind, State and Reason are known; where the
-	// outcome is OutcomeCrashed and not final, Task is all that the storage keeps.
+	// Result after the end. Its history, stack, progress and checkpoint are left out. Where the
+	// storage ended the task by itself, only Ref, Kind, State and Reason are known. Where the
+	// outcome is OutcomeCrashed and not final, Task has all that the storage keeps.
 	Task    storage.Task
 	Outcome Outcome
-	// Final says that the task has ended: it is completed, cancelled or dead, as Task.State says.
+	// Final means that the task has ended: it is completed, cancelled or dead, as Task.State says.
 	Final bool
-	// Err is what the job returned, or why the attempt ended otherwise; nil for a success, and
-	// where the storage ended the task.
+	// Err is the error that the job returned, or the reason why the attempt ended otherwise. It is
+	// nil for a success, and where the storage ended the task.
 	Err error
-	// RetryIn is how long the task waits for its next attempt: after a failure or a snooze; 0
-	// where there is none, or it may start at once.
+	// RetryIn is how long the task waits for its next attempt after a failure or a snooze. It is 0
+	// where there is no next attempt, or where it may start at once.
 	RetryIn time.Duration
-	// Wait is how long the task had been due when its job began; 0 where that is not known, which
-	// is so behind the first attempt. A requeued task counts from the moment it was enqueued for.
+	// Wait is how long the task had been due when its job began. It is 0 where that is not known,
+	// as is usual after the first attempt. A requeued task counts from the moment for which it was
+	// enqueued.
 	Wait time.Duration
-	// Took is how long the job ran; 0 where no job ran here.
+	// Took is how long the job ran, or 0 where no job ran on this runner.
 	Took time.Duration
-	// Runner is the id of the runner that made the attempt, "" where that is not known.
+	// Runner is the id of the runner that made the attempt, or "" where that is not known.
 	Runner string
 }
 
-// OutcomeOf tells a [Middleware] how the attempt ends whose job returned err to it: OutcomeSucceeded
-// for nil. What the attempt comes to in the end is known once the storage has acknowledged it;
-// see [RunnerConfig].OnEnd. The outcomes that no job sees are never given.
+// OutcomeOf tells a [Middleware] how an attempt ends whose job returned err: OutcomeSucceeded for
+// nil. The final outcome is known only after the storage has acknowledged it; see
+// [RunnerConfig].OnEnd. OutcomeOf never returns an outcome that no job sees.
 func OutcomeOf(err error) Outcome {
 	j := judge(err)
 	return Outcome(j.Outcome(j.Cause))
 }
 
-// tellers call the hooks of a runner. A panic is an error.
+// tellers adapts the hooks of a runner. A panic of a hook becomes its error.
 func tellers(hooks []func(context.Context, Ended)) []func(context.Context, *runner.Ended) error {
 	all := make([]func(context.Context, *runner.Ended) error, len(hooks))
 	for i, hook := range hooks {

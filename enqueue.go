@@ -9,27 +9,28 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, such as their headers,
-// and calls next, once at most, with those that are to be enqueued. They are checked again
-// behind it. What it does not pass on is left out. Its error is that of the call.
+// EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, for example their headers.
+// It calls next at most once, with the inserts that are to be enqueued; midge checks these again.
+// Inserts that are not passed to next are left out. An error of the middleware is the error of the
+// call.
 //
-// Of a client it wraps each call of Enqueue, EnqueueIn, EnqueueAt and [Queue.RunSchedule], and
-// the parts of an EnqueueMany, of up to 1,000 inserts. next returns once the storage has answered.
-// The caller has [ErrSkipped] for a task that was left out.
+// The middleware of a client wraps each call of Enqueue, EnqueueIn, EnqueueAt and
+// [Queue.RunSchedule], and each part, of up to 1,000 inserts, of an EnqueueMany. next returns once
+// the storage has answered. The caller gets [ErrSkipped] for a task that was left out.
 //
-// Of a runner it wraps each [FollowUp] and each tick of a schedule. Those are enqueued after it,
-// in one step with the completion or with the tick: next only takes them in. A FollowUp that is left
-// out returns nil, so that its job need not know of the middleware. A tick that is
-// refused is left out, with a line in the log, and never tried again. The runner waits for a tick's
-// middleware, whose panic is an error.
+// The middleware of a runner wraps each [FollowUp] and each tick of a schedule. next only collects
+// their inserts: they are enqueued after the middleware has returned, in one step with the
+// completion or with the tick. A FollowUp that was left out returns nil, so that its job need not
+// know of the middleware. A tick that is refused is left out, logged, and never tried again. The
+// runner waits for the middleware of a tick; a panic of it counts as an error.
 type EnqueueMiddleware func(
 	next func(context.Context, []*storage.Insert) error,
 ) func(context.Context, []*storage.Insert) error
 
-// enqueueChain is the middleware of a client or a runner, the first outermost.
+// enqueueChain is the middleware of a client or a runner; the first is the outermost.
 type enqueueChain []EnqueueMiddleware
 
-// check refuses functions that are nil.
+// check refuses nil functions.
 func (m enqueueChain) check(what string) error {
 	if slices.ContainsFunc(m, func(f EnqueueMiddleware) bool { return f == nil }) {
 		return storage.Invalid(what, "with a nil", "functions alone")
@@ -37,7 +38,8 @@ func (m enqueueChain) check(what string) error {
 	return nil
 }
 
-// through sends the inserts that the middleware passes on. The places say which those are.
+// through runs the inserts through the middleware and gives those that pass to send. places are
+// their indexes in inserts.
 func (m enqueueChain) through(
 	ctx context.Context, inserts []storage.Insert,
 	send func(ctx context.Context, passed []storage.Insert, places []int) error,
@@ -47,7 +49,7 @@ func (m enqueueChain) through(
 		given[i] = &inserts[i]
 	}
 	var called bool
-	var failed error // what a middleware may have swallowed
+	var failed error // the error of send, in case a middleware drops it
 	next := func(ctx context.Context, passed []*storage.Insert) error {
 		if called {
 			return storage.Invalid("next", "called again", "one call of it")
@@ -69,7 +71,8 @@ func (m enqueueChain) through(
 	return failed
 }
 
-// choose gives the inserts that were passed on, checked, and their places among those given.
+// choose returns the inserts that were passed on, checked, and their indexes in given. It refuses
+// an insert that is not in given, or is passed twice.
 func choose(given, passed []*storage.Insert) (chosen []storage.Insert, places []int, err error) {
 	at := make(map[*storage.Insert]int, len(given))
 	for i, in := range given {
@@ -92,7 +95,7 @@ func choose(given, passed []*storage.Insert) (chosen []storage.Insert, places []
 	return chosen, places, nil
 }
 
-// passed gives the inserts that the middleware passes on. Its panic is an error.
+// passed returns the inserts that the middleware passes on. A panic of the middleware is an error.
 func (m enqueueChain) passed(
 	ctx context.Context, inserts []storage.Insert,
 ) (passed []storage.Insert, err error) {
@@ -107,7 +110,8 @@ func (m enqueueChain) passed(
 	return passed, err
 }
 
-// place enqueues each insert by itself, within the middleware, and answers for each.
+// place enqueues each insert in a step of its own, through the middleware, and returns one answer
+// per insert.
 func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
 	apply := func(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
 		txs := make([]storage.Tx, len(inserts))
@@ -138,8 +142,8 @@ func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage
 	return answers, c.middleware.through(ctx, inserts, send)
 }
 
-// prepare asks a job whether it is to be enqueued, by its method BeforeEnqueue, and gives the job
-// as that left it.
+// prepare calls the job's method BeforeEnqueue, if it has one, and returns the job as the method
+// left it. An error of the method refuses the job.
 func (d *definition) prepare(ctx context.Context, job any) (any, error) {
 	if !d.asks {
 		return job, nil

@@ -10,54 +10,56 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Errors of the storage that callers test for with errors.Is. Those not listed
-// here are in package storage.
+// These errors come from the storage; callers test for them with errors.Is. Package storage
+// declares further errors.
 var (
-	// ErrUnknown: whether a call happened is not known, because its reply was
-	// lost. [Client.Repeat] learns its outcome or carries it out.
+	// ErrUnknown means that the reply to a call was lost, so that nobody knows whether the call
+	// took effect. [Client.Repeat] learns its outcome or carries it out.
 	ErrUnknown = storage.ErrUnknown
-	// ErrUnavailable: the storage could not be reached for as long as the call was
-	// tried. Nothing was sent, so nothing happened. It is no ErrUnknown.
+	// ErrUnavailable means that the storage could not be reached in the time that the call had.
+	// Nothing was sent, so nothing happened. It does not wrap ErrUnknown.
 	ErrUnavailable = storage.ErrUnavailable
-	// ErrLeaseLost: another runner may have the task; what was to be written
-	// under its lease was not.
+	// ErrLeaseLost means that another runner may have the task. The write under the lost lease was
+	// not made.
 	ErrLeaseLost = storage.ErrLeaseLost
-	// ErrNotFound: there is no such task, schedule, or queue. A task that ended and is not
-	// kept is gone.
+	// ErrNotFound means that there is no such task, schedule, or queue. A task that has ended and
+	// is not kept is not found either.
 	ErrNotFound = storage.ErrNotFound
-	// ErrDamaged: the record of the task cannot be read.
+	// ErrDamaged means that the record of the task cannot be read.
 	ErrDamaged = storage.ErrDamaged
-	// ErrFull: the storage has no room; nothing was enqueued.
+	// ErrFull means that the storage has no room; nothing was enqueued.
 	ErrFull = storage.ErrFull
-	// ErrNotEmpty: the queue to be removed has a running task, or new ones came.
+	// ErrNotEmpty means that the queue to be removed has a running task, or received new tasks
+	// meanwhile.
 	ErrNotEmpty = storage.ErrNotEmpty
 )
 
-// Errors of the client.
+// These errors come from the client.
 var (
-	// ErrExists: the id to enqueue under has a task of the same job that is dead or
-	// cancelled, so that nothing was enqueued and nothing will run. The call gives that
-	// task; [Client.Requeue] lets it run, [Client.Delete] frees its id.
+	// ErrExists means that the requested id belongs to a dead or cancelled task of the same job, so
+	// that nothing was enqueued and nothing will run. The call returns that task; [Client.Requeue]
+	// lets it run, and [Client.Delete] frees its id.
 	ErrExists = errors.New("midge: the task of this id will not run")
-	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
+	// ErrCancelled means that the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = runner.ErrCancelled
-	// ErrNoResult: the task completed without a result. [Client.Await] returns it
-	// where a result was asked for. [DecodeResult], [DecodeProgress] and [DecodeCheckpoint] return
-	// it for what a job has not stored, or not yet.
+	// ErrNoResult means that the task completed without a result. [Client.Await] returns it where a
+	// result was asked for. [DecodeResult], [DecodeProgress] and [DecodeCheckpoint] return it where
+	// the job has stored no such value, or none yet.
 	ErrNoResult = errors.New("midge: task completed without a result")
-	// ErrNotKept: the task has ended and was not kept, so that nothing tells how.
+	// ErrNotKept means that the task has ended and was not kept, so that its outcome is not known.
 	// [Client.Await] returns it where it had seen the task alive; see [KeepFor].
 	ErrNotKept = errors.New("midge: the task has ended and was not kept")
-	// ErrSkipped: an [EnqueueMiddleware] of the client did not pass the task on, so that nothing
-	// was enqueued. A [FollowUp] never returns it.
+	// ErrSkipped means that an [EnqueueMiddleware] of the client did not pass the task on, so that
+	// nothing was enqueued. A [FollowUp] never returns it.
 	ErrSkipped = errors.New("midge: left out by a middleware")
-	// ErrNotSent: an earlier part of a [Client.EnqueueMany] went wrong, so that
-	// this item was never sent. It is safe to enqueue it again.
+	// ErrNotSent means that an earlier part of a [Client.EnqueueMany] failed, so that this item was
+	// never sent. It is safe to enqueue it again.
 	ErrNotSent = errors.New("midge: not sent")
 )
 
-// wrap says what midge was about when err came, and gives nil for nil. What act names last is its
-// subject, and the text of err neither names that again nor who speaks.
+// wrap adds to err what midge was doing, act, and returns nil for a nil err. The last word of act
+// names the subject. The text of err then repeats neither the subject nor the prefixes "midge: "
+// and "storage: ".
 func wrap(err error, act string, args ...any) error {
 	if err == nil {
 		return nil
@@ -84,49 +86,49 @@ func (e *actError) Error() string {
 
 func (e *actError) Unwrap() error { return e.err }
 
-// about is wrap of an act that may have no subject, "".
+// about is wrap with a subject that may be "".
 func about(err error, act, subject string) error {
 	return wrap(err, "%s", strings.TrimSuffix(act+" "+subject, " "))
 }
 
-// ofTask says what was to be done to a task when err came, in words of who named the task.
+// ofTask is wrap for an act on a task. It names the task where ref is valid.
 func ofTask(err error, act string, ref Ref) error {
 	if dep := (*DependencyError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &dep) {
-		err = ErrNotFound // without the storage's words
+		err = ErrNotFound // without the storage's text
 	}
-	if storage.CheckRef(ref) != nil { // err quotes what is wrong with it
+	if storage.CheckRef(ref) != nil { // err already quotes the invalid ref
 		return about(err, act, "")
 	}
 	return about(err, act, ref.String())
 }
 
-// notFoundError is an [ErrNotFound] in words of its own.
+// notFoundError is an [ErrNotFound] with a text of its own.
 type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }
 func (e *notFoundError) Unwrap() error { return ErrNotFound }
 
-// InvalidError is bad input, found before any I/O: what was given and what is
-// wanted.
+// InvalidError reports bad input, found before any I/O. It names what was given and what is wanted.
 type InvalidError = storage.InvalidError
 
-// DependencyError says why a step was refused: everything missing, stale or
+// DependencyError says why a step was refused. It lists everything that is missing, stale or
 // colliding at once.
 type DependencyError = storage.DependencyError
 
-// UnknownError is an [ErrUnknown] that remembers its call for [Client.Repeat].
+// UnknownError is an [ErrUnknown] that carries its call, for [Client.Repeat].
 type UnknownError = storage.UnknownError
 
-// DeadError tells [Client.Await] that the task is dead.
+// DeadError is the error of [Client.Await] for a dead task.
 type DeadError struct {
 	Ref Ref
-	// Reason is why, in a word: "out of retries", "crash loop", "discarded" …
+	// Reason says in a few words why the task is dead: "out of retries", "crash loop", "discarded"
+	// …
 	Reason string
 	// Last is the text of the last attempt's error, "" if there was none.
 	Last string
 }
 
-// Error says which task, why, and the last error.
+// Error names the task, the reason, and the last error.
 func (e *DeadError) Error() string {
 	text := fmt.Sprintf("midge: %s is dead: %s", e.Ref, storage.PrintableText(e.Reason, storage.MaxReason))
 	if e.Last == "" {
@@ -135,8 +137,8 @@ func (e *DeadError) Error() string {
 	return text + ": " + storage.PrintableText(e.Last, storage.MaxAttemptError)
 }
 
-// Discard makes a job's error final: the task is dead at once, whatever retries
-// are left. Discard(nil) is nil, which completes.
+// Discard makes a job's error final: the task is dead at once, however many retries are left.
+// Discard(nil) is nil, which completes the task.
 func Discard(err error) error {
 	if err == nil {
 		return nil
@@ -144,8 +146,8 @@ func Discard(err error) error {
 	return &discardError{err}
 }
 
-// RetryIn makes a job's error choose the delay of its retry, which counts as any
-// other. RetryIn(d, nil) is nil, which completes.
+// RetryIn makes a job's error choose the delay of its retry. The retry counts as any other.
+// RetryIn(d, nil) is nil, which completes the task.
 func RetryIn(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -153,10 +155,10 @@ func RetryIn(d time.Duration, err error) error {
 	return &retryInError{delay: d, err: err}
 }
 
-// Snooze makes a job come back after d without being charged a retry: it did not
-// fail, its moment has not come. For d of 0 or less it comes back after a second: what
-// costs no retry must not spin. What a job returns with it, by errors.Join or wrapping, says why: its first
-// line is Task.Reason until the task comes back.
+// Snooze makes a job run again after d without counting a retry: the job did not fail, it was only
+// too early. A d of 0 or less means one second, because a job that costs no retry must not spin. An
+// error that the job returns together with the Snooze, by errors.Join or wrapping, gives the
+// reason: its first line is Task.Reason until the job runs again.
 func Snooze(d time.Duration) error { return &snoozeError{d} }
 
 type discardError struct{ err error }
@@ -176,8 +178,9 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
 
-// beside is what was returned together with a Snooze, nil for nothing: the task goes on
-// without it.
+// beside returns what a job returned together with a Snooze: the other errors that were joined to
+// it, or the error that wraps it; nil if there is none. It does not change what happens to the
+// task.
 func beside(err error) error {
 	if _, ok := err.(*snoozeError); ok { //nolint:errorlint // this one, not one within
 		return nil
@@ -193,9 +196,8 @@ func beside(err error) error {
 	return errors.Join(rest...)
 }
 
-// verdictOf reads what a job returned, through wrapping and errors.Join. Where
-// several verdicts are joined the gravest holds: Discard before RetryIn before
-// Snooze.
+// verdictOf reads what a job returned, through wrapping and errors.Join. Where several verdicts are
+// joined, the gravest one holds: Discard before RetryIn before Snooze.
 func verdictOf(err error) runner.Judgement {
 	var (
 		caused  *runner.CausedError

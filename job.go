@@ -16,40 +16,40 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Options are what a job's type declares by a method Options() Options, for client
-// and runner alike; it is called once, on the zero value. The zero value of each field
-// is its default; [Option] values at a call override them.
+// Options are declared by a job type with a method Options() Options, for client and runner alike.
+// The method is called once, on the zero value. A zero field has its default; [Option] values
+// override the options for one call.
 //
-// All but the backoff are recorded with the task when it is enqueued: changing them
-// changes no task that exists.
+// All options except the backoff are recorded with the task when it is enqueued, so that a change
+// of them does not affect existing tasks.
 type Options struct {
-	// Queue the tasks go to: default "default".
+	// Queue is the queue of the tasks: default "default".
 	Queue string
-	// Priority among the waiting tasks of the queue, -9 to 9, higher first.
+	// Priority orders the waiting tasks of the queue: -9 to 9, the highest is claimed first.
 	Priority int
-	// Retries is how often a failed task is run again before it is dead: default
-	// 20, None for none.
+	// Retries is how many times a failed task is run again before it is dead: default 20, None for
+	// no retry.
 	Retries int
-	// CrashLimit is how often a task may lose its runner while it runs before it is
-	// dead: default 3.
+	// CrashLimit is how many times a task may lose its runner while it runs before it is dead:
+	// default 3.
 	CrashLimit int
 	// Timeout ends the context of an attempt that takes longer: default none.
 	Timeout time.Duration
 	// Backoff delays retries: default the runner's.
 	Backoff Backoff
-	// Keep says how long a completed or cancelled task is kept: default not at all,
-	// one with a result for an hour.
+	// Keep says how long a completed or cancelled task is kept: default not at all, but an hour for
+	// a task with a result.
 	Keep Keep
-	// Unique keeps equal tasks from being enqueued beside each other: default nil,
-	// which does not. Schedules take no notice of it; see [NoOverlap].
+	// Unique keeps equal tasks from being enqueued beside each other: default nil, which allows
+	// them. Schedules ignore it; see [NoOverlap].
 	Unique *Unique
 	// Headers are recorded with each task beside its parameters; see [Header].
 	Headers map[string]string
-	// Encoding of the parameters: default MessagePack.
+	// Encoding is the encoding of the parameters: default MessagePack.
 	Encoding Encoding
 }
 
-// Defaults of Options.
+// These are the defaults of Options.
 const (
 	defaultRetries    = 20
 	defaultCrashLimit = 3
@@ -58,26 +58,28 @@ const (
 // Keep says how long a completed or cancelled task is kept; see storage.Keep.
 type Keep = storage.Keep
 
-// Register registers a job type that has a method Run(context.Context) error, on the
-// value or the pointer. The parameters of a task are its exported fields.
+// Register registers a job type that has a method Run(context.Context) error, on the value or the
+// pointer. The parameters of a task are the exported fields of the type.
 //
-// A job type may have two methods more, which surround each attempt within the middleware.
-// BeforeRun(context.Context) error comes before Run: its error fails the attempt, and Run is not
-// called. AfterRun(context.Context, error) is called with what the attempt came to, BeforeRun's
-// error included: it changes nothing of it, and a panic is logged. Both share the timeout of the
-// attempt, and their context is the job's. A third, BeforeEnqueue(context.Context) error, is
-// called before the job is enqueued, also as a follow-up: it may fill in fields, and its error
-// refuses the job. Ticks of schedules do not call it: any runner may make them, of parameters that
-// were stored with the schedule. What has to be so at each tick belongs into BeforeRun, or into the
-// runner's [EnqueueMiddleware], which ticks pass.
+// A job type may have three further methods. BeforeRun(context.Context) error and
+// AfterRun(context.Context, error) surround each attempt within the middleware. BeforeRun is called
+// before Run; if it returns an error, the attempt has failed and Run is not called. AfterRun is
+// called with the error of the attempt, which may be that of BeforeRun. It cannot change the
+// outcome, and its panic is logged. Both share the context and the timeout of the attempt.
 //
-// A type whose kind was renamed tells its earlier kinds by a method Aliases() []string, the oldest
-// first. Tasks of those kinds run on it, and logs show them under its kind of today. Unique keys
-// and names of schedules are made of the oldest kind, so that a rename lets no duplicate in while
-// programs of before it still run.
+// BeforeEnqueue(context.Context) error is called before the job is enqueued, also as a follow-up.
+// It may fill in fields, and its error refuses the job. It is not called for the ticks of
+// schedules, because any runner may enqueue them, with the parameters that were stored with the
+// schedule. Checks for each tick belong into BeforeRun, or into the runner's [EnqueueMiddleware],
+// which ticks pass.
 //
-// Register returns an *[InvalidError] for a type or options that do not do, and for a
-// kind that is registered already, and [ErrRunning] once the runner has been started.
+// A type whose kind was renamed returns its earlier kinds from a method Aliases() []string, the
+// oldest first. Tasks of those kinds run on the type, and logs show them under its current kind.
+// Unique keys and names of schedules are made of the oldest kind, so that a rename lets no
+// duplicate in while older versions of the program still run.
+//
+// Register returns an *[InvalidError] for an unsuitable type, invalid options, and a kind that is
+// registered already, and [ErrRunning] once the runner has been started.
 func Register[J any, P interface {
 	*J
 	Run(ctx context.Context) error
@@ -85,9 +87,9 @@ func Register[J any, P interface {
 	return handle(r, func(ctx context.Context, job *J) error { return P(job).Run(ctx) })
 }
 
-// Handle registers a function for a job type, a struct: a closure brings the
-// dependencies that parameters cannot hold. Errors, and the methods BeforeRun and AfterRun of
-// the type, are those of [Register].
+// Handle registers a function for a job type, which is a struct. A closure can hold dependencies
+// that parameters cannot. Its errors, and the methods BeforeRun, AfterRun and BeforeEnqueue of the
+// type, are those of [Register].
 func Handle[J any](r *Runner, fn func(ctx context.Context, job J) error) error {
 	if fn == nil {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("function", "nil", "a function of a job"))
@@ -123,26 +125,26 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	})
 }
 
-// handler is a job kind and how to run it.
+// handler runs the jobs of one type.
 type handler struct {
 	*definition
 	decode func(encoding string, payload []byte) (any, error)
 	run    func(ctx context.Context, job any) error
 
-	looked atomic.Int32 // how many tasks were looked at for fields that are not read
-	unread sync.Map     // the fields that were found, and logged
-	found  atomic.Int32 // how many those are
+	looked atomic.Int32 // how many tasks were checked for unread fields
+	unread sync.Map     // the unread fields that were found and logged
+	found  atomic.Int32 // how many fields unread has
 }
 
-// Of each kind so many tasks are looked at for fields that the job does not read, and of all others
-// one in so many.
+// Of each job type the first looksFirst tasks are checked for fields that the job does not read,
+// and one in looksSeldom of the others.
 const (
 	looksFirst  = 256
 	looksSeldom = 64
-	mostUnread  = 100 // fields of a kind that are logged
+	mostUnread  = 100 // bounds the logged fields of a job type
 )
 
-// lookForUnread logs a stored field that is not read, once for each.
+// lookForUnread logs a stored field that the job does not read, once for each field.
 func (h *handler) lookForUnread(a *runner.Attempt) {
 	switch {
 	case h.looked.Load() < looksFirst:
@@ -161,32 +163,32 @@ func (h *handler) lookForUnread(a *runner.Attempt) {
 	}
 }
 
-// Encoding names how a job's parameters are written. It is recorded with each task,
-// so that tasks of both encodings can stand in one queue and a kind can change from
-// one to the other while tasks of it wait. A task's result and checkpoint have the
-// encoding of its parameters.
+// Encoding says how a job's parameters are encoded. It is recorded with each task, so that a queue
+// can hold tasks of both encodings, and a kind can change its encoding while tasks of it wait. A
+// task's result and checkpoint have the encoding of its parameters.
 type Encoding string
 
-// The encodings. Both write exported fields alone, tolerate fields that they do not
-// know, and write equal values as equal bytes, with the keys of maps sorted.
+// Both encodings write only exported fields, tolerate fields that they do not know, and write equal
+// values as equal bytes, with the keys of maps sorted.
 //
-// A field that was renamed tells its earlier names by a tag, the oldest first, as the encoding wrote
-// them: `midge:"was=to,was=recipient"`. Tasks that wait are read under them, also in structs, and
-// slices of structs, within the job. A runner logs stored fields that fit nowhere in the job, once for
-// each kind and field; it looks at the first 256 tasks of a kind, and at one in 64 of the others.
+// A renamed field lists its earlier names in a tag, the oldest first, as the encoding wrote them:
+// `midge:"was=to,was=recipient"`. Tasks that wait are read under these names too, also in structs,
+// and slices of structs, within the job. A runner logs stored fields that the job does not have,
+// once for each kind and field; it checks the first 256 tasks of a kind, and one in 64 of the
+// others.
 const (
-	// MessagePack is the default: small and fast. Fields are renamed, or left out,
-	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
-	// its instant but not its zone: it is read in the local one. What stands in a field
-	// of an interface type comes back as another: an int as an int64.
+	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
+	// leaves it out; json tags have no effect. A time.Time keeps its instant but not its zone; it
+	// is decoded in the local zone. A value in a field of an interface type may come back with
+	// another type: an int as an int64.
 	MessagePack Encoding = "msgpack"
-	// JSON is encoding/json, for parameters that people or other languages read. A
-	// time.Time keeps its offset but not the name of its zone.
+	// JSON is encoding/json, for parameters that people or other languages read. A time.Time keeps
+	// its offset but not the name of its zone.
 	JSON Encoding = "json"
 )
 
-// kindOf gives the kind of a job type: what its method Kind says, else its name in
-// snake case.
+// kindOf returns the kind of a job type: the answer of its method Kind, or else its name in snake
+// case.
 func kindOf(typ reflect.Type, zero any) (string, error) {
 	if k, ok := zero.(interface{ Kind() string }); ok {
 		kind, err := ask(typ, "Kind", k.Kind)
@@ -200,14 +202,14 @@ func kindOf(typ reflect.Type, zero any) (string, error) {
 	}
 	name := typ.Name()
 	kind := snakeCase(name)
-	if storage.CheckName("kind", kind) != nil { // generic types, unnamed ones, other alphabets
+	if storage.CheckName("kind", kind) != nil { // generic types, unnamed types, other alphabets
 		return "", storage.Invalid("job type", typ.String(),
 			"a type whose name makes a kind, or a method Kind() string")
 	}
 	return kind, nil
 }
 
-// aliasesOf gives what the method Aliases of a job type says: its earlier kinds.
+// aliasesOf returns the earlier kinds of a job type, which its method Aliases returns.
 func aliasesOf(typ reflect.Type, zero any, kind string) ([]string, error) {
 	a, ok := zero.(interface{ Aliases() []string })
 	if !ok {
@@ -228,7 +230,8 @@ func aliasesOf(typ reflect.Type, zero any, kind string) ([]string, error) {
 	return slices.Clone(aliases), nil
 }
 
-// ask calls a method that a job type declares, on its zero value.
+// ask calls a declaring method of a job type on its zero value. A panic of the method is an
+// *InvalidError.
 func ask[T any](typ reflect.Type, method string, call func() T) (answer T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

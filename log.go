@@ -12,13 +12,13 @@ import (
 	"github.com/midgehq/midge/internal/runner"
 )
 
-// logOf gives the log that a configuration names, and else one that writes warnings and errors to the
+// logOf returns the log that a configuration names, or one that writes warnings and errors to the
 // default logger of slog.
 func logOf(cfg *RunnerConfig) runner.Log {
 	switch {
 	case cfg.Logger != nil:
-		// Without what zap's usual configurations add: where in midge a line was written, and the
-		// stack of that. A task that is dead is no fault of midge's.
+		// zap's usual configurations add the caller in midge and its stack. Both only distract: a
+		// dead task is no fault of midge.
 		return zapLog{cfg.Logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
 	case cfg.Slog != nil:
 		return slogLog{to: func() *slog.Logger { return cfg.Slog }, least: slog.Level(-1 << 20)}
@@ -26,7 +26,7 @@ func logOf(cfg *RunnerConfig) runner.Log {
 	return slogLog{to: slog.Default, least: slog.LevelWarn}
 }
 
-// zapLog writes the lines of a runner to a logger of zap.
+// zapLog writes a runner's lines to a logger of zap.
 type zapLog struct{ to *zap.Logger }
 
 // Enabled reports whether lines of a level are written.
@@ -41,7 +41,7 @@ func (l zapLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	l.to.Log(zapLevel(level), line, fields...)
 }
 
-// slogLog writes the lines of a runner to a logger of slog, from a level on.
+// slogLog writes a runner's lines of a least level or above to a logger of slog.
 type slogLog struct {
 	to    func() *slog.Logger
 	least slog.Level
@@ -53,7 +53,7 @@ func (l slogLog) Enabled(level slog.Level) bool {
 	return level >= l.least && l.to().Enabled(context.Background(), level)
 }
 
-// Write writes a line. It does not say where in midge that was.
+// Write writes a line, without a source location.
 func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	if !l.Enabled(level) {
 		return
@@ -64,8 +64,8 @@ func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	_ = l.to().Handler().Handle(context.Background(), record)
 }
 
-// short is a line without what its attributes say: the task at its beginning, and how long it took at its
-// end.
+// short returns a line without the parts that its attributes repeat: the task at its beginning, and
+// the duration at its end.
 func short(line string, attrs []slog.Attr) string {
 	said := make(map[string]slog.Value, len(attrs))
 	for _, a := range attrs {
@@ -85,8 +85,8 @@ func short(line string, attrs []slog.Attr) string {
 	return rest
 }
 
-// zapLevel gives zap's level of the same name: slog's are four apart.
+// zapLevel returns zap's level of the same name; slog's levels are four apart.
 func zapLevel(level slog.Level) zapcore.Level { return zapcore.Level(level / 4) }
 
-// slogLevel gives slog's level of the same name.
+// slogLevel returns slog's level of the same name.
 func slogLevel(level zapcore.Level) slog.Level { return slog.Level(level) * 4 }

@@ -9,35 +9,37 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Option overrides, for one call, what the job's type declares. An option says exactly
-// what it says: Timeout(0) is no timeout.
+// Option overrides, for one call, what the job's type declares. Its value is taken literally:
+// Timeout(0) means no timeout.
 type Option interface {
-	// PeriodicOption says that each option of a task goes with a schedule too,
-	// except for those that name a moment, an id or a unique key.
+	// PeriodicOption is embedded because each option of a task also suits a schedule, except for
+	// the options that name a moment, an id or a unique key.
 	PeriodicOption
 	apply(c *call)
 }
 
-// option is an Option made of a function.
+// option is an Option that is a function.
 type option func(c *call)
 
 func (o option) apply(c *call)            { o(c) }
 func (o option) declare(d *scheduleTerms) { o(&d.call) }
 
-// Priority is the task's priority among the waiting, -9 to 9, higher first.
+// Priority sets the task's priority among the waiting tasks of the queue: -9 to 9, the highest is
+// claimed first.
 func Priority(n int) Option {
 	return option(func(c *call) { c.fail(checkPriority("Priority", n)); c.priority = &n })
 }
 
-// To sends the task to another queue than the type's.
+// To enqueues the task in another queue than the type declares.
 func To(queue string) Option {
 	return option(func(c *call) { c.fail(checkQueue("To", queue)); c.queue = &queue })
 }
 
-// ID names the task, within its queue. As long as a task of that id is kept, enqueueing the
-// same job with the same parameters under it gives that task, with [ErrExists] where it is
-// dead or cancelled; anything else is a *[DependencyError]. A completed task is kept only as
-// its Keep says: with [KeepFor] an id guards against a repeat after the completion too.
+// ID names the task within its queue. While a task with that id is kept, enqueueing the same job
+// with the same parameters under the id returns the existing task, with [ErrExists] where it is
+// dead or cancelled. Enqueueing anything else under the id is a *[DependencyError]. A completed
+// task is kept only for as long as its Keep says; with [KeepFor] an id also prevents a repeat after
+// the completion.
 func ID(id string) Option {
 	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID"); c.ofOne("ID") })
 }
@@ -45,7 +47,7 @@ func ID(id string) Option {
 // In makes the task due after d. A negative d is an *[InvalidError].
 func In(d time.Duration) Option { return dueIn("In", d) }
 
-// dueIn is In under the name that the caller used.
+// dueIn is In for a caller whose errors say another name.
 func dueIn(name string, d time.Duration) Option {
 	return option(func(c *call) {
 		c.moment(name)
@@ -54,22 +56,22 @@ func dueIn(name string, d time.Duration) Option {
 	})
 }
 
-// At makes the task due at t, by the storage's clock. A past moment is due now; the zero
-// time, which is a moment that somebody forgot to set, is an *[InvalidError].
+// At makes the task due at t, by the storage's clock. A task with a past t is due now. The zero
+// time is an *[InvalidError], because somebody forgot to set it.
 func At(t time.Time) Option { return dueAt("At", t) }
 
-// dueAt is At under the name that the caller used.
+// dueAt is At for a caller whose errors say another name.
 func dueAt(name string, t time.Time) Option {
 	return option(func(c *call) {
 		c.moment(name)
 		c.fail(checkMoment(name, t))
-		// Never early, and storages keep whole microseconds.
+		// Rounded up: a task is never early, and storages keep whole microseconds.
 		c.at = t.Round(0).Add(time.Microsecond - 1).Truncate(time.Microsecond)
 	})
 }
 
-// Retries is how often a failed task is run again before it is dead: 1 to 9,999, None for
-// none. 0, which means the default in [Options], is an *[InvalidError] here.
+// Retries sets how many times a failed task is run again before it is dead: 1 to 9,999, or None for
+// no retry. 0 means the default in [Options] and is an *[InvalidError] here.
 func Retries(n int) Option {
 	return option(func(c *call) {
 		if n != None {
@@ -80,7 +82,7 @@ func Retries(n int) Option {
 	})
 }
 
-// CrashLimit is how often the task may lose its runner while it runs before it is dead, 1 to
+// CrashLimit sets how many times the task may lose its runner while it runs before it is dead: 1 to
 // 9,999.
 func CrashLimit(n int) Option {
 	return option(func(c *call) {
@@ -90,8 +92,8 @@ func CrashLimit(n int) Option {
 	})
 }
 
-// Timeout ends the context of an attempt that takes longer, a millisecond at least; 0 is
-// none.
+// Timeout ends the context of an attempt that takes longer than d. d is a millisecond at least, or
+// 0 for no timeout.
 func Timeout(d time.Duration) Option {
 	return option(func(c *call) {
 		c.fail(checkSpan("Timeout", d, "0 for none"))
@@ -100,10 +102,10 @@ func Timeout(d time.Duration) Option {
 	})
 }
 
-// Deadline is the moment behind which nobody wants the task any more, by the storage's clock: no
-// runner starts its job behind t, the context of a running one ends then, with [ErrExpired], and no
-// retry comes behind it. The task is dead, reason "expired", once a runner that knows its kind comes
-// to it. A [Client.Change] may give a task another deadline. The zero time is an *[InvalidError].
+// Deadline sets the moment after which nobody wants the task any more, by the storage's clock.
+// After t no runner starts the job and no retry is made; the context of a running job ends at t,
+// with [ErrExpired]. The task is dead, with reason "expired", once a runner that knows its kind
+// claims it. [Client.Change] can give a task another deadline. The zero time is an *[InvalidError].
 func Deadline(t time.Time) Option {
 	return option(func(c *call) {
 		if t.IsZero() {
@@ -115,9 +117,9 @@ func Deadline(t time.Time) Option {
 	})
 }
 
-// KeepFor keeps the task for so long after it completed or was cancelled, a millisecond at
-// least. With 0, the default, it is gone at once, unless it completed with a result: then it
-// is kept for an hour.
+// KeepFor keeps the task for d, a millisecond at least, after it completed or was cancelled. With
+// 0, the default, the task is gone at once, unless it completed with a result; then it is kept for
+// an hour.
 func KeepFor(d time.Duration) Option {
 	return option(func(c *call) {
 		c.fail(checkSpan("KeepFor", d, "0"))
@@ -127,8 +129,8 @@ func KeepFor(d time.Duration) Option {
 	})
 }
 
-// UntilRead keeps the completed task until [Client.Await] has given its result to
-// someone, for seven days at most.
+// UntilRead keeps the completed task until [Client.Await] has returned its result to somebody, for
+// seven days at most.
 func UntilRead() Option {
 	return option(func(c *call) {
 		c.options.Keep = Keep{UntilRead: true}
@@ -137,8 +139,8 @@ func UntilRead() Option {
 	})
 }
 
-// Header records a text beside the task's parameters, such as a trace. Names that
-// begin with "midge." are midge's own.
+// Header records a text beside the task's parameters, such as a trace id. Names that begin with
+// "midge." are reserved for midge.
 func Header(name, value string) Option {
 	return option(func(c *call) {
 		c.fail(checkHeader("name of Header", name))
@@ -157,28 +159,28 @@ func (u Unique) declare(d *scheduleTerms) { u.apply(&d.call) }
 func (g Geometric) apply(c *call)            { c.fail(g.check()); c.backoff = &g; c.only("Geometric") }
 func (g Geometric) declare(d *scheduleTerms) { g.apply(&d.call) }
 
-// call is what the options of one call say.
+// call holds the options of one call.
 type call struct {
-	options Options // the type's, overridden
+	options Options // those of the type, overridden by the call
 
 	queue    *string
 	priority *int
 	id       *string
 	backoff  *Geometric
 
-	kept  string // the option that said how long the task is kept
-	timed string // the option that named the moment
+	kept  string // the option that set how long the task is kept
+	timed string // the option that set the moment
 	delay time.Duration
 	at    time.Time
 
-	enqueueOnly string // an option that does nothing to a task that exists
-	oneTask     string // the first option that can hold for one task alone, not for those of a schedule
-	err         error  // the first thing wrong
+	enqueueOnly string // an option that has no effect on an existing task
+	oneTask     string // the first option that suits a single task only, not the tasks of a schedule
+	err         error  // the first error
 }
 
 func newCall(d *definition) call { return call{options: d.options} }
 
-// read takes in options.
+// read applies options and returns the first error.
 func (c *call) read(opts []Option) error {
 	for _, o := range opts {
 		if isNil(o) {
@@ -189,7 +191,7 @@ func (c *call) read(opts []Option) error {
 	return c.err
 }
 
-// isNil reports whether what was given as an interface is nil, or a nil function or pointer.
+// isNil reports whether an interface value is nil, or holds a nil function or pointer.
 func isNil(given any) bool {
 	v := reflect.ValueOf(given)
 	return !v.IsValid() || (v.Kind() == reflect.Func || v.Kind() == reflect.Pointer) && v.IsNil()
@@ -201,13 +203,14 @@ func (c *call) fail(err error) {
 	}
 }
 
-// only notes an option that does nothing to a task that exists.
+// only records an option that has no effect on an existing task.
 func (c *call) only(option string) { c.enqueueOnly = option }
 
-// ofOne notes an option that can hold for one task alone.
+// ofOne records an option that suits a single task only.
 func (c *call) ofOne(option string) { c.oneTask = cmp.Or(c.oneTask, option) }
 
-// either notes an option in place and refuses it beside another that says the same thing.
+// either records an option in place. It refuses an option beside another one that sets the same
+// thing.
 func (c *call) either(place *string, option string) {
 	if *place != "" && *place != option {
 		c.fail(storage.Invalid("option "+option, "beside "+*place, "one of them"))
@@ -215,7 +218,7 @@ func (c *call) either(place *string, option string) {
 	*place = option
 }
 
-// moment notes that an option names when the task is due.
+// moment records that an option sets when the task is due.
 func (c *call) moment(option string) {
 	if c.timed != "" {
 		c.fail(storage.Invalid("option "+option, "beside "+c.timed, "one moment"))
@@ -224,7 +227,7 @@ func (c *call) moment(option string) {
 	c.ofOne(option)
 }
 
-// insert makes the insert of a task without payload and id.
+// insert returns the insert of a task. The unique key is set by newInsert.
 func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	o := &c.options
 	in := storage.Insert{
@@ -254,10 +257,10 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	return in
 }
 
-// momentText is a moment as a header has it.
+// momentText formats a moment for a header.
 func momentText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// merged gives a copy of headers with others, which win.
+// merged returns a copy of headers with others added; others win.
 func merged(headers, others map[string]string) map[string]string {
 	all := make(map[string]string, len(headers)+len(others))
 	maps.Copy(all, headers)
@@ -265,10 +268,10 @@ func merged(headers, others map[string]string) map[string]string {
 	return all
 }
 
-// newInsert makes the insert of a job with options, checked against everything but
-// the storage's own limit of payloads.
+// newInsert returns the insert of a job with options. It checks everything except the storage's own
+// limit of payloads.
 func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
-	if len(opts) == 0 { // spares an allocation: no option is given a pointer to it
+	if len(opts) == 0 { // spares an allocation: c escapes only where an option gets a pointer to it
 		c := newCall(d)
 		return c.newInsert(d, job)
 	}
@@ -279,7 +282,7 @@ func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
 	return c.newInsert(d, job)
 }
 
-// newInsert is the insert of a job with the options that were read.
+// newInsert returns the insert of a job with the options that were read.
 func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	payload, err := d.encode(job)
 	if err != nil {
@@ -294,7 +297,8 @@ func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
-// highestLimits are the highest that a storage can have. What its own limits forbid it says itself.
+// highestLimits returns the highest limits that a storage can have. A storage checks its own, lower
+// limits itself.
 func highestLimits() storage.Limits { return storage.Limits{MaxPayload: storage.MaxPayloadCap} }
 
 func ceilMicrosecond(d time.Duration) time.Duration {

@@ -12,16 +12,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Options are checked where they are given, before the storage's validation sees what was
-// made of them, so that an error names what the caller wrote. what is that name.
+// Options are checked where they are given, before the storage validates the insert that results,
+// so that an error names what the caller wrote. That name is the parameter what.
 
-// longest is storage.MaxDelay for people.
+// longest is storage.MaxDelay as errors print it.
 const longest = "100 years"
 
-// reservedHeaders begins the names of midge's own headers.
+// reservedHeaders is the prefix of midge's own headers.
 const reservedHeaders = "midge."
 
-// check looks at what a type declares, with the defaults filled in.
+// check checks the options of a type, with the defaults filled in.
 func (o *Options) check() error {
 	for _, err := range []error{
 		checkQueue("Options.Queue", o.Queue),
@@ -44,7 +44,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// checkQueue checks the name of a queue that an application's tasks go to, that it serves or changes.
+// checkQueue checks the name of a queue to which an application enqueues, or that it serves or
+// changes.
 func checkQueue(what, name string) error {
 	if storage.Reserved(name) {
 		return storage.Invalid(what, name,
@@ -65,7 +66,7 @@ func checkPriority(what string, n int) error {
 	return checkRange(what, n, -storage.MaxPriority, storage.MaxPriority, "")
 }
 
-// checkRange refuses a number out of bounds; hint ends what is wanted.
+// checkRange refuses a number out of bounds. hint is appended to the wanted range.
 func checkRange(what string, n, low, high int, hint string) error {
 	if n < low || n > high {
 		return storage.Invalid(what, n, "%d to %d%s", low, high, hint)
@@ -80,8 +81,8 @@ func checkDuration(what string, d time.Duration) error {
 	return nil
 }
 
-// checkSpan is for durations whose zero means something else, which zero says: 30 instead of
-// 30 * time.Second must not become that.
+// checkSpan checks a duration that may be 0 with a special meaning, which zero names. It refuses
+// durations below storage.MinSpan, because 30 instead of 30 * time.Second is 30 ns.
 func checkSpan(what string, d time.Duration, zero string) error {
 	if d != 0 && (d < storage.MinSpan || d > storage.MaxDelay) {
 		return storage.Invalid(what, d, "%s, or %v to "+longest, zero, storage.MinSpan)
@@ -89,7 +90,7 @@ func checkSpan(what string, d time.Duration, zero string) error {
 	return nil
 }
 
-// checkDurationOrNone is for settings whose zero is a default.
+// checkDurationOrNone checks a duration whose 0 means the default.
 func checkDurationOrNone(what string, d time.Duration) error {
 	if d != None && (d < 0 || d > storage.MaxDelay) {
 		return storage.Invalid(what, d, "0 to "+longest+", or None; 0 means the default")
@@ -124,7 +125,7 @@ func checkHeader(what, name string) error {
 	return nil
 }
 
-// checkQueues checks queues and their weights, which were given under such names.
+// checkQueues checks queues and their weights. what and whatWeights name them in errors.
 func checkQueues(what string, queues []string, whatWeights string, weights map[string]int) error {
 	if len(queues) > storage.MaxNames {
 		return storage.Invalid(what, fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)

@@ -9,35 +9,34 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Schedule is a series of moments: made by [Every] or [Cron], declared by
-// [Runner.Periodic].
+// Schedule is a series of moments. [Every] and [Cron] make it, [Runner.Periodic] declares it.
 type Schedule struct{ moments schedule.Schedule }
 
-// Every ticks each d, a second or more in whole milliseconds, aligned to the Unix
-// epoch: Every(time.Hour) ticks on the hour in UTC, whenever it was declared.
+// Every returns a schedule that ticks each d, a second or more in whole milliseconds, aligned to
+// the Unix epoch: Every(time.Hour) ticks on the hour in UTC, whenever it was declared.
 func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 
-// Cron ticks by a crontab line of five fields (minute, hour, monthday, month, weekday)
-// or six with the second in front, or by a descriptor such as "@daily" or
+// Cron returns a schedule that ticks by a crontab line of five fields (minute, hour, monthday,
+// month, weekday), of six fields with the second in front, or by a descriptor such as "@daily" or
 // "@every 1h30m". Days of the week are 0 (Sunday) to 6, or names.
 //
-// The line is read in UTC unless [Zone] says otherwise. Where a zone's clock leaps
-// forward, a time that does not exist ticks at the first moment that does. Where it
-// falls back, a time that exists twice ticks once, the first time; but lines that have
-// an interval (*, ? or /) as their second, minute or hour, such as "*/10 * * * *" or
-// "0 * * * *", tick both times.
+// The line is read in UTC unless [Zone] says otherwise. Where the clock of a zone leaps forward, a
+// tick at a time that does not exist moves to the first moment that does. Where the clock falls
+// back, a time that exists twice ticks once, the first time. However, lines with an interval (*, ?
+// or /) as their second, minute or hour, such as "*/10 * * * *" or "0 * * * *", tick both times.
 //
-// An invalid line is an *[InvalidError] where the schedule is declared.
+// [Runner.Periodic] refuses an invalid line with an *[InvalidError].
 func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 
-// Next gives the first tick strictly after a moment, in that moment's zone, in which a [Cron]
-// line is read too. It is the zero time where none comes, or where the schedule is invalid.
+// Next returns the first tick strictly after a moment, in the zone of that moment; a [Cron] line is
+// read in that zone too. It returns the zero time where no tick follows, or where the schedule is
+// invalid.
 func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after) }
 
-// Periodic declares that a job is enqueued by a schedule, once per tick however many
-// runners declare it. It is stored when the runner runs, and again with each heartbeat:
-// a schedule that no live runner declares stands still. A later version of it replaces
-// the stored one, which keeps its last tick.
+// Periodic declares that a schedule enqueues a job, once per tick however many runners declare it.
+// The runner stores the declaration when it starts, and again with each heartbeat. A schedule that
+// no live runner declares stands still. A later version of the declaration replaces the stored one
+// and keeps its last tick.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {
@@ -58,8 +57,8 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	return nil
 }
 
-// PeriodicOption says more about a schedule. Every [Option] is one, for the tasks that
-// it enqueues, except those that name a moment, an id or a unique key.
+// PeriodicOption sets something of a schedule. Every [Option] is also a PeriodicOption, for the
+// tasks that the schedule enqueues, except the options that name a moment, an id or a unique key.
 type PeriodicOption interface {
 	declare(d *scheduleTerms)
 }
@@ -68,30 +67,29 @@ type periodicOption func(d *scheduleTerms)
 
 func (o periodicOption) declare(d *scheduleTerms) { o(d) }
 
-// scheduleTerms is what the options of a schedule say.
+// scheduleTerms holds the options of a schedule.
 type scheduleTerms struct {
 	call
 	name, zone       string
 	catchUp, overlap string
 	catchUpCap       int
-	missed           string // the option that said what becomes of missed ticks
+	missed           string // the option that set what happens to missed ticks
 }
 
-// Zone is the time zone in which a [Cron] line is read, such as "Europe/Paris". The
-// zones' rules are part of the program.
+// Zone sets the time zone in which a [Cron] line is read, such as "Europe/Paris". The rules of the
+// zones are part of the program.
 func Zone(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.zone = name })
 }
 
-// Named names the schedule, within its queue: default the kind, the oldest one. A kind with two
-// schedules names one of them.
+// Named sets the name of the schedule within its queue: default the job's oldest kind. Of two
+// schedules of one kind, one needs a name.
 func Named(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.fail(checkScheduleName("Named", name)); d.name = name })
 }
 
-// SkipMissed leaves out ticks that were missed while no runner lived, instead of
-// making up for all of them by one task. A tick within the last five seconds is late,
-// not missed.
+// SkipMissed leaves out the ticks that were missed while no runner lived. Without it, one task
+// makes up for all of them. A tick within the last five seconds is late, not missed.
 func SkipMissed() PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) {
 		d.catchUp = schedule.SkipMissed
@@ -99,8 +97,8 @@ func SkipMissed() PeriodicOption {
 	})
 }
 
-// AllMissed makes up for each tick that was missed while no runner lived, the latest
-// limit of them: 1 to 100, 0 means 100.
+// AllMissed makes up for each tick that was missed while no runner lived, but only for the latest
+// limit of them: 1 to 100; 0 means 100.
 func AllMissed(limit int) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) {
 		if limit < 0 || limit > schedule.MaxCatchUp {
@@ -111,12 +109,13 @@ func AllMissed(limit int) PeriodicOption {
 	})
 }
 
-// NoOverlap leaves a tick out while the task of an earlier one has not ended.
+// NoOverlap leaves out a tick while the task of an earlier tick has not ended.
 func NoOverlap() PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.overlap = schedule.SkipOverlap })
 }
 
-// cursorInsert makes the insert of a schedule, checked. Cursor.Next is filled where it is stored.
+// cursorInsert makes and checks the insert of a schedule. The runner sets Cursor.Next when it stores
+// the schedule.
 func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (storage.Insert, error) {
 	terms := scheduleTerms{call: newCall(d), name: d.oldest(), catchUp: schedule.OneMissed}
 	if err := terms.read(opts); err != nil {
@@ -147,7 +146,7 @@ func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (st
 	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
-// read takes in options.
+// read applies options and returns the first error.
 func (t *scheduleTerms) read(opts []PeriodicOption) error {
 	for _, o := range opts {
 		if isNil(o) {
@@ -162,8 +161,8 @@ func (t *scheduleTerms) read(opts []PeriodicOption) error {
 	return t.err
 }
 
-// checkScheduleName leaves room for the prefix of the cursor's id. what says what gave the
-// name.
+// checkScheduleName checks a name, which must leave room for the prefix of the cursor's id. what
+// names it in errors.
 func checkScheduleName(what, name string) error {
 	if err := storage.CheckName(what, name); err != nil {
 		return err

@@ -11,18 +11,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Queue looks after the tasks of one queue. [Client.Queue] makes it.
+// Queue gives access to the tasks of one queue. [Client.Queue] makes it.
 type Queue struct {
 	client *Client
 	name   string
 }
 
-// Queue gives the queue of a name; its methods refuse a name that does not do before
-// any I/O. It exists for readers even where it holds nothing.
+// Queue returns the queue with a name; its methods refuse an invalid name before any I/O. Methods
+// that read work even where the queue does not exist.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
-// Queues lists the names of all queues that begin with prefix, sorted, but for those that begin
-// with "midge.", which are midge's own. It ends after an error.
+// Queues lists the names of all queues that begin with prefix, sorted, except for midge's own
+// queues, whose names begin with "midge.". The iteration ends after an error.
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for name, err := range storage.EachQueue(ctx, c.reader(), prefix) {
@@ -36,18 +36,18 @@ func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, er
 	}
 }
 
-// Runners lists the live runners and what they run, by id.
+// Runners returns the live runners and what they run, sorted by id.
 func (c *Client) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	runners, err := c.store.Runners(ctx)
 	return runners, wrap(err, "list runners")
 }
 
-// Name is the queue's name.
+// Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Create makes the queue exist before its first task comes, so that it is listed and can be
-// paused. Where it exists nothing changes. A queue that is empty, and neither paused nor touched
-// for a day, goes by itself.
+// Create makes the queue exist before its first task comes, so that it is listed and can be paused.
+// If the queue exists, nothing changes. A queue that is empty, not paused, and untouched for a day
+// is removed by itself.
 func (q *Queue) Create(ctx context.Context) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap("create", err)
@@ -55,14 +55,14 @@ func (q *Queue) Create(ctx context.Context) error {
 	return q.configure(ctx, "create", storage.Settings{Create: true})
 }
 
-// Pause stops runners from claiming tasks of the queue until it is resumed. Tasks that
-// run go on; tasks can be enqueued. [ErrNotFound] where there is no such queue; see
+// Pause stops runners from claiming tasks of the queue until [Queue.Resume]. Running tasks go on,
+// and tasks can still be enqueued. It returns [ErrNotFound] where there is no such queue; see
 // [Queue.Create].
 func (q *Queue) Pause(ctx context.Context) error {
 	return q.pause(ctx, "pause", storage.Pause{On: true})
 }
 
-// PauseFor is Pause for a time, a millisecond at least; it ends by itself.
+// PauseFor is [Queue.Pause] for d, a millisecond at least; the pause ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	if d < storage.MinSpan || d > storage.MaxDelay {
 		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
@@ -70,11 +70,10 @@ func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	return q.pause(ctx, "pause", storage.Pause{On: true, For: d})
 }
 
-// Resume ends a pause. [ErrNotFound] where there is no such queue.
+// Resume ends a pause. It returns [ErrNotFound] where there is no such queue.
 func (q *Queue) Resume(ctx context.Context) error { return q.pause(ctx, "resume", storage.Pause{}) }
 
-// pause pauses or resumes a queue that exists: a name that was mistyped is an error, and no
-// queue.
+// pause pauses or resumes an existing queue. A mistyped name is an error and must not make a queue.
 func (q *Queue) pause(ctx context.Context, act string, p storage.Pause) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap(act, err)
@@ -96,10 +95,10 @@ func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) e
 	return q.wrap(act, q.client.session.Configure(ctx, q.name, s))
 }
 
-// Stats are a queue's sizes and its totals.
+// Stats are a queue's numbers of tasks by state and its totals.
 type Stats = storage.Stats
 
-// Stats gives the queue's sizes by state and its totals, in constant time.
+// Stats returns the queue's numbers of tasks by state and its totals, in constant time.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err := q.check(); err != nil {
 		return Stats{}, q.wrap("read stats of", err)
@@ -111,8 +110,8 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return stats[0], nil
 }
 
-// Stats gives the sizes by state and the totals of queues, in the order in which they are named, or of
-// all queues of [Client.Queues] where none is named. A queue that is not there has zeros.
+// Stats returns the numbers of tasks by state and the totals of the named queues, in that order, or
+// of all queues of [Client.Queues] where none is named. A queue that does not exist has zeros.
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -138,8 +137,8 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	return all, nil
 }
 
-// Tasks lists the queue's tasks in a state, in the state's own order, as they are
-// while it lists. It ends after an error.
+// Tasks lists the queue's tasks in a state, in the order of that state. It reads page by page, so
+// that tasks may change meanwhile. The iteration ends after an error.
 func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		if err := q.checkState(state); err != nil {
@@ -154,8 +153,8 @@ func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {
 	}
 }
 
-// Page is a page of Tasks: after is the Next of the page before, "" for the first one,
-// and limit its size, up to 200, where 0 means 50.
+// Page returns one page of Tasks. after is the Next of the previous page, "" for the first page.
+// limit is the size of the page, up to 200; 0 means 50.
 func (q *Queue) Page(
 	ctx context.Context, state State, after string, limit int,
 ) (storage.TasksPage, error) {
@@ -173,8 +172,8 @@ func (q *Queue) Page(
 	return page, q.wrap("list tasks of", err)
 }
 
-// RequeueAll requeues the tasks of a state, all but pending, that match accepts, nil
-// accepting all, and gives how many. Those whose unique key is taken stay.
+// RequeueAll requeues the tasks in a state that match accepts, and returns how many. A nil match
+// accepts all tasks. state is any but pending. Tasks whose unique key is taken stay as they are.
 func (q *Queue) RequeueAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
@@ -185,8 +184,8 @@ func (q *Queue) RequeueAll(
 	})
 }
 
-// CancelAll cancels the tasks of a state, all but completed and dead, that match accepts,
-// nil accepting all, and gives how many were cancelled or, where they run, are about to be.
+// CancelAll cancels the tasks in a state that match accepts, and returns how many are cancelled or,
+// where they run, about to be. A nil match accepts all tasks. state is any but completed and dead.
 func (q *Queue) CancelAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
@@ -197,8 +196,8 @@ func (q *Queue) CancelAll(
 	})
 }
 
-// DeleteAll deletes the tasks of a state, all but pending, that match accepts, nil
-// accepting all, and gives how many.
+// DeleteAll deletes the tasks in a state that match accepts, and returns how many. A nil match
+// accepts all tasks. state is any but pending.
 func (q *Queue) DeleteAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
@@ -208,9 +207,9 @@ func (q *Queue) DeleteAll(
 	})
 }
 
-// Remove deletes all tasks and schedules of the queue and then the queue itself, with
-// its totals. [ErrNotEmpty] where a task runs, before anything is deleted, or new ones keep coming;
-// a *[storage.NotEmptyError] tells which.
+// Remove deletes all tasks and schedules of the queue and then the queue itself, with its totals.
+// It returns [ErrNotEmpty] where a task runs, before it deletes anything, or where new tasks keep
+// coming; a *[storage.NotEmptyError] tells which.
 func (q *Queue) Remove(ctx context.Context) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap("remove", err)
@@ -218,8 +217,8 @@ func (q *Queue) Remove(ctx context.Context) error {
 	return q.wrap("remove", q.client.session.RemoveQueue(ctx, q.name))
 }
 
-// all does something to the tasks of a state, which are done is the word for then; may tells
-// the states in which they can be.
+// all calls do for the tasks in a state. may says which states permit the act; done is its past
+// participle, for the error.
 func (q *Queue) all(
 	act string, state State, done string, may func(State) bool, do func() (int, error),
 ) (int, error) {
@@ -244,24 +243,23 @@ func (q *Queue) all(
 	return n, q.wrap(act, err)
 }
 
-// ScheduleInfo is a schedule as it is stored. Due is its next tick, zero where there
-// will be none; an orphaned one stands still, and Due may have passed. Cursor.Last is its
-// last tick.
+// ScheduleInfo is a stored schedule. Due is its next tick, zero where there is none; an orphaned
+// schedule stands still, so that its Due may have passed. Cursor.Last is its last tick.
 type ScheduleInfo struct {
 	Task
-	// Name of the schedule, within its queue.
+	// Name is the name of the schedule within its queue.
 	Name string
-	// Declared tells its text, zone and policies.
+	// Declared holds the schedule's text, zone and policies.
 	Declared storage.Declaration
-	// Damaged says that Declared could not be read: the schedule stands still until a
-	// runner declares it anew, or it is removed.
+	// Damaged means that Declared could not be read. The schedule stands still until a runner
+	// declares it anew, or until it is removed.
 	Damaged bool
-	// Orphaned says that no live runner declares it: it stands still until one does,
-	// or it is removed.
+	// Orphaned means that no live runner declares the schedule. It stands still until a runner
+	// declares it, or until it is removed.
 	Orphaned bool
 }
 
-// Schedules lists the queue's schedules.
+// Schedules returns the queue's schedules.
 func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	if err := q.check(); err != nil {
 		return nil, q.wrap("list schedules of", err)
@@ -290,18 +288,19 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	return list, nil
 }
 
-// errNoQueue is an ErrNotFound in words of who named a queue.
+// errNoQueue is an ErrNotFound about a queue.
 var errNoQueue = &notFoundError{"there is no such queue"}
 
-// RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
-// move, and gives its ref. With [NoOverlap], where the task of an earlier tick or run has
-// not ended, nothing is enqueued and the ref is that task's. [ErrNotFound].
+// RunSchedule enqueues the task of a schedule now, without moving its ticks, and returns the task's
+// ref. With [NoOverlap], while the task of an earlier tick or run has not ended, nothing is
+// enqueued and the ref is that of the earlier task. It returns [ErrNotFound] where there is no such
+// schedule.
 func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
 		return Ref{}, q.wrap("run schedule in", err)
 	}
 	c := *q.client
-	c.within = nil // a transaction has no part in it
+	c.within = nil // RunSchedule is never part of a caller's transaction
 	in, err := c.session.ScheduleInsert(ctx, q.ref(storage.CursorPrefix+name))
 	if err != nil {
 		return Ref{}, q.wrap("run schedule in", ofSchedule(name, err))
@@ -316,8 +315,9 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	return applied[0].Inserted[0].Ref, nil
 }
 
-// RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that
-// declares it brings it back with its next heartbeat. [ErrNotFound].
+// RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that declares the
+// schedule stores it again with its next heartbeat. It returns [ErrNotFound] where there is no such
+// schedule.
 func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {
 		return q.wrap("remove schedule in", err)
@@ -333,7 +333,7 @@ func (q *Queue) checkSchedule(name string) error {
 	return checkScheduleName("schedule name", name)
 }
 
-// ofSchedule says what is not there in words of who declared it.
+// ofSchedule gives an ErrNotFound that names the schedule instead of the ref of its cursor.
 func ofSchedule(name string, err error) error {
 	if errors.Is(err, storage.ErrNotFound) {
 		return &notFoundError{"no schedule is named " + name}
@@ -345,10 +345,10 @@ func (q *Queue) ref(id string) Ref { return Ref{Queue: q.name, ID: id} }
 
 func (q *Queue) check() error { return storage.CheckName("queue name", q.name) }
 
-// checkOwn checks that the queue is the application's own to change.
+// checkOwn checks that the application may change the queue.
 func (q *Queue) checkOwn() error { return checkQueue("queue name", q.name) }
 
-// checkState checks the name too.
+// checkState checks the state, and the name of the queue.
 func (q *Queue) checkState(state State) error {
 	if !state.Valid() {
 		return storage.Invalid("state", string(state), "one of %v", storage.States())
@@ -356,8 +356,7 @@ func (q *Queue) checkState(state State) error {
 	return q.check()
 }
 
-// wrap says what was to be done when err came, about a queue whose name err quotes where that is
-// what is wrong.
+// wrap adds act and the queue's name to err. It leaves out an invalid name, which err quotes.
 func (q *Queue) wrap(act string, err error) error {
 	if q.check() != nil {
 		return about(err, act, "queue")

@@ -16,32 +16,33 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Why the context of a job ended, as context.Cause tells it.
+// These errors are causes of the end of a job's context, as context.Cause returns them.
 var (
-	// ErrShutdown: the runner stops and the grace period is over. The task is
-	// released, uncharged, unless the job returns nil.
+	// ErrShutdown means that the runner stops and the grace period is over. The task is released
+	// without counting a retry, unless the job returns nil.
 	ErrShutdown = runner.ErrShutdown
-	// ErrTimeout: the job ran longer than its timeout; it counts as a failure,
-	// unless the job returns nil.
+	// ErrTimeout means that the job ran longer than its timeout. The attempt has failed, unless the
+	// job returns nil.
 	ErrTimeout = runner.ErrTimeout
-	// ErrExpired: the [Deadline] of the task is over; the task is dead, unless the job returns nil.
+	// ErrExpired means that the [Deadline] of the task is over. The task is dead, unless the job
+	// returns nil.
 	ErrExpired = runner.ErrExpired
 )
 
-// jobs are the jobs of a runner: it runs them and reads what they return.
+// jobs holds the jobs of a runner. It runs them and interprets the errors that they return.
 type jobs struct {
 	definitions definitions
-	handlers    map[string]*handler // by kind; none is added once the runner has started
-	kinds       []string            // of the handlers, once it has
+	handlers    map[string]*handler // by kind; complete once the runner has started
+	kinds       []string            // the keys of handlers, once the runner has started
 	middleware  []Middleware
 	enqueuing   enqueueChain
 	backoff     Backoff
 }
 
-// Kinds gives the kinds that are registered.
+// Kinds returns the registered kinds.
 func (j *jobs) Kinds() []string { return j.kinds }
 
-// types lists the types that are registered, by kind, for a test kit.
+// types returns the registered job types by kind, for a test kit.
 func (j *jobs) types() map[string]runner.JobType {
 	all := make(map[string]runner.JobType, len(j.handlers))
 	for kind, h := range j.handlers {
@@ -50,7 +51,7 @@ func (j *jobs) types() map[string]runner.JobType {
 	return all
 }
 
-// Name gives the kind of today of a task's kind, which may be an alias.
+// Name returns the current kind for a task's kind, which may be an alias.
 func (j *jobs) Name(kind string) string {
 	if h := j.handlers[kind]; h != nil {
 		return h.kind
@@ -58,12 +59,12 @@ func (j *jobs) Name(kind string) string {
 	return kind
 }
 
-// Enqueue gives those of the inserts that the middleware passes on.
+// Enqueue returns the inserts that the middleware passes on.
 func (j *jobs) Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error) {
 	return j.enqueuing.passed(ctx, inserts)
 }
 
-// Run runs the job of a task within the middleware. A panic in that is an error too.
+// Run runs the job of a task within the middleware. A panic of the middleware is an error too.
 func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	h := j.handlers[a.Kind]
 	unfit := h.fit(a)
@@ -78,7 +79,8 @@ func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	return run(ctx)
 }
 
-// call runs the job alone. The error tells the middleware what ended the context of the job too.
+// call runs the job without the middleware. Its error also tells the middleware what ended the
+// context of the job.
 func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) error {
 	if unfit != nil {
 		return unfit
@@ -94,8 +96,8 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 	return err
 }
 
-// fit decodes the job of an attempt, and says why it cannot. A panic of a method that decodes is
-// that of the job.
+// fit decodes the job of an attempt, or returns why it cannot. A panic of a decoding method counts
+// as a panic of the job.
 func (h *handler) fit(a *runner.Attempt) (err error) {
 	defer recovered(&err)
 	a.Job, err = h.decode(a.Encoding, a.Payload)
@@ -105,7 +107,7 @@ func (h *handler) fit(a *runner.Attempt) (err error) {
 	return err
 }
 
-// attempt runs the job. A panic of the job is an error with its stack.
+// attempt runs the job. A panic of the job becomes an error with the stack of the panic.
 func (h *handler) attempt(ctx context.Context, job any) (err error) {
 	defer recovered(&err)
 	if before, ok := job.(interface {
@@ -118,7 +120,7 @@ func (h *handler) attempt(ctx context.Context, job any) (err error) {
 	return h.run(ctx, job)
 }
 
-// afterRun calls a job's AfterRun. The error is its panic.
+// afterRun calls a job's AfterRun and returns its panic as an error.
 func afterRun(ctx context.Context, call func(context.Context, error), end error) (err error) {
 	defer recovered(&err)
 	call(ctx, end)
@@ -132,8 +134,8 @@ func recovered(err *error) {
 	}
 }
 
-// Judge reads an error of a job, also one whose methods panic, such as a nil
-// pointer in an interface: that is a panic of the job's.
+// Judge interprets an error of a job. If a method of the error panics, as one on a nil pointer in
+// an interface does, that is a panic of the job.
 func (j *jobs) Judge(err error) runner.Judgement { return judge(err) }
 
 func judge(err error) (asked runner.Judgement) {
@@ -145,8 +147,9 @@ func judge(err error) (asked runner.Judgement) {
 	return verdictOf(err)
 }
 
-// Backoff asks the backoff recorded with the task, else the job's, else the runner's, how
-// long to wait before the retry.
+// Backoff returns the delay before the retry, by the backoff recorded with the task, else the
+// job's, else the runner's. Where the backoff panics, Backoff returns the default delay and the
+// panic.
 func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -162,10 +165,10 @@ func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
 	return backoff(int(a.Retries) + 1), nil
 }
 
-// reasonUndecodable is why a task cannot run on this runner.
+// reasonUndecodable says why a task cannot run on this runner.
 const reasonUndecodable = "undecodable payload"
 
-// cannotDecode is the error of a job whose parameters could not be decoded.
+// cannotDecode returns the error of a job whose parameters could not be decoded.
 func cannotDecode(err error) error {
 	c := &runner.CannotRunError{Reason: reasonUndecodable, Err: err}
 	if u := (*codec.DecodeError)(nil); errors.As(err, &u) {
@@ -174,8 +177,7 @@ func cannotDecode(err error) error {
 	return c
 }
 
-// PanicError is what a job that panicked failed with, and what a [Middleware] gets from
-// next then.
+// PanicError is the error of a job that panicked; a [Middleware] gets it from next.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -183,7 +185,7 @@ type PanicError struct {
 	at string // the line of code, such as "main.go:48", "" where it is not known
 }
 
-// Error prints the value of the panic, and the line of the job's code that it came from.
+// Error prints the value of the panic, and the line of the job's code where it happened.
 func (e *PanicError) Error() string {
 	if e.at == "" {
 		return fmt.Sprintf("panic: %v", e.Value)
@@ -191,12 +193,13 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v (%s)", e.Value, e.at)
 }
 
-// panicked makes the error of a panic that was just recovered, in the deferred function.
+// panicked returns the error of a panic that the calling deferred function has just recovered.
 func panicked(v any) *PanicError {
 	return &PanicError{Value: v, Stack: debug.Stack(), at: panickedAt()}
 }
 
-// panickedAt gives the line of the innermost frame that is neither the runtime's nor midge's.
+// panickedAt returns the file and line of the innermost frame that is neither the runtime's nor
+// midge's.
 func panickedAt() string {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
@@ -212,7 +215,7 @@ func panickedAt() string {
 	}
 }
 
-// ownFunctions are the beginnings of the names of functions that are not the job's.
+// ownFunctions are the prefixes of functions that are not the job's.
 var ownFunctions = []string{
 	"runtime.", "internal/runtime/", "github.com/midgehq/midge.", "github.com/midgehq/midge/internal/",
 }

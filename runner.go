@@ -22,119 +22,121 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Version of midge.
+// Version is the version of midge.
 const Version = "0.1.0"
 
-// DefaultQueue is the queue of jobs and runners that do not say otherwise.
+// DefaultQueue is the queue of jobs and runners that name no queue.
 const DefaultQueue = "default"
 
-// The other defaults of a runner.
+// These are the other defaults of a runner.
 const (
 	defaultLease = 30 * time.Second
 	defaultGrace = 25 * time.Second
 	defaultAhead = 5 * time.Millisecond
 )
 
-// None is for settings whose zero value means the default: it says none, such as
-// no grace period, no retries, nothing claimed ahead.
+// None disables a setting whose zero value means the default: no grace period, no retries, no tasks
+// claimed ahead.
 const None = -1
 
 // RunnerConfig configures a [Runner]. The zero value works.
 type RunnerConfig struct {
-	// Queues to serve, in strict order: the first is emptied before the second.
-	// Default: "default" and the queues of the registered jobs and of the schedules,
-	// with equal weights.
+	// Queues are the queues to serve, in strict order: the first one is emptied before the second.
+	// Default: "default" and the queues of the registered jobs and of the schedules, with equal
+	// weights.
 	Queues []string
-	// Weights shares the claims among the queues by weight, 1 to 1,000,000, instead of
-	// in strict order; a queue that is not in it has weight 1. Nil keeps strict order.
+	// Weights shares the claims among the queues by weight, 1 to 1,000,000, instead of in strict
+	// order. A queue without a weight has weight 1. Nil keeps strict order.
 	Weights map[string]int
 	// Concurrency is how many jobs run at once, up to 1,000,000. Default: GOMAXPROCS × 4.
 	Concurrency int
-	// Lease is how long a task stays this runner's without a heartbeat: default
-	// 30 s, at least 1 s. Heartbeats go out every third of it; where none that was sent
-	// within the last five sixths of it went through, the job's context ends with
-	// storage.ErrLeaseLost. After a crash another runner starts its tasks that much later.
+	// Lease is how long a task belongs to this runner without a heartbeat: default 30 s, at least 1
+	// s. The runner sends a heartbeat every third of the lease. If no heartbeat that it sent within
+	// the last five sixths of the lease was acknowledged, the context of the job ends with
+	// storage.ErrLeaseLost. After a crash it takes one lease before another runner starts the
+	// tasks.
 	Lease time.Duration
-	// Grace is how long running jobs may finish once the runner stops, before
-	// their contexts end: default 25 s, None for none. Jobs then have a second to
-	// return: allow a process two seconds more than Grace before it is killed.
+	// Grace is how long running jobs may finish once the runner stops, before their contexts end:
+	// default 25 s, None for no time. The jobs then have one more second to return. Allow a process
+	// two seconds more than Grace before it is killed.
 	Grace time.Duration
-	// Ahead is how much work may be claimed ahead of free slots, as the time that
-	// it will take: default 5 ms, None claims nothing ahead. It matters for jobs
-	// shorter than that; slow jobs are never claimed ahead. At most a third of the
-	// lease.
+	// Ahead bounds the work that may be claimed before a slot is free, as the time that this work
+	// will take: default 5 ms, at most a third of the lease; None claims nothing ahead. It matters
+	// for jobs shorter than Ahead; slower jobs are never claimed ahead.
 	Ahead time.Duration
 	// Timeout ends the context of an attempt that takes longer, where neither the job's type nor
 	// its task has a timeout: default none, at least a millisecond.
 	Timeout time.Duration
-	// Backoff delays retries of jobs whose type does not say. Default: that of the zero
+	// Backoff delays the retries of jobs whose type has no backoff. Default: that of the zero
 	// Geometric.
 	Backoff Backoff
-	// Logger gets the lifecycle lines, without caller and stack: a line says all there
-	// is to say, and the stack of a job's panic is kept with its task. Beside its sentence a line
-	// has the fields runner and, where they apply, kind, queue, task (the id), attempt, outcome
-	// and took. Without Logger and Slog the warnings and errors go to slog.Default;
-	// zap.NewNop() logs nothing.
+	// Logger gets the lines about starts, stops and attempts, without caller and stack: each line
+	// is complete in itself, and the stack of a job's panic is kept with its task. Besides its
+	// sentence a line has the field runner and, where they apply, the fields kind, queue, task (the
+	// id), attempt, outcome and took. Without Logger and Slog, warnings and errors go to
+	// slog.Default. zap.NewNop() logs nothing.
 	Logger *zap.Logger
-	// Slog gets the lines in the place of Logger. What stands in the fields is left out of its messages:
-	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". Giving both is refused.
+	// Slog gets the lines instead of Logger. Its messages leave out the values of the fields:
+	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". It is an error to give both.
 	Slog *slog.Logger
 	// SuccessLevel is the level of the lines about successes, for Slog too: default info. A busy
-	// runner may want them at zapcore.DebugLevel.
+	// runner may want zapcore.DebugLevel.
 	SuccessLevel zapcore.Level
-	// Middleware wraps each attempt, the first outermost.
+	// Middleware wraps each attempt; the first is the outermost.
 	Middleware []Middleware
-	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks, the first outermost.
+	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks; the first is the
+	// outermost.
 	EnqueueMiddleware []EnqueueMiddleware
-	// Version names the build of this program, such as v1.4.2: lists of runners show it, and the charts of the
-	// dashboard show a new one as a deploy. Default: the version that Go has built into the program, or the
-	// first twelve digits of its revision; where it has neither, "midge " and [Version]. At most 128 bytes.
+	// Version names the build of this program, such as v1.4.2. Lists of runners show it, and the
+	// charts of the dashboard show a new version as a deploy. Default: the version that Go has
+	// built into the program, or the first twelve digits of its revision; without either, "midge "
+	// and [Version]. At most 128 bytes.
 	Version string
-	// OnEnd are told how each attempt ended, once the storage has acknowledged that, and of the
-	// tasks that the storage ended by itself in a claim of this runner. Default: none, which costs
-	// nothing.
+	// OnEnd functions are called with the end of each attempt, once the storage has acknowledged
+	// that end, and with the end of tasks that the storage ended by itself during a claim of this
+	// runner. Default: none, which costs nothing.
 	//
-	// An end is told to one function after the other, in their order. Ends come from up to eight
-	// goroutines, in no order, and nothing of the runner waits for the calls: ends that come faster
-	// than the functions return are kept in memory, so they must not block.
-	// Their context ends when Run is about to return. A drain waits for the calls that are left,
-	// for the rest of the grace period and a quarter of a second at least. A panic is logged, and
-	// keeps nothing from the functions behind it.
+	// For one end, the functions are called one after the other, in their order. The ends come from
+	// up to eight goroutines, in no order. The runner does not wait for the calls: ends that come
+	// faster than the functions return are kept in memory, so the functions must not block. Their
+	// context ends when Run is about to return. A drain waits for the remaining calls for the rest
+	// of the grace period, and for a quarter of a second at least. A panic is logged, and the
+	// functions after it are still called.
 	//
-	// A runner tells of an attempt once at most: an end that its process could not tell any more
-	// is lost. An attempt that was cut off from the storage may be told of twice, as
-	// [OutcomeLeaseLost] by its runner and as [OutcomeCrashed] by the runner that starts the task
-	// again; and a crash is told of again where the attempt that followed it was given back.
+	// A runner reports an attempt once at most. An end that its process could not report any more
+	// is lost. An attempt that was cut off from the storage may be reported twice: as
+	// [OutcomeLeaseLost] by its runner, and as [OutcomeCrashed] by the runner that starts the task
+	// again. A crash is reported again if the attempt that followed it was released.
 	OnEnd []func(ctx context.Context, end Ended)
 }
 
-// Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
-// jobs, then call Run once.
+// Runner claims tasks and runs their jobs. Make it with [NewRunner], register the jobs, then call
+// Run once.
 type Runner struct {
 	actors *runner.Runner
 	jobs   *jobs
 	log    runner.Log
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running bool
-	steps   bool     // a test kit makes them in the place of Run
-	queues  []string // none for those of the jobs and schedules, until Run
+	steps   bool     // a test kit makes the attempts instead of Run
+	queues  []string // until the start, none means those of the jobs and schedules
 	weights map[string]int
 }
 
-// Middleware wraps the run of an attempt. It calls next, once, or returns without
-// it; what it returns is the attempt's verdict. [Current] tells the task.
+// Middleware wraps the run of an attempt. It calls next once, or returns without calling it. Its
+// error is the attempt's verdict. [Current] gives the task.
 //
-// Where the job panics, next returns a *[PanicError]. Where the job succeeded and the
-// middleware returns an error all the same, the task has failed: it is retried, and the
-// job runs again. A middleware whose own work must not re-run the job logs its error and
-// returns nil. A middleware that adds to an error wraps it with %w: what [Snooze], [Discard],
-// [RetryIn] and parameters that do not fit return is told by its type. A task whose kind is
-// not registered here does not pass the middleware.
+// Where the job panics, next returns a *[PanicError]. Where the job succeeded and the middleware
+// returns an error all the same, the task has failed: it is retried, and the job runs again. A
+// middleware whose own work must not run the job again logs its error and returns nil. A middleware
+// that adds to an error wraps it with %w, because midge recognizes [Snooze], [Discard], [RetryIn]
+// and undecodable parameters by the type of the error. A task whose kind is not registered with
+// this runner does not pass the middleware.
 type Middleware func(next func(context.Context) error) func(context.Context) error
 
-// NewRunner checks the configuration and makes a runner on store. It does no I/O. Its
-// errors are *[InvalidError].
+// NewRunner checks the configuration and returns a runner on store. It does no I/O. Its errors are
+// *[InvalidError].
 func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if isNil(store) {
 		return nil, fmt.Errorf("midge: new runner: %w", storage.Invalid("store", "nil", "an opened storage"))
@@ -159,7 +161,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	return r, nil
 }
 
-// fill checks what was given and sets the defaults.
+// fill checks the configuration and sets the defaults.
 func (c *RunnerConfig) fill() error {
 	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
 	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0)*4)
@@ -176,7 +178,7 @@ func (c *RunnerConfig) fill() error {
 	return nil
 }
 
-// check looks at what was given, with the defaults of Concurrency and Lease.
+// check checks the configuration after Concurrency and Lease got their defaults.
 func (c *RunnerConfig) check() error {
 	if len(c.Queues) == 0 && len(c.Weights) > 0 {
 		return storage.Invalid("RunnerConfig.Weights", "without Queues", "the queues that they weigh")
@@ -214,8 +216,8 @@ func (c *RunnerConfig) check() error {
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
 }
 
-// built names the build of this program as Go does: by its version, and by its revision alone where the
-// version is made of that.
+// built names the build of this program as Go does: by its version, or by the first digits of its
+// revision where the version contains only these.
 func built() string {
 	const unknown, digits = "(devel)", 12
 	info, ok := debug.ReadBuildInfo()
@@ -237,7 +239,7 @@ func built() string {
 	return storage.CleanText(version, storage.MaxName)
 }
 
-// durationOr gives d, the default for 0, and 0 for None.
+// durationOr returns d, byDefault for a d of 0, and 0 for None.
 func durationOr(d, byDefault time.Duration) time.Duration {
 	if d == None {
 		return 0
@@ -250,11 +252,11 @@ const mostAtOnce = 1_000_000
 
 func checkConcurrency(what string, n int) error { return checkRange(what, n, 1, mostAtOnce, "") }
 
-// ErrRunning is returned where something has to be done before the runner is started, or by a second
-// Run or Start.
+// ErrRunning is returned by functions that must be called before the runner is started, and by a
+// second Run or Start.
 var ErrRunning = errors.New("midge: the runner has been started")
 
-// add registers a handler for its kind.
+// add registers a handler for its kinds.
 func (r *Runner) add(h *handler) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,12 +275,12 @@ func (r *Runner) add(h *handler) error {
 	return nil
 }
 
-// ID is the runner's id, as tasks and lists of runners show it.
+// ID returns the runner's id, as tasks and lists of runners show it.
 func (r *Runner) ID() string { return r.actors.ID() }
 
-// SetConcurrency changes how many jobs run at once, 1 to 1,000,000, also while the runner
-// runs. What waits ahead starts at once where there is more room; lowering it lets running
-// jobs finish.
+// SetConcurrency changes how many jobs run at once, 1 to 1,000,000, also while the runner runs.
+// With a higher limit, tasks that were claimed ahead start at once; with a lower limit, running
+// jobs still finish.
 func (r *Runner) SetConcurrency(n int) error {
 	if err := checkConcurrency("concurrency", n); err != nil {
 		return fmt.Errorf("midge: set concurrency: %w", err)
@@ -287,14 +289,14 @@ func (r *Runner) SetConcurrency(n int) error {
 	return nil
 }
 
-// ErrGraceExceeded is what Run returns where jobs had not returned a second after the
-// grace period, when their contexts ended: their tasks were released, but their
-// goroutines may still run.
+// ErrGraceExceeded is returned by Run where jobs had not returned one second after their contexts
+// ended with the grace period. Their tasks were released, but their goroutines may still run.
 var ErrGraceExceeded = runner.ErrGraceExceeded
 
-// Run claims tasks and runs their jobs until ctx ends, and drains: it is Start and, when ctx has ended,
-// Shutdown without a bound of its own. It returns what Start or Shutdown returned, and earlier where
-// the storage is closed meanwhile. Where ctx ends before the runner has started Run returns nil.
+// Run claims tasks and runs their jobs until ctx ends, and then drains. It is Start followed, when
+// ctx has ended, by a Shutdown without a bound of its own. It returns the error of Start or
+// Shutdown; if the storage is closed meanwhile, it returns earlier. Where ctx ends before the
+// runner has started, Run returns nil.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -302,13 +304,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.actors.Run(ctx)
 }
 
-// Start has the runner claim tasks and run their jobs, and returns once the storage lists it. ctx
-// bounds the start alone: the contexts of jobs carry its values but do not end with it. Every Start
-// that returned nil wants a [Runner.Shutdown].
+// Start makes the runner claim tasks and run their jobs, and returns once the storage lists the
+// runner. ctx bounds only the start: the contexts of jobs carry its values but do not end with it.
+// Every Start that returned nil needs a [Runner.Shutdown].
 //
-// Start returns ErrRunning when it, or Run, was called before, or what kept it from starting: the
-// storage refused, or did not answer, or more than storage.MaxKinds kinds are registered (an
-// *[InvalidError]). A program that is to wait for its storage makes a new runner then.
+// Start returns ErrRunning after an earlier call of Start or Run. Its other errors say what kept
+// the runner from starting: the storage refused or did not answer, or more than storage.MaxKinds
+// kinds are registered (an *[InvalidError]). A program that wants to wait for its storage then
+// makes a new runner.
 func (r *Runner) Start(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -316,27 +319,28 @@ func (r *Runner) Start(ctx context.Context) error {
 	return r.actors.Start(ctx)
 }
 
-// Shutdown drains the runner: it claims no more, gives back what it claimed ahead, lets running jobs
-// finish for the grace period, ends their contexts with ErrShutdown, and releases what is left,
-// uncharged. Where ctx ends before the grace period does, that is over at once; Shutdown returns
-// within two seconds then. Other calls of it wait too, and have the same answer.
+// Shutdown drains the runner. The runner claims no more tasks, gives back the tasks that it claimed
+// ahead, lets running jobs finish for the grace period, then ends their contexts with ErrShutdown,
+// and releases the remaining tasks without counting a retry. Where ctx ends before the grace
+// period, that period is over at once, and Shutdown returns within two seconds. Further calls of
+// Shutdown wait too, and return the same error.
 //
-// It returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. A Start that is
-// under way ends with an error that wraps ErrShutdown. Tasks
-// that could not be settled because the storage was away run again; the log names them, the error
-// does not. Where the storage was closed before, the runner has stopped by itself, and the error
-// wraps storage.ErrClosed.
+// Shutdown returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. A
+// Start that is under way returns an error that wraps ErrShutdown. Tasks that could not be settled
+// because the storage was away run again; the log names them, the error does not. Where the storage
+// was closed before, the runner has stopped by itself, and the error wraps storage.ErrClosed.
 func (r *Runner) Shutdown(ctx context.Context) error { return r.actors.Shutdown(ctx) }
 
-// Healthy fails where a loop of the runner stands still, such as one whose line of the log a logger
-// does not take: the process should be started anew. It says nothing of the storage, without which
-// all loops go on, and is nil before the start and from the drain on. It does no I/O: the answer for
-// a liveness probe.
+// Healthy returns an error where a loop of the runner stands still, for example because a logger
+// does not accept a line of the log. The process should then be started anew. It ignores the state
+// of the storage, without which all loops go on, and returns nil before the start and from the
+// drain on. It does no I/O, so that it suits a liveness probe.
 func (r *Runner) Healthy() error { return r.actors.Healthy() }
 
-// Ready fails where the runner claims no tasks now: it is not started yet, drains, or has stopped, the
-// last call found the storage away or no heartbeat went through for the time of a lease (an
-// [ErrUnavailable]), or it is not Healthy. It does no I/O: the answer for a readiness probe.
+// Ready returns an error where the runner claims no tasks now: it is not started yet, drains, or
+// has stopped; the last call found the storage away, or no heartbeat was acknowledged for the time
+// of a lease (an [ErrUnavailable]); or it is not Healthy. It does no I/O, so that it suits a
+// readiness probe.
 func (r *Runner) Ready() error { return r.actors.Ready() }
 
 // step makes one attempt, for a test kit.
@@ -355,7 +359,7 @@ func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error
 	return r.actors.Step(ctx, want)
 }
 
-// begin marks the runner as started, and logs what will not run here.
+// begin marks the runner as started, and logs the jobs and schedules that will not run here.
 func (r *Runner) begin() error {
 	unserved, err := r.settleQueues()
 	if err != nil {
@@ -370,16 +374,16 @@ func (r *Runner) begin() error {
 	return nil
 }
 
-// maxLine is what a line of names that may be long is cut to.
+// maxLine bounds a log line that lists names, in bytes.
 const maxLine = 8 << 10
 
-// warn logs a line about what will not run here.
+// warn logs a warning about jobs or schedules that will not run here.
 func (r *Runner) warn(line string) {
 	r.log.Write(slog.LevelWarn, storage.PrintableText(line, maxLine), slog.String("runner", r.ID()))
 }
 
-// settleQueues marks the runner as started, settles its queues and says what goes to queues that it
-// does not serve.
+// settleQueues marks the runner as started, determines its queues, and returns a line for each job
+// and schedule whose queue it does not serve.
 func (r *Runner) settleQueues() (unserved []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -411,7 +415,7 @@ func (r *Runner) settleQueues() (unserved []string, err error) {
 	return r.unserved(), nil
 }
 
-// unserved says which jobs and schedules go to queues that are not served. The mutex is held.
+// unserved returns a line for each job and schedule whose queue is not served. The mutex is held.
 func (r *Runner) unserved() []string {
 	var lines []string
 	const not = "queue %s, which this runner does not serve"
@@ -429,11 +433,11 @@ func (r *Runner) unserved() []string {
 	return lines
 }
 
-// SetQueues changes the queues that are served, also while the runner runs. With
-// weights nil they are served in strict order. Once it has returned no job of a queue that is
-// served no more begins: what was claimed there is given back. Jobs that have begun go on.
-// [Client.Runners] tells of the change with the next heartbeat, which goes out at once. The log
-// warns of the jobs and schedules whose queue is served no more.
+// SetQueues changes the queues that are served, also while the runner runs. With nil weights they
+// are served in strict order. Once SetQueues has returned, no job of a queue that is no longer
+// served begins: tasks claimed there are given back. Jobs that have begun go on. [Client.Runners]
+// shows the change with the next heartbeat, which the runner sends at once. The log warns of the
+// jobs and schedules whose queue is no longer served.
 func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	if len(queues) == 0 {
 		return fmt.Errorf("midge: set queues: %w", storage.Invalid("queues", "none", "at least one queue"))
@@ -451,8 +455,8 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	return nil
 }
 
-// serveOthers has the runner serve other queues and says what goes to those that it serves no
-// more. Before Run, which says that itself, it says nothing.
+// serveOthers makes the runner serve other queues and returns a line for each job and schedule
+// whose queue it no longer serves. Before the start it returns none, because begin reports them.
 func (r *Runner) serveOthers(queues []string, weights map[string]int) (unserved []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -464,8 +468,8 @@ func (r *Runner) serveOthers(queues []string, weights map[string]int) (unserved 
 	return slices.DeleteFunc(r.unserved(), known), nil
 }
 
-// serve has the runner serve queues, given under such a name. With the queues of the declared
-// schedules they are no more than a runner may name. The mutex is held.
+// serve makes the runner serve queues; what names them in errors. Together with the queues of the
+// declared schedules there are at most storage.MaxNames. The mutex is held.
 func (r *Runner) serve(what string, queues []string, weights map[string]int) error {
 	named := make(map[string]bool, len(queues))
 	for _, q := range queues {

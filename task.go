@@ -16,28 +16,28 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Ref is a task's identity, a queue and an id. It prints as "queue/id"; see [ParseRef].
+// Ref is the identity of a task: a queue and an id. It prints as "queue/id"; see [ParseRef].
 type Ref = storage.Ref
 
-// Task is an enqueued job: what [Client.Enqueue] gives, and what [Client.Task] and the lists of
-// a [Queue] read. With %v it prints as its Ref, with %+v as its fields.
+// Task is an enqueued job. [Client.Enqueue], [Client.Task] and the lists of a [Queue] return it. It
+// prints as its Ref with %v, and as its fields with %+v.
 type Task = storage.Task
 
-// State is where a task stands.
+// State is the stage of a task's life.
 type State = storage.State
 
-// The states of a task.
+// A task is in one of these states.
 const (
-	Waiting   = storage.Waiting   // for a runner
-	Pending   = storage.Pending   // a runner has it
-	Scheduled = storage.Scheduled // until its moment, or snoozed
-	Retry     = storage.Retry     // failed, until its next attempt
-	Completed = storage.Completed // kept as its Keep says
-	Cancelled = storage.Cancelled // kept as its Keep says
+	Waiting   = storage.Waiting   // waits for a runner
+	Pending   = storage.Pending   // claimed by a runner
+	Scheduled = storage.Scheduled // waits for its moment, or snoozed
+	Retry     = storage.Retry     // failed, waits for its next attempt
+	Completed = storage.Completed // completed, kept as its Keep says
+	Cancelled = storage.Cancelled // cancelled, kept as its Keep says
 	Dead      = storage.Dead      // out of retries, or refused; kept for long
 )
 
-// ParseRef reads what Ref.String printed, "queue/id": the id is behind the last slash. Its
+// ParseRef parses the text "queue/id" that Ref.String returns; the id follows the last slash. Its
 // errors are *[InvalidError].
 func ParseRef(text string) (Ref, error) {
 	at := strings.LastIndexByte(text, '/')
@@ -51,7 +51,7 @@ func ParseRef(text string) (Ref, error) {
 	return ref, nil
 }
 
-// Task reads a task: its state, history, last stack, progress, checkpoint and result.
+// Task reads a task: its state, history, last stack, progress, checkpoint and result. Errors:
 // [ErrNotFound]; [ErrDamaged].
 func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
@@ -61,12 +61,12 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	return t, ofTask(err, "read task", ref)
 }
 
-// Verdict says why a task is where it is: its Cause is one of the constants of package storage whose names
-// begin with Cause. It prints as a sentence.
+// Verdict says why a task is in its state. Its Cause is one of the constants of package storage
+// whose names begin with Cause. A Verdict prints as a sentence.
 type Verdict = storage.Verdict
 
-// Why says why a task does not run, or where: the first cause that holds, in the order of [storage.Causes].
-// It reads and changes nothing. [ErrNotFound]; [ErrDamaged].
+// Why says why a task does not run, or where it runs. It returns the first cause that holds, in the
+// order of [storage.Causes]. It reads and changes nothing. Errors: [ErrNotFound]; [ErrDamaged].
 func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return Verdict{}, ofTask(err, "why", ref)
@@ -75,10 +75,10 @@ func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 	return v, ofTask(err, "why", ref)
 }
 
-// Cancel cancels a task and gives its state now: cancelled, or pending where it runs
-// and its job's context is about to end. A running job that completes all the same has
-// completed. A task that has ended otherwise is a *[DependencyError] that names its
-// state; [ErrNotFound].
+// Cancel cancels a task and returns its new state: Cancelled, or Pending where it is running and
+// the context of its job is about to end. A running job that returns nil all the same completes the
+// task. Errors: a *[DependencyError] that names the state of a task that has ended otherwise;
+// [ErrNotFound].
 func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 	if err := checkRef(ref); err != nil {
 		return "", ofTask(err, "cancel", ref)
@@ -93,11 +93,11 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 	return applied[0].Changed[0].State, nil
 }
 
-// Requeue makes a task wait for a runner, due now. A task that ended starts anew, with its
-// retries and crashes reset. Its history is kept, and the requeue is added to it; its
-// checkpoint and its idempotency key stay too, so that a job resumes where it was. A task
-// that is scheduled or in retry comes forward.
-// [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
+// Requeue makes a task wait for a runner, due now. A task that has ended starts anew, with its
+// counts of retries and crashes reset. Its history is kept, and the requeue is added to it. Its
+// checkpoint and its idempotency key stay too, so that the job resumes where it was. A task that is
+// scheduled or in retry becomes due now. Errors: [ErrNotFound]; a *[DependencyError] where the task
+// runs or its unique key is taken.
 func (c *Client) Requeue(ctx context.Context, ref Ref) error {
 	if err := checkRef(ref); err != nil {
 		return ofTask(err, "requeue", ref)
@@ -105,8 +105,8 @@ func (c *Client) Requeue(ctx context.Context, ref Ref) error {
 	return ofTask(c.session.Requeue(ctx, ref), "requeue", ref)
 }
 
-// Delete deletes a task that does not run. [ErrNotFound]; a *[DependencyError] where
-// it runs.
+// Delete deletes a task that is not running. Errors: [ErrNotFound]; a *[DependencyError] where it
+// runs.
 func (c *Client) Delete(ctx context.Context, ref Ref) error {
 	if err := checkRef(ref); err != nil {
 		return ofTask(err, "delete", ref)
@@ -114,18 +114,17 @@ func (c *Client) Delete(ctx context.Context, ref Ref) error {
 	return ofTask(c.session.DeleteTask(ctx, ref), "delete", ref)
 }
 
-// Change alters a task that waits for a runner or for its moment. Of the options it
-// takes [Priority], [In], [At], [Header] and [To], which moves it to another queue and goes
-// with neither In nor At; the others are settled when a task is enqueued. [ErrNotFound]; a
-// *[DependencyError] that names the task's state where it runs or has ended.
+// Change alters a task that waits for a runner or for its moment. It accepts the options
+// [Priority], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a task is
+// enqueued. To moves the task to another queue and is refused beside In and At. Errors:
+// [ErrNotFound]; a *[DependencyError] that names the task's state where it runs or has ended.
 func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 	return c.change(ctx, ref, nil, opts)
 }
 
-// ChangeJob is Change that replaces the parameters by those of job too, which is of
-// the task's own kind. A unique key stays that of the old parameters. Of the tasks that have
-// ended it takes a dead one, whose moment it cannot change: that stays dead, with its new
-// parameters, until [Client.Requeue].
+// ChangeJob is Change that also replaces the parameters by those of job, which must be of the
+// task's own kind. The task's unique key does not change. ChangeJob also accepts a dead task, but
+// cannot change its moment: the task stays dead, with its new parameters, until [Client.Requeue].
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
 	d, err := c.definitions.of(job)
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 	return c.change(ctx, ref, &replacement{d.kinds(), string(d.options.Encoding), payload}, opts)
 }
 
-// replacement is new parameters for a task of a kind.
+// replacement holds new parameters for a task, and the kinds that the task may have.
 type replacement struct {
 	kinds    []string
 	encoding string
@@ -166,7 +165,7 @@ func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Opt
 	return ofTask(err, "change", ref)
 }
 
-// checkChange takes in the options of a change and checks them, before any I/O.
+// checkChange applies the options of a change and checks them, before any I/O.
 func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Option) error {
 	if err := c.read(opts); err != nil {
 		return err
@@ -183,7 +182,7 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 	return storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{sample}}})
 }
 
-// change is what the options of a call make of an existing task.
+// change returns what the options of a call change in an existing task.
 func (c *call) change(t Task, r *replacement) storage.Change {
 	ch := storage.Change{Priority: c.priority, Delay: c.delay, At: c.at}
 	if c.queue != nil {
@@ -195,7 +194,7 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 	if len(c.options.Headers) > 0 {
 		ch.Headers = merged(t.Headers, c.options.Headers)
 	}
-	if _, told := t.Headers[storage.DueHeader]; told && c.timed != "" { // it tells of the moment that was
+	if _, told := t.Headers[storage.DueHeader]; told && c.timed != "" { // the header tells the old moment
 		ch.Headers = merged(t.Headers, c.options.Headers)
 		delete(ch.Headers, storage.DueHeader)
 		if !c.at.IsZero() {
@@ -208,22 +207,22 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 	return ch
 }
 
-// How often Await looks: soon for what takes no time, and each second for what does.
+// Await reads soon, for tasks that take no time, and later once a second, for the others.
 const (
 	awaitFirst = 20 * time.Millisecond
 	awaitMost  = time.Second
 )
 
-// Await waits until a task has ended and decodes its result into result, a pointer;
-// nil only waits. The result is what the job gave to [SetResult]; of a task kept
-// [UntilRead] it is deleted when it was read into result.
+// Await waits until a task has ended and decodes its result into result, a pointer. With a nil
+// result it only waits. The result is the value that the job gave to [SetResult]. A task that is
+// kept [UntilRead] is deleted once Await has decoded its result.
 //
-// Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotKept] where the task was
-// seen alive and is gone, [ErrNotFound] where it was not seen at all: it never was, or had ended
-// and was not kept. Others are [ErrDamaged] and the cause of ctx's end. A result
-// that does not fit result's type is an error that names both and leaves the task. The
-// storage being away for a while is waited out. Results wake nobody: Await reads the
-// task after 20 ms, then ever more rarely, at last each second.
+// Await returns a *[DeadError], [ErrCancelled] or [ErrNoResult]; [ErrNotKept] where it had seen the
+// task alive and the task is gone; [ErrNotFound] where it never saw the task, which never existed
+// or had ended and was not kept; [ErrDamaged]; or the cause of ctx's end. A result that does not
+// fit the type of result is an error that names both and leaves the task as it is. Await waits
+// while the storage is away. The storage does not notify Await: it reads the task after 20 ms, then
+// ever more rarely, at last once a second.
 func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 	if v := reflect.ValueOf(result); result != nil && (v.Kind() != reflect.Pointer || v.IsNil()) {
 		given := fmt.Sprintf("%T", result)
@@ -257,8 +256,8 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 	}
 }
 
-// resultError is a result that does not fit what it was to be read into. Its text quotes
-// nothing of the result.
+// resultError reports a result that does not fit the value it was decoded into. Its text does not
+// quote the result.
 type resultError struct {
 	kind  string
 	into  any
@@ -275,7 +274,7 @@ func (e *resultError) Error() string {
 
 func (e *resultError) Unwrap() error { return e.cause }
 
-// resultInto decodes the result of a task.
+// resultInto decodes the result of a task into v.
 func resultInto(t Task, v any) error {
 	if err := codec.Decode(t.Encoding, t.Result, v); err != nil {
 		return &resultError{kind: t.Kind, into: v, cause: err}
@@ -283,7 +282,8 @@ func resultInto(t Task, v any) error {
 	return nil
 }
 
-// taken gives what an ended task came to.
+// taken returns the outcome of an ended task, decodes its result, and deletes a task that is kept
+// until read.
 func (c *Client) taken(ctx context.Context, t Task, result any) error {
 	switch {
 	case t.State == storage.Cancelled:
@@ -303,18 +303,18 @@ func (c *Client) taken(ctx context.Context, t Task, result any) error {
 		return wrap(err, "await %s", t.Ref)
 	}
 	if t.Keep.UntilRead {
-		// The reader has what it asked for. What cannot be deleted now, or was by
-		// another reader, goes when Keep's time is over.
+		// The caller has its result. A task that cannot be deleted now, or that another reader has
+		// deleted, is gone at the latest when the time of its Keep is over.
 		_, _ = c.session.Apply(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
 	}
 	return nil
 }
 
-// Decode reads the parameters of a task into job, by the encoding recorded with the task: for
-// those who look at tasks, such as the match functions of [Queue.RequeueAll] or a page for
-// operators. job is a pointer to the job's type; a struct of another kind is an *[InvalidError].
-// A pointer to what is no struct, such as a map, takes the parameters of any kind. The error
-// says what does not fit; nothing of the payload is quoted.
+// Decode decodes the parameters of a task into job, by the encoding recorded with the task. It is
+// for code that inspects tasks, such as the match functions of [Queue.RequeueAll] or a page for
+// operators. job is a pointer to the job's type; a struct of another kind is an *[InvalidError]. A
+// pointer to a value that is not a struct, such as a map, accepts the parameters of any kind. The
+// error says what does not fit and quotes nothing of the payload.
 func Decode(t Task, job any) error {
 	err := checkPointer(job)
 	if err == nil {
@@ -341,13 +341,14 @@ func decodeParameters(t Task, job any) error {
 	return codec.ParametersOf(typ).Decode(t.Encoding, t.Payload, job)
 }
 
-// errOtherKind refuses a job whose kinds, the last of today, are not that of a task.
+// errOtherKind refuses a job for a task of another kind; the last of kinds is the job's current
+// one.
 func errOtherKind(kinds []string, t Task) error {
 	return storage.Invalid("kind", kinds[len(kinds)-1], "the task's own, %q", t.Kind)
 }
 
-// DecodeResult reads the result of a task, as [Client.Task] gives it, into v, a pointer: for
-// those who do not [Client.Await] it. [ErrNoResult] where there is none.
+// DecodeResult decodes the result of a task that [Client.Task] returned into v, a pointer. It is
+// for callers that do not use [Client.Await]. It returns [ErrNoResult] where there is no result.
 func DecodeResult(t Task, v any) error {
 	err := checkPointer(v)
 	switch {
@@ -360,9 +361,9 @@ func DecodeResult(t Task, v any) error {
 	return wrap(err, "decode result of %s", t.Ref)
 }
 
-// DecodeProgress reads the progress of a task, as [Client.Task] gives it, into v, a pointer.
-// [ErrNoResult] where its job has told none yet, or the task was listed without it; v is not
-// touched then.
+// DecodeProgress decodes the progress of a task that [Client.Task] returned into v, a pointer. It
+// returns [ErrNoResult], and leaves v as it is, where the job has stored no progress yet or the
+// task was listed without it.
 func DecodeProgress(t Task, v any) error {
 	err := checkPointer(v)
 	switch {
@@ -375,9 +376,9 @@ func DecodeProgress(t Task, v any) error {
 	return wrap(err, "decode progress of %s", t.Ref)
 }
 
-// DecodeCheckpoint reads the checkpoint of a task, as [Client.Task] gives it, into v, a
-// pointer. [ErrNoResult] where its job has stored none yet, or the task was listed without it; v
-// is not touched then. In a job [LoadCheckpoint] does so for the running task.
+// DecodeCheckpoint decodes the checkpoint of a task that [Client.Task] returned into v, a pointer.
+// It returns [ErrNoResult], and leaves v as it is, where the job has stored no checkpoint yet or
+// the task was listed without it. Within a job, [LoadCheckpoint] does this for the running task.
 func DecodeCheckpoint(t Task, v any) error {
 	err := checkPointer(v)
 	switch {
@@ -390,16 +391,16 @@ func DecodeCheckpoint(t Task, v any) error {
 	return wrap(err, "decode checkpoint of %s", t.Ref)
 }
 
-// errNoneStored is the error of what a job has not stored.
+// errNoneStored reports a value that a job has not stored.
 var errNoneStored error = &noneStoredError{}
 
-// noneStoredError is an [ErrNoResult] in words of its own.
+// noneStoredError is an [ErrNoResult] with a text of its own.
 type noneStoredError struct{}
 
 func (*noneStoredError) Error() string { return "the job has stored none" }
 func (*noneStoredError) Unwrap() error { return ErrNoResult }
 
-// checkPointer refuses a value that nothing can be decoded into.
+// checkPointer refuses a value into which nothing can be decoded.
 func checkPointer(v any) error {
 	if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer || p.IsNil() {
 		return storage.Invalid("value", fmt.Sprintf("of type %T", v), "a pointer that is not nil")

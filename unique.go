@@ -11,34 +11,31 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Unique keeps equal tasks of a kind from being enqueued beside each other in one
-// queue: the call gives the task that is there already, and says so by
-// [Task].Existing. The zero value compares all parameters for as long as a task
-// lives. Parameters are compared by the names of their fields, in whatever order a type
-// declares them.
+// Unique keeps equal tasks of a kind from being enqueued beside each other in one queue. Enqueueing
+// an equal task returns the existing task, with [Task].Existing set. The zero value compares all
+// parameters for as long as a task lives. Parameters are compared by the names of their fields, in
+// whatever order a type declares them.
 //
-// A Unique is declared on the type by [Options], or is an [Option] of one call. What
-// is equal is decided when a task is enqueued: no later change of it, nor of the
-// type, moves its key.
+// A Unique is declared on the type by [Options], or is an [Option] of one call. Equality is decided
+// when a task is enqueued; no later change of the task or of the type changes its key.
 type Unique struct {
-	// For is how long from its enqueueing a task keeps equal ones out, whatever
-	// becomes of it: at least a millisecond. 0 is as Life says.
+	// For is how long, from its enqueueing, a task keeps equal tasks out, whatever happens to the
+	// task: at least a millisecond. With 0 it does so for its life, see Life.
 	For time.Duration
-	// Life says that a task keeps equal ones out until it has ended: completed, dead,
-	// cancelled or deleted. It is so without Life too where For is 0. Life and For
-	// together are refused: a key is held either until its task has ended or for a time, and no
-	// storage does both.
+	// Life means that a task keeps equal tasks out until it has ended: completed, dead, cancelled
+	// or deleted. That is also the meaning of a zero Unique. Life and For together are refused,
+	// because a key is held either until the task has ended or for a time, and no storage does
+	// both.
 	Life bool
 	// By names the fields to compare. Default: all parameters.
 	By []string
-	// Key is compared instead of parameters; it is hashed, never shown.
+	// Key is compared instead of the parameters. It is hashed, and never shown.
 	Key string
-	// Refuse makes the call a *[DependencyError] instead of giving the task that is
-	// there.
+	// Refuse makes the call return a *[DependencyError] instead of the existing task.
 	Refuse bool
 }
 
-// check gives an *InvalidError where u does not suit the job type.
+// check returns an *InvalidError where u does not suit the job type.
 func (u Unique) check(d *definition) error {
 	if err := checkSpan("Unique.For", u.For, "0"); err != nil {
 		return err
@@ -59,7 +56,7 @@ func (u Unique) check(d *definition) error {
 	return nil
 }
 
-// set gives an insert its unique key.
+// set sets the unique key of an insert.
 func (u Unique) set(in *storage.Insert, d *definition, job any) error {
 	if err := u.check(d); err != nil {
 		return err
@@ -72,8 +69,8 @@ func (u Unique) set(in *storage.Insert, d *definition, job any) error {
 	if u.For > 0 {
 		in.Unique.Mode = storage.UniqueWindow
 	}
-	// The mode is part of the key, so that a window does not keep out what is unique
-	// for its life.
+	// The mode is part of the key, so that a task that is unique for a time does not keep out a
+	// task that is unique for its life.
 	parts := append([][]byte{[]byte(d.oldest()), []byte(in.Unique.Mode), []byte(by)}, values...)
 	in.Unique.Key = storage.UniqueKey(parts...)
 	in.OnConflict = storage.Skip
@@ -83,7 +80,7 @@ func (u Unique) set(in *storage.Insert, d *definition, job any) error {
 	return nil
 }
 
-// values gives what is compared, and the name of the way in which it is.
+// values returns the compared values, and a word for the way in which they are compared.
 func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, values [][]byte, err error) {
 	switch {
 	case u.Key != "":
@@ -93,7 +90,7 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 		return "parameters", [][]byte{[]byte(in.Encoding), value}, err
 	}
 	v := reflect.Indirect(reflect.ValueOf(codec.Addressable(job)))
-	var fields [][2]string // their oldest names, and what they hold
+	var fields [][2]string // the oldest name and the encoded value of each field
 	for _, name := range u.By {
 		field, err := v.FieldByIndexErr(fieldIndex(d.typ, name))
 		if err != nil {
