@@ -13,8 +13,8 @@ import (
 )
 
 // Attempt is one claimed task on its way through a runner. Thousands may be in flight, most of them
-// for less than a millisecond: the size of an attempt is a good part of the cost of a short job.
-// The exported fields do not change.
+// for less than a millisecond, and the size of an Attempt is a large part of the cost of a short
+// job. The exported fields do not change after newAttempts, except Job.
 type Attempt struct {
 	*batch
 
@@ -22,58 +22,58 @@ type Attempt struct {
 	Payload          []byte
 	Headers          map[string]string
 	Created          int64 // in microseconds
-	Job              any   // a pointer to the decoded job, nil before it was decoded; set by Jobs
+	Job              any   // a pointer to the decoded job, set by Jobs; nil before that
 	Retries, Crashes int32
 
 	suspect          bool
-	explained        bool  // its error tells of its timeout; written by the goroutine of its job
-	counted, returns bool  // among the suspects, or among the attempts given back; guarded by slots.mu
-	place            int32 // among the attempts in flight; guarded by inFlight.mu
+	explained        bool  // its error already names its timeout; written by the goroutine of its job
+	counted, returns bool  // counted as a suspect, or as an attempt given back; guarded by slots.mu
+	place            int32 // index in inFlight.all; guarded by inFlight.mu
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	phase     phase
 	ran       bool
-	returned  bool          // its job has, or is not to run
-	joined    bool          // a transaction of the job's is to settle it, see CompleteWith
-	index     int32         // among the tasks of its claim; does not change
+	returned  bool          // its job has returned, or is not to run
+	joined    bool          // a transaction of the job is to settle it, see CompleteWith
+	index     int32         // among the tasks of its claim; never changes
 	startedAt time.Duration // when it began to run, by the runner's clock
-	extended  moment        // when the last extension that went through, or the claim, was sent
-	full      *fullContext  // nil until its job asks for what only that can tell
-	extras    *extras       // nil while there are none
+	extended  moment        // when the last acknowledged extension, or the claim, was sent
+	full      *fullContext  // nil until its job needs a standard context
+	extras    *extras       // nil while it has none
 }
 
-// extras are what few attempts have.
+// extras holds the rarely used fields of an attempt.
 type extras struct {
-	cause     error // what ended its context; the first cause wins
+	cause     error // of the end of its context; the first cause wins
 	deadline  time.Time
 	followUps []storage.Insert
 	result    []byte
 	isOver    bool          // its context was seen to have ended
-	overSince time.Duration // when that was first
-	pastDue   bool          // a line about its running on was logged
+	overSince time.Duration // when that was first seen
+	pastDue   bool          // the log line about a job that ignores its context was written
 }
 
-// batch is what attempts have in common that one claim brought one behind the other, of
-// tasks that were enqueued alike.
+// batch holds what consecutive attempts of one claim share. Their tasks were enqueued with the same
+// options.
 type batch struct {
 	*shared
 
 	shard    *shard
-	ctx      context.Context // the contexts of jobs end with it
+	ctx      context.Context // parent of the jobs' contexts
 	arrived  time.Time       // when the claim was answered
 	told     time.Time       // the storage's time of the claim
-	believed time.Time       // the same, by which deadlines are judged; see belief
+	believed time.Time       // told, corrected by belief; deadlines are judged by it
 
 	Kind, Encoding         string
-	kind                   string // as the task has it: Kind, or an earlier name of that
+	kind                   string // as the task names it: Kind, or an earlier kind
 	known                  bool   // a job of the kind is registered here
 	counter                *vitals.Counter
 	MaxRetries, CrashLimit int
 	Snoozes                int
-	timeout, byDefault     time.Duration // of an attempt, and of one whose task has none
+	timeout, byDefault     time.Duration // of an attempt; and of one whose task has no timeout
 	snoozedSince           time.Time
 
-	claimed *claimedTasks // nil where nobody wants to hear of ends
+	claimed *claimedTasks // nil where there are no hooks
 }
 
 type phase uint8
@@ -85,11 +85,11 @@ const (
 	lost     // its lease is lost; nothing more is settled
 )
 
-// slab is how many attempts are allocated together. One that runs for long keeps the
-// memory of so many.
+// slab is how many attempts are allocated together. An attempt that runs for long keeps the memory
+// of the whole slab.
 const slab = 16
 
-// newAttempts makes attempts of the tasks of a claim, which was sent at a moment.
+// newAttempts makes the attempts of a claim that was sent at the moment sent.
 func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
 	attempts := make([]*Attempt, len(claimed.Tasks))
 	from := &batch{shared: w.shared, shard: of, ctx: w.context(), arrived: time.Now(), told: claimed.Now}
@@ -122,14 +122,14 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 	return attempts
 }
 
-// suits reports whether t has all in common with the tasks before it.
+// suits reports whether t shares all of b's values.
 func (b *batch) suits(t *storage.Task) bool {
 	return t.Kind == b.kind && t.Encoding == b.Encoding &&
 		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && cmp.Or(t.Timeout, b.byDefault) == b.timeout &&
 		t.Snoozes == b.Snoozes && t.SnoozedSince.Equal(b.snoozedSince)
 }
 
-// with gives the batch of tasks like t.
+// with returns a batch for tasks like t.
 func (b *batch) with(t *storage.Task) *batch {
 	own := *b
 	own.kind, own.Kind, own.Encoding = t.Kind, own.jobs.Name(t.Kind), t.Encoding
@@ -140,11 +140,11 @@ func (b *batch) with(t *storage.Task) *batch {
 	return &own
 }
 
-// Number is which attempt of its task it is, 1 for the first. Only what was charged counts.
+// Number returns the number of the attempt, 1 for the first. Only failures and crashes count.
 func (a *Attempt) Number() int { return int(a.Retries+a.Crashes) + 1 }
 
-// Due is when the task of the attempt was due, by the storage's time; zero where that is not known:
-// for a task that has run before.
+// Due returns when the task of the attempt was due, by the storage's time. It is zero for a task
+// that has run before, where that is not known.
 func (a *Attempt) Due() time.Time {
 	if a.Retries > 0 || a.Crashes > 0 || a.Snoozes > 0 {
 		return time.Time{}
@@ -159,14 +159,14 @@ func (a *Attempt) Due() time.Time {
 			return created.Add(delay)
 		}
 		if at, err := time.Parse(time.RFC3339Nano, text); ok {
-			_ = err // of a damaged header: the zero time
+			_ = err // a damaged header gives the zero time
 			return at
 		}
 	}
 	return created
 }
 
-// extra gives the extras, for writing. The mutex is held.
+// extra returns the extras for writing. The mutex is held.
 func (a *Attempt) extra() *extras {
 	if a.extras == nil {
 		a.extras = new(extras)
@@ -174,7 +174,7 @@ func (a *Attempt) extra() *extras {
 	return a.extras
 }
 
-// cause is what ended the context of the job, nil for nothing. The mutex is held.
+// cause returns what ended the context of the job, or nil. The mutex is held.
 func (a *Attempt) cause() error {
 	if a.extras == nil {
 		return nil
@@ -182,7 +182,7 @@ func (a *Attempt) cause() error {
 	return a.extras.cause
 }
 
-// result is what the job set, once it has returned or under the mutex.
+// result returns the result that the job has set. The job has returned, or the mutex is held.
 func (a *Attempt) result() []byte {
 	if a.extras == nil {
 		return nil
@@ -190,9 +190,9 @@ func (a *Attempt) result() []byte {
 	return a.extras.result
 }
 
-// start makes the attempt run and gives its context, or false where it was lost or
-// cancelled while it waited, or was not extended in time: a process that was frozen must not
-// start a task that another runner may have by now.
+// start begins the attempt and returns its context. It returns false where the attempt was lost or
+// cancelled while it waited, or its lease was not extended in time: a process that was frozen must
+// not start a task that another runner may have by now.
 func (a *Attempt) start() (context.Context, bool) {
 	now := a.now()
 	a.mu.Lock()
@@ -210,8 +210,8 @@ func (a *Attempt) start() (context.Context, bool) {
 	return (*jobContext)(a), true
 }
 
-// left is how long it is until the deadline of the task, by the storage's time; some is false where it
-// has none. The mutex is held.
+// left returns the time until the deadline of the task, by the storage's time; some is false where
+// the task has no deadline. The mutex is held.
 func (a *Attempt) left() (d time.Duration, some bool) {
 	if a.extras == nil || a.extras.deadline.IsZero() {
 		return 0, false
@@ -219,7 +219,7 @@ func (a *Attempt) left() (d time.Duration, some bool) {
 	return a.extras.deadline.Sub(a.believed) - time.Since(a.arrived), true
 }
 
-// limit is how long the job may run and what ends it then; 0 for as long as it likes.
+// limit returns how long the job may run, and what ends it then; 0 for no limit.
 func (a *Attempt) limit() (most time.Duration, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -240,16 +240,16 @@ func (a *Attempt) misses(delay time.Duration) bool {
 // overdue reports whether the lease was not extended in time. The mutex is held.
 func (a *Attempt) overdue(now moment) bool { return now.since(a.extended) > safe(a.lease) }
 
-// isOverdue is overdue, for the guard.
+// isOverdue is overdue for callers without the mutex.
 func (a *Attempt) isOverdue(now moment) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.overdue(now)
 }
 
-// end cancels the job's context with a cause, or keeps one that waits from running. It reports
-// whether that ended a job which ran. Once the job has returned there is nothing to end, and the settler
-// reads the extras without the mutex.
+// end cancels the job's context with a cause, or prevents the start of a waiting attempt. It
+// reports whether that ended a running job. Once the job has returned it does nothing, because the
+// settler reads the extras without the mutex.
 func (a *Attempt) end(cause error) bool {
 	a.mu.Lock()
 	first := a.cause() == nil && !a.returned
@@ -265,10 +265,10 @@ func (a *Attempt) end(cause error) bool {
 	return ended
 }
 
-// errServedNoMore is why a task is given back that a worker had taken when its queue was dropped.
+// errServedNoMore is the cause of an attempt that a worker held when its queue was dropped.
 var errServedNoMore = errors.New("midge: its queue is served here no more")
 
-// keepBack keeps the attempt from running, unless it runs already.
+// keepBack prevents the start of an attempt that does not run yet.
 func (a *Attempt) keepBack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -277,9 +277,8 @@ func (a *Attempt) keepBack() {
 	}
 }
 
-// lose marks the lease as lost, so that nothing is settled under it, and reports
-// whether that is news: a lease that ends by its own settle is not lost, nor one that was
-// handed to a transaction.
+// lose marks the lease as lost, so that nothing is settled under it. It reports whether that is
+// news: a lease that ends with its own settle, or that was handed to a transaction, is not lost.
 func (a *Attempt) lose() bool {
 	a.mu.Lock()
 	news := (a.phase == claimedAhead || a.phase == runs) && !a.joined
@@ -305,14 +304,14 @@ func (a *Attempt) isLost() bool {
 	return a.phase == lost
 }
 
-// ending tells how an attempt stands when its job has returned.
+// ending is the state of an attempt whose job has returned.
 type ending struct {
 	settles     bool // its verdict is to be settled
 	ran, joined bool
 }
 
-// conclude ends the job's context, so that goroutines that the job left running learn that it is over,
-// and moves the attempt to settling.
+// conclude ends the job's context, so that goroutines that the job left running notice the end, and
+// moves the attempt to settling.
 func (a *Attempt) conclude() ending {
 	a.mu.Lock()
 	a.returned = true
@@ -325,8 +324,9 @@ func (a *Attempt) conclude() ending {
 	return e
 }
 
-// settles moves a from waiting or running to settling and reports whether it may:
-// false where the lease is lost, or somebody else settles it, such as a transaction of the job's.
+// settles moves a waiting or running attempt to settling and reports whether it may be settled. It
+// may not where the lease is lost or something else settles it, for example a transaction of the
+// job.
 func (a *Attempt) settles() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -341,8 +341,8 @@ func (a *Attempt) settlesLocked() bool {
 	return true
 }
 
-// abandon reports whether a still runs, so that its task has to be released under
-// its job's feet.
+// abandon reports whether the attempt still runs, so that its task must be released while the job
+// goes on.
 func (a *Attempt) abandon() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

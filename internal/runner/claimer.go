@@ -9,29 +9,29 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// claimer is the actor that claims the tasks of a shard: it asks for as many tasks as there are
-// free slots, and a few ahead, and otherwise waits until the storage has something, a
-// slot is free, a task falls due, or the slow scan's second is over.
+// claimer is the actor that claims the tasks of a shard. It asks for as many tasks as there are
+// free slots, and a few ahead. Otherwise it waits until the storage has a task, a slot is free, a
+// task falls due, or the second of the slow scan is over.
 type claimer struct {
 	*shared
 
 	shard    *shard
 	workers  *workers
-	brought  int       // tasks of the last claim
-	answered time.Time // when it was
-	doubtful bool      // its outcome is unknown
+	brought  int       // number of tasks in the last claim
+	answered time.Time // time of the last answer
+	doubtful bool      // the outcome of the last claim is unknown
 	pulse    *pulse
 }
 
-// gatherTime is how soon after a claim of several tasks the next one comes, where it is new
-// work that asks for it.
+// gatherTime is the shortest time from a claim of several tasks to the next one, where new tasks
+// cause the next one.
 const gatherTime = time.Millisecond / 2
 
-// loop claims until draining ends. A claim under way then is still awaited: its tasks have to be
-// given back.
+// loop claims until draining ends. It still waits for a claim that is under way then, because the
+// claim's tasks must be given back.
 func (c *claimer) loop(draining, hard context.Context) {
 	defer c.pulse.ends()
-	// A storage that is away when the drain begins must not hold it up.
+	// A storage that is away when the drain begins must not delay it.
 	claim, cancel := context.WithCancel(hard)
 	defer cancel()
 	stopTimer := context.AfterFunc(draining, func() { time.AfterFunc(shutdownTail, cancel) })
@@ -44,11 +44,11 @@ func (c *claimer) loop(draining, hard context.Context) {
 	}
 }
 
-// turn claims once and sleeps where there is nothing more to do.
+// turn claims once, and sleeps where there is nothing to do.
 func (c *claimer) turn(draining, claim context.Context) {
 	d := c.shard
 	c.pulse.works()
-	if len(d.queues(0, 0)) == 0 { // none is served any more
+	if len(d.queues(0, 0)) == 0 { // no queue is served any more
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
@@ -82,15 +82,15 @@ func (c *claimer) turn(draining, claim context.Context) {
 	}
 }
 
-// failed waits after a claim that did not go through. The session has repeated it
-// already, so this is a refusal, or the drain.
+// failed waits after a failed claim. The session has repeated the claim already, so the failure is
+// a refusal or the end of the drain.
 func (c *claimer) failed(draining context.Context, err error) {
 	c.doubtful = errors.Is(err, storage.ErrUnknown)
 	c.log.trouble("claim", err)
 	c.pause(draining, jitter(slowScan))
 }
 
-// pause waits for so long, or until the queues change.
+// pause waits for most, or until the queues change.
 func (c *claimer) pause(draining context.Context, most time.Duration) {
 	ctx, interrupt := context.WithTimeout(draining, most)
 	defer interrupt()
@@ -103,8 +103,8 @@ func (c *claimer) pause(draining context.Context, most time.Duration) {
 // start hands the claimed tasks to the workers, and the due cursors to the ticker.
 func (c *claimer) start(claimed storage.Claimed, sent moment) {
 	d := c.shard
-	// A claim that was repeated through a time of lost replies may bring old leases:
-	// claimed anew, the tasks come with fresh ones.
+	// Leases of a claim that was repeated for long may be old: the tasks go back, and a new claim
+	// brings them with fresh leases.
 	late := c.now().since(sent) > c.lease/3
 	attempts := c.workers.judge.decline(d, c.workers.newAttempts(d, &claimed, sent))
 	if late {
@@ -124,11 +124,11 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 	}
 }
 
-// round is what one turn of the loop knows when it goes to sleep.
+// round holds what a turn of the loop knows when it goes to sleep.
 type round struct {
 	queues     []storage.ClaimQueue
-	full       bool          // no slot is free for the tasks that are there: more are no reason to wake up
-	untilStale time.Duration // when the attempts ahead are to be given back, 0 never
+	full       bool          // no slot is free for the existing tasks: further tasks are no reason to wake up
+	untilStale time.Duration // time until attempts ahead must be given back; 0 for never
 }
 
 // idle sleeps until there may be something to do.
@@ -146,24 +146,24 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 	scan, cancel := context.WithTimeout(draining, most)
 	defer cancel()
 	for c.await(scan, asked, claimed.Since) {
-		continue // a slot was free, and is another shard's by now
+		continue // another shard got the free slot
 	}
 	if !asked.full {
 		c.gather(draining)
 	}
 }
 
-// gather lets tasks that come in quick succession come together: a claim for each would
-// cost more than the tasks do. One that comes alone is claimed at once.
+// gather delays the next claim when tasks come in quick succession: a claim for each would cost
+// more than the tasks. A lone task is claimed at once.
 func (c *claimer) gather(draining context.Context) {
 	if wait := gatherTime - time.Since(c.answered); wait > 0 && c.brought > 1 {
 		sleep.For(draining, wait)
 	}
 }
 
-// await waits until the storage has something, the queues change, a slot is free or scan
-// ends, and reports whether it was a slot that is none for this shard. It waits in its own
-// goroutine: any other reason interrupts it.
+// await waits until the storage has a task, the queues change, a slot is free or scan ends. It
+// returns true where a slot became free but not for this shard. It waits in its own goroutine;
+// everything but the storage interrupts that wait.
 func (c *claimer) await(scan context.Context, asked round, since storage.Since) (again bool) {
 	d := c.shard
 	ctx, interrupt := context.WithCancel(scan)
@@ -177,7 +177,7 @@ func (c *claimer) await(scan context.Context, asked round, since storage.Since) 
 	c.pulse.rests()
 	err := c.store.Wait(ctx, req)
 	if err != nil {
-		<-ctx.Done() // no wake-ups to be had, or it was interrupted: the slow scan remains
+		<-ctx.Done() // the storage has no wake-ups, or the wait was interrupted: the slow scan remains
 	}
 	c.pulse.works()
 	changed := d.wakeUp.disarm()

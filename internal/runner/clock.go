@@ -7,24 +7,24 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// clock tells the time since a runner was made.
+// clock measures the time since a runner was made.
 type clock struct {
 	made time.Time
-	skew func() time.Duration // of the wall clock, in tests; nil for none
+	skew func() time.Duration // added to the wall clock, in tests; nil for none
 }
 
-// moment is a time since the runner was made, by two clocks: the monotonic one stands still
-// while the machine is suspended, and the wall clock may be set.
+// moment is a time since the runner was made, by two clocks: the monotonic clock stands still while
+// the machine is suspended, and the wall clock may be set.
 type moment struct{ mono, wall time.Duration }
 
-// since is how long ago an earlier moment was, by the clock that says longer: a lease ends by
-// the storage's clock, also while this machine is suspended. A wall clock that was set forward
-// looks the same and costs a start; the lease is given back.
+// since returns the time since an earlier moment, by the clock that shows more of it: a lease ends
+// by the storage's clock, also while this machine is suspended. A wall clock that was set forward
+// looks the same. It costs one start, and the lease is given back.
 func (m moment) since(earlier moment) time.Duration {
 	return max(m.mono-earlier.mono, m.wall-earlier.wall)
 }
 
-// now is the moment that it is.
+// now returns the current moment.
 func (c *clock) now() moment {
 	t := time.Now()
 	m := moment{mono: t.Sub(c.made), wall: time.Duration(t.UnixNano() - c.made.UnixNano())}
@@ -34,21 +34,21 @@ func (c *clock) now() moment {
 	return m
 }
 
-// elapsed is the time since the runner was made by the monotonic clock alone: what a goroutine
-// reads for each job.
+// elapsed returns the time since the runner was made, by the monotonic clock only. Goroutines read
+// it for each job.
 func (c *clock) elapsed() time.Duration { return time.Since(c.made) }
 
-// belief is what a storage's clock is believed to say, by one caller at a time. As in the storage itself,
-// a clock that is more than storage.JumpAfter ahead of what was reckoned is believed only once it has been
-// for storage.JumpWait. Before the storage has told its time the runner reckons by its own clock. The zero
-// belief believes what it is told first.
+// belief is a caller's estimate of the storage's clock. As in the storage itself, a clock that is
+// more than storage.JumpAfter ahead of the estimate is believed only once it has been ahead for
+// storage.JumpWait. Before the storage has told its time, the runner estimates by its own clock.
+// The zero belief accepts the first time that it is told. A belief must not be used concurrently.
 type belief struct {
-	told   time.Time // what was believed last
-	at     moment    // when that was
-	jumped *moment   // since when the clock has been ahead; nil where it is not
+	told   time.Time // the last accepted time
+	at     moment    // when it was accepted
+	jumped *moment   // since when the storage's clock has been ahead; nil where it is not
 }
 
-// time gives the storage's time at a moment, at which it told its own.
+// time returns the storage's time at the moment at, when the storage told its time.
 func (b *belief) time(told time.Time, at moment) time.Time {
 	reckoned := b.told.Add(at.since(b.at))
 	ahead := !b.told.IsZero() && told.Sub(reckoned) > storage.JumpAfter
@@ -62,7 +62,7 @@ func (b *belief) time(told time.Time, at moment) time.Time {
 	return told
 }
 
-// slowScan is how often an actor looks that nothing wakes, ± 20 %.
+// slowScan is how often an actor looks without being woken, ± 20 %.
 const slowScan = time.Second
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.

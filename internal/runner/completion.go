@@ -14,12 +14,12 @@ import (
 // ErrCompleted is returned where a transaction has completed the task. The root package documents it.
 var ErrCompleted = errors.New("midge: the task was completed with a transaction")
 
-// errNotCommitted is what a job failed with that called CompleteWith, committed nothing
-// and returned nil.
+// errNotCommitted is the failure of a job that called CompleteWith, did not commit, and returned
+// nil.
 var errNotCommitted = errors.New(
 	"midge: the job returned nil, and the transaction that completes its task was not committed")
 
-// CompleteWith completes the task as a part of a transaction of the job's own.
+// CompleteWith completes the task within a transaction of the job.
 func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error {
 	if kit, ok := a.store.Storage.(Stepped); ok {
 		with = kit.Within(with)
@@ -40,7 +40,7 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 		return nil
 	case again && errors.Is(err, storage.ErrLeaseLost):
 		err = fmt.Errorf("%w before, or %w", ErrCompleted, err)
-	case !again && !errors.Is(err, storage.ErrUnknown): // else it may have happened: finish looks
+	case !again && !errors.Is(err, storage.ErrUnknown): // otherwise it may have happened: finishJoined looks
 		a.part()
 		if errors.Is(err, storage.ErrLeaseLost) {
 			a.leaseLost(a)
@@ -49,8 +49,8 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 	return fmt.Errorf("%s: %w", a.Fence.Ref, err)
 }
 
-// join gives what completes the task and hands its lease to a transaction; again says that
-// it was handed to one before.
+// join returns the Tx that completes the task, and hands the lease to a transaction. again says
+// that an earlier transaction had it.
 func (a *Attempt) join() (tx storage.Tx, again bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,34 +64,35 @@ func (a *Attempt) join() (tx storage.Tx, again bool, err error) {
 	return storage.Tx{Inserts: slices.Clone(sm.followUps()), Settles: []storage.Settle{sm.settle()}}, again, nil
 }
 
-// part takes the lease back from a transaction that came to nothing.
+// part takes the lease back from a transaction that did not commit.
 func (a *Attempt) part() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.joined = false
 }
 
-// hasJoined reports whether the lease is a transaction's.
+// hasJoined reports whether a transaction has the lease.
 func (a *Attempt) hasJoined() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.joined
 }
 
-// partPatience bounds how long the settle of a task is tried whose transaction was not
-// committed. One that the job left open keeps it locked for longer.
+// partPatience bounds how long a settle is tried for a task whose transaction was not committed. A
+// transaction that the job left open keeps the task locked for longer.
 const partPatience = 5 * time.Second
 
-// finishJoined ends an attempt whose lease was handed to a transaction, in its worker: it
-// looks whether that was committed.
+// finishJoined ends an attempt whose lease was handed to a transaction. Its worker calls it. It
+// reads the task to learn whether the transaction was committed.
 func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease)
 	defer cancel()
 	done := settlement{attempt: a, took: took}
 	switch t, failed := j.look(ctx, a.Fence.Ref); {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
-		// Nobody else has ended it while the lease held: neither a settle nor a delete gets
-		// by its fence. Behind that another run may have, where this one was rolled back.
+		// While the lease held, nobody else can have ended the task: no settle and no delete passes
+		// the fence. After the lease, another run may have ended it, where this transaction was
+		// rolled back.
 		if a.unextended() > j.lease {
 			j.log.overdue(a, err, took)
 		} else {
@@ -119,7 +120,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	}
 }
 
-// look reads a task, again for as long as the storage does not answer.
+// look reads a task, and tries again while the storage does not answer.
 func (j *judge) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
 		t, err := j.store.Task(ctx, ref)
@@ -129,8 +130,8 @@ func (j *judge) look(ctx context.Context, ref storage.Ref) (storage.Task, error)
 	}
 }
 
-// settleApart settles what err asks for in a call of its own: a transaction that the job
-// left open must not hold up the settles of others.
+// settleApart settles what err asks for in its own call, because a transaction that the job left
+// open must not delay the settles of other tasks.
 func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, partPatience)
 	defer cancel()
@@ -139,7 +140,7 @@ func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took tim
 	switch {
 	case failed != nil:
 		a.shard.settler.giveUp(alone, failed)
-	case mayComeLater(applied[0].Err): // the settler alone knows what waits for another try
+	case mayComeLater(applied[0].Err): // only the settler keeps settlements for another try
 		a.shard.settler.add(alone[0])
 	default:
 		alone[0].count()

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// shutdownTail is how long jobs get to return once their contexts ended, and the
-// last storage calls to go through: Run ends within the grace period and twice this,
-// also where the storage is away.
+// shutdownTail is how long jobs may take to return after their contexts ended, and then how long
+// the last calls to the storage may take. Run ends within the grace period and twice this time,
+// even where the storage is away.
 const shutdownTail = time.Second
 
-// graceLeft is how much of the grace period is left of a drain that began so long after the runner was
-// made, and a little where nothing is: for calls of hooks.
+// graceLeft returns how much of the grace period is left, at least shutdownTail/4, for the calls of
+// hooks. begun is when the drain began, as elapsed time.
 func (r *Runner) graceLeft(begun time.Duration) time.Duration {
 	select {
 	case <-r.stop:
@@ -23,8 +23,8 @@ func (r *Runner) graceLeft(begun time.Duration) time.Duration {
 	}
 }
 
-// drain sees running jobs out, and tells how many tasks were left to the expiry of their
-// leases. The claimers have been told to end.
+// drain waits for running jobs, and returns how many tasks are left to the expiry of their leases.
+// The claimers have been told to end.
 func (r *Runner) drain(
 	claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func(),
 ) (left int, err error) {
@@ -39,7 +39,7 @@ func (r *Runner) drain(
 	r.released.Store(0)
 	r.log.draining(r.id, r.slots.drain(), period)
 	ended := make(chan struct{})
-	go func() { // ends when the claimers have, and every task in flight is settled
+	go func() { // ends when the claimers have ended and every task in flight is settled
 		claims.Wait()
 		r.releaseAll(r.slots.removeAllAhead(nil))
 		r.slots.waitEmpty()
@@ -75,7 +75,7 @@ func (r *Runner) drain(
 		left = r.slots.giveUp()
 		<-ended
 	}
-	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be in flight no more
+	outlived = max(outlived, r.slots.busy()) // a job whose lease was lost may no longer be in flight
 	if outlived > 0 {
 		return left, fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
 	}

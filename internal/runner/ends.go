@@ -10,9 +10,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Ended tells how an attempt ended, or a task that no attempt ended. The root package documents it.
+// Ended is the end of an attempt, or of a task that ended without an attempt. The root package
+// documents it.
 type Ended struct {
-	Task                *storage.Task // for the time of the call
+	Task                *storage.Task // valid during the call
 	Outcome             Outcome
 	Final               bool
 	Err                 error
@@ -20,30 +21,30 @@ type Ended struct {
 	Runner              string
 }
 
-// ends tells of ends, each in one of a few goroutines, in no order. It drops none: those that wait
-// are bounded by what the runner settles, and the drain waits for them.
+// ends calls the hooks for each end, from a few goroutines, in no order. It drops none: the queue
+// is bounded by what the runner settles, and the drain waits for it.
 type ends struct {
-	hooks []func(ctx context.Context, e *Ended) error // their errors are panics
+	hooks []func(ctx context.Context, e *Ended) error // they return their panics as errors
 	log   *lifeLog
-	ctx   context.Context // of the calls
-	// inline has each end told by whoever adds it; see Runner.Step.
+	ctx   context.Context // for the calls
+	// inline makes add call the hooks itself; see Runner.Step.
 	inline bool
 
-	left   atomic.Int64 // how many were added and are not told yet
-	gaveUp atomic.Bool  // what is left is not told any more
+	left   atomic.Int64 // how many ends were added and are not reported yet
+	gaveUp atomic.Bool  // the remaining ends are not reported any more
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	queue   []end
 	closed  bool          // nothing is added any more
-	first   int           // in queue, of those that no goroutine has taken
-	tellers int           // goroutines that tell
-	spare   []*teller     // memory of those that are over
-	idle    chan struct{} // closed when there are none, if somebody waits for that; else nil
+	first   int           // index in queue of the first end that no goroutine has taken
+	tellers int           // number of goroutines that call the hooks
+	spare   []*teller     // memory of ended tellers
+	idle    chan struct{} // closed when the last teller ends, if somebody waits for it; else nil
 }
 
-// end is an end that is yet to be told.
+// end is an end that is yet to be reported.
 type end struct {
-	made *Ended // of a task that no attempt of this runner ended; nil for an attempt
+	made *Ended // for a task that no attempt of this runner ended; nil for an attempt
 
 	settlement
 
@@ -51,14 +52,14 @@ type end struct {
 	version int64
 }
 
-// tellersMost is how many calls of the hooks run at once, and batchMost how many ends a goroutine
-// takes at once.
+// tellersMost bounds how many calls of the hooks run at once. batchMost bounds how many ends a
+// goroutine takes from the queue at once.
 const (
 	tellersMost = 8
 	batchMost   = 32
 )
 
-// newEnds gives nil where nobody wants to hear of ends.
+// newEnds returns nil where there are no hooks.
 func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
 	if len(hooks) == 0 {
 		return nil
@@ -66,14 +67,15 @@ func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
 	return &ends{hooks: hooks, log: log}
 }
 
-// open has the contexts of the hooks end with ctx. It comes before the first end.
+// open sets the context of the hooks. It is called before the first end.
 func (e *ends) open(ctx context.Context) {
 	if e != nil {
 		e.ctx = ctx
 	}
 }
 
-// add has ends told, unless those of jobs that outlived the runner.
+// add queues ends to be reported. After wait it drops them: they belong to jobs that outlived the
+// runner.
 func (e *ends) add(ended ...end) {
 	if e.inline {
 		for i := range ended {
@@ -91,22 +93,22 @@ func (e *ends) add(ended ...end) {
 	e.queue = append(e.queue, ended...)
 	for e.tellers < min(tellersMost, len(e.queue)-e.first) {
 		e.tellers++
-		go e.work(e.hire()) // ends when nothing is left to tell
+		go e.work(e.hire()) // ends when the queue is empty
 	}
 }
 
-// teller is a goroutine that tells, a batch of ends at a time.
+// teller is a goroutine that reports ends, a batch at a time.
 type teller struct {
 	room  [batchMost]end
-	batch []end // in room, what is yet to be told
+	batch []end // a part of room: the ends that are yet to be reported
 	made  Ended
 }
 
-// work tells of ends until there are none.
+// work reports ends until the queue is empty.
 func (e *ends) work(t *teller) {
 	over := false
 	defer func() {
-		if !over { // runtime.Goexit: another goroutine takes the place of this one
+		if !over { // runtime.Goexit in a hook: another goroutine replaces this one
 			go e.work(t)
 		}
 	}()
@@ -115,7 +117,7 @@ func (e *ends) work(t *teller) {
 			one := &t.batch[0]
 			t.batch = t.batch[1:]
 			e.say(one, &t.made)
-			*one = end{} // what it holds may be large
+			*one = end{} // it may hold large values
 		}
 		if !e.next(t) {
 			over = true
@@ -124,7 +126,7 @@ func (e *ends) work(t *teller) {
 	}
 }
 
-// say calls the hooks. What they are told of an attempt is made in the memory given.
+// say calls the hooks. made is the memory for the report of an attempt.
 func (e *ends) say(one *end, made *Ended) {
 	defer e.left.Add(-1)
 	switch {
@@ -145,8 +147,8 @@ func (e *ends) say(one *end, made *Ended) {
 	}
 }
 
-// next gives a teller the ends that have waited longest: its share of all that wait, so that slow hooks
-// run beside each other. Where there are none it counts the teller as over.
+// next gives a teller the ends that have waited longest: its share of the queue, so that slow hooks
+// run concurrently. It returns false, and counts the teller as ended, where the queue is empty.
 func (e *ends) next(t *teller) bool {
 	t.made = Ended{}
 	e.mu.Lock()
@@ -166,7 +168,7 @@ func (e *ends) next(t *teller) bool {
 	taken := e.queue[e.first:][:min(max(waiting/tellersMost, 1), batchMost)]
 	t.batch = append(t.room[:0], taken...)
 	clear(taken)
-	if e.first += len(taken); e.first >= spareMost && 2*e.first >= len(e.queue) { // a queue that is never empty stays as small
+	if e.first += len(taken); e.first >= spareMost && 2*e.first >= len(e.queue) { // bounds a busy queue
 		n := copy(e.queue, e.queue[e.first:])
 		clear(e.queue[n:])
 		e.queue, e.first = e.queue[:n], 0
@@ -174,7 +176,7 @@ func (e *ends) next(t *teller) bool {
 	return true
 }
 
-// hire gives the memory of a teller. The mutex is held.
+// hire returns a teller, reusing the memory of an ended one. The mutex is held.
 func (e *ends) hire() *teller {
 	n := len(e.spare)
 	if n == 0 {
@@ -185,8 +187,8 @@ func (e *ends) hire() *teller {
 	return t
 }
 
-// wait waits until all is told, for so long at most, and gives how much is not told then. What
-// waits for its turn is given up, and what comes from now on is not told.
+// wait waits until all ends are reported, but not longer than most, and returns how many are not.
+// Those still in the queue are dropped, and later ends are not reported.
 func (e *ends) wait(most time.Duration) (left int) {
 	if e == nil {
 		return 0
@@ -211,7 +213,7 @@ func (e *ends) wait(most time.Duration) (left int) {
 	return int(e.left.Load())
 }
 
-// fill says what is told of an attempt. It makes the task in the memory of the claim.
+// fill fills in the report of an attempt. It makes the task in the memory of the claim.
 func (d *end) fill(e *Ended) {
 	a := d.attempt
 	*e = Ended{
@@ -238,28 +240,30 @@ func (d *end) fill(e *Ended) {
 	}
 }
 
-// claimedTasks are the tasks of a claim, kept until the ends of their attempts are told.
+// claimedTasks holds the tasks of a claim until the ends of their attempts are reported.
 type claimedTasks struct {
 	tasks []storage.Task
-	left  atomic.Int64 // how many ends are yet to be told
+	left  atomic.Int64 // how many ends are yet to be reported
 }
 
-// keep keeps the tasks of a claim, which is then no longer to be freed.
+// keep keeps the tasks of a claim, which its caller must then not free.
 func keep(claimed *storage.Claimed) *claimedTasks {
 	k := &claimedTasks{tasks: claimed.Tasks}
 	k.left.Store(int64(len(k.tasks)))
 	return k
 }
 
-// told gives the memory of the tasks back once all ends are told: an attempt has one end at most, and
-// nobody looks at its task behind that. The tasks of ends that nobody is told of go with their attempts.
+// told frees the memory of the tasks after the last end. That is safe because an attempt has at
+// most one end, and nobody reads its task after that. Tasks whose end is never reported are left to
+// the garbage collector.
 func (k *claimedTasks) told() {
 	if k.left.Add(-1) == 0 {
 		(&storage.Claimed{Tasks: k.tasks}).Free()
 	}
 }
 
-// waited is how long the task of an attempt waited since it was due, 0 where that is not known.
+// waited returns how long the task of an attempt had been due when its job began, or 0 where that
+// is not known.
 func (a *Attempt) waited() time.Duration {
 	due := a.Due()
 	a.mu.Lock()
@@ -271,35 +275,35 @@ func (a *Attempt) waited() time.Duration {
 	return max(a.told.Sub(due)+since-a.arrived.Sub(a.made), 0)
 }
 
-// settledEnds appends the end of an attempt whose settle the storage has acknowledged, to be told.
+// settledEnds appends the end of an attempt whose settle the storage has acknowledged.
 func (s *shared) settledEnds(all []end, sm *settlement, placed *storage.Placed) []end {
 	if s.ends == nil || !placed.State.Ended() && !sm.attempt.hasRun() {
-		return all // else the task was declined, or claimed ahead and given back
+		return all // the task was declined, or claimed ahead and given back
 	}
 	one := end{settlement: *sm, state: placed.State, version: placed.Version}
 	one.as = sm.ending(placed.State)
 	return append(all, one)
 }
 
-// tell has ends told.
+// tell reports ends.
 func (s *shared) tell(all []end) {
 	if len(all) > 0 {
 		s.ends.add(all...)
 	}
 }
 
-// ending is how the attempt ended whose settle left its task in a state.
+// ending returns the outcome of an attempt whose settle left its task in a state.
 func (sm *settlement) ending(state storage.State) Outcome {
 	switch {
 	case sm.outcome() == storage.Complete:
 		return OutcomeSucceeded
-	case state == storage.Cancelled: // the storage knew of it before the runner did
+	case state == storage.Cancelled: // the storage knew of the cancel before the runner did
 		return OutcomeCancelled
 	}
 	return sm.as
 }
 
-// tellLost tells of an attempt whose job has returned and whose lease was lost.
+// tellLost reports an attempt whose job has returned and whose lease was lost.
 func (s *shared) tellLost(a *Attempt, err error, took time.Duration) {
 	if s.ends == nil || !a.hasRun() {
 		return
@@ -310,7 +314,7 @@ func (s *shared) tellLost(a *Attempt, err error, took time.Duration) {
 	s.ends.add(end{settlement: settlement{attempt: a, as: OutcomeLeaseLost, err: err, took: took}})
 }
 
-// tellEnded tells of the tasks that the storage has ended by itself.
+// tellEnded logs and reports the tasks that the storage has ended by itself.
 func (s *shared) tellEnded(tasks []storage.Ended) {
 	for i := range tasks {
 		tasks[i].Kind = s.jobs.Name(tasks[i].Kind)
@@ -328,7 +332,7 @@ func (s *shared) tellEnded(tasks []storage.Ended) {
 	}
 }
 
-// outcomeOf is how a task ended that the storage has ended by itself.
+// outcomeOf returns the outcome of a task that the storage has ended by itself.
 func outcomeOf(t *storage.Ended) Outcome {
 	switch {
 	case t.State == storage.Cancelled:
@@ -339,8 +343,8 @@ func outcomeOf(t *storage.Ended) Outcome {
 	return OutcomeCrashed
 }
 
-// tellCrash tells of the run of a task before this attempt, where its runner died with that or was
-// cut off: what the task is now is read under the lease that this attempt has.
+// tellCrash reports the run before this attempt where its runner died or was cut off. It reads the
+// task, under the lease of this attempt, to learn of that run.
 func (s *shared) tellCrash(a *Attempt) {
 	if s.ends == nil || a.Crashes == 0 || a.Snoozes > 0 {
 		return

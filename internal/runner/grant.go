@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// grant is what slots know of a shard: its turn, and what it may claim. Free slots are
-// granted to the shards that may have work, in strict order or by weight, and a claim asks
-// for no more than its shard was granted: so claims that are under way at the same time never
-// bring more tasks than there are slots.
+// grant is the share of the slots of one shard: what it may claim. Free slots are granted to the
+// shards that may have work, in strict order or by weight. A claim asks for no more tasks than its
+// shard was granted, so that concurrent claims never bring more tasks than there are slots.
 type grant struct {
-	weight  int  // in draws; 0 is granted nothing
+	weight  int  // in draws; a shard of weight 0 is granted nothing
 	wanting bool // there may be tasks that no claim has asked for
 	granted int  // slots set aside for its next claim
 
-	asked   time.Time // when the claim under way was sent, zero for none
-	start   int       // how many tasks it asked for, to start at once
-	ahead   int       // and ahead
-	suspect bool      // it may bring a suspect
+	asked   time.Time // when the claim under way was sent; zero for none
+	start   int       // how many tasks it asked for to start at once
+	ahead   int       // how many tasks it asked for ahead
+	suspect bool      // the claim under way may bring a suspect
 
-	returning int // attempts on their way back to the storage: nothing is claimed meanwhile
+	returning int // attempts on their way back to the storage; until they are there, nothing is claimed
 
-	// withheld says that the last claim could not ask for tasks that only start at once,
-	// or for a suspect: a slot that is free then, or a suspect's end, is worth another.
+	// withheld means that the last claim could not ask for tasks that only start at once, or for a
+	// suspect. A slot that becomes free then, or the end of a suspect, is a reason for another
+	// claim.
 	withheld bool
 }
 
-// overdue reports whether the claim under way has taken so long that the slots it asked
-// for are better used elsewhere. What it brings then waits ahead, and is given back
-// where no slot is free for it soon.
+// overdue reports whether the claim under way has taken so long that its slots are better used by
+// other shards. Tasks that it brings then wait ahead, and are given back if no slot is free for
+// them soon.
 func (g *grant) overdue(now time.Time) bool { return !g.asked.IsZero() && now.Sub(g.asked) > slowScan }
 
-// arrange tells the shards, in their order where it is strict, each with its weight, and the
-// queues that are served. It removes the attempts ahead of other queues, and gives them.
+// arrange sets the shards, in their order where it is strict, their weights, and the served queues.
+// It removes the attempts ahead whose queue is no longer served, and returns them.
 func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []string) (back []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +54,9 @@ func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []st
 	return back
 }
 
-// ask says how many tasks d's next claim may bring: start at once, and ahead as much as
-// takes the time of the budget to run; and whether a suspect may be among them. They are set aside until
-// the claim is answered.
+// ask returns how many tasks d's next claim may ask for: start at once, and ahead, which is limited
+// to what the budget allows. suspect says whether a suspect may be among them. The slots are
+// reserved until the claim is answered.
 func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,14 +72,14 @@ func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	return start, ahead, g.suspect
 }
 
-// withheld reports whether d's last claim could not ask for all.
+// withheld reports whether d's last claim could not ask for all tasks.
 func (s *slots) withheld(d *shard) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d.grant.withheld
 }
 
-// full reports whether no slot is free for the tasks that d may have.
+// full reports whether no slot is free for tasks of d.
 func (s *slots) full(d *shard) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *slots) full(d *shard) bool {
 	return d.grant.weight > 0 && start+ahead == 0
 }
 
-// answered ends the claim of d that is under way, which said whether there is more, and
-// reports whether d may have work: what was not asked for may be there too.
+// answered ends the claim of d that is under way. more says whether the storage has more tasks. It
+// reports whether d may have work, which is also so where the claim asked for no tasks.
 func (s *slots) answered(d *shard, more bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *slots) answered(d *shard, more bool) bool {
 	return more
 }
 
-// refused ends a claim that failed: until the next one others may have d's slots.
+// refused ends a failed claim. Until d's next claim other shards may have its slots.
 func (s *slots) refused(d *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,14 +115,14 @@ func (s *slots) ended(d *shard, wanting bool) {
 	s.deal(time.Now())
 }
 
-// suspectToCome reports whether a claim under way may bring one. The mutex is held.
+// suspectToCome reports whether a claim under way may bring a suspect. The mutex is held.
 func (s *slots) suspectToCome(now time.Time) bool {
 	return slices.ContainsFunc(s.shards, func(d *shard) bool {
 		return d.grant.suspect && !d.grant.overdue(now)
 	})
 }
 
-// allowance is what a claim of d may ask for now. The mutex is held.
+// allowance returns what a claim of d may ask for now. The mutex is held.
 func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 	if s.draining || d.grant.weight == 0 || d.grant.returning > 0 {
 		return 0, 0
@@ -140,8 +140,8 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 		}
 	}
 	ahead = max(ahead, 0) / wanting
-	// Finished tasks whose settle is under way are in flight too: a storage that is slow
-	// to settle is not asked for more.
+	// Finished tasks whose settle is under way are in flight too: a storage that settles slowly is
+	// not asked for more.
 	if spare := 2*s.limit + 2*aheadMost - s.inFlight.count(); start+ahead > spare {
 		start, ahead = max(min(start, spare), 0), 0
 	}
@@ -149,8 +149,8 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 	return start, min(ahead, claimMost-start)
 }
 
-// deal gives slots that are free, and nobody's, to the wanting shards, and wakes those
-// that got some. The mutex is held.
+// deal grants the free slots that no shard has to the wanting shards, and wakes the shards that got
+// some. The mutex is held.
 func (s *slots) deal(now time.Time) {
 	free := s.limit - s.active - len(s.ahead)
 	var wanting []*shard
@@ -185,13 +185,13 @@ func (s *slots) deal(now time.Time) {
 	}
 }
 
-// grantSlots sets n more slots aside for a shard. The slots' mutex is held.
+// grantSlots grants n more slots to a shard. The slots' mutex is held.
 func (s *shard) grantSlots(n int) {
 	s.grant.granted += n
 	s.wakeUp.slotFree()
 }
 
-// drawn is one of several shards, by weight.
+// drawn returns one of several shards, drawn by weight.
 func drawn(wanting []*shard) *shard {
 	total := 0
 	for _, d := range wanting {

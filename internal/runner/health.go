@@ -10,18 +10,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stillAfter is how long a loop may be at one turn, outside of calls of the storage, before it counts
-// as standing still: turns take microseconds.
+// stillAfter is how long one turn of a loop may take, without its calls to the storage, before the
+// loop counts as standing still. Turns take microseconds.
 const stillAfter = 30 * time.Second
 
-// health is what a runner knows of its loops and of its life.
+// health holds the state of a runner's loops and the stage of its life.
 type health struct {
-	mu     sync.Mutex // guards what follows
-	pulses []*pulse   // of the loops
+	mu     sync.Mutex // guards the fields below
+	pulses []*pulse   // one per loop
 	life   life
 }
 
-// life is how far a runner has come.
+// life is the stage of a runner's life.
 type life int
 
 const (
@@ -31,17 +31,17 @@ const (
 	isOver
 )
 
-// pulse is what one loop tells of itself. A loop rests while it waits, and while it has called the
-// storage, which may be away: else it works.
+// pulse is the state of one loop. A loop rests while it waits, and during its calls to the storage,
+// which may be away; otherwise it works.
 type pulse struct {
 	*clock
 
 	loop  string
-	since atomic.Int64 // since when it works, by the runner's clock; 0 while it rests
+	since atomic.Int64 // when the current work began, by the runner's clock; 0 while the loop rests
 	ended atomic.Bool
 }
 
-// pulse makes the pulse of a loop.
+// pulse returns a new pulse for a loop.
 func (s *shared) pulse(loop string) *pulse {
 	p := &pulse{clock: &s.clock, loop: loop}
 	s.health.mu.Lock()
@@ -54,14 +54,14 @@ func (p *pulse) works() { p.since.Store(int64(max(p.elapsed(), 1))) }
 func (p *pulse) rests() { p.since.Store(0) }
 func (p *pulse) ends()  { p.ended.Store(true) }
 
-// comeTo notes how far the runner has come.
+// comeTo records that the runner has reached a stage of its life.
 func (h *health) comeTo(l life) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.life = max(h.life, l)
 }
 
-// Healthy is nil unless a loop of the runner stands still.
+// Healthy returns nil unless a loop of the runner stands still or has ended.
 func (r *Runner) Healthy() error {
 	h := r.health
 	h.mu.Lock()
@@ -81,14 +81,14 @@ func (r *Runner) Healthy() error {
 	return nil
 }
 
-// Why a runner is not ready. The root package documents them.
+// A runner is not ready for one of these reasons. The root package documents them.
 var (
 	errNotRunning = errors.New("midge: the runner has not been started")
 	errDraining   = errors.New("midge: the runner is draining")
 	errStopped    = errors.New("midge: the runner has stopped")
 )
 
-// Ready is nil while the runner claims tasks.
+// Ready returns nil while the runner claims tasks.
 func (r *Runner) Ready() error {
 	r.health.mu.Lock()
 	at := r.health.life

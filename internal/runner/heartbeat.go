@@ -9,35 +9,35 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// heartbeat is the actor that tells the storage, every third of the lease, that the runner
-// lives and what it does, and learns the storage's time.
+// heartbeat is the actor that tells the storage, every third of the lease, that the runner lives
+// and what it does. It learns the storage's time from the answers.
 type heartbeat struct {
 	*shared
 
 	queues    *queues
 	schedules *schedules
 	version   string        // of the program
-	kick      chan struct{} // capacity 1: what it tells has changed
+	kick      chan struct{} // capacity 1; signals that the information has changed
 	pulse     *pulse
 
-	count int // heartbeats that went through; of the loop alone, and of the start before it
+	count int // of acknowledged heartbeats; used by the start and then only by the loop
 
-	mu    sync.Mutex // guards what follows
-	local moment     // at which the storage's clock showed base
+	mu    sync.Mutex // guards the fields below
+	local moment     // when the storage's clock showed base
 	base  time.Time
 	born  time.Time // by the storage's clock
 }
 
-// vitalsEvery is how many heartbeats there are for each that carries vitals.
+// vitalsEvery is how many heartbeats there are for each one that carries vitals.
 const vitalsEvery = 3
 
-// heartbeatPatience bounds how long a heartbeat is repeated.
+// heartbeatPatience bounds how long one heartbeat is repeated.
 const heartbeatPatience = 15 * time.Second
 
 // loop sends heartbeats until ctx ends.
 func (h *heartbeat) loop(ctx context.Context) {
 	defer h.pulse.ends()
-	next := h.lease / 3 // the first was sent when the runner started
+	next := h.lease / 3 // the start has sent the first one
 	for h.wait(ctx, next) {
 		if next = h.lease / 3; !h.beat(ctx) {
 			next = min(next, jitter(slowScan))
@@ -45,7 +45,7 @@ func (h *heartbeat) loop(ctx context.Context) {
 	}
 }
 
-// wait waits for d, or a change, and reports false where ctx ended.
+// wait waits for d or for a kick. It returns false where ctx ended.
 func (h *heartbeat) wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -58,7 +58,8 @@ func (h *heartbeat) wait(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// beat reports whether a heartbeat went through. Outages are logged where all calls pass.
+// beat sends a heartbeat and reports whether it was acknowledged. watched logs outages, for all
+// calls.
 func (h *heartbeat) beat(ctx context.Context) bool {
 	err := h.send(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -80,7 +81,7 @@ func (h *heartbeat) send(ctx context.Context) error {
 	return err
 }
 
-// info is what a heartbeat tells.
+// info returns the content of a heartbeat.
 func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
 	info := storage.RunnerInfo{
@@ -100,7 +101,7 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 func (h *heartbeat) leave(base context.Context) {
 	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
 	defer cancel()
-	// One that could not be told expires.
+	// If this call fails, the entry of the runner expires.
 	_, _ = h.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: h.id, Leaving: true}})
 }
 
@@ -113,15 +114,15 @@ func (h *heartbeat) sawTime(now time.Time) {
 	}
 }
 
-// silent is how long ago the last heartbeat went through.
+// silent returns how long ago the last heartbeat was acknowledged.
 func (h *heartbeat) silent() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.elapsed() - h.local.mono
 }
 
-// storageTime is the storage's time at a local moment, as the last heartbeat told it;
-// before the first it is the local time.
+// storageTime returns the storage's time at a local moment, as reckoned from the last heartbeat, or
+// the local time before the first heartbeat.
 func (h *heartbeat) storageTime(at moment) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +132,7 @@ func (h *heartbeat) storageTime(at moment) time.Time {
 	return h.base.Add(at.since(h.local))
 }
 
-// started is when the runner started, by the storage's clock.
+// started returns when the runner started, by the storage's clock.
 func (h *heartbeat) started(now time.Time) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,18 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// inFlight is the attempts under a runner's leases. It has a mutex of its own because workers
-// need that of the slots for each job: they would all have to wait, and be woken one by one,
-// where a thousand settles are seen to under it.
+// inFlight holds the attempts under a runner's leases. Its mutex is its own, because workers need
+// that of the slots for each job: if a thousand settles were handled under that one, all workers
+// would wait for it, and be woken one by one.
 type inFlight struct {
-	mu  sync.Mutex // guards what follows
-	all []*Attempt // each knows its place
+	mu  sync.Mutex // guards all
+	all []*Attempt // each attempt knows its index, place
 
-	n    atomic.Int64  // how many they are, for those who cannot wait
-	some chan struct{} // capacity 1: they were none, and are some
+	n    atomic.Int64  // length of all, readable without the mutex
+	some chan struct{} // capacity 1; signals that all is no longer empty
 }
 
-// wait waits until something is in flight, and reports false where ctx ended. It is for one caller.
+// wait waits until something is in flight. It returns false where ctx ended. It must not be called
+// concurrently.
 func (f *inFlight) wait(ctx context.Context) bool {
 	for f.count() == 0 {
 		select {
@@ -42,7 +43,7 @@ func (f *inFlight) add(attempts []*Attempt) {
 	f.n.Store(int64(len(f.all)))
 }
 
-// remove forgets attempts and tells how many are left.
+// remove removes attempts and returns how many are left.
 func (f *inFlight) remove(attempts []*Attempt) (left int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +61,7 @@ func (f *inFlight) remove(attempts []*Attempt) (left int) {
 
 func (f *inFlight) count() int { return int(f.n.Load()) }
 
-// snapshot is what is in flight now, of one shard or, with nil, of all.
+// snapshot returns the attempts in flight, of one shard or, with nil, of all.
 func (f *inFlight) snapshot(of *shard) []*Attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +74,7 @@ func (f *inFlight) snapshot(of *shard) []*Attempt {
 	return all
 }
 
-// forget forgets all and tells how many they were.
+// forget removes all attempts and returns how many there were.
 func (f *inFlight) forget() (left int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

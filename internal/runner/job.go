@@ -11,7 +11,7 @@ import (
 // ErrNotInJob is returned where the job has returned. The root package documents it.
 var ErrNotInJob = errors.New("midge: the context is not that of a running job")
 
-// MayAdd says why the job can no longer add to what it commits, nil where it can.
+// MayAdd returns nil where the job can still add to its completion, and otherwise why it cannot.
 func (a *Attempt) MayAdd() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,7 +31,7 @@ func (a *Attempt) mayAddLocked() error {
 	}
 }
 
-// HookFailed logs that a hook of the job panicked, which changes nothing of its end.
+// HookFailed logs that a hook of the job panicked. That does not change the outcome.
 func (a *Attempt) HookFailed(hook string, err error) {
 	a.log.hookFailed(hook, a.Kind, a.Fence.Ref, err)
 }
@@ -39,13 +39,13 @@ func (a *Attempt) HookFailed(hook string, err error) {
 // Unread logs that the parameters of the task hold a field that its job does not read.
 func (a *Attempt) Unread(field string) { a.log.unread(a, field) }
 
-// Jobs are the Jobs that run the attempt.
+// Jobs returns the Jobs that run the attempt.
 func (a *Attempt) Jobs() Jobs { return a.jobs }
 
-// MaxPayload bounds what is encoded, in bytes, by the limits of the storage.
+// MaxPayload returns the storage's bound of encoded values, in bytes.
 func (a *Attempt) MaxPayload() int { return a.limits.Load().MaxPayload }
 
-// Spans reports whether a queue can share an atomic step with the task's own.
+// Spans reports whether a queue can share an atomic step with the task's queue.
 func (a *Attempt) Spans(queue string) bool { return storage.Spans(a.store, a.Fence.Queue, queue) }
 
 // Task reads the task.
@@ -80,8 +80,8 @@ func (a *Attempt) SetResult(result []byte) error {
 	return nil
 }
 
-// largeValue is from how many bytes on a runner writes one progress or checkpoint at a time:
-// several would fill the connections and the storage, and heartbeats would wait behind them.
+// largeValue is the size from which a runner writes only one progress or checkpoint at a time, in
+// bytes. Several at once would fill the connections and the storage, and delay heartbeats.
 const largeValue = 64 << 10
 
 // Store stores a progress or a checkpoint under the lease, at once.
@@ -95,12 +95,12 @@ func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error 
 		}
 	}
 	e := storage.Extension{Fence: a.Fence, Started: true, Progress: progress, Checkpoint: checkpoint}
-	// A heartbeat has another one behind it, and this call has not: it may take the whole lease.
+	// A lost heartbeat is replaced by the next. This call is not, so it may take the whole lease.
 	call, cancel := context.WithTimeout(ctx, a.lease)
 	defer cancel()
 	extended, err := a.tasks.Extend(call, storage.ExtendRequest{Leases: []storage.Extension{e}})
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context
+		return fmt.Errorf("%w: %w", err, cause) // for example ErrLeaseLost, which ended the context
 	}
 	if err != nil {
 		return err

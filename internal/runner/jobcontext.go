@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// jobContext is an attempt as the context of its job: it carries the values of the runner's
-// context, and ends with that or when the attempt is ended. A context of the standard
-// library, with its channel and its place among the runner's children, is made when
-// the job first asks for what only that can tell; most short jobs never do.
+// jobContext is an attempt as the context of its job. It carries the values of the runner's
+// context, and ends with that context or when the attempt is ended. A standard context costs a
+// channel and a place among the runner's children. It is made only when the job first asks for
+// something that needs it; most short jobs never do.
 type jobContext Attempt
 
 type attemptKey struct{}
 
-// FromContext gives the attempt of a job's context, or nil.
+// FromContext returns the attempt of a job's context, or nil.
 func FromContext(ctx context.Context) *Attempt {
 	a, _ := ctx.Value(attemptKey{}).(*Attempt)
 	return a
 }
 
-// fullContext is a context of the standard library.
+// fullContext is a standard context with its cancel function.
 type fullContext struct {
 	context.Context
 
 	cancel context.CancelCauseFunc
 }
 
-// Deadline is the parent's.
+// Deadline returns the parent's deadline.
 func (c *jobContext) Deadline() (time.Time, bool) { return c.ctx.Deadline() }
 
-// Done is closed when the attempt is ended.
+// Done returns a channel that is closed when the attempt is ended.
 func (c *jobContext) Done() <-chan struct{} { return c.made().Done() }
 
-// Err is nil until then.
+// Err returns nil until the attempt is ended.
 func (c *jobContext) Err() error { return c.made().Err() }
 
-// Value gives the attempt, or a value of the parent. Package context asks for the cause
-// in this way too; for that alone the standard context is made.
+// Value returns the attempt, or a value of the parent. Package context asks for the cause with a
+// key, too; only for that key the standard context is made.
 func (c *jobContext) Value(key any) any {
 	switch key {
 	case attemptKey{}:
@@ -47,14 +47,14 @@ func (c *jobContext) Value(key any) any {
 	return c.ctx.Value(key)
 }
 
-// causeKey is what package context asks a context for whose cause it wants.
+// causeKey is the key with which package context asks a context for its cause.
 var causeKey = func() any {
 	var asked askedContext
 	_ = context.Cause(&asked)
 	return asked.key
 }()
 
-// askedContext has ended, and notes what it was asked for.
+// askedContext is an ended context that records the key it was asked for.
 type askedContext struct{ key any }
 
 func (*askedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
@@ -66,7 +66,7 @@ func (c *askedContext) Value(key any) any {
 	return nil
 }
 
-// made makes the standard context.
+// made returns the standard context, which it makes at the first call.
 func (c *jobContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,32 +10,32 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// keeper is the actor that keeps the leases of a shard alive: one call every third of
-// the lease extends them all, independent of claims and settles. The runner's guard ends
-// the context of every job whose lease could not be extended in time, whether or not a
-// call is under way.
+// keeper is the actor that keeps the leases of a shard alive. One call every third of the lease
+// extends them all, independent of claims and settles. The runner's guard ends the context of every
+// job whose lease was not extended in time, whether or not a call is under way.
 type keeper struct {
 	*shared
 
 	shard  *shard
-	kick   chan struct{} // capacity 1: a cancel may wait
-	failed chan struct{} // capacity 1: an extension has
+	kick   chan struct{} // capacity 1; signals that a task may be cancelled
+	failed chan struct{} // capacity 1; signals that an extension has failed
 	pulse  *pulse
 }
 
-// safe is how long after the sending of the last successful extension a job may run
-// on. The margin lets it end before another runner may start the task.
+// safe returns how long a job may run on after the last successful extension was sent. The margin
+// lets it end before another runner may start the task.
 func safe(lease time.Duration) time.Duration { return lease - lease/6 }
 
-// kickGap is the least time between two calls. A cancel waits in its queue until its
-// job has ended, and every claim of every runner kicks.
+// kickGap is the shortest time between two calls. A cancel stays in its queue until its job has
+// ended, so that every claim of every runner kicks.
 const kickGap = 250 * time.Millisecond
 
-// extensionsAtOnce is how many extensions of the same leases may be under way, each for half a lease at
-// most: a slow answer still counts, and a lost one is made up for by the next call.
+// extensionsAtOnce is how many extensions of the same leases may be under way, each for half a
+// lease at most. A slow answer still counts, and the next call makes up for a lost one.
 const extensionsAtOnce = 2
 
-// loop beats every third of the lease, sooner after a failure or for a cancel, until ctx ends.
+// loop extends the leases every third of the lease, sooner after a failure or for a cancel, until
+// ctx ends.
 func (k *keeper) loop(ctx context.Context) {
 	defer k.pulse.ends()
 	lease := k.lease
@@ -60,8 +60,9 @@ func (k *keeper) loop(ctx context.Context) {
 	}
 }
 
-// untilNext waits for the next beat, for d at most, and reports false where ctx ended. No lease
-// waits a whole turn for another chance: it is given up after two and a half.
+// untilNext waits for the next beat, for d at most. It returns false where ctx ended. After a
+// failure it waits less than a third of the lease, because a lease is given up after two and a half
+// thirds.
 func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -76,10 +77,10 @@ func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// beat extends every lease of the shard, in one call, and reports whether that went through.
+// beat extends every lease of the shard in one call, and reports whether that succeeded.
 func (k *keeper) beat(ctx context.Context) bool {
-	// A task can be in flight twice: claimed again while the reply of its release is still to
-	// come. The older lease is over, and a call names each task once.
+	// A task can be in flight twice, when it was claimed again before the reply of its release
+	// came. The older lease is over, and a call names each task once.
 	byRef := make(map[storage.Ref]*Attempt)
 	for _, a := range k.slots.inFlight.snapshot(k.shard) {
 		if a.hasJoined() { // the lock of its transaction is its lease
@@ -92,7 +93,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 	return k.extend(ctx, byRef)
 }
 
-// extend extends the leases of some attempts and reports whether that went through.
+// extend extends the leases of some attempts and reports whether that succeeded.
 func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*Attempt) bool {
 	if len(byRef) == 0 {
 		return true
@@ -108,11 +109,11 @@ func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*Attempt) boo
 	switch {
 	case errors.As(err, &invalid) && len(byRef) > 1:
 		return k.extendApart(ctx, byRef)
-	case err != nil: // outages are logged where all calls pass; the guard watches the leases
+	case err != nil: // watched logs outages; the guard watches the leases
 		if ctx.Err() == nil {
 			k.log.trouble("extend leases", err)
 		}
-		return invalid != nil // another try would change nothing
+		return invalid != nil // for an invalid request another try would change nothing
 	}
 	for _, ref := range extended.Lost {
 		if a := byRef[ref]; a != nil {
@@ -134,8 +135,8 @@ func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*Attempt) boo
 	return len(extended.Locked) == 0
 }
 
-// extendApart extends leases in two calls, for one of them was refused, before any I/O: it must
-// not cost the others theirs.
+// extendApart extends leases in two calls, after one of them was found invalid before any I/O: that
+// lease must not cost the others theirs.
 func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*Attempt) bool {
 	other := make(map[storage.Ref]*Attempt, len(byRef)/2)
 	for ref, a := range byRef {
@@ -148,24 +149,24 @@ func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*Attempt
 	return k.extend(ctx, byRef) && ok
 }
 
-// leaseLost ends an attempt whose lease the storage says is gone. One that is claimed
-// ahead or settling is dropped where its turn comes.
+// leaseLost ends an attempt whose lease is gone, according to the storage. An attempt that is
+// claimed ahead or settling is dropped when its turn comes.
 func (s *shared) leaseLost(a *Attempt) {
 	if _, runs := a.runningSince(); a.lose() && runs {
 		s.log.leaseLost(a)
 	}
 }
 
-// guard is the actor that ends the contexts of jobs whose lease was not extended in time. It looks
-// at local clocks only, see moment, and sleeps while no attempt is in flight.
+// guard is the actor that ends the contexts of jobs whose lease was not extended in time. It uses
+// only local clocks, see moment, and sleeps while no attempt is in flight.
 type guard struct {
 	*shared
 
 	pulse *pulse
-	told  bool // a line about the jobs that it ends was logged, and some lease is overdue since
+	told  bool // the line about overdue leases was logged, and some lease has been overdue since
 }
 
-// loop guards until ctx ends.
+// loop looks at the leases until ctx ends.
 func (g *guard) loop(ctx context.Context) {
 	defer g.pulse.ends()
 	every := max(g.lease/20, 50*time.Millisecond)
@@ -176,8 +177,8 @@ func (g *guard) loop(ctx context.Context) {
 	}
 }
 
-// look ends the contexts of the jobs whose leases are overdue, and says so once for all that
-// come to it one after the other.
+// look ends the contexts of the jobs whose leases are overdue. It logs one line for all jobs of one
+// outage.
 func (g *guard) look(now moment) {
 	overdue, ended := false, 0
 	for _, a := range g.slots.inFlight.snapshot(nil) {
@@ -197,27 +198,26 @@ func (g *guard) look(now moment) {
 	g.told = overdue && (g.told || ended > 0)
 }
 
-// stuckAfter is how long a job may run on after its context ended before a line says
-// so. Its lease is kept and its slot stays taken: no second run starts beside it.
+// stuckAfter is how long a job may run on after its context ended before a line is logged. Its
+// lease is kept and its slot stays taken, so that no second run starts concurrently.
 const stuckAfter = 10 * time.Second
 
 func (a *Attempt) extendedAt(sent moment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if sent.since(a.extended) > 0 { // else a later call was answered sooner
+	if sent.since(a.extended) > 0 { // otherwise the answer to a later call came first
 		a.extended = sent
 	}
 }
 
-// unextended is how long ago the last extension that went through was sent.
+// unextended returns how long ago the last acknowledged extension was sent.
 func (a *Attempt) unextended() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.now().since(a.extended)
 }
 
-// ignoresEnd reports, once, that the job has run on for a while after its context
-// ended.
+// ignoresEnd reports, once, that the job has run on for longer than after since its context ended.
 func (a *Attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,45 +11,45 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Log takes the lines of a runner.
+// Log receives the lines of a runner.
 type Log interface {
 	Enabled(level slog.Level) bool
 	Write(level slog.Level, line string, attrs ...slog.Attr)
 }
 
-// lifeLog writes the lines that a person reads to follow a runner. A line names the
-// kind and the task; payloads, headers and tokens never appear. Beside the sentence stand its parts as
-// attributes, for programs: see of.
+// lifeLog writes the lines by which a person follows a runner. A line names the kind and the task;
+// payloads, headers and tokens never appear. Attributes repeat the parts of the sentence for
+// programs: see of.
 type lifeLog struct {
 	log     Log
 	runner  string
-	success slog.Level // of the lines of successes
+	success slog.Level // level of the lines about successes
 }
 
-// A line, and the text of an error in it, are cut to these lengths.
+// A line, and the text of an error in it, are cut to these lengths, in bytes.
 const (
 	lineMost  = 8 << 10
 	briefMost = 4 << 10
 )
 
-// write writes a line. The texts of errors in it may have several, or characters that a terminal
-// obeys: those are written as Go would quote them.
+// write writes a line. Line breaks in the texts of errors, and characters that control a terminal,
+// are quoted as in Go.
 func (l *lifeLog) write(level slog.Level, text string, attrs ...slog.Attr) {
 	l.log.Write(level, storage.PrintableText(text, lineMost), append(attrs, slog.String("runner", l.runner))...)
 }
 
-// of gives the attributes of a line about an attempt.
+// of returns the attributes of a line about an attempt.
 func (l *lifeLog) of(a *Attempt, more ...slog.Attr) []slog.Attr {
 	return append(append(task(a.Kind, a.Fence.Ref), slog.Int("attempt", a.Number())), more...)
 }
 
-// task gives the attributes of a line about a task.
+// task returns the attributes of a line about a task.
 func task(kind string, ref storage.Ref) []slog.Attr {
-	return append(make([]slog.Attr, 0, 8), // room for all that a line has
+	return append(make([]slog.Attr, 0, 8), // enough for all attributes of a line
 		slog.String("kind", kind), slog.String("queue", ref.Queue), slog.String("task", ref.ID))
 }
 
-// endAttrs gives the attributes of how an attempt ended.
+// endAttrs returns the attributes about the end of an attempt.
 func endAttrs(as Outcome, took time.Duration) []slog.Attr {
 	attrs := []slog.Attr{slog.String("outcome", string(as))}
 	if took > 0 {
@@ -58,7 +58,7 @@ func endAttrs(as Outcome, took time.Duration) []slog.Attr {
 	return attrs
 }
 
-// brief is the text of an error as a line quotes it.
+// brief returns the text of an error as a line quotes it.
 func brief(err error) string { return storage.PrintableText(ErrorText(err), briefMost) }
 
 func (l *lifeLog) info(text string, attrs ...slog.Attr)  { l.write(slog.LevelInfo, text, attrs...) }
@@ -74,13 +74,13 @@ func (l *lifeLog) started(r *Runner, d storage.Description) {
 	}
 }
 
-// crashed tells of a task that lost a runner before.
+// crashed logs that a task that has lost a runner starts again.
 func (l *lifeLog) crashed(a *Attempt) {
 	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
 		l.about(a), a.Crashes, a.CrashLimit), l.of(a)...)
 }
 
-// ended tells of tasks that the storage has ended by itself.
+// ended logs the tasks that the storage has ended by itself.
 func (l *lifeLog) ended(tasks []storage.Ended) {
 	for i := range tasks {
 		e := &tasks[i]
@@ -102,8 +102,8 @@ func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
 	l.info(fmt.Sprintf("runner %s drains: %d running, grace %v", runner, running, grace))
 }
 
-// stopped tells how many tasks were given back, how many left to the expiry of their
-// leases, whether there may be more, and what Run returns.
+// stopped logs how many tasks were given back, how many are left to the expiry of their leases,
+// whether there may be more of them, and the error of Run.
 func (l *lifeLog) stopped(r *shared, left int, err error) {
 	line, level, back := "runner "+r.id+" stopped", slog.LevelInfo, r.released.Load()
 	if err != nil {
@@ -126,7 +126,7 @@ func (l *lifeLog) stopped(r *shared, left int, err error) {
 	l.write(level, line)
 }
 
-// settled writes how an attempt ended.
+// settled logs how an attempt ended.
 func (l *lifeLog) settled(s *settlement, state storage.State) {
 	a, outcome := s.attempt, s.outcome()
 	level := slog.LevelInfo
@@ -138,8 +138,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	case outcome == storage.Fail:
 		level = slog.LevelWarn
 	case outcome == storage.Decline && state != storage.Cancelled,
-		s.err != nil && errors.As(s.err, new(*CannotRunError)): // most attempts have no error, and pay for no look at it
-		level = slog.LevelDebug // one warning of a kind and reason is written elsewhere
+		s.err != nil && errors.As(s.err, new(*CannotRunError)): // errors.As is slow, most errors are nil
+		level = slog.LevelDebug // cannotRun and declined warn once of a kind and reason
 	}
 	if !l.log.Enabled(level) {
 		return
@@ -170,7 +170,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	l.write(level, line, l.of(a, endAttrs(s.ending(state), s.took)...)...)
 }
 
-// released says why a task was given back: what ended its job, or else who gave it back.
+// released returns why a task was given back: the end of its job's context, or what the runner did.
 func released(s *settlement) string {
 	if s.err != nil {
 		return s.text()
@@ -193,7 +193,7 @@ func deadReason(s *settlement) string {
 	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.MaxRetries)
 }
 
-// rounded keeps three digits or so.
+// rounded keeps about three digits.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:
@@ -210,13 +210,14 @@ func (l *lifeLog) leaseLost(a *Attempt) {
 	l.warn(l.about(a)+" lost its lease, its context has ended", l.of(a)...)
 }
 
-// overdueEnded tells of the first jobs that end because no call has extended their leases in time.
+// overdueEnded logs that the first jobs end because no call has extended their leases in time.
 func (l *lifeLog) overdueEnded(jobs int, lease time.Duration) {
 	l.warn(fmt.Sprintf("no call has extended the lease of %d running jobs for most of its %v: "+
 		"their contexts have ended, and those of others that come to this; their tasks run again", jobs, lease))
 }
 
-// leftOut tells of a follow-up that was not enqueued because its id has a task that will not run.
+// leftOut logs a follow-up that was not enqueued because its id belongs to a task that will not
+// run.
 func (l *lifeLog) leftOut(a *Attempt, follow *storage.Insert, there storage.State) {
 	l.warn(fmt.Sprintf("the follow-up %s %s of %s was left out: a task of this id is %s",
 		follow.Kind, follow.Ref, l.about(a), there), l.of(a)...)
@@ -227,13 +228,13 @@ func (l *lifeLog) lost(a *Attempt, took time.Duration) {
 		l.about(a), rounded(took)), l.of(a, endAttrs(OutcomeLeaseLost, took)...)...)
 }
 
-// dropped tells what a job returned behind the commit that completed its task.
+// dropped logs an error that the job returned after the commit that completed its task.
 func (l *lifeLog) dropped(a *Attempt, err error) {
 	l.warn(fmt.Sprintf("%s was completed by its transaction, and returned an error that changes nothing: %s",
 		l.about(a), brief(err)), l.of(a)...)
 }
 
-// overdue tells of a task that has ended when the lease of its transaction was over.
+// overdue logs a task that has ended, where the lease was over before its transaction was checked.
 func (l *lifeLog) overdue(a *Attempt, err error, took time.Duration) {
 	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
 		"its job took longer than the lease, %v", l.about(a), rounded(took))
@@ -252,12 +253,12 @@ func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
 		l.about(a), rounded(since)), l.of(a)...)
 }
 
-// hookFailed tells of a hook that panicked when it was told how an attempt ended.
+// hookFailed logs that a hook panicked when it was called with the end of an attempt.
 func (l *lifeLog) hookFailed(hook, kind string, of storage.Ref, err error) {
 	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)), task(kind, of)...)
 }
 
-// untold tells of ends that the hook was not told of when the runner had to stop.
+// untold logs how many ends were not reported to the hooks when the runner had to stop.
 func (l *lifeLog) untold(left int) {
 	if left == 0 {
 		return
@@ -283,7 +284,8 @@ func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 		l.about(a), c.whole(), putOffFor), l.of(a)...)
 }
 
-// unread tells of the first task of a kind whose parameters hold a field that its job does not read.
+// unread logs a field in a task's parameters that its job does not read. The caller logs each field
+// of a kind once.
 func (l *lifeLog) unread(a *Attempt, field string) {
 	field = storage.PrintableText(field, storage.MaxName)
 	l.warn(fmt.Sprintf("%s holds a field %s that its job does not have: its value is passed over, and that of "+
@@ -291,7 +293,7 @@ func (l *lifeLog) unread(a *Attempt, field string) {
 		l.about(a), field, field), l.of(a)...)
 }
 
-// declined tells of the first task of a kind that this runner does not know.
+// declined logs the first task of a kind that this runner does not know.
 func (l *lifeLog) declined(a *Attempt) {
 	l.warn(fmt.Sprintf("%s declined, %s: no job of this kind is registered here; tasks of it wait, uncharged, "+
 		"for a runner that knows them, and are dead where none has come for %v",
@@ -302,8 +304,8 @@ func (l *lifeLog) backoffFailed(a *Attempt, err error) {
 	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(err)), l.of(a)...)
 }
 
-// trouble tells of a call that was refused. Of a closed storage Run's error tells, and of one that
-// is away the first call that finds it so.
+// trouble logs a refused call. It leaves out a closed storage, which Run's error reports, and a
+// storage that is away, which watched logs.
 func (l *lifeLog) trouble(act string, err error) {
 	if !errors.Is(err, storage.ErrClosed) && !Unanswered(err) {
 		l.warn(fmt.Sprintf("%s: %s", act, brief(err)))

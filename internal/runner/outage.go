@@ -13,21 +13,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// watched is a runner's storage that logs outages: the first call that finds
-// the storage away, and the first that finds it back. It counts the calls in doubt, and adds
-// nothing else.
+// watched is a runner's storage that logs outages: the first call that finds the storage away, and
+// the first one that finds it back. It also counts the failed Apply calls.
 type watched struct {
 	storage.Storage
 	log    *lifeLog
 	away   atomic.Bool
-	doubts atomic.Int64 // Apply calls that failed: what was handed to them may yet be read
-	closed func()       // is called where the storage turns out to be closed
+	doubts atomic.Int64 // failed Apply calls: the storage may still read their arguments
+	closed func()       // called when the storage is found to be closed
 }
 
-// Spans passes the optional ability of the storage through.
+// Spans forwards to the storage's optional ability.
 func (w *watched) Spans(queues ...string) bool { return storage.Spans(w.Storage, queues...) }
 
-// Apply is the storage's.
+// Apply forwards to the storage.
 func (w *watched) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -39,21 +38,21 @@ func (w *watched) Apply(
 	return applied, err
 }
 
-// Claim is the storage's.
+// Claim forwards to the storage.
 func (w *watched) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	claimed, err := w.Storage.Claim(ctx, req)
 	w.saw(ctx, err)
 	return claimed, err
 }
 
-// Extend is the storage's.
+// Extend forwards to the storage.
 func (w *watched) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	extended, err := w.Storage.Extend(ctx, req)
 	w.saw(ctx, err)
 	return extended, err
 }
 
-// Wait is the storage's.
+// Wait forwards to the storage.
 func (w *watched) Wait(ctx context.Context, req storage.WaitRequest) error {
 	err := w.Storage.Wait(ctx, req)
 	if errors.Is(err, storage.ErrClosed) {
@@ -62,8 +61,8 @@ func (w *watched) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return err
 }
 
-// saw logs the begin and the end of an outage. A lane that expired, or a context that ended, says
-// nothing of the storage.
+// saw logs the beginning and the end of an outage. An expired lane or an ended context says nothing
+// about the storage.
 func (w *watched) saw(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -79,8 +78,8 @@ func (w *watched) saw(ctx context.Context, err error) {
 	}
 }
 
-// Unanswered reports whether err says that the storage is away: it could not be reached, or
-// gave no answer.
+// Unanswered reports whether err means that the storage is away: it could not be reached, or gave
+// no answer.
 func Unanswered(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
@@ -88,7 +87,7 @@ func Unanswered(err error) bool {
 // warningsScan is how often the storage's warnings are read, ± 20 %.
 const warningsScan = 30 * time.Second
 
-// watchWarnings logs the warnings of the storage that it did not give the last time, until ctx ends.
+// watchWarnings logs warnings of the storage that are new since the last look, until ctx ends.
 func (s *shared) watchWarnings(ctx context.Context, last []string) {
 	for sleep.For(ctx, jitter(warningsScan)) {
 		d, err := s.store.Describe(ctx)
@@ -107,7 +106,7 @@ func (s *shared) watchWarnings(ctx context.Context, last []string) {
 	}
 }
 
-// sameWarning reports whether two warnings differ in numbers alone, such as the time.
+// sameWarning reports whether two warnings differ only in digits, such as those of a time.
 func sameWarning(a, b string) bool {
 	words := func(text string) string {
 		return strings.Map(func(r rune) rune {

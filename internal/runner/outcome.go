@@ -8,10 +8,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Outcome is how an attempt ended. The root package documents the outcomes.
+// Outcome says how an attempt ended. The root package documents the outcomes.
 type Outcome string
 
-// The outcomes.
+// An attempt, or a task without an attempt, ends with one of these outcomes.
 const (
 	OutcomeSucceeded   Outcome = "succeeded"
 	OutcomeFailed      Outcome = storage.AttemptFailed
@@ -38,8 +38,8 @@ func (o Outcome) fails() bool {
 	}
 }
 
-// Outcome is how an attempt ends whose job returned the error that was judged, and whose context
-// a cause had ended, nil for none.
+// Outcome returns the outcome of an attempt whose job returned the judged error. cause is what had
+// ended the job's context, nil for nothing.
 func (j *Judgement) Outcome(cause error) Outcome {
 	switch {
 	case j.Err == nil:
@@ -60,17 +60,17 @@ func (j *Judgement) Outcome(cause error) Outcome {
 	return OutcomeReleased
 }
 
-// CausedError is what a job returned after its context had ended, and why that had: [Attempt.Explain]
-// makes it. Its text is the job's.
+// CausedError is an error that a job returned after its context had ended, with the cause of that
+// end. [Attempt.Explain] makes it. Its text is that of the job's error.
 type CausedError struct{ Cause, Err error }
 
 func (e *CausedError) Error() string { return e.Err.Error() }
 
-// Unwrap gives both.
+// Unwrap returns the job's error and the cause.
 func (e *CausedError) Unwrap() []error { return []error{e.Err, e.Cause} }
 
-// Explain gives what a job returned together with what had ended its context, for the middleware
-// and the verdict. ctx is the context of the job.
+// Explain adds to a job's error what had ended the job's context, for the middleware and the
+// verdict. ctx is the context of the job.
 func (a *Attempt) Explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -81,7 +81,7 @@ func (a *Attempt) Explain(ctx context.Context, err error) error {
 	return a.tooLate(ctx, err)
 }
 
-// tooLate gives the error of an attempt with the timeout or the deadline that has ended its context, if
+// tooLate adds to the error of an attempt that its timeout or deadline has ended its context, if
 // one has.
 func (a *Attempt) tooLate(ctx context.Context, err error) error {
 	if most, _ := a.limit(); most == 0 || err == nil || a.explained {
@@ -98,7 +98,7 @@ func (a *Attempt) tooLate(ctx context.Context, err error) error {
 	return err
 }
 
-// endedBy is what ended the attempt before its timeout, nil for nothing.
+// endedBy returns what ended the attempt before its timeout, or nil.
 func (a *Attempt) endedBy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

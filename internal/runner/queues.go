@@ -8,21 +8,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// queues are the queues that a runner serves, dealt out to its shards.
+// queues holds the queues that a runner serves, distributed among its shards.
 type queues struct {
 	*shared
 
 	workers   *workers
 	schedules *schedules
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	names   []string
 	weights map[string]int // nil for strict order
-	shards  []*shard       // of the queues above and of the schedules; grows only
+	shards  []*shard       // of the queues above and of the schedules; never shrinks
 }
 
-// set changes the queues, deals them and those of the schedules out to the shards, and gives the
-// attempts ahead of queues that are served no more.
+// set changes the queues, distributes them and the queues of the schedules among the shards, and
+// returns the attempts ahead whose queue is no longer served.
 func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,14 +61,14 @@ func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 		}
 	}
 	back = q.slots.arrange(order, shares, q.weights == nil, q.names)
-	for _, s := range q.shards { // now that all know
+	for _, s := range q.shards { // only now that every shard has its queues
 		s.wakeUp.queuesChanged()
 	}
 	return back
 }
 
-// shardOf gives the shard of a queue, a new one where it shares a step with no other. The mutex
-// is held.
+// shardOf returns the shard of a queue, a new shard if the queue shares an atomic step with no
+// other. The mutex is held.
 func (q *queues) shardOf(queue string) *shard {
 	for _, s := range q.shards {
 		if s.member == queue || storage.Spans(q.store, s.member, queue) {
@@ -80,21 +80,21 @@ func (q *queues) shardOf(queue string) *shard {
 	return s
 }
 
-// from lists the shards but the first n.
+// from returns the shards except the first n.
 func (q *queues) from(n int) []*shard {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.shards[n:]
 }
 
-// list gives the names of the queues.
+// list returns the names of the queues.
 func (q *queues) list() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.names)
 }
 
-// serves reports whether tasks of a queue, or schedules in it, are claimed here.
+// serves reports whether this runner claims tasks of a queue, or declares schedules in it.
 func (q *queues) serves(queue string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package runner claims tasks, runs them side by side and brings their verdicts to the storage.
-// It has one actor a file: a claimer, a settler, a keeper of leases and a ticker for each shard
-// of the queues, workers, and for the whole runner a heartbeat, a guard of the leases and a
-// sweeper. It knows the storage and how to have a task run, see [Jobs]; types of jobs, options
-// and encodings are the business of the root package.
+// Package runner claims tasks, runs them concurrently and settles them with the storage. It has one
+// actor per file: a claimer, a settler, a keeper of leases and a ticker for each shard of the
+// queues, the workers, and for the whole runner a heartbeat, a guard of the leases and a sweeper.
+// It knows the storage, and the interface [Jobs] to run a task. Types of jobs, options and
+// encodings belong to the root package.
 package runner
 
 import (
@@ -20,39 +20,42 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config configures a Runner. It was checked, and has no defaults of its own.
+// Config configures a Runner. Its fields are already checked and have no defaults here.
 type Config struct {
 	Store storage.Storage
 	Jobs  Jobs
 	Log   Log
-	// SuccessLevel is that of the lines of successes.
+	// SuccessLevel is the level of the lines about successes.
 	SuccessLevel slog.Level
-	Version      string // of midge, as heartbeats report it
+	Version      string // of the program's build, as heartbeats report it
 	Concurrency  int
 	Lease        time.Duration
 	Grace        time.Duration
 	Ahead        time.Duration
-	Timeout      time.Duration // of tasks that have none; 0 none
-	// OnEnd are told of ends, one after the other. Their errors are their own panics.
+	Timeout      time.Duration // of tasks without a timeout; 0 for none
+	// OnEnd functions are called for each end, one after the other. They return their panic as an
+	// error.
 	OnEnd []func(context.Context, *Ended) error
 }
 
-// Jobs runs tasks and reads what they return.
+// Jobs runs tasks and interprets the errors of jobs.
 type Jobs interface {
-	// Kinds lists the kinds of the jobs, sorted. The list is fixed from the last SetQueues before
-	// Run on.
+	// Kinds lists the kinds of the jobs, sorted. The list does not change after the last SetQueues
+	// before Run.
 	Kinds() []string
-	// Name gives the kind of today of one of the Kinds, which may be an earlier name of it.
+	// Name returns the current kind for one of the Kinds, which may be an earlier kind.
 	Name(kind string) string
-	// Run runs the job of a task of one of the Kinds. Its errors include a *CannotRunError; it does not panic.
+	// Run runs the job of a task of one of the Kinds. Its errors include a *CannotRunError. It does
+	// not panic.
 	Run(ctx context.Context, a *Attempt) error
-	// Enqueue gives those of the inserts that are to be enqueued, altered maybe and checked, or why
+	// Enqueue returns the inserts that are to be enqueued, possibly altered, and checked, or why
 	// none is. It does not panic.
 	Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error)
-	// Judge reads an error that Run returned. It does not panic, whatever the error's methods do.
+	// Judge interprets an error that Run returned. It does not panic, even where the error's
+	// methods do.
 	Judge(err error) Judgement
-	// Backoff is how long a failed task waits for its next retry; an error says why the default
-	// stands in for the task's own backoff.
+	// Backoff returns how long a failed task waits for its next retry. An error says why the delay
+	// is the default instead of that of the task's backoff.
 	Backoff(a *Attempt) (time.Duration, error)
 }
 
@@ -65,40 +68,40 @@ type Runner struct {
 	queues    *queues
 	workers   *workers
 	grace     time.Duration
-	changed   chan struct{} // the queues have; capacity 1
+	changed   chan struct{} // capacity 1; signals that the queues have changed
 	stop      chan struct{} // closed by stopNow
 	stopOnce  sync.Once
-	starting  atomic.Pointer[startUnderWay]      // nil before Start was called
-	mayDrain  atomic.Pointer[context.CancelFunc] // drains; nil before the runner was started
-	done      chan struct{}                      // closed when it has drained
-	err       error                              // what came of that; read behind done
+	starting  atomic.Pointer[startUnderWay]      // nil before the call of Start
+	mayDrain  atomic.Pointer[context.CancelFunc] // starts the drain; nil before the runner was started
+	done      chan struct{}                      // closed after the drain
+	err       error                              // what Run and Shutdown return; read after done is closed
 }
 
-// shared is what the actors of a runner have in common.
+// shared is the state that all actors of a runner share.
 type shared struct {
 	clock
 
 	id      string
 	lease   time.Duration
-	timeout time.Duration // of tasks that have none; 0 none
+	timeout time.Duration // of tasks without a timeout; 0 for none
 	jobs    Jobs
 	log     *lifeLog
 	slots   *slots
 	health  *health
-	ends    *ends // nil where nobody wants to hear of them
+	ends    *ends // nil where there are no hooks
 	store   *watched
-	tasks   *storage.Session // claims and settles: repeats for as long as a lane lives
-	beats   *storage.Session // heartbeats: the next one makes up for a lost one
+	tasks   *storage.Session // claims and settles: a call is repeated for as long as its lane lives
+	beats   *storage.Session // heartbeats: a lost one is replaced by the next
 
-	limits   atomic.Pointer[storage.Limits] // of the storage; nil before it was asked
-	counters *vitals.Counters               // nil before the start: the kinds are fixed then
-	large    chan struct{}                  // filled while a large value is written; capacity 1
+	limits   atomic.Pointer[storage.Limits] // of the storage; nil before Describe
+	counters *vitals.Counters               // nil before the start, which fixes the kinds
+	large    chan struct{}                  // held while a large value is written; capacity 1
 	released atomic.Int64                   // tasks given back since the drain began
-	unsure   atomic.Bool                    // a last claim may have claimed tasks, and nobody was told
-	closed   atomic.Bool                    // the storage is
+	unsure   atomic.Bool                    // a last claim may have claimed tasks, and its reply is lost
+	closed   atomic.Bool                    // the storage is closed
 }
 
-// counterOf gives the counter of a kind, nil where its runs are not counted.
+// counterOf returns the counter of a kind, or nil where its runs are not counted.
 func (s *shared) counterOf(kind string) *vitals.Counter {
 	i, known := slices.BinarySearch(s.jobs.Kinds(), kind)
 	if !known || s.counters == nil {
@@ -107,7 +110,7 @@ func (s *shared) counterOf(kind string) *vitals.Counter {
 	return s.counters.At(i)
 }
 
-// Errors that end the contexts of jobs, or tell how a run ended. The root package documents them.
+// These errors end the contexts of jobs, or say how a run ended. The root package documents them.
 var (
 	ErrShutdown      = errors.New("midge: the runner is shutting down")
 	ErrTimeout       = errors.New("midge: job timed out")
@@ -119,7 +122,7 @@ var (
 		"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
 )
 
-// New makes a runner. It does no I/O.
+// New returns a runner. It does no I/O.
 func New(cfg Config) *Runner {
 	host, _ := os.Hostname() // an unnamed host is left out of the id
 	id := storage.NewRunnerID(host, os.Getpid())
@@ -148,25 +151,25 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// SkewWallClock has the wall clock read so much more than the monotonic one tells, as behind a
-// suspension of the machine. It is for tests, and called before Run.
+// SkewWallClock sets a function that is added to the wall clock but not to the monotonic one, which
+// looks like a suspension of the machine. It is for tests, which call it before Run.
 func (r *Runner) SkewWallClock(skew func() time.Duration) { r.skew = skew }
 
-// ID is the runner's id, as tasks and lists of runners show it.
+// ID returns the runner's id, as tasks and lists of runners show it.
 func (r *Runner) ID() string { return r.id }
 
-// SetConcurrency changes how many jobs run at once. What waits ahead starts at once where more
-// slots are free; lowering it lets running jobs finish.
+// SetConcurrency changes how many jobs run at once. With a higher limit, attempts that wait ahead
+// start at once; with a lower limit, running jobs still finish.
 func (r *Runner) SetConcurrency(n int) {
 	r.slots.resize(n)
 	r.workers.launch()
 }
 
 // SetQueues changes the queues that are served: in strict order, or with weights. Once it has
-// returned no job of a queue that is served no more begins: what was claimed there is given back.
+// returned, no job of a queue that is no longer served begins: tasks claimed there are given back.
 func (r *Runner) SetQueues(names []string, weights map[string]int) {
 	r.releaseAll(r.queues.set(names, weights))
-	for _, a := range r.slots.inFlight.snapshot(nil) { // a worker may have one that has not begun
+	for _, a := range r.slots.inFlight.snapshot(nil) { // a worker may have an attempt that has not begun
 		if !slices.Contains(names, a.Fence.Queue) {
 			a.keepBack()
 		}
@@ -175,15 +178,16 @@ func (r *Runner) SetQueues(names []string, weights map[string]int) {
 	kick(r.heartbeat.kick)
 }
 
-// Declare has the runner store a schedule, keep it declared and turn its ticks into tasks. It is
-// called before Run.
+// Declare makes the runner store a schedule, keep it declared and enqueue the tasks of its ticks.
+// It must be called before Run.
 func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(in) }
 
-// Declared lists the schedules, as heartbeats tell them.
+// Declared returns the schedules, as heartbeats declare them.
 func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
 
-// Run starts the runner, waits until ctx ends or the runner has to stop, and drains. Where ctx ends before
-// the runner has started, or Shutdown is called, there is nothing to drain.
+// Run starts the runner, waits until ctx ends or the runner must stop, and drains. Where ctx ends
+// or Shutdown is called before the runner has started, there is nothing to drain, and Run returns
+// nil.
 func (r *Runner) Run(ctx context.Context) error {
 	switch err := r.Start(ctx); {
 	case errors.Is(err, ErrShutdown), ctx.Err() != nil && interrupted(err):
@@ -196,19 +200,19 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.err
 }
 
-// interrupted reports whether an error of the start says no more than that its context has ended.
+// interrupted reports whether an error of the start says only that its context has ended.
 func interrupted(err error) bool {
 	return Unanswered(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// startUnderWay is a call of Start that has not returned.
+// startUnderWay is a call of Start that has not yet returned.
 type startUnderWay struct {
 	abort context.CancelCauseFunc
-	over  chan struct{} // closed when it is
+	over  chan struct{} // closed when the call returns
 }
 
-// Start has the runner claim tasks of the queues and run them until Shutdown. It returns once the
-// storage knows of the runner, and is called once; ctx bounds that alone.
+// Start makes the runner claim tasks of the queues and run them until Shutdown. It returns once the
+// storage lists the runner, and may be called once. ctx bounds only the start.
 func (r *Runner) Start(ctx context.Context) error {
 	starting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -216,7 +220,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	defer close(under.over)
 	r.starting.Store(under)
 	warnings, err := r.start(starting)
-	if errors.Is(context.Cause(starting), ErrShutdown) { // Shutdown has not waited for more
+	if errors.Is(context.Cause(starting), ErrShutdown) { // Shutdown interrupted the start
 		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrShutdown, err)
 		} else {
@@ -224,12 +228,12 @@ func (r *Runner) Start(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		if r.limits.Load() != nil { // a heartbeat may have arrived
+		if r.limits.Load() != nil { // a heartbeat may have reached the storage
 			r.heartbeat.leave(context.WithoutCancel(ctx))
 		}
 		return fmt.Errorf("midge: start the runner: %w", err)
 	}
-	// What the runner does from now on outlives ctx.
+	// From now on the runner's work must outlive ctx.
 	base := context.WithoutCancel(ctx)
 	draining, drain := context.WithCancel(base)
 	r.health.comeTo(isRunning)
@@ -243,7 +247,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// drainSoon has a runner that was started drain.
+// drainSoon starts the drain of a started runner, without waiting for it.
 func (r *Runner) drainSoon() {
 	if drain := r.mayDrain.Load(); drain != nil {
 		r.health.comeTo(isDraining)
@@ -251,8 +255,8 @@ func (r *Runner) drainSoon() {
 	}
 }
 
-// Shutdown drains and gives what came of it. When ctx ends the grace period is over. It ends a start that is
-// under way; a runner that was not started has nothing to drain.
+// Shutdown drains the runner and returns its error. The end of ctx ends the grace period. A start
+// that is under way is aborted; a runner that was not started has nothing to drain.
 func (r *Runner) Shutdown(ctx context.Context) error {
 	if under := r.starting.Load(); under != nil {
 		under.abort(ErrShutdown)
@@ -277,7 +281,7 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.err
 }
 
-// work runs the actors until draining ends, and drains.
+// work runs the actors until draining ends, and then drains.
 func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	hard, hardStop := context.WithCancel(base) // ends the calls of the storage once the drain is over
 	jobs, endJobs := context.WithCancelCause(base)
@@ -304,7 +308,7 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	all.others.Wait()
 	r.log.untold(r.ends.wait(r.graceLeft(begun)))
 	endHooks()
-	r.heartbeat.leave(base) // last: a heartbeat behind it would bring the runner back
+	r.heartbeat.leave(base) // last: a later heartbeat would list the runner again
 	if r.closed.Load() {
 		err = errors.Join(errClosed, err)
 	}
@@ -312,11 +316,12 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	return err
 }
 
-// startTries is how often the first heartbeat is sent: a refusal may be a moment's.
+// startTries is how often the first heartbeat is tried: a refusal may be temporary.
 const startTries = 3
 
-// start asks the storage what it is worth, tells it of the runner, and gives its warnings. The
-// first heartbeat comes before the first claim: no task names a runner that nobody lists.
+// start reads the storage's description, sends the first heartbeat, and returns the storage's
+// warnings. The first heartbeat precedes the first claim, so that no task names a runner that is
+// not listed.
 func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	d, err := r.store.Describe(ctx)
 	if err != nil {
@@ -338,12 +343,12 @@ func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	return d.Warnings, nil
 }
 
-// crew is who works for a runner: the claimers, which end when it drains, and the other actors,
-// which see it out.
+// crew waits for the goroutines of a runner: the claimers, which end when the drain begins, and the
+// other actors, which end after it.
 type crew struct{ claims, others sync.WaitGroup }
 
-// spread starts the actors of each shard, also of shards that come with a change of the queues,
-// until the runner is to stop.
+// spread starts the actors of each shard, also of shards that a change of the queues adds, until
+// the runner must stop.
 func (r *Runner) spread(draining, hard context.Context, all *crew) {
 	for started := 0; ; {
 		fresh := r.queues.from(started)
@@ -361,13 +366,13 @@ func (r *Runner) spread(draining, hard context.Context, all *crew) {
 	}
 }
 
-// stopNow stops the runner and cuts the grace period short. It does not wait.
+// stopNow stops the runner and ends the grace period. It does not wait.
 func (r *Runner) stopNow() {
 	r.health.comeTo(isDraining)
 	r.stopOnce.Do(func() { close(r.stop) })
 }
 
-// kick wakes a loop that selects on a channel of capacity 1.
+// kick wakes a loop that waits on a channel of capacity 1.
 func kick(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

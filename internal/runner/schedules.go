@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// schedules are the schedules that a runner declares.
+// schedules holds the schedules that a runner declares.
 type schedules struct {
 	*shared
 
@@ -21,8 +21,8 @@ type schedules struct {
 	own []ownSchedule
 }
 
-// ownSchedule is a schedule that this runner declares: the insert of its cursor, of which the
-// moments are still to be filled in, and what that declares.
+// ownSchedule is a schedule that this runner declares: the insert of its cursor, without its
+// moments, and the decoded declaration of that cursor.
 type ownSchedule struct {
 	insert      storage.Insert
 	declaration storage.Declaration
@@ -45,7 +45,7 @@ func (s *schedules) declare(in storage.Insert) error {
 	return nil
 }
 
-// declared lists them as a heartbeat does.
+// declared returns the schedules as a heartbeat declares them.
 func (s *schedules) declared() []storage.Declared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,9 +82,9 @@ func (s *schedules) keep(ctx context.Context, own ownSchedule) error {
 	return err
 }
 
-// replace lets a declaration take the place of the stored one, if its time has come: one that
-// was replaced itself comes back only when no live runner declares its successor. A damaged one
-// is replaced at once.
+// replace replaces the stored declaration by own, if own is newer. A declaration that was itself
+// replaced returns only when no live runner declares its successor. A damaged declaration is
+// replaced at once.
 func (s *schedules) replace(ctx context.Context, stored *storage.Task, own ownSchedule, now time.Time) error {
 	if before, err := stored.Cursor.Decode(); err == nil {
 		hash := own.declaration.Hash
@@ -102,8 +102,8 @@ func (s *schedules) replace(ctx context.Context, stored *storage.Task, own ownSc
 	return s.put(ctx, own, tx, stored.Cursor, now)
 }
 
-// put inserts the cursor of a schedule in the place of the one before it, if there is one, which
-// tx deletes.
+// put inserts the cursor of a schedule. before is the cursor that it replaces, which tx deletes;
+// nil for none.
 func (s *schedules) put(
 	ctx context.Context, own ownSchedule, tx storage.Tx, before *storage.Cursor, now time.Time,
 ) error {
@@ -117,7 +117,7 @@ func (s *schedules) put(
 	return err
 }
 
-// declaredLive reports whether a live runner declares a schedule so.
+// declaredLive reports whether a live runner declares exactly this version of a schedule.
 func (s *schedules) declaredLive(ctx context.Context, want storage.Declared) (bool, error) {
 	if slices.Contains(s.declared(), want) {
 		return true, nil
@@ -131,7 +131,7 @@ func (s *schedules) declaredLive(ctx context.Context, want storage.Declared) (bo
 	}), nil
 }
 
-// tick enqueues the tasks of a due cursor and moves it on, in one step.
+// tick enqueues the tasks of a due cursor and moves the cursor on, in one step.
 func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCursor) {
 	c := d.cursor
 	declaration, err := c.Cursor.Decode()
@@ -141,7 +141,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 	}
 	live, err := s.declaredLive(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
 	if err != nil || !live {
-		return // it is handed out again in TickHide, and stands still while nobody declares it
+		return // it is handed out again after TickHide, and stands still while nobody declares it
 	}
 	due, next, err := schedule.Ticks(&declaration, c.Cursor.Next, d.now)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 	tx := storage.Tx{}
 	for i, at := range due {
 		if one := len(c.Payload) + storage.MaxHeaderBytes; i > 0 && (i+1)*one > storage.MaxTxBytes {
-			moved.Next = at // what one step cannot hold is due at once again
+			moved.Next = at // the ticks that do not fit into one step are due again at once
 			break
 		}
 		moved.Last = at
@@ -166,8 +166,9 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 	}
 }
 
-// permitted gives the tasks of the ticks of a cursor that are to be enqueued, and what tells of the others
-// once this runner has ticked. They are left out: a tick that is refused is not tried again.
+// permitted returns the tasks of a cursor's ticks that are to be enqueued. leftOut logs the others,
+// once this runner has made the ticks. They are left out for good: a refused tick is not tried
+// again.
 func (s *schedules) permitted(
 	ctx context.Context, c *storage.Task, ticks []storage.Insert,
 ) (passed []storage.Insert, leftOut func()) {
@@ -189,7 +190,7 @@ func (s *schedules) permitted(
 	}
 }
 
-// move carries out tx, with a due cursor moved on, and reports whether it was this runner that moved it.
+// move carries out tx and moves a due cursor on. It reports whether this runner moved the cursor.
 func (s *schedules) move(
 	ctx context.Context, session *storage.Session, c *storage.Task, tx storage.Tx, moved storage.Cursor,
 ) bool {
@@ -197,21 +198,21 @@ func (s *schedules) move(
 	_, err := session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
 	var invalid *storage.InvalidError
-	if errors.As(err, &dep) && len(dep.Colliding) > 0 || errors.As(err, &invalid) { // a middleware made it so
+	if errors.As(err, &dep) && len(dep.Colliding) > 0 || errors.As(err, &invalid) { // a middleware caused it
 		tx.Inserts = nil
 		why := err
 		if _, err = session.ApplyOne(ctx, tx); err == nil {
 			s.log.refusedTick(c.Ref, why)
 		}
 	}
-	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
+	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // dep: another runner ticked
 		s.log.trouble("tick "+schedule.Name(c.Ref), err)
 	}
 	return err == nil
 }
 
-// setApart has a cursor whose declaration is damaged tick no more. Who declares it anew replaces
-// it.
+// setApart stops the ticks of a cursor whose declaration is damaged. A runner that declares the
+// schedule anew replaces it.
 func (s *schedules) setApart(ctx context.Context, session *storage.Session, c *storage.Task, why error) {
 	s.log.damagedSchedule(c.Ref, why)
 	if c.Cursor == nil {
@@ -223,7 +224,7 @@ func (s *schedules) setApart(ctx context.Context, session *storage.Session, c *s
 	s.move(ctx, session, c, storage.Tx{}, still)
 }
 
-// tickTask is the insert that stands for the tick at a moment.
+// tickTask returns the insert of the task for the tick at a moment.
 func tickTask(cursor *storage.Task, d *storage.Declaration, at time.Time) storage.Insert {
 	in := cursor.TickInsert(storage.NewID(), d)
 	headers := make(map[string]string, len(in.Headers)+1)

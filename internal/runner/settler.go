@@ -15,14 +15,14 @@ import (
 // settlement is a verdict on its way to the storage.
 type settlement struct {
 	attempt *Attempt
-	verdict *storage.Settle // without fence; nil completes it with what its job set
+	verdict *storage.Settle // without fence; nil completes the task with the job's result
 	as      Outcome         // how the attempt ended; "" for success
-	err     error           // to be reported, nil for success
+	err     error           // to be reported; nil for success
 	took    time.Duration
-	refused int // how often, by a storage that may take it later
+	refused int // how often a storage that may accept it later has refused it
 }
 
-// settle is the settle that the storage is asked for.
+// settle returns the settle for the storage.
 func (sm *settlement) settle() storage.Settle {
 	s := storage.Settle{Outcome: storage.Complete}
 	if sm.verdict != nil {
@@ -34,7 +34,7 @@ func (sm *settlement) settle() storage.Settle {
 	return s
 }
 
-// count counts the run that the settlement ends, if it is one.
+// count counts the run that the settlement ends, if it ends one.
 func (sm *settlement) count() {
 	a := sm.attempt
 	switch {
@@ -52,8 +52,8 @@ func (sm *settlement) outcome() storage.Outcome {
 	return sm.verdict.Outcome
 }
 
-// text is the text of the error to be reported, cut as a line of the log quotes it. The verdict
-// has it already where the task keeps it: a long text is made once.
+// text returns the text of the error to be reported, cut as a log line quotes it. It reuses the
+// text of the verdict, because making a long text twice is slow.
 func (sm *settlement) text() string {
 	if sm.verdict != nil && sm.verdict.Error != "" {
 		return storage.PrintableText(sm.verdict.Error, briefMost)
@@ -61,7 +61,7 @@ func (sm *settlement) text() string {
 	return brief(sm.err)
 }
 
-// followUps are the follow-ups: they come with a completion alone.
+// followUps returns the follow-ups of a completion; other outcomes have none.
 func (sm *settlement) followUps() []storage.Insert {
 	if sm.outcome() != storage.Complete || sm.attempt.extras == nil {
 		return nil
@@ -69,7 +69,7 @@ func (sm *settlement) followUps() []storage.Insert {
 	return sm.attempt.extras.followUps
 }
 
-// size is how many operations it is, and about how much they carry.
+// size returns the number of operations of the settlement, and about how many bytes they carry.
 func (sm *settlement) size() (ops, bytes int) {
 	if sm.verdict == nil && sm.attempt.extras == nil {
 		return 1, 0
@@ -79,15 +79,16 @@ func (sm *settlement) size() (ops, bytes int) {
 	return tx.Ops(), tx.Bytes()
 }
 
-// appendTx appends the settlement's Tx. There is room for its settle, which stays where it is.
+// appendTx appends the settlement's Tx and its settle. settles must have spare capacity, because
+// the Tx points into it.
 func (sm *settlement) appendTx(txs []storage.Tx, settles []storage.Settle) ([]storage.Tx, []storage.Settle) {
 	n := len(settles)
 	settles = append(settles, sm.settle())
 	return append(txs, storage.Tx{Settles: settles[n : n+1 : n+1], Inserts: sm.followUps()}), settles
 }
 
-// settler is the actor that brings the verdicts of a shard to the storage. What finishes while a
-// call is under way goes out with the next one; a lone verdict goes at once. It
+// settler is the actor that brings the verdicts of a shard to the storage. Verdicts that arrive
+// while a call is under way go out together with the next one; a lone verdict goes at once. It
 // repeats a call for as long as its outcome is unknown.
 type settler struct {
 	*shared
@@ -100,8 +101,8 @@ type settler struct {
 	mu    sync.Mutex // guards queue
 	queue []settlement
 
-	// Memory that earlier calls have left, unless one of them was in doubt: it may be on its
-	// way yet, with what was handed to it.
+	// Memory of earlier calls for reuse. A call in doubt leaves none, because the storage may still
+	// read its arguments.
 	spare   []settlement
 	txs     []storage.Tx
 	settles []storage.Settle
@@ -109,10 +110,10 @@ type settler struct {
 
 	waiting []settlement // for another try, at next
 	next    time.Time
-	why     error // they were refused
+	why     error // why they were refused
 }
 
-// spareMost bounds the memory that is kept: what is more was a time without the storage.
+// spareMost bounds the memory that is kept: a longer queue comes from a time without the storage.
 const spareMost = 4 * storage.MaxTxOps
 
 // add queues settlements.
@@ -123,20 +124,20 @@ func (s *settler) add(sms ...settlement) {
 	kick(s.kick)
 }
 
-// release gives a task back, uncharged, unless it is being settled already: then that
-// settle is still to be brought.
+// release gives a task back without counting a retry, unless it is being settled already; then that
+// settle is still to be sent.
 func (s *shared) release(a *Attempt) {
 	switch {
 	case a.settles():
 		a.shard.settler.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}, as: OutcomeReleased})
-	case a.hasJoined(), // its transaction decides: a release would wait for the lock of that
+	case a.hasJoined(), // its transaction decides, and a release would wait for the lock of that transaction
 		a.isLost():
 		s.slots.settled(a)
 	}
 }
 
-// releaseAll gives tasks back in the order in which they were claimed: each goes to the
-// head, so the last goes first.
+// releaseAll gives tasks back in the reverse order of their claim: each goes to the head of its
+// queue, so that they keep their order.
 func (s *shared) releaseAll(attempts []*Attempt) {
 	s.slots.returning(attempts...)
 	for _, a := range slices.Backward(attempts) {
@@ -144,8 +145,7 @@ func (s *shared) releaseAll(attempts []*Attempt) {
 	}
 }
 
-// loop settles until ctx ends, which is after every attempt in flight was settled or given
-// up on.
+// loop settles until ctx ends, which happens after every attempt in flight was settled or given up.
 func (s *settler) loop(ctx context.Context) {
 	defer s.pulse.ends()
 	timer := time.NewTimer(slowScan)
@@ -171,17 +171,17 @@ func (s *settler) loop(ctx context.Context) {
 	}
 }
 
-// flush settles until nothing is queued.
+// flush settles until the queue is empty.
 func (s *settler) flush(ctx context.Context) {
 	for all := s.takeQueue(); len(all) > 0; all = s.takeQueue() {
-		for i := range all { // here, where no worker waits for another one's processor
+		for i := range all { // here, so that workers do not contend for the counters
 			all[i].count()
 		}
 		s.settleAll(ctx, all)
 	}
 }
 
-// settleAll brings what was queued in as few calls as may carry it.
+// settleAll settles the queued settlements in as few calls as possible.
 func (s *settler) settleAll(ctx context.Context, all []settlement) {
 	doubts := s.store.doubts.Load()
 	for rest := all; len(rest) > 0; {
@@ -195,7 +195,7 @@ func (s *settler) settleAll(ctx context.Context, all []settlement) {
 	}
 }
 
-// takeQueue empties the queue and gives the settlements in it.
+// takeQueue empties the queue and returns its settlements.
 func (s *settler) takeQueue() []settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *settler) takeQueue() []settlement {
 	return all
 }
 
-// oneCall is how many of those queued one call may carry.
+// oneCall returns how many of the queued settlements one call may carry.
 func oneCall(queue []settlement) (n int) {
 	ops, bytes := 0, 0
 	for i := range queue {
@@ -220,7 +220,7 @@ func oneCall(queue []settlement) (n int) {
 	return len(queue)
 }
 
-// settle brings a batch to its end, or to its next try.
+// settle settles a batch, or keeps it for another try.
 func (s *settler) settle(ctx context.Context, batch []settlement) {
 	txs, settles := s.txs[:0], slices.Grow(s.settles[:0], len(batch))
 	s.txs, s.settles = nil, nil
@@ -241,7 +241,7 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 		s.settled(batch, applied)
 	case ctx.Err() != nil || errors.Is(err, storage.ErrClosed):
 		s.giveUp(batch, err)
-	case len(batch) > 1 && refusesTx(err): // one of them spoils the call: each for itself
+	case len(batch) > 1 && refusesTx(err): // one of them spoils the call: each gets its own
 		for i := range batch {
 			s.settle(ctx, batch[i:i+1])
 		}
@@ -252,10 +252,11 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 	}
 }
 
-// later keeps a batch for another try, each for itself: what is refused for good must hold up
-// no other. The leases are kept meanwhile; where one is over, so is its settlement.
+// later keeps a batch for another try, each settlement by itself, so that one that is refused for
+// good does not stop the others. The leases are kept meanwhile; a settlement whose lease is over is
+// given up.
 func (s *settler) later(batch []settlement, err error) {
-	if len(s.waiting) == 0 { // a line for each round of tries
+	if len(s.waiting) == 0 { // one line per round of tries
 		s.log.trouble("settle", err)
 	}
 	for i := range batch {
@@ -273,11 +274,11 @@ func (s *settler) later(batch []settlement, err error) {
 	s.why = err
 }
 
-// refusedMost is how many that were refused before are tried in a row: where a storage
-// refuses all, it is not asked for each.
+// refusedMost bounds how many refused settlements a round tries in vain: a storage that refuses all
+// is not asked about each.
 const refusedMost = 10
 
-// retry tries those kept for it, the ones first that were refused least often.
+// retry tries the waiting settlements again, those first that were refused least often.
 func (s *settler) retry(ctx context.Context) {
 	all := s.waiting
 	s.waiting = nil
@@ -291,9 +292,9 @@ func (s *settler) retry(ctx context.Context) {
 	}
 }
 
-// apply applies the Txs and repeats them under their first identity for as long as the
-// outcome is unknown, and under a new one where they were never sent, or that has expired:
-// then the fences still keep a second try from committing twice.
+// apply applies the Txs. It repeats them under their first identity while the outcome is unknown,
+// and under a new identity where they were never sent or the first one has expired. In the latter
+// case the fences keep a second try from committing twice.
 func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
 	applied, err := s.tasks.Apply(ctx, txs...)
 	for ctx.Err() == nil {
@@ -319,20 +320,22 @@ func refusesTx(err error) bool {
 	return errors.As(err, &invalid) || errors.As(err, &dep) || errors.Is(err, storage.ErrSpan)
 }
 
-// mayComeLater reports whether the storage may yet take the Tx that it refused: its queue is
-// damaged, say.
+// mayComeLater reports whether the storage may later accept the Tx that it refused, for example
+// because the queue is damaged.
 func mayComeLater(err error) bool {
 	return err != nil && !errors.Is(err, storage.ErrLeaseLost) && !refusesTx(err)
 }
 
-// settled reports a batch that went through, Tx by Tx. It is for the settler's own goroutine, as its memory is.
+// settled reports a batch after a successful call, Tx by Tx. Only the settler's goroutine may call
+// it, because it uses the settler's memory.
 func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 	s.toTell = s.report(batch, applied, s.toTell)
 	clear(s.toTell)
 	s.toTell = s.toTell[:0]
 }
 
-// report is settled for any goroutine: the ends that are told take the memory that is given, and come back in it.
+// report does the work of settled for any goroutine. It uses toTell as memory for the ends and
+// returns it.
 func (s *settler) report(batch []settlement, applied []storage.Applied, toTell []end) []end {
 	ended := make([]*Attempt, 0, len(batch))
 	for i := range batch {
@@ -362,7 +365,7 @@ func (s *settler) report(batch []settlement, applied []storage.Applied, toTell [
 	return toTell
 }
 
-// tellLeftOut logs the follow-ups whose ids have tasks that will not run.
+// tellLeftOut logs the follow-ups whose ids belong to tasks that will not run.
 func (s *shared) tellLeftOut(a *Attempt, follow []storage.Insert, placed []storage.Placed) {
 	for i := range min(len(follow), len(placed)) {
 		if p := placed[i]; p.Existing && p.Ref == follow[i].Ref && (p.State == storage.Dead || p.State == storage.Cancelled) {
@@ -371,8 +374,8 @@ func (s *shared) tellLeftOut(a *Attempt, follow []storage.Insert, placed []stora
 	}
 }
 
-// refusedFollowUp names the follow-up that an error refuses, whose id is taken: nothing else
-// of the error tells that the task itself is not meant.
+// refusedFollowUp adds to an error about a taken id which follow-up it refuses, because nothing
+// else in the error says that the error is not about the task itself.
 func refusedFollowUp(follow []storage.Insert, err error) error {
 	var dep *storage.DependencyError
 	if !errors.As(err, &dep) {
@@ -388,8 +391,8 @@ func refusedFollowUp(follow []storage.Insert, err error) error {
 	return err
 }
 
-// retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
-// without them.
+// retryAsFailure queues a settlement whose follow-ups were refused again, as a failure without
+// follow-ups.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
 	err = refusedFollowUp(sm.followUps(), err)
 	fail := failure(storage.Fail, s.judge.delay(sm.attempt), Judgement{Err: err})
@@ -398,7 +401,8 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 	s.add(failed)
 }
 
-// failInstead does the same for a Tx that no storage would take.
+// failInstead does the same for a Tx that no storage would accept. A Tx that completes nothing is
+// given up.
 func (s *settler) failInstead(sm *settlement, err error) {
 	if sm.outcome() == storage.Complete {
 		s.retryAsFailure(sm, err)

@@ -9,13 +9,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shard is a runner's part for queues that can share an atomic step: all of them on
-// most storages, the queues of one hash slot on a Redis Cluster. Each shard has actors of its
-// own and no call of theirs names queues of two, so that a part of the storage that does
-// not answer holds up no other.
+// shard is a runner's part for queues that can share an atomic step: all queues on most storages,
+// the queues of one hash slot on a Redis Cluster. Each shard has its own actors, and no call of
+// theirs names queues of two shards, so that a part of the storage that does not answer does not
+// delay the others.
 type shard struct {
-	member  string // a queue of it
-	wakeUp  wakeUp // of the claimer
+	member  string // one of its queues
+	wakeUp  wakeUp // for the claimer
 	claimer *claimer
 	settler *settler
 	keeper  *keeper
@@ -23,14 +23,14 @@ type shard struct {
 
 	grant grant // guarded by slots.mu
 
-	belief belief // of the claimer
+	belief belief // used by the claimer
 
-	hard context.Context // of calls that outlive a drain; ends with the actors
+	hard context.Context // for calls that outlive a drain; ends with the actors
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	served  []string   // in order
 	weights map[string]int
-	ticking []string // queues that are maintained alone: their schedules are declared here, say
+	ticking []string // queues that are only maintained, for example because their schedules are declared here
 }
 
 func newShard(w *workers, schedules *schedules, member string) *shard {
@@ -60,8 +60,8 @@ func (s *shard) serve(queues []string, weights map[string]int, ticking []string)
 	s.served, s.weights, s.ticking = queues, maps.Clone(weights), ticking
 }
 
-// queues lists the queues of the next claim, of tasks to start and some ahead: those
-// served, in their order or shared by weight, then those that are maintained alone.
+// queues returns the queues of the next claim, which asks for start tasks and some ahead: the
+// served queues, in order or shared by weight, then the queues that are only maintained.
 func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +79,11 @@ func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 	return list
 }
 
-// shares deals most tasks out to the queues by weight, one draw each, and lists the
-// queues in the order drawn. None is given less than least while there is something
-// left: a few of many queues at a time cost the storage less, and the draws make up for
-// it. A queue that drew none comes last and may still take what the others leave, so
-// that no slot stays free while there is work.
+// shares distributes most tasks among the queues by weight, and returns the queues in the order of
+// a weighted draw. No share is less than least while tasks are left, because a few large shares
+// cost the storage less than many small ones, and later draws make up for it. A queue without a
+// share comes last and may still take what the others leave, so that no slot stays free while there
+// are tasks.
 func shares(
 	names []string, weights map[string]int, most, least int, draw func(int) int,
 ) []storage.ClaimQueue {
@@ -112,7 +112,7 @@ func shares(
 		delete(left, pick)
 	}
 	if n := len(list); n > 0 {
-		list[n-1].Max = 0 // whatever is left
+		list[n-1].Max = 0 // all that is left
 	}
 	return list
 }

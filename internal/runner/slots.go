@@ -8,27 +8,27 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// slots are the attempts in flight: which of them run, and which were claimed ahead. All
-// methods are short and do no I/O.
+// slots holds the attempts in flight: which of them run, and which were claimed ahead. Its methods
+// are short and do no I/O.
 type slots struct {
 	inFlight inFlight
-	budget   time.Duration // how long the attempts ahead may take
+	budget   time.Duration // how long the attempts ahead may take to run
 
-	mu       sync.Mutex // guards all below
-	limit    int        // how many may run
-	active   int        // how many workers run
-	outlived int        // how many of the workers were given up on
-	suspects int        // how many suspects are in flight, but for those that are given back at once
+	mu       sync.Mutex // guards the fields below
+	limit    int        // how many workers may run a job
+	active   int        // how many workers run a job
+	outlived int        // how many of these workers were given up
+	suspects int        // how many suspects are in flight, without those that are given back at once
 	draining bool
 	over     bool            // nothing more is settled
-	pace     time.Duration   // from the end of a job to the next one's, smoothed; 0 before the first
-	ahead    []*Attempt      // claimed, not started, in the order of their claim
-	parked   []*worker       // with nothing to do
+	pace     time.Duration   // smoothed time from the end of one job to the next; 0 before the first
+	ahead    []*Attempt      // claimed and not started, in the order of their claims
+	parked   []*worker       // idle workers
 	coming   bool            // a worker was woken and has not yet asked for its first attempt
-	shards   []*shard        // who may claim; see granted.go
-	served   map[string]bool // their queues
-	strict   bool            // in their order
-	empty    *sync.Cond      // signalled when no attempt may be in flight, or active, any more
+	shards   []*shard        // the shards that may claim; see grant.go
+	served   map[string]bool // the queues of the shards
+	strict   bool            // the shards claim in their order
+	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
 }
 
 func newSlots(limit int, budget time.Duration) *slots {
@@ -37,17 +37,17 @@ func newSlots(limit int, budget time.Duration) *slots {
 	return s
 }
 
-// claimMost bounds what one call claims: a storage that hands out twice as many at once is busy
-// twice as long, for next to nothing. aheadMost bounds what is claimed ahead, however short the
-// jobs are: some claims' worth to work on while the next is under way. aheadStale is how long it
-// may wait before it is given back to others.
+// claimMost bounds what one call claims: a storage that hands out twice as many tasks at once is
+// busy twice as long, for almost no gain. aheadMost bounds what is claimed ahead, however short the
+// jobs are: a few claims, to run while the next claim is under way. aheadStale is how long an
+// attempt may wait ahead before it is given back to other runners.
 const (
 	claimMost  = storage.MaxClaim / 2
 	aheadMost  = 4 * claimMost
 	aheadStale = 100 * time.Millisecond
 )
 
-// aheadWanted is how many tasks are worked off in the budget, as fast as jobs end now.
+// aheadWanted returns how many tasks fit into the budget at the current pace.
 func (s *slots) aheadWanted() int {
 	if s.pace == 0 {
 		return 0
@@ -55,14 +55,14 @@ func (s *slots) aheadWanted() int {
 	return int(min(s.budget/s.pace, aheadMost))
 }
 
-// low reports whether no more than half of the wanted attempts are ahead.
+// low reports whether at most half of the wanted attempts are ahead.
 func (s *slots) low() bool {
 	return len(s.ahead) <= s.aheadWanted()/2
 }
 
-// add adds claimed attempts, in order. They wait ahead for a worker, and one is to be woken. In
-// back, to be released, is a suspect that came when one was here already, and the attempts of
-// queues that are served no more. Without attempts it finds a worker for free slots.
+// add adds claimed attempts, in order. They wait ahead for a worker; woken is one to be woken. back
+// holds the attempts to be released: a suspect where another one is here already, and the attempts
+// whose queue is no longer served. Without attempts, add finds a worker for free slots.
 func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
 	s.inFlight.add(attempts)
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
 	return s.nextWorker(), back
 }
 
-// ready is how many of those ahead have a slot and only wait for a worker. The mutex is held.
+// ready returns how many attempts ahead have a slot and only wait for a worker. The mutex is held.
 func (s *slots) ready() int {
 	if s.draining {
 		return 0
@@ -89,9 +89,9 @@ func (s *slots) ready() int {
 	return min(len(s.ahead), max(s.limit-s.active, 0))
 }
 
-// nextWorker gives a worker to be woken where more attempts may run. There is one at a time, and
-// each has the next one woken before it runs its job: so a few of them run all short jobs,
-// and a job that blocks keeps no other from starting. The mutex is held.
+// nextWorker returns a worker to be woken where more attempts may run. Only one is woken at a time,
+// and each wakes the next one before it runs its job. So a few workers run all short jobs, and a
+// job that blocks does not keep others from starting. The mutex is held.
 func (s *slots) nextWorker() *worker {
 	if s.coming || s.ready() == 0 {
 		return nil
@@ -106,7 +106,7 @@ func (s *slots) nextWorker() *worker {
 	return w
 }
 
-// park keeps a worker for later, or tells it to end. The mutex is held.
+// park keeps a worker for later, or makes it end. The mutex is held.
 func (s *slots) park(w *worker) {
 	if s.draining || s.active+len(s.parked) >= s.limit {
 		close(w.wake)
@@ -115,7 +115,7 @@ func (s *slots) park(w *worker) {
 	s.parked = append(s.parked, w)
 }
 
-// pop activates the oldest attempt ahead. The mutex is held.
+// pop starts the oldest attempt ahead. The mutex is held.
 func (s *slots) pop() *Attempt {
 	a := s.ahead[0]
 	s.ahead[0] = nil
@@ -124,9 +124,10 @@ func (s *slots) pop() *Attempt {
 	return a
 }
 
-// next gives a worker an attempt to run, or parks it, and the worker to be woken before
-// that attempt runs. The worker was woken, or has done an attempt, which took so long. Where a
-// claim should follow it wakes the shards that may have work.
+// next returns an attempt for a worker to run, or parks the worker, and returns another worker that
+// must be woken before that attempt runs. The worker has just been woken (done is nil), or has
+// finished done, which took that long. Where a claim should follow, next wakes the shards that may
+// have work.
 func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, woken *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +150,8 @@ func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, 
 	return a, s.nextWorker()
 }
 
-// end counts a job as no longer running. Jobs that ran beside it share the time that it took.
-// The mutex is held.
+// end counts a job as no longer running. Concurrent jobs share the time that it took. The mutex is
+// held.
 func (s *slots) end(took time.Duration) {
 	took /= time.Duration(s.active)
 	if s.pace == 0 {
@@ -172,8 +173,9 @@ func (s *slots) wakeShards() {
 	}
 }
 
-// wakeWithheld wakes the shards whose last claim could not ask for all. They keep that mark until
-// the next claim: one that is about to wait looks at it, and must not miss this. The mutex is held.
+// wakeWithheld wakes the shards whose last claim could not ask for all tasks. Their mark stays
+// until their next claim, because a claimer that is about to wait reads it and must not miss this.
+// The mutex is held.
 func (s *slots) wakeWithheld() {
 	for _, d := range s.shards {
 		if d.grant.withheld {
@@ -182,9 +184,9 @@ func (s *slots) wakeWithheld() {
 	}
 }
 
-// settled forgets attempts whose lease has ended. Too many that wait for their settle keep a
-// claim back, so that this frees slots too. A suspect counts until then: while the storage has not
-// acknowledged its settle, the next one could end the process and both would be charged.
+// settled removes attempts whose lease has ended. It wakes shards too, because attempts that wait
+// for their settle limit the next claim. A suspect counts until it is settled: before that, the
+// next suspect could kill the process, and both would be charged.
 func (s *slots) settled(attempts ...*Attempt) {
 	left := s.inFlight.remove(attempts)
 	s.mu.Lock()
@@ -203,8 +205,8 @@ func (s *slots) settled(attempts ...*Attempt) {
 	s.wakeShards()
 }
 
-// returning marks attempts that are given back. Until the storage has them their shard claims
-// nothing: the tasks behind them in its queues must not overtake them.
+// returning marks attempts that are given back. Until the storage has them, their shard claims
+// nothing, so that later tasks in their queues do not overtake them.
 func (s *slots) returning(attempts ...*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +218,7 @@ func (s *slots) returning(attempts ...*Attempt) {
 	}
 }
 
-// unreturned ends the wait for attempts that the storage refuses to take back for now.
+// unreturned ends the wait for attempts that the storage refuses to accept for now.
 func (s *slots) unreturned(attempts ...*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,8 +243,8 @@ func (s *slots) abandoned() {
 	s.outlived++
 }
 
-// removeStale removes every attempt of a shard that is ahead and has no slot, where the oldest
-// has waited too long: a job that turned out slow blocks them, and other runners may be free.
+// removeStale removes and returns every attempt of a shard that is ahead and has no slot, where the
+// oldest of them has waited too long: a slow job blocks them, and other runners may be free.
 func (s *slots) removeStale(d *shard) (out []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,12 +254,12 @@ func (s *slots) removeStale(d *shard) (out []*Attempt) {
 		return nil
 	}
 	out = s.removeAhead(n, func(a *Attempt) bool { return a.shard == d })
-	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
+	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // later claims ahead start smaller
 	return out
 }
 
-// removeAhead removes the attempts ahead that match, but the first n, and gives them. The mutex
-// is held.
+// removeAhead removes and returns the attempts ahead that match, without the first n. The mutex is
+// held.
 func (s *slots) removeAhead(n int, match func(*Attempt) bool) (out []*Attempt) {
 	rest := slices.DeleteFunc(s.ahead[n:], func(a *Attempt) bool {
 		matches := match(a)
@@ -270,7 +272,8 @@ func (s *slots) removeAhead(n int, match func(*Attempt) bool) (out []*Attempt) {
 	return out
 }
 
-// untilStale is how soon an attempt of a shard that is ahead has waited too long, 0 for never.
+// untilStale returns when removeStale will remove attempts of a shard, as a duration from now; 0
+// for never.
 func (s *slots) untilStale(d *shard) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +284,8 @@ func (s *slots) untilStale(d *shard) time.Duration {
 	return max(aheadStale-time.Since(oldest.arrived), 1)
 }
 
-// oldestAhead is the first attempt of a shard among those ahead, but the first n, or nil. The
-// mutex is held.
+// oldestAhead returns the first attempt ahead of a shard, without looking at the first n, or nil.
+// The mutex is held.
 func (s *slots) oldestAhead(d *shard, n int) *Attempt {
 	for _, a := range s.ahead[n:] {
 		if a.shard == d {
@@ -292,15 +295,15 @@ func (s *slots) oldestAhead(d *shard, n int) *Attempt {
 	return nil
 }
 
-// removeAllAhead removes every attempt ahead, of one shard or, with nil, of all, and gives them.
+// removeAllAhead removes and returns every attempt ahead, of one shard or, with nil, of all.
 func (s *slots) removeAllAhead(d *shard) []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.removeAhead(0, func(a *Attempt) bool { return d == nil || a.shard == d })
 }
 
-// running lists the running attempts for the heartbeat; now is the storage's time, and elapsed the
-// runner's.
+// running returns the running attempts for the heartbeat. now is the storage's time, and elapsed
+// the runner's at the same moment.
 func (s *slots) running(now time.Time, elapsed time.Duration) []storage.Running {
 	var list []storage.Running
 	for _, a := range s.inFlight.snapshot(nil) {
@@ -312,7 +315,7 @@ func (s *slots) running(now time.Time, elapsed time.Duration) []storage.Running 
 	return list
 }
 
-// busy is how many jobs run, those given up on included.
+// busy returns how many jobs run, including those that were given up.
 func (s *slots) busy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +326,7 @@ func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = limit
-	for _, d := range s.shards { // slots may be free
+	for _, d := range s.shards { // slots may have become free
 		d.wakeUp.queuesChanged()
 	}
 }
@@ -334,7 +337,7 @@ func (s *slots) limitNow() int {
 	return s.limit
 }
 
-// drain lets nothing start any more, and tells how many jobs run.
+// drain lets no more attempts start, and returns how many jobs run.
 func (s *slots) drain() (running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +349,7 @@ func (s *slots) drain() (running int) {
 	return s.active
 }
 
-// waitEmpty waits until no attempt is in flight and no job runs, but those given up on.
+// waitEmpty waits until no attempt is in flight and no job runs except those that were given up.
 func (s *slots) waitEmpty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,8 +358,8 @@ func (s *slots) waitEmpty() {
 	}
 }
 
-// giveUp forgets everything, and what a claim under way may still bring: the leases
-// will expire. It tells how many tasks that are.
+// giveUp removes all attempts and returns how many there were; their leases will expire. A claim
+// under way may still bring tasks, whose leases expire too.
 func (s *slots) giveUp() (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,38 +9,40 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Stepped is a storage that wants to make the attempts of the runners on it by itself, one at a time:
-// that of a test kit. A runner that is made on it hands it a function, which it calls in the place of
-// Run; see [Runner.Step].
+// Stepped is a storage of a test kit, which makes the attempts of its runners itself, one at a
+// time. A runner that is made on it gives it a function, which it calls instead of Run; see
+// [Runner.Step].
 type Stepped interface {
-	// Within gives what stands for the transaction of a job's own, which completes the task.
+	// Within returns the Applier that completes the task in place of the job's transaction tx.
 	Within(tx storage.Applier) storage.Applier
-	// The other function lists the types of the jobs that are registered, by kind.
+	// Stepped receives the step function, and a function that returns the types of the registered
+	// jobs by kind.
 	Stepped(step func(ctx context.Context, want storage.Ref) (Step, error), types func() map[string]JobType)
 }
 
-// JobType is the type of a kind's jobs, and how their parameters are encoded.
+// JobType is the type of a kind's jobs, and the encoding of their parameters.
 type JobType struct {
 	Type     reflect.Type // a struct
 	Encoding string
 }
 
-// Step is what a step came to.
+// Step is the result of one step.
 type Step struct {
-	// Ran says that an attempt was made. OnEnd has been told how it ended.
+	// Ran means that an attempt was made. OnEnd has been called with its end.
 	Ran bool
-	// Next is when something is due next, by the storage's time, where there was nothing to do; zero
-	// for never.
+	// Next is when something is due next, by the storage's time, where there was nothing to do;
+	// zero for never.
 	Next time.Time
 }
 
 // Step claims one task and makes an attempt of it in the goroutine of its caller, from the claim to
-// the acknowledgement of its end. The queues come in their order, and the schedules that are due
-// first. Where want names a task, that one is claimed, and the tasks before it keep their places; it
-// is storage.ErrNotFound where it does not wait. OnEnd is called in this goroutine too, before Step
-// returns.
+// the acknowledgement of its end. It serves the queues in their order; due schedules come first.
+// Where want names a task, Step claims that task, and the tasks before it keep their places; it
+// returns storage.ErrNotFound where the task does not wait. OnEnd is called in this goroutine too,
+// before Step returns.
 //
-// A runner makes steps, one at a time, or it runs. The lease of a task is not extended meanwhile.
+// A runner either makes steps, one at a time, or runs. The lease of a task is not extended during a
+// step.
 func (r *Runner) Step(ctx context.Context, want storage.Ref) (Step, error) {
 	if err := r.openSteps(ctx); err != nil {
 		return Step{}, fmt.Errorf("midge: step: %w", err)
@@ -62,7 +64,8 @@ func (r *Runner) Step(ctx context.Context, want storage.Ref) (Step, error) {
 	return Step{Next: next}, nil
 }
 
-// openSteps has the contexts of jobs and hooks end with ctx, and declares the schedules at the first step.
+// openSteps sets the context of jobs and hooks to ctx, and declares the schedules at the first
+// step.
 func (r *Runner) openSteps(ctx context.Context) error {
 	r.workers.open(ctx)
 	r.ends.open(ctx)
@@ -86,9 +89,9 @@ func (r *Runner) openSteps(ctx context.Context) error {
 	return nil
 }
 
-// stepIn makes an attempt of a task of one shard, if there is one, or tells when something is due.
+// stepIn makes an attempt of a task of one shard. Without a task it returns when something is due.
 func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran bool, next time.Time, err error) {
-	var before []*Attempt // tasks before the one that is wanted
+	var before []*Attempt // tasks before the wanted one
 	defer func() {
 		r.releaseAll(before)
 		of.settler.flush(ctx)
@@ -100,7 +103,7 @@ func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran b
 		if err != nil {
 			return false, time.Time{}, err
 		}
-		of.belief = belief{} // the clock of a test is right
+		of.belief = belief{} // the clock of a test is right, whatever it jumps
 		r.tellEnded(claimed.Ended)
 		for _, t := range claimed.Ticks {
 			r.schedules.tick(ctx, r.tasks, dueCursor{t, claimed.Now})
@@ -119,7 +122,7 @@ func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran b
 	}
 }
 
-// inOrder lists the queues of a step.
+// inOrder returns the queues of a step.
 func (s *shard) inOrder() []storage.ClaimQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +136,7 @@ func (s *shard) inOrder() []storage.ClaimQueue {
 	return list
 }
 
-// once runs one attempt to its verdict, in the goroutine of the caller.
+// once runs one attempt up to its verdict, in the goroutine of the caller.
 func (w *workers) once(a *Attempt) {
 	err := errGoexit // if the job ends this goroutine
 	defer func() { w.judge.finish(a, err, w.stopped(a)) }()

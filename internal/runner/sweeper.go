@@ -11,9 +11,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sweeper is the actor that maintains the queues that its runner does not serve: tasks
-// that fall due or lose their lease where no runner claims. The runners that live share the
-// queues out among them, so that each is swept by one at a time, without a leader.
+// sweeper is the actor that maintains the queues that its runner does not serve: tasks there also
+// fall due and lose their leases, though no runner claims. The live runners divide the queues among
+// them without a leader, so that each queue is swept by one runner at a time.
 type sweeper struct {
 	*shared
 
@@ -21,16 +21,16 @@ type sweeper struct {
 	schedules *schedules
 }
 
-// A turn takes so long for each queue that there is, whoever sweeps it, within bounds, so that
-// all runners together ask for about a hundred queues a second at most. Each queue has its turn
-// within five minutes, also where the runner that had it died: its share falls to the others
-// when its heartbeat expires.
+// A turn takes sweepPace for each queue that exists, whoever sweeps it, within bounds, so that all
+// runners together ask for about a hundred queues a second at most. Each queue has its turn within
+// five minutes, even if its runner died: the queues of that runner go to the others when its
+// heartbeat expires.
 const (
 	sweepPace  = 10 * time.Millisecond
 	sweepLeast = 30 * time.Second
 	sweepMost  = 4 * time.Minute
 	sweepSize  = 50 // queues of one call
-	sweepOpen  = 50 // calls that are put together at a time
+	sweepOpen  = 50 // calls that are assembled at a time
 )
 
 // loop sweeps, turn after turn, until ctx ends.
@@ -41,7 +41,7 @@ func (s *sweeper) loop(ctx context.Context) {
 }
 
 // turn sweeps this runner's share of the queues once, in calls spread evenly over the turn, and
-// gives the gap until the next turn. No call waits for one that gets no answer.
+// returns the gap until the next turn. A call does not wait for an earlier one that gets no answer.
 func (s *sweeper) turn(ctx context.Context) time.Duration {
 	calls, length := s.share(ctx)
 	gap := length / time.Duration(max(len(calls), 1))
@@ -57,15 +57,15 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	return gap
 }
 
-// share lists the queues that are this runner's to sweep, by calls that each stay within a
-// shard, and tells how long the turn is to take.
+// share returns the queues that this runner sweeps, grouped into calls that each stay within a
+// shard, and how long the turn takes.
 func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Duration) {
 	runners, err := s.store.Runners(ctx)
 	if err != nil {
 		s.trouble(ctx, "list the runners", err)
 		return nil, sweepLeast
 	}
-	var open [][]string // calls that take more
+	var open [][]string // calls with room for more queues
 	all := 0
 	for name, err := range storage.EachQueue(ctx, s.store, "") {
 		if err != nil {
@@ -92,9 +92,9 @@ func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Dura
 	return append(calls, open...), min(max(time.Duration(all)*sweepPace, sweepLeast), sweepMost)
 }
 
-// sweeps reports whether a queue is this runner's among those that live: each queue weighs the
-// runners, in an order of its own, and has the heaviest. So a runner that comes or goes moves
-// no queues but its own.
+// sweeps reports whether this runner, of all live ones, sweeps a queue. Each queue gives every
+// runner a weight, and the heaviest runner sweeps it. So a runner that comes or goes moves only its
+// own queues (rendezvous hashing).
 func (s *sweeper) sweeps(queue string, runners []storage.RunnerInfo) bool {
 	own := weight(s.id, queue)
 	return !slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
@@ -102,7 +102,7 @@ func (s *sweeper) sweeps(queue string, runners []storage.RunnerInfo) bool {
 	})
 }
 
-// weight is a runner's for a queue, the same wherever it is asked for.
+// weight returns the weight of a runner for a queue, which is the same on every runner.
 func weight(runner, queue string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(runner))
@@ -110,8 +110,8 @@ func weight(runner, queue string) uint64 {
 	return h.Sum64()
 }
 
-// maintain maintains queues of one shard. One that does not answer is left for the next
-// sweep.
+// maintain maintains queues of one shard. If the storage does not answer, they are left for the
+// next sweep.
 func (s *sweeper) maintain(ctx context.Context, queues []string) {
 	req := storage.ClaimRequest{Runner: s.id}
 	for _, q := range queues {

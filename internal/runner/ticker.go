@@ -9,28 +9,28 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ticker is the actor that declares a shard's schedules and turns its due cursors into
-// tasks. Any number of tickers may be handed the same cursor: the change of the cursor
-// at its version lets one of them through.
+// ticker is the actor that declares a shard's schedules and turns its due cursors into tasks.
+// Several tickers may be handed the same cursor: each changes the cursor at its version, so that
+// only one succeeds.
 type ticker struct {
 	*shared
 
 	shard     *shard
 	schedules *schedules
-	kick      chan struct{} // capacity 1: a cursor is due
+	kick      chan struct{} // capacity 1; signals that a cursor is due
 	pulse     *pulse
 
 	mu    sync.Mutex // guards queue
 	queue []dueCursor
 }
 
-// dueCursor is a cursor that a claim handed out.
+// dueCursor is a cursor that a claim handed out as due.
 type dueCursor struct {
 	cursor storage.Task
 	now    time.Time // the storage's time of that claim
 }
 
-// due takes in a cursor that is due.
+// due queues a due cursor.
 func (t *ticker) due(cursor storage.Task, now time.Time) {
 	t.mu.Lock()
 	t.queue = append(t.queue, dueCursor{cursor, now})
@@ -38,7 +38,7 @@ func (t *ticker) due(cursor storage.Task, now time.Time) {
 	kick(t.kick)
 }
 
-// loop declares and ticks until ctx ends.
+// loop declares the schedules and makes the ticks until ctx ends.
 func (t *ticker) loop(ctx context.Context) {
 	defer t.pulse.ends()
 	t.declareAll(ctx)
@@ -66,7 +66,7 @@ func (t *ticker) takeQueue() []dueCursor {
 	return queue
 }
 
-// declareAll stores what this runner declares in the shard, where it is not stored yet.
+// declareAll stores the runner's declared schedules of the shard that are not stored yet.
 func (t *ticker) declareAll(ctx context.Context) {
 	for _, own := range t.schedules.all() {
 		ref := own.insert.Ref

@@ -13,43 +13,43 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Judgement is what an error that a job returned asks for.
+// Judgement says what an error that a job returned asks for.
 type Judgement struct {
 	Ask       Ask
 	Delay     time.Duration   // of RetryIn and Snooze
-	Failure   Outcome         // what a failure is: failed, panicked or timed out
+	Failure   Outcome         // the kind of failure: failed, panicked, timed out or expired
 	Err       error           // as the job returned it, or the panic of one of its methods
-	Cause     error           // what had ended the context of the job, as the error tells it; nil for nothing
-	Beside    error           // what the job returned beside a Snooze, nil for nothing
+	Cause     error           // of the end of the job's context, as the error tells it; nil for none
+	Beside    error           // what the job returned together with a Snooze; nil for nothing
 	Stack     string          // of a panic
 	CannotRun *CannotRunError // not nil where the job could not be run at all
 }
 
-// Ask is what to do with a task whose job returned an error.
+// Ask is what a job asks for by the error that it returns.
 type Ask int
 
-// What a job may ask for.
+// A job asks for one of these.
 const (
 	Retry   Ask = iota // the task fails; the backoff delays its retry
 	RetryIn            // the task fails; the job chose the delay
-	Snooze             // the task comes back, uncharged
+	Snooze             // the task runs again later, without counting a retry
 	Discard            // the task is dead
 )
 
-// CannotRunError says why a task cannot run on this runner. Another one may be able to: a
-// deploy may be under way.
+// CannotRunError says why a task cannot run on this runner. Another runner may be able to run it,
+// for example during a deploy.
 type CannotRunError struct {
-	Reason string // in a word
-	Detail string // of the reason, "" for none
+	Reason string // in a few words
+	Detail string // of the reason; "" for none
 	Err    error
 }
 
 func (e *CannotRunError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *CannotRunError) Unwrap() error { return e.Err }
 
-// whole is the reason with its detail.
+// whole returns the reason with its detail.
 func (e *CannotRunError) whole() string {
 	if e.Detail == "" {
 		return e.Reason
@@ -57,27 +57,28 @@ func (e *CannotRunError) whole() string {
 	return e.Reason + ": " + e.Detail
 }
 
-// Why the runner buries a task, beside the reasons of the storage and of Jobs.
+// The runner buries tasks for these reasons, beside those of the storage and of Jobs.
 const (
 	reasonDiscarded = "discarded"
 	reasonExpired   = "expired"
 )
 
-// judge turns what jobs return into the settlements of their tasks.
+// judge turns the errors of jobs into the settlements of their tasks.
 type judge struct {
 	*shared
 
 	mu     sync.Mutex      // guards warned
-	warned map[string]bool // kinds and why they cannot run here, that were logged
+	warned map[string]bool // what was logged: kinds, and kinds with the reason
 }
 
-// finish turns what a job returned into the settle of its task.
+// finish queues the settle that the error of a job asks for, and reports an attempt whose lease was
+// lost.
 func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	e := a.conclude()
 	switch {
 	case !e.settles:
 		j.log.lost(a, took)
-		if a.isLost() { // else it is being given back, and that settle is still to be sent
+		if a.isLost() { // otherwise it is being given back, and that settle is still to be sent
 			j.tellLost(a, err, took)
 			j.slots.settled(a)
 		}
@@ -87,7 +88,7 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 		a.shard.settler.add(settlement{attempt: a, took: took})
 	default:
 		sm := j.settlement(a, err, took)
-		if !e.ran && sm.outcome() == storage.Release { // the tasks that wait behind it keep their order
+		if !e.ran && sm.outcome() == storage.Release { // the tasks that wait after it must keep their order
 			j.releaseAll(j.slots.removeAllAhead(a.shard))
 			j.slots.returning(a)
 		}
@@ -95,13 +96,14 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	}
 }
 
-// settlement is the settlement that err asks for.
+// settlement returns the settlement that err asks for.
 func (j *judge) settlement(a *Attempt, err error, took time.Duration) settlement {
 	s, as, reported := j.verdict(a, err)
 	return settlement{attempt: a, verdict: &s, as: as, err: reported, took: took}
 }
 
-// verdict is the settle that err asks for, how that ends the attempt, and the error to report.
+// verdict returns the settle that err asks for, the outcome of the attempt, and the error to
+// report.
 func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, reported error) {
 	a.mu.Lock()
 	cause, ran := a.cause(), a.ran
@@ -132,7 +134,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case OutcomeDiscarded:
 		s = failure(storage.Bury, 0, asked)
 		s.Reason = reasonDiscarded
-	case OutcomeReleased, OutcomeLeaseLost: // the shutdown, or a lease that could not be extended: no fault of the job's
+	case OutcomeReleased, OutcomeLeaseLost: // not the job's fault
 		s, reported = storage.Settle{Outcome: storage.Release}, cause
 	default:
 		delay := asked.Delay
@@ -140,7 +142,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 			delay = j.delay(a)
 		}
 		s = failure(storage.Fail, delay, asked)
-		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would not start
+		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would never start
 			s = j.expire(asked)
 		}
 	}
@@ -157,20 +159,20 @@ func (*judge) expire(asked Judgement) storage.Settle {
 	return s
 }
 
-// failure is a settle with the text and stack of an error.
+// failure returns a settle with the text and the stack of an error.
 func failure(outcome storage.Outcome, delay time.Duration, of Judgement) storage.Settle {
 	return storage.Settle{Outcome: outcome, Delay: delay, Error: ErrorText(of.Err), Stack: of.Stack}
 }
 
-// snooze is the settle of a job that snoozes, with the first line of what it returned beside that as the
-// reason. The log has the text from Error; a storage keeps no more than the reason.
+// snooze returns the settle of a snooze. Its reason is the first line of what the job returned
+// together with the snooze. Error has the whole text for the log; a storage keeps only the reason.
 func snooze(asked Judgement) storage.Settle {
 	text := ErrorText(asked.Beside)
 	reason, _, _ := strings.Cut(text, "\n")
 	return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay, Reason: reason, Error: text}
 }
 
-// ErrorText is err's text, even where its Error method panics.
+// ErrorText returns err's text, even where its Error method panics.
 func ErrorText(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -183,7 +185,7 @@ func ErrorText(err error) (text string) {
 	return err.Error()
 }
 
-// delay is how long to wait before the next retry.
+// delay returns how long to wait before the next retry.
 func (j *judge) delay(a *Attempt) time.Duration {
 	d, err := j.jobs.Backoff(a)
 	if err != nil {
@@ -192,18 +194,19 @@ func (j *judge) delay(a *Attempt) time.Duration {
 	return min(max(d, 0), storage.MaxDelay)
 }
 
-// A task whose parameters do not fit is tried again, uncharged, this often and this long.
+// A task whose parameters do not fit is put off by a delay between these bounds, for putOffFor in
+// all.
 const (
 	putOffFirst = time.Second
 	putOffMost  = 30 * time.Second
 	putOffFor   = 24 * time.Hour
 )
 
-// warnedMost bounds how many reasons are remembered, and logged: texts of damaged payloads
+// warnedMost bounds how many reasons are remembered and logged: the texts about damaged payloads
 // may all differ.
 const warnedMost = 1000
 
-// isNew reports whether a kind, or a kind and a reason, is to be warned of for the first time.
+// isNew reports whether a kind, or a kind with a reason, is to be logged for the first time.
 func (j *judge) isNew(key string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -214,9 +217,9 @@ func (j *judge) isNew(key string) bool {
 	return first
 }
 
-// decline declines the tasks of a claim whose kind this runner does not know, and gives the other
-// attempts. A declined task takes no slot, and keeps no claim waiting: it needs no place before
-// the tasks behind it.
+// decline declines the tasks of a claim whose kind this runner does not know, and returns the other
+// attempts. A declined task takes no slot. It does not delay the next claim, because it need not go
+// back before the tasks that follow it.
 func (j *judge) decline(of *shard, claimed []*Attempt) (known []*Attempt) {
 	var declined []*Attempt
 	known = slices.DeleteFunc(claimed, func(a *Attempt) bool {
@@ -230,7 +233,7 @@ func (j *judge) decline(of *shard, claimed []*Attempt) (known []*Attempt) {
 		if j.isNew(a.Kind) {
 			j.log.declined(a)
 		}
-		a.phase = settling // nobody else has it yet
+		a.phase = settling // no other goroutine has it yet
 		settlements[i] = settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Decline}}
 	}
 	if len(declined) > 0 {
@@ -240,7 +243,7 @@ func (j *judge) decline(of *shard, claimed []*Attempt) (known []*Attempt) {
 	return known
 }
 
-// putOff has a task come back that cannot run here, or buries it when that was so for long.
+// putOff postpones a task that cannot run here, or buries it when it could not run for a long time.
 func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	if j.isNew(a.Kind + " " + c.whole()) {
 		j.log.cannotRun(a, c)
@@ -249,8 +252,8 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 		if j.wasPutOff(a, c) {
 			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}
 		}
-		// The job has snoozed until now. A release ends that row, so that the next snooze
-		// begins another.
+		// The job itself has snoozed until now. A release ends the row of snoozes, so that the next
+		// one starts another row.
 		return storage.Settle{Outcome: storage.Release}
 	}
 	d := putOffMost
@@ -261,8 +264,8 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	return storage.Settle{Outcome: storage.Snooze, Delay: d, Reason: c.whole()}
 }
 
-// wasPutOff reports whether the last snooze of a task was for the same reason, rather than
-// its job's own. A claim does not tell that. Where the storage does not, nothing is buried.
+// wasPutOff reports whether the last snooze of a task was made by putOff for the same reason, and
+// not by its job. A claim does not tell that. Where the storage does not answer, nothing is buried.
 func (j *judge) wasPutOff(a *Attempt, c *CannotRunError) bool {
 	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease/3)
 	defer cancel()

@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// wakeUp is what wakes a claimer that waits in the storage for other reasons than the
-// storage's: without a second goroutine, for each change of goroutines is felt where a
-// task is to start within a fraction of a millisecond.
+// wakeUp interrupts a claimer that waits in the storage, for reasons of its own runner. It needs no
+// second goroutine: each switch between goroutines counts where a task should start within a
+// fraction of a millisecond.
 type wakeUp struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	interrupt context.CancelFunc
 	bySlots   bool // a free slot wakes the claimer
 	freed     bool // a slot may be free for a claim
 	changed   bool // the queues have changed
 }
 
-// arm has interrupt called when the queues change or, with bySlots, a slot is free; at once
-// where that happened since the last wait.
+// arm makes interrupt be called when the queues change or, with bySlots, when a slot is free. If
+// that has happened since the last wait, arm calls it at once.
 func (w *wakeUp) arm(interrupt context.CancelFunc, bySlots bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,14 +39,14 @@ func (w *wakeUp) disarm() (changed bool) {
 	return changed
 }
 
-// forgetSlot forgets that a slot was free: the claim that is about to be sent asks for it.
+// forgetSlot forgets that a slot was free: the claim that is about to be sent asks for the slot.
 func (w *wakeUp) forgetSlot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.freed = false
 }
 
-// slotFree tells that a slot may be free.
+// slotFree signals that a slot may be free.
 func (w *wakeUp) slotFree() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +56,7 @@ func (w *wakeUp) slotFree() {
 	}
 }
 
-// queuesChanged tells that the queues have changed.
+// queuesChanged signals that the queues have changed.
 func (w *wakeUp) queuesChanged() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
