@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// workers run attempts, each in its goroutine one after the other.
+// workers runs attempts on a set of goroutines.
 type workers struct {
 	*shared
 
 	judge *judge
-	ctx   atomic.Pointer[context.Context] // the contexts of jobs end with it; nil before Run
+	ctx   atomic.Pointer[context.Context] // the contexts of jobs end with it; nil before open
 }
 
 // worker is a goroutine that runs attempts, one after the other.
 type worker struct {
-	wake    chan struct{} // capacity 1; closed when the worker is to end
+	wake    chan struct{} // capacity 1; closed to end the worker
 	started bool
 }
 
-// open has the contexts of jobs end with ctx.
+// open sets the context with which the contexts of jobs end.
 func (w *workers) open(ctx context.Context) { w.ctx.Store(&ctx) }
 
-// context is the context that those of jobs end with.
+// context returns the context with which the contexts of jobs end.
 func (w *workers) context() context.Context { return *w.ctx.Load() }
 
-// launch lets attempts run for which there are slots, and attempts ahead where more are free.
+// launch queues attempts and wakes a worker where a slot is free, for these or for attempts that
+// wait ahead.
 func (w *workers) launch(attempts ...*Attempt) {
 	another, back := w.slots.add(attempts...)
 	w.releaseAll(back)
 	w.wake(another)
 }
 
-// work runs the attempts ahead, and sleeps where there are none, until the runner drains. It is
-// the body of a worker's goroutine: one that is kept needs no new stack. A goroutine that its
-// job has ended leaves the attempt that it has done to this one, and how long that took.
+// work runs attempts ahead until the runner drains, and sleeps where there are none. It is the body
+// of a worker's goroutine, which is kept because a new one would need a new stack. If a job has
+// ended an earlier goroutine, done is the attempt of that job, and took how long it ran.
 func (w *workers) work(me *worker, done *Attempt, took time.Duration) {
 	for {
 		next, another := w.slots.next(me, done, took)
@@ -51,7 +52,7 @@ func (w *workers) work(me *worker, done *Attempt, took time.Duration) {
 	}
 }
 
-// wake lets a worker look for an attempt to run; nil is none.
+// wake makes a worker look for an attempt to run. A nil worker is none.
 func (w *workers) wake(other *worker) {
 	switch {
 	case other == nil:
@@ -63,14 +64,14 @@ func (w *workers) wake(other *worker) {
 	}
 }
 
-// runOne runs one attempt to its verdict and tells how long that took.
+// runOne runs one attempt up to its verdict and returns how long that took.
 func (w *workers) runOne(me *worker, a *Attempt) (took time.Duration) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		// runtime.Goexit: this goroutine is ending, another one takes its place.
+		// runtime.Goexit in the job: this goroutine is ending, and another one replaces it.
 		took = w.stopped(a)
 		w.judge.finish(a, errGoexit, took)
 		go w.work(me, a, took)
@@ -82,23 +83,23 @@ func (w *workers) runOne(me *worker, a *Attempt) (took time.Duration) {
 	}
 	took = w.stopped(a)
 	w.judge.finish(a, err, took)
-	returned = true // not before: finish asks what the job returned for its text
+	returned = true // not before, because finish calls methods of the job's error
 	return took
 }
 
-// stopped tells how long a job took that has returned, 0 if it did not start, and tells its attempt
-// where the contexts of all jobs have ended.
+// stopped returns how long a job took that has returned, 0 if it did not start. Where the contexts
+// of all jobs have ended, it records that as the end of the attempt.
 func (w *workers) stopped(a *Attempt) (took time.Duration) {
 	if a.ctx.Err() != nil {
 		a.end(context.Cause(a.ctx))
 	}
-	if !a.ran { // written by this goroutine alone
+	if !a.ran { // written only by this goroutine
 		return 0
 	}
 	return w.elapsed() - a.startedAt
 }
 
-// run runs a job under its timeout, and until its deadline.
+// run runs a job under its timeout and its deadline.
 func (w *workers) run(ctx context.Context, a *Attempt) error {
 	most, cause := a.limit()
 	if most <= 0 {
@@ -106,7 +107,7 @@ func (w *workers) run(ctx context.Context, a *Attempt) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most, cause)
 	defer cancel()
-	return a.tooLate(ctx, w.jobs.Run(ctx, a)) // an error of the middleware's own, else it was explained
+	return a.tooLate(ctx, w.jobs.Run(ctx, a)) // an error of the middleware; the job's is already explained
 }
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")
