@@ -11,22 +11,23 @@ import (
 	"strings"
 )
 
-// bounds tells where the encoded form of a type has integers, and how large they may be. The
-// decoder of MessagePack cuts integers that are too large for their fields; check finds them,
-// but for those of structs that are written as arrays. Nil bounds allow everything.
+// bounds says where the encoded form of a type has integers, and how large they may be. The
+// MessagePack decoder truncates integers that are too large for their fields; check finds them,
+// except in structs that are written as arrays. Nil bounds allow everything.
 type bounds struct {
 	typ    reflect.Type
-	low    int64              // of an integer
-	high   uint64             // likewise
-	fields map[string]*bounds // of a struct; nil for a name that is not clear
+	low    int64              // lowest value of an integer
+	high   uint64             // highest value of an integer
+	fields map[string]*bounds // of a struct; nil for an ambiguous name
 	key    *bounds            // of a map
 	elem   *bounds            // of a map, slice or array
-	// narrow says that it has integers of less than 64 bits, or without sign. Into others
-	// everything fits but a uint64 of 2⁶³ or more.
+	// narrow means that the type has integers of less than 64 bits, or unsigned ones. Other
+	// integers can hold every value except a uint64 of 2⁶³ or more.
 	narrow bool
 }
 
-// boundsOf gives the bounds of a type, nil where it holds no integers or reads itself.
+// boundsOf returns the bounds of a type, nil where it holds no integers or has a decoder of its
+// own.
 func boundsOf(typ reflect.Type) *bounds {
 	b := makeBounds(typ, make(map[reflect.Type]*bounds))
 	if b != nil {
@@ -60,9 +61,9 @@ func makeBounds(typ reflect.Type, known map[reflect.Type]*bounds) *bounds {
 	return b
 }
 
-// fieldsOf gives the bounds of a struct's fields, and of those of structs embedded in it, by
-// the names that the decoder knows. Where names collide it gives less than the decoder reads,
-// never more: what is not there is not looked at.
+// fieldsOf returns the bounds of a struct's fields, and of the fields of structs embedded in it, by
+// the names that the decoder knows. Where names collide it returns fewer fields than the decoder
+// reads, never more: missing fields are not checked.
 func fieldsOf(typ reflect.Type, known map[reflect.Type]*bounds, outer []reflect.Type) map[string]*bounds {
 	fields := make(map[string]*bounds, typ.NumField())
 	for i := range typ.NumField() {
@@ -94,7 +95,7 @@ func fieldsOf(typ reflect.Type, known map[reflect.Type]*bounds, outer []reflect.
 	return fields
 }
 
-// collide reports whether two structs have fields of one name.
+// collide reports whether two structs have fields with the same name.
 func collide(a, b map[string]*bounds) bool {
 	for name := range a {
 		if _, both := b[name]; both {
@@ -112,8 +113,8 @@ func isNarrow(typ reflect.Type) bool {
 	return isInteger(typ) && (typ.Kind() >= reflect.Uint || typ.Bits() < 64)
 }
 
-// has reports whether a value of the type may hold one of a kind that is asked for, where the
-// decoder reads it field by field.
+// has reports whether a value of the type may hold a value of a type that kind accepts, where the
+// decoder decodes it field by field.
 func has(typ reflect.Type, kind func(reflect.Type) bool, seen map[reflect.Type]bool) bool {
 	typ = pointed(typ)
 	if seen[typ] || decodesItself(typ) {
@@ -122,7 +123,7 @@ func has(typ reflect.Type, kind func(reflect.Type) bool, seen map[reflect.Type]b
 	seen[typ] = true
 	switch typ.Kind() {
 	case reflect.Slice, reflect.Array:
-		return typ.Elem().Kind() != reflect.Uint8 && has(typ.Elem(), kind, seen) // else bytes
+		return typ.Elem().Kind() != reflect.Uint8 && has(typ.Elem(), kind, seen) // otherwise bytes
 	case reflect.Map:
 		return has(typ.Key(), kind, seen) || has(typ.Elem(), kind, seen)
 	case reflect.Struct:
@@ -137,11 +138,11 @@ func has(typ reflect.Type, kind func(reflect.Type) bool, seen map[reflect.Type]b
 	}
 }
 
-// code64 is the code of an unsigned integer of 64 bits.
+// code64 is the MessagePack code of an unsigned integer of 64 bits.
 const code64 = 0xcf
 
-// check gives a *mismatch for the first integer of a payload, which the decoder has read, that
-// is too large for its field.
+// check returns a *mismatch for the first integer of a payload that is too large for its field. The
+// decoder must have decoded the payload already.
 func (b *bounds) check(data []byte) error {
 	if b == nil || !b.narrow && bytes.IndexByte(data, code64) < 0 {
 		return nil
@@ -152,9 +153,9 @@ func (b *bounds) check(data []byte) error {
 	return nil
 }
 
-// walk walks over the value at a place and gives the place behind it, or the mismatch.
+// walk walks over the value at a position and returns the position after it, or the mismatch.
 func (b *bounds) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
-	next, body, items, isMap, _ := w.head(at) // which is sound: it was read
+	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
 	if b == nil || b.fields != nil && !isMap || items == 0 {
 		if b != nil && isInteger(b.typ) && !b.holds(w.data[at:]) {
 			return next, &mismatch{given: "integer out of range", into: b.typ}
@@ -168,7 +169,7 @@ func (b *bounds) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	for end = next; items > 0 && bad == nil; items-- {
 		switch {
 		case b.fields != nil:
-			text, length, _, _, _ := w.head(end) // the decoder takes nothing else for a name
+			text, length, _, _, _ := w.head(end) // the decoder accepts nothing but a string as a name
 			name := w.data[text : text+length]
 			if end, bad = b.fields[string(name)].walk(w, text+length); bad != nil {
 				bad.field = strings.TrimSuffix(string(name)+"."+bad.field, ".")
@@ -183,7 +184,7 @@ func (b *bounds) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	return end, bad
 }
 
-// holds reports whether the integer that data begins with is within bounds; any other value is.
+// holds reports whether the integer at the beginning of data is within bounds; any other value is.
 func (b *bounds) holds(data []byte) bool {
 	c := data[0]
 	if c < 0x80 || c >= 0xe0 {

@@ -1,5 +1,5 @@
-// Package codec turns the parameters of jobs into bytes and back, and says why bytes do not fit
-// the type that they are read into. Results and checkpoints are encoded in the same way.
+// Package codec encodes and decodes the parameters of jobs, and says why encoded data does not fit
+// a type. Results and checkpoints are encoded in the same way.
 package codec
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The names of the encodings, as tasks record them. Both write exported fields alone and
+// These are the names of the encodings, as tasks record them. Both write only exported fields and
 // tolerate fields that they do not know.
 const (
 	MessagePack = "msgpack"
 	JSON        = "json"
 )
 
-// CheckEncoding refuses the name of an unknown encoding; what tells where it was given.
+// CheckEncoding refuses the name of an unknown encoding. what names it in the error.
 func CheckEncoding(what, encoding string) error {
 	if encoding != MessagePack && encoding != JSON {
 		return storage.Invalid(what, encoding, "%q or %q", MessagePack, JSON)
@@ -31,16 +31,16 @@ func CheckEncoding(what, encoding string) error {
 	return nil
 }
 
-// Parameters encodes and decodes the jobs of one type, which it has examined once.
+// Parameters encodes and decodes the jobs of one type. It has examined the type once.
 type Parameters struct {
 	bounds *bounds
-	maps   bool // values may hold maps, which MessagePack writes in no order
-	// renamed are the fields that had other names, by encoding; nil where there are none.
+	maps   bool // values may hold maps, whose entries MessagePack writes in no order
+	// renamed holds the fields that had other names, by encoding; nil where there are none.
 	renamed map[string]*renames
-	names   map[string]map[string]bool // of the fields that are read, by encoding
+	names   map[string]map[string]bool // names of the fields that are read, by encoding
 }
 
-// ParametersOf examines a type of jobs.
+// ParametersOf examines a job type.
 func ParametersOf(typ reflect.Type) Parameters {
 	p := Parameters{bounds: boundsOf(typ), maps: hasMaps(typ, make(map[reflect.Type]bool))}
 	p.names = make(map[string]map[string]bool)
@@ -53,7 +53,7 @@ func ParametersOf(typ reflect.Type) Parameters {
 	return p
 }
 
-// Encode writes a job, or a part of one; equal ones are equal bytes.
+// Encode encodes a job, or a part of one; equal values give equal bytes.
 func (p Parameters) Encode(encoding string, job any) ([]byte, error) {
 	payload, err := Encode(encoding, job)
 	if err == nil && p.maps && encoding == MessagePack {
@@ -62,8 +62,8 @@ func (p Parameters) Encode(encoding string, job any) ([]byte, error) {
 	return payload, err
 }
 
-// Decode reads a job, a pointer. An encoded nil is no job with zero parameters. Every error is a
-// *DecodeError.
+// Decode decodes a job into job, a pointer. It refuses an encoded nil, which is not a job with zero
+// parameters. Every error is a *DecodeError.
 func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 	if encoding == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
 		encoding == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
@@ -79,7 +79,7 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 	return p.bounds.decode(encoding, payload, job)
 }
 
-// Encode writes v. A panic in a field's own encoder is an error.
+// Encode encodes v. A panic in the encoder of a field is an error.
 func Encode(encoding string, v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -95,7 +95,7 @@ func Encode(encoding string, v any) (b []byte, err error) {
 	default:
 		return nil, CheckEncoding("encoding", encoding)
 	}
-	if err == nil && len(b) > maxDepth { // a level takes a byte at least
+	if err == nil && len(b) > maxDepth { // each level takes at least one byte
 		err = check(encoding, b)
 	}
 	if err != nil {
@@ -104,12 +104,12 @@ func Encode(encoding string, v any) (b []byte, err error) {
 	return b, nil
 }
 
-// Decode reads data into v, a pointer. Every error is a *DecodeError.
+// Decode decodes data into v, a pointer. Every error is a *DecodeError.
 func Decode(encoding string, data []byte, v any) error {
 	return boundsOf(reflect.TypeOf(v)).decode(encoding, data, v)
 }
 
-// decode reads data into v, a pointer to the type that has the bounds.
+// decode decodes data into v, a pointer to the type that b describes.
 func (b *bounds) decode(encoding string, data []byte, v any) error {
 	err := decodeAs(encoding, data, v)
 	if err == nil && encoding == MessagePack {
@@ -139,8 +139,7 @@ func decodeAs(encoding string, data []byte, v any) (err error) {
 	return json.Unmarshal(data, v)
 }
 
-// Canonical gives encoded data with the fields of structs and the entries of maps in the order
-// of their names.
+// Canonical returns encoded data with the fields of structs and the entries of maps sorted by name.
 func Canonical(encoding string, data []byte) ([]byte, error) {
 	if encoding == MessagePack {
 		data = bytes.Clone(data)
@@ -155,8 +154,8 @@ func Canonical(encoding string, data []byte) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Addressable gives a pointer to a struct, so that encoders with pointer receivers are
-// found in its fields.
+// Addressable returns v, or a pointer to a copy of v if that is a struct, so that encoders with
+// pointer receivers are found in its fields.
 func Addressable(v any) any {
 	value := reflect.ValueOf(v)
 	if value.Kind() != reflect.Struct {
@@ -167,7 +166,7 @@ func Addressable(v any) any {
 	return p.Interface()
 }
 
-// EncodesItself reports whether a type, or its pointer, has an encoder of its own.
+// EncodesItself reports whether a type, or a pointer to it, has an encoder of its own.
 func EncodesItself(typ reflect.Type) bool {
 	switch reflect.New(typ).Interface().(type) {
 	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler,
@@ -177,7 +176,7 @@ func EncodesItself(typ reflect.Type) bool {
 	return false
 }
 
-// decodesItself reports whether a type has a decoder of its own, as far as a decoder asks.
+// decodesItself reports whether a type, or a pointer to it, has a decoder of its own.
 func decodesItself(typ reflect.Type) bool {
 	switch reflect.New(typ).Interface().(type) {
 	case msgpack.CustomDecoder, msgpack.Unmarshaler, json.Unmarshaler,
@@ -187,17 +186,16 @@ func decodesItself(typ reflect.Type) bool {
 	return false
 }
 
-// maxDepth bounds how many arrays, maps and structs of something encoded stand within each
-// other. A decoder's recursion ends the process where it is too deep, which no recover
-// prevents.
+// maxDepth bounds the nesting of arrays, maps and structs in encoded data. A decoder whose
+// recursion is too deep ends the process, and no recover prevents that.
 const maxDepth = 100
 
 func errTooDeep() error {
 	return storage.Invalid("nesting", "too deep", "at most %d levels", maxDepth)
 }
 
-// Check gives an error where data is not one whole value of an encoding, of a bounded depth. Its text
-// quotes nothing of data.
+// Check returns an error where data is not exactly one value of an encoding, with a bounded depth.
+// Its text quotes nothing of data.
 func Check(encoding string, data []byte) error {
 	if err := CheckEncoding("encoding", encoding); err != nil {
 		return err
@@ -211,7 +209,7 @@ func Check(encoding string, data []byte) error {
 	return nil
 }
 
-// check examines data that is to be decoded, now or later, without decoding it.
+// check checks data that is to be decoded, now or later, without decoding it.
 func check(encoding string, data []byte) error {
 	if encoding == MessagePack {
 		return checkMsgpack(data)
@@ -236,8 +234,8 @@ func check(encoding string, data []byte) error {
 	return nil
 }
 
-// DecodeError says why encoded data could not be read. Its text quotes nothing of the data,
-// which may be secret; the cause is there for errors.As.
+// DecodeError says why encoded data could not be decoded. Its text quotes nothing of the data,
+// which may be secret; errors.As finds the cause.
 type DecodeError struct {
 	Encoding string
 	Problem  string
@@ -245,7 +243,7 @@ type DecodeError struct {
 	cause    error
 }
 
-// newDecodeError explains why data could not be read into v.
+// newDecodeError explains why data could not be decoded into v.
 func newDecodeError(encoding string, data []byte, v any, cause error) *DecodeError {
 	e := &DecodeError{Encoding: encoding, into: reflect.TypeOf(v).Elem(), cause: cause}
 	var (
@@ -273,15 +271,15 @@ func newDecodeError(encoding string, data []byte, v any, cause error) *DecodeErr
 	return e
 }
 
-// Error tells the type, the encoding and the problem.
+// Error names the type, the encoding and the problem.
 func (e *DecodeError) Error() string {
 	return fmt.Sprintf("%v from %s: %s", e.into, storage.PrintableText(e.Encoding, 64), e.Problem)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.cause }
 
-// malformedError is encoded data whose very structure is wrong.
+// malformedError reports encoded data with a broken structure.
 type malformedError struct{ problem string }
 
 func (e *malformedError) Error() string { return e.problem }

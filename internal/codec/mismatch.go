@@ -11,10 +11,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// mismatch is an error that says which part of a payload does not fit the type that it is read
-// into. It names fields, and the kind of the encoded value, and quotes nothing.
+// mismatch is an error that says which part of a payload does not fit its type. It names fields,
+// and the kind of the encoded value, and quotes nothing.
 type mismatch struct {
-	field string       // its path, "" for the whole payload
+	field string       // its path; "" for the whole payload
 	given string       // the kind of the encoded value, such as string
 	into  reflect.Type // the type of the field
 	cause error
@@ -40,10 +40,11 @@ func (m *mismatch) Error() string {
 	return fmt.Sprintf("%s, want %v", text, m.into)
 }
 
-// mismatchDepth bounds the path of a field: each step of it decodes what is below again.
+// mismatchDepth bounds the path of a field: each step decodes the part below it again.
 const mismatchDepth = 8
 
-// findMismatch finds the field that does not fit by decoding each alone: few decoders name it.
+// findMismatch finds the field that does not fit, by decoding each field alone: few decoders name
+// it.
 func findMismatch(encoding string, data []byte, typ reflect.Type, cause error) *mismatch {
 	m := &mismatch{given: given(encoding, data), into: pointed(typ), cause: cause}
 	for range mismatchDepth {
@@ -61,7 +62,7 @@ func findMismatch(encoding string, data []byte, typ reflect.Type, cause error) *
 	return m
 }
 
-// pointed gives the type that a pointer leads to in the end.
+// pointed returns the type that a pointer finally points to.
 func pointed(typ reflect.Type) reflect.Type {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -69,7 +70,7 @@ func pointed(typ reflect.Type) reflect.Type {
 	return typ
 }
 
-// firstMismatch gives the first field of an encoded struct that does not decode.
+// firstMismatch returns the first field of an encoded struct that does not decode.
 func firstMismatch(encoding string, data []byte, typ reflect.Type) (name string, value []byte, err error) {
 	each := msgpackFields
 	if encoding == JSON {
@@ -82,8 +83,8 @@ func firstMismatch(encoding string, data []byte, typ reflect.Type) (name string,
 	return name, value, err
 }
 
-// msgpackFields yields the entries of a sound map: the name, the value, and a map of nothing
-// else.
+// msgpackFields yields the entries of a well-formed map: the name, the value, and a map with only
+// this entry.
 func msgpackFields(data []byte, yield func(name string, value, alone []byte) bool) {
 	w := msgpackWalk{data: data}
 	at, _, items, isMap, err := w.head(0)
@@ -104,7 +105,7 @@ func msgpackFields(data []byte, yield func(name string, value, alone []byte) boo
 	}
 }
 
-// jsonFields does the same for an object.
+// jsonFields does the same for a JSON object.
 func jsonFields(data []byte, yield func(name string, value, alone []byte) bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
@@ -118,7 +119,7 @@ func jsonFields(data []byte, yield func(name string, value, alone []byte) bool) 
 	}
 }
 
-// fieldNamed gives the type of the field that is read from a name.
+// fieldNamed returns the type of the field that is decoded from a name.
 func fieldNamed(typ reflect.Type, encoding string, name string) (reflect.Type, bool) {
 	for _, f := range reflect.VisibleFields(typ) {
 		own := f.Name
@@ -132,7 +133,7 @@ func fieldNamed(typ reflect.Type, encoding string, name string) (reflect.Type, b
 	return nil, false
 }
 
-// given names the kind of an encoded value.
+// given returns a word for the kind of an encoded value.
 func given(encoding string, data []byte) string {
 	if encoding == JSON {
 		return givenJSON(data)

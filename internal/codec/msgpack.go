@@ -23,7 +23,7 @@ func encodeMsgpack(v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// decoders pools decoders, each with its reader.
+// decoders is a pool of decoders, each with its reader.
 var decoders = sync.Pool{New: func() any { return &msgpackDecoder{Decoder: msgpack.NewDecoder(nil)} }}
 
 type msgpackDecoder struct {
@@ -36,7 +36,7 @@ func decodeMsgpack(data []byte, v any) error {
 	dec, _ := decoders.Get().(*msgpackDecoder)
 	dec.in.Reset(data)
 	dec.Reset(&dec.in)
-	dec.UseLooseInterfaceDecoding(true) // an int in an any is an int64, whatever its size
+	dec.UseLooseInterfaceDecoding(true) // an int in an any becomes an int64, whatever its size
 	dec.SetMapDecoder(decodeAnyMap)
 	if err := dec.Decode(v); err != nil {
 		return err
@@ -46,8 +46,8 @@ func decodeMsgpack(data []byte, v any) error {
 	return nil
 }
 
-// decodeAnyMap decodes a map into an any: with keys of other types too, which the
-// decoder would refuse although the encoder wrote them.
+// decodeAnyMap decodes a map into an any, also with keys that are not strings. The decoder would
+// refuse these, although the encoder wrote them.
 func decodeAnyMap(dec *msgpack.Decoder) (any, error) {
 	m, err := dec.DecodeUntypedMap()
 	if err != nil {
@@ -64,8 +64,8 @@ func decodeAnyMap(dec *msgpack.Decoder) (any, error) {
 	return byName, nil
 }
 
-// checkMsgpack checks that data is one whole value of a bounded depth, and that no array or
-// map announces more than data can hold, for which the decoder would make room.
+// checkMsgpack checks that data is exactly one value with a bounded depth, and that no array or map
+// announces more items than data can hold, for which the decoder would allocate memory.
 func checkMsgpack(data []byte) error {
 	w := msgpackWalk{data: data}
 	end, err := w.value(0, 0)
@@ -75,17 +75,18 @@ func checkMsgpack(data []byte) error {
 	return err
 }
 
-// sortMaps puts the entries of every map into the order of their keys, in
-// place, so that equal values are equal bytes.
+// sortMaps sorts the entries of every map by their keys, in place, so that equal values have equal
+// bytes.
 func sortMaps(data []byte) error {
 	w := msgpackWalk{data: data, sort: true}
 	_, err := w.value(0, 0)
 	return err
 }
 
-// Head reads the head of the MessagePack value at a place in data: where its body begins, how many
-// bytes of body it has and how many values follow as its items, two for each entry of a map. Of an
-// extension the body begins with the byte of its type. In data that [Check] let pass there is no error.
+// Head reads the head of the MessagePack value at a position in data. It returns where the body
+// begins, how many bytes the body has, and how many values follow as items, two for each entry of a
+// map. The body of an extension begins with the byte of its type. There is no error in data that
+// [Check] accepts.
 func Head(data []byte, at int) (next, body, items int, isMap bool, err error) {
 	return msgpackWalk{data: data}.head(at)
 }
@@ -97,7 +98,7 @@ type msgpackWalk struct {
 	sort bool
 }
 
-// value walks over the value at a place and gives the place behind it.
+// value walks over the value at a position and returns the position after it.
 func (w msgpackWalk) value(at, depth int) (int, error) {
 	at, body, items, isMap, err := w.head(at)
 	if err != nil {
@@ -121,8 +122,7 @@ func (w msgpackWalk) value(at, depth int) (int, error) {
 	return at, nil
 }
 
-// head reads the head of a value: where its body begins, how many bytes of body it
-// has and how many values follow as its items.
+// head reads the head of a value: see Head.
 func (w msgpackWalk) head(at int) (next, body, items int, isMap bool, err error) {
 	if at >= len(w.data) {
 		return 0, 0, 0, false, &malformedError{"cut short"}
@@ -178,7 +178,7 @@ func (w msgpackWalk) size(c byte, at int) (size, next int, err error) {
 	return int(binary.BigEndian.Uint64(b[:])), at + width, nil
 }
 
-// sorted walks over the items of a map and sorts its entries.
+// sorted walks over the items of a map and sorts its entries in place.
 func (w msgpackWalk) sorted(at, items, depth int) (int, error) {
 	type entry struct{ key, whole []byte }
 	entries := make([]entry, items/2)
@@ -208,8 +208,8 @@ func (w msgpackWalk) sorted(at, items, depth int) (int, error) {
 	return at, nil
 }
 
-// hasMaps reports whether a value of the type may hold a map, whose entries the
-// encoder writes in no order.
+// hasMaps reports whether a value of the type may hold a map. The encoder writes the entries of
+// maps in no order.
 func hasMaps(typ reflect.Type, seen map[reflect.Type]bool) bool {
 	if seen[typ] {
 		return false

@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// renames says by the names that an encoding writes which fields of a struct had others, and which
-// hold structs of which that is said. A list stands for its elements.
+// renames says which fields of a struct had earlier names, and which fields hold structs with such
+// fields. Its keys are the current names in one encoding. A list is described by its elements.
 type renames struct {
 	was    map[string][]string // the earlier names of a field, the oldest first
 	within map[string]*renames
 }
 
-// CheckRenames refuses an earlier name that another field of a struct has.
+// CheckRenames refuses an earlier name that is also a name of another field of the struct.
 func CheckRenames(typ reflect.Type) error {
 	for _, encoding := range []string{MessagePack, JSON} {
 		taken := make(map[string]string)
@@ -40,7 +40,7 @@ func CheckRenames(typ reflect.Type) error {
 	return nil
 }
 
-// earlier gives the earlier names of a field, by its tag `midge:"was=older,was=old"`.
+// earlier returns the earlier names of a field, from its tag `midge:"was=older,was=old"`.
 func earlier(f reflect.StructField) (names []string) {
 	for part := range strings.SplitSeq(f.Tag.Get("midge"), ",") {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(part), "was="); ok && name != "" {
@@ -50,7 +50,7 @@ func earlier(f reflect.StructField) (names []string) {
 	return names
 }
 
-// nameOf is the name that an encoding writes for a field.
+// nameOf returns the name that an encoding writes for a field.
 func nameOf(f reflect.StructField, encoding string) string {
 	name, _, _ := strings.Cut(f.Tag.Get(encoding), ",")
 	if name == "" {
@@ -59,12 +59,12 @@ func nameOf(f reflect.StructField, encoding string) string {
 	return name
 }
 
-// OldestName is the first name that a field had in an encoding.
+// OldestName returns the first name that a field had in an encoding.
 func OldestName(f reflect.StructField, encoding string) string {
 	return append(earlier(f), nameOf(f, encoding))[0]
 }
 
-// renamesOf examines a type, nil where nothing in it was renamed.
+// renamesOf examines a type. It returns nil where nothing in it was renamed.
 func renamesOf(typ reflect.Type, encoding string, seen map[reflect.Type]bool) *renames {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Array {
 		typ = typ.Elem()
@@ -72,7 +72,7 @@ func renamesOf(typ reflect.Type, encoding string, seen map[reflect.Type]bool) *r
 	if typ.Kind() != reflect.Struct || seen[typ] || EncodesItself(typ) {
 		return nil
 	}
-	seen[typ] = true // within itself a type is not looked at again
+	seen[typ] = true // a type within itself is not examined again
 	defer delete(seen, typ)
 	r := &renames{was: make(map[string][]string), within: make(map[string]*renames)}
 	for _, f := range reflect.VisibleFields(typ) {
@@ -93,8 +93,8 @@ func renamesOf(typ reflect.Type, encoding string, seen map[reflect.Type]bool) *r
 	return r
 }
 
-// Oldest gives encoded data of a type, that of the parameters or of a part of them, under the
-// first names of its fields, in the order of [Canonical].
+// Oldest returns encoded data of a type, the parameters or a part of them, with the first names of
+// its fields, in the order of [Canonical].
 func (p Parameters) Oldest(typ reflect.Type, encoding string, data []byte) ([]byte, error) {
 	if p.renamed == nil {
 		return Canonical(encoding, data)
@@ -106,8 +106,8 @@ func (p Parameters) Oldest(typ reflect.Type, encoding string, data []byte) ([]by
 	return Canonical(encoding, data)
 }
 
-// apply gives data under the names of today, or the first ones. What has no such fields stays as
-// it is.
+// apply returns data with the current names, or with the oldest. Data without renamed fields stays
+// as it is.
 func (r *renames) apply(encoding string, data []byte, oldest bool) ([]byte, error) {
 	switch {
 	case r == nil:
@@ -118,7 +118,7 @@ func (r *renames) apply(encoding string, data []byte, oldest bool) ([]byte, erro
 	return rename[msgpack.RawMessage](r, data, oldest, msgpack.Unmarshal, msgpack.Marshal)
 }
 
-// rename is apply in one encoding, of which R is a part that stays encoded.
+// rename does the work of apply for one encoding. R is the type of a part that stays encoded.
 func rename[R ~[]byte](
 	r *renames, data []byte, oldest bool, decode func([]byte, any) error, encode func(any) ([]byte, error),
 ) ([]byte, error) {
@@ -164,7 +164,7 @@ func rename[R ~[]byte](
 	return encode(fields)
 }
 
-// move gives a field another name, unless that is there.
+// move renames a field, unless a field has the new name already.
 func move[R any](fields map[string]R, from, to string) {
 	value, ok := fields[from]
 	if _, taken := fields[to]; ok && !taken {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// namesOf gives the names of stored fields that a type of jobs reads, those of before included; nil where
-// it reads itself, and nobody can tell. The names of JSON are in lower case, for its decoder takes no
-// notice of that.
+// namesOf returns the names of stored fields that a job type reads, including earlier names. It
+// returns nil where the type has its own decoder, and nobody can tell. Names of JSON are in lower
+// case, because its decoder ignores case.
 func namesOf(typ reflect.Type, encoding string) map[string]bool {
 	if typ.Kind() != reflect.Struct || decodesItself(typ) {
 		return nil
@@ -34,8 +34,8 @@ func namesOf(typ reflect.Type, encoding string) map[string]bool {
 	return names
 }
 
-// Unread gives the fields of a stored job that its type does not read, whose values are passed over. The
-// payload is one that Decode has read.
+// Unread returns the fields of a stored job that its type does not read, so that their values are
+// ignored. Decode must have decoded the payload already.
 func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	names := p.names[encoding]
 	switch {
