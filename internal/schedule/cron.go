@@ -10,23 +10,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// cronSpec is a parsed line in a zone. github.com/robfig/cron/v3 parses it; when it
-// ticks is decided here, because that library leaves out what daylight saving leaps
-// over.
+// cronSpec is a parsed crontab line in a zone. github.com/robfig/cron/v3 parses it. Its ticks are
+// computed here, because that library leaves out times that daylight saving skips.
 type cronSpec struct {
 	fields cron.SpecSchedule
 	zone   *time.Location
-	// interval says that the line names an interval of its second, minute or hour.
+	// interval means that the second, minute or hour of the line names an interval.
 	interval bool
 }
 
-// maxLine bounds the text of a line.
+// maxLine bounds the text of a line, in bytes.
 const maxLine = 1 << 10
 
 // parseCron parses a line whose fields are separated by single spaces.
 func parseCron(line string) (*cronSpec, error) {
 	const want = "five or six cron fields, or a descriptor such as @daily"
-	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is an option
+	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is a separate option
 		return nil, storage.Invalid("Cron", line, want)
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour |
@@ -40,22 +39,22 @@ func parseCron(line string) (*cronSpec, error) {
 		return nil, storage.Invalid("Cron", line, want)
 	}
 	f := fields
-	if slices.Contains([]uint64{f.Second, f.Minute, f.Hour, f.Dom, f.Month, f.Dow}, 0) { // commas alone
+	if slices.Contains([]uint64{f.Second, f.Minute, f.Hour, f.Dom, f.Month, f.Dow}, 0) { // only commas
 		return nil, storage.Invalid("Cron", line, want)
 	}
 	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
 	if text := strings.Split(line, " "); len(text) >= 5 {
-		clock := strings.Join(text[:len(text)-3], " ") // the second, if there is one, minute and hour
+		clock := strings.Join(text[:len(text)-3], " ") // the second, if any, the minute and the hour
 		spec.interval = strings.ContainsAny(clock, "*?/")
 	}
 	return spec, nil
 }
 
-// next gives the first tick strictly after a moment, zero where none comes.
+// next returns the first tick strictly after a moment, zero where there is none.
 //
-// Between two changes of the zone's offset the wall clock is a straight line, so each
-// such period is searched by itself: first the wall times that were leapt over to its
-// beginning, then those it shows.
+// Between two changes of the zone's offset the wall clock advances evenly, so that each such period
+// is searched by itself: first the wall times that the clock skipped at its beginning, then those
+// that it shows.
 func (c *cronSpec) next(after time.Time) time.Time {
 	from := after.In(c.zone).Truncate(time.Second).Add(time.Second)
 	last := from.Year() + searchYears
@@ -64,14 +63,14 @@ func (c *cronSpec) next(after time.Time) time.Time {
 		offset := offsetOf(from)
 		wall := from.Add(offset).UTC()
 		if !begin.IsZero() {
-			before := begin.Add(offsetOf(begin.Add(-time.Second))).UTC() // what the clock would show
+			before := begin.Add(offsetOf(begin.Add(-time.Second))).UTC() // what the old offset would show
 			shows := begin.Add(offset).UTC()
 			if leapt := c.match(before); from.Equal(begin) && before.Before(shows) &&
 				!leapt.IsZero() && leapt.Before(shows) {
 				return begin.UTC()
 			}
 			if !c.interval && wall.Before(before) {
-				wall = before // it showed these times before it fell back
+				wall = before // the clock showed these times before it fell back
 			}
 		}
 		wall = c.match(wall)
@@ -86,17 +85,17 @@ func (c *cronSpec) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// offsetOf is how far the wall clock is ahead of UTC.
+// offsetOf returns how far the wall clock is ahead of UTC.
 func offsetOf(t time.Time) time.Duration {
 	_, seconds := t.Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// searchYears is how far ahead to look: the 29th of February can be eight years away.
+// searchYears is how far ahead to search, in years: the 29th of February can be eight years away.
 const searchYears = 9
 
-// match gives the first wall time from t on that the fields name, zero where there is
-// none within searchYears. Wall times are kept as if they were UTC.
+// match returns the first wall time from t on that the fields name, zero where there is none within
+// searchYears. Wall times are represented as if they were UTC.
 func (c *cronSpec) match(t time.Time) time.Time {
 	f := &c.fields
 	for last := t.Year() + searchYears; t.Year() <= last; {
@@ -118,8 +117,8 @@ func (c *cronSpec) match(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// day reports whether the fields name the day of t: where both the day of the month
-// and that of the week are restricted, either will do, as crontab has it.
+// day reports whether the fields name the day of t. Where both the day of the month and the day of
+// the week are restricted, one of them must match, as crontab defines it.
 func (c *cronSpec) day(t time.Time) bool {
 	const star = 1 << 63
 	dom := c.fields.Dom&(1<<t.Day()) != 0

@@ -1,24 +1,26 @@
-// Package schedule computes the moments of schedules: of intervals, and of crontab lines in the
-// time zones of the world; and the ticks that a stored cursor is due.
+// Package schedule computes the moments of schedules, which are intervals or crontab lines in the
+// time zones of the world, and the ticks that are due for a stored cursor.
 package schedule
 
 import (
 	"strings"
 	"time"
-	_ "time/tzdata" // zones of schedules, on machines that have none
+	_ "time/tzdata" // zones for schedules, on machines without zone files
 
 	"github.com/midgehq/midge/storage"
 )
 
-// Schedule is a series of moments: made by [Every], [Cron] or [Parse]. The zero value is none.
+// Schedule is a series of moments. [Every], [Cron] or [Parse] makes it. The zero value is not a
+// schedule.
 type Schedule struct {
-	Spec  string        // its text, as cursors keep it
-	every time.Duration // of Every
-	cron  *cronSpec     // of Cron
-	err   error         // what is wrong with it, told by In
+	Spec  string        // its text, as cursors store it
+	every time.Duration // set by Every
+	cron  *cronSpec     // set by Cron
+	err   error         // what is wrong with it, returned by In
 }
 
-// Every ticks each d, a second or more in whole milliseconds, aligned to the Unix epoch.
+// Every returns a schedule that ticks each d, a second or more in whole milliseconds, aligned to
+// the Unix epoch.
 func Every(d time.Duration) Schedule {
 	s := Schedule{Spec: "every " + d.String(), every: d}
 	if d < time.Second || d > storage.MaxDelay || d%time.Millisecond != 0 {
@@ -27,8 +29,8 @@ func Every(d time.Duration) Schedule {
 	return s
 }
 
-// Cron ticks by a crontab line of five or six fields, or by a descriptor. A line is read in UTC
-// unless [Schedule.In] says otherwise.
+// Cron returns a schedule that ticks by a crontab line of five or six fields, or by a descriptor.
+// The line is read in UTC unless [Schedule.In] sets another zone.
 func Cron(line string) Schedule {
 	line = strings.Join(strings.Fields(line), " ")
 	if every, ok := strings.CutPrefix(line, "@every "); ok {
@@ -42,8 +44,8 @@ func Cron(line string) Schedule {
 	return Schedule{Spec: "cron " + line, cron: cron, err: err}
 }
 
-// Parse reads the text of a schedule as cursors keep it: "every 1h0m0s" or
-// "cron 0 3 * * *", and the name of a zone, "" for UTC.
+// Parse parses the text of a schedule as cursors store it, "every 1h0m0s" or "cron 0 3 * * *". zone
+// is the name of a zone, "" for UTC.
 func Parse(spec, zone string) (Schedule, error) {
 	how, what, _ := strings.Cut(spec, " ")
 	var s Schedule
@@ -62,7 +64,7 @@ func Parse(spec, zone string) (Schedule, error) {
 	return s.In(zone)
 }
 
-// In gives the schedule in a zone, or says what is wrong with the schedule or the zone.
+// In returns the schedule in a zone, or what is wrong with the schedule or the zone.
 func (s Schedule) In(zone string) (Schedule, error) {
 	switch {
 	case s.err != nil:
@@ -84,7 +86,7 @@ func (s Schedule) In(zone string) (Schedule, error) {
 	return s.at(location), nil
 }
 
-// at gives the schedule with its line, if it has one, read in a zone.
+// at returns the schedule with its line, if it has one, read in a zone.
 func (s Schedule) at(location *time.Location) Schedule {
 	if s.cron != nil {
 		cron := *s.cron
@@ -94,7 +96,7 @@ func (s Schedule) at(location *time.Location) Schedule {
 	return s
 }
 
-// Local is Next with the line read in the zone of after, in which the tick is given too.
+// Local is Next with the line read in the zone of after. The result is in that zone too.
 func (s Schedule) Local(after time.Time) time.Time {
 	t := s.at(after.Location()).Next(after)
 	if t.IsZero() {
@@ -103,8 +105,8 @@ func (s Schedule) Local(after time.Time) time.Time {
 	return t.In(after.Location())
 }
 
-// Next gives the first tick strictly after a moment, or the zero time where there is
-// none, as for the 30th of February and what is no schedule.
+// Next returns the first tick strictly after a moment, or the zero time where there is none, as for
+// the 30th of February, and for an invalid schedule.
 func (s Schedule) Next(after time.Time) time.Time {
 	var t time.Time
 	switch {
@@ -113,7 +115,7 @@ func (s Schedule) Next(after time.Time) time.Time {
 	case s.cron != nil:
 		t = s.cron.next(after)
 	default:
-		// Milliseconds, as nanoseconds since the epoch end in 2262.
+		// In milliseconds, because nanoseconds since the epoch overflow in 2262.
 		period, ms := s.every.Milliseconds(), after.UnixMilli()
 		whole := ms / period
 		if ms < 0 && ms%period != 0 {
@@ -127,15 +129,15 @@ func (s Schedule) Next(after time.Time) time.Time {
 	return t
 }
 
-// LastYear is the first that storages do not have to represent.
+// LastYear is the first year that storages need not represent.
 const LastYear = 2200
 
-// latest gives the last tick from first, a tick itself, to now. It looks for the last
-// moment whose next tick is not after now, in steps that do not grow with the number
-// of ticks between.
+// latest returns the last tick from first to now; first itself is a tick. It searches by bisection
+// for the last moment whose next tick is not after now, so that its steps do not grow with the
+// number of ticks.
 func (s Schedule) latest(first, now time.Time) time.Time {
 	latest := first
-	// first+low is followed by a tick until now, first+high is not.
+	// A tick until now follows first+low; none follows first+high.
 	low, high := int64(0), now.Sub(first).Microseconds()
 	for low < high {
 		middle := low + (high-low)/2

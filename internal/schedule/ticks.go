@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The policies of cursors, as storages keep them: for ticks that were missed while no runner
-// lived, and for ticks whose task an earlier one would overlap.
+// These are the policies of cursors, as storages keep them: for ticks that were missed while no
+// runner lived, and for ticks whose task would overlap an earlier one.
 const (
 	SkipMissed  = "skip"
 	OneMissed   = "one"
@@ -20,24 +20,24 @@ const (
 )
 
 const (
-	// MaxCatchUp bounds the tasks of one catching up, which is one transaction.
+	// MaxCatchUp bounds the tasks of one catch-up, which is a single transaction.
 	MaxCatchUp = 100
-	// lateAfter is how old a tick may be before SkipMissed counts it as missed: long
-	// enough for another runner to take it up from one that died with it.
+	// lateAfter is how old a tick may be before SkipMissed counts it as missed. It leaves time for
+	// another runner to make a tick whose runner died.
 	lateAfter = 5 * time.Second
 	// maxReplaced bounds how many earlier declarations a cursor remembers.
 	maxReplaced = 16
 )
 
-// TickHeader is the header of a periodic task that holds the moment it stands for.
+// TickHeader is the header with the scheduled moment of a periodic task.
 const TickHeader = storage.TickHeader
 
-// Name prints a cursor's ref as its schedule is known to those who declare it.
+// Name returns the name of a cursor's schedule, as those who declare the schedule know it.
 func Name(cursor storage.Ref) string {
 	return cursor.Queue + "/" + strings.TrimPrefix(cursor.ID, storage.CursorPrefix)
 }
 
-// Hash hashes all that is declared of a schedule: the task that its ticks insert, and d.
+// Hash hashes the whole declaration of a schedule: the insert of the tasks of its ticks, and d.
 func Hash(in *storage.Insert, d *storage.Declaration) string {
 	parts := [][]byte{
 		[]byte(in.Kind), []byte(in.Encoding), in.Payload,
@@ -51,9 +51,9 @@ func Hash(in *storage.Insert, d *storage.Declaration) string {
 	return storage.UniqueKey(parts...)
 }
 
-// Ticks decides what a cursor that is declared as d and due at next enqueues at the storage's
-// time now: the ticks that are due by its policy, oldest first, and the next one, strictly later
-// than now; zero where there will be none.
+// Ticks returns what a cursor that is declared as d and due at next makes at the storage's time
+// now: the due ticks, according to its policy, oldest first, and the next tick, strictly later than
+// now; zero where there is none.
 func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after time.Time, err error) {
 	s, err := Parse(d.Spec, d.Zone)
 	if err != nil {
@@ -67,7 +67,7 @@ func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after 
 	switch {
 	case d.CatchUp == SkipMissed && now.Sub(latest) > lateAfter:
 		return nil, after, nil
-	case d.CatchUp != AllMissed || d.Overlap == SkipOverlap: // of tasks that must not overlap one is enough
+	case d.CatchUp != AllMissed || d.Overlap == SkipOverlap: // where tasks must not overlap, one is enough
 		return []time.Time{latest}, after, nil
 	}
 	most := d.CatchUpCap
@@ -83,10 +83,10 @@ func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after 
 	return due, after, nil
 }
 
-// After makes the cursor that takes the place of the one before it, if there is one, where a
-// schedule is declared as d. It is next due when that one was, if their moments are the same, so
-// that a deploy drops no tick; else after now, and strictly later than the last tick. Of a cursor
-// whose declaration is damaged the last tick alone is known.
+// After returns the cursor of a schedule that is declared as d. before is the cursor that it
+// replaces, nil for none. If both have the same moments, the new cursor is due when before was, so
+// that a deploy drops no tick. Otherwise it is due after now, and strictly later than the last
+// tick. From a cursor with a damaged declaration only the last tick is taken.
 func After(before *storage.Cursor, d storage.Declaration, now time.Time) (*storage.Cursor, error) {
 	s, err := Parse(d.Spec, d.Zone)
 	if err != nil {

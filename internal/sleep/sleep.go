@@ -1,4 +1,4 @@
-// Package sleep waits for a while, unless a context ends first.
+// Package sleep pauses for a duration, unless a context ends first.
 package sleep
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d and reports false where ctx ended first.
+// For waits for d. It returns false where ctx ended first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
