@@ -11,6 +11,6 @@
 //	// A week of retries and schedules in milliseconds:
 //	all := k.Until(7 * 24 * time.Hour)
 //
-// A failure is of the test that was given, at once, by its Fatalf, and says what was there
-// instead. docs/testing.md of the repository goes through a test.
+// Each failure stops the given test at once, by its Fatalf, and says what was there instead.
+// docs/testing.md of the repository explains a test step by step.
 package midgetest

@@ -23,12 +23,12 @@ type Enqueued[J any] struct {
 	Job J
 }
 
-// RequireEnqueued gives the one task with a job of type J that matches. It fails the test at
-// once where there is none, or more than one, unless [Times] says how many there have to be:
-// then it gives the first of them. The failure lists what was enqueued instead.
+// RequireEnqueued returns the one task with a job of type J that matches. It fails the test at once
+// where there is none, or more than one. With [Times] it requires that number of tasks and returns
+// the first of them. The failure lists what was enqueued instead.
 //
-// It sees the tasks of all queues that have not ended: those that wait, are scheduled, wait for
-// a retry or run. With a client made by [midge.Client.With] it sees those too that the open
+// It looks at the tasks of all queues that have not ended: tasks that wait, are scheduled, wait for
+// a retry or run. A client made by [midge.Client.With] also sees the tasks that the open
 // transaction has enqueued, on PostgreSQL and SQLite.
 func RequireEnqueued[J any](t testing.TB, client *midge.Client, matches ...Match) Enqueued[J] {
 	t.Helper()
@@ -49,8 +49,8 @@ func RequireEnqueued[J any](t testing.TB, client *midge.Client, matches ...Match
 	return found[0]
 }
 
-// RequireJob is [RequireEnqueued] of tasks with these parameters, as [Params] compares them. The type
-// need not be named:
+// RequireJob is [RequireEnqueued] for tasks with the parameters of job, as [Params] compares them.
+// The type need not be named:
 //
 //	midgetest.RequireJob(t, client, SendWelcome{UserID: 42})
 func RequireJob[J any](t testing.TB, client *midge.Client, job J, matches ...Match) Enqueued[J] {
@@ -68,27 +68,27 @@ func RequireNone[J any](t testing.TB, client *midge.Client, matches ...Match) {
 	}
 }
 
-// All gives the tasks with jobs of type J that match, in the order in which they were enqueued;
-// see [RequireEnqueued]. [Times] means nothing here.
+// All returns the tasks with jobs of type J that match, in the order in which they were enqueued;
+// see [RequireEnqueued]. It ignores [Times].
 func All[J any](t testing.TB, client *midge.Client, matches ...Match) []Enqueued[J] {
 	t.Helper()
 	return found[J](searchOf[J](t, client, matches))
 }
 
-// Match says which tasks are meant. Several of them have to match together.
+// Match selects tasks. Where several are given, a task must match them all.
 type Match struct {
 	text   string
-	typ    reflect.Type // of the jobs that it looks at, nil for any
-	counts bool         // it says how many there have to be
+	typ    reflect.Type // of the jobs that it looks at; nil for any
+	counts bool         // times is set
 	times  int
-	err    error                           // of what was given
-	read   func(ctx context.Context) Match // makes the match that this one stands for; nil where that is itself
-	// why says what differs, "" where the task matches.
+	err    error                           // an invalid argument
+	read   func(ctx context.Context) Match // returns the actual match; nil where this is it
+	// why returns what differs, "" where the task matches.
 	why func(t *midge.Task, job any) string
 }
 
-// Params matches the tasks whose job has these parameters, as they come back from the storage:
-// fields that are not exported are not compared.
+// Params matches the tasks whose job has these parameters after storing and reading them; fields
+// that are not exported are not compared.
 func Params[J any](job J) Match {
 	return Match{
 		text: fmt.Sprintf("the parameters %+v", job), typ: reflect.TypeFor[J](),
@@ -110,7 +110,7 @@ func Params[J any](job J) Match {
 	}
 }
 
-// Where matches the tasks whose job is accepted.
+// Where matches the tasks whose job accepts returns true for.
 func Where[J any](accepts func(job J) bool) Match {
 	m := Match{text: "a job that Where accepts", typ: reflect.TypeFor[J]()}
 	if accepts == nil {
@@ -125,7 +125,7 @@ func Where[J any](accepts func(job J) bool) Match {
 	return m
 }
 
-// Times wants n tasks rather than one; see [RequireEnqueued].
+// Times requires n tasks instead of one; see [RequireEnqueued].
 func Times(n int) Match {
 	m := Match{counts: true, times: n}
 	if n < 0 {
@@ -134,14 +134,14 @@ func Times(n int) Match {
 	return m
 }
 
-// search is what a call of this package looks at.
+// search holds what a call of this package looks for, and the tasks that it looks at.
 type search struct {
 	name    string // of the job's type
 	matches []Match
 	tasks   []seen
 }
 
-// seen is a task, and why it is not meant.
+// seen is a task, with the reason why it does not match.
 type seen struct {
 	midge.Task
 
@@ -149,11 +149,11 @@ type seen struct {
 	differ string
 }
 
-// searchOf lists all tasks that have not ended and says of each whether it is meant.
+// searchOf lists all tasks that have not ended and decides for each whether it matches.
 func searchOf[J any](t testing.TB, client *midge.Client, matches []Match) *search {
 	t.Helper()
 	typ := reflect.TypeFor[J]()
-	ctx := context.WithoutCancel(t.Context()) // which has ended in a Cleanup
+	ctx := context.WithoutCancel(t.Context()) // the context of t has ended in a Cleanup
 	s := &search{name: typ.String()}
 	if client == nil {
 		t.Fatalf("midgetest: invalid client nil: want one made by midge.NewClient")
@@ -193,7 +193,7 @@ func searchOf[J any](t testing.TB, client *midge.Client, matches []Match) *searc
 	return s
 }
 
-// isOther reports whether a task is of another kind than the type it was to be decoded into.
+// isOther reports whether a task is of another kind than the type that it was decoded into.
 func isOther(err error) bool {
 	var invalid *midge.InvalidError
 	return errors.As(err, &invalid) && invalid.What == "kind"
@@ -202,7 +202,8 @@ func isOther(err error) bool {
 // liveStates are the states of tasks that have not ended.
 var liveStates = []midge.State{midge.Waiting, midge.Scheduled, midge.Retry, midge.Pending}
 
-// live lists the tasks of all queues that have not ended, in the order of their enqueueing.
+// live returns the tasks of all queues that have not ended, in the order in which they were
+// enqueued.
 func live(ctx context.Context, client *midge.Client) ([]midge.Task, error) {
 	var all []midge.Task
 	for queue, err := range client.Queues(ctx, "") {
@@ -226,7 +227,7 @@ func live(ctx context.Context, client *midge.Client) ([]midge.Task, error) {
 	return all, nil
 }
 
-// differs says what a task differs in, "" for nothing.
+// differs returns how a task differs, "" where it matches.
 func (s *search) differs(t *midge.Task, job any) string {
 	for _, m := range s.matches {
 		if m.why == nil {
@@ -239,7 +240,7 @@ func (s *search) differs(t *midge.Task, job any) string {
 	return ""
 }
 
-// found gives the tasks that are meant.
+// found returns the tasks that match.
 func found[J any](s *search) []Enqueued[J] {
 	var all []Enqueued[J]
 	for _, one := range s.tasks {
@@ -250,7 +251,7 @@ func found[J any](s *search) []Enqueued[J] {
 	return all
 }
 
-// wanted says what is looked for.
+// wanted describes what is looked for.
 func (s *search) wanted(times int) string {
 	text := fmt.Sprintf("%d tasks of %s", times, s.name)
 	switch times {
@@ -269,13 +270,14 @@ func (s *search) wanted(times int) string {
 	return text
 }
 
-// The bounds of a listing.
+// These constants bound a listing.
 const (
 	listedMost     = 20
 	parametersMost = 300 // bytes
 )
 
-// listing lists what was enqueued: the tasks that are meant, those of the type, then the others.
+// listing lists what was enqueued: first the tasks that match, then those of the type, then the
+// others.
 func (s *search) listing() string {
 	if len(s.tasks) == 0 {
 		return "; nothing was enqueued that has not ended"
@@ -319,7 +321,7 @@ func (one *seen) line() string {
 	return text
 }
 
-// parameters prints the parameters, of a job of another type by the names that are stored.
+// parameters prints the parameters; those of a job of another type with their stored names.
 func (one *seen) parameters() string {
 	if one.job != nil {
 		return fmt.Sprintf("%+v", one.job)

@@ -23,16 +23,17 @@ import (
 // updateVariable is the environment variable under which Golden rewrites its file.
 const updateVariable = "MIDGETEST_UPDATE"
 
-// Golden compares the jobs that register registers with a file that the application keeps in its
-// repository, such as testdata/jobs.json, and fails the test at once where a deploy of them could not
-// read the tasks that wait: where a kind is gone and is no alias of another, or a field of its
-// parameters was renamed, removed or given a type that does not take its values. The failure names
-// each.
+// Golden compares the jobs that register registers with a file in the application's repository,
+// such as testdata/jobs.json. It fails the test at once where a deploy of these jobs could not read
+// the tasks that wait: where a kind is gone and is no alias of another, or where a field of its
+// parameters was renamed, removed or given a type that cannot hold its values. The failure names
+// each problem.
 //
-// With MIDGETEST_UPDATE=1 in the environment it writes the file instead: at first, when a kind or a
-// field is new, and when none of the tasks waits any more that a change cannot read. The file holds, for
-// each kind, its fields and the encoded parameters of an example, which midge makes up: what a type
-// encodes by methods of its own is its zero value there, and is compared as a whole.
+// With MIDGETEST_UPDATE=1 in the environment, Golden writes the file instead. Do that first, then
+// when a kind or a field is new, and after an incompatible change once no task waits that the
+// change cannot read. For each kind the file holds the fields and the encoded parameters of an
+// example, which midge makes up. A value whose type has its own encoder is zero there, and is
+// compared as a whole.
 func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
 	t.Helper()
 	kinds := kindsOf(t, register)
@@ -66,7 +67,7 @@ func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
 	}
 }
 
-// golden is the file: kinds by their names.
+// golden is the content of the file: kinds by name.
 type golden map[string]goldenKind
 
 // goldenKind is a kind as it was when the file was written.
@@ -76,24 +77,24 @@ type goldenKind struct {
 	Example  []byte            `json:"example"` // encoded parameters
 }
 
-// listing is a storage on which a runner tells what is registered.
+// listingStore is a storage through which a runner tells its registered types.
 type listingStore struct {
 	storage.Storage
 
 	types func() map[string]runner.JobType
 }
 
-// Stepped takes the function that lists types.
+// Stepped keeps the function that lists types.
 func (s *listingStore) Stepped(
 	_ func(ctx context.Context, want storage.Ref) (runner.Step, error), types func() map[string]runner.JobType,
 ) {
 	s.types = types
 }
 
-// Within is for kits.
+// Within is part of the interface, and never called here.
 func (s *listingStore) Within(tx storage.Applier) storage.Applier { return tx }
 
-// kindsOf lists what register registers.
+// kindsOf returns the kinds that register registers.
 func kindsOf(t testing.TB, register func(*midge.Runner) error) map[string]runner.JobType {
 	t.Helper()
 	store, err := memory.Open(memory.Config{})
@@ -140,7 +141,7 @@ func writeGolden(path string, kinds map[string]runner.JobType) error {
 	return os.WriteFile(path, append(data, '\n'), 0o600)
 }
 
-// describe makes what the file is to hold.
+// describe returns the content of the file for the current kinds.
 func describe(kinds map[string]runner.JobType) (golden, error) {
 	now := make(golden, len(kinds))
 	for kind, of := range kinds {
@@ -164,7 +165,7 @@ func describe(kinds map[string]runner.JobType) (golden, error) {
 	return now, nil
 }
 
-// unreadable says what of the file today's types cannot read.
+// unreadable returns what the current types cannot read of the file.
 func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 	for _, kind := range slices.Sorted(maps.Keys(was)) {
 		one := was[kind]
@@ -192,7 +193,7 @@ func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 	return bad
 }
 
-// unrecorded says what the file does not have.
+// unrecorded returns the kinds and fields that are not in the file.
 func unrecorded(was, now golden) (fresh []string) {
 	for _, kind := range slices.Sorted(maps.Keys(now)) {
 		before, ok := was[kind]
@@ -209,8 +210,8 @@ func unrecorded(was, now golden) (fresh []string) {
 	return fresh
 }
 
-// reads reports whether a type reads what stands at a path of an example: without it the job
-// is another.
+// reads reports whether a type reads the value at a path of an example: if it does, the job decoded
+// without that value differs.
 func reads(of runner.JobType, one goldenKind, p path) bool {
 	c := codec.ParametersOf(of.Type)
 	whole, without := reflect.New(of.Type).Interface(), reflect.New(of.Type).Interface()
@@ -219,7 +220,7 @@ func reads(of runner.JobType, one goldenKind, p path) bool {
 	}
 	rest, err := removed(one.Encoding, one.Example, p.steps)
 	if err != nil {
-		return true // it cannot be told
+		return true // unknown
 	}
 	return c.Decode(one.Encoding, rest, without) != nil || !reflect.DeepEqual(whole, without)
 }

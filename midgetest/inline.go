@@ -9,16 +9,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Inline gives a client whose Enqueue runs the job before it returns, and then what the job has enqueued
-// or followed up: one attempt of each task, where it is due at once. Enqueue returns what it returns
-// ever: a job that fails is told in the log of the test, and its retry waits for Until, as what
-// is scheduled does.
+// Inline returns a client whose Enqueue runs the job before it returns, and then the tasks that the
+// job has enqueued or followed up: one attempt of each task that is due at once. Enqueue returns
+// its usual values: the failure of a job appears in the log of the test, and its retry waits for
+// Until, as scheduled tasks do.
 //
-// It may be used in the handlers of an HTTP server: one job runs at a time. In a job give it the
-// context of the job.
+// The client may be used in the handlers of an HTTP server; only one job runs at a time. Within a
+// job, pass it the context of the job.
 func (k *Kit) Inline() *midge.Client { return k.inline }
 
-// pending are the tasks that an inline client is to run.
+// pending holds the tasks that an inline client is to run.
 type pending struct {
 	mu   sync.Mutex // guards refs
 	refs []midge.Ref
@@ -30,7 +30,7 @@ func (p *pending) add(refs ...midge.Ref) {
 	p.refs = append(p.refs, refs...)
 }
 
-// next gives the one that has waited longest.
+// next removes and returns the task that has waited longest.
 func (p *pending) next() (ref midge.Ref, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,10 +41,10 @@ func (p *pending) next() (ref midge.Ref, ok bool) {
 	return ref, true
 }
 
-// inlineStore runs what is enqueued in it.
+// inlineStore runs the tasks that are enqueued in it.
 type inlineStore struct{ *kitStore }
 
-// Apply runs what it has inserted.
+// Apply runs the tasks that it has inserted.
 func (s *inlineStore) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -61,11 +61,11 @@ func (s *inlineStore) Apply(
 	return applied, err
 }
 
-// runInline makes an attempt of each task and of its follow-ups. What a job enqueues runs behind that
-// job.
+// runInline makes an attempt of each task and of its follow-ups. Tasks that a job enqueues run
+// after that job.
 func (k *Kit) runInline(ctx context.Context, due []midge.Ref) {
 	k.pending.add(due...)
-	if len(due) == 0 || runner.FromContext(ctx) != nil { // whoever runs this job holds the turn
+	if len(due) == 0 || runner.FromContext(ctx) != nil { // the goroutine that runs this job holds the turn
 		return
 	}
 	k.turn.Lock()

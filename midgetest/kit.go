@@ -24,24 +24,24 @@ type Config struct {
 	Register func(*midge.Runner) error
 	// Client configures the clients of the kit.
 	Client midge.ClientConfig
-	// Runner configures the runner that makes the attempts. Its OnEnd and Middleware are called
-	// as ever, in the goroutine of the test. Without a Backoff retries wait as by default, but for
-	// the jitter: 2 s, 4 s, 8 s and so on. Without a logger its warnings and errors go to the log of
-	// the test. Concurrency, Grace and Ahead mean nothing here.
+	// Runner configures the runner that makes the attempts. Its OnEnd and Middleware are called as
+	// usual, in the goroutine of the test. Without a Backoff, retries have the default delays
+	// without jitter: 2 s, 4 s, 8 s and so on. Without a logger, warnings and errors go to the log
+	// of the test. Concurrency, Grace and Ahead have no effect.
 	Runner midge.RunnerConfig
-	// Start is what the clock of the kit shows first: default the time that it is. In a bubble of
-	// testing/synctest, whose clock the kit takes, it has to be zero.
+	// Start is the time that the kit's clock shows first: default the current time. It must be zero
+	// in a bubble of testing/synctest, whose clock the kit uses.
 	Start time.Time
 }
 
-// Kit runs jobs in a test, one after the other, in the goroutine that calls it: on a storage in
-// memory whose clock stands still until the kit sets it forward. So a week of retries and
-// schedules takes milliseconds, and goes the same way each time. Jobs may use databases and
-// servers: their time is not the kit's.
+// Kit runs jobs in a test, one after the other, in the goroutine that calls it. Its storage is in
+// memory, with a clock that stands still until the kit sets it forward. So a week of retries and
+// schedules takes milliseconds, and runs the same way each time. Jobs may use databases and
+// servers, but these do not follow the kit's clock.
 //
-// In a bubble of testing/synctest the kit goes by the bubble's clock, and sleeps to set it forward.
+// In a bubble of testing/synctest the kit uses the bubble's clock, and sleeps to set it forward.
 //
-// A Kit is for one goroutine at a time, but for its clients.
+// A Kit must not be used by several goroutines at once; its clients may be.
 type Kit struct {
 	t        testing.TB
 	store    *kitStore
@@ -51,12 +51,12 @@ type Kit struct {
 
 	turn    sync.Mutex // held while attempts are made
 	step    func(ctx context.Context, want storage.Ref) (runner.Step, error)
-	ended   []Worked // since the call of a method began
+	ended   []Worked // since the current call of a method began
 	pending pending
 }
 
-// Worked is how an attempt ended, and what the job stored. Task has its progress and checkpoint
-// too.
+// Worked is how an attempt ended, and what the job stored. Its Task also has the progress and the
+// checkpoint.
 type Worked struct {
 	midge.Ended
 
@@ -66,7 +66,7 @@ type Worked struct {
 	t testing.TB
 }
 
-// New makes a kit. It fails the test at once where the configuration does not do.
+// New returns a kit. It fails the test at once where the configuration is invalid.
 func New(t testing.TB, cfg Config) *Kit {
 	t.Helper()
 	k := &Kit{t: t, inBubble: inBubble()}
@@ -99,10 +99,10 @@ func New(t testing.TB, cfg Config) *Kit {
 	return k
 }
 
-// lease is that of the kit's attempts, which nobody extends.
+// lease is the lease of the kit's attempts, which nobody extends.
 const lease = 365 * 24 * time.Hour
 
-// configure sets what the kit needs of its runner.
+// configure adds to the runner's configuration what the kit needs.
 func (k *Kit) configure(cfg *midge.RunnerConfig) {
 	cfg.Lease = lease
 	if cfg.Logger == nil && cfg.Slog == nil {
@@ -118,7 +118,7 @@ func (k *Kit) configure(cfg *midge.RunnerConfig) {
 	cfg.Middleware = append([]midge.Middleware{k.store.commits}, cfg.Middleware...)
 }
 
-// testLog writes lines to the log of a test, which shows them where it fails.
+// testLog writes lines to the log of a test, which shows them where the test fails.
 type testLog struct{ t testing.TB }
 
 func (l testLog) Write(line []byte) (int, error) {
@@ -127,7 +127,7 @@ func (l testLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// withoutTime leaves out the time of a line, which is not that of the kit.
+// withoutTime removes the time of a line, which is not the kit's time.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -135,7 +135,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// check fails the test where something went wrong.
+// check fails the test at once where err is not nil.
 func (k *Kit) check(err error) {
 	k.t.Helper()
 	if err != nil {
@@ -143,18 +143,18 @@ func (k *Kit) check(err error) {
 	}
 }
 
-// Client gives a client of the kit's storage. What it enqueues waits for Work, Drain or Until.
+// Client returns a client of the kit's storage. Its tasks wait for Work, Drain or Until.
 func (k *Kit) Client() *midge.Client { return k.client }
 
-// Now is the time by the kit's clock.
+// Now returns the time of the kit's clock.
 func (k *Kit) Now() time.Time { return k.store.clock() }
 
-// Work enqueues a job and makes one attempt of its task, whether it is due or not, by the code that
-// makes the attempts of a runner: with its middleware, timeout and backoff, and a context in which
-// all of midge's functions for jobs work. Tasks that wait before it keep their places. Where an
-// equal task is there by its unique key or id, the attempt is of that one.
+// Work enqueues a job and makes one attempt of its task, whether the task is due or not. It uses
+// the code of a runner, with its middleware, timeout and backoff, and with a context in which all
+// of midge's functions for jobs work. Tasks that wait before it keep their places. Where an equal
+// task exists, by its unique key or id, Work makes an attempt of that task.
 //
-// [midge.CompleteWith] does not touch the transaction: the task is completed where the job returns
+// [midge.CompleteWith] does not touch the transaction: the task is completed when the job returns
 // nil.
 func (k *Kit) Work(job any, opts ...midge.Option) Worked {
 	k.t.Helper()
@@ -163,7 +163,8 @@ func (k *Kit) Work(job any, opts ...midge.Option) Worked {
 	return k.WorkTask(task.Ref)
 }
 
-// WorkTask makes one attempt of a task that waits, is scheduled or is to be retried; see [Kit.Work].
+// WorkTask makes one attempt of a task that waits, is scheduled or is to be retried; see
+// [Kit.Work].
 func (k *Kit) WorkTask(ref midge.Ref) Worked {
 	k.t.Helper()
 	k.turn.Lock()
@@ -210,18 +211,19 @@ func (k *Kit) work(ref midge.Ref) (Worked, error) {
 // attemptsMost bounds the attempts of one call while the clock stands still.
 const attemptsMost = 10_000
 
-// Drain makes attempts until nothing is due, follow-ups and what the jobs enqueue included, and tells how
-// each ended. The clock stands still: what is scheduled for later, or to be retried later, waits. It
-// goes queue by queue, in their order in RunnerConfig.Queues, else by their names.
+// Drain makes attempts until nothing is due, including follow-ups and the tasks that jobs enqueue,
+// and returns how each attempt ended. The clock stands still: tasks that are scheduled or to be
+// retried later wait. Drain serves one queue after the other, in the order of RunnerConfig.Queues,
+// or by name.
 //
-// It fails the test at once after 10,000 attempts, as of a job that enqueues itself.
+// It fails the test at once after 10,000 attempts, for example of a job that enqueues itself.
 func (k *Kit) Drain() []Worked {
 	k.t.Helper()
 	return k.run(0)
 }
 
-// Until makes attempts of all that is due now, and falls due within d, each at its moment, and tells how
-// each ended. The clock shows d more then.
+// Until makes attempts of all tasks that are due now or fall due within d, each at its moment, and
+// returns how each attempt ended. Afterwards the clock shows d more.
 //
 // It fails the test at once after 10,000 attempts at one moment.
 func (k *Kit) Until(d time.Duration) []Worked {
@@ -257,13 +259,13 @@ func (k *Kit) run(d time.Duration) []Worked {
 			if next.IsZero() || next.After(end) {
 				next = end
 			}
-			// What is due in a queue that is paused waits for the pause to end.
+			// A task that is due in a paused queue waits for the end of the pause.
 			k.forward(max(next.Sub(now), min(time.Second, end.Sub(now))))
 		}
 	}
 }
 
-// forward sets the clock forward.
+// forward sets the clock forward by d.
 func (k *Kit) forward(d time.Duration) {
 	ctx := k.t.Context()
 	if k.inBubble {
@@ -273,8 +275,8 @@ func (k *Kit) forward(d time.Duration) {
 	k.store.forward(ctx, d)
 }
 
-// Result decodes what the job gave to [midge.SetResult] into v, a pointer. It fails the test at once
-// where there is none, or it does not fit.
+// Result decodes what the job gave to [midge.SetResult] into v, a pointer. It fails the test at
+// once where there is no result, or the result does not fit.
 func (w Worked) Result(v any) {
 	w.t.Helper()
 	w.decoded("result", midge.DecodeResult(w.Task, v))

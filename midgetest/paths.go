@@ -14,18 +14,19 @@ import (
 	"github.com/midgehq/midge/internal/codec"
 )
 
-// path is the place of a field in encoded parameters. A step into a list is "[]", its first element.
+// path is the position of a field in encoded parameters. The step "[]" leads into the first element
+// of a list.
 type path struct {
 	steps []string
 	value any
 }
 
-// String is such as Lines[].SKU.
+// String returns the path, such as Lines[].SKU.
 func (p path) String() string {
 	return strings.ReplaceAll(strings.Join(p.steps, "."), ".[]", "[]")
 }
 
-// name is that of the field at its end.
+// name returns the name of the field at the end of the path.
 func (p path) name() string {
 	named := slices.DeleteFunc(slices.Clone(p.steps), func(step string) bool { return step == "[]" })
 	if len(named) == 0 {
@@ -46,7 +47,7 @@ func generic(encoding string, data []byte) (v any, err error) {
 	return v, err
 }
 
-// pathsOf lists the paths of parameters, sorted.
+// pathsOf returns the paths of parameters, sorted.
 func pathsOf(encoding string, data []byte) ([]path, error) {
 	v, err := generic(encoding, data)
 	if err != nil {
@@ -71,7 +72,7 @@ func pathsIn(steps []string, v any) (all []path) {
 	return all
 }
 
-// removed encodes parameters without what stands at a path.
+// removed encodes parameters without the value at a path.
 func removed(encoding string, data []byte, steps []string) ([]byte, error) {
 	v, err := generic(encoding, data)
 	if err != nil {
@@ -94,18 +95,18 @@ func removed(encoding string, data []byte, steps []string) ([]byte, error) {
 	return codec.Encode(encoding, v)
 }
 
-// exampleOf makes a job whose fields are not zero, the same each time.
+// exampleOf returns a job whose fields are not zero, the same job each time.
 func exampleOf(typ reflect.Type) reflect.Value {
 	v := reflect.New(typ)
 	fill(v.Elem(), 0)
 	return v
 }
 
-// fillDepth bounds types that hold themselves.
+// fillDepth bounds recursive types.
 const fillDepth = 8
 
-// fill sets a value and all inside it that can be set. Numbers have their highest value, so that a
-// narrower type is seen not to take it.
+// fill sets a value and all values inside it that can be set. Numbers get their highest value, so
+// that a narrower type cannot decode them.
 func fill(v reflect.Value, depth int) {
 	switch {
 	case depth > fillDepth || !v.CanSet():
@@ -136,7 +137,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// fillInside fills what holds other values.
+// fillInside fills a value that holds other values.
 func fillInside(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -167,7 +168,7 @@ func fillInside(v reflect.Value, depth int) {
 	}
 }
 
-// nameOf names what stands at a path.
+// nameOf returns a word for the kind of a value.
 func nameOf(v any) string {
 	switch v.(type) {
 	case string:

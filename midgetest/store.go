@@ -11,21 +11,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kitStore is the storage of a kit: it has the clock, and sees what attempts store.
+// kitStore is the storage of a kit. It has the clock, and records what attempts store.
 type kitStore struct {
 	storage.Storage
 
 	kit   *Kit
 	start time.Time
 
-	mu     sync.Mutex // guards what follows
-	at     time.Time  // what the clock shows; zero in a bubble, whose clock that is
-	seen   time.Time  // in a bubble, at the call before
+	mu     sync.Mutex // guards the fields below
+	at     time.Time  // what the clock shows; zero where it is that of a bubble
+	seen   time.Time  // in a bubble: the time of the previous call
 	stored map[storage.Ref]*stored
-	joined map[storage.Ref]storage.Tx // of jobs that have called CompleteWith
+	joined map[storage.Ref]storage.Tx // the completions of jobs that have called CompleteWith
 }
 
-// stored is what an attempt has stored of its task.
+// stored is what an attempt has stored with its task.
 type stored struct {
 	progress, checkpoint []byte
 	followUps            []midge.Task
@@ -36,7 +36,7 @@ var (
 	_ runner.Stepped  = (*kitStore)(nil)
 )
 
-// Stepped takes the function that makes attempts.
+// Stepped keeps the function that makes attempts.
 func (s *kitStore) Stepped(
 	step func(ctx context.Context, want storage.Ref) (runner.Step, error), _ func() map[string]runner.JobType,
 ) {
@@ -45,12 +45,12 @@ func (s *kitStore) Stepped(
 
 // inBubble reports whether the caller is in a bubble of testing/synctest.
 func inBubble() (in bool) {
-	defer func() { in = recover() == nil }() // Wait panics outside of one
+	defer func() { in = recover() == nil }() // Wait panics outside a bubble
 	synctest.Wait()
 	return true
 }
 
-// clock is the clock of the storage.
+// clock returns the time of the storage.
 func (s *kitStore) clock() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *kitStore) clock() time.Time {
 	return s.at
 }
 
-// forward sets the clock forward. A storage waits where its clock jumps far ahead, so that it is shown
-// the time between.
+// forward sets the clock forward in steps. A storage does not at once believe a clock that jumps
+// far ahead, so it is shown the time between.
 func (s *kitStore) forward(ctx context.Context, d time.Duration) {
 	for end := s.clock().Add(d); ; {
 		now := s.clock()
@@ -75,13 +75,13 @@ func (s *kitStore) forward(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look has the storage look at its clock.
+// look makes the storage read its clock.
 func (s *kitStore) look(ctx context.Context) {
-	// It extends nothing, and its error is that of the next call too.
+	// This extends no lease. An error of it recurs in the next call.
 	_, _ = s.Storage.Extend(context.WithoutCancel(ctx), storage.ExtendRequest{})
 }
 
-// catchUp shows the storage the time in which a test of a bubble slept.
+// catchUp shows the storage in steps the time that a test in a bubble has slept.
 func (s *kitStore) catchUp(ctx context.Context) {
 	if !s.kit.inBubble {
 		return
@@ -99,19 +99,19 @@ func (s *kitStore) catchUp(ctx context.Context) {
 	s.at, s.seen = time.Time{}, now
 }
 
-// Claim is the storage's.
+// Claim forwards to the storage.
 func (s *kitStore) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	s.catchUp(ctx)
 	return s.Storage.Claim(ctx, req)
 }
 
-// Extend is the storage's.
+// Extend forwards to the storage.
 func (s *kitStore) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	s.catchUp(ctx)
 	return s.Storage.Extend(ctx, req)
 }
 
-// Apply sees what attempts store, and which follow-ups come of them.
+// Apply records what attempts store, and the follow-ups that it inserts.
 func (s *kitStore) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -142,7 +142,7 @@ func (s *kitStore) note(ref storage.Ref, what *stored) {
 	s.stored[ref] = what
 }
 
-// follow notes the follow-ups of a task that was settled.
+// follow records the follow-ups of a settled task.
 func (s *kitStore) follow(ctx context.Context, ref storage.Ref, placed []storage.Placed) {
 	for _, p := range placed {
 		task, err := s.Storage.Task(ctx, p.Ref)
@@ -157,7 +157,7 @@ func (s *kitStore) follow(ctx context.Context, ref storage.Ref, placed []storage
 	}
 }
 
-// worked makes what is told of an end.
+// worked returns the Worked of an end.
 func (s *kitStore) worked(e midge.Ended) Worked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *kitStore) worked(e midge.Ended) Worked {
 	return w
 }
 
-// Within stands for the transaction that a job gives to CompleteWith, which is of another storage:
-// the task is completed here when the job has returned nil.
+// Within replaces the transaction that a job gives to CompleteWith, which belongs to another
+// storage. The task is completed here once the job has returned nil.
 func (s *kitStore) Within(storage.Applier) storage.Applier { return kitTx{s} }
 
 // kitTx keeps the completion of a job for later.
@@ -188,8 +188,8 @@ func (x kitTx) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([]st
 	return []storage.Applied{{}}, nil
 }
 
-// commits is the outermost middleware: behind a job that returned nil it completes the task whose
-// transaction was the job's.
+// commits is the outermost middleware. After a job that returned nil it completes a task for which
+// the job has called CompleteWith.
 func (s *kitStore) commits(next func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := next(ctx)

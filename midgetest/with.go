@@ -15,19 +15,19 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// With matches the tasks that were enqueued with these options, whether by the call or by the
-// type's Options: the queue, the priority, the id, the headers, how often it is retried and so
-// on. What the options do not speak of may be anything.
+// With matches the tasks that were enqueued with these options, whether the call or the type's
+// Options set them: the queue, the priority, the id, the headers, the retries and so on. Values
+// that the options do not set may be anything.
 //
 //	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
 //
-// [midge.In] and [midge.At] match a task that is still scheduled for that moment. A
-// [midge.Unique] matches where it keeps out what the task's own unique key keeps out.
+// [midge.In] and [midge.At] match a task that is still scheduled for that moment. A [midge.Unique]
+// matches where its key is the task's own unique key.
 func With(opts ...midge.Option) Match {
 	return Match{read: func(ctx context.Context) Match { return readOptions(ctx, opts) }}
 }
 
-// readOptions makes the match of options.
+// readOptions returns the match of options.
 func readOptions(ctx context.Context, opts []midge.Option) Match {
 	var uniques, others []midge.Option
 	var names []string
@@ -59,14 +59,14 @@ func readOptions(ctx context.Context, opts []midge.Option) Match {
 	}
 }
 
-// saying is one thing that options say.
+// saying is one value that options set.
 type saying struct {
 	text string
-	got  func(t *midge.Task) string // what a task has instead, "" where it has the same
+	got  func(t *midge.Task) string // what a task has instead; "" where it has the same
 }
 
-// The options of a call are read off what it would enqueue: of two types whose own options
-// differ in everything. Where both give the same, the call has said so.
+// The values that options set are found by enqueueing with them, for two types whose own options
+// differ in everything. Where both inserts have the same value, the options have set it.
 type (
 	probeA struct{}
 	probeB struct{}
@@ -86,10 +86,10 @@ func (probeB) Options() midge.Options {
 	}
 }
 
-// readings are what two calls would enqueue with options and without.
+// readings holds the inserts of both types, with the options and without.
 type readings struct{ a, b, bareA, bareB storage.Insert }
 
-// saidBy reads what options say.
+// saidBy returns the values that options set.
 func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 	var r readings
 	for _, one := range []struct {
@@ -138,8 +138,8 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 	return all, nil
 }
 
-// common lists the fields that an insert and a task have by one name, and options set: priority,
-// retries, timeout, keep and so on.
+// common returns the names of the fields that an insert and a task share, and options set:
+// priority, retries, timeout, keep and so on.
 func common() (names []string) {
 	insert, task := reflect.TypeFor[storage.Insert](), reflect.TypeFor[midge.Task]()
 	for i := range insert.NumField() {
@@ -172,7 +172,8 @@ func dueSaying(in *storage.Insert) saying {
 	}}
 }
 
-// uniqueDiffers says whether a task has the unique key that options give to its job.
+// uniqueDiffers returns how a task's unique key differs from the one that options give to its job;
+// "" where it does not.
 func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.Option) string {
 	if len(uniques) == 0 {
 		return ""
@@ -189,7 +190,7 @@ func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.
 	return ""
 }
 
-// insertOf gives what enqueueing a job would hand to the storage.
+// insertOf returns the insert that enqueueing a job would give to the storage.
 func insertOf(ctx context.Context, job any, opts []midge.Option) (storage.Insert, error) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
@@ -200,11 +201,11 @@ func insertOf(ctx context.Context, job any, opts []midge.Option) (storage.Insert
 		return storage.Insert{}, err
 	}
 	var into recorder
-	_, err = client.With(&into).Enqueue(ctx, job, opts...) // it goes nowhere
+	_, err = client.With(&into).Enqueue(ctx, job, opts...) // nothing is stored
 	return into.insert, err
 }
 
-// recorder is a transaction that keeps what is enqueued.
+// recorder is a transaction that keeps the insert.
 type recorder struct{ insert storage.Insert }
 
 // Apply keeps the insert.
