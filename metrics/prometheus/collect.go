@@ -20,7 +20,7 @@ func newProcess() prom.Collector {
 
 func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(name, help, names, nil) }
 
-// descs describe what each scrape reads.
+// descs describes the metrics that each scrape reads from the storage.
 var descs = struct {
 	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned, runners, slots, used *prom.Desc
 }{
@@ -38,7 +38,7 @@ var descs = struct {
 	used:      desc("midge_slots_in_use", "Jobs that the live runners run."),
 }
 
-// Describe tells which metrics there are.
+// Describe sends the descriptions of all metrics.
 func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{
 		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
@@ -51,8 +51,9 @@ func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	m.wait.Describe(to)
 }
 
-// Collect reads the storage, and sends all metrics. Where the storage does not answer, midge_storage_up
-// is 0, and what ended in this process is sent all the same.
+// Collect reads the storage, and sends all metrics. Where the storage does not answer,
+// midge_storage_up is 0, and the metrics of attempts that ended in this process are sent all the
+// same.
 func (m *Metrics) Collect(to chan<- prom.Metric) {
 	//nolint:forbidigo // Prometheus' interface has no context
 	ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Timeout)
@@ -71,20 +72,20 @@ func (m *Metrics) Collect(to chan<- prom.Metric) {
 	m.wait.Collect(to)
 }
 
-// reading is what one scrape finds in the storage.
+// reading is the result of one scrape of the storage.
 type reading struct {
 	queues               map[string]*queue // by label
 	runners, slots, used int
 }
 
-// queue is what is found of a queue, or of all that share a label.
+// queue holds the numbers of a queue, or of all queues that share a label.
 type queue struct {
 	storage.Stats
 
 	declined, schedules, orphaned int64
 }
 
-// read asks the storage.
+// read reads the storage.
 func (m *Metrics) read(ctx context.Context) (*reading, error) {
 	names := m.cfg.Queues
 	if len(names) == 0 {
@@ -120,7 +121,7 @@ func (m *Metrics) read(ctx context.Context) (*reading, error) {
 	return found, err
 }
 
-// add adds what one queue holds.
+// add adds the numbers of one queue.
 func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
 	q.Waiting, q.Pending, q.Scheduled = q.Waiting+s.Waiting, q.Pending+s.Pending, q.Scheduled+s.Scheduled
 	q.Retry, q.Completed, q.Cancelled = q.Retry+s.Retry, q.Completed+s.Completed, q.Cancelled+s.Cancelled
@@ -136,7 +137,7 @@ func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
 	if s.Cursors == 0 {
 		return nil
 	}
-	schedules, _ := m.client.Queue(s.Queue).Schedules(ctx) // one that is damaged does not hide all others
+	schedules, _ := m.client.Queue(s.Queue).Schedules(ctx) // a damaged schedule must not hide the others
 	for i := range schedules {
 		if schedules[i].Orphaned {
 			q.orphaned++
@@ -145,7 +146,7 @@ func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
 	return ctx.Err()
 }
 
-// events gives the totals by name.
+// events returns the totals by name.
 func events(t *storage.Totals) map[string]*int64 {
 	return map[string]*int64{
 		"enqueued": &t.Enqueued, "requeued": &t.Requeued, "completed": &t.Completed, "dead": &t.Dead,
@@ -153,7 +154,7 @@ func events(t *storage.Totals) map[string]*int64 {
 	}
 }
 
-// send sends what was found.
+// send sends the metrics of a reading.
 func (f *reading) send(to chan<- prom.Metric) {
 	gauge := func(d *prom.Desc, v float64, labels ...string) {
 		to <- prom.MustNewConstMetric(d, prom.GaugeValue, v, labels...)

@@ -2,13 +2,14 @@ package prometheus
 
 import "sync"
 
-// What shares a label.
+// Several names share one of these values.
 const (
-	other   = "other"   // what came after the first so many
+	other   = "other"   // names that come after the first most names
 	unknown = "unknown" // the kind of tasks whose kind no runner knew
 )
 
-// labels are the values of a label: the first so many, and one for all others.
+// labels holds the values of a label. The first most names have values of their own; all others
+// share one.
 type labels struct {
 	most int
 
@@ -18,7 +19,7 @@ type labels struct {
 
 func newLabels(most int) *labels { return &labels{most: most, known: make(map[string]bool, most)} }
 
-// of gives the value for a name.
+// of returns the value for a name.
 func (l *labels) of(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

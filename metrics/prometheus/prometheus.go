@@ -1,22 +1,23 @@
-// Package prometheus shows Prometheus how the queues and jobs of midge do. It is a module of its
-// own, so that only who wants it downloads the client library of Prometheus.
+// Package prometheus exports metrics of midge's queues and jobs to Prometheus. It is a separate
+// module, so that only applications that use it download the client library of Prometheus.
 //
 //	metrics, err := prometheus.New(store, prometheus.Config{})
 //	…
 //	metrics.Runner(&runnerConfig) // before midge.NewRunner
 //	http.Handle("/metrics", metrics.Handler())
 //
-// An application with a registry of its own registers the [Metrics] there, instead of the handler.
+// An application with its own registry registers the [Metrics] there, instead of using the handler.
 //
-// # What ended in this process
+// # Attempts of this process
 //
 //	midge_attempts_total             counter    kind, queue, outcome: see midge.Outcome
 //	midge_attempt_duration_seconds   histogram  kind, queue, outcome: how long the job ran
 //	midge_attempt_wait_seconds       histogram  kind, queue: how long its task had been due
 //
-// # What the storage holds
+// # State of the storage
 //
-// Each scrape reads it. Every process that shows it shows the same: take the max by (queue).
+// Each scrape reads the storage. All processes on one storage show the same values: take the max by
+// (queue).
 //
 //	midge_storage_up                 gauge      1 where the storage answered, else 0 and nothing below
 //	midge_tasks                      gauge      queue, state
@@ -32,15 +33,16 @@
 //
 // # Labels
 //
-// No label grows with the data. All tasks of kinds that no runner knew have the kind "unknown". The
-// first [MaxQueues] queues and [MaxKinds] kinds that a process meets have labels of their own, and all
-// others share "other": sizes and totals are added up there, and the oldest task is that of all.
+// The number of values of a label does not grow with the data. All tasks of kinds that no runner
+// knew have the kind "unknown". The first [MaxQueues] queues and [MaxKinds] kinds that a process
+// meets have their own values, and all others share "other": their sizes and totals are added up,
+// and the oldest task is the oldest of them all.
 //
 // # Alerts and a board
 //
-// alerts.yml, in the folder of this package, has rules for alerts, and grafana.json a board for Grafana.
-// The tests try each rule with promtool, and each expression of the board on a real Prometheus. Nobody
-// has looked at the board in Grafana yet.
+// alerts.yml, in the folder of this package, has rules for alerts, and grafana.json a board for
+// Grafana. The tests try each rule with promtool, and each expression of the board on a real
+// Prometheus. Nobody has looked at the board in Grafana yet.
 package prometheus
 
 import (
@@ -57,25 +59,26 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// MaxQueues and MaxKinds are how many queues and kinds have labels of their own.
+// MaxQueues and MaxKinds bound how many queues and kinds have their own label values.
 const (
 	MaxQueues = 200
 	MaxKinds  = 500
 )
 
-// Config are the settings of [New]. The zero value works.
+// Config configures [New]. The zero value works.
 type Config struct {
-	// Queues are those of which sizes, totals and schedules are shown. Default: all.
+	// Queues are the queues whose sizes, totals and schedules are shown. Default: all.
 	Queues []string
-	// Timeout bounds what a scrape asks of the storage: default 5 s. Prometheus gives a scrape 10 s.
+	// Timeout bounds the calls of a scrape to the storage: default 5 s. Prometheus gives a scrape
+	// 10 s.
 	Timeout time.Duration
-	// Buckets are the upper bounds of the histograms, in seconds, ascending. Default: 5 ms to an hour,
-	// each about three times the one before.
+	// Buckets are the upper bounds of the histograms, in seconds, ascending. Default: 5 ms to an
+	// hour, each about three times the one before.
 	Buckets []float64
 }
 
-// Metrics are the metrics of one process: a prometheus.Collector, what counts the attempts of its
-// runners, and a handler. Its methods are safe for concurrent use.
+// Metrics are the metrics of one process: a prometheus.Collector, which also counts the attempts of
+// the process's runners, and has a handler. Its methods are safe for concurrent use.
 type Metrics struct {
 	store  storage.Storage
 	client *midge.Client
@@ -87,16 +90,16 @@ type Metrics struct {
 	duration, wait *prom.HistogramVec
 
 	mu     sync.RWMutex
-	series map[ending]*series // of kinds and queues that have labels of their own
+	series map[ending]*series // only for kinds and queues with their own label values
 }
 
-// ending is what the labels of an attempt are made of.
+// ending holds what the labels of an attempt are made of.
 type ending struct {
 	kind, queue string
 	outcome     midge.Outcome
 }
 
-// series are where attempts that ended alike are counted.
+// series holds the counters of attempts with the same labels.
 type series struct {
 	attempts       prom.Counter
 	duration, wait prom.Observer
@@ -104,7 +107,7 @@ type series struct {
 
 var _ prom.Collector = (*Metrics)(nil)
 
-// New makes the metrics of a storage. It does no I/O. Its errors are *[midge.InvalidError].
+// New returns the metrics of a storage. It does no I/O. Its errors are *[midge.InvalidError].
 func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	client, err := midge.NewClient(store, midge.ClientConfig{})
 	if err != nil {
@@ -144,8 +147,8 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Runner has the attempts of the runners of a configuration counted, of any number of them: it adds a
-// function to OnEnd, which does no I/O.
+// Runner makes all runners of a configuration count their attempts. It adds a function to OnEnd,
+// which does no I/O.
 func (m *Metrics) Runner(cfg *midge.RunnerConfig) {
 	cfg.OnEnd = append(slices.Clip(cfg.OnEnd), m.ended)
 }
@@ -168,7 +171,8 @@ func (m *Metrics) ended(_ context.Context, e midge.Ended) {
 	}
 }
 
-// seriesOf finds where attempts that end alike are counted, and remembers that of bounded names.
+// seriesOf returns the counters of attempts with the same labels, and caches them where the names
+// have their own label values.
 func (m *Metrics) seriesOf(like ending) *series {
 	kind, queue, outcome := unknown, m.queues.of(like.queue), string(like.outcome)
 	if like.outcome != midge.OutcomeUnknownKind {
@@ -187,7 +191,7 @@ func (m *Metrics) seriesOf(like ending) *series {
 	return counts
 }
 
-// Handler serves the metrics, and those of the Go runtime and the process, from a registry of its own.
+// Handler serves the metrics, and those of the Go runtime and the process, from its own registry.
 func (m *Metrics) Handler() http.Handler {
 	registry := prom.NewRegistry()
 	registry.MustRegister(m, newRuntime(), newProcess())
