@@ -1,6 +1,6 @@
 // Package otel traces tasks with OpenTelemetry: from the request that enqueues a task through its
-// attempts to its follow-ups, and from the tick of a schedule on. It is a module of its own, so that
-// only who wants it downloads OpenTelemetry.
+// attempts to its follow-ups, and from the tick of a schedule on. It is a separate module, so that
+// only applications that use it download OpenTelemetry.
 //
 //	tracing, err := otel.New(otel.Config{})
 //	…
@@ -13,14 +13,14 @@
 //	                          context in their headers
 //	process mail   consumer   an attempt, around the runner's other middleware
 //
-// Each attempt is a trace of its own: a task may wait for days, and be retried for weeks. It links to
-// the span that enqueued it and, where the attempt before ran in the same process, to that. With
-// Config.Child an attempt is a child of the span that enqueued it instead, so that everything which
-// came of a request is one trace.
+// Each attempt is a trace of its own, because a task may wait for days, and be retried for weeks.
+// The attempt links to the span that enqueued its task and, where the previous attempt ran in the
+// same process, to that attempt. With Config.Child an attempt is instead a child of the span that
+// enqueued its task, so that one trace holds everything that followed from a request.
 //
 // Spans have the messaging attributes of OpenTelemetry's semantic conventions, and midge.kind,
-// midge.attempt and midge.outcome. A span whose attempt failed has the status Error, and its error as
-// an event; a snooze is no error.
+// midge.attempt and midge.outcome. The span of a failed attempt has the status Error, and its error
+// as an event; a snooze is not an error.
 //
 // # Metrics
 //
@@ -49,44 +49,44 @@ import (
 // scope names the instrumentation.
 const scope = "github.com/midgehq/midge/tracing/otel"
 
-// Config are the settings of [New]. The zero value works.
+// Config configures [New]. The zero value works.
 type Config struct {
 	// TracerProvider makes the spans. Default: the global one.
 	TracerProvider trace.TracerProvider
 	// MeterProvider records the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
-	// Propagator writes the context of a span into the headers of a task, and reads it there.
-	// Default: W3C's trace context, in the headers traceparent and tracestate; without Child, of spans
-	// that are sampled alone. One for baggage too, which
-	// may be large, adds to the headers of each task; an enqueue whose headers are too large is refused.
+	// Propagator writes the context of a span into the headers of a task, and reads it from there.
+	// Default: W3C trace context, in the headers traceparent and tracestate; without Child, it is
+	// written only for sampled spans. A propagator that also writes baggage, which may be large,
+	// adds to the headers of each task; an enqueue whose headers are too large is refused.
 	Propagator propagation.TextMapPropagator
-	// Child makes each attempt a child of the span that enqueued its task, in the same trace, instead of
-	// a trace of its own that links there.
+	// Child makes each attempt a child of the span that enqueued its task, in the same trace.
+	// Without it, an attempt has its own trace, which links to that span.
 	Child bool
 }
 
 // Tracing traces the tasks of one process. Its methods are safe for concurrent use.
 type Tracing struct {
 	cfg      Config
-	always   bool // write the context of a span that is not sampled, too
+	always   bool // also writes the context of a span that is not sampled
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
-	sends    cache[string, start]                // spans of what is enqueued, by queue
+	sends    cache[string, start]                // spans of enqueue calls, by queue
 	attempts cache[string, start]                // spans of attempts, by queue
 	points   cache[point, []metric.RecordOption] // of the duration
 
-	remembers atomic.Bool // there is something in what follows
+	remembers atomic.Bool // last or older is not empty
 	mu        sync.Mutex
-	// last and older are the attempts that failed here, by their tasks, until the next attempt or the
-	// end of the task. When last is full it takes the place of older: a task that goes on elsewhere is
-	// not remembered for ever.
+	// last and older hold the failed attempts of this process, by their tasks, until the next
+	// attempt or the end of the task. When last is full it replaces older, so that a task that goes
+	// on elsewhere is not remembered for ever.
 	last, older map[storage.Ref]trace.SpanContext
 }
 
-// mostLast is how many attempts fill Tracing.last.
+// mostLast bounds Tracing.last.
 const mostLast = 5_000
 
-// New makes the tracing of a process. It fails where the MeterProvider makes no instrument.
+// New returns the tracing of a process. It fails where the MeterProvider makes no instrument.
 func New(cfg Config) (*Tracing, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()
@@ -110,21 +110,21 @@ func New(cfg Config) (*Tracing, error) {
 	}, nil
 }
 
-// Client has the clients of a configuration traced: what they enqueue. It adds the outermost middleware.
+// Client makes all clients of a configuration traced, by adding the outermost middleware.
 func (t *Tracing) Client(cfg *midge.ClientConfig) {
 	cfg.Middleware = append([]midge.EnqueueMiddleware{t.enqueue}, cfg.Middleware...)
 }
 
-// Runner has the runners of a configuration traced: their attempts, and what enqueues follow-ups and
-// ticks. It adds the outermost middleware of both, and a function to OnEnd.
+// Runner makes all runners of a configuration traced: their attempts, their follow-ups and their
+// ticks. It adds the outermost middleware of both kinds, and a function to OnEnd.
 func (t *Tracing) Runner(cfg *midge.RunnerConfig) {
 	cfg.Middleware = append([]midge.Middleware{t.run}, cfg.Middleware...)
 	cfg.EnqueueMiddleware = append([]midge.EnqueueMiddleware{t.enqueue}, cfg.EnqueueMiddleware...)
 	cfg.OnEnd = append(slices.Clip(cfg.OnEnd), t.ended)
 }
 
-// enqueue makes the span of what is enqueued, and writes its context into the headers of each task. A
-// schedule is not traced, but its ticks are.
+// enqueue makes the span of an enqueue call, and writes the span's context into the headers of each
+// task. A schedule is not traced, but its ticks are.
 func (t *Tracing) enqueue(
 	next func(context.Context, []*storage.Insert) error,
 ) func(context.Context, []*storage.Insert) error {
@@ -138,7 +138,7 @@ func (t *Tracing) enqueue(
 		if span.IsRecording() {
 			span.SetAttributes(of(inserts)...)
 		}
-		if t.always || span.SpanContext().IsSampled() { // nobody links to what is not kept
+		if t.always || span.SpanContext().IsSampled() { // nobody links to a span that is not kept
 			t.inject(ctx, inserts)
 		}
 		err := next(ctx, inserts)
@@ -147,7 +147,7 @@ func (t *Tracing) enqueue(
 	}
 }
 
-// of gives the attributes of what is enqueued.
+// of returns the attributes of an enqueue call.
 func of(inserts []*storage.Insert) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{attribute.String("midge.kind", inserts[0].Kind)}
 	if n := len(inserts); n > 1 {
@@ -156,7 +156,8 @@ func of(inserts []*storage.Insert) []attribute.KeyValue {
 	return append(attributes, attribute.String("messaging.message.id", inserts[0].Ref.ID))
 }
 
-// inject writes the context of a span into the headers of tasks, which are the caller's until then.
+// inject writes the context of a span into the headers of tasks. It copies the headers, which
+// belong to the caller.
 func (t *Tracing) inject(ctx context.Context, inserts []*storage.Insert) {
 	carrier := propagation.MapCarrier{}
 	t.cfg.Propagator.Inject(ctx, carrier)
@@ -182,7 +183,7 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 			from = t.cfg.Propagator.Extract(ctx, propagation.MapCarrier(info.Headers))
 		}
 		attempt := t.attempts.of(info.Ref.Queue, newAttempt)
-		options := attempt.options // none of them is changed: it is as long as its array
+		options := attempt.options // its capacity is its length, so that append copies
 		if before, ok := t.forget(info.Ref); ok {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 		}
@@ -209,7 +210,7 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 	}
 }
 
-// ended records how long a job ran, and forgets what ended.
+// ended records how long a job ran, and forgets an ended task.
 func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	if e.Final {
 		t.forget(e.Task.Ref)
@@ -224,7 +225,7 @@ func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	t.duration.Record(ctx, e.Took.Seconds(), t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)...)
 }
 
-// start is how the spans of a queue start.
+// start holds the name and the options of the spans of a queue.
 type start struct {
 	name    string
 	options []trace.SpanStartOption
@@ -243,7 +244,7 @@ func newStart(name, operation string, kind trace.SpanKind, queue string) start {
 	return start{name: name + " " + queue, options: slices.Clip(options)}
 }
 
-// point is what attempts have in common whose durations are recorded together.
+// point holds the labels of a recorded duration.
 type point struct {
 	queue, kind string
 	outcome     midge.Outcome
@@ -255,16 +256,16 @@ func newPoint(p point) []metric.RecordOption {
 	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attributes...))}
 }
 
-// cache keeps what is made of a few names, up to a thousand. The zero value works.
+// cache caches values that are made from names, up to mostMade of them. The zero value works.
 type cache[K comparable, V any] struct {
 	mu   sync.RWMutex
 	made map[K]V
 }
 
-// mostMade bounds a cache.
+// mostMade bounds a cache. A full cache is emptied.
 const mostMade = 1000
 
-// of gives what is made of a key.
+// of returns the value for a key, and builds it where it is not cached.
 func (c *cache[K, V]) of(key K, build func(K) V) V {
 	c.mu.RLock()
 	value, ok := c.made[key]
@@ -282,7 +283,7 @@ func (c *cache[K, V]) of(key K, build func(K) V) V {
 	return value
 }
 
-// about gives the attributes of messaging: of the semantic conventions 1.37.
+// about returns the attributes for messaging of the semantic conventions 1.37.
 func about(queue, operation, name string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "midge"), attribute.String("messaging.destination.name", queue),
@@ -290,7 +291,7 @@ func about(queue, operation, name string) []attribute.KeyValue {
 	}
 }
 
-// failed notes an error in a span.
+// failed records an error in a span.
 func failed(span trace.Span, err error) {
 	if err != nil {
 		span.RecordError(err)
@@ -298,7 +299,7 @@ func failed(span trace.Span, err error) {
 	}
 }
 
-// remember keeps an attempt for the next one of its task.
+// remember keeps an attempt for the next attempt of its task.
 func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
 	if !attempt.IsSampled() {
 		return
@@ -312,7 +313,7 @@ func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
 	t.last[ref] = attempt
 }
 
-// forget forgets the attempt of a task, and gives it.
+// forget removes and returns the last failed attempt of a task.
 func (t *Tracing) forget(ref storage.Ref) (attempt trace.SpanContext, ok bool) {
 	if !t.remembers.Load() {
 		return attempt, false
