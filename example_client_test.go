@@ -11,13 +11,13 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// Statement is a job whose type says how its tasks are treated.
+// Statement is a job whose type declares options.
 type Statement struct {
 	Customer string
 	Month    string
 }
 
-// Options hold for every task of the type, unless a call says otherwise.
+// Options apply to every task of the type, unless a call overrides them.
 func (Statement) Options() midge.Options {
 	return midge.Options{
 		Queue:    "billing",
@@ -30,7 +30,7 @@ func (Statement) Options() midge.Options {
 	}
 }
 
-// A type declares what holds for all its tasks; options of one call override it.
+// A type declares the options of all its tasks; the options of one call override them.
 func ExampleOptions() {
 	_, client := set()
 	ctx := context.Background()
@@ -47,7 +47,7 @@ func ExampleOptions() {
 	// bulk -1 0 0s
 }
 
-// An id makes it safe to enqueue again what may have been enqueued already.
+// An id makes it safe to repeat an enqueue whose outcome is not known.
 func ExampleClient_Enqueue() {
 	_, client := set()
 	ctx := context.Background()
@@ -65,8 +65,8 @@ func ExampleClient_Enqueue() {
 	// true
 }
 
-// Where the task of an id will never run, an enqueue under it is an error: the caller decides
-// whether it runs after all.
+// An enqueue under the id of a task that will never run is an error: the caller decides whether the
+// task runs after all.
 func ExampleClient_Enqueue_ended() {
 	_, client := set()
 	ctx := context.Background()
@@ -100,7 +100,7 @@ func ExampleClient_EnqueueIn() {
 	// true
 }
 
-// A moment that has passed is due now.
+// A task with a past moment is due now.
 func ExampleClient_EnqueueAt() {
 	_, client := set()
 	ctx := context.Background()
@@ -137,7 +137,7 @@ func ExampleClient_EnqueueMany() {
 	// true
 }
 
-// While a task lives, equal ones are not enqueued beside it.
+// While a task lives, equal tasks are not enqueued beside it.
 func ExampleUnique() {
 	_, client := set()
 	ctx := context.Background()
@@ -148,7 +148,7 @@ func ExampleUnique() {
 	must(err)
 	fmt.Println(first.Existing, again.Existing, again.Ref == first.Ref)
 
-	// Compared by one field alone, for an hour, whatever becomes of the task.
+	// Compared only by Path, for an hour, whatever happens to the task.
 	hourly := midge.Unique{By: []string{"Path"}, For: time.Hour}
 	for _, width := range []int{100, 200} {
 		task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: width}, hourly)
@@ -161,7 +161,7 @@ func ExampleUnique() {
 	// 200 true
 }
 
-// Await waits for what a job came to.
+// Await waits for the outcome of a task.
 func ExampleClient_Await() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
@@ -190,7 +190,7 @@ func ExampleClient_Await() {
 	// discarded: no width
 }
 
-// What died is kept, can be looked at, and run again once its cause is repaired.
+// A dead task is kept. It can be inspected, and run again once its cause is repaired.
 func ExampleQueue_RequeueAll() {
 	runner, client := set()
 	disk := make(chan string, 1)
@@ -224,8 +224,9 @@ func ExampleQueue_RequeueAll() {
 	// 1 <nil>
 }
 
-// With the storage on PostgreSQL a task is enqueued in the application's own transaction:
-// it is there if and when that commits. Here the memory storage stands in.
+// With the storage on PostgreSQL, a task can be enqueued in a transaction of the application: it
+// exists if and when the transaction commits. In this example the memory storage stands in for
+// PostgreSQL.
 func ExampleClient_With() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -243,7 +244,7 @@ func ExampleClient_With() {
 	// Output: order waiting
 }
 
-// Those who look at tasks read the parameters by the type of the job.
+// Tools that inspect tasks decode the parameters into the type of the job.
 func ExampleDecode() {
 	_, client := set()
 	ctx := context.Background()
@@ -258,7 +259,7 @@ func ExampleDecode() {
 	// Output: resize cat.png 300
 }
 
-// What a task came to, how far it is and where it would go on can be read from the task.
+// The result, the progress and the checkpoint of a task can be read.
 func ExampleDecodeResult() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
@@ -281,7 +282,7 @@ func ExampleDecodeResult() {
 	// Output: completed 300 resized
 }
 
-// A middleware gives each task a header, and keeps a tenant's tasks out.
+// A middleware gives each task a header, and refuses the tasks of one tenant.
 func ExampleEnqueueMiddleware() {
 	tag := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
 		return func(ctx context.Context, inserts []*storage.Insert) error {
@@ -311,7 +312,7 @@ func ExampleEnqueueMiddleware() {
 	// true
 }
 
-// A ref that was printed, in a URL or on a command line, is read again.
+// A printed ref, in a URL or on a command line, can be parsed.
 func ExampleParseRef() {
 	_, client := set()
 	ctx := context.Background()
@@ -325,7 +326,7 @@ func ExampleParseRef() {
 	// Output: true
 }
 
-// A paused queue takes tasks and gives none.
+// Tasks can be enqueued in a paused queue, but no runner claims them.
 func ExampleQueue_Pause() {
 	_, client := set()
 	ctx := context.Background()
@@ -344,7 +345,7 @@ func ExampleQueue_Pause() {
 	// true
 }
 
-// What waits can be brought forward, put off, moved and re-prioritised.
+// A waiting task can be brought forward, put off, moved and re-prioritised.
 func ExampleClient_Change() {
 	_, client := set()
 	ctx := context.Background()
@@ -358,7 +359,7 @@ func ExampleClient_Change() {
 	// Output: bulk/cat scheduled 9
 }
 
-// A task that is dead of its parameters is mended and then requeued.
+// A task that died of its parameters is corrected and then requeued.
 func ExampleClient_ChangeJob() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {

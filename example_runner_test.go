@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// set is what each example begins with: a runner and a client on memory.
+// set makes what each example needs: a runner and a client on the memory storage.
 func set() (*midge.Runner, *midge.Client) {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -22,7 +22,7 @@ func set() (*midge.Runner, *midge.Client) {
 	return runner, client
 }
 
-// start runs the runner until stop is called, which waits for its end.
+// start runs the runner until stop is called, which waits for the end of the run.
 func start(runner *midge.Runner) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -39,18 +39,18 @@ func must(err error) {
 	}
 }
 
-// Resize is run by a function.
+// Resize is a job that a function runs.
 type Resize struct {
 	Path  string
 	Width int
 }
 
-// Options keep its task a while, so that its end can be awaited.
+// Options keep its tasks for a while, so that Await sees their end.
 func (Resize) Options() midge.Options {
 	return midge.Options{Keep: midge.Keep{For: time.Minute}}
 }
 
-// A closure brings what a job needs and its parameters cannot hold.
+// A closure holds dependencies that the parameters of a job cannot hold.
 func ExampleHandle() {
 	runner, client := set()
 	disk := map[string]int{"cat.png": 4000} // stands for a database, a mailer, …
@@ -67,8 +67,8 @@ func ExampleHandle() {
 	// Output: 300 pixels wide
 }
 
-// An error that no retry can mend makes the task dead at once. It is kept, to be
-// looked at and requeued.
+// An error that no retry can mend makes the task dead at once. The task is kept, to be inspected
+// and requeued.
 func ExampleDiscard() {
 	runner, client := set()
 	must(midge.Handle(runner, func(_ context.Context, job Resize) error {
@@ -85,8 +85,8 @@ func ExampleDiscard() {
 	// Output: discarded: cat.txt is no picture
 }
 
-// A job that fails may know when to try again. Other errors are retried by the
-// backoff of the job, or of the runner.
+// A job that fails may choose the delay of its retry. Other errors are retried by the backoff of
+// the job, or of the runner.
 func ExampleRetryIn() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
@@ -107,9 +107,8 @@ func ExampleRetryIn() {
 	// run after 1 failures
 }
 
-// A backoff is a function from the retry to the delay before it. This one goes into
-// Options.Backoff or RunnerConfig.Backoff; the Geometric itself is an option of one
-// call.
+// A backoff is a function from the number of a retry to the delay before it. This one suits
+// Options.Backoff and RunnerConfig.Backoff; the Geometric itself is an option of one call.
 func ExampleGeometric() {
 	backoff := midge.Geometric{First: time.Second, Factor: 3, Max: time.Minute, Jitter: -1}.Delay
 	for retry := 1; retry <= 5; retry++ {
@@ -123,7 +122,7 @@ func ExampleGeometric() {
 	// 1m0s
 }
 
-// A job whose moment has not come puts itself off. That is no failure.
+// A job that runs too early puts itself off. That is not a failure.
 func ExampleSnooze() {
 	runner, client := set()
 	uploaded := false
@@ -147,20 +146,20 @@ func must1[T any](v T, err error) T {
 	return v
 }
 
-// Order is a job that another one follows.
+// Order is a job with a follow-up.
 type Order struct{ Number int }
 
-// Options keep it a while.
+// Options keep its tasks for a while.
 func (Order) Options() midge.Options { return midge.Options{Keep: midge.Keep{For: time.Minute}} }
 
 // Invoice follows an order.
 type Invoice struct{ Order int }
 
-// Options keep it a while.
+// Options keep its tasks for a while.
 func (Invoice) Options() midge.Options { return midge.Options{Keep: midge.Keep{For: time.Minute}} }
 
-// A follow-up is enqueued in the same step as the completion of the job that asks for
-// it: whatever dies when, there is one invoice for each order that completed.
+// A follow-up is enqueued in the same step as the completion of its job: whatever crashes, and
+// whenever, there is one invoice for each completed order.
 func ExampleFollowUp() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, job Order) error {
@@ -182,8 +181,8 @@ func ExampleFollowUp() {
 	// invoice for order 7
 }
 
-// With the storage on PostgreSQL a job completes its task in its own transaction, so that
-// what it writes there happens exactly once. Here the memory storage stands in for both.
+// With the storage on PostgreSQL, a job can complete its task in its own transaction, so that what
+// it writes there happens exactly once. In this example the memory storage stands in for both.
 func ExampleCompleteWith() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -208,8 +207,7 @@ func ExampleCompleteWith() {
 	// Output: order 7
 }
 
-// A result is stored with the completion, and kept for an hour unless the options say
-// otherwise.
+// A result is stored with the completion, and kept for an hour unless the options say otherwise.
 func ExampleSetResult() {
 	type size struct{ Width, Height int }
 	runner, client := set()
@@ -226,8 +224,8 @@ func ExampleSetResult() {
 	// Output: 300 × 225
 }
 
-// What a job does elsewhere should be idempotent: a key that is the same for each of its
-// runs lets the other system tell.
+// What a job does in other systems should be idempotent: a key that is the same for each run of the
+// task lets the other system recognize a repeat.
 func ExampleCurrent() {
 	runner, client := set()
 	charged := map[string]int{} // stands for a payment service
@@ -272,7 +270,8 @@ func ExampleProgress() {
 	// Output: pending: {"percent":40}
 }
 
-// A checkpoint is where the next run goes on, should this one fail or its runner die.
+// A checkpoint is the point from which the next run continues, if this run fails or its runner
+// dies.
 func ExampleCheckpoint() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
@@ -303,8 +302,7 @@ func ExampleCheckpoint() {
 	// page 4
 }
 
-// Middleware wraps every attempt: it may add to the context, look at the error, or
-// change it.
+// Middleware wraps every attempt: it may add to the context, look at the error, or change it.
 func ExampleMiddleware() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -329,7 +327,7 @@ func ExampleMiddleware() {
 	// Output: resize: <nil>
 }
 
-// A middleware sees the panic of a job as an error, and may report it.
+// A middleware gets the panic of a job as an error, and may report it.
 func ExamplePanicError() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -357,7 +355,7 @@ func ExamplePanicError() {
 	// Output: no such picture
 }
 
-// Cleanup is enqueued by a schedule.
+// Cleanup is a job that a schedule enqueues.
 type Cleanup struct{}
 
 // A page for operators shows when a schedule ticks next.
@@ -368,8 +366,8 @@ func ExampleSchedule_Next() {
 	// Output: 2026-11-30 09:00:00 +0000 UTC
 }
 
-// A schedule is declared in code. Every runner of a fleet declares it, and each tick
-// makes one task.
+// A schedule is declared in code. Every runner of a fleet declares it, and each tick makes one
+// task.
 func ExampleRunner_Periodic() {
 	runner, client := set()
 	ticks := make(chan time.Time, 10)
@@ -395,7 +393,7 @@ func ExampleRunner_Periodic() {
 	// nightly: cron 0 3 * * 1-5 "Europe/Paris"
 }
 
-// A job sees by its context that it is to end, and by the cause why.
+// The end of its context tells a job to stop, and the cause of that end tells why.
 func ExampleClient_Cancel() {
 	runner, client := set()
 	begun := make(chan bool)

@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/midgetest"
 )
 
-// Import is a job that goes on where it was.
+// Import is a job that continues from its checkpoint.
 type Import struct{ File string }
 
-// importer is what the job needs.
+// importer holds the dependencies of the job.
 type importer struct{ down bool }
 
 func (i *importer) run(ctx context.Context, _ Import) error {
@@ -35,7 +35,7 @@ func (i *importer) run(ctx context.Context, _ Import) error {
 	return midge.SetResult(ctx, row)
 }
 
-// register is what the program calls in its main.
+// register is the function that the program calls in its main.
 func (i *importer) register(r *midge.Runner) error {
 	return errors.Join(midge.Handle(r, i.run), midge.Register[Receipt](r), r.Periodic(midge.Cron("0 3 * * *"), Receipt{Order: 1}))
 }

@@ -28,7 +28,7 @@ type Receipt struct{ Order int }
 
 func (Receipt) Run(context.Context) error { return nil }
 
-// placeOrder is what is tested: it enqueues.
+// placeOrder is the code under test: it enqueues a job.
 func placeOrder(ctx context.Context, client *midge.Client, order int) error {
 	_, err := client.EnqueueIn(ctx, time.Minute, Receipt{Order: order}, midge.To("mail"))
 	return err
