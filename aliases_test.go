@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// mailer is a job as it was before it was renamed.
+// mailer is a job before its kind was renamed.
 type mailer struct{ To string }
 
 func (mailer) Kind() string { return "mailer" }
@@ -19,7 +19,7 @@ func (mailer) Kind() string { return "mailer" }
 // Run does nothing.
 func (mailer) Run(context.Context) error { return nil }
 
-// courier is mailer under its name of today.
+// courier is mailer with its current name.
 type courier struct{ To string }
 
 func (courier) Aliases() []string { return []string{"mailer", "mail_sender"} }
@@ -88,13 +88,13 @@ func TestARollingRenameLetsNoDuplicateIn(t *testing.T) {
 	})
 }
 
-// letter is a job as it was before one of its fields was renamed.
+// letter is a job before one of its fields was renamed.
 type letter struct {
 	To   string
 	Body string
 }
 
-// parcel is letter as it is today.
+// parcel is letter with its current field names.
 type parcel struct {
 	Address string `midge:"was=To"`
 	Body    string
@@ -125,23 +125,23 @@ func TestARenamedFieldIsReadAndStaysUnique(t *testing.T) {
 	})
 }
 
-// twins has a field whose earlier name is that of another.
+// twins has a field whose earlier name is also the name of another field.
 type twins struct {
 	A string `midge:"was=B"`
 	B string
 }
 
-// vain has itself among its aliases.
+// vain has its own kind among its aliases.
 type vain struct{ X int }
 
 func (vain) Aliases() []string { return []string{"vain"} }
 
-// unnamed has an alias that is no name.
+// unnamed has an alias that is not a valid name.
 type unnamed struct{ X int }
 
 func (unnamed) Aliases() []string { return []string{"a b"} }
 
-// odder has the method with another signature.
+// odder has a method Aliases with another signature.
 type odder struct{ X int }
 
 func (odder) Aliases() string { return "old" }

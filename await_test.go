@@ -136,7 +136,7 @@ func TestAwaitDeletesWhatIsKeptUntilRead(t *testing.T) {
 	})
 }
 
-// away is a storage whose reads get no answer for a while.
+// away is a storage that does not answer its first reads.
 type away struct {
 	storage.Storage
 	reads int

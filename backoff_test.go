@@ -37,7 +37,7 @@ func TestGeometricDelays(t *testing.T) {
 	}
 }
 
-// A delay that overflowed would be a loop without a pause.
+// An overflowing delay would make retries loop without a pause.
 func TestGeometricStaysWithinBounds(t *testing.T) {
 	factors := []float64{0, 1, 1.0001, 2, 1e300, math.Inf(1), math.Inf(-1), math.NaN(), -3, 0.5}
 	durations := []time.Duration{0, -1, 1, time.Millisecond, 2 * time.Second, storage.MaxDelay, math.MaxInt64, math.MinInt64}

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// BenchmarkDrain drains tasks that wait on the memory storage, through a runner of
-// concurrency 100 with its codec, leases and settles.
+// BenchmarkDrain drains waiting tasks of the memory storage, through a runner of concurrency 100
+// with its codec, leases and settles.
 func BenchmarkDrain(b *testing.B) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// work is the job of these tests: what it does is up to the function registered.
+// work is the job of these tests. Each test registers its function.
 type work struct {
 	Name string
 }
 
-// bench is a runner on a memory storage with a client beside it, inside a bubble.
+// bench holds a memory storage with a runner and a client, inside a bubble.
 type bench struct {
 	*testing.T
 	store  storage.Storage
@@ -42,7 +42,7 @@ func bubble(t *testing.T, test func(b *bench)) {
 		}
 		test(b)
 		if b.runner != nil {
-			_ = b.drain() // a test that minds looks itself
+			_ = b.drain() // a test that cares calls drain itself
 		}
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -72,12 +72,12 @@ func (b *bench) newRunner(store storage.Storage, cfg midge.RunnerConfig, fn func
 	return r
 }
 
-// drain ends the runner and gives what Run returned.
+// drain stops the runner and returns the error of Run.
 func (b *bench) drain() error {
 	b.Helper()
 	b.stop()
 	err := <-b.done
-	b.done <- err // for another drain
+	b.done <- err // for a second call of drain
 	return err
 }
 
@@ -106,7 +106,7 @@ func (b *bench) gone(ref storage.Ref) {
 	}
 }
 
-// after lets virtual time pass and everything settle.
+// after waits for virtual time, and until everything else is blocked.
 func (b *bench) after(d time.Duration) {
 	b.Helper()
 	time.Sleep(d) // virtual: the bubble's clock
@@ -122,10 +122,10 @@ func (b *bench) stats(queue string) storage.Stats {
 	return s[0]
 }
 
-// ref is the ref of a queue and an id.
+// ref returns the ref of a queue and an id.
 func ref(queue, id string) midge.Ref { return midge.Ref{Queue: queue, ID: id} }
 
-// halt has a runner stop without a grace period. It does not wait, so that a job may call it.
+// halt makes a runner stop without a grace period. It does not wait, so that a job may call it.
 func halt(ctx context.Context, r *midge.Runner) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()

@@ -15,14 +15,14 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// untouched is a storage that any call would be a nil pointer of.
+// untouched is a storage that must not be called: each call would use a nil pointer.
 type untouched struct{ storage.Storage }
 
 type secretive struct{ hidden int } //nolint:unused // what is tested is that it is not stored
 
 type unencodable struct{ Do func() }
 
-// Whatever is wrong with a call is found before any I/O.
+// Each error in the arguments of a call is found before any I/O.
 func TestBadInputIsFoundBeforeAnyIO(t *testing.T) {
 	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
 	if err != nil {
@@ -147,8 +147,8 @@ func TestEnqueueUnderALivingID(t *testing.T) {
 	}
 }
 
-// A repeat after success must not fail, and one that nothing will come of must not pass for
-// an enqueue.
+// A repeat after success must not fail, and an enqueue that will never run must not look like a
+// success.
 func TestEnqueueUnderAnEndedID(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {
@@ -193,7 +193,7 @@ func TestEnqueueUnderAnEndedID(t *testing.T) {
 	})
 }
 
-// wantsExisting looks at what an enqueue under the id of a task gave that ended in a state.
+// wantsExisting checks the result of an enqueue under the id of a task that ended in a state.
 func wantsExisting(t *testing.T, state string, got midge.Result) {
 	t.Helper()
 	if got.Task.ID != state || string(got.Task.State) != state || !got.Task.Existing {
@@ -208,7 +208,7 @@ func wantsExisting(t *testing.T, state string, got midge.Result) {
 	}
 }
 
-// A window keeps equal tasks out whatever became of the first.
+// A window keeps equal tasks out, however the first task ended.
 func TestAWindowIsNoErrExists(t *testing.T) {
 	bubble(t, func(b *bench) {
 		first := b.enqueue("a", midge.Unique{For: time.Hour}, midge.KeepFor(time.Hour))
@@ -317,7 +317,7 @@ func TestUniqueModesAndRefusal(t *testing.T) {
 type counted struct {
 	storage.Storage
 	calls, txs int
-	lose       int // the call whose reply is lost, from 1
+	lose       int // number of the call whose reply is lost, from 1
 	fail       error
 }
 
@@ -426,7 +426,7 @@ func TestEnqueueManyStopsAtAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// What was not sent did not happen: the caller may do something else instead.
+// A call that was not sent had no effect: the caller may do something else instead.
 func TestAStorageThatIsNotReachedIsUnavailable(t *testing.T) {
 	store := &counted{Storage: openMemory(t), lose: 1, fail: fmt.Errorf("dial: %w", storage.ErrUnavailable)}
 	c := newClient(t, store)
@@ -449,7 +449,7 @@ func TestEnqueueManyStopsAtAnError(t *testing.T) {
 	}
 }
 
-// transaction stands for one of the caller's database.
+// transaction replaces a transaction of the caller's database.
 type transaction struct{ txs []storage.Tx }
 
 func (x *transaction) Apply(_ context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {

@@ -13,13 +13,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// pretendTx is a transaction of an application's, as far as a storage joins it: what it
-// applies happens at its commit.
+// pretendTx is a transaction of an application that a storage can join: Apply takes effect at its
+// commit.
 type pretendTx struct {
 	store storage.Storage
 	txs   []storage.Tx
 
-	err     error // what Apply answers, nil for success
+	err     error // what Apply returns; nil for success
 	refused *storage.DependencyError
 }
 
@@ -45,8 +45,8 @@ func (p *pretendTx) commit(ctx context.Context) error {
 	return err
 }
 
-// TestCompleteWithCommits the completion, the follow-ups and the result with the
-// transaction, and whatever the job returns after that counts for nothing.
+// TestCompleteWithCommits checks that the completion, the follow-ups and the result commit with the
+// transaction, and that whatever the job returns after the commit has no effect.
 func TestCompleteWithCommits(t *testing.T) {
 	for name, returned := range map[string]error{
 		"nil": nil, "an error": errors.New("too late"), "a snooze": midge.Snooze(time.Hour),
@@ -82,7 +82,8 @@ func TestCompleteWithCommits(t *testing.T) {
 	}
 }
 
-// TestCompleteWithoutCommit is a failure, of the job's own error where it has one.
+// TestCompleteWithoutCommit checks that this is a failure, with the job's own error where it has
+// one.
 func TestCompleteWithoutCommit(t *testing.T) {
 	for name, c := range map[string]struct {
 		returned error
@@ -114,7 +115,7 @@ func TestCompleteWithoutCommit(t *testing.T) {
 	}
 }
 
-// TestCompleteWithAgain in another transaction, after the first was rolled back.
+// TestCompleteWithAgain completes in a second transaction, after the first was rolled back.
 func TestCompleteWithAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
@@ -128,8 +129,8 @@ func TestCompleteWithAgain(t *testing.T) {
 	})
 }
 
-// TestCompleteWithTwice in one transaction, which is refused: the error says that the job itself
-// may be the one who completed the task.
+// TestCompleteWithTwice completes twice in one transaction. The second call is refused, with an
+// error that says that the job itself may have completed the task.
 func TestCompleteWithTwice(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
@@ -154,7 +155,8 @@ type elsewhere struct{ *pretendTx }
 
 func (elsewhere) Location() string { return "postgres database shop, schema midge" }
 
-// TestCompleteWithATransactionOfAnotherStorage is refused before anything is sent, and the job goes on.
+// TestCompleteWithATransactionOfAnotherStorage checks that the call is refused before anything is
+// sent, and that the job goes on.
 func TestCompleteWithATransactionOfAnotherStorage(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
@@ -175,7 +177,7 @@ func TestCompleteWithATransactionOfAnotherStorage(t *testing.T) {
 	})
 }
 
-// TestCompleteWithRefused leaves the job as it was: it can still do all it could.
+// TestCompleteWithRefused checks that a job can do everything as before after a refused call.
 func TestCompleteWithRefused(t *testing.T) {
 	bubble(t, func(b *bench) {
 		refusal := errors.New("no such table")
@@ -196,8 +198,8 @@ func TestCompleteWithRefused(t *testing.T) {
 	})
 }
 
-// TestCompleteWithHandsTheLeaseOver to the transaction: the runner extends it no more, and
-// what belongs to a running task is refused.
+// TestCompleteWithHandsTheLeaseOver checks that the transaction gets the lease: the runner no
+// longer extends it, and functions for running jobs are refused.
 func TestCompleteWithHandsTheLeaseOver(t *testing.T) {
 	bubble(t, func(b *bench) {
 		watched := &extensions{Storage: b.store}
@@ -233,8 +235,8 @@ func TestCompleteWithHandsTheLeaseOver(t *testing.T) {
 	})
 }
 
-// TestCompleteWithDuringAHeartbeat commits while an extension of the lease is under way,
-// which then finds it lost: it is not, it was used.
+// TestCompleteWithDuringAHeartbeat commits while an extension of the lease is under way. The
+// extension then finds no lease, which must not count as a lost lease.
 func TestCompleteWithDuringAHeartbeat(t *testing.T) {
 	bubble(t, func(b *bench) {
 		beat := &heldBeat{Storage: b.store, begun: make(chan struct{}), release: make(chan struct{})}
@@ -286,7 +288,7 @@ func (e *extensions) Extend(ctx context.Context, req storage.ExtendRequest) (sto
 	return e.Storage.Extend(ctx, req) //nolint:wrapcheck // as the storage has it
 }
 
-// TestCompleteWithALostLease is refused and ends the job's context.
+// TestCompleteWithALostLease checks that the call is refused and ends the job's context.
 func TestCompleteWithALostLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
@@ -308,8 +310,9 @@ func TestCompleteWithALostLease(t *testing.T) {
 	})
 }
 
-// TestCompleteWithLeftOpen has a job return before its transaction has ended, which keeps
-// the task locked: it holds up nobody else, and is left to its lease.
+// TestCompleteWithLeftOpen has a job return before its transaction has ended, which keeps the task
+// locked. The open transaction must not delay other tasks, and the task is left to the expiry of
+// its lease.
 func TestCompleteWithLeftOpen(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -332,8 +335,8 @@ func TestCompleteWithLeftOpen(t *testing.T) {
 	})
 }
 
-// TestCompleteWithBehindItsLease: what is gone then may have been another run's to complete,
-// where the transaction was rolled back.
+// TestCompleteWithBehindItsLease has a task that is gone after its lease. Another run may have
+// completed it, where the transaction was rolled back.
 func TestCompleteWithBehindItsLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -357,8 +360,8 @@ func TestCompleteWithBehindItsLease(t *testing.T) {
 	})
 }
 
-// locked is a storage in which one task is locked by a transaction: a settle of it finds no
-// end.
+// locked is a storage in which a transaction locks one task: a settle of that task always has an
+// unknown outcome.
 type locked struct {
 	storage.Storage
 
@@ -374,15 +377,15 @@ func (l *locked) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return l.Storage.Apply(ctx, call, txs...) //nolint:wrapcheck // as the storage has it
 }
 
-// TestCompleteWithAtAShutdown leaves the task to the transaction of a job that outlives the
-// grace period.
+// TestCompleteWithAtAShutdown checks that the transaction of a job that outlives the grace period
+// decides about its task.
 func TestCompleteWithAtAShutdown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		tx, commit := &pretendTx{store: b.store}, make(chan struct{})
 		over := make(chan error, 1)
 		b.run(midge.RunnerConfig{Grace: time.Second}, func(ctx context.Context, _ work) error {
 			err := midge.CompleteWith(ctx, tx)
-			<-commit // whatever becomes of the context
+			<-commit // whatever happens to the context
 			over <- errors.Join(err, tx.commit(context.WithoutCancel(ctx)))
 			return nil
 		})
@@ -402,7 +405,7 @@ func TestCompleteWithAtAShutdown(t *testing.T) {
 	})
 }
 
-// TestCompleteWithOutsideOfAJob is refused.
+// TestCompleteWithOutsideOfAJob checks that the call is refused.
 func TestCompleteWithOutsideOfAJob(t *testing.T) {
 	bubble(t, func(b *bench) {
 		if err := midge.CompleteWith(b.Context(), b.store); !errors.Is(err, midge.ErrNotInJob) {

@@ -15,17 +15,17 @@ import (
 
 func TestADeadlineEndsATaskOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		late    time.Duration // how much later than the task the runner comes
+		late    time.Duration // how much later than the task the runner starts
 		opts    []midge.Option
-		outcome midge.Outcome // with deadline in five seconds
+		outcome midge.Outcome // with a deadline in five seconds
 		state   storage.State
 		took    time.Duration
 	}{
 		"succeeded": {outcome: midge.OutcomeSucceeded, state: storage.Completed, took: 2 * time.Second},
-		// It has no time to begin.
+		// The job never starts.
 		"never":   {late: 6 * time.Second, outcome: midge.OutcomeExpired, state: storage.Dead},
 		"delayed": {opts: []midge.Option{midge.In(6 * time.Second)}, outcome: midge.OutcomeExpired, state: storage.Dead},
-		// It runs on, or would come again, behind the deadline.
+		// The job runs, or would run again, after the deadline.
 		"timed-out": {outcome: midge.OutcomeExpired, state: storage.Dead, took: 5 * time.Second},
 		"snoozed":   {outcome: midge.OutcomeExpired, state: storage.Dead},
 		"chosen":    {outcome: midge.OutcomeFailed, state: storage.Dead},
@@ -63,7 +63,7 @@ func TestADeadlineEndsATaskOnce(t *testing.T) {
 	}
 }
 
-// A task fails as often as it may before its deadline.
+// A task has all its retries as long as they come before its deadline.
 func TestADeadlineLeavesTheRetriesBeforeIt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
@@ -102,7 +102,8 @@ func TestAnotherDeadlineCanBeGiven(t *testing.T) {
 	})
 }
 
-// The clock of the storage is ahead: for a moment, which ends nothing, and then for good.
+// The clock of the storage runs ahead: first for a moment, which must not end a task, and then for
+// good.
 func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
 	type step struct {
 		jump, wait time.Duration
@@ -115,7 +116,7 @@ func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
 			{0, time.Second, storage.Completed},
 			{2 * time.Hour, time.Second, storage.Completed},
 			{2 * time.Hour, 6 * time.Second, storage.Completed},
-			{2 * time.Hour, 0, storage.Dead}, // by now it is believed
+			{2 * time.Hour, 0, storage.Dead}, // the clock is believed now
 			{0, 0, storage.Completed},
 		},
 		"as the runner starts": {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A program that a page of docs shows behind a comment with the name of a Go file stands in that
-// file, line by line and in that order, and so is compiled and tried there.
+// A program in a docs page, marked by a comment with the name of a Go file, consists of lines of
+// that file, in the same order. So it is compiled and tested there.
 func TestDocsProgramsAreExamples(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestDocsProgramsAreExamples(t *testing.T) {
 	}
 }
 
-// checkShown looks for each line of a program in a file, whatever its indentation.
+// checkShown looks for each line of a program in a file, ignoring indentation.
 func checkShown(t *testing.T, page, file, program string) {
 	t.Helper()
 	source, err := os.ReadFile(file)

@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// heard keeps what a hook was told.
+// heard records what a hook receives.
 type heard struct {
 	mu   sync.Mutex
 	ends []midge.Ended
@@ -30,15 +30,15 @@ func (h *heard) hear(_ context.Context, e midge.Ended) {
 	h.ends = append(h.ends, e)
 }
 
-// hooks are those of a runner that this is told by.
+// hooks returns the hooks of a runner that report to h.
 func (h *heard) hooks() []func(context.Context, midge.Ended) { return only(h.hear) }
 
-// only is a list of one hook.
+// only returns a list of one hook.
 func only(hook func(context.Context, midge.Ended)) []func(context.Context, midge.Ended) {
 	return []func(context.Context, midge.Ended){hook}
 }
 
-// of gives what was told of a task.
+// of returns the recorded ends of a task.
 func (h *heard) of(ref storage.Ref) []midge.Ended {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *unheard) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 
 var errBroken = errors.New("it is broken")
 
-// endings has a job for each way in which a job can end its attempt.
+// endings is a job that can end its attempt in each possible way.
 func endings(ctx context.Context, w work) error {
 	switch w.Name {
 	case "failed", "dead":
@@ -151,7 +151,7 @@ func TestEachEndOfAJobIsTold(t *testing.T) {
 	}
 }
 
-// checkTold looks at what was told of a task beside its outcome, and at the history.
+// checkTold checks what was reported of a task besides its outcome, and its history.
 func (b *bench) checkTold(name string, got midge.Ended, task midge.Task, want midge.Ended) {
 	b.Helper()
 	if got.Runner != b.runner.ID() || got.Task.Kind != "work" || got.Task.Version <= task.Version {
@@ -161,14 +161,14 @@ func (b *bench) checkTold(name string, got midge.Ended, task midge.Task, want mi
 		b.Errorf("%s: got the state %s, the result %q", name, got.Task.State, got.Task.Result)
 	}
 	if name == "succeeded" || name == "snoozed" {
-		return // the history tells nothing of them
+		return // the history has no such attempts
 	}
 	if stored := b.history(task.Ref); len(stored) == 0 || stored[0] != string(want.Outcome) {
 		b.Errorf("%s: the history calls it %q", name, stored)
 	}
 }
 
-// history gives what the history calls the attempts of a task, none where that is gone.
+// history returns the outcomes in the history of a task, none where the task is gone.
 func (b *bench) history(ref storage.Ref) (outcomes []string) {
 	b.Helper()
 	task, err := b.store.Task(b.Context(), ref)
@@ -185,7 +185,7 @@ func equalEnds(a, b midge.Ended) bool {
 	return a.Outcome == b.Outcome && a.Final == b.Final && a.RetryIn == b.RetryIn && a.Wait == b.Wait && a.Took == b.Took
 }
 
-// only gives the one thing that was told of a task.
+// only returns the only recorded end of a task.
 func (h *heard) only(b *bench, ref storage.Ref) midge.Ended {
 	b.Helper()
 	ends := h.of(ref)
@@ -217,7 +217,7 @@ func TestTheReleaseOfAShutdownIsTold(t *testing.T) {
 		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Grace: time.Second, Concurrency: 1}, endings)
 		task := b.enqueue("cancelled")
 		b.after(time.Millisecond)
-		waits := b.enqueue("succeeded") // no job of it begins
+		waits := b.enqueue("succeeded") // its job never begins
 		if err := b.drain(); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestALostLeaseIsToldByTheRunnerThatLostIt(t *testing.T) {
 	})
 }
 
-// crash claims the task as a runner that dies with it, and lets its lease expire.
+// crash claims the task like a runner that dies with it, and lets its lease expire.
 func (b *bench) crash() {
 	b.Helper()
 	claimed, err := b.store.Claim(b.Context(), storage.ClaimRequest{
@@ -328,7 +328,7 @@ func TestADeathOfAnUnknownKindIsToldAndADeclineIsNot(t *testing.T) {
 	})
 }
 
-// other is a kind that these runners do not know.
+// other is a job of a kind that these runners do not know.
 type other struct{}
 
 func TestUndecodableParametersAreTold(t *testing.T) {
@@ -354,7 +354,7 @@ func TestUndecodableParametersAreTold(t *testing.T) {
 	})
 }
 
-// A hook that panics, or ends its goroutine, costs a line of the log, or nothing.
+// A hook that panics, or ends its goroutine, costs at most a line of the log.
 func TestAHookThatPanicsKeepsNothingFromBeingTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -393,7 +393,7 @@ func TestAHookThatEndsItsGoroutineKeepsNothingFromBeingTold(t *testing.T) {
 	})
 }
 
-// Run returns when the calls of the hook have, within the grace period.
+// Run returns after the calls of the hook, within the grace period.
 func TestTheDrainWaitsForTheHook(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration
@@ -432,8 +432,7 @@ func TestTheDrainWaitsForTheHook(t *testing.T) {
 	}
 }
 
-// What waits for its turn longer than a moment says so.
-// robbed is a storage whose leases are lost as soon as they are extended.
+// robbed is a storage in which each lease is lost when it is extended.
 type robbed struct{ storage.Storage }
 
 func (r *robbed) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// passing makes a middleware that passes on what choose gives.
+// passing returns a middleware that passes on the inserts that choose returns.
 func passing(choose func([]*storage.Insert) []*storage.Insert) midge.EnqueueMiddleware {
 	return func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
 		return func(ctx context.Context, inserts []*storage.Insert) error { return next(ctx, choose(inserts)) }
 	}
 }
 
-// failing makes a middleware that refuses.
+// failing returns a middleware that returns err.
 func failing(err error) midge.EnqueueMiddleware {
 	return func(func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
 		return func(context.Context, []*storage.Insert) error { return err }
@@ -35,7 +35,7 @@ func marking(name string) midge.EnqueueMiddleware {
 	})
 }
 
-// odd leaves out the tasks whose header says so.
+// odd leaves out the tasks with a certain header.
 func odd(inserts []*storage.Insert) (passed []*storage.Insert) {
 	for _, in := range inserts {
 		if in.Headers["out"] == "" {
@@ -45,7 +45,7 @@ func odd(inserts []*storage.Insert) (passed []*storage.Insert) {
 	return passed
 }
 
-// A caller can recover from the panic of a middleware, whichever part of the call it is in.
+// A caller can recover from the panic of a middleware, whichever part of the call causes it.
 func TestEnqueueMiddlewareRunsInTheGoroutineOfItsCaller(t *testing.T) {
 	bubble(t, func(b *bench) {
 		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{
@@ -54,7 +54,7 @@ func TestEnqueueMiddlewareRunsInTheGoroutineOfItsCaller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		items := make([]midge.Item, 600) // two parts
+		items := make([]midge.Item, 600) // in two parts
 		for i := range items {
 			items[i] = midge.New(work{})
 		}
@@ -163,7 +163,7 @@ func TestEnqueueMiddlewareOfARunner(t *testing.T) {
 	})
 }
 
-// Ticks pass the middleware of the runner; those that it refuses are gone for good.
+// Ticks pass through the middleware of the runner; refused ticks are never made.
 func TestEnqueueMiddlewareOfTicks(t *testing.T) {
 	for name, c := range map[string]struct {
 		middleware midge.EnqueueMiddleware
@@ -204,7 +204,8 @@ func TestEnqueueMiddlewareOfTicks(t *testing.T) {
 	}
 }
 
-// TestATickThatAnotherRunnerMadeIsNotLeftOut: the log says nothing of it, whatever this runner's middleware does.
+// TestATickThatAnotherRunnerMadeIsNotLeftOut checks that the log reports no tick as left out that
+// another runner has made, whatever this runner's middleware does.
 func TestATickThatAnotherRunnerMadeIsNotLeftOut(t *testing.T) {
 	for name, middleware := range map[string]midge.EnqueueMiddleware{
 		"refuses":    failing(errors.New("closed")),
@@ -272,7 +273,7 @@ func TestRunSchedulePassesTheMiddleware(t *testing.T) {
 
 var errShy = errors.New("not today")
 
-// shy is a job that refuses to be enqueued, unless it has a name: then it prefixes that.
+// shy is a job that refuses to be enqueued without a name. BeforeEnqueue adds a prefix to the name.
 type shy struct{ Name string }
 
 func (s *shy) BeforeEnqueue(context.Context) error {
@@ -283,7 +284,7 @@ func (s *shy) BeforeEnqueue(context.Context) error {
 	return nil
 }
 
-// wrongly has the method with another signature.
+// wrongly has a method BeforeEnqueue with another signature.
 type wrongly struct{ Name string }
 
 func (wrongly) BeforeEnqueue() error { return nil }

@@ -2,6 +2,6 @@ package midge
 
 import "time"
 
-// SkewWallClock has r's wall clock read so much more than the monotonic one tells, as behind a
-// suspension of the machine. It is called before Run.
+// SkewWallClock sets a function that is added to r's wall clock but not to its monotonic clock,
+// which looks like a suspension of the machine. It is called before Run.
 func (r *Runner) SkewWallClock(skew func() time.Duration) { r.actors.SkewWallClock(skew) }

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// surrounded is a job with hooks. What they do is noted in the context.
+// surrounded is a job with hooks, which record their calls in the context.
 type surrounded struct{ Name string }
 
 type notesKey struct{}
@@ -171,7 +171,8 @@ func TestARunningJobKnowsItsAttemptAndWhenItWasDue(t *testing.T) {
 	})
 }
 
-// checkRuns looks at a first attempt, the one after its failure, and the one after a snooze.
+// checkRuns checks the first attempt, the attempt after its failure, and the attempt after a
+// snooze.
 func checkRuns(t *testing.T, name string, runs []midge.RunInfo, due time.Time) {
 	t.Helper()
 	if len(runs) != 3 {
@@ -191,8 +192,8 @@ func checkRuns(t *testing.T, name string, runs []midge.RunInfo, due time.Time) {
 	}
 }
 
-// TestEachEndIsToldOnce though some settles go to the storage apart from the others, at the same time: those of jobs
-// whose transactions were not committed.
+// TestEachEndIsToldOnce checks this although some settles go to the storage in calls of their own,
+// concurrently with the others: the settles of jobs whose transactions were not committed.
 func TestEachEndIsToldOnce(t *testing.T) {
 	const tasks = 600
 	bubble(t, func(b *bench) {

@@ -35,7 +35,7 @@ func FuzzSnakeCase(f *testing.F) {
 	})
 }
 
-// The job types below are each right, or wrong, in one way.
+// Each of the job types below is correct, or wrong in one way.
 type (
 	plain          struct{ Name string }
 	empty          struct{}
@@ -113,7 +113,7 @@ type optionsPanic struct{ A int }
 
 func (optionsPanic) Options() Options { panic("no options") }
 
-// overlong declares a queue whose name does not do.
+// overlong declares a queue with an invalid name.
 type overlong struct{ A int }
 
 func (overlong) Options() Options { return Options{Queue: strings.Repeat("q", 129)} }
@@ -186,10 +186,10 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// stranger is a storage that nothing is asked of: any call would be a nil pointer.
+// stranger is a storage that must not be called: each call would use a nil pointer.
 type stranger struct{ storage.Storage }
 
-// TestRunRefusesMoreKindsThanAClaimNames, and tells how many there are.
+// TestRunRefusesMoreKindsThanAClaimNames checks the error, which tells how many kinds there are.
 func TestRunRefusesMoreKindsThanAClaimNames(t *testing.T) {
 	r, err := NewRunner(stranger{}, RunnerConfig{})
 	if err != nil {

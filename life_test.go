@@ -78,7 +78,8 @@ func TestTheEndOfShutdownsContextEndsTheGracePeriod(t *testing.T) {
 	})
 }
 
-// TestASignalDuringTheStartIsNoFailure: nothing was begun, and the storage lists no runner.
+// TestASignalDuringTheStartIsNoFailure checks that Run returns nil and that the storage lists no
+// runner.
 func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
 	for name, stop := range map[string]func(b *bench){
 		"the context ends": func(b *bench) { b.stop() },
@@ -103,7 +104,7 @@ func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
 					if err := <-b.done; err != nil {
 						t.Errorf("Run returned %v, want nil", err)
 					}
-					b.done <- nil // for the end of the test
+					b.done <- nil // for the cleanup of the test
 					if alive, err := b.client.Runners(b.Context()); err != nil || len(alive) > 0 {
 						t.Errorf("the storage lists %v, %v", alive, err)
 					}
@@ -113,7 +114,7 @@ func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestARefusedStartIsAFailure although the context of Run has ended too.
+// TestARefusedStartIsAFailure checks this where the context of Run has ended, too.
 func TestARefusedStartIsAFailure(t *testing.T) {
 	bubble(t, func(b *bench) {
 		h := &heldStart{Storage: b.store, describe: true, refusal: errors.New("no such schema")}
@@ -124,17 +125,17 @@ func TestARefusedStartIsAFailure(t *testing.T) {
 		if err := <-b.done; !errors.Is(err, h.refusal) {
 			t.Errorf("Run returned %v, want %v", err, h.refusal)
 		}
-		b.done <- nil // for the end of the test
+		b.done <- nil // for the cleanup of the test
 	})
 }
 
-// heldStart is a storage in which the start of a runner takes until its context has ended. Its heartbeat arrives
-// all the same.
+// heldStart is a storage in which the start of a runner blocks until its context ends. The first
+// heartbeat arrives nevertheless.
 type heldStart struct {
 	storage.Storage
 
 	describe bool
-	refusal  error // answered in the place of the end
+	refusal  error // returned instead of the context's error
 }
 
 func (h *heldStart) Describe(ctx context.Context) (storage.Description, error) {
@@ -219,7 +220,7 @@ func TestARunnerIsReadyWhileItClaims(t *testing.T) {
 	})
 }
 
-// A logger that takes no line holds the claimer up: that is no fault of the storage's.
+// A logger that does not accept a line blocks the claimer, which is not an outage of the storage.
 func TestALoopThatStandsStillIsUnhealthy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		stuck := make(chan struct{})
@@ -248,7 +249,7 @@ func TestALoopThatStandsStillIsUnhealthy(t *testing.T) {
 	})
 }
 
-// blocked is a core of zap that takes no line about a crash until stuck is closed.
+// blocked is a zap core that blocks at a line about a crash until stuck is closed.
 type blocked struct {
 	zapcore.Core
 	stuck chan struct{}

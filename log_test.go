@@ -22,7 +22,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// logged gives a logger and what was written to it about a task.
+// logged returns a logger, and a function that returns the lines that mention a text.
 func logged() (*zap.Logger, func(about string) []string) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	return zap.New(core), func(about string) (lines []string) {
@@ -67,7 +67,7 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 	}
 }
 
-// The last line about a task says what its retries came to.
+// The last line about a task says how its retries ended.
 func TestADeadTaskSaysHowItsRetriesEnded(t *testing.T) {
 	for retries, want := range map[int]string{
 		midge.None: "work default/failing is dead, it has no retries: no paper",
@@ -87,7 +87,7 @@ func TestADeadTaskSaysHowItsRetriesEnded(t *testing.T) {
 	}
 }
 
-// huge is an error whose text is large, and dear to make.
+// huge is an error whose text is long and expensive to make.
 type huge struct{ made *atomic.Int64 }
 
 func (h huge) Error() string {
@@ -95,7 +95,7 @@ func (h huge) Error() string {
 	return "huge " + strings.Repeat("x", 4<<20)
 }
 
-// A text of any size is made once for an attempt, and costs the log a short line.
+// A text of any size is made once per attempt, and shortened in the log.
 func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
 	for name, end := range map[string]func(error) error{
 		"a failure": func(err error) error { return err },
@@ -125,8 +125,8 @@ func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
 	}
 }
 
-// Parameters, headers, results and checkpoints may be secret: neither the log nor the history
-// of a task quotes them, however it ends.
+// Parameters, headers, results and checkpoints may be secret: neither the log nor the history of a
+// task quotes them, however the task ends.
 func TestNothingSecretIsLogged(t *testing.T) {
 	const canary = "canary-7f3a"
 	bubble(t, func(b *bench) {
@@ -172,8 +172,8 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	})
 }
 
-// The logger of zap.NewProduction adds a stack to each error, that of NewDevelopment to each
-// warning too.
+// The logger of zap.NewProduction adds a stack to each error, and that of NewDevelopment also to
+// each warning.
 func TestALineHasNeitherCallerNorStack(t *testing.T) {
 	bubble(t, func(b *bench) {
 		core, logs := observer.New(zapcore.DebugLevel)
@@ -237,7 +237,7 @@ func TestAReleaseOfWhatWasClaimedAheadSaysSo(t *testing.T) {
 			}
 			return nil
 		})
-		for i := range 400 { // short ones, so that tasks are claimed ahead when the slow one begins
+		for i := range 400 { // short jobs, so that tasks are claimed ahead when the slow one begins
 			b.enqueue([]string{"short", "slow"}[i/399])
 		}
 		for range 50 {
@@ -335,7 +335,7 @@ func TestAnErrorBesideASnoozeIsLogged(t *testing.T) {
 	}
 }
 
-// A crash loop is decided by the storage, in a claim or a sweep of whichever runner.
+// The storage decides about a crash loop, in a claim or a sweep of any runner.
 func TestACrashLoopIsLogged(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -363,7 +363,7 @@ func TestACrashLoopIsLogged(t *testing.T) {
 	})
 }
 
-// tenSeconds is a job that heeds its context.
+// tenSeconds is a job that takes ten seconds, or until its context ends.
 func tenSeconds(ctx context.Context, _ work) error {
 	select {
 	case <-time.After(10 * time.Second):
@@ -373,7 +373,7 @@ func tenSeconds(ctx context.Context, _ work) error {
 	}
 }
 
-// A line says for programs what its sentence says for people.
+// The fields of a line tell programs what its sentence tells people.
 func TestALineCarriesFields(t *testing.T) {
 	bubble(t, func(b *bench) {
 		core, logs := observer.New(zapcore.DebugLevel)
@@ -438,7 +438,7 @@ func TestSlogGetsShortLines(t *testing.T) {
 	})
 }
 
-// A program that names no logger still learns what goes wrong.
+// A program without a logger still gets warnings.
 func TestWithoutALoggerWarningsGoToSlogsDefault(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)

@@ -9,12 +9,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// internal are names that an application never wrote.
+// internal lists names that no application has written.
 var internal = []string{
 	"Insert.", "Change.", "Cursor.", "Settings.", "TasksQuery.", "Limits.", "cursor.x", "/cursor.", "transaction", "876000h",
 }
 
-// wantsWord checks that an error speaks of what the caller wrote.
+// wantsWord checks that an error names what the caller wrote.
 func wantsWord(t *testing.T, err error, what, text string) {
 	t.Helper()
 	var invalid *InvalidError
@@ -85,7 +85,7 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 	wantsWord(t, err, "ClientConfig.MaxPayload", "-1: want 0 to 16777216 bytes, 0 for 1 MiB")
 }
 
-// both are two options in one.
+// both is two options in one.
 type both [2]PeriodicOption
 
 func (b both) declare(d *scheduleTerms) { b[0].declare(d); b[1].declare(d) }

@@ -21,7 +21,7 @@ func TestTheNextTickIsInTheZoneOfTheMoment(t *testing.T) {
 		schedule midge.Schedule
 		want     time.Time
 	}{
-		{midge.Cron("0 9 * * *"), time.Date(2026, 3, 29, 9, 0, 0, 0, paris)}, // the clock leapt forward before
+		{midge.Cron("0 9 * * *"), time.Date(2026, 3, 29, 9, 0, 0, 0, paris)}, // after the clock leapt forward
 		{midge.Every(24 * time.Hour), time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC)},
 		{midge.Cron("0 0 30 2 *"), time.Time{}},
 		{midge.Cron("nonsense"), time.Time{}},
@@ -78,8 +78,7 @@ func (b *bench) cursors(queue string) []storage.Task {
 	return page.Tasks
 }
 
-// declare runs a runner that declares a schedule for a while and gives how often the
-// job ran.
+// declare runs a runner that declares a schedule, for a while, and returns how often the job ran.
 func (b *bench) declare(s midge.Schedule, during time.Duration, opts ...midge.PeriodicOption) int {
 	b.Helper()
 	var runs atomic.Int64
@@ -128,15 +127,16 @@ func TestANewDeclarationDropsNoTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.declare(midge.Every(time.Hour), time.Second)
 		b.after(3 * time.Hour)
-		run := storage.JumpWait + time.Second // nobody looked for hours: that they passed is believed then
+		run := storage.JumpWait + time.Second // after hours without a look, the clock is believed only then
 		if n := b.declare(midge.Every(time.Hour), run, midge.Priority(1)); n != 1 {
 			t.Errorf("%d runs for the ticks missed, want 1", n)
 		}
 	})
 }
 
-// TestADamagedDeclarationStopsNothingElse: the storage gave bytes that nobody wrote. The cursor is
-// named and ticks no more, the one beside it goes on, and who declares it anew mends it.
+// TestADamagedDeclarationStopsNothingElse has a declaration that no runner has written. The log
+// names the damaged cursor, which ticks no more. The other cursor goes on, and a new declaration
+// repairs the damaged one.
 func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// An error names the act and its subject once, whoever found what is wrong.
+// An error names the act and its subject once, wherever the error was found.
 func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.ended()
@@ -48,7 +48,7 @@ func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	})
 }
 
-// badly is a job whose type declares what its field says.
+// badly is a job whose type declares what the test sets.
 type badly struct{ X int }
 
 var badlyDeclared midge.Options

@@ -83,7 +83,7 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 	}
 }
 
-// Names come from requests and flags: what is wrong with one is told in a short line.
+// Names come from requests and flags: the error about an invalid name is a short line.
 func TestErrorsQuoteNamesShortAndPrintable(t *testing.T) {
 	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
 	if err != nil {
@@ -188,7 +188,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// list lists the tasks of a state in the default queue.
+// list returns the tasks of a state in the default queue.
 func (b *bench) list(state storage.State) (tasks []storage.Task) {
 	b.Helper()
 	for task, err := range b.client.Queue(midge.DefaultQueue).Tasks(b.ctx, state) {
@@ -200,7 +200,7 @@ func (b *bench) list(state storage.State) (tasks []storage.Task) {
 	return tasks
 }
 
-// ids lists their ids.
+// ids returns the ids of these tasks.
 func (b *bench) ids(state storage.State) (ids []string) {
 	b.Helper()
 	for _, task := range b.list(state) {
@@ -209,7 +209,7 @@ func (b *bench) ids(state storage.State) (ids []string) {
 	return ids
 }
 
-// queues lists the names of queues.
+// queues returns the names of queues.
 func (b *bench) queues(prefix string) (names []string) {
 	b.Helper()
 	for name, err := range b.client.Queues(b.ctx, prefix) {
@@ -368,7 +368,7 @@ func TestChangeWhatWaits(t *testing.T) {
 	})
 }
 
-// ended makes a task that ended in each way, under the name of its state.
+// ended makes one task for each way to end, with the name of its state as id.
 func (b *bench) ended() {
 	b.Helper()
 	b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {
@@ -436,7 +436,7 @@ func TestChangeJobOfTheDead(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.after(time.Second)
-		b.gone(ref) // it completed
+		b.gone(ref) // the task has completed
 	})
 }
 
@@ -472,7 +472,7 @@ func TestAMoveNamesNoMoment(t *testing.T) {
 	}
 }
 
-// tickers runs a runner that declares two schedules: hourly, and work at three in Paris.
+// tickers runs a runner that declares two schedules: hourly, and work, at three in Paris.
 func (b *bench) tickers(ran *atomic.Int64) {
 	b.Helper()
 	b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { ran.Add(1); return nil })
@@ -552,7 +552,7 @@ func (b *bench) schedules(q *midge.Queue) []midge.ScheduleInfo {
 	return list
 }
 
-// Without a name Client.Stats tells of all queues, of however many.
+// Without names, Client.Stats returns all queues, however many there are.
 func TestStatsOfManyQueues(t *testing.T) {
 	bubble(t, func(b *bench) {
 		if all, err := b.client.Stats(b.ctx); err != nil || len(all) != 0 {

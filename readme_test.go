@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// The program that a user copies from the README, built in a module of its own and run
-// on a Redis, does what it says.
+// The program that a user copies from the README works, built in a separate module and run on a
+// Redis.
 func TestReadmeProgram(t *testing.T) {
 	testserver.Require(t)
 	readme, err := os.ReadFile("README.md")
@@ -55,8 +55,7 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// What the README shows of follow-ups and results is an example, line by line, and so is
-// tried.
+// The follow-up in the README consists of lines of an example, which is tested.
 func TestReadmeFollowUpIsAnExample(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -114,7 +113,7 @@ func outsideModule(t *testing.T) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same modules as here, so that nothing is looked up elsewhere.
+	// The same module versions as here, so that nothing is downloaded.
 	mod = bytes.Replace(mod, []byte("module github.com/midgehq/midge"), []byte("module example.com/mine"), 1)
 	mod = append(mod, "\nrequire github.com/midgehq/midge v0.0.0\nreplace github.com/midgehq/midge => "+filepath.ToSlash(root)+"\n"...)
 	dir = t.TempDir()

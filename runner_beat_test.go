@@ -10,8 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// narrow is a storage with two connections for extensions, over which a large value takes a
-// while.
+// narrow is a storage with two connections for extensions, on which a large value takes a while.
 type narrow struct {
 	storage.Storage
 	connections chan struct{}
@@ -31,8 +30,8 @@ func (n *narrow) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 	return n.Storage.Extend(ctx, req)
 }
 
-// TestLargeCheckpointsCostNobodyTheLease: they go out one at a time, so that heartbeats find a
-// connection.
+// TestLargeCheckpointsCostNobodyTheLease checks that large values go out one at a time, so that
+// heartbeats find a connection.
 func TestLargeCheckpointsCostNobodyTheLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		n := &narrow{b.store, make(chan struct{}, 2), 200 * time.Millisecond}
@@ -79,8 +78,8 @@ func (l *late) Extend(ctx context.Context, req storage.ExtendRequest) (storage.E
 	}
 }
 
-// TestAShortLeaseLivesThroughSlowAnswers: of a lease of a second, a busy machine may take 450 ms
-// for each extension.
+// TestAShortLeaseLivesThroughSlowAnswers has a busy machine that needs 450 ms for each extension of
+// a one-second lease.
 func TestAShortLeaseLivesThroughSlowAnswers(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var lost atomic.Int32
@@ -120,7 +119,6 @@ func (p *picky) Extend(ctx context.Context, req storage.ExtendRequest) (storage.
 	return p.Storage.Extend(ctx, req)
 }
 
-// TestALeaseThatIsRefusedCostsNoOther.
 func TestALeaseThatIsRefusedCostsNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := &picky{Storage: b.store}
@@ -151,8 +149,8 @@ func TestALeaseThatIsRefusedCostsNoOther(t *testing.T) {
 	})
 }
 
-// TestACheckpointMayTakeLongerThanHalfTheLease: no other call makes up for it, as the next
-// heartbeat does for the one before.
+// TestACheckpointMayTakeLongerThanHalfTheLease checks this because nothing replaces a failed
+// checkpoint, while the next heartbeat replaces a failed one.
 func TestACheckpointMayTakeLongerThanHalfTheLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		n := &narrow{b.store, make(chan struct{}, 3), 700 * time.Millisecond}

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// misnaming is a storage that hands each task out twice, once under an id that none takes.
+// misnaming is a storage that hands out each task twice, once with an invalid id.
 type misnaming struct{ storage.Storage }
 
 func (m misnaming) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -24,8 +24,8 @@ func (m misnaming) Claim(ctx context.Context, req storage.ClaimRequest) (storage
 	return claimed, err
 }
 
-// TestALeaseThatIsRefusedCostsNoOtherIts: a storage refuses a whole Extend for one lease that
-// cannot be.
+// TestALeaseThatIsRefusedCostsNoOtherIts has a storage that refuses a whole Extend because of one
+// invalid lease.
 func TestALeaseThatIsRefusedCostsNoOtherIts(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var mu sync.Mutex // guards runs

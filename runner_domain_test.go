@@ -13,15 +13,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sliced is a storage like a Cluster: queues share a step where their names begin with
-// the same letter. A slice can be silent: then no call on it is answered before its
-// context ends. It minds calls that name queues of several slices, which one silent
-// slice would hold up for all.
+// sliced is a storage like a Cluster: queues share an atomic step where their names begin with the
+// same letter. A slice can be silent: then no call on it is answered before its context ends. The
+// storage reports calls that name queues of several slices, because one silent slice would block
+// them.
 type sliced struct {
 	storage.Storage
 	t *testing.T
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	silent   map[byte]chan struct{}
 	released atomic.Int64
 }
@@ -50,7 +50,7 @@ func (s *sliced) speak() {
 	s.silent = nil
 }
 
-// pass waits for the slice of the queues.
+// pass waits until the slice of the queues answers.
 func (s *sliced) pass(ctx context.Context, act string, queues ...string) error {
 	if len(queues) == 0 {
 		return nil
@@ -116,9 +116,9 @@ func (s *sliced) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 	return s.Storage.Extend(ctx, req)
 }
 
-// TestASilentSliceHoldsUpNoOther: jobs of the other one start, keep their leases, settle
-// and tick while one slice says nothing for a minute; then its jobs run too, and no task
-// is charged a crash.
+// TestASilentSliceHoldsUpNoOther checks that jobs of the other slice start, keep their leases,
+// settle and tick while one slice does not answer for a minute. Then the jobs of that slice run
+// too, and no task is charged a crash.
 func TestASilentSliceHoldsUpNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &sliced{Storage: b.store, t: t}
@@ -176,13 +176,13 @@ func TestASilentSliceHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestSlicesShareSlots: in strict order the first is emptied before the second, and with
-// weights each gets its part; whatever was claimed runs.
+// TestSlicesShareSlots checks that in strict order the first slice is emptied before the second,
+// that with weights each gets its share, and that every claimed task runs.
 func TestSlicesShareSlots(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		weights     map[string]int
-		least, most int // of the first 100 runs, those of queue a
+		least, most int // bounds of the runs of queue a among the first 100
 	}{
 		{"strict", nil, 95, 100},
 		{"3 to 1", map[string]int{"a": 3, "b": 1}, 51, 98},
@@ -221,7 +221,7 @@ func TestSlicesShareSlots(t *testing.T) {
 	}
 }
 
-// TestAQueueOfANewSliceIsServedFromThenOn, and one that is served no more rests.
+// TestAQueueOfANewSliceIsServedFromThenOn also checks that a queue that is no longer served rests.
 func TestAQueueOfANewSliceIsServedFromThenOn(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &sliced{Storage: b.store, t: t}
@@ -246,8 +246,8 @@ func TestAQueueOfANewSliceIsServedFromThenOn(t *testing.T) {
 	})
 }
 
-// TestALeaseIsKeptBesideASettleWithoutAnswer: a task that was released, and claimed again
-// before the runner heard that, is held twice; the others keep their leases all the same.
+// TestALeaseIsKeptBesideASettleWithoutAnswer has a task that is in flight twice: it was released,
+// and claimed again before the runner learned of that. The other tasks keep their leases.
 func TestALeaseIsKeptBesideASettleWithoutAnswer(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &mute{Storage: b.store, held: make(chan struct{})}

@@ -42,12 +42,12 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 	})
 }
 
-// faulty is a storage whose calls fail while a switch is on: after says that they
-// are carried out and only their reply is lost.
+// faulty is a storage whose calls fail while down is set. With after they are carried out and only
+// their reply is lost.
 type faulty struct {
 	storage.Storage
 	down, after atomic.Bool
-	extends     atomic.Bool // extends fail
+	extends     atomic.Bool // Extend fails
 }
 
 func (f *faulty) fail(before bool) error {
@@ -130,7 +130,7 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 				for i := range 200 {
 					b.enqueue(fmt.Sprint(i))
 				}
-				for range 100 { // it changes every few milliseconds
+				for range 100 { // the storage fails or recovers every few milliseconds
 					f.down.Store(!f.down.Load())
 					b.after(7 * time.Millisecond)
 				}
@@ -176,7 +176,7 @@ func TestConcurrencyIsNeverExceeded(t *testing.T) {
 	})
 }
 
-// What waits ahead starts with the change, also while a claim gets no answer.
+// Tasks that wait ahead start with the change, even while a claim is not answered.
 func TestMoreConcurrencyStartsWhatWaitsAheadAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		hole := &blackhole{Storage: b.store}
@@ -192,14 +192,14 @@ func TestMoreConcurrencyStartsWhatWaitsAheadAtOnce(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		for i := range 450 { // short ones, so that tasks are claimed ahead when a slow one begins
+		for i := range 450 { // short jobs, so that tasks are claimed ahead when a slow one begins
 			b.enqueue([]string{"short", "slow"}[i/400])
 		}
 		b.after(10 * time.Millisecond)
 		if n := started.Load(); n != 1 {
 			t.Fatalf("%d slow jobs run, want one and the others ahead", n)
 		}
-		b.enqueue("more") // the loop asks for it
+		b.enqueue("more") // makes the claimer send a claim
 		b.after(time.Millisecond)
 		if err := b.runner.SetConcurrency(4); err != nil {
 			t.Fatal(err)

@@ -44,8 +44,8 @@ func TestFollowUpsAndResultCommitWithTheCompletion(t *testing.T) {
 	})
 }
 
-// followed runs a job that follows up with the task elsewhere/child, beside what is there
-// already, and gives how its task stands and what was logged of a failure.
+// followed runs a job whose follow-up has the id of an existing task, elsewhere/child. It returns
+// the job's task, and the log lines about a failure.
 func followed(b *bench, existing work, cancelled, joins bool) (parent storage.Task, failed []string) {
 	b.Helper()
 	child := storage.Ref{Queue: "elsewhere", ID: "child"}
@@ -151,7 +151,8 @@ func TestMiddlewareWrapsTheAttempt(t *testing.T) {
 	})
 }
 
-// A middleware that counts or reports failures has to see panics, and its own must harm nobody.
+// A middleware that counts or reports failures must see panics, and its own panic must not harm
+// other tasks.
 func TestMiddlewareSeesAPanic(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"without a timeout": 0, "within a timeout": time.Minute} {
 		bubble(t, func(b *bench) {

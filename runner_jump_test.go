@@ -12,8 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// TestJobsRunWhateverTheClockOfTheStorageDoes: it jumps ahead and back, for moments and for
-// good. Whoever reckons its time asks for it anew where a call is refused for that.
+// TestJobsRunWhateverTheClockOfTheStorageDoes has the clock jump ahead and back, for moments and
+// for good. The runner reads the storage's time again where a call is refused because of a wrong
+// time.
 func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
@@ -43,7 +44,7 @@ func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
 			b.enqueue("at once")
 			b.enqueue("soon", midge.In(2*time.Second))
 			want += 2
-			if jump > 0 { // it keeps its moment
+			if jump > 0 { // this task keeps its moment
 				later++
 				want--
 			}

@@ -16,8 +16,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// kinds is a storage that counts the declines of each task, and answers each call only after a
-// while.
+// kinds is a storage that counts the declines of each task, and answers each call after a delay.
 type kinds struct {
 	storage.Storage
 
@@ -46,7 +45,7 @@ func (k *kinds) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Cl
 	return k.Storage.Claim(ctx, req)
 }
 
-// most is how often a task was declined at most.
+// most returns the highest number of declines of a task.
 func (k *kinds) most() (most int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,7 +55,7 @@ func (k *kinds) most() (most int) {
 	return most
 }
 
-// pickUps are when tasks started.
+// pickUps records when tasks started.
 type pickUps struct {
 	mu      sync.Mutex // guards started
 	started map[string]time.Time
@@ -68,7 +67,8 @@ func (p *pickUps) note(name string) {
 	p.started[name] = time.Now()
 }
 
-// crewOf starts a runner that knows one kind, work or stranger.
+// crewOf starts a runner that knows one kind, work or stranger, and returns a function that stops
+// it.
 func (b *bench) crewOf(store storage.Storage, cfg midge.RunnerConfig, kind string, ran *pickUps) (stop func() error) {
 	b.Helper()
 	r := b.newRunner(store, cfg, nil)
@@ -98,7 +98,7 @@ func (b *bench) enqueueStranger(x int, opts ...midge.Option) midge.Task {
 	return t
 }
 
-// enqueueBoth enqueues n tasks of both kinds, one each 10 ms, and gives when each was.
+// enqueueBoth enqueues n tasks of each kind, one every 10 ms, and returns when it enqueued each.
 func (b *bench) enqueueBoth(n int) map[string]time.Time {
 	b.Helper()
 	sent := make(map[string]time.Time)
@@ -116,8 +116,8 @@ func (b *bench) enqueueBoth(n int) map[string]time.Time {
 	return sent
 }
 
-// TestRunnersOfDifferentKindsShareAQueue: each task is run at once by the runner that knows its
-// kind, and was declined once at most.
+// TestRunnersOfDifferentKindsShareAQueue checks that a runner that knows its kind runs each task at
+// once, and that the task is declined once at most.
 func TestRunnersOfDifferentKindsShareAQueue(t *testing.T) {
 	for _, concurrency := range []int{1, 100} {
 		bubble(t, func(b *bench) {
@@ -125,7 +125,7 @@ func TestRunnersOfDifferentKindsShareAQueue(t *testing.T) {
 			ran := &pickUps{started: make(map[string]time.Time)}
 			cfg := midge.RunnerConfig{Concurrency: concurrency}
 			first, second := b.crewOf(store, cfg, "work", ran), b.crewOf(store, cfg, "stranger", ran)
-			b.after(5 * time.Second) // both are idle
+			b.after(5 * time.Second) // both runners are idle
 			for name, at := range b.enqueueBoth(300) {
 				if took := ran.started[name].Sub(at); ran.started[name].IsZero() || took > 20*time.Millisecond {
 					t.Errorf("task %s started after %v, want 20ms at most", name, took)
@@ -144,8 +144,8 @@ func TestRunnersOfDifferentKindsShareAQueue(t *testing.T) {
 	}
 }
 
-// TestADeclinedTaskHoldsUpNoOther: behind thousands of tasks that a runner declines, also
-// where it has one slot.
+// TestADeclinedTaskHoldsUpNoOther has thousands of declined tasks before another one, also for a
+// runner with a single slot.
 func TestADeclinedTaskHoldsUpNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		store := &kinds{Storage: b.store, takes: time.Millisecond, declines: make(map[string]int)}
@@ -167,7 +167,7 @@ func TestADeclinedTaskHoldsUpNoOther(t *testing.T) {
 		if s := b.stats(midge.DefaultQueue); len(s.Declined) != 1 || s.Declined[0].Tasks != 1000 {
 			t.Errorf("got %+v declined, want the 1000", s.Declined)
 		}
-		for i := range 20 { // no claim brings them again, and none waits for them
+		for i := range 20 { // no claim returns the declined tasks again, and no task waits for them
 			name := fmt.Sprint("later ", i)
 			begun := time.Now()
 			b.enqueue(name)
@@ -182,8 +182,9 @@ func TestADeclinedTaskHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestADeployBringsANewKind: its tasks wait for the first runner that knows it, which runs them as
-// it starts; the old runner warns once, and gives back what it declined as it stops.
+// TestADeployBringsANewKind has tasks of a new kind wait for the first runner that knows it, which
+// runs them when it starts. The old runner warns once, and gives back the declined tasks when it
+// stops.
 func TestADeployBringsANewKind(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -229,7 +230,7 @@ func TestADeployBringsANewKind(t *testing.T) {
 	})
 }
 
-// TestADeclinedTaskIsCancelled at once, as any task that waits.
+// TestADeclinedTaskIsCancelled checks that this happens at once, as for any task that waits.
 func TestADeclinedTaskIsCancelled(t *testing.T) {
 	bubble(t, func(b *bench) {
 		ran := &pickUps{started: make(map[string]time.Time)}
@@ -248,8 +249,9 @@ func TestADeclinedTaskIsCancelled(t *testing.T) {
 	})
 }
 
-// TestATaskOfAKindThatNobodyKnowsDies after a day, or as the storage's limits say, whoever maintains
-// its queue: a runner of other kinds, one without a job, or one that sweeps a queue that it does not serve.
+// TestATaskOfAKindThatNobodyKnowsDies checks that it dies after a day, or after the time in the
+// storage's limits, whoever maintains its queue: a runner of other kinds, a runner without a job,
+// or a runner that sweeps a queue that it does not serve.
 func TestATaskOfAKindThatNobodyKnowsDies(t *testing.T) {
 	for name, c := range map[string]struct {
 		after    time.Duration
@@ -292,7 +294,7 @@ func TestATaskOfAKindThatNobodyKnowsDies(t *testing.T) {
 	}
 }
 
-// limited replaces the storage by one of such limits.
+// limited replaces the storage by one with these limits.
 func (b *bench) limited(limits storage.Limits) {
 	b.Helper()
 	store, err := memory.Open(memory.Config{Limits: limits})
@@ -305,7 +307,7 @@ func (b *bench) limited(limits storage.Limits) {
 	}
 }
 
-// declined enqueues a task and has a runner decline it, which then ends.
+// declined enqueues a task, has a runner decline it, and stops the runner.
 func (b *bench) declined(ran *pickUps) storage.Ref {
 	b.Helper()
 	task := b.enqueueStranger(1)
@@ -320,7 +322,8 @@ func (b *bench) declined(ran *pickUps) storage.Ref {
 	return task.Ref
 }
 
-// TestARunnerWithoutAJobClaimsNothing: it declines no task either, and keeps its schedules.
+// TestARunnerWithoutAJobClaimsNothing checks that it also declines no task, and makes the ticks of
+// its schedules.
 func TestARunnerWithoutAJobClaimsNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
@@ -347,7 +350,7 @@ func TestARunnerWithoutAJobClaimsNothing(t *testing.T) {
 	})
 }
 
-// TestRunnersTellTheirKinds, sorted.
+// TestRunnersTellTheirKinds checks that the kinds are sorted.
 func TestRunnersTellTheirKinds(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
@@ -366,7 +369,6 @@ func TestRunnersTellTheirKinds(t *testing.T) {
 	})
 }
 
-// TestADeclineIsLoggedForThoseWhoLookClosely.
 func TestADeclineIsLoggedForThoseWhoLookClosely(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -376,7 +378,7 @@ func TestADeclineIsLoggedForThoseWhoLookClosely(t *testing.T) {
 			b.enqueueStranger(i)
 		}
 		b.after(time.Second)
-		if got := lines(" declined"); len(got) != 4 { // a warning, and a line of each
+		if got := lines(" declined"); len(got) != 4 { // a warning, and a line for each task
 			t.Errorf("got %q, want a warning and a line for each of three", got)
 		}
 	})

@@ -13,11 +13,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sluggish is a storage whose Claims answer a while after they happened, and whose
-// settles take a tenth of a second to arrive.
+// sluggish is a storage whose Claims answer late, after they took effect, and whose settles need a
+// tenth of a second to arrive.
 type sluggish struct {
 	storage.Storage
-	claims atomic.Int64 // how late, in nanoseconds; Claims that maintain alone answer at once
+	claims atomic.Int64 // delay in nanoseconds; Claims that only maintain answer at once
 }
 
 func (s *sluggish) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -39,8 +39,8 @@ func (s *sluggish) Apply(
 	}
 }
 
-// TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns: its leases are old, and would
-// expire as crashes of tasks that never ran.
+// TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns checks this because leases of a late
+// claim are old, and would expire as crashes of tasks that never ran.
 func TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &sluggish{Storage: b.store}
@@ -58,7 +58,7 @@ func TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsAheadOfASlowJobIsGivenBackSoon, so that another runner may take it.
+// TestWhatWaitsAheadOfASlowJobIsGivenBackSoon checks that another runner can then take these tasks.
 func TestWhatWaitsAheadOfASlowJobIsGivenBackSoon(t *testing.T) {
 	bubble(t, func(b *bench) {
 		slow := time.Duration(0)
@@ -96,8 +96,8 @@ func (c *counting) Extend(ctx context.Context, req storage.ExtendRequest) (stora
 	return c.Storage.Extend(ctx, req)
 }
 
-// TestACancelThatIsIgnoredCostsFewHeartbeats: it waits in the queue for as long as its
-// job runs on, and every claim of every runner tells of it.
+// TestACancelThatIsIgnoredCostsFewHeartbeats has a job that ignores its cancel. The cancel stays in
+// its queue, and every claim of every runner reports it.
 func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &counting{Storage: b.store}
@@ -129,8 +129,8 @@ func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
 	})
 }
 
-// TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace all the same: its lease was lost, and
-// the runner that it occupies took its task anew.
+// TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace checks this for a job that lost its lease,
+// while the same runner claimed its task again.
 func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 	bubble(t, func(b *bench) {
 		f := &faulty{Storage: b.store}
@@ -155,8 +155,8 @@ func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 	})
 }
 
-// TestARunningSuspectCostsNoClaims: no other may be asked for beside it, and the runner
-// waits for its end in peace.
+// TestARunningSuspectCostsNoClaims checks that a runner sends no claims while a suspect, beside
+// which no other may run, is running.
 func TestARunningSuspectCostsNoClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
 		if _, err := b.client.Enqueue(b.ctx, fragile{}); err != nil {
@@ -188,12 +188,12 @@ func TestARunningSuspectCostsNoClaims(t *testing.T) {
 	})
 }
 
-// fragile is a job that is a suspect after its first crash.
+// fragile is a job whose task is a suspect after its first crash.
 type fragile struct{}
 
 func (fragile) Options() midge.Options { return midge.Options{CrashLimit: 2} }
 
-// claimed counts claims, and lets time pass where there are far too many.
+// claimed counts claims, and slows a runner down that sends far too many.
 type claimed struct {
 	storage.Storage
 	claims atomic.Int64
@@ -206,7 +206,7 @@ func (c *claimed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	return c.Storage.Claim(ctx, req)
 }
 
-// lockedRows is a storage in which other calls hold every task locked until a moment.
+// lockedRows is a storage in which other calls lock every task until a certain moment.
 type lockedRows struct {
 	storage.Storage
 	until atomic.Int64 // in Unix nanoseconds
@@ -223,8 +223,8 @@ func (l *lockedRows) Extend(ctx context.Context, req storage.ExtendRequest) (sto
 	return extended, nil
 }
 
-// TestALeaseLivesThroughAMomentOfLocks: a heartbeat passes over tasks that are locked, such
-// as by a report of progress. The next ones come soon, before the lease is given up.
+// TestALeaseLivesThroughAMomentOfLocks has a heartbeat skip tasks that are locked, for example by a
+// report of progress. The next heartbeats come soon, before the lease is given up.
 func TestALeaseLivesThroughAMomentOfLocks(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &lockedRows{Storage: b.store}
@@ -238,7 +238,7 @@ func TestALeaseLivesThroughAMomentOfLocks(t *testing.T) {
 			}
 			return nil
 		})
-		b.after(lease/3 - lease/10) // soon there is a heartbeat
+		b.after(lease/3 - lease/10) // shortly before a heartbeat
 		task := b.enqueue("a")
 		b.after(time.Minute)
 		if s := b.stats(task.Queue); s.Totals.Completed != 1 || s.Totals.Failed != 0 || s.Live() != 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestOneAtATimeKeepsTheOrder also where a job turns out slow and the tasks that were claimed
-// ahead of it are given back: no later task is claimed before their release was applied.
+// TestOneAtATimeKeepsTheOrder also has a slow job, behind which the tasks that were claimed ahead
+// are given back: no later task may be claimed before their release was applied.
 func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const jobs = 1200
@@ -44,9 +44,10 @@ func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestASuspectStartsWhenTheOneBeforeItIsSettled: while its completion is under way the next
-// one could kill the process, and the crash would be charged to both. The second one starts
-// right after that, also where the first one's job ends while a claim is under way.
+// TestASuspectStartsWhenTheOneBeforeItIsSettled checks that the second suspect waits, because it
+// could kill the process while the completion of the first is under way, and the crash would be
+// charged to both. It must start right after that completion, also where the first job ends while a
+// claim is under way.
 func TestASuspectStartsWhenTheOneBeforeItIsSettled(t *testing.T) {
 	for _, claim := range []time.Duration{0, 20 * time.Millisecond} {
 		bubble(t, func(b *bench) { oneSuspectAfterTheOther(t, b, claim) })

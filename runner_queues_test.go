@@ -87,7 +87,7 @@ func TestTheQueuesOfRegisteredJobsAreServed(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsAheadOfADroppedQueueDoesNotBegin once SetQueues has returned.
+// TestWhatWaitsAheadOfADroppedQueueDoesNotBegin checks this once SetQueues has returned.
 func TestWhatWaitsAheadOfADroppedQueueDoesNotBegin(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var slow atomic.Bool
@@ -128,7 +128,7 @@ func TestWhatWaitsAheadOfADroppedQueueDoesNotBegin(t *testing.T) {
 	})
 }
 
-// TestWhatAClaimBringsOfADroppedQueueDoesNotBegin: it was under way when SetQueues returned.
+// TestWhatAClaimBringsOfADroppedQueueDoesNotBegin has a claim under way when SetQueues returns.
 func TestWhatAClaimBringsOfADroppedQueueDoesNotBegin(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &sluggish{Storage: b.store}
@@ -150,7 +150,8 @@ func TestWhatAClaimBringsOfADroppedQueueDoesNotBegin(t *testing.T) {
 	})
 }
 
-// TestARunnerIsListedBeforeItClaims, and what it serves right behind a change.
+// TestARunnerIsListedBeforeItClaims also checks that the served queues are listed soon after a
+// change.
 func TestARunnerIsListedBeforeItClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.store = &listed{b.store, t}
@@ -168,7 +169,7 @@ func TestARunnerIsListedBeforeItClaims(t *testing.T) {
 	})
 }
 
-// listed is a storage that minds claims of runners which it does not list.
+// listed is a storage that reports claims of runners that it does not list.
 type listed struct {
 	storage.Storage
 	t *testing.T
@@ -182,7 +183,8 @@ func (l *listed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.C
 	return l.Storage.Claim(ctx, req)
 }
 
-// TestNoRunnerNamesTooManyQueues, those of its schedules included: no call could name them.
+// TestNoRunnerNamesTooManyQueues counts the queues of its schedules too, because no call could name
+// them all.
 func TestNoRunnerNamesTooManyQueues(t *testing.T) {
 	bubble(t, func(b *bench) {
 		many := make([]string, storage.MaxNames+1)

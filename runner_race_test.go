@@ -12,12 +12,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// blackhole is a storage that, while a hole is open, answers no Extend, Claim or Apply
-// before its caller's context has ended.
+// blackhole is a storage that answers no Extend, Claim or Apply before the context of its caller
+// has ended, while a hole is open.
 type blackhole struct {
 	storage.Storage
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	hole chan struct{}
 	late time.Duration // a Claim ignores its context and answers this late
 }
@@ -85,8 +85,8 @@ func (h *blackhole) answersLate(d time.Duration) {
 	h.late = d
 }
 
-// TestAJobOutlivesAnAbsenceOfTheStorage that is over two seconds before the job's lease
-// would be unsafe, whenever it begins.
+// TestAJobOutlivesAnAbsenceOfTheStorage has absences at different moments, each of which ends two
+// seconds before the job's lease would be unsafe.
 func TestAJobOutlivesAnAbsenceOfTheStorage(t *testing.T) {
 	for begin := 8 * time.Second; begin < 20*time.Second; begin += 990 * time.Millisecond {
 		bubble(t, func(b *bench) {
@@ -116,7 +116,8 @@ func TestAJobOutlivesAnAbsenceOfTheStorage(t *testing.T) {
 	}
 }
 
-// TestRunReturnsAlthoughAClaimAnswersLate: what it takes then is left to its lease.
+// TestRunReturnsAlthoughAClaimAnswersLate checks that the tasks of the late claim are left to their
+// leases.
 func TestRunReturnsAlthoughAClaimAnswersLate(t *testing.T) {
 	bubble(t, func(b *bench) {
 		h := &blackhole{Storage: b.store}
@@ -137,7 +138,8 @@ func TestRunReturnsAlthoughAClaimAnswersLate(t *testing.T) {
 	})
 }
 
-// TestRunReturnsWithinTwoSecondsOfTheGrace, with the storage away and a settle to bring.
+// TestRunReturnsWithinTwoSecondsOfTheGrace has a storage that is away, and a task that is not
+// settled.
 func TestRunReturnsWithinTwoSecondsOfTheGrace(t *testing.T) {
 	bubble(t, func(b *bench) {
 		h := &blackhole{Storage: b.store}
@@ -160,14 +162,14 @@ func TestRunReturnsWithinTwoSecondsOfTheGrace(t *testing.T) {
 	})
 }
 
-// brittle is an error that a job returns by mistake: a nil pointer in an interface,
-// whose methods panic.
+// brittle is an error that a job returns by mistake: a nil pointer in an interface. Its methods
+// panic.
 type brittle struct{ cause error }
 
 func (e *brittle) Error() string { return e.cause.Error() }
 func (e *brittle) Unwrap() error { return e.cause }
 
-// TestAnErrorThatPanicsIsAFailure, and not the end of the process.
+// TestAnErrorThatPanicsIsAFailure checks that it does not end the process.
 func TestAnErrorThatPanicsIsAFailure(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
@@ -182,8 +184,8 @@ func TestAnErrorThatPanicsIsAFailure(t *testing.T) {
 	})
 }
 
-// TestARunnerThatLeftIsNotHeardOfAgain: a heartbeat under way when it leaves must not
-// arrive behind its farewell.
+// TestARunnerThatLeftIsNotHeardOfAgain has a heartbeat under way when the runner leaves. It must
+// not arrive after the runner has left.
 func TestARunnerThatLeftIsNotHeardOfAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &slowBeats{Storage: b.store}
@@ -200,7 +202,7 @@ func TestARunnerThatLeftIsNotHeardOfAgain(t *testing.T) {
 	})
 }
 
-// slowBeats takes a while to carry out a heartbeat, also for a caller who is gone.
+// slowBeats is a storage whose heartbeats take a while, even if their caller's context has ended.
 type slowBeats struct{ storage.Storage }
 
 func (s *slowBeats) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
@@ -210,7 +212,7 @@ func (s *slowBeats) Extend(ctx context.Context, req storage.ExtendRequest) (stor
 	return s.Storage.Extend(context.WithoutCancel(ctx), req)
 }
 
-// TestMissedTicksTooLargeForOneStepAreAllMade, in several.
+// TestMissedTicksTooLargeForOneStepAreAllMade checks that they are made in several steps.
 func TestMissedTicksTooLargeForOneStepAreAllMade(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
@@ -241,8 +243,7 @@ func TestMissedTicksTooLargeForOneStepAreAllMade(t *testing.T) {
 	})
 }
 
-// lingering is a storage whose first settle gets no answer and stays on its way, with what
-// it was handed.
+// lingering is a storage whose first settle is not answered and stays under way with its arguments.
 type lingering struct {
 	storage.Storage
 	once   sync.Once
@@ -265,8 +266,8 @@ func (l *lingering) Apply(
 	return l.Storage.Apply(ctx, call, txs...)
 }
 
-// TestASettleWithoutAnswerKeepsWhatItWasHanded: it may reach the storage behind the one that
-// repeats it, when others have been settled since.
+// TestASettleWithoutAnswerKeepsWhatItWasHanded checks this because the first try may reach the
+// storage after its repeat, when other tasks have been settled.
 func TestASettleWithoutAnswerKeepsWhatItWasHanded(t *testing.T) {
 	bubble(t, func(b *bench) {
 		l := &lingering{Storage: b.store}
@@ -283,12 +284,12 @@ func TestASettleWithoutAnswerKeepsWhatItWasHanded(t *testing.T) {
 	})
 }
 
-// cancelledLate is a storage in which a cancel is learned of while a completion is under way.
+// cancelledLate is a storage that reports a cancel while a completion is under way.
 type cancelledLate struct {
 	storage.Storage
 
 	client *midge.Client
-	asked  chan struct{} // closed when an extension has told of the cancel
+	asked  chan struct{} // closed when an extension has reported the cancel
 }
 
 func (c *cancelledLate) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
@@ -309,8 +310,8 @@ func (c *cancelledLate) Extend(ctx context.Context, req storage.ExtendRequest) (
 	return extended, err //nolint:wrapcheck // as the storage has it
 }
 
-// TestACancelDuringACompletionChangesNothing of an attempt whose job has returned: its settle reads what the job has
-// left, and takes no lock.
+// TestACancelDuringACompletionChangesNothing checks an attempt whose job has returned: its settle
+// reads the attempt without a lock.
 func TestACancelDuringACompletionChangesNothing(t *testing.T) {
 	for range 20 {
 		bubble(t, func(b *bench) {

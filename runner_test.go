@@ -129,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// cannotRun enqueues tasks that no runner of these tests can run, by the reason.
+// cannotRun enqueues tasks that no runner of these tests can run. It returns them by reason.
 func (b *bench) cannotRun() map[string]storage.Ref {
 	b.Helper()
 	refs := make(map[string]storage.Ref)
@@ -147,8 +147,8 @@ func (b *bench) cannotRun() map[string]storage.Ref {
 	return refs
 }
 
-// A deploy may be under way: a task whose parameters a runner of the older or newer version cannot
-// read is put off for a day.
+// During a deploy a runner of the older or newer version may be unable to decode a task's
+// parameters: the task is put off for a day.
 func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 	bubble(t, func(b *bench) {
 		core, logs := observer.New(zapcore.InfoLevel)
@@ -188,12 +188,12 @@ func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 	})
 }
 
-// renamed is a job whose parameters are not those of work, under its kind.
+// renamed is a job with the kind of work, but with other parameters.
 type renamed struct{ Name int }
 
 func (renamed) Kind() string { return "work" }
 
-// runRenamed starts a runner that knows the kind of work, and no parameters of such a task.
+// runRenamed starts a runner that registers renamed, so that it cannot decode tasks of work.
 func (b *bench) runRenamed(r *midge.Runner) {
 	b.Helper()
 	if err := midge.Handle(r, func(context.Context, renamed) error { return nil }); err != nil {
@@ -203,7 +203,7 @@ func (b *bench) runRenamed(r *midge.Runner) {
 	go func() { b.done <- r.Run(b.ctx) }()
 }
 
-// The day begins when the task is put off first, however long its job had snoozed before.
+// The day begins when the task is first put off, however long its job had snoozed before.
 func TestASnoozingJobIsPutOffForAsLong(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return midge.Snooze(time.Hour) })
@@ -226,7 +226,7 @@ func TestASnoozingJobIsPutOffForAsLong(t *testing.T) {
 	})
 }
 
-// What a job reads that does not fit is a failure of the job's: its parameters did fit.
+// A checkpoint that does not fit is a failure of the job, whose parameters did fit.
 func TestACheckpointThatDoesNotFitFailsTheAttempt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Hour)}, func(ctx context.Context, _ work) error {

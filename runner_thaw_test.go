@@ -13,13 +13,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sentAt is a storage that notes when the last claim or extension of each task was sent, by a
-// clock that suspensions of the machine move on.
+// sentAt is a storage that records when the last claim or extension of each task was sent, by a
+// clock that goes on while the machine is suspended.
 type sentAt struct {
 	storage.Storage
-	asleep atomic.Int64 // for so many nanoseconds in all
+	asleep atomic.Int64 // in nanoseconds, in all
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	sent map[storage.Ref]time.Time
 }
 
@@ -57,8 +57,8 @@ func (s *sentAt) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 	return extended, err
 }
 
-// TestWhatWaitedThroughASuspensionDoesNotStart: the machine sleeps for longer than the lease,
-// which stops the monotonic clock. No job starts under an old lease.
+// TestWhatWaitedThroughASuspensionDoesNotStart has the machine sleep for longer than the lease,
+// which stops the monotonic clock. No job may start under an old lease.
 func TestWhatWaitedThroughASuspensionDoesNotStart(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lease = time.Second
@@ -89,7 +89,7 @@ func TestWhatWaitedThroughASuspensionDoesNotStart(t *testing.T) {
 	})
 }
 
-// TestAJobThatASuspensionOvertookEnds as soon as the machine is back.
+// TestAJobThatASuspensionOvertookEnds checks that it ends as soon as the machine is back.
 func TestAJobThatASuspensionOvertookEnds(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var asleep atomic.Int64
@@ -116,7 +116,6 @@ func TestAJobThatASuspensionOvertookEnds(t *testing.T) {
 	})
 }
 
-// TestAWallClockThatIsSetBackChangesNothing.
 func TestAWallClockThatIsSetBackChangesNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var skew atomic.Int64
@@ -139,8 +138,8 @@ func TestAWallClockThatIsSetBackChangesNothing(t *testing.T) {
 	})
 }
 
-// TestAWallClockThatIsSetForwardBuriesNothing: how long a task was put off the storage's clock
-// tells.
+// TestAWallClockThatIsSetForwardBuriesNothing checks that the storage's clock decides how long a
+// task was put off.
 func TestAWallClockThatIsSetForwardBuriesNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var skew atomic.Int64

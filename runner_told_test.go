@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTheLogSaysOnceThatLeasesRanOut: jobs end where the storage is away for longer than their
-// lease, and the log warns of it once for each time that it is.
+// TestTheLogSaysOnceThatLeasesRanOut checks for one warning per outage in which jobs end because
+// the storage is away for longer than their lease.
 func TestTheLogSaysOnceThatLeasesRanOut(t *testing.T) {
 	bubble(t, func(b *bench) {
 		h := &blackhole{Storage: b.store}
@@ -43,7 +43,7 @@ func TestTheLogSaysOnceThatLeasesRanOut(t *testing.T) {
 	})
 }
 
-// TestTheLogSaysThatAFollowUpWasLeftOut because its id has a task that is dead.
+// TestTheLogSaysThatAFollowUpWasLeftOut has a follow-up whose id belongs to a dead task.
 func TestTheLogSaysThatAFollowUpWasLeftOut(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -73,7 +73,7 @@ func TestTheLogSaysThatAFollowUpWasLeftOut(t *testing.T) {
 	})
 }
 
-// TestSetQueuesWarnsOfWhatItDrops: of jobs and of schedules.
+// TestSetQueuesWarnsOfWhatItDrops checks the warnings about jobs and schedules.
 func TestSetQueuesWarnsOfWhatItDrops(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -104,7 +104,7 @@ func TestSetQueuesWarnsOfWhatItDrops(t *testing.T) {
 	})
 }
 
-// ailing is a storage that cannot carry out the settles of a time.
+// ailing is a storage that cannot carry out settles for a while.
 type ailing struct {
 	storage.Storage
 
@@ -122,8 +122,8 @@ func (s *ailing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return applied, nil
 }
 
-// TestASettleByItselfComesAgain: of a task whose transaction was not committed, by a storage that
-// refuses it for a while, and beside the settles of others.
+// TestASettleByItselfComesAgain settles a task whose transaction was not committed, while the
+// storage refuses settles for a while, and while other tasks are settled.
 func TestASettleByItselfComesAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &ailing{Storage: b.store}

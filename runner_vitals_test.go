@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// told counts the heartbeats of a storage, and those with vitals.
+// told counts the heartbeats of a storage, and the heartbeats with vitals.
 type told struct {
 	storage.Storage
 	all, vitals atomic.Int32
@@ -28,8 +28,8 @@ func (c *told) Extend(ctx context.Context, req storage.ExtendRequest) (storage.E
 	return c.Storage.Extend(ctx, req)
 }
 
-// TestHeartbeatsTellHowOftenJobsRan: every third heartbeat has the runs, failures and durations of
-// each kind since the start of the runner, and what the process holds.
+// TestHeartbeatsTellHowOftenJobsRan checks that every third heartbeat has the runs, failures and
+// durations of each kind since the start of the runner, and the state of its process.
 func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
 	bubble(t, func(b *bench) {
 		store := &told{Storage: b.store}

@@ -30,20 +30,20 @@ func (s slowApply) Apply(ctx context.Context, call storage.Call, txs ...storage.
 	}
 }
 
-// TestAJobReturnsWhileItsTaskIsGivenBack: it outlived the grace period and the second after
-// that. The release is to be seen out, for a shutdown charges nothing.
+// TestAJobReturnsWhileItsTaskIsGivenBack has a job that outlives the grace period and one more
+// second. The runner must wait for the release, because a shutdown charges nothing.
 func TestAJobReturnsWhileItsTaskIsGivenBack(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(slowApply{b.store, 200 * time.Millisecond}, midge.RunnerConfig{Grace: 5 * time.Second},
 			func(context.Context, work) error {
-				time.Sleep(7*time.Second + 100*time.Millisecond) // a second before the drain, the grace, a second more
+				time.Sleep(7*time.Second + 100*time.Millisecond) // 1 s before the drain, the grace, 1 s more
 				return nil
 			})
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		synctest.Wait()
 		task := b.enqueue("deaf")
 		b.after(time.Second)
-		_ = b.drain() // says that a job outlived it
+		_ = b.drain() // returns that a job outlived it
 		b.after(time.Second)
 		if got := b.task(task.Ref); got.State != storage.Waiting {
 			t.Errorf("after the drain the task is %s, want it waiting", got.State)
@@ -66,13 +66,13 @@ func (s choosy) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx)
 	return s.Storage.Apply(ctx, call, txs...)
 }
 
-// TestASettleThatIsRefusedHoldsUpNoOther whether it is refused alone or with others.
+// TestASettleThatIsRefusedHoldsUpNoOther has the storage refuse it alone, or together with others.
 func TestASettleThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(choosy{b.store, "bad"}, midge.RunnerConfig{},
 			func(context.Context, work) error { return nil })
 		var refs []storage.Ref
-		for _, id := range []string{"first", "bad", "second"} { // they are claimed, and end, together
+		for _, id := range []string{"first", "bad", "second"} { // they are claimed together, and end together
 			refs = append(refs, b.enqueue(id, midge.ID(id)).Ref)
 		}
 		go func() { b.done <- b.runner.Run(b.ctx) }()
@@ -130,7 +130,8 @@ func (u *unreachable) Describe(ctx context.Context) (storage.Description, error)
 	return u.Storage.Describe(ctx)
 }
 
-// TestASettleOutlivesAStorageThatCannotBeReached, however long: the outage is told once.
+// TestASettleOutlivesAStorageThatCannotBeReached checks this for a long outage, which is logged
+// once.
 func TestASettleOutlivesAStorageThatCannotBeReached(t *testing.T) {
 	bubble(t, func(b *bench) {
 		u := &unreachable{Storage: b.store}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// snippetHead is what the programs of the pages leave out.
+// snippetHead holds the declarations that the programs of the pages leave out.
 const snippetHead = `
 type (
 	shop struct {
@@ -37,7 +37,7 @@ func snippet(ctx context.Context, client *midge.Client, runner *midge.Runner, st
 }
 `
 
-// snippetImports are the packages that they may name.
+// snippetImports lists the packages that these programs may import.
 var snippetImports = []string{
 	"context", "database/sql", "errors", "log", "net/http", "os", "os/signal", "syscall", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/midgehq/midge",
@@ -45,10 +45,10 @@ var snippetImports = []string{
 	"github.com/midgehq/midge/storage/redis",
 }
 
-// foreign says that a program is about a module that midge does not require.
+// foreign matches programs about modules that midge does not require.
 var foreign = regexp.MustCompile(`\b(asynq|river|gorm|ent|orders|inspector|modernc)\.`)
 
-// What the pages show, and have in no Go file, compiles.
+// Programs in the pages that are in no Go file compile.
 func TestDocsSnippetsCompile(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestDocsSnippetsCompile(t *testing.T) {
 	}
 	build := exec.Command("go", "build", "-mod=mod", "-gcflags=-e", "./...")
 	build.Dir = dir
-	output, _ := build.CombinedOutput() // a program whose variables nobody uses does not build
+	output, _ := build.CombinedOutput() // the errors are in the output; some are ignored
 	for line := range strings.Lines(string(output)) {
 		if strings.HasPrefix(line, "#") || strings.Contains(line, "declared and not used") {
 			continue
@@ -90,7 +90,8 @@ func TestDocsSnippetsCompile(t *testing.T) {
 	}
 }
 
-// writeSnippet makes a package of a program: its functions, and the rest in one.
+// writeSnippet makes a package from a program: the program's declarations, and a function with the
+// rest.
 func writeSnippet(t *testing.T, dir, program string) {
 	t.Helper()
 	top := regexp.MustCompile(`(?ms)^(?:// [^\n]*\n)*(?:func .*?^}\n|type [^\n]*\n)`)

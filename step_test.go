@@ -28,7 +28,7 @@ func (s *stepped) Stepped(
 
 func (s *stepped) Within(tx storage.Applier) storage.Applier { return tx }
 
-// kit is a runner that makes steps, on a memory storage with a client beside it.
+// kit holds a memory storage with a client and a runner that makes steps.
 type kit struct {
 	*testing.T
 	stepped
@@ -114,7 +114,7 @@ func TestAStepMakesOneAttempt(t *testing.T) {
 	})
 }
 
-// The wanted task runs alone, and those that wait before it keep their order.
+// Only the wanted task runs, and tasks that wait before it keep their order.
 func TestAStepOfOneTaskLeavesTheOthersInTheirPlaces(t *testing.T) {
 	var ran []string
 	stepping(t, func(_ context.Context, w work) error {
@@ -152,7 +152,7 @@ func TestStepsTickSchedulesAndExcludeRun(t *testing.T) {
 		if err := k.runner.Periodic(midge.Every(time.Hour), work{}); err != nil {
 			t.Fatal(err)
 		}
-		for range 5 { // a clock that leaps an hour is doubted for five seconds
+		for range 5 { // a clock that leaps by an hour is not believed for five seconds
 			s := k.next(storage.Ref{})
 			for ; s.Ran; s = k.next(storage.Ref{}) {
 				continue

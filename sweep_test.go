@@ -11,17 +11,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sweeps is a storage that notes the claims which maintain alone.
+// sweeps is a storage that records the claims that only maintain queues.
 type sweeps struct {
 	storage.Storage
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   map[string]time.Time
-	gap    time.Duration // the longest between two sweeps of a queue
+	gap    time.Duration // the longest gap between two sweeps of a queue
 	swept  int
-	window time.Time // the begin of ten seconds
-	inIt   int       // how many queues were swept in them
-	most   int       // in any
+	window time.Time // the beginning of ten seconds
+	inIt   int       // number of queues that were swept in the window
+	most   int       // highest such number
 }
 
 func (s *sweeps) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -47,7 +47,7 @@ func (s *sweeps) note(queues []storage.ClaimQueue) {
 	}
 }
 
-// oldest is the longest that a queue has waited for its sweep, now or ever.
+// oldest returns the longest time that a queue has waited for its sweep, now or before.
 func (s *sweeps) oldest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *sweeps) total() int {
 	return s.swept
 }
 
-// silentLeave is a storage that a runner cannot tell that it leaves, as where it was killed.
+// silentLeave is a storage that does not learn that a runner leaves, as if the runner was killed.
 type silentLeave struct{ storage.Storage }
 
 func (s silentLeave) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
@@ -73,8 +73,8 @@ func (s silentLeave) Extend(ctx context.Context, req storage.ExtendRequest) (sto
 	return s.Storage.Extend(ctx, req)
 }
 
-// TestEachQueueIsSweptByOneRunnerAtATime: ten thousand queues that nobody serves, five runners,
-// of which one is killed.
+// TestEachQueueIsSweptByOneRunnerAtATime has ten thousand queues that nobody serves, and five
+// runners, one of which is killed.
 func TestEachQueueIsSweptByOneRunnerAtATime(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const queues = 10_000
@@ -117,7 +117,6 @@ func TestEachQueueIsSweptByOneRunnerAtATime(t *testing.T) {
 	})
 }
 
-// TestASweepIsHeldUpByNoSilentSlice.
 func TestASweepIsHeldUpByNoSilentSlice(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &sliced{Storage: b.store, t: t}

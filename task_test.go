@@ -95,7 +95,7 @@ func TestWhatATaskStoredIsDecoded(t *testing.T) {
 	})
 }
 
-// checkNoneStored looks at a task whose job has stored nothing.
+// checkNoneStored checks a task whose job has stored nothing.
 func checkNoneStored(t *testing.T, task midge.Task) {
 	t.Helper()
 	var v int

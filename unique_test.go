@@ -79,7 +79,7 @@ func TestUniqueKeysAgree(t *testing.T) {
 	}
 }
 
-// A deploy that reorders the fields of a type, or of one nested in it, lets no duplicate in.
+// A deploy that reorders the fields of a type, or of a nested type, lets no duplicate in.
 func TestUniqueKeysDoNotDependOnTheOrderOfFields(t *testing.T) {
 	type line struct {
 		Count int

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// crateBefore is crate before two fields of it were renamed.
+// crateBefore is crate before two of its fields were renamed.
 type crateBefore struct {
 	To, Phone string
 	Weight    int
@@ -26,7 +26,7 @@ func (crateBeforeJSON) Kind() string { return "crate" }
 
 func (crateBeforeJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
 
-// crate does not say what one of its fields was called.
+// crate has a renamed field that does not tell its earlier name.
 type crate struct {
 	To     string
 	Number string

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// doubtful is a storage that warns of something.
+// doubtful is a storage with a warning.
 type doubtful struct {
 	storage.Storage
 
@@ -25,8 +25,8 @@ func (d *doubtful) Describe(ctx context.Context) (storage.Description, error) {
 	return described, err
 }
 
-// TestNewWarningsAreLogged has the storage warn while a runner runs: once for as long as
-// it does, and again when it begins again.
+// TestNewWarningsAreLogged has the storage warn while a runner runs. The runner logs the warning
+// once for as long as it lasts, and again when it returns.
 func TestNewWarningsAreLogged(t *testing.T) {
 	bubble(t, func(b *bench) {
 		store := &doubtful{Storage: b.store}

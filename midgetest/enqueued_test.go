@@ -47,7 +47,7 @@ func (f *fake) Logf(format string, args ...any) {
 	f.logs = append(f.logs, fmt.Sprintf(format, args...))
 }
 
-// failure gives how a test fails, "" where it does not.
+// failure returns the text with which a test fails, "" where it does not fail.
 func failure(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	f := &fake{TB: t}
@@ -60,7 +60,7 @@ func failure(t *testing.T, test func(t testing.TB)) string {
 	return f.failure
 }
 
-// wantFailure wants a test to fail with a text, in which a task's id is ID.
+// wantFailure checks the text with which a test fails, with ID in place of the ids of tasks.
 func wantFailure(t *testing.T, want string, test func(t testing.TB)) {
 	t.Helper()
 	got := regexp.MustCompile(`/[0-9a-v]{26}`).ReplaceAllString(failure(t, test), "/ID")
@@ -199,7 +199,7 @@ func TestFailuresAreShort(t *testing.T) {
 	}
 }
 
-// letter has mail's kind and other fields.
+// letter has the kind of mail and other fields.
 type letter struct{ To int }
 
 func (letter) Kind() string { return "mail" }

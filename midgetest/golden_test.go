@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/midgetest"
 )
 
-// order is a job as it was; the types behind it are what became of it.
+// order is the original job; the other types are changed versions of it.
 type (
 	line  struct{ SKU string }
 	order struct {
@@ -28,7 +28,7 @@ type (
 		Scan   []byte
 		Any    any
 	}
-	// orderWider has other types that take all values of the old ones, and a field more.
+	// orderWider has other types that can hold all values of the old ones, and one more field.
 	orderWider struct {
 		Number  float64
 		Email   string
@@ -66,7 +66,7 @@ func (orderRenamed) Kind() string  { return "order" }
 
 func (j order) Options() midge.Options { return midge.Options{Encoding: encoding} }
 
-// encoding is that of the orders; a test sets it.
+// encoding is the encoding of the orders; a test sets it.
 var encoding midge.Encoding
 
 // registers registers jobs that do nothing.
@@ -76,7 +76,7 @@ func registers[J any](r *midge.Runner) error {
 		midge.Handle(r, func(context.Context, mail) error { return nil }))
 }
 
-// write writes the file of orders.
+// write writes the file of orders and returns its path.
 func write(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "testdata", "jobs.json")
@@ -107,7 +107,7 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 	}
 }
 
-// post is mail under another name.
+// post is mail with another name.
 type post struct{ To, Text string }
 
 func (post) Aliases() []string { return []string{"mail"} }

@@ -15,17 +15,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// step is a job whose function is the test's.
+// step is a job. Each test supplies its function.
 type step struct{ Name string }
 
 func (step) Options() midge.Options { return midge.Options{Retries: 3} }
 
 var errAway = errors.New("the server is away")
 
-// start is when the clock of these tests starts.
+// start is the first time of the clock in these tests.
 var start = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// newKit makes a kit whose steps run fn.
+// newKit returns a kit whose steps run fn.
 func newKit(t testing.TB, fn func(ctx context.Context, s step) error) *midgetest.Kit {
 	t.Helper()
 	return midgetest.New(t, midgetest.Config{
@@ -112,7 +112,7 @@ func TestCompleteWithCompletesWhereTheJobReturnsNil(t *testing.T) {
 			if err := midge.SetResult(ctx, 8); !errors.Is(err, midge.ErrCompleted) {
 				t.Errorf("a result behind CompleteWith: got %v, want ErrCompleted", err)
 			}
-			if fails { // the commit, say
+			if fails { // for example, the commit fails
 				return errAway
 			}
 			return nil
@@ -234,7 +234,7 @@ func TestInABubblePackageTimeMovesAlong(t *testing.T) {
 		}
 		_, err := k.Client().EnqueueIn(t.Context(), time.Hour, step{})
 		must(t, err)
-		time.Sleep(48 * time.Hour) // the test's own
+		time.Sleep(48 * time.Hour) // the test itself sleeps
 		if worked := k.Drain(); len(worked) != 1 {
 			t.Errorf("behind a sleep Drain tells %+v, want what fell due", worked)
 		}
@@ -268,7 +268,7 @@ func TestInlineRunsWhatIsEnqueued(t *testing.T) {
 	if len(ran) != 1 {
 		t.Errorf("ran %q, want one attempt that fails", ran)
 	}
-	if worked := k.Until(2 * time.Hour); len(worked) != 4 { // three retries, and later
+	if worked := k.Until(2 * time.Hour); len(worked) != 4 { // three retries, and the task scheduled for later
 		t.Errorf("Until tells %d attempts, want 4", len(worked))
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestWithinAnOpenTransaction looks at what a transaction of PostgreSQL has enqueued and not yet
-// committed, by pgx and by database/sql, in a queue that is new and in one that is not.
+// TestWithinAnOpenTransaction looks at the tasks that an open transaction of PostgreSQL has
+// enqueued, with pgx and with database/sql, in a new queue and in an existing one.
 func TestWithinAnOpenTransaction(t *testing.T) {
 	testserver.RequirePostgres(t)
 	url := testserver.Postgres(t, testserver.PostgresOptions{}).URL()
@@ -48,8 +48,8 @@ func TestWithinAnOpenTransaction(t *testing.T) {
 	midgetest.RequireEnqueued[mail](t, client)
 }
 
-// sees enqueues within a transaction and wants that alone to see it; a read that fails leaves the
-// transaction usable.
+// sees enqueues within a transaction and checks that only the transaction sees the task. A read
+// that fails must leave the transaction usable.
 func sees(t *testing.T, outside, within *midge.Client) {
 	t.Helper()
 	task := enqueue(t, within, mail{To: "ann"}, midge.To("letters"))
@@ -68,8 +68,8 @@ func sees(t *testing.T, outside, within *midge.Client) {
 	midgetest.RequireEnqueued[sheet](t, within)
 }
 
-// TestOptionsComeBackFromEveryStorage enqueues with options on Redis and PostgreSQL, and finds the task
-// by them.
+// TestOptionsComeBackFromEveryStorage enqueues with options on Redis and PostgreSQL, and finds the
+// task by these options.
 func TestOptionsComeBackFromEveryStorage(t *testing.T) {
 	testserver.Require(t)
 	url := testserver.Postgres(t, testserver.PostgresOptions{}).URL()

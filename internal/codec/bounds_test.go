@@ -10,7 +10,7 @@ import (
 
 type graded struct{ Level uint8 }
 
-// bounded has integers of many kinds, in all places where there can be some.
+// bounded has integers of many types, wherever integers can be.
 type bounded struct {
 	graded
 	Tiny   int8
@@ -28,7 +28,7 @@ type bounded struct {
 	Own    selfMade
 }
 
-// selfMade reads itself.
+// selfMade has its own decoder.
 type selfMade int8
 
 func (s *selfMade) UnmarshalText(text []byte) error { *s = selfMade(len(text)); return nil }
@@ -86,7 +86,8 @@ func TestIntegersAtTheirBoundsFit(t *testing.T) {
 	}
 }
 
-// outer hides a field of what is embedded: which the decoder fills is its own business.
+// outer hides a field of its embedded struct. Which of both fields the decoder fills does not
+// matter.
 type outer struct {
 	Level int64
 	graded

@@ -19,7 +19,7 @@ type inner struct {
 	Next *inner
 }
 
-// kitchen has a field of every kind that parameters are made of.
+// kitchen has a field of every kind of parameter.
 type kitchen struct {
 	Text     string
 	Bytes    []byte
@@ -37,8 +37,8 @@ type kitchen struct {
 	Inner    inner
 	Pointer  *inner
 	Any      any
-	Number   big.Int  // writes itself through its pointer
-	Cost     *big.Rat // likewise
+	Number   big.Int  // its pointer type has the encoder
+	Cost     *big.Rat // it has an encoder
 	Renamed  string   `json:"-" msgpack:"r"`
 }
 
@@ -78,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The zone of a time is no parameter: equal instants are what a job can rely upon.
+// The zone of a time is not kept: jobs can rely only on the instant.
 func TestTimesKeepTheirInstant(t *testing.T) {
 	type job struct{ At time.Time }
 	paris, err := time.LoadLocation("Europe/Paris")
@@ -145,7 +145,7 @@ func TestEqualJobsAreEqualBytes(t *testing.T) {
 
 func isDecodeError(err error) bool { return errors.As(err, new(*DecodeError)) }
 
-// panicky panics when it is written or read.
+// panicky panics when it is encoded or decoded.
 type panicky struct{ X int }
 
 func (*panicky) MarshalMsgpack() ([]byte, error) { panic("at the writer's") }
@@ -198,7 +198,7 @@ func TestUndecodableTextQuotesNothing(t *testing.T) {
 	}
 }
 
-// changed is a job whose parameters were others once.
+// changed is a job whose parameters have changed.
 type changed struct {
 	Count   int
 	At      time.Time
@@ -248,7 +248,7 @@ func TestAMismatchNamesItsField(t *testing.T) {
 	}
 }
 
-// To find what does not fit costs no more than a few times its reading.
+// Finding the field that does not fit costs only a few times as much as decoding.
 func TestADeepMismatchIsFoundInTime(t *testing.T) {
 	data := []byte(strings.Repeat("\x82\xa1Z\x01\xa4Next", maxDepth-1) + "\x81\xa5Count\xa1x")
 	begun := time.Now()
@@ -261,7 +261,7 @@ func TestADeepMismatchIsFoundInTime(t *testing.T) {
 	}
 }
 
-// What a hostile or damaged payload announces is not made room for.
+// A hostile or damaged payload that announces a large size must not cause a large allocation.
 func TestBombs(t *testing.T) {
 	type job struct {
 		List []struct{ Pad [1 << 12]byte }
@@ -294,7 +294,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// nested gives lists within lists.
+// nested returns lists within lists.
 func nested(levels int) any {
 	var v any = "x"
 	for range levels {
@@ -303,7 +303,7 @@ func nested(levels int) any {
 	return v
 }
 
-// What is nested too deep is refused where it is enqueued, and where it is read all the same.
+// Nesting that is too deep is refused at the enqueue, and also when it is decoded.
 func TestDepthIsBounded(t *testing.T) {
 	type deep struct{ Any any }
 	for _, encoding := range []string{MessagePack, JSON} {
@@ -359,10 +359,10 @@ func FuzzDecode(f *testing.F) {
 		if Decode(encoding, data, &first) != nil {
 			return
 		}
-		first.Any = nil // what it holds need not be something that can be written
+		first.Any = nil // its content need not be encodable
 		b, err := Encode(encoding, &first)
 		if err != nil {
-			return // such as a JSON number beyond the range of years
+			return // for example a JSON number beyond the range of years
 		}
 		if err := Decode(encoding, b, &second); err != nil {
 			t.Fatalf("%s %q was read, written and then not read: %v", encoding, data, err)

@@ -48,7 +48,7 @@ func TestStoredFieldsThatAreNotReadAreFound(t *testing.T) {
 	}
 }
 
-// ownDecoder reads what it likes.
+// ownDecoder has its own decoder.
 type ownDecoder struct{}
 
 func (*ownDecoder) UnmarshalJSON([]byte) error { return nil }

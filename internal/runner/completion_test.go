@@ -2,7 +2,8 @@ package runner
 
 import "testing"
 
-// TestATaskIsSettledByItsTransactionOrByARelease and never by both, whichever comes first.
+// TestATaskIsSettledByItsTransactionOrByARelease checks that never both settle it, whichever comes
+// first.
 func TestATaskIsSettledByItsTransactionOrByARelease(t *testing.T) {
 	for range 1000 {
 		a := &Attempt{batch: &batch{}, phase: runs, ran: true}

@@ -8,7 +8,7 @@ import (
 
 type traceKey struct{}
 
-// TestJobContextIsAContext like one of the standard library's, whenever it is looked at.
+// TestJobContextIsAContext checks that it behaves like a standard context, whenever it is used.
 func TestJobContextIsAContext(t *testing.T) {
 	cause := errors.New("the cause")
 	for name, late := range map[string]bool{"looked at before it ends": false, "looked at after it ended": true} {
@@ -46,7 +46,7 @@ func TestJobContextIsAContext(t *testing.T) {
 	}
 }
 
-// TestJobContextEndsWithTheRunners, with its cause.
+// TestJobContextEndsWithTheRunners checks this, and the cause of the end.
 func TestJobContextEndsWithTheRunners(t *testing.T) {
 	jobs, end := context.WithCancelCause(t.Context())
 	c := (*jobContext)(&Attempt{batch: &batch{ctx: jobs}})

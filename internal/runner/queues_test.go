@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// jobsOf are jobs of some kinds, of which none is run.
+// jobsOf is a Jobs with some kinds, whose tasks are never run.
 type jobsOf struct {
 	Jobs
 
@@ -17,8 +17,8 @@ func (j jobsOf) Kinds() []string { return j.kinds }
 
 func (j jobsOf) Name(kind string) string { return kind }
 
-// TestWhatAWorkerTookOfADroppedQueueDoesNotBegin: SetQueues has returned before the worker comes
-// to its job, as on a machine that is busy.
+// TestWhatAWorkerTookOfADroppedQueueDoesNotBegin has SetQueues return before the worker starts its
+// job, as on a busy machine.
 func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {
 	r := New(Config{Jobs: jobsOf{kinds: []string{"work"}}, Concurrency: 1, Lease: storage.MinLease})
 	ctx := t.Context()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSharesAreNotTooSmall: tasks to start are dealt to all queues, those ahead to a few
-// at a time, and the last queue may take whatever is left.
+// TestSharesAreNotTooSmall checks that tasks to start are distributed among all queues, tasks ahead
+// among a few queues at a time, and that the last queue may take all that is left.
 func TestSharesAreNotTooSmall(t *testing.T) {
 	names, weights := []string{"a", "b", "c", "d", "e"}, map[string]int{"a": 6}
 	first := func(int) int { return 0 }

@@ -7,15 +7,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// slotsOf makes slots that serve one queue, and attempts without any.
+// slotsOf returns slots that serve the queue q, and attempts without a queue.
 func slotsOf(limit int) *slots {
 	s := newSlots(limit, 0)
 	s.served = map[string]bool{"q": true, "": true}
 	return s
 }
 
-// TestASuspectThatWaitsIsTheOnlyOne: one that was claimed to start and found its slot
-// gone must not be joined by another.
+// TestASuspectThatWaitsIsTheOnlyOne has a suspect that was claimed to start and found no slot. No
+// other suspect may be claimed meanwhile.
 func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	s := slotsOf(2)
 	s.resize(0)
@@ -31,8 +31,8 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	}
 }
 
-// TestReleaseLeavesASettleToItsEnd: a job that returns as its grace ends is settled by
-// itself, and its runner waits for that.
+// TestReleaseLeavesASettleToItsEnd has a job that returns when its grace ends. Its own verdict
+// settles it, and its runner waits for that settle.
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	r := &shared{slots: slotsOf(1), health: &health{}}
 	a := &Attempt{batch: &batch{shared: r, shard: newShard(&workers{shared: r}, nil, "q")}, phase: settling}
@@ -43,7 +43,7 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	}
 }
 
-// TestASecondSuspectIsGivenBack, also where it came with the claim of another shard.
+// TestASecondSuspectIsGivenBack checks this also where another claim brought the second one.
 func TestASecondSuspectIsGivenBack(t *testing.T) {
 	s := slotsOf(4)
 	first, second := &Attempt{suspect: true}, &Attempt{suspect: true}
@@ -55,8 +55,8 @@ func TestASecondSuspectIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestWorkersComeOneByOne, each before the one before it runs its job: what is short is
-// run by a few, and a job that blocks keeps nobody from starting.
+// TestWorkersComeOneByOne checks that each worker wakes the next before it runs its job: a few
+// workers run all short jobs, and a job that blocks keeps no other from starting.
 func TestWorkersComeOneByOne(t *testing.T) {
 	s := slotsOf(3)
 	woken, _ := s.add(&Attempt{}, &Attempt{}, &Attempt{}, &Attempt{})
@@ -81,7 +81,7 @@ func TestWorkersComeOneByOne(t *testing.T) {
 	}
 }
 
-// TestWhatHasASlotIsNotStale, however late its worker comes.
+// TestWhatHasASlotIsNotStale checks this however late the attempt's worker comes.
 func TestWhatHasASlotIsNotStale(t *testing.T) {
 	s := slotsOf(2)
 	long := &batch{}

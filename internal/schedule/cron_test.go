@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// at parses "03-08 02:30:00 -0500" of 2026.
+// at parses times of 2026 such as "03-08 02:30:00 -0500".
 func at(t *testing.T, text string) time.Time {
 	t.Helper()
 	moment, err := time.Parse("2006-01-02 15:04 -0700", "2026-"+text)
@@ -28,7 +28,7 @@ func mustSchedule(t testing.TB, spec, zone string) Schedule {
 	return s
 }
 
-// between lists the ticks after from until to.
+// between returns the ticks after from until to.
 func between(s Schedule, from, to time.Time) (ticks []time.Time) {
 	for tick := s.Next(from); !tick.IsZero() && !tick.After(to); tick = s.Next(tick) {
 		ticks = append(ticks, tick)
@@ -36,10 +36,9 @@ func between(s Schedule, from, to time.Time) (ticks []time.Time) {
 	return ticks
 }
 
-// The forms: a fixed time within the change, one at its end, two fixed times, an
-// interval of minutes, one of hours, and an interval within one hour. Each row lists
-// the ticks of the hours around a change of the clock, as local times with their
-// offsets.
+// The crontab lines are: a fixed time within the change, one at its end, two fixed times, an
+// interval of minutes, one of hours, and an interval within one hour. Each row lists the ticks of
+// the hours around a change of the clock, as local times with their offsets.
 func TestCronAcrossClockChanges(t *testing.T) {
 	cases := []struct {
 		zone, from, to string
@@ -53,7 +52,7 @@ func TestCronAcrossClockChanges(t *testing.T) {
 		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "*/30 * * * *", "03-08 01:00 -0500, 03-08 01:30 -0500, 03-08 03:00 -0400, 03-08 03:30 -0400"},
 		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "0 */1 * * *", "03-08 01:00 -0500, 03-08 03:00 -0400"},
 		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "*/30 2 * * *", "03-08 03:00 -0400"},
-		// and falls back on 1 November from 02:00 -0400 to 01:00 -0500.
+		// New York falls back on 1 November from 02:00 -0400 to 01:00 -0500.
 		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "30 1 * * *", "11-01 01:30 -0400"},
 		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "0 2 * * *", "11-01 02:00 -0500"},
 		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "15,45 1 * * *", "11-01 01:15 -0400, 11-01 01:45 -0400"},
@@ -67,7 +66,7 @@ func TestCronAcrossClockChanges(t *testing.T) {
 		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "*/30 * * * *", "03-29 01:00 +0100, 03-29 01:30 +0100, 03-29 03:00 +0200, 03-29 03:30 +0200"},
 		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "0 */1 * * *", "03-29 01:00 +0100, 03-29 03:00 +0200"},
 		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "*/30 2 * * *", "03-29 03:00 +0200"},
-		// and falls back on 25 October from 03:00 +0200 to 02:00 +0100.
+		// Berlin falls back on 25 October from 03:00 +0200 to 02:00 +0100.
 		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "30 2 * * *", "10-25 02:30 +0200"},
 		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "0 3 * * *", "10-25 03:00 +0100"},
 		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "15,45 2 * * *", "10-25 02:15 +0200, 10-25 02:45 +0200"},
@@ -81,14 +80,14 @@ func TestCronAcrossClockChanges(t *testing.T) {
 		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "*/15 * * * *", "10-04 01:30 +1030, 10-04 01:45 +1030, 10-04 02:30 +1100, 10-04 02:45 +1100, 10-04 03:00 +1100, 10-04 03:15 +1100"},
 		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "0 */1 * * *", "10-04 02:30 +1100, 10-04 03:00 +1100"},
 		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "*/15 2 * * *", "10-04 02:30 +1100, 10-04 02:45 +1100"},
-		// and falls back on 5 April, from 02:00 +1100 to 01:30 +1030.
+		// Lord Howe falls back on 5 April, from 02:00 +1100 to 01:30 +1030.
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "45 1 * * *", "04-05 01:45 +1100"},
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "0 2 * * *", "04-05 02:00 +1030"},
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "15,45 1 * * *", "04-05 01:15 +1100, 04-05 01:45 +1100"},
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "*/15 * * * *", "04-05 01:00 +1100, 04-05 01:15 +1100, 04-05 01:30 +1100, 04-05 01:45 +1100, 04-05 01:30 +1030, 04-05 01:45 +1030, 04-05 02:00 +1030, 04-05 02:15 +1030"},
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "0 */1 * * *", "04-05 01:00 +1100, 04-05 02:00 +1030"},
 		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "*/15 1 * * *", "04-05 01:00 +1100, 04-05 01:15 +1100, 04-05 01:30 +1100, 04-05 01:45 +1100, 04-05 01:30 +1030, 04-05 01:45 +1030"},
-		// UTC does neither.
+		// UTC never changes.
 		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "30 2 * * *", "03-29 02:30 +0000"},
 		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "0 3 * * *", "03-29 03:00 +0000"},
 		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "15,45 2 * * *", "03-29 02:15 +0000, 03-29 02:45 +0000"},
@@ -129,7 +128,7 @@ func TestCronNext(t *testing.T) {
 		{"@yearly", "", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"@every 90m", "", "2026-01-01T00:00:00Z", "2026-01-01T01:30:00Z"},
 		{"0 12 * JAN-MAR mon", "", "2026-03-30T12:00:00Z", "2027-01-04T12:00:00Z"},
-		{"30 12 30 12 *", "Pacific/Apia", "2011-01-01T00:00:00Z", "2011-12-30T10:00:00Z"}, // a day leapt over
+		{"30 12 30 12 *", "Pacific/Apia", "2011-01-01T00:00:00Z", "2011-12-30T10:00:00Z"}, // a skipped day
 		{"0 3 * * *", "", "1960-01-01T12:00:00Z", "1960-01-02T03:00:00Z"},
 		{"0 0 30 2 *", "", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"}, // never
 		{"0 0 30 2 *", "Europe/Berlin", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"},
@@ -188,8 +187,8 @@ func TestInvalidSchedules(t *testing.T) {
 	}
 }
 
-// A cursor comes from the storage: whatever it says, the next tick is found within a
-// millisecond, and the ticks of a zone grow.
+// A cursor comes from the storage: whatever it says, the next tick is found within a millisecond,
+// and the ticks of a zone ascend.
 func FuzzSchedule(f *testing.F) {
 	for _, seed := range []struct{ spec, zone string }{
 		{"every 1h0m0s", ""},
@@ -226,13 +225,13 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// The slowest known: days that no month named has.
+// The slowest known lines name days that none of their months has.
 func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
 	for _, line := range []string{"59 59 23 31 2,4,6,9,11 *", "0 0 30 2 *", "0 0 29 2 *"} {
 		for _, zone := range []string{"", "Africa/Casablanca", "America/New_York"} {
 			s := mustSchedule(t, "cron "+line, zone)
 			best := time.Hour
-			for range 20 { // the best of several: other processes take their time too
+			for range 20 { // the best of several tries, because other processes run too
 				begun := time.Now()
 				s.Next(begun)
 				best = min(best, time.Since(begun))

@@ -88,7 +88,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// A schedule that stood still for a year is no loop over a year.
+// A schedule that stood still for a year must not loop over all its ticks.
 func TestTicksAfterAYear(t *testing.T) {
 	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := first.AddDate(1, 0, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Sizes, totals, age, pauses, schedules and slots are those of the storage.
+// Sizes, totals, age, pauses, schedules and slots match those of the storage.
 func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		a.enqueue(work{"first"}, midge.To("mail"))
@@ -58,7 +58,7 @@ func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 	})
 }
 
-// shows fails the test where a gauge does not have some values.
+// shows fails the test where a gauge does not have the wanted values.
 func (a *app) shows(metric, label string, want map[string]float64) {
 	a.Helper()
 	got := a.gathered(metric, label, gauge)

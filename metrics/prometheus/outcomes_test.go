@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// work ends as its name says.
+// work is a job whose name says how it ends.
 type work struct{ Name string }
 
 var errBroken = errors.New("it is broken")
@@ -41,7 +41,7 @@ func (w work) Run(ctx context.Context) error {
 	return nil
 }
 
-// strange is a kind that no runner knows.
+// strange is a job of a kind that no runner knows.
 type strange struct{}
 
 // cutOff is a storage that extends no lease while it is silent.
@@ -67,7 +67,7 @@ type app struct {
 	mu      sync.Mutex
 }
 
-// counted adds what counts attempts, by the metrics and by the test.
+// counted makes the metrics and the test count the attempts of a runner.
 func (a *app) counted(cfg midge.RunnerConfig) midge.RunnerConfig {
 	a.metrics.Runner(&cfg)
 	cfg.OnEnd = append(cfg.OnEnd, func(_ context.Context, e midge.Ended) {
@@ -78,14 +78,14 @@ func (a *app) counted(cfg midge.RunnerConfig) midge.RunnerConfig {
 	return cfg
 }
 
-// ended tells of an end as a runner does.
+// ended reports an end as a runner does.
 func (a *app) ended(ctx context.Context, e midge.Ended) {
 	for _, told := range a.counted(midge.RunnerConfig{}).OnEnd {
 		told(ctx, e)
 	}
 }
 
-// run starts a runner and gives what stops it.
+// run starts a runner and returns a function that stops it.
 func (a *app) run(store storage.Storage, queue string, concurrency int) (stop func()) {
 	a.Helper()
 	runner, err := midge.NewRunner(store, a.counted(midge.RunnerConfig{
@@ -97,7 +97,7 @@ func (a *app) run(store storage.Storage, queue string, concurrency int) (stop fu
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = runner.Run(ctx) // what is left after the grace period is an error
+		_ = runner.Run(ctx) // an error says only that jobs outlived the grace period
 	}()
 	return func() {
 		cancel()
@@ -119,7 +119,7 @@ func (a *app) enqueue(job any, opts ...midge.Option) midge.Task {
 	return task
 }
 
-// claim takes the tasks of a queue as a runner that dies with them.
+// claim claims the tasks of a queue like a runner that dies with them.
 func (a *app) claim(queue string, lease time.Duration) {
 	a.Helper()
 	c, err := a.store.Claim(a.Context(), storage.ClaimRequest{
@@ -154,7 +154,7 @@ func bubble(t *testing.T, limits storage.Limits, test func(a *app)) {
 	})
 }
 
-// gathered gives the values of one metric by the value of one label, added up.
+// gathered returns the values of a metric, added up for each value of one label.
 func (a *app) gathered(metric, label string, value func(*dto.Metric) float64) map[string]float64 {
 	a.Helper()
 	registry := prom.NewPedanticRegistry()
@@ -178,7 +178,7 @@ func counter(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
 func gauge(m *dto.Metric) float64   { return m.GetGauge().GetValue() }
 func samples(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
 
-// outcomes are all thirteen.
+// outcomes are all thirteen outcomes.
 var outcomes = []midge.Outcome{
 	midge.OutcomeSucceeded, midge.OutcomeFailed, midge.OutcomeTimedOut, midge.OutcomePanicked,
 	midge.OutcomeDiscarded, midge.OutcomeSnoozed, midge.OutcomeReleased, midge.OutcomeCancelled,
@@ -186,7 +186,7 @@ var outcomes = []midge.Outcome{
 	midge.OutcomeCrashed,
 }
 
-// A run in which each of the thirteen outcomes comes once is counted so.
+// In this run each of the thirteen outcomes occurs once, and is counted once.
 func TestEachOutcomeIsCountedOnce(t *testing.T) {
 	bubble(t, storage.Limits{DeclinedFor: 2 * time.Second}, func(a *app) {
 		once := midge.Retries(midge.None)
@@ -241,7 +241,7 @@ func TestEachOutcomeIsCountedOnce(t *testing.T) {
 	})
 }
 
-// alone gives the value of a gauge without labels.
+// alone returns the value of a gauge without labels.
 func (a *app) alone(metric string) float64 {
 	a.Helper()
 	registry := prom.NewPedanticRegistry()

@@ -21,8 +21,8 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// program finds a program of Prometheus, which tools/need-prometheus.sh brings. The test is skipped
-// where MIDGE_TEST_SERVERS does not say that the tests run with real servers.
+// program finds a program of Prometheus, which tools/need-prometheus.sh downloads. The test is
+// skipped unless MIDGE_TEST_SERVERS says that tests run with real servers.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	if v := os.Getenv("MIDGE_TEST_SERVERS"); v == "" || v == "0" {
@@ -59,7 +59,7 @@ type server struct {
 	address string
 }
 
-// scraping starts a Prometheus on a port of its own. It ends with the test.
+// scraping starts a Prometheus on a free port. It ends with the test.
 func scraping(t *testing.T, target string) *server {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func scraping(t *testing.T, target string) *server {
 	return s
 }
 
-// get reads from the server, and gives nothing where it does not answer.
+// get reads from the server. It returns nil where the server does not answer.
 func (s *server) get(path string, query url.Values) []byte {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet,
@@ -116,7 +116,7 @@ func (s *server) get(path string, query url.Values) []byte {
 	return body
 }
 
-// ask gives the value of each series of an expression.
+// ask returns the value of each series of an expression.
 func (s *server) ask(expression string) (values []string) {
 	s.Helper()
 	var answer struct {
@@ -136,7 +136,7 @@ func (s *server) ask(expression string) (values []string) {
 	return values
 }
 
-// await asks until an expression has a series of a value, any where it is "".
+// await asks until an expression has a series with the value; "" means any value.
 func (s *server) await(expression, value string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
@@ -156,7 +156,7 @@ func (s *server) await(expression, value string) {
 	}
 }
 
-// board gives the expressions of the Grafana board.
+// board returns the expressions of the Grafana board.
 func board(t *testing.T) (expressions []string) {
 	t.Helper()
 	text, err := os.ReadFile("grafana.json")
@@ -180,7 +180,7 @@ func board(t *testing.T) (expressions []string) {
 	return expressions
 }
 
-// A Prometheus scrapes an application: its counts are those of the application's run, its rules load,
+// A Prometheus scrapes an application: its counts match the run of the application, its rules load,
 // and each expression of the board has a series.
 func TestAPrometheusScrapesAnApplication(t *testing.T) {
 	program(t, "prometheus")

@@ -26,12 +26,12 @@ import (
 	"github.com/midgehq/midge/tracing/otel"
 )
 
-// order fails three times, and then follows up with a mail.
+// order is a job that fails three times, and then follows up with a mail.
 type order struct{ Number int }
 
 type mail struct{ Number int }
 
-// tick is enqueued by a schedule.
+// tick is a job that a schedule enqueues.
 type tick struct{}
 
 var errBroken = errors.New("it is broken")
@@ -99,7 +99,7 @@ func (a *traced) run(runner *midge.Runner) {
 	})
 }
 
-// config is that of the runner.
+// config returns the runner's configuration.
 func (a *traced) config() midge.RunnerConfig {
 	cfg := midge.RunnerConfig{Backoff: midge.Constant(20 * time.Millisecond)}
 	a.tracing.Runner(&cfg)
@@ -126,7 +126,7 @@ func (a *traced) await(kinds ...string) {
 	}
 }
 
-// found are the spans of a name and kind of task, in the order in which they began.
+// found returns the spans with a name and a kind of task, in the order in which they began.
 func (a *traced) found(name, kind string) (spans []sdktrace.ReadOnlySpan) {
 	for _, span := range a.spans.Ended() {
 		if span.Name() == name && value(span, "midge.kind") == kind {
@@ -188,7 +188,7 @@ func storages(t *testing.T, test func(t *testing.T, store storage.Storage)) {
 	}
 }
 
-// shop enqueues an order within a request, and gives the request's span when all is done.
+// shop enqueues an order within a request, and returns the request's span when all jobs have ended.
 func (a *traced) shop() sdktrace.ReadOnlySpan {
 	a.Helper()
 	ctx, request := a.tracer.Start(a.Context(), "POST /orders")
@@ -205,7 +205,7 @@ func (a *traced) shop() sdktrace.ReadOnlySpan {
 	return nil
 }
 
-// What came of a request is one graph: of traces, through links.
+// All spans that follow from a request form one graph of traces, through links.
 func TestAttemptsLinkToWhatEnqueuedThem(t *testing.T) {
 	storages(t, func(t *testing.T, store storage.Storage) {
 		a := tracedOn(t, store, false)
@@ -239,7 +239,7 @@ func TestAttemptsLinkToWhatEnqueuedThem(t *testing.T) {
 	})
 }
 
-// told fails the test where the attempts of the order do not tell what they were.
+// told fails the test where the attributes of an order's attempts are wrong.
 func (a *traced) told(attempts []sdktrace.ReadOnlySpan) {
 	a.Helper()
 	for i, attempt := range attempts {
@@ -272,7 +272,8 @@ func (a *traced) told(attempts []sdktrace.ReadOnlySpan) {
 	}
 }
 
-// What came of a request is one tree, where Config.Child says so. Each tick is a tree of its own.
+// With Config.Child all spans that follow from a request form one tree. Each tick is a tree of its
+// own.
 func TestAttemptsAreChildrenOfWhatEnqueuedThem(t *testing.T) {
 	storages(t, func(t *testing.T, store storage.Storage) {
 		a := tracedOn(t, store, true)
@@ -297,7 +298,8 @@ func TestAttemptsAreChildrenOfWhatEnqueuedThem(t *testing.T) {
 	})
 }
 
-// What is remembered of an attempt goes with the next one, with the end of the task, or behind many others.
+// A remembered attempt is forgotten at the next attempt, at the end of the task, or after many
+// other attempts.
 func TestAttemptsAreForgotten(t *testing.T) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
@@ -310,11 +312,11 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	}
 	dead, err := a.client.Enqueue(t.Context(), order{8}, midge.Retries(1))
 	a.must(err)
-	_ = a.client.Await(t.Context(), dead.Ref, nil) // it dies
+	_ = a.client.Await(t.Context(), dead.Ref, nil) // the task dies
 	for a.tracing.Remembered() > 0 && t.Context().Err() == nil {
-		runtime.Gosched() // its end is told behind that
+		runtime.Gosched() // the end is reported after that
 	}
-	for i := range 30_000 { // which go on elsewhere
+	for i := range 30_000 { // tasks that go on elsewhere
 		a.tracing.Remember(storage.Ref{Queue: "mail", ID: strconv.Itoa(i)}, a.spans.Ended()[0].SpanContext())
 	}
 	if n := a.tracing.Remembered(); n < 5_000 || n > 10_000 {
@@ -322,7 +324,7 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	}
 }
 
-// A task that carries no context, or a broken one, is run all the same.
+// A task without a context, or with a broken one, runs nevertheless.
 func TestATaskWithoutAContextIsATraceOfItsOwn(t *testing.T) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
@@ -347,7 +349,8 @@ func TestATaskWithoutAContextIsATraceOfItsOwn(t *testing.T) {
 	}
 }
 
-// A task of a span that is not sampled carries its context where an attempt may become its child.
+// A task of a span that is not sampled carries its context only where an attempt may become a child
+// of that span.
 func TestASpanThatIsNotSampledLeavesNoHeaders(t *testing.T) {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	for child, want := range map[bool]int{false: 0, true: 1} {
