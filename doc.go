@@ -40,8 +40,8 @@
 //
 // Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
 // as its completion; [Progress] and [Checkpoint] store theirs at once. The cause of the
-// job's context tells why it ended: [ErrCancelled], [ErrTimeout], [ErrLeaseLost] or
-// [ErrShutdown].
+// job's context tells why it ended: [ErrCancelled], [ErrTimeout], [ErrExpired],
+// [ErrLeaseLost] or [ErrShutdown].
 //
 // # Promise
 //
