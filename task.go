@@ -171,7 +171,7 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 		return err
 	}
 	if c.enqueueOnly != "" {
-		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Header or To")
+		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Deadline, Header or To")
 	}
 	if c.queue != nil && c.timed != "" {
 		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
