@@ -2,9 +2,13 @@
 // Texts reach the page as text nodes alone, and markup as nodes of a document that the browser fetched
 // from this very server: the policy of the page permits nothing else.
 
-const base = document.body.dataset.base;
+const base = document.body.dataset.base; // where the dashboard is mounted
+
+// $ and $$ give the first element and all elements that match a query.
 const $ = (query, from = document) => from.querySelector(query);
 const $$ = (query, from = document) => [...from.querySelectorAll(query)];
+
+// make makes an element.
 const make = (tag, text, className) => {
   const e = document.createElement(tag);
   if (text) e.textContent = text;
@@ -13,24 +17,27 @@ const make = (tag, text, className) => {
 };
 
 // fetchPage reads an address as a document.
-const fetchPage = (address, options = {}) => new Promise((done, failed) => {
-  const call = new XMLHttpRequest();
-  call.open(options.method ?? 'GET', address);
-  call.responseType = 'document';
-  call.timeout = 20_000;
-  call.onload = () => done({page: call.response, status: call.status, at: call.responseURL});
-  call.onerror = call.ontimeout = () => failed(new Error('the server does not answer'));
-  call.send(options.body ?? null);
+const fetchPage = address => new Promise((done, failed) => {
+  const request = new XMLHttpRequest();
+  request.open('GET', address);
+  request.responseType = 'document';
+  request.timeout = 20_000;
+  request.onload = () => done({page: request.response, status: request.status, at: request.responseURL});
+  request.onerror = request.ontimeout = () => failed(new Error('the server does not answer'));
+  request.send();
 });
 
-// ── The state of the page: live, polling, paused, lost ────────────────────────────────────────────
+// ── The state of the page: polling, live, paused, lost ────────────────────────────────────────────
 
-const dot = $('#live');
-let frozen = false;
-let lostSince = null;
-const clock = (at = new Date()) => at.toISOString().slice(11, 19);
+const dot = $('#live'); // the element that shows the state; a bare page has none
+const silence = 20_000; // milliseconds without a message of the stream, after which pages are fetched instead
+let frozen = false; // by the viewer
+let lostSince = null; // when the server was last found to be lost
+let lastHeard = 0; // when the stream last sent something
 
-function show(is, text = is) {
+const clock = at => at.toISOString().slice(11, 19);
+
+function setState(is, text = is) {
   if (!dot) return;
   if (frozen) [is, text] = ['paused', 'paused; press . to go on'];
   if (dot.dataset.is === is && dot.textContent === text) return;
@@ -38,12 +45,22 @@ function show(is, text = is) {
   dot.textContent = text;
 }
 
-// ── Cells ─────────────────────────────────────────────────────────────────────────────────────────
+function setLost() {
+  lostSince ??= new Date();
+  setState('lost', `lost since ${clock(lostSince)} UTC`);
+}
 
-let cells = {};
+const setNotLost = () => setState(Date.now() - lastHeard < silence ? 'live' : 'polling');
+
+// ── Cells: texts by key, which the stream sends for the elements whose data-v names the key ───────
+
+let cells = {}; // all texts as they are
+// The keys whose change has the page read anew, and their texts as this page last heard them.
+const watched = (document.body.dataset.watch ?? '').split(' ').filter(Boolean);
+const marks = {};
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 
-function put(key, text) {
+function setCell(key, text) {
   for (const e of $$(`[data-v="${CSS.escape(key)}"]`)) {
     if (e.textContent === text) continue;
     e.textContent = text;
@@ -55,39 +72,37 @@ function put(key, text) {
   }
 }
 
-const watched = (document.body.dataset.watch ?? '').split(' ').filter(Boolean);
-
-function take(kind, changes) {
+// receive takes a message of the stream: all cells, or the cells that have changed. An empty text removes a cell.
+function receive(kind, changes) {
   lastHeard = Date.now();
   const first = kind === 'all';
   if (first) cells = changes;
-  const moved = watched.some(key => key in changes && (first ? marks[key] !== undefined && marks[key] !== changes[key] : true));
+  const differs = key => !first || marks[key] !== undefined && marks[key] !== changes[key];
+  const moved = watched.some(key => key in changes && differs(key));
   for (const [key, text] of Object.entries(changes)) {
     if (text === '') delete cells[key]; else cells[key] = text;
     if (watched.includes(key)) marks[key] = text;
   }
-  if (cells.lost) show('lost', `the storage is lost since ${cells.lost}`);
-  else show('live');
+  if (cells.lost) setState('lost', `the storage is lost since ${cells.lost}`);
+  else setState('live');
   if (frozen) return;
-  for (const [key, text] of Object.entries(changes)) if (text !== '') put(key, text);
+  for (const [key, text] of Object.entries(changes)) if (text !== '') setCell(key, text);
   if (moved) refreshSoon();
 }
-const marks = {};
-let lastHeard = 0;
 
-// ── Parts: what more than cells changes of is read anew from the server ───────────────────────────
+// ── Parts: elements with a data-part, which are read anew from the server ─────────────────────────
 
-let refreshing = false;
-let again = false;
-let soon = 0;
 const least = 900; // milliseconds between two readings
+let refreshing = false;
+let again = false; // somebody asked while it was refreshing
+let soon = 0; // the timer of the next reading
+let refreshedAt = 0;
 
 function refreshSoon() {
   if (soon || document.hidden) return;
   const wait = Math.max(0, least - (Date.now() - refreshedAt));
   soon = setTimeout(() => { soon = 0; refresh(); }, wait);
 }
-let refreshedAt = 0;
 
 async function refresh() {
   if (refreshing) { again = true; return; }
@@ -96,159 +111,172 @@ async function refresh() {
   try {
     const {page, status} = await fetchPage(location.href);
     refreshedAt = Date.now();
-    if (status < 500 && page) for (const part of $$('[data-part]')) swap(part, $(`[data-part="${CSS.escape(part.dataset.part)}"]`, page));
-    if (!frozen && !lostSince) rest();
+    if (status < 500 && page) {
+      for (const part of $$('[data-part]')) update(part, $(`[data-part="${CSS.escape(part.dataset.part)}"]`, page));
+    }
+    if (!frozen && !lostSince) setNotLost();
   } catch {
-    lost();
+    setLost();
   } finally {
     refreshing = false;
     if (again) { again = false; refreshSoon(); }
   }
 }
 
-const busy = part => part.matches(':hover') && part.dataset.hold !== undefined || part.contains(document.activeElement) && part !== document.activeElement;
+const hasFocus = part => part.contains(document.activeElement);
+const inUse = part => part.matches(':hover') || hasFocus(part) && part !== document.activeElement;
 
-function swap(part, fresh) {
+// update brings a part up to date. A part in use stays as it is, and keeps its successor in its property fresh.
+function update(part, fresh) {
   if (!fresh) return;
   keepOpen(part, fresh);
   if (part.isEqualNode(fresh)) { part.fresh = null; return; }
   if (part.dataset.rows !== undefined && holdRows(part, fresh)) return;
-  if (busy(part) || part.matches(':hover')) { part.fresh = fresh; return; }
-  place(part, fresh);
+  if (inUse(part)) { part.fresh = fresh; return; }
+  replace(part, fresh);
 }
 
-function place(part, fresh) {
+function replace(part, fresh) {
   const nodes = document.importNode(fresh, true);
   part.replaceWith(nodes);
-  arrive(nodes);
+  enhance(nodes);
 }
 
-// Under the pointer nothing moves: what is new waits until the pointer has left.
+// Under the pointer nothing moves: a successor waits until the pointer has left.
 document.addEventListener('pointerout', event => {
   for (const part of $$('[data-part]')) {
-    if (part.fresh && !part.contains(event.relatedTarget)) { const fresh = part.fresh; part.fresh = null; place(part, fresh); }
+    if (!part.fresh || part.contains(event.relatedTarget)) continue;
+    const fresh = part.fresh;
+    part.fresh = null;
+    replace(part, fresh);
   }
 });
 
-// What a viewer has unfolded or ticked stays so.
+// keepOpen has the fresh part unfold the same details, and tick the same boxes, as the part on the page.
 function keepOpen(part, fresh) {
   const was = $$('details', part), is = $$('details', fresh);
   if (was.length === is.length) was.forEach((e, i) => { is[i].open = e.open; });
   for (const box of $$('input[type=checkbox]:checked', part)) {
     const same = $(`input[type=checkbox][value="${CSS.escape(box.value)}"]`, fresh);
-    if (same) same.checked = true, same.setAttribute('checked', '');
+    if (!same) continue;
+    same.checked = true;
+    same.setAttribute('checked', ''); // a copy has the attribute, not the property
   }
 }
 
-// holdRows keeps new rows of a list behind a button, and takes over what changed in the others.
+// holdRows keeps new rows of a list behind a button, and brings the others up to date. It reports whether it did:
+// a list without rows has nothing to keep in its place.
 function holdRows(part, fresh) {
   const keys = new Set($$('tr[data-key]', part).map(row => row.dataset.key));
+  if (!keys.size) return false;
   const rows = $$('tr[data-key]', fresh);
   const news = rows.filter(row => !keys.has(row.dataset.key)).length;
   const there = new Map(rows.map(row => [row.dataset.key, row]));
-  if (!keys.size) return false;
   for (const row of $$('tr[data-key]', part)) {
     const now = there.get(row.dataset.key);
     row.classList.toggle('gone', !now);
-    if (now && !row.isEqualNode(now) && !row.matches(':hover') && !row.contains(document.activeElement)) {
-      const node = document.importNode(now, true);
-      row.replaceWith(node);
-      arrive(node);
-    }
+    if (now && !row.isEqualNode(now) && !row.matches(':hover') && !hasFocus(row)) replace(row, now);
   }
   const button = $('#fresh');
   if (!button) return true;
   const gone = $$('tr.gone', part).length;
   button.hidden = !news && !gone;
   button.textContent = news ? `${news} new` : `${gone} gone`;
-  button.onclick = () => { button.hidden = true; place(part, fresh); };
+  button.onclick = () => { button.hidden = true; replace(part, fresh); };
   return true;
 }
 
-// ── The stream, shared by all visible tabs of a browser ───────────────────────────────────────────
+// ── The stream: of all visible tabs of a browser one, the leader, opens it and tells the others ───
 
 const channel = new BroadcastChannel(`midge:${base}`);
-const me = Math.random();
-let source = null;
-let leader = 0; // when a leader was last heard
+const me = Math.random(); // of two leaders the one with the smaller number gives way
+const started = Date.now();
+let source = null; // the stream, where this tab leads
+let leaderHeard = 0; // when another tab that leads was last heard
 
-function open() {
+function openStream() {
   if (source || document.hidden) return;
   source = new EventSource(`${base}/events`);
   for (const kind of ['all', 'diff']) {
     source.addEventListener(kind, event => {
       lostSince = null;
       const changes = JSON.parse(event.data);
-      take(kind, changes);
+      receive(kind, changes);
       channel.postMessage({me, kind, changes});
     });
   }
-  source.onerror = () => { lost(); if (source?.readyState === EventSource.CLOSED) close(); };
+  source.onerror = () => { setLost(); if (source?.readyState === EventSource.CLOSED) closeStream(); };
 }
 
-function close() {
+function closeStream() {
   source?.close();
   source = null;
 }
 
-function lost() {
-  lostSince ??= new Date();
-  show('lost', `lost since ${clock(lostSince)} UTC`);
-}
-
-const rest = () => show(Date.now() - lastHeard < 20_000 ? 'live' : 'polling');
-
+// A message asks for all cells, tells that the leader has gone, or passes on a message of the stream.
 channel.onmessage = ({data}) => {
-  if (data.ask) { if (source && lastHeard) channel.postMessage({me, kind: 'all', changes: cells}); return; }
-  if (data.bye) { leader = 0; setTimeout(lead, Math.random() * 300); return; }
+  if (data.ask) {
+    if (source && lastHeard) channel.postMessage({me, kind: 'all', changes: cells});
+    return;
+  }
+  if (data.bye) {
+    leaderHeard = 0;
+    setTimeout(lead, Math.random() * 300);
+    return;
+  }
   if (document.hidden) return;
-  if (source && data.me < me) close(); // two lead: one gives way
+  if (source && data.me < me) closeStream();
   if (source) return;
-  leader = Date.now();
+  leaderHeard = Date.now();
   lostSince = null;
-  take(data.kind, data.changes);
+  receive(data.kind, data.changes);
 };
 
 // lead opens the stream where no other visible tab has it.
 function lead() {
-  if (document.hidden || source || Date.now() - leader < 4000) return;
-  open();
+  if (document.hidden || source || Date.now() - leaderHeard < 4000) return;
+  openStream();
 }
 
 function resign() {
-  if (source) { close(); channel.postMessage({bye: true}); }
+  if (!source) return;
+  closeStream();
+  channel.postMessage({bye: true});
+}
+
+// join asks the leader for all cells, and leads where there is none.
+function join() {
+  channel.postMessage({ask: true});
+  setTimeout(lead, 60 + Math.random() * 60);
 }
 
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) { resign(); return; }
   refresh();
-  begin();
+  join();
 });
 addEventListener('pagehide', resign);
 
-function begin() {
-  channel.postMessage({ask: true});
-  setTimeout(lead, 60 + Math.random() * 60);
-}
-
-// After 20 seconds of silence pages are fetched instead.
+// While the stream is silent pages are fetched.
 setInterval(() => {
   if (document.hidden || !dot) return;
   if (!source) lead();
-  if (Date.now() - Math.max(lastHeard, started) > 20_000) { if (source?.readyState !== EventSource.OPEN) { close(); } refresh(); }
+  if (Date.now() - Math.max(lastHeard, started) <= silence) return;
+  if (source?.readyState !== EventSource.OPEN) closeStream();
+  refresh();
 }, 5000);
-const started = Date.now();
 
 // ── Dialogs: a link to a page that asks opens it above this one ───────────────────────────────────
 
 const dialog = $('#dialog');
 
-async function ask(address, body) {
-  const {page, at} = await fetchPage(address, body);
+// ask shows the form of a page that asks. Where the page has none, as it refuses, the browser goes there.
+async function ask(address) {
+  const {page, at} = await fetchPage(address);
   const form = page && $('.ask', page);
   if (!form) { location.href = at; return; }
   dialog.replaceChildren(document.importNode(form, true));
-  arrive(dialog);
+  enhance(dialog);
   if (!dialog.open) dialog.showModal();
   $('[data-cancel]', dialog)?.focus();
 }
@@ -260,52 +288,72 @@ document.addEventListener('click', event => {
     ask(link.href).catch(() => { location.href = link.href; });
   }
   if (dialog?.open && event.target.closest('[data-cancel]')) { event.preventDefault(); dialog.close(); }
-  const copy = event.target.closest?.('[data-copy]');
-  if (copy) copied(copy).then(text => navigator.clipboard.writeText(text)).then(() => { copy.textContent = 'Copied'; }).catch(() => { copy.textContent = 'Not copied'; });
-  if (event.target.closest?.('[data-keys]')) { event.preventDefault(); help(); }
+  const button = event.target.closest?.('[data-copy]');
+  if (button) copy(button);
+  if (event.target.closest?.('[data-keys]')) { event.preventDefault(); showKeys(); }
 });
 
-// copied gives what a button copies: a text of its own, a file of the server, or what an element shows.
-const copied = async ({dataset}) => dataset.text ?? (dataset.from ? (await fetch(dataset.from)).text() : $(`#${dataset.copy}`).textContent);
+// copy copies the text of a button, of a file of the server, or of an element, as the button has it in its data.
+async function copy(button) {
+  const {text, from, copy: id} = button.dataset;
+  try {
+    await navigator.clipboard.writeText(text ?? (from ? await (await fetch(from)).text() : $(`#${id}`).textContent));
+    button.textContent = 'Copied';
+  } catch {
+    button.textContent = 'Not copied';
+  }
+}
 
 document.addEventListener('submit', event => {
   const form = event.target;
   if (form.matches('[data-ask-form]')) {
     event.preventDefault();
-    const query = new URLSearchParams(new FormData(form, event.submitter));
-    if (!query.has('ref') && !query.has('all')) {
-      const row = $('tr.on input[name=ref]') ;
-      if (!row) { tell('Choose tasks first, or all that match.'); return; }
-      query.append('ref', row.value);
-    }
-    ask(`${form.action}?${query}`).catch(lost);
+    askOfRows(form, event.submitter);
   }
-  // Many deletes wait five seconds for second thoughts.
   if (form.matches('[data-countdown]') && !form.dataset.sure) {
     event.preventDefault();
-    const buttons = $('.buttons', form);
-    const go = $('button', buttons);
-    let left = 5;
-    const say = () => { go.textContent = `Undo (${left} s)`; };
-    const stop = () => { clearInterval(timer); dialog.close(); };
-    const timer = setInterval(() => {
-      left--;
-      if (!form.isConnected) { clearInterval(timer); return; }
-      if (left > 0) { say(); return; }
-      clearInterval(timer);
-      form.dataset.sure = '1';
-      form.requestSubmit();
-    }, 1000);
-    say();
-    go.type = 'button';
-    go.onclick = stop;
+    countDown(form);
   }
 });
 
-// tell shows a sentence above the page's content.
-function tell(text) {
+// askOfRows asks about the act of a button above a list, on the chosen rows, or else on the current row.
+function askOfRows(form, button) {
+  const query = new URLSearchParams(new FormData(form, button));
+  if (!query.has('ref') && !query.has('all')) {
+    const row = $('tr.on input[name=ref]');
+    if (!row) { showNotice('Choose tasks first, or all that match.'); return; }
+    query.append('ref', row.value);
+  }
+  ask(`${form.action}?${query}`).catch(setLost);
+}
+
+// countDown submits a form in five seconds: an act on many tasks waits for second thoughts.
+function countDown(form) {
+  const button = $('.buttons button', form);
+  let left = 5;
+  const say = () => { button.textContent = `Undo (${left} s)`; };
+  const timer = setInterval(() => {
+    left--;
+    if (!form.isConnected) { clearInterval(timer); return; }
+    if (left > 0) { say(); return; }
+    clearInterval(timer);
+    form.dataset.sure = '1';
+    form.requestSubmit();
+  }, 1000);
+  say();
+  button.type = 'button';
+  button.onclick = () => { clearInterval(timer); dialog.close(); };
+}
+
+// showNotice shows a sentence above the page's content.
+function showNotice(text) {
   let note = $('#told');
-  if (!note) { note = make('p', '', 'notice bad'); note.id = 'told'; note.setAttribute('role', 'status'); $('main .head').after(note); }
+  if (!note) {
+    note = make('p', '', 'notice bad');
+    note.id = 'told';
+    note.setAttribute('role', 'status');
+    $('main .head').after(note);
+  }
   note.textContent = text;
 }
 
@@ -315,14 +363,18 @@ dialog?.addEventListener('close', () => { if (!dialog.open) dialog.replaceChildr
 // ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 
 const keysOff = () => localStorage.getItem('midge:keys') === 'off';
-let going = 0;
+let goUntil = 0; // until when a key after g goes to a page
 
-function freeze() {
+function toggleFrozen() {
   frozen = !frozen;
-  if (frozen) show('paused'); else { rest(); for (const [key, text] of Object.entries(cells)) put(key, text); refresh(); }
+  if (frozen) { setState('paused'); return; }
+  setNotLost();
+  for (const [key, text] of Object.entries(cells)) setCell(key, text);
+  refresh();
 }
 
-function rowStep(step) {
+// stepRow makes the next or the previous row the current one.
+function stepRow(step) {
   const rows = $$('tr').filter(row => $('[data-open]', row));
   if (!rows.length) return;
   const at = rows.findIndex(row => row.classList.contains('on'));
@@ -333,18 +385,32 @@ function rowStep(step) {
   next.scrollIntoView({block: 'nearest'});
 }
 
+// clickAct clicks on the element whose data-act is a key, in the current row or else on the page.
+const clickAct = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
+
 const keyList = [
-  ['/', 'search'], ['g then o q t d s r m a', 'overview, queues, tasks, dead, schedules, runners, metrics, audit'], ['j k', 'next and previous row'],
-  ['Enter', 'open the row'], ['x', 'choose the row'], ['r c p', 'requeue, cancel, pause'], ['.', 'freeze and go on'], ['?', 'this list'],
+  ['/', 'search'],
+  ['g then o q t d s r m a', 'overview, queues, tasks, dead, schedules, runners, metrics, audit'],
+  ['j k', 'next and previous row'],
+  ['Enter', 'open the row'],
+  ['x', 'choose the row'],
+  ['r c p', 'requeue, cancel, pause'],
+  ['.', 'freeze and go on'],
+  ['?', 'this list'],
 ];
 
-function help() {
+// showKeys shows the list of keys, and the box that switches them off.
+function showKeys() {
   if (!dialog) return;
   const box = make('div', '', 'ask');
   const title = make('h2', 'Keys');
   title.id = 'dialog-title';
   const list = make('dl', '', 'facts');
-  for (const [key, means] of keyList) { const dt = make('dt'); dt.append(make('kbd', key)); list.append(dt, make('dd', means)); }
+  for (const [key, means] of keyList) {
+    const dt = make('dt');
+    dt.append(make('kbd', key));
+    list.append(dt, make('dd', means));
+  }
   const label = make('label', '', 'row');
   const off = make('input');
   off.type = 'checkbox';
@@ -352,14 +418,27 @@ function help() {
   off.onchange = () => localStorage.setItem('midge:keys', off.checked ? 'off' : 'on');
   label.append(off, make('span', 'switch all keys off'));
   const buttons = make('div', '', 'buttons');
-  const done = make('button', 'Close');
-  done.dataset.cancel = '';
-  buttons.append(done);
+  const close = make('button', 'Close');
+  close.dataset.cancel = '';
+  buttons.append(close);
   box.append(title, list, label, buttons);
   dialog.replaceChildren(box);
   dialog.showModal();
-  done.focus();
+  close.focus();
 }
+
+const keyActs = {
+  '/': () => $('[data-key="/"]')?.focus(),
+  'g': () => { goUntil = Date.now() + 1500; },
+  'j': () => stepRow(1),
+  'k': () => stepRow(-1),
+  'x': () => $('tr.on input[type=checkbox]')?.click(),
+  '.': toggleFrozen,
+  '?': showKeys,
+  'r': () => clickAct('r'),
+  'c': () => clickAct('c'),
+  'p': () => clickAct('p'),
+};
 
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || keysOff() || dialog?.open) return;
@@ -368,42 +447,33 @@ document.addEventListener('keydown', event => {
     return;
   }
   const {key} = event;
-  if (Date.now() < going) {
-    going = 0;
+  if (Date.now() < goUntil) {
+    goUntil = 0;
     const to = $(`nav [data-go="${CSS.escape(key)}"]`);
     if (to) { event.preventDefault(); to.click(); }
     return;
   }
-  const acts = {
-    '/': () => $('[data-key="/"]')?.focus(),
-    'g': () => { going = Date.now() + 1500; },
-    'j': () => rowStep(1),
-    'k': () => rowStep(-1),
-    'x': () => $('tr.on input[type=checkbox]')?.click(),
-    '.': freeze,
-    '?': help,
-    'r': () => act('r'), 'c': () => act('c'), 'p': () => act('p'),
-  };
-  if (key in acts) { event.preventDefault(); acts[key](); }
+  if (Object.hasOwn(keyActs, key)) { event.preventDefault(); keyActs[key](); }
 });
 
-const act = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
-
-// ── Search: what a text names, while it is typed; a combobox as WAI-ARIA has it ────────────────────
+// ── Search: suggestions while a text is typed, in a combobox as WAI-ARIA has it ───────────────────
 
 const field = $('[data-key="/"]');
 const hits = $('#hits');
-let typing = 0;
-let asked = null; // the call that is under way
+let typing = 0; // the timer of the next call
+let call = null; // the AbortController of the call that is under way
 
 if (field) {
-  for (const [name, value] of [['role', 'combobox'], ['aria-autocomplete', 'list'], ['aria-controls', 'hits'], ['aria-expanded', 'false']]) field.setAttribute(name, value);
+  field.setAttribute('role', 'combobox');
+  field.setAttribute('aria-autocomplete', 'list');
+  field.setAttribute('aria-controls', 'hits');
+  field.setAttribute('aria-expanded', 'false');
   hits.setAttribute('role', 'listbox');
 }
 
 function closeHits() {
   clearTimeout(typing);
-  asked?.abort();
+  call?.abort();
   hits.hidden = true;
   hits.replaceChildren();
   field.setAttribute('aria-expanded', 'false');
@@ -412,48 +482,56 @@ function closeHits() {
 
 async function suggest() {
   const q = field.value.trim();
-  asked?.abort();
+  call?.abort();
   if (!q) { closeHits(); return; }
-  asked = new AbortController();
-  const answer = await fetch(`${base}/suggest?${new URLSearchParams({q})}`, {headers: {Accept: 'application/json'}, signal: asked.signal});
+  call = new AbortController();
+  const address = `${base}/suggest?${new URLSearchParams({q})}`;
+  const answer = await fetch(address, {headers: {Accept: 'application/json'}, signal: call.signal});
   if (!answer.ok) return;
   const found = await answer.json();
   closeHits();
   if (!found.length || document.activeElement !== field) return;
-  for (const [i, {what, label, url}] of found.entries()) {
-    const item = make('li');
-    item.setAttribute('role', 'none');
-    const link = make('a');
-    link.href = url;
-    link.id = `hit-${i}`;
-    link.tabIndex = -1;
-    link.setAttribute('role', 'option');
-    link.setAttribute('aria-selected', 'false');
-    link.append(make('span', label, 'one'), make('span', what === 'scan' ? '' : what, 'muted'));
-    item.append(link);
-    hits.append(item);
-  }
+  hits.append(...found.map(hit));
   hits.hidden = false;
   field.setAttribute('aria-expanded', 'true');
   $('#hits-told').textContent = `${found.length} suggestions`;
 }
 
+function hit({what, label, url}, i) {
+  const item = make('li');
+  item.setAttribute('role', 'none');
+  const link = make('a');
+  link.href = url;
+  link.id = `hit-${i}`;
+  link.tabIndex = -1;
+  link.setAttribute('role', 'option');
+  link.setAttribute('aria-selected', 'false');
+  link.append(make('span', label, 'one'), make('span', what === 'scan' ? '' : what, 'muted'));
+  item.append(link);
+  return item;
+}
+
+// chooseHit chooses the next or the previous hit. Before the first and behind the last is the text itself.
 function chooseHit(step) {
   const all = $$('a', hits);
   const at = all.findIndex(e => e.ariaSelected === 'true');
   const to = at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step;
   all[at]?.setAttribute('aria-selected', 'false');
   const next = all[to];
-  if (!next) { field.removeAttribute('aria-activedescendant'); return; } // before the first and behind the last is the text itself
+  if (!next) { field.removeAttribute('aria-activedescendant'); return; }
   next.setAttribute('aria-selected', 'true');
   next.scrollIntoView({block: 'nearest'});
   field.setAttribute('aria-activedescendant', next.id);
 }
 
-field?.addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(() => suggest().catch(() => {}), 120); });
+field?.addEventListener('input', () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => suggest().catch(() => {}), 120);
+});
 field?.addEventListener('keydown', event => {
   if (hits.hidden) return;
-  if (event.key === 'ArrowDown' || event.key === 'ArrowUp') { event.preventDefault(); chooseHit(event.key === 'ArrowDown' ? 1 : -1); }
+  if (event.key === 'ArrowDown') { event.preventDefault(); chooseHit(1); }
+  if (event.key === 'ArrowUp') { event.preventDefault(); chooseHit(-1); }
   if (event.key === 'Escape') { event.preventDefault(); event.stopPropagation(); closeHits(); }
   const chosen = $('[aria-selected=true]', hits);
   if (event.key === 'Enter' && chosen) { event.preventDefault(); location.href = chosen.href; }
@@ -463,7 +541,7 @@ field?.addEventListener('blur', closeHits);
 
 // ── A scan of tasks goes on by itself, where a viewer asked for it, until it has found a page ─────
 
-async function scanOn() {
+async function continueScan() {
   const part = $('[data-rows]');
   if (!part) return;
   const bar = $('progress', part), stop = $('[data-stop]', part);
@@ -478,54 +556,72 @@ async function scanOn() {
     const {page} = await fetchPage(next.href);
     const fresh = page && $('[data-rows]', page);
     if (!fresh) break;
-    const rows = $$('tbody tr', fresh), body = $('tbody', part);
-    if (body) body.append(...rows.map(row => document.importNode(row, true)));
-    else $('.empty, table', part)?.replaceWith(document.importNode($('.empty, table', fresh), true));
-    $('.pager', part)?.remove();
-    if ($('.pager', fresh)) part.append(document.importNode($('.pager', fresh), true));
-    $('[data-far]', part).textContent = $('[data-far]', fresh).textContent;
+    addFound(part, fresh);
     const far = $('progress', fresh);
     if (far) [bar.max, bar.value] = [far.max, far.value];
   }
   stop.hidden = bar.hidden = true;
 }
-scanOn().catch(lost);
 
-// ── What a page has when it arrives ───────────────────────────────────────────────────────────────
-
-function arrive(part) {
-  for (const e of $$('[data-copy], [data-keys]', part)) e.hidden = false;
-  for (const plot of $$('[data-plot]', part)) hover(plot);
+// addFound adds the rows of the next page of a scan, and takes over how far it has come.
+function addFound(part, fresh) {
+  const rows = $$('tbody tr', fresh), body = $('tbody', part);
+  if (body) body.append(...rows.map(row => document.importNode(row, true)));
+  else $('.empty, table', part)?.replaceWith(document.importNode($('.empty, table', fresh), true));
+  $('.pager', part)?.remove();
+  if ($('.pager', fresh)) part.append(document.importNode($('.pager', fresh), true));
+  $('[data-far]', part).textContent = $('[data-far]', fresh).textContent;
 }
 
-// hover tells the values of a chart under the pointer, from the table beside it.
-function hover(plot) {
-  const rows = $$('tbody tr', plot.closest('.card')).reverse();
+// ── Controls and charts that need this module ─────────────────────────────────────────────────────
+
+// enhance shows the controls of a part that need this module, and gives its charts a tip.
+function enhance(part) {
+  for (const e of $$('[data-copy], [data-keys]', part)) e.hidden = false;
+  for (const plot of $$('[data-plot]', part)) addTip(plot);
+}
+
+// addTip shows the values of a chart under the pointer, from the table beside it.
+function addTip(plot) {
+  const rows = $$('tbody tr', plot.closest('.card')).reverse(); // the newest is the first of the table
   if (!rows.length) return;
   plot.onpointermove = event => {
     const box = plot.getBoundingClientRect();
     const i = Math.min(rows.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * rows.length)));
     let cross = $('.cross', plot), tip = $('.tip', plot);
-    if (!cross) { cross = make('div', '', 'cross'); tip = make('div', '', 'tip'); plot.append(cross, tip); }
+    if (!cross) {
+      cross = make('div', '', 'cross');
+      tip = make('div', '', 'tip');
+      plot.append(cross, tip);
+    }
     const x = (i + .5) / rows.length * box.width;
     cross.style.left = `${Math.round(x)}px`;
-    const [at, done, failed, deployed] = [...rows[i].cells].map(cell => cell.textContent);
-    tip.textContent = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
-    // A tick of a deploy is narrow: the points beside it tell of it, too.
-    const near = deployed === undefined ? '' : [i, i - 1, i + 1].map(j => rows[j]?.cells[3].textContent).find(Boolean);
-    if (deployed || near) tip.textContent += `, ${deployed || near} deployed`;
+    tip.textContent = tipOf(rows, i);
     tip.style.left = `${Math.round(Math.min(x + 8, Math.max(0, box.width - tip.offsetWidth)))}px`;
   };
   plot.onpointerleave = () => { $('.cross', plot)?.remove(); $('.tip', plot)?.remove(); };
 }
 
+// tipOf gives the values of a row of the table in words.
+function tipOf(rows, i) {
+  const [at, done, failed, deployed] = [...rows[i].cells].map(cell => cell.textContent);
+  const values = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
+  if (deployed === undefined) return values;
+  // A tick of a deploy is narrow: the points beside it tell of it, too.
+  const near = [i, i - 1, i + 1].map(j => rows[j]?.cells[3].textContent).find(Boolean);
+  return near ? `${values}, ${near} deployed` : values;
+}
+
+// The choice of a theme takes effect at once, and the server keeps it.
 $('[data-theme-form]')?.addEventListener('submit', event => {
   event.preventDefault();
   const theme = event.submitter.value;
   fetch(event.target.action, {method: 'POST', body: new URLSearchParams({theme}), redirect: 'manual'});
-  if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+  const root = document.documentElement;
+  if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
   for (const b of $$('button', event.target)) b.setAttribute('aria-pressed', b.value === theme);
 });
 
-arrive(document);
-if (dot) { show('polling', 'connecting'); begin(); }
+enhance(document);
+continueScan().catch(setLost);
+if (dot) { setState('polling', 'connecting'); join(); }
