@@ -186,22 +186,33 @@ func (q *queueCauses) add(t storage.Task) {
 		if len(q.groups) >= mostCauses {
 			return
 		}
-		g = &Cause{ID: cause.ID, First: t.Ended, Filter: "cause:" + cause.ID, kinds: map[string]int64{}}
+		g = &Cause{
+			ID: cause.ID, Error: errorOf(t), Filter: "cause:" + cause.ID, First: t.Ended, Last: t.Ended,
+			kinds: map[string]int64{},
+		}
 		if cause.ID == "" { // neither an error nor a reason: no filter names such tasks
 			g.Filter = ""
 		}
 		q.groups[cause.ID] = g
 	}
-	if !t.Ended.Before(g.Last) {
-		g.Error = cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
-	}
 	g.Tasks++
 	g.kinds[t.Kind]++
-	if t.Ended.Before(g.First) {
-		g.First = t.Ended
+	g.died(t.Ended, t.Ended, errorOf(t))
+}
+
+// errorOf is the text that stands for what a task died of.
+func errorOf(t storage.Task) string {
+	return cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
+}
+
+// died takes in when the first and the last of further tasks died, and the error of the last. Of the errors of
+// one moment the first by its text stands for the cause, in whatever order the tasks are counted.
+func (g *Cause) died(first, last time.Time, text string) {
+	if first.Before(g.First) {
+		g.First = first
 	}
-	if t.Ended.After(g.Last) {
-		g.Last = t.Ended
+	if last.After(g.Last) || last.Equal(g.Last) && text < g.Error {
+		g.Last, g.Error = last, text
 	}
 }
 
@@ -252,12 +263,7 @@ func (g *Cause) join(queue string, of *Cause) {
 	for kind, n := range of.kinds {
 		g.kinds[kind] += n
 	}
-	if of.First.Before(g.First) {
-		g.First = of.First
-	}
-	if of.Last.After(g.Last) {
-		g.Last, g.Error = of.Last, of.Error
-	}
+	g.died(of.First, of.Last, of.Error)
 }
 
 // readDead groups the dead tasks by cause, and reads them where any died or came back since the last look.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -292,4 +293,25 @@ func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
 	sc.Runners[0].Schedules[0].Hash = d.Hash
 	*ahead += runnersFor + time.Second
 	look()
+}
+
+// TestOneErrorOfAMomentStandsForItsCause: in whatever order the tasks and the queues are counted.
+func TestOneErrorOfAMomentStandsForItsCause(t *testing.T) {
+	at := time.Now()
+	died := func(queue, text string) storage.Task {
+		return storage.Task{
+			Ref: storage.Ref{Queue: queue, ID: text}, Kind: "work", State: storage.Dead, Ended: at,
+			Attempts: []storage.Attempt{{Error: text}},
+		}
+	}
+	const want = "timeout after 1 s"
+	tasks := []storage.Task{
+		died("a", "timeout after 3 s"), died("a", "timeout after 2 s"), died("b", want), died("b", "timeout after 4 s"),
+	}
+	for range 50 { // the order of a map differs from time to time
+		if got := CauseOf(tasks); got.Error != want || got.Tasks != 4 {
+			t.Fatalf("%d tasks died of %q, want 4 of %q", got.Tasks, got.Error, want)
+		}
+		slices.Reverse(tasks)
+	}
 }
