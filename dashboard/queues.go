@@ -227,6 +227,8 @@ func (v *view) Outlook(q queueView) outlookText {
 	switch o := v.Sample.Outlook(q.sampledQueue); {
 	case q.Waiting == 0:
 		return outlookText{Text: format.Dash}
+	case o.Flows:
+		return outlookText{Text: format.Dash, Exact: "No task has waited for 10" + format.NBSP + "seconds.", Gone: true}
 	case !o.Known:
 		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
 	case o.Backlog == 0:
@@ -249,7 +251,7 @@ func backlogGone(s *sampler.Sample) string {
 		q := &s.Queues[i]
 		o := s.Outlook(q)
 		switch {
-		case q.Waiting == 0:
+		case q.Waiting == 0 || o.Flows && !q.Paused:
 		case q.Paused || o.Known && o.Gone < 0:
 			if still == nil || q.Waiting > still.Waiting {
 				still = q

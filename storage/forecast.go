@@ -17,6 +17,9 @@ type Outlook struct {
 	Backlog int64
 	// Declined is how many tasks of kinds that no runner of the queue knows wait in addition.
 	Declined int64
+	// Flows says that tasks wait for a runner, and that none of them has waited for ten seconds or longer: the
+	// backlog is work on its way, and whether it grows tells nothing.
+	Flows bool
 	// Known says that the samples tell how fast tasks come and go: they are of one queue, at least a tenth of
 	// a second apart, and the queue was not removed in between. Otherwise the fields below are zero.
 	Known bool
@@ -31,6 +34,9 @@ type Outlook struct {
 // leastApart is the shortest time between two samples that tell a rate.
 const leastApart = 100 * time.Millisecond
 
+// flowsFor is how long a task may wait while work merely flows.
+const flowsFor = 10 * time.Second
+
 // longest is the longest time that an outlook tells. A longer estimate would tell no more, and might not
 // fit a time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
@@ -41,6 +47,7 @@ const longest = 100 * 365 * 24 * time.Hour
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog()}
 	o.Declined = after.Waiting - o.Backlog
+	o.Flows = o.Backlog > 0 && after.Oldest < flowsFor
 	apart := after.At.Sub(before.At)
 	ended := func(t Totals) int64 { return t.Completed + t.Failed + t.Crashed }
 	attempts := ended(after.Totals) - ended(before.Totals)
@@ -109,6 +116,8 @@ func (o Outlook) backlog() string {
 	switch {
 	case o.Backlog == 0:
 		return "nothing waits"
+	case o.Flows:
+		return fmt.Sprintf("%d wait, none of them for %s", o.Backlog, flowsFor)
 	case !o.Known:
 		return fmt.Sprintf("%d wait", o.Backlog)
 	case o.Gone > 0:

@@ -14,12 +14,16 @@ func TestForecast(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	sample := func(after time.Duration, waiting, completed int64, declined ...storage.KindSize) storage.Sample {
 		return storage.Sample{At: at.Add(after), Stats: storage.Stats{
-			Queue: "q", Waiting: waiting, Declined: declined,
+			Queue: "q", Waiting: waiting, Declined: declined, Oldest: time.Minute,
 			Totals: storage.Totals{Enqueued: 5000, Completed: completed, Failed: completed / 10},
 		}}
 	}
 	other := sample(0, 1, 1)
 	other.Queue = "other"
+	young := func(s storage.Sample, oldest time.Duration) storage.Sample {
+		s.Oldest = oldest
+		return s
+	}
 	for _, c := range []struct {
 		name          string
 		before, after storage.Sample
@@ -35,6 +39,9 @@ func TestForecast(t *testing.T) {
 		{"creeps", sample(0, 1e15, 0), sample(1000*time.Hour, 1e15-1, 0), true, 100 * 365 * 24 * time.Hour, 0, "gone in about 36500d"},
 		{"declined tasks do not count", sample(0, 120, 0), sample(10*time.Second, 110, 0, storage.KindSize{Kind: "k", Tasks: 100}), true, 909 * time.Millisecond, 0, "10 wait, gone in about 909ms; 100 tasks of kinds that no runner knows wait"},
 		{"declined tasks alone", sample(0, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), sample(10*time.Second, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), true, 0, 0, "1 task of a kind that no runner knows waits"},
+		{"flows while it grows", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 451*time.Millisecond), true, -1, 11, "3 wait, none of them for 10s"},
+		{"grows after ten seconds", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 10*time.Second), true, -1, 11, "3 wait, growing by 0.2 a second"},
+		{"is not empty of declined tasks alone", sample(0, 1, 0), young(sample(10*time.Second, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), 0), true, 0, 0, "1 task of a kind that no runner knows waits"},
 		{"too near", sample(0, 10, 0), sample(time.Millisecond, 5, 5), false, 0, 0, "5 wait"},
 		{"backwards", sample(time.Minute, 10, 0), sample(0, 5, 5), false, 0, 0, "5 wait"},
 		{"another queue", other, sample(time.Minute, 5, 5), false, 0, 0, "5 wait"},
@@ -99,7 +106,7 @@ func ExampleForecast() {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	before := storage.Sample{At: at, Stats: storage.Stats{Queue: "mail", Waiting: 12_000}}
 	after := storage.Sample{At: at.Add(time.Minute), Stats: storage.Stats{
-		Queue: "mail", Waiting: 9_000, Totals: storage.Totals{Enqueued: 600, Completed: 3_600},
+		Queue: "mail", Waiting: 9_000, Oldest: 5 * time.Minute, Totals: storage.Totals{Enqueued: 600, Completed: 3_600},
 	}}
 	fmt.Println(storage.Forecast(before, after))
 	// Output:

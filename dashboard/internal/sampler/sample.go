@@ -196,11 +196,11 @@ func (s *Sample) Before(queue string) []storage.Sample {
 
 // Outlook tells when the backlog of a queue is gone.
 func (s *Sample) Outlook(q *Queue) storage.Outlook {
-	before := s.Before(q.Queue)
-	if before == nil {
-		return storage.Outlook{Backlog: q.Waiting}
+	var before storage.Sample // of no queue, from which no rate is known
+	if known := s.Before(q.Queue); known != nil {
+		before = known[0]
 	}
-	return storage.Forecast(before[0], storage.Sample{At: s.At.Add(s.skew), Stats: q.Stats})
+	return storage.Forecast(before, storage.Sample{At: s.At.Add(s.skew), Stats: q.Stats})
 }
 
 // KnownMinutes is how many minutes of the last hour the history knows.

@@ -114,13 +114,12 @@ func rates(before, after storage.Sample) (in, done, failed float64) {
 		is.Failed)
 }
 
-// eta is when nothing waits any more at the rates of now; ok is false where that is never, or not known.
-func (q *queue) eta() (d time.Duration, ok bool) {
-	if len(q.samples) < 2 {
-		return 0, false
+// outlook is when nothing waits any more at the rates of now.
+func (q *queue) outlook() storage.Outlook {
+	if len(q.samples) == 0 {
+		return storage.Outlook{Backlog: q.Waiting}
 	}
-	o := storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
-	return o.Gone, o.Known && o.Gone > 0
+	return storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
 }
 
 // tasks reads the tasks of a queue in a state that a filter chooses.

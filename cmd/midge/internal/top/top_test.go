@@ -145,6 +145,8 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 50)
 	r.insert("midge.ledger", 1)
+	r.now = r.now.Add(10 * time.Second) // tasks that wait for less are work in flow
+	r.work("none", 1, storage.Settle{}) // a claim tells the session the time
 	r.sample()
 	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner")
 	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
@@ -159,6 +161,26 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r.wants("20 waiting", "10.0", "done 10.0/s", "2s", "███")
 	if strings.Contains(r.screen(), "midge.ledger") {
 		t.Error("a queue of midge's own is shown")
+	}
+}
+
+// TestWorkInFlowIsNoBacklog: no task waits for long, however many do.
+func TestWorkInFlowIsNoBacklog(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "-"}, {9 * time.Second, "-"}, {2 * time.Second, "never"}} {
+		r.now = r.now.Add(c.after)
+		r.sample()
+		if got := emptyIn(&r.m.queues[0]); got != c.want {
+			t.Errorf("three tasks that wait for %v more: empty in %q, want %q", c.after, got, c.want)
+		}
 	}
 }
 

@@ -179,16 +179,16 @@ func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool
 
 // emptyIn is when nothing waits any more, or why that is not known.
 func emptyIn(q *queue) string {
-	d, ok := q.eta()
+	o := q.outlook()
 	switch {
 	case q.Paused:
 		return "paused"
 	case q.runners == 0 && q.Waiting > 0:
 		return "no runner"
-	case q.Waiting == 0:
+	case q.Waiting == 0 || o.Flows:
 		return "-"
-	case ok:
-		return tight(show.Span(d))
+	case o.Known && o.Gone > 0:
+		return tight(show.Span(o.Gone))
 	}
 	return "never"
 }

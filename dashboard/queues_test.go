@@ -1,0 +1,73 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// growing is a storage of one queue in which a task more waits each second, and the oldest as long as a test
+// says.
+type growing struct {
+	storage.Storage
+
+	began  time.Time
+	oldest time.Duration
+}
+
+func (s *growing) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
+	return storage.QueuesPage{Names: []string{"mail"}}, nil
+}
+
+func (s *growing) Stats(context.Context, ...string) ([]storage.Stats, error) {
+	n := 3 + int64(time.Since(s.began)/time.Second)
+	return []storage.Stats{{Queue: "mail", Waiting: n, Oldest: s.oldest, Totals: storage.Totals{Enqueued: n}}}, nil
+}
+
+// TestWorkInFlowIsNoTrouble: where no task waits for ten seconds, a backlog that grows is work on its way.
+func TestWorkInFlowIsNoTrouble(t *testing.T) {
+	for _, c := range []struct {
+		oldest   time.Duration
+		text     string
+		bad      bool
+		sentence string
+	}{
+		{451 * time.Millisecond, format.Dash, false, "tasks wait"},
+		{10 * time.Second, "grows", true, "tasks wait; mail does not shrink"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			sc, err := scene.Open(t.Context(), "empty", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Handler(&growing{sc.Store, time.Now(), c.oldest}, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := &view{server: d.server}
+			for range 30 {
+				if v.Sample, err = d.server.sampler.Sample(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if c.text == format.Dash { // from the first look on
+					if o := v.Outlook(queueView{v.Sample.Queue("mail")}); o.Bad || !strings.Contains(o.Exact, "No task has waited") {
+						t.Fatalf("a queue in flow is told as %+v", o)
+					}
+				}
+				time.Sleep(time.Second) // virtual
+			}
+			if o := v.Outlook(queueView{v.Sample.Queue("mail")}); o.Text != c.text || o.Bad != c.bad {
+				t.Errorf("with tasks that wait for %v: %+v, want %q, bad %t", c.oldest, o, c.text, c.bad)
+			}
+			if got := backlogGone(v.Sample); got != c.sentence {
+				t.Errorf("with tasks that wait for %v: %q, want %q", c.oldest, got, c.sentence)
+			}
+		})
+	}
+}
