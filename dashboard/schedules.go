@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
@@ -79,8 +80,19 @@ func (c scheduleView) Zone() string {
 	return c.Declaration.Zone
 }
 
-// Spec is the schedule as text.
-func (c scheduleView) Spec() string { return c.Declaration.Spec }
+// apart puts the numbers of a duration and their units apart.
+var apart = strings.NewReplacer(
+	"h", format.NBSP+"h"+format.NBSP, "m", format.NBSP+"m"+format.NBSP, "s", format.NBSP+"s"+format.NBSP,
+)
+
+// Spec is the schedule as text, such as "every 5 m".
+func (c scheduleView) Spec() string {
+	spec := schedule.Short(c.Declaration.Spec)
+	if every, ok := strings.CutPrefix(spec, "every "); ok {
+		return "every " + strings.TrimSuffix(apart.Replace(every), format.NBSP)
+	}
+	return spec
+}
 
 // Anchor is the schedule's place on its page.
 func (c scheduleView) Anchor() string { return anchor(c.Ref) }

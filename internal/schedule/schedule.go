@@ -64,6 +64,19 @@ func Parse(spec, zone string) (Schedule, error) {
 	return s.In(zone)
 }
 
+// Short returns the text of a schedule as people write it: "every 5m" for "every 5m0s".
+func Short(spec string) string {
+	if !strings.HasPrefix(spec, "every ") {
+		return spec
+	}
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(spec, zero) {
+			spec = spec[:len(spec)-2]
+		}
+	}
+	return spec
+}
+
 // In returns the schedule in a zone, or what is wrong with the schedule or the zone.
 func (s Schedule) In(zone string) (Schedule, error) {
 	switch {

@@ -34,6 +34,18 @@ func TestEveryIsAlignedToTheEpoch(t *testing.T) {
 	}
 }
 
+func TestShortText(t *testing.T) {
+	for spec, want := range map[string]string{
+		"every 5m0s": "every 5m", "every 10m0s": "every 10m", "every 1h0m0s": "every 1h", "every 24h0m0s": "every 24h",
+		"every 1h10m0s": "every 1h10m", "every 1h0m5s": "every 1h0m5s", "every 1m10s": "every 1m10s",
+		"every 10s": "every 10s", "every 1.5s": "every 1.5s", "cron 0 3 * * *": "cron 0 3 * * *", "": "",
+	} {
+		if got := Short(spec); got != want {
+			t.Errorf("%q: got %q, want %q", spec, got, want)
+		}
+	}
+}
+
 func TestScheduleText(t *testing.T) {
 	for want, s := range map[string]Schedule{
 		"every 1h0m0s":   Every(time.Hour),

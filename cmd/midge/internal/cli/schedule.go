@@ -44,7 +44,7 @@ var scheduleList = show.List[plan]{
 		) string {
 			return show.Text(s.declared.Overlap)
 		}},
-		{Name: "spec", Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.Spec) }},
+		{Name: "spec", Text: func(_ *show.Printer, s plan) string { return s.spec() }},
 	},
 	Record: func(s plan) any { return s.record() },
 	ID:     plan.ref,
@@ -98,6 +98,9 @@ func (s plan) zone() string {
 	}
 	return s.declared.Zone
 }
+
+// spec is the schedule as people write it.
+func (s plan) spec() string { return show.Text(schedule.Short(s.declared.Spec)) }
 
 func (s plan) record() show.Schedule {
 	return show.Schedule{
@@ -285,7 +288,7 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 		{Name: "schedule", Text: s.ref(), Style: show.Strong},
 		{Name: "status", Text: status, Style: s.style()},
 		{Name: "kind", Text: show.Text(s.Kind)},
-		{Name: "spec", Text: show.Text(s.declared.Spec)},
+		{Name: "spec", Text: s.spec()},
 		{Name: "zone", Text: show.Text(s.zone())},
 		{Name: "missed", Text: show.Text(s.declared.CatchUp)},
 		{Name: "overlap", Text: show.Text(s.declared.Overlap)},
