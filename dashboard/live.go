@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -137,6 +138,14 @@ func oldest(d time.Duration) string {
 		return format.Dash
 	}
 	return format.Age(d)
+}
+
+// oldestSeen writes for how long the oldest task waited that the history saw. The history has whole seconds.
+func oldestSeen(t ledger.Totals) string {
+	if t.Waiting > 0 && t.Oldest == 0 {
+		return "<" + format.NBSP + "1" + format.NBSP + "s"
+	}
+	return oldest(t.Oldest)
 }
 
 // Cell writes a cell of a queue.

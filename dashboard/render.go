@@ -279,6 +279,7 @@ var funcs = template.FuncMap{
 	"count": func(n any, one string) string { return format.Count(integer(n), one) },
 	"rfc":   func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
+	"oldestSeen": oldestSeen, "estimate": format.Estimate,
 	"states": func() []stateLook { return looks },
 	"look":   lookOf,
 	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },

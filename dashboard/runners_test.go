@@ -25,7 +25,7 @@ func TestARunnerTellsOfItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.shows("/runners/well", "3.00 GiB", "1,234", "send_welcome", "25.0 %", "40 ms", "2 more kinds had no room", "heartbeat")
+	s.shows("/runners/well", "3.00 GiB", "1,234", "send_welcome", "25.0 %", "37 ms", "41 ms", "2 more kinds had no room", "heartbeat")
 	s.shows("/runners/silent", "It has not told yet what ran")
 	s.shows("/runners/idle", "No job has run here yet.", "1.00 MiB")
 	for _, id := range []string{"broken", "later"} {

@@ -121,6 +121,23 @@ func Duration(d time.Duration) string {
 	return Dash
 }
 
+// Estimate writes a duration that is known to within a fifth: in two digits below ten seconds, as "1.2 s".
+func Estimate(d time.Duration) string {
+	unit, name, digit := time.Second, "s", time.Second
+	if d < 995*time.Millisecond {
+		unit, name, digit = time.Millisecond, "ms", time.Millisecond
+		if d >= 99_500*time.Microsecond {
+			digit = 10 * time.Millisecond
+		}
+	}
+	if n := float64(d) / float64(unit); n < 9.95 && d >= time.Millisecond {
+		return strconv.FormatFloat(n, 'f', 1, 64) + NBSP + name
+	} else if n < 1 {
+		return Duration(d)
+	}
+	return Duration(d.Round(digit))
+}
+
 // Age is a duration of which one unit is enough.
 func Age(d time.Duration) string {
 	if d < time.Second {

@@ -19,6 +19,9 @@ var historyList = show.List[ledger.Totals]{
 		{Name: "dead", Right: true, Text: summed(func(t ledger.Totals) int64 { return t.Dead })},
 		{Name: "waiting", Right: true, Text: summed(func(t ledger.Totals) int64 { return t.Waiting })},
 		{Name: "oldest", Right: true, Text: func(_ *show.Printer, t ledger.Totals) string {
+			if t.Waiting > 0 && t.Oldest == 0 { // the history has whole seconds
+				return "<1s"
+			}
 			return age(t.Oldest)
 		}},
 	},
