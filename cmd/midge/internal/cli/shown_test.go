@@ -433,7 +433,7 @@ func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
 
 func TestTheHistoryOfAPageIsThatOfItsCommand(t *testing.T) {
 	p := openPages(t, "night")
-	row := regexp.MustCompile(`(?s)<tr><td class="grow"><a class="one" href="[^"]*queue=([^"&]*)[^"]*"[^>]*>.*?data-l="enqueued" title="([\d,]*)".*?data-l="done" title="([\d,]*)"`)
+	row := regexp.MustCompile(`(?s)<tr>\s*<td class="grow">\s*<a class="one" href="[^"]*queue=([^"&]*)[^"]*"[^>]*>.*?data-l="enqueued" title="([\d,]*)".*?data-l="done" title="([\d,]*)"`)
 	for _, path := range []string{"/metrics", "/metrics?span=6h", "/metrics?span=90d", "/metrics?queue=mail", "/metrics?queue=none&span=24h"} {
 		page := p.get(path)
 		line := p.line(path, page)
