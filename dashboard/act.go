@@ -69,6 +69,8 @@ type askData struct {
 	Command                 string
 	Chosen                  *chosen // with all that match
 	Count                   int64
+	Many                    bool     // the act may be done to several tasks
+	None                    bool     // there is nothing to which it could be done
 	Kept                    []string // tasks to which it cannot be done, and why
 	Rates                   []int
 }

@@ -200,7 +200,7 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	lives := func(t storage.Task) bool { return !t.State.Ended() }
 	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
-	one := look.Count == 1 && len(look.Samples) == 1
+	one := look.Count == 1 && !look.More && len(look.Samples) == 1
 	switch {
 	case verb == bulk.Requeue && one && ended:
 		return "It starts anew: its failures and crashes so far count no more, and its attempts stay on its page."
@@ -233,18 +233,14 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	}
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
-	d.Rates = rates
-	about := format.Count(d.Count, "task")
-	if look.More {
-		about = "at least " + about
-		d.Says += " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
-			"; the act searches all."
-	}
+	d.Many, d.None, d.Rates = d.Count > 1 || look.More, d.Count == 0 && !look.More, rates
+	about, searched := searchedOf(&look)
+	d.Says += searched
 	for _, reason := range look.Reasons {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
 	}
 	d.Title = a.title + " " + about + "?"
-	d.CountDown = a.danger && d.Count > 1
+	d.CountDown = a.danger && d.Many
 	words := []string{"midge", "task", commandOf(d.Do)}
 	if d.Chosen != nil {
 		words = behind(words, commandFilter(*d.Chosen))
@@ -252,7 +248,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 		if look.More {
 			d.Most = 0
 		}
-		if d.Count > 0 {
+		if !d.None {
 			d.Typed = a.typed(d.Most, d.Confirms())
 		}
 	} else {
@@ -260,6 +256,20 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	}
 	d.Command = commandLine(words...)
 	return nil
+}
+
+// searchedOf says on how many tasks an act is, and how far they were searched where tasks are left.
+func searchedOf(look *bulk.Preview) (about, searched string) {
+	about = format.Count(look.Count, "task")
+	switch {
+	case !look.More:
+		return about, ""
+	case look.Count == 0:
+		return "all tasks that match", " No match among the first " + format.Exact(look.Searched) +
+			" tasks; the act searches all of them."
+	}
+	return "at least " + about, " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
+		"; the act searches all."
 }
 
 // Confirms is the count that a dialog posts.

@@ -417,3 +417,24 @@ func TestAGetChangesNothing(t *testing.T) {
 		t.Error("a crawl of all pages has changed the storage")
 	}
 }
+
+// TestAnActWhoseMatchesLieFarBehindIsOffered: a dialog searches the first 20,000 tasks, and the act all of them.
+func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
+	s := open(t, "empty", dashboard.Config{})
+	for _, kind := range []string{"other", "needle"} {
+		n := map[string]int{"other": 22_000, "needle": 1}[kind]
+		if err := s.Add(t.Context(), "mail", kind, n, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const far = "No match among the first 20,000 tasks; the act searches all of them."
+	s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel</button>`)
+	s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
+	if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||
+		!strings.Contains(page, "1 task cancelled.") {
+		t.Errorf("cancel what lies far behind: %d", code)
+	}
+	if page := s.get("/act?do=requeue&all=1&queue=mail&state=dead&filter=kind:needle"); strings.Contains(page, `<button class="primary">Requeue`) {
+		t.Error("an act to nothing is offered")
+	}
+}
