@@ -142,6 +142,17 @@ func (q queueView) Trouble() string {
 	return ""
 }
 
+// Waited says of what the age of the oldest task tells.
+func (q queueView) Waited() string {
+	switch {
+	case q.Oldest > 0:
+		return "has waited"
+	case q.Waiting > 0: // the age is that of the tasks which no runner declined
+		return "no task of a known kind waits"
+	}
+	return "nothing waits"
+}
+
 // troubleFirst orders queues as the overview orders what needs somebody: queues on which nobody works, queues
 // with dead tasks, paused queues, queues in other trouble, then busy queues.
 func troubleFirst(s *sampler.Sample) []queueView {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -69,5 +70,20 @@ func TestWorkInFlowIsNoTrouble(t *testing.T) {
 				t.Errorf("with tasks that wait for %v: %q, want %q", c.oldest, got, c.sentence)
 			}
 		})
+	}
+}
+
+func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
+	for _, c := range []struct {
+		stats storage.Stats
+		want  string
+	}{
+		{storage.Stats{}, "nothing waits"},
+		{storage.Stats{Waiting: 1, Oldest: time.Second}, "has waited"},
+		{storage.Stats{Waiting: 1, Declined: []storage.KindSize{{Kind: "k", Tasks: 1}}}, "no task of a known kind waits"},
+	} {
+		if got := (queueView{&sampler.Queue{Stats: c.stats}}).Waited(); got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.stats, got, c.want)
+		}
 	}
 }
