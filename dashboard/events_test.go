@@ -2,6 +2,9 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
 )
 
 // TestStreamsEndWithRun: a server that shuts down waits for them.
@@ -53,4 +57,126 @@ func TestStreamsEndWithRun(t *testing.T) {
 			t.Errorf("the log has %q, want nothing: no storage failed", &logged)
 		}
 	})
+}
+
+// many is a storage of so many queues with names of a length.
+type many struct {
+	storage.Storage
+
+	queues, length int
+}
+
+func (s *many) Queues(_ context.Context, q storage.QueuesQuery) (names storage.QueuesPage, err error) {
+	for i := range s.queues {
+		names.Names = append(names.Names, fmt.Sprintf("queue-%0*d", s.length-len("queue-"), i))
+	}
+	if q.After != "" {
+		return storage.QueuesPage{}, nil
+	}
+	return names, nil
+}
+
+func (s *many) Stats(_ context.Context, queues ...string) ([]storage.Stats, error) {
+	all := make([]storage.Stats, len(queues))
+	for i, name := range queues {
+		all[i] = storage.Stats{
+			Queue: name, Waiting: 12_345, Pending: 99, Scheduled: 1_234_567, Retry: 7, Completed: 98_765_432, Dead: 1,
+			Oldest: time.Second - 1, Totals: storage.Totals{Enqueued: 123_456_789, Completed: 98_765_432},
+		}
+	}
+	return all, nil
+}
+
+// TestAStreamIsBounded however many queues there are, and pages watch what it tells.
+func TestAStreamIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		queues, length int
+		each           bool // the cells of each queue are told
+	}{{1000, 12, true}, {1900, 12, true}, {10_000, 12, false}, {10_000, 128, false}, {600, 128, false}, {400, 128, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			sc, err := scene.Open(t.Context(), "empty", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Handler(&many{sc.Store, c.queues, c.length}, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			get := func(path string) string {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
+				defer cancel()
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+				w := httptest.NewRecorder()
+				d.ServeHTTP(w, r)
+				return w.Body.String()
+			}
+			first, _, _ := strings.Cut(get("/events"), "\n\n")
+			first, _ = strings.CutPrefix(first, "event: all\ndata: ")
+			told := map[string]string{}
+			if err := json.Unmarshal([]byte(first), &told); err != nil || told["all.queues"] == "" {
+				t.Fatalf("the stream begins with %.100q: %v", first, err)
+			}
+			if len(first) > mostTold+1<<10 {
+				t.Errorf("of %d queues the stream begins with %d bytes, want at most %d", c.queues, len(first), mostTold)
+			}
+			name := d.server.sampler.Last().Queues[7].Queue
+			if _, each := told[queueKey(name, "waiting")]; each != c.each {
+				t.Errorf("of %d queues with names of %d bytes the cells of each are told: %t, want %t", c.queues, c.length, each, c.each)
+			}
+			for _, path := range []string{"/", "/queues", "/queues/" + name, "/tasks?queue=" + name, "/runners", "/schedules", "/dead"} {
+				marks := watchedBy(t, get(path))
+				if len(marks) == 0 {
+					t.Errorf("%s watches nothing", path)
+				}
+				for key, mark := range marks {
+					if _, ok := told[key]; !ok || mark == "" {
+						t.Errorf("of %d queues %s watches %s, rendered at %q, which the stream does not tell", c.queues, path, key, mark)
+					}
+				}
+			}
+		})
+	}
+}
+
+// watchedBy gives the cells that a page watches.
+func watchedBy(t *testing.T, page string) map[string]string {
+	t.Helper()
+	_, rest, _ := strings.Cut(page, `data-watch="`)
+	text, _, _ := strings.Cut(rest, `"`)
+	marks := map[string]string{}
+	if err := json.Unmarshal([]byte(html.UnescapeString(text)), &marks); err != nil {
+		t.Fatalf("the page watches %q: %v", text, err)
+	}
+	return marks
+}
+
+// TestAPageHasTheMarksOfItsLook: a browser compares them with the first message of the stream.
+func TestAPageHasTheMarksOfItsLook(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "calm", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Handler(sc.Store, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := func() map[string]string {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks?queue=mail", nil)
+		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		return watchedBy(t, w.Body.String())
+	}
+	before := marks()
+	if got := cells(d.server.sampler.Last())["q.mail:mark"]; got == "" || before["q.mail:mark"] != got {
+		t.Errorf("the page has the mark %q, and the stream %q", before["q.mail:mark"], got)
+	}
+	if err := sc.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.server.sampler.Changed()
+	if after := marks(); after["q.mail:mark"] == before["q.mail:mark"] {
+		t.Error("a task more does not change the mark of its queue")
+	}
 }

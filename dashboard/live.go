@@ -2,9 +2,10 @@ package dashboard
 
 import (
 	"context"
-	"hash/fnv"
+	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
@@ -36,45 +37,79 @@ func (s *server) watch(ctx context.Context) {
 	})
 }
 
-// installationCells and queueCells name the cells.
+// installationCells and queueCells name the cells. No page shows a mark, a tick or a second: pages watch them,
+// and are read anew when one changes.
 var (
 	installationCells = []string{
 		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
-		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip", "counted",
+		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip", "counted", "mark", "tick",
+		"second",
 	}
 	queueCells = []string{
 		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "dead", "done", "failed", "oldest",
-		"runners", "live",
+		"runners", "live", "mark",
 	}
 )
 
-// cells gives all cells of a sample, and the marks: a page is read anew when a mark that it watches changes.
+// cells gives all cells of a sample that are told.
 func cells(now *sampler.Sample) map[string]string {
-	cells := make(map[string]string, len(installationCells)+(len(queueCells)+1)*len(now.Queues)+4)
+	cells := make(map[string]string, len(installationCells)+len(queueCells)*len(now.Queues)+1)
 	for _, name := range installationCells {
 		cells["all."+name] = installationCell(now, name)
 	}
-	all := fnv.New64a()
-	for i := range now.Queues {
-		q := queueView{&now.Queues[i]}
-		for _, name := range queueCells {
-			cells[q.Key(name)] = q.Cell(name)
+	if tellsQueues(now) {
+		for i := range now.Queues {
+			q := queueView{&now.Queues[i]}
+			for _, name := range queueCells {
+				cells[q.Key(name)] = q.Cell(name)
+			}
 		}
-		mark := q.mark()
-		cells[q.Key("mark")] = mark
-		_, _ = all.Write([]byte(mark))
 	}
-	for i := range now.Runners {
-		_, _ = all.Write([]byte(now.Runners[i].ID))
-	}
-	cells["all.mark"] = strconv.FormatUint(all.Sum64(), 36)
-	// Charts move on with time, whatever happens.
-	cells["all.tick"] = strconv.FormatInt(now.At.UnixNano()/int64(sampler.Spans[0]), 36)
-	cells["all.second"] = strconv.FormatInt(now.At.Unix(), 36)
 	if now.Err != nil {
 		cells["lost"] = now.Lost.UTC().Format("15:04:05") + " UTC"
 	}
 	return cells
+}
+
+// A stream begins with all cells. mostTold bounds the bytes of the cells of queues, and cellSize is what a cell
+// takes at most beside the name of its queue.
+const mostTold, cellSize = 1 << 20, 30
+
+// tellsQueues reports whether the cells of the queues are told. Where there are too many queues, all pages are
+// read anew by the mark of the installation.
+func tellsQueues(s *sampler.Sample) bool {
+	size := 0
+	for i := range s.Queues {
+		size += len(queueCells) * (len(s.Queues[i].Queue) + cellSize)
+	}
+	return size <= mostTold
+}
+
+// watchQueue is what a page about a queue watches.
+func (v *view) watchQueue(queue string) string {
+	if tellsQueues(v.Sample) {
+		return queueKey(queue, "mark")
+	}
+	return "all.mark"
+}
+
+// Marks gives the cells that the page watches as they were when it was rendered, as JSON. The stream tells a
+// browser which of them have changed since.
+func (v *view) Marks() (string, error) {
+	marks := make(map[string]string)
+	for key := range strings.FieldsSeq(v.Watch) {
+		if name, ok := strings.CutPrefix(key, "all."); ok {
+			marks[key] = installationCell(v.Sample, name)
+			continue
+		}
+		queue, name := key[len("q."):strings.LastIndexByte(key, ':')], key[strings.LastIndexByte(key, ':')+1:]
+		marks[key] = ""
+		if q := v.Sample.Queue(queue); q != nil {
+			marks[key] = queueView{q}.Cell(name)
+		}
+	}
+	encoded, err := json.Marshal(marks)
+	return string(encoded), err
 }
 
 // installationCell writes a cell of the whole installation.
@@ -109,6 +144,12 @@ func installationCell(s *sampler.Sample, name string) string {
 		return format.Number(used) + " of " + format.Number(slots)
 	case "counted": // of the dead
 		return counted(s)
+	case "mark":
+		return strconv.FormatUint(s.Mark, 36)
+	case "tick": // charts move on with time, whatever happens
+		return strconv.FormatInt(s.At.UnixNano()/int64(sampler.Spans[0]), 36)
+	case "second":
+		return strconv.FormatInt(s.At.Unix(), 36)
 	case "trip":
 		return format.Duration(max(time.Microsecond, s.RoundTrip.Round(100*time.Microsecond)))
 	}
@@ -161,6 +202,8 @@ func (q queueView) Cell(name string) string {
 		return format.Number(int64(q.Runners))
 	case "live":
 		return format.Number(q.Live())
+	case "mark":
+		return strconv.FormatUint(q.Mark, 36)
 	}
 	return format.Number(q.Size(storage.State(name)))
 }
@@ -170,18 +213,3 @@ func (q queueView) Key(name string) string { return queueKey(q.Queue, name) }
 
 // queueKey is the key of a cell of a queue.
 func queueKey(queue, name string) string { return "q." + queue + ":" + name }
-
-// mark changes with all that pages about the queue show beside its cells.
-func (q queueView) mark() string {
-	h := fnv.New64a()
-	for _, n := range []int64{
-		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
-		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
-		q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
-	} {
-		_, _ = h.Write(strconv.AppendInt(nil, n, 36))
-		_, _ = h.Write([]byte{' '})
-	}
-	_, _ = h.Write(strconv.AppendBool(nil, q.Paused))
-	return strconv.FormatUint(h.Sum64(), 36)
-}

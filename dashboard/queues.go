@@ -88,7 +88,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	if q.sampledQueue == nil {
 		return &statusError{http.StatusNotFound, "There is no queue " + name + "."}
 	}
-	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
+	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, v.watchQueue(name)+" all.tick"
 	v.Command = commandLine("midge", "queue", "show", name)
 	d := queueData{queueView: q, Now: q, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
 	for i := range v.Sample.Runners {

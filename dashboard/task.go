@@ -79,7 +79,7 @@ func (s *server) task(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", t.Kind+" in "+t.Queue, t.ID
 	v.Ref = ref.String()
-	v.Watch = queueKey(t.Queue, "mark")
+	v.Watch = v.watchQueue(t.Queue)
 	if t.State == storage.Pending {
 		v.Watch += " all.tick"
 	}

@@ -137,7 +137,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	v.Data = &d
 	v.Watch = "all.mark"
 	if c.Queue != "" {
-		v.Kind, v.Watch = "Queue "+c.Queue, queueKey(c.Queue, "mark")
+		v.Kind, v.Watch = "Queue "+c.Queue, v.watchQueue(c.Queue)
 	}
 	d.tabs(v)
 	f, err := c.parse()

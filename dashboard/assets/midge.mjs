@@ -55,9 +55,8 @@ const setNotLost = () => setState(Date.now() - lastHeard < silence ? 'live' : 'p
 // ── Cells: texts by key, which the stream sends for the elements whose data-v names the key ───────
 
 let cells = {}; // all texts as they are
-// The keys whose change has the page read anew, and their texts as this page last heard them.
-const watched = (document.body.dataset.watch ?? '').split(' ').filter(Boolean);
-const marks = {};
+// The cells whose change has the page read anew, as they were when the server rendered it.
+let marks = JSON.parse(document.body.dataset.watch ?? '{}');
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 
 function setCell(key, text) {
@@ -77,11 +76,9 @@ function receive(kind, changes) {
   lastHeard = Date.now();
   const first = kind === 'all';
   if (first) cells = changes;
-  const differs = key => !first || marks[key] !== undefined && marks[key] !== changes[key];
-  const moved = watched.some(key => key in changes && differs(key));
+  const moved = Object.keys(marks).some(key => (first || key in changes) && marks[key] !== (changes[key] ?? ''));
   for (const [key, text] of Object.entries(changes)) {
     if (text === '') delete cells[key]; else cells[key] = text;
-    if (watched.includes(key)) marks[key] = text;
   }
   if (cells.lost) setState('lost', `the storage is lost since ${cells.lost}`);
   else setState('live');
@@ -111,6 +108,8 @@ async function refresh() {
   try {
     const {page, status} = await fetchPage(location.href);
     refreshedAt = Date.now();
+    const watch = page?.body.dataset.watch;
+    if (status < 400 && watch) marks = JSON.parse(watch);
     if (status < 500 && page) {
       for (const part of $$('[data-part]')) update(part, $(`[data-part="${CSS.escape(part.dataset.part)}"]`, page));
     }

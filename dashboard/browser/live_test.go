@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +43,33 @@ func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
 	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`, 10*time.Second)
 	rows.click("#fresh")
 	rows.sees(fmt.Sprintf(`document.querySelectorAll('tbody tr').length === %d`, shown+5), 5*time.Second)
+}
+
+// TestAChangeBeforeTheStreamBeginsShows: between the rendering of a page and the first message of its stream.
+func TestAChangeBeforeTheStreamBeginsShows(t *testing.T) {
+	r := newRig(t, "calm")
+	r.stop()
+	changed, pages := make(chan struct{}), r.handler
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/events" {
+			<-changed
+		}
+		pages.ServeHTTP(w, req)
+	})
+	r.start()
+	rows := r.tab("/tasks?queue=mail&state=waiting", "light")
+	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.await("a look behind the change", 5*time.Second, func() bool {
+		w := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/queues/mail", nil)
+		req.RemoteAddr = "127.0.0.1:4000"
+		pages.ServeHTTP(w, req)
+		return strings.Contains(w.Body.String(), `data-v="q.mail:waiting" title="25"`)
+	})
+	close(changed)
+	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`, 10*time.Second)
 }
 
 // confirm clicks on the dialog's button; the focus is on Cancel until then.

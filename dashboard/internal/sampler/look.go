@@ -53,6 +53,7 @@ func (s *Sampler) look(ctx context.Context, before *Sample) (*Sample, error) {
 		q.measure(before, fresh.At, fresh.skew)
 		q.served(fresh.serving[q.Queue])
 	}
+	fresh.mark()
 	s.readHistory(ctx, before, fresh)
 	s.readSince(ctx, before, fresh)
 	if err := s.readDead(ctx, before, fresh); err != nil {

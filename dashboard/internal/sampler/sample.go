@@ -1,6 +1,8 @@
 package sampler
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ type Sample struct {
 	Schedules []Schedule           // of all queues, the next to tick first
 	Dead      *Causes
 	Hour      *ledger.Series // the history of the last hour, nil where it cannot be read
+	Mark      uint64         // changes with the marks of the queues, and with the runners
 	// Err is why the storage does not answer, nil where it does. Lost is since when it does not: all else is
 	// from the look before.
 	Err  error
@@ -51,12 +54,50 @@ type Queue struct {
 	PausedSince time.Time
 	// PausedBy is who paused the queue, by the audit; "" where that is not known.
 	PausedBy string
+	// Mark changes with the sizes, the totals, the pause, the unknown kinds and the runners of the queue. It is
+	// the same in all processes.
+	Mark uint64
 	// UnknownSince is since when a task of an unknown kind waits; zero where that is not known.
 	UnknownSince time.Time
 }
 
 // failures are the attempts of a queue that failed or crashed.
 func (q *Queue) failures() int64 { return q.Totals.Failed + q.Totals.Crashed }
+
+// mark computes the mark of a queue.
+func (q *Queue) mark() uint64 {
+	h := fnv.New64a()
+	var paused int64
+	if q.Paused {
+		paused = 1
+	}
+	var b [8]byte
+	for _, n := range []int64{
+		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
+		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
+		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
+	} {
+		binary.LittleEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // any bits will do
+		_, _ = h.Write(b[:])
+	}
+	return h.Sum64()
+}
+
+// mark computes the marks of the queues and of the sample.
+func (s *Sample) mark() {
+	h := fnv.New64a()
+	var b [8]byte
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		q.Mark = q.mark()
+		binary.LittleEndian.PutUint64(b[:], q.Mark)
+		_, _ = h.Write(b[:])
+	}
+	for i := range s.Runners {
+		_, _ = h.Write([]byte(s.Runners[i].ID))
+	}
+	s.Mark = h.Sum64()
+}
 
 // Schedule is a schedule as a sample found it.
 type Schedule struct {
