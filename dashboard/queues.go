@@ -48,8 +48,24 @@ func (s *server) queues(r *http.Request, v *view) error {
 	}
 	d.Queues = queues[max(0, d.Page.From-1):d.Page.To]
 	v.Command = queuesCommand(&d)
-	v.Data = d
+	v.Data = &d
 	return nil
+}
+
+// Orders are the orders of the list: the empty one is trouble first.
+func (*queuesData) Orders() []string {
+	return []string{"", "name", "waiting", "pending", "scheduled", "retry", "dead", "done", "oldest"}
+}
+
+// Sorted tells a screen reader how a column orders the list, "" for not at all.
+func (d *queuesData) Sorted(column string) string {
+	switch {
+	case column != d.Sort:
+		return ""
+	case column == "name":
+		return "ascending"
+	}
+	return "descending"
 }
 
 // sortBy gives the order of queues by a column, for numbers the largest first.

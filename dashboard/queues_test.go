@@ -2,6 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"html"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,6 +90,43 @@ func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
 	} {
 		if got := (queueView{&sampler.Queue{Stats: c.stats}}).Waited(); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.stats, got, c.want)
+		}
+	}
+}
+
+// TestAColumnOrdersTheQueues by a link in its head, which keeps the choice of names.
+func TestAColumnOrdersTheQueues(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "night", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Handler(sc.Store, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := regexp.MustCompile(`<th[^>]*?(?: aria-sort="(\w+)")?><a href="([^"]*)">`)
+	for _, order := range (&queuesData{}).Orders() {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/queues?name=a&sort="+order, nil)
+		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		sorted := map[string]string{}
+		for _, m := range head.FindAllStringSubmatch(w.Body.String(), -1) {
+			u, err := url.Parse(html.UnescapeString(m[2]))
+			if err != nil || u.Path != "/queues" || u.Query().Get("name") != "a" {
+				t.Errorf("a head leads to %q", m[2])
+			}
+			sorted[u.Query().Get("sort")] = m[1]
+		}
+		want := map[string]string{}
+		for _, column := range (&queuesData{}).Orders()[1:] {
+			want[column] = (&queuesData{Sort: order}).Sorted(column)
+		}
+		if !maps.Equal(sorted, want) || order != "" && want[order] == "" {
+			t.Errorf("by %q: the heads are sorted %v, want %v", order, sorted, want)
+		}
+		if !strings.Contains(w.Body.String(), `<option value="`+order+`" selected>`) {
+			t.Errorf("by %q: the choice of the order does not show it", order)
 		}
 	}
 }

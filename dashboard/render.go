@@ -21,6 +21,7 @@ import (
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/storage"
 )
 
 //go:embed pages/*.html
@@ -282,9 +283,15 @@ var funcs = template.FuncMap{
 	"oldestSeen": oldestSeen, "estimate": format.Estimate,
 	"states": func() []stateLook { return looks },
 	"look":   lookOf,
-	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
-	"args":   func(args ...any) []any { return args },
-	"name":   func(text string) named { return named{text, format.Halves(text)} },
+	"glyph": func(state string) string {
+		if !storage.State(state).Valid() {
+			return ""
+		}
+		return lookOf(storage.State(state)).Glyph
+	},
+	"keys": func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
+	"args": func(args ...any) []any { return args },
+	"name": func(text string) named { return named{text, format.Halves(text)} },
 }
 
 // named is a name that a narrow column cuts in its middle.
