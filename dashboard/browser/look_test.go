@@ -154,3 +154,50 @@ func TestShortNamesAreShownWhole(t *testing.T) {
 		}
 	}
 }
+
+// overflows finds texts that stand out of their card, and short names that are cut.
+const overflows = `(() => {
+  const found = [];
+  const say = (what, e) => { if (found.length < 12) found.push(what + ': <' + e.tagName.toLowerCase() + ' class="' + (e.getAttribute('class') ?? '') + '"> ' + e.textContent.trim().slice(0, 60)); };
+  for (const card of document.querySelectorAll('.card')) {
+    const box = card.getBoundingClientRect();
+    const walk = document.createTreeWalker(card, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walk.nextNode());) {
+      const e = node.parentElement;
+      if (!node.data.trim() || !e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || e.closest('.sr, option')) continue;
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      for (let {left, right, top, bottom} of range.getClientRects()) {
+        for (let clips = e; clips !== card; clips = clips.parentElement) { // what an element within cuts is not seen
+          if (getComputedStyle(clips).overflowX === 'visible') continue;
+          const edge = clips.getBoundingClientRect();
+          [left, right] = [Math.max(left, edge.left), Math.min(right, edge.right)];
+          [top, bottom] = [Math.max(top, edge.top), Math.min(bottom, edge.bottom)];
+        }
+        if (right - left < 1 || bottom - top < 1) continue;
+        const out = Math.max(box.left - left, right - box.right, box.top - top, bottom - box.bottom);
+        if (out > 1) { say('out of its card by ' + Math.round(out) + ' px', e); break; }
+      }
+    }
+  }
+  for (const e of document.querySelectorAll('main .name')) {
+    if (e.title.length <= 16 && e.checkVisibility() && [...e.children].some(i => i.scrollWidth > i.clientWidth + 1)) say('a short name is cut', e);
+  }
+  return found;
+})()`
+
+// TestTextsStayInTheirCards with the font of the machine, which may be a wide one.
+func TestTextsStayInTheirCards(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "light")
+	for _, p := range pagesOf(t.Context(), "night", r.Scene) {
+		tb.hush(p.name == "error") // the browser logs that there is no such page
+		for _, width := range []int64{1440, 1280, 1024, 900, 700, 360} {
+			tb.open(p.path, "light", width)
+			for _, problem := range eval[[]string](tb, overflows) {
+				t.Errorf("%s at %d: %s", p.name, width, problem)
+			}
+		}
+		tb.hush(false)
+	}
+}
