@@ -87,6 +87,43 @@ func (s *many) Stats(_ context.Context, queues ...string) ([]storage.Stats, erro
 	return all, nil
 }
 
+// begun gives what a stream begins with.
+func begun(t *testing.T, d *Dashboard) (size int, told map[string]string) {
+	t.Helper()
+	first, _, _ := strings.Cut(answer(t, d, "/events"), "\n\n")
+	first, _ = strings.CutPrefix(first, "event: all\ndata: ")
+	if err := json.Unmarshal([]byte(first), &told); err != nil || told["all.queues"] == "" {
+		t.Fatalf("the stream begins with %.100q: %v", first, err)
+	}
+	return len(first), told
+}
+
+// answer is what the dashboard answers within three seconds.
+func answer(t *testing.T, d *Dashboard, path string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
+// watchesTold fails where a page watches nothing, or a cell that the stream does not tell.
+func watchesTold(t *testing.T, told map[string]string, path, page string) {
+	t.Helper()
+	marks := watchedBy(t, page)
+	if len(marks) == 0 {
+		t.Errorf("%s watches nothing", path)
+	}
+	for key, mark := range marks {
+		if _, ok := told[key]; !ok || mark == "" {
+			t.Errorf("%s watches %s, rendered at %q, which the stream does not tell", path, key, mark)
+		}
+	}
+}
+
 // TestAStreamIsBounded however many queues there are, and pages watch what it tells.
 func TestAStreamIsBounded(t *testing.T) {
 	for _, c := range []struct {
@@ -102,38 +139,16 @@ func TestAStreamIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			get := func(path string) string {
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
-				defer cancel()
-				r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-				w := httptest.NewRecorder()
-				d.ServeHTTP(w, r)
-				return w.Body.String()
-			}
-			first, _, _ := strings.Cut(get("/events"), "\n\n")
-			first, _ = strings.CutPrefix(first, "event: all\ndata: ")
-			told := map[string]string{}
-			if err := json.Unmarshal([]byte(first), &told); err != nil || told["all.queues"] == "" {
-				t.Fatalf("the stream begins with %.100q: %v", first, err)
-			}
-			if len(first) > mostTold+1<<10 {
-				t.Errorf("of %d queues the stream begins with %d bytes, want at most %d", c.queues, len(first), mostTold)
+			size, told := begun(t, d)
+			if most := mostTold + 1<<10; size > most {
+				t.Errorf("of %d queues the stream begins with %d bytes, want at most %d", c.queues, size, most)
 			}
 			name := d.server.sampler.Last().Queues[7].Queue
 			if _, each := told[queueKey(name, "waiting")]; each != c.each {
-				t.Errorf("of %d queues with names of %d bytes the cells of each are told: %t, want %t", c.queues, c.length, each, c.each)
+				t.Errorf("of %d queues with names of %d bytes the cells of each are told: %t", c.queues, c.length, each)
 			}
-			for _, path := range []string{"/", "/queues", "/queues/" + name, "/tasks?queue=" + name, "/runners", "/schedules", "/dead"} {
-				marks := watchedBy(t, get(path))
-				if len(marks) == 0 {
-					t.Errorf("%s watches nothing", path)
-				}
-				for key, mark := range marks {
-					if _, ok := told[key]; !ok || mark == "" {
-						t.Errorf("of %d queues %s watches %s, rendered at %q, which the stream does not tell", c.queues, path, key, mark)
-					}
-				}
+			for _, path := range []string{"/", "/queues", "/queues/" + name, "/tasks?queue=" + name, "/runners", "/dead"} {
+				watchesTold(t, told, path, answer(t, d, path))
 			}
 		})
 	}
@@ -161,13 +176,7 @@ func TestAPageHasTheMarksOfItsLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	marks := func() map[string]string {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks?queue=mail", nil)
-		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-		w := httptest.NewRecorder()
-		d.ServeHTTP(w, r)
-		return watchedBy(t, w.Body.String())
-	}
+	marks := func() map[string]string { return watchedBy(t, answer(t, d, "/tasks?queue=mail")) }
 	before := marks()
 	if got := cells(d.server.sampler.Last())["q.mail:mark"]; got == "" || before["q.mail:mark"] != got {
 		t.Errorf("the page has the mark %q, and the stream %q", before["q.mail:mark"], got)

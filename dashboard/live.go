@@ -37,8 +37,8 @@ func (s *server) watch(ctx context.Context) {
 	})
 }
 
-// installationCells and queueCells name the cells. No page shows a mark, a tick or a second: pages watch them,
-// and are read anew when one changes.
+// installationCells and queueCells name the cells. No page shows a mark, a tick or a second: pages watch
+// them, and are read anew when one changes.
 var (
 	installationCells = []string{
 		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
@@ -71,12 +71,12 @@ func cells(now *sampler.Sample) map[string]string {
 	return cells
 }
 
-// A stream begins with all cells. mostTold bounds the bytes of the cells of queues, and cellSize is what a cell
-// takes at most beside the name of its queue.
+// A stream begins with all cells. mostTold bounds the bytes of the cells of queues, and cellSize is what a
+// cell takes at most beside the name of its queue.
 const mostTold, cellSize = 1 << 20, 30
 
-// tellsQueues reports whether the cells of the queues are told. Where there are too many queues, all pages are
-// read anew by the mark of the installation.
+// tellsQueues reports whether the cells of the queues are told. Where there are too many queues, all pages
+// are read anew by the mark of the installation.
 func tellsQueues(s *sampler.Sample) bool {
 	size := 0
 	for i := range s.Queues {

@@ -255,7 +255,8 @@ func (v *view) Outlook(q queueView) outlookText {
 	case q.Waiting == 0:
 		return outlookText{Text: format.Dash}
 	case o.Flows:
-		return outlookText{Text: format.Dash, Exact: "No task has waited for 10" + format.NBSP + "seconds.", Gone: true}
+		exact := "No task has waited for 10" + format.NBSP + "seconds."
+		return outlookText{Text: format.Dash, Exact: exact, Gone: true}
 	case !o.Known:
 		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
 	case o.Backlog == 0:

@@ -37,46 +37,49 @@ func (s *growing) Stats(context.Context, ...string) ([]storage.Stats, error) {
 	return []storage.Stats{{Queue: "mail", Waiting: n, Oldest: s.oldest, Totals: storage.Totals{Enqueued: n}}}, nil
 }
 
+// watched gives the view of a queue whose oldest task has waited for a time, after half a minute of looks.
+func watched(t *testing.T, oldest time.Duration, each func(*view, queueView)) (*view, queueView) {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Handler(&growing{sc.Store, time.Now(), oldest}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &view{server: d.server}
+	for range 30 {
+		if v.Sample, err = d.server.sampler.Sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		each(v, queueView{v.Sample.Queue("mail")})
+		time.Sleep(time.Second) // virtual
+	}
+	return v, queueView{v.Sample.Queue("mail")}
+}
+
 // TestWorkInFlowIsNoTrouble: where no task waits for ten seconds, a backlog that grows is work on its way.
 func TestWorkInFlowIsNoTrouble(t *testing.T) {
-	for _, c := range []struct {
-		oldest   time.Duration
-		text     string
-		bad      bool
-		sentence string
-	}{
-		{451 * time.Millisecond, format.Dash, false, "tasks wait"},
-		{10 * time.Second, "grows", true, "tasks wait; mail does not shrink"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			sc, err := scene.Open(t.Context(), "empty", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := Handler(&growing{sc.Store, time.Now(), c.oldest}, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			v := &view{server: d.server}
-			for range 30 {
-				if v.Sample, err = d.server.sampler.Sample(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if c.text == format.Dash { // from the first look on
-					if o := v.Outlook(queueView{v.Sample.Queue("mail")}); o.Bad || !strings.Contains(o.Exact, "No task has waited") {
-						t.Fatalf("a queue in flow is told as %+v", o)
-					}
-				}
-				time.Sleep(time.Second) // virtual
-			}
-			if o := v.Outlook(queueView{v.Sample.Queue("mail")}); o.Text != c.text || o.Bad != c.bad {
-				t.Errorf("with tasks that wait for %v: %+v, want %q, bad %t", c.oldest, o, c.text, c.bad)
-			}
-			if got := backlogGone(v.Sample); got != c.sentence {
-				t.Errorf("with tasks that wait for %v: %q, want %q", c.oldest, got, c.sentence)
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := watched(t, 451*time.Millisecond, func(v *view, q queueView) {
+			if o := v.Outlook(q); o.Text != format.Dash || o.Bad || !strings.Contains(o.Exact, "No task has waited") {
+				t.Errorf("work in flow is told as %+v", o)
 			}
 		})
-	}
+		if got := backlogGone(v.Sample); got != "tasks wait" {
+			t.Errorf("of work in flow: %q, want %q", got, "tasks wait")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		v, q := watched(t, 10*time.Second, func(*view, queueView) {})
+		if o := v.Outlook(q); o.Text != "grows" || !o.Bad {
+			t.Errorf("a backlog that grows is told as %+v", o)
+		}
+		if got, want := backlogGone(v.Sample), "tasks wait; mail does not shrink"; got != want {
+			t.Errorf("of a backlog that grows: %q, want %q", got, want)
+		}
+	})
 }
 
 func TestTheOldestOfNothingHasNotWaited(t *testing.T) {

@@ -205,8 +205,8 @@ func errorOf(t storage.Task) string {
 	return cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
 }
 
-// died takes in when the first and the last of further tasks died, and the error of the last. Of the errors of
-// one moment the first by its text stands for the cause, in whatever order the tasks are counted.
+// died takes in when the first and the last of further tasks died, and the error of the last. Of the errors
+// of one moment the first by its text stands for the cause, in whatever order the tasks are counted.
 func (g *Cause) died(first, last time.Time, text string) {
 	if first.Before(g.First) {
 		g.First = first

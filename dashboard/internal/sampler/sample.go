@@ -77,7 +77,7 @@ func (q *Queue) mark() uint64 {
 		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
 		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
 	} {
-		binary.LittleEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // any bits will do
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
 		_, _ = h.Write(b[:])
 	}
 	return h.Sum64()
