@@ -93,10 +93,15 @@ var units = []struct {
 	name string
 }{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 
+// opposite is what a negative duration is before or behind. The shortest duration has no opposite of its own:
+// its negative is negative again. It is also the difference of all moments that lie further apart than a
+// duration reaches, which anybody may write into a header.
+func opposite(d time.Duration) time.Duration { return -max(d, -math.MaxInt64) }
+
 // Duration writes a duration in its two largest units: "4 m 12 s", or in milliseconds below a second.
 func Duration(d time.Duration) string {
 	if d < 0 {
-		return "-" + Duration(-d)
+		return "-" + Duration(opposite(d))
 	}
 	switch {
 	case d == 0:
@@ -183,7 +188,7 @@ func Away(at, now time.Time) string {
 	case d > 0:
 		return "in" + NBSP + Duration(d)
 	default:
-		return Age(-d) + NBSP + "ago"
+		return Age(opposite(d)) + NBSP + "ago"
 	}
 }
 
