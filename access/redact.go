@@ -28,7 +28,14 @@ const Hidden = "***"
 // Redaction hides fields of parameters, results, progress, checkpoints and headers from people. A
 // nil one hides nothing. It is safe for concurrent use.
 type Redaction struct {
-	rules [][]string // in small letters, split at the dots
+	words []word // of all rules, with the end of each rule behind its last word
+}
+
+// word is a word of a rule: texts in small letters with any text between them.
+type word struct {
+	texts []string
+	any   bool // it stands for any number of words
+	end   bool // it is none, but the end of a rule
 }
 
 // Redact makes a redaction of patterns, such as "params.card.*", "header.authorization" or
@@ -37,7 +44,9 @@ type Redaction struct {
 // '*' stands for any text within a word, and "**" for any number of words. A field that a pattern names
 // is hidden with all that it holds. Elements of a list count as if they stood in its place. A map whose
 // keys are of several types, shown as {"$map":[[key,value]]}, is hidden whole where a pattern may name
-// something in it. Small and capital letters are the same. A pattern that begins with "**" behind its
+// something in it. A field whose own name has dots is hidden by a pattern of the whole name as well, so that
+// "params.card.number" hides "number" in "card", and a field "card.number". Small and capital letters are the
+// same. A pattern that begins with "**" behind its
 // part may name something in any field, so that [Redaction.Hides] is true for every field of the part,
 // and no filter may look at any. Bad patterns give an *[storage.InvalidError].
 func Redact(patterns ...string) (*Redaction, error) {
@@ -54,7 +63,12 @@ func Redact(patterns ...string) (*Redaction, error) {
 			return nil, storage.Invalid("redaction", pattern,
 				`a part of a task (%s) and fields of it, such as "params.card.*"`, strings.Join(parts, ", "))
 		}
-		r.rules = append(r.rules, words)
+		for i, text := range words {
+			// The last word stands for one field, because a field is hidden with all that lies in it.
+			many := text == "**" && i < len(words)-1
+			r.words = append(r.words, word{texts: strings.Split(text, "*"), any: many})
+		}
+		r.words = append(r.words, word{end: true})
 	}
 	return r, nil
 }
@@ -66,27 +80,35 @@ func (r *Redaction) Hides(field ...string) bool {
 	if r == nil {
 		return false
 	}
-	field = small(field)
-	forms := [][]string{field}
-	if len(field) > 1 && field[0] == PartHeader { // the name of a header may have dots of its own
-		name := strings.Join(field[1:], ".")
-		forms = [][]string{{PartHeader, name}, append([]string{PartHeader}, strings.Split(name, ".")...)}
+	header := len(field) > 0 && field[0] == PartHeader
+	if header && len(field) > 1 { // the name of a header may have dots of its own
+		field = []string{PartHeader, strings.Join(field[1:], ".")}
 	}
-	return slices.ContainsFunc(r.rules, func(rule []string) bool {
-		return slices.ContainsFunc(forms, func(form []string) bool { return tells(rule, form) })
-	})
+	at := r.begin()
+	for _, name := range field {
+		next := r.next(at, name)
+		if _, err := strconv.Atoi(name); err == nil && !header { // perhaps of an element, which no rule names
+			next.join(at)
+		}
+		at = next
+	}
+	return at.open()
 }
 
 // JSON gives the JSON of a part of a task with what is to be hidden replaced by "***". All else
 // stays as it is, byte for byte. Where the part has rules and is not JSON, or nests deeper than a
 // hundred levels, all of it is hidden. The text given is not changed.
 func (r *Redaction) JSON(part string, text []byte) []byte {
-	if r == nil || !slices.ContainsFunc(r.rules, func(rule []string) bool { return rule[0] == part }) {
+	if r == nil {
+		return text
+	}
+	at := r.next(r.begin(), part)
+	if !at.open() {
 		return text
 	}
 	h := hider{r: r, text: text, dec: json.NewDecoder(bytes.NewReader(text))}
 	h.dec.UseNumber()
-	err := h.value([]string{part}, false)
+	err := h.value(at, false)
 	if _, more := h.dec.Token(); err != nil || !errors.Is(more, io.EOF) {
 		return []byte(`"` + Hidden + `"`)
 	}
@@ -96,13 +118,12 @@ func (r *Redaction) JSON(part string, text []byte) []byte {
 // Headers gives headers with the values replaced by "***" that are to be hidden. The headers given
 // are not changed.
 func (r *Redaction) Headers(headers map[string]string) map[string]string {
-	if r == nil || len(r.rules) == 0 {
+	if r == nil || len(r.words) == 0 {
 		return headers
 	}
-	shown := make(map[string]string, len(headers))
+	at, shown := r.next(r.begin(), PartHeader), make(map[string]string, len(headers))
 	for name, value := range headers {
-		// The name of a header may have dots of its own.
-		if r.names(PartHeader, name) || r.names(append([]string{PartHeader}, strings.Split(name, ".")...)...) {
+		if r.names(r.next(at, name)) {
 			value = Hidden
 		}
 		shown[name] = value
@@ -110,107 +131,98 @@ func (r *Redaction) Headers(headers map[string]string) map[string]string {
 	return shown
 }
 
-// names reports whether a rule names the field, or one that it lies in.
-func (r *Redaction) names(field ...string) bool {
-	field = small(field)
-	return slices.ContainsFunc(r.rules, func(rule []string) bool { return names(rule, field) })
-}
+// state says of each word of the rules whether the words of the rule before it stand for a path. A path that
+// a rule names stays named, whatever follows.
+type state []bool
 
-// reaches reports whether a rule may name something that lies in the field.
-func (r *Redaction) reaches(field []string) bool {
-	field = small(field)
-	return slices.ContainsFunc(r.rules, func(rule []string) bool { return reaches(rule, field) })
-}
+// open reports whether a rule names the path, or may name something that lies in it.
+func (at state) open() bool { return slices.Contains(at, true) }
 
-func small(field []string) []string {
-	words := make([]string, len(field))
-	for i, word := range field {
-		words[i] = strings.ToLower(word)
+// join adds another state.
+func (at state) join(other state) {
+	for i, is := range other {
+		at[i] = at[i] || is
 	}
-	return words
 }
 
-// names reports whether the rule names the field, or one that it lies in.
-func names(rule, field []string) bool {
-	switch {
-	case len(rule) == 0:
-		return true
-	case rule[0] == "**":
-		for i := range len(field) + 1 {
-			if len(field[i:]) > 0 && names(rule[1:], field[i:]) {
-				return true
-			}
+// begin gives the state before the first word of a path.
+func (r *Redaction) begin() state {
+	at := make(state, len(r.words))
+	for i := range at {
+		at[i] = i == 0 || r.words[i-1].end
+	}
+	return at
+}
+
+// next gives the state behind a name, which may have dots of its own.
+func (r *Redaction) next(at state, name string) state {
+	name = strings.ToLower(name)
+	next := r.step(at, name)
+	if !strings.Contains(name, ".") {
+		return next
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		at = r.step(at, part)
+	}
+	next.join(at)
+	return next
+}
+
+// step gives the state behind a word in small letters.
+func (r *Redaction) step(at state, name string) state {
+	next := make(state, len(at))
+	for i := range r.words {
+		w := &r.words[i]
+		switch {
+		case !at[i]:
+		case w.end || w.any:
+			next[i] = true
+		case w.matchShown(name):
+			next[i+1] = true
 		}
-		return false
-	case len(field) == 0:
-		return false
-	}
-	return matchShown(rule[0], field[0]) && names(rule[1:], field[1:])
-}
-
-// tells reports whether a filter by the field tells what the rule names: the field itself, one that it
-// lies in, or one that lies in it. A number in a field may be that of an element of a list, which no rule
-// names.
-func tells(rule, field []string) bool {
-	at := make([]bool, len(rule)+1) // how much of the rule the words so far may stand for
-	reach := func(at []bool) {
-		for i, word := range rule {
-			at[i+1] = at[i+1] || at[i] && word == "**"
+		// "**" may stand for no word at all.
+		if next[i] && w.any {
+			next[i+1] = true
 		}
 	}
-	at[0] = true
-	for _, word := range field {
-		if reach(at); at[len(rule)] {
-			return true
-		}
-		next := make([]bool, len(at))
-		_, err := strconv.Atoi(word)
-		for i, part := range rule {
-			if !at[i] {
-				continue
-			}
-			next[i] = next[i] || part == "**" || err == nil && field[0] != PartHeader
-			next[i+1] = next[i+1] || part != "**" && match(part, word)
-		}
-		at = next
-	}
-	return slices.Contains(at, true)
+	return next
 }
 
-// reaches reports whether the rule may name something that lies in the field.
-func reaches(rule, field []string) bool {
-	switch {
-	case len(field) == 0:
-		return true
-	case len(rule) == 0:
-		return false
-	case rule[0] == "**":
-		return true
-	}
-	return matchShown(rule[0], field[0]) && reaches(rule[1:], field[1:])
-}
-
-// matchShown reports whether a word of a rule stands for a word as JSON shows it: with one "$" more before
-// one that begins with it.
-func matchShown(rule, word string) bool {
-	return match(rule, word) || strings.HasPrefix(word, "$$") && match(rule, word[1:])
-}
-
-// match reports whether a word of a rule stands for a word of a field, which may have any characters.
-func match(rule, word string) bool {
-	before, after, star := strings.Cut(rule, "*")
-	if !star {
-		return rule == word
-	}
-	if !strings.HasPrefix(word, before) {
-		return false
-	}
-	for i := len(before); i <= len(word); i++ {
-		if match(after, word[i:]) {
+// names reports whether a rule names the path, or a field that it lies in.
+func (r *Redaction) names(at state) bool {
+	for i, is := range at {
+		if is && r.words[i].end {
 			return true
 		}
 	}
 	return false
+}
+
+// matchShown reports whether a word of a rule stands for a word as JSON shows it: with one "$" more before
+// one that begins with it.
+func (w *word) matchShown(name string) bool {
+	return w.match(name) || strings.HasPrefix(name, "$$") && w.match(name[1:])
+}
+
+// match reports whether a word of a rule stands for a word of a field, which may have any characters. It
+// takes the first place of each text, as the patterns of filters do, because no later place leaves more.
+func (w *word) match(name string) bool {
+	last := len(w.texts) - 1
+	if last == 0 {
+		return name == w.texts[0]
+	}
+	name, ok := strings.CutPrefix(name, w.texts[0])
+	if !ok {
+		return false
+	}
+	for _, text := range w.texts[1:last] {
+		at := strings.Index(name, text)
+		if at < 0 {
+			return false
+		}
+		name = name[at+len(text):]
+	}
+	return strings.HasSuffix(name, w.texts[last])
 }
 
 // maxDepth is how deep JSON may nest.
@@ -232,9 +244,9 @@ type hider struct {
 	depth  int
 }
 
-// value copies a value at a path, or hides it. element says that it stands in a list.
-func (h *hider) value(at []string, element bool) error {
-	if h.r.names(at...) || element && h.r.names(append(slices.Clone(at), "0")...) {
+// value copies a value at a path, or hides it.
+func (h *hider) value(at state, hidden bool) error {
+	if hidden {
 		return h.hide()
 	}
 	if h.depth++; h.depth > maxDepth {
@@ -246,6 +258,7 @@ func (h *hider) value(at []string, element bool) error {
 	if err != nil || delim == 0 {
 		return err
 	}
+	hidden = delim == '[' && h.r.names(h.r.step(at, "0")) // where a rule names the elements
 	for h.dec.More() {
 		next := at
 		if delim == '{' {
@@ -254,15 +267,16 @@ func (h *hider) value(at []string, element bool) error {
 				return err
 			}
 			name, _ := key.(string)
-			if name == asMap && h.r.reaches(at) {
+			if name == asMap && at.open() {
 				if err := h.hide(); err != nil {
 					return err
 				}
 				continue
 			}
-			next = append(slices.Clone(at), name)
+			next = h.r.next(at, name)
+			hidden = h.r.names(next)
 		}
-		if err := h.value(next, delim == '['); err != nil {
+		if err := h.value(next, hidden); err != nil {
 			return err
 		}
 	}

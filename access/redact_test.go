@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -43,6 +45,13 @@ func TestRedactionOfJSON(t *testing.T) {
 		{"params.a.*.x", `{"a":[{"y":{"$map":[["x",1]]}}]}`, `{"a":[{"y":{"$map":"***"}}]}`},
 		{"params.$secret", `{"$$secret":"hunter2","$other":1}`, `{"$$secret":"***","$other":1}`},
 		{"params.a.$*", `{"a":{"$$secret":{"x":1}},"b":1}`, `{"a":{"$$secret":"***"},"b":1}`},
+		{"params.card.number", `{"card.number":1,"card":{"number":2},"cards.number":3}`, `{"card.number":"***","card":{"number":"***"},"cards.number":3}`},
+		{"params.a.*.c", `{"a.b":{"c":1},"a":{"b.c":2,"c":3},"A.b.C.d":4}`, `{"a.b":{"c":"***"},"a":{"b.c":"***","c":3},"A.b.C.d":"***"}`},
+		{"params.$a.b", `{"$$a.b":1}`, `{"$$a.b":"***"}`},
+		{"params.a.**", `{"a":{"b":{"c":1}},"b":2}`, `{"a":{"b":"***"},"b":2}`},
+		{"params.a.**.**", `{"a":[{"b":1}]}`, `{"a":["***"]}`},
+		{"params.**.a.**.b", `{"b":1,"a":{"b":2,"c":{"b":3}},"c":{"a":[{"b":4}]}}`, `{"b":1,"a":{"b":"***","c":{"b":"***"}},"c":{"a":[{"b":"***"}]}}`},
+		{"params.*secret*key", `{"secret_key":1,"a_secret_b_key":2,"keysecret":3}`, `{"secret_key":"***","a_secret_b_key":"***","keysecret":3}`},
 	} {
 		got := redaction(t, c.rule).JSON(access.PartParams, []byte(c.text))
 		if string(got) != c.want {
@@ -96,6 +105,9 @@ func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
 		{[]string{"params", "a", "5", "b"}, true},
 		{[]string{"params", "a", "5", "6", "7", "b"}, true},
 		{[]string{"params", "a", "x", "y", "b"}, false},
+		{[]string{"params", "card.number"}, true},
+		{[]string{"params", "Card.number", "0"}, true},
+		{[]string{"params", "card.brand"}, false},
 		{append([]string{"params"}, strings.Split(strings.Repeat("0.", 2000)+"c", ".")...), false},
 		{[]string{"header", "auth.token"}, true},
 		{[]string{"header", "Auth.Token"}, true},
@@ -111,6 +123,61 @@ func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
 	var none *access.Redaction
 	if none.Hides("params", "a") || string(none.JSON("params", []byte("x"))) != "x" {
 		t.Error("no redaction hides something")
+	}
+}
+
+// TestRedactionOfALongTextIsQuick: a task may hold a megabyte, which somebody else has written.
+func TestRedactionOfALongTextIsQuick(t *testing.T) {
+	const size = 1 << 20
+	fill := func(before, text, after string) string {
+		return before + strings.Repeat(text, (size-len(before)-len(after))/len(text)) + after
+	}
+	r := redaction(t, "params.card.number", "params.*secret*key", "params.**.a.**.b.*c*d*")
+	for what, text := range map[string]string{
+		"a list below a long key":    `{"` + strings.Repeat("K", size/2) + `":` + fill(`[`, `1,`, `1]}`),
+		"a key that nearly matches":  fill(`{"`, "secret", `":1}`),
+		"a key of many dots":         fill(`{"`, "a.", `":1}`),
+		"many fields":                fill(`{`, `"a":1,`, `"a":1}`),
+		"a list of many lists":       fill(`[`, `[],`, `[]]`),
+		"deep lists below long keys": strings.Repeat(`{"`+strings.Repeat("a", size/100)+`":`, 90) + "1" + strings.Repeat("}", 90),
+	} {
+		began := time.Now()
+		got := r.JSON(access.PartParams, []byte(text))
+		if took := time.Since(began); took > 30*time.Second || !json.Valid(got) {
+			t.Errorf("%s: %v for %d bytes, valid %t", what, took, len(text), json.Valid(got))
+		}
+	}
+}
+
+// TestAWordOfARuleMatchesAsAFilterDoes: whoever knows one knows the other.
+func TestAWordOfARuleMatchesAsAFilterDoes(t *testing.T) {
+	words := func(letters string, most int) (all []string) {
+		for before := []string{""}; len(before[0]) < most; {
+			var longer []string
+			for _, word := range before {
+				for _, letter := range letters {
+					longer = append(longer, word+string(letter))
+				}
+			}
+			all, before = append(all, longer...), longer
+		}
+		return all
+	}
+	for _, rule := range words("ab*", 5) {
+		if strings.Trim(rule, "*") == "" {
+			continue
+		}
+		r := redaction(t, "header."+rule)
+		f, err := filter.Parse("kind:" + rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range words("ab", 6) {
+			hidden := r.Headers(map[string]string{word: "x"})[word] == access.Hidden
+			if matches := f.Match(storage.Task{Kind: word}); hidden != matches {
+				t.Fatalf("%s of %s: a rule says %t, a filter %t", rule, word, hidden, matches)
+			}
+		}
 	}
 }
 
