@@ -175,7 +175,7 @@ func (v *view) calm(ctx context.Context) string {
 		return "Nothing needs you. Nothing waits, and no runner is alive."
 	}
 	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
-	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.history, v.Now),
+	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler, v.Now),
 		work+" on "+format.Count(len(s.Queues), "queue"))
 	if s.Sum(func(q *sampler.Queue) int64 { return q.Waiting }) == 0 {
 		return text + ", and nothing waits."
@@ -191,18 +191,31 @@ type day struct {
 }
 
 // tell says what was done today, by UTC, "" where that is not known.
-func (d *day) tell(ctx context.Context, history *ledger.Ledger, now time.Time) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Before(d.until) {
-		return d.text
+func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time) string {
+	if text, ok := d.last(now); ok {
+		return text
 	}
-	d.until, d.text = now.Add(time.Minute), ""
-	begin := now.UTC().Truncate(24 * time.Hour)
-	past, err := history.Series(ctx, begin, now.Add(time.Minute), time.Minute)
+	begin, end := now.UTC().Truncate(24*time.Hour), now.Truncate(time.Minute).Add(time.Minute)
+	past, err := history.Series(ctx, sampler.Range{End: end, Length: end.Sub(begin), Step: time.Minute})
 	if err != nil { // a history that cannot be read takes no page from anybody
 		return ""
 	}
+	text := doneToday(past)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until, d.text = now.Add(time.Minute), text
+	return text
+}
+
+// last gives the text that still holds, if there is one.
+func (d *day) last(now time.Time) (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text, now.Before(d.until)
+}
+
+// doneToday says what the history of today tells, "" where it tells nothing.
+func doneToday(past *ledger.Series) string {
 	first := slices.IndexFunc(past.All, func(p ledger.Point) bool { return p.Known })
 	if first < 0 {
 		return ""
@@ -215,11 +228,11 @@ func (d *day) tell(ctx context.Context, history *ledger.Ledger, now time.Time) s
 	if first > 2 {
 		since = "since " + past.All[first].At.Format("15:04")
 	}
-	d.text = format.Count(done, "job") + " " + since
+	text := format.Count(done, "job") + " " + since
 	if done+failed > 0 {
-		d.text += ", " + format.Percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
+		text += ", " + format.Percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
 	}
-	return d.text
+	return text
 }
 
 // verb puts a verb behind a counted subject.

@@ -134,7 +134,7 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
 // showLook renders a page that shows one look at the storage alone, once for all that ask for it.
 func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	if v := s.look(w, r); v != nil {
-		body, err := s.rendered.page(r, v).get(func() ([]byte, error) { return s.filled(r, v, fill) })
+		body, err := s.rendered.page(r, v).get(r.Context(), func() ([]byte, error) { return s.filled(r, v, fill) })
 		s.answer(w, r, body, err)
 	}
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"net/http"
 	"sync"
 
@@ -26,18 +27,22 @@ type pageKey struct {
 }
 
 type renderedPage struct {
-	mu   sync.Mutex // is held while one viewer has it rendered for all
-	body []byte     // nil before
+	turn chan struct{} // holds the right to render: one viewer has the page rendered for all
+	body []byte        // nil before; guarded by the turn
 }
 
 // get gives the page, which a function renders where nobody had it rendered. A nil page is rendered each
-// time.
-func (p *renderedPage) get(render func() ([]byte, error)) ([]byte, error) {
+// time. A viewer who leaves waits for no other one.
+func (p *renderedPage) get(ctx context.Context, render func() ([]byte, error)) ([]byte, error) {
 	if p == nil {
 		return render()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	if p.body != nil {
 		return p.body, nil
 	}
@@ -63,7 +68,7 @@ func (p *rendered) page(r *http.Request, v *view) *renderedPage {
 	}
 	page := p.pages[key]
 	if page == nil && len(p.pages) < mostRendered {
-		page = &renderedPage{}
+		page = &renderedPage{turn: make(chan struct{}, 1)}
 		p.pages[key] = page
 	}
 	return page

@@ -71,7 +71,7 @@ func rendersOnce(t *testing.T, page *renderedPage) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			body, err := page.get(func() ([]byte, error) { renders++; return []byte("page"), nil })
+			body, err := page.get(t.Context(), func() ([]byte, error) { renders++; return []byte("page"), nil })
 			if err != nil || string(body) != "page" {
 				t.Errorf("got %q, %v", body, err)
 			}

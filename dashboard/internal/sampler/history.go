@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,9 +9,13 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Series gives a range of the history, no older than a small part of a step. All viewers share a series, and
-// nobody changes it.
+// Series gives a range of the history, no older than a small part of a step. Where the history cannot be read
+// it gives what was read of the range before, and an error where nothing was. While the storage does not
+// answer, nobody waits for it here. All viewers share a series, and nobody changes it.
 func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) {
+	if last := s.Last(); last != nil && last.Err != nil {
+		return s.past.kept(of, last.Err)
+	}
 	return s.past.read(ctx, of)
 }
 
@@ -20,8 +25,8 @@ type historyCache struct {
 	ledger *ledger.Ledger
 	now    func() time.Time
 
-	mu   sync.Mutex
-	kept map[Range]*cachedSeries
+	mu     sync.Mutex
+	ranges map[Range]*cachedSeries
 }
 
 // Range is a part of the history.
@@ -36,52 +41,90 @@ func (s Range) keptFor() time.Duration { return min(max(s.Step/12, historyFor), 
 
 // cachedSeries is the series of a range.
 type cachedSeries struct {
-	used time.Time // guarded by the mutex of the cache
+	turn chan struct{} // holds the right to read: one viewer reads for all
 
-	mu     sync.Mutex // is held while one viewer reads for all
-	at     time.Time
+	// The mutex of the cache guards what follows.
+	used   time.Time
+	at     time.Time      // of the reading that gave the series
 	series *ledger.Series // nil before it is read
+	// failed is why the last reading, which ended at failedAt, gave no series; nil where it gave one.
+	failed   error
+	failedAt time.Time
 }
 
 // mostSeries is how many ranges are kept.
 const mostSeries = 24
 
-// read gives the series of a range.
+// read gives the series of a range. A viewer who leaves waits for no other one.
 func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error) {
-	s.End = s.End.Round(0).UTC() // as a key
 	p := h.find(s)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.series != nil && h.now().Sub(p.at) < s.keptFor() {
-		return p.series, nil
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return h.kept(s, context.Cause(ctx))
+	}
+	if h.fresh(p, s.keptFor()) {
+		return h.kept(s, nil)
 	}
 	var queues []string
 	if s.Queue != "" {
 		queues = []string{s.Queue}
 	}
+	// The reading goes on for others where the viewer who began it goes away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
+	defer cancel()
 	at := h.now()
 	series, err := h.ledger.Series(ctx, s.End.Add(-s.Length), s.End, s.Step, queues...)
-	if err != nil {
-		return nil, err
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.failed, p.failedAt = err, h.now(); err == nil {
+		p.at, p.series = at, series
 	}
-	p.at, p.series = at, series
-	return series, nil
+	return p.told(err)
+}
+
+// fresh reports whether a range was read not long ago. Who waited for a reading that failed awaits no second
+// one.
+func (h *historyCache) fresh(p *cachedSeries, keptFor time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	return p.series != nil && now.Sub(p.at) < keptFor || p.failed != nil && now.Sub(p.failedAt) < Period
+}
+
+// kept gives what was read of a range before. Where nothing was, it gives err, or else why the last reading
+// failed.
+func (h *historyCache) kept(s Range, err error) (*ledger.Series, error) {
+	p := h.find(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.told(err)
+}
+
+// told is what a viewer is told: an error only where there is no series.
+func (p *cachedSeries) told(err error) (*ledger.Series, error) {
+	if p.series != nil {
+		return p.series, nil
+	}
+	return nil, cmp.Or(err, p.failed)
 }
 
 // find gives the place of a range. A new range takes the place of the least recently used one.
 func (h *historyCache) find(s Range) *cachedSeries {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := h.kept[s]
+	s.End = s.End.Round(0).UTC() // as a key
+	p := h.ranges[s]
 	if p == nil {
-		if len(h.kept) >= mostSeries {
+		if len(h.ranges) >= mostSeries {
 			h.forget()
 		}
-		if h.kept == nil {
-			h.kept = make(map[Range]*cachedSeries)
+		if h.ranges == nil {
+			h.ranges = make(map[Range]*cachedSeries)
 		}
-		p = &cachedSeries{}
-		h.kept[s] = p
+		p = &cachedSeries{turn: make(chan struct{}, 1)}
+		h.ranges[s] = p
 	}
 	p.used = h.now()
 	return p
@@ -90,10 +133,10 @@ func (h *historyCache) find(s Range) *cachedSeries {
 // forget drops the range that was not used for the longest.
 func (h *historyCache) forget() {
 	var oldest Range
-	for s, p := range h.kept {
-		if was := h.kept[oldest]; was == nil || p.used.Before(was.used) {
+	for s, p := range h.ranges {
+		if was := h.ranges[oldest]; was == nil || p.used.Before(was.used) {
 			oldest = s
 		}
 	}
-	delete(h.kept, oldest)
+	delete(h.ranges, oldest)
 }

@@ -25,6 +25,8 @@ const (
 	historyFor     = 30 * time.Second
 	deadFor        = 5 * time.Second
 	sinceFor       = 15 * time.Second
+	// historyTimeout bounds the reading of the history, so that a look without it ends in time.
+	historyTimeout = LookTimeout / 2
 	// smoothing is the time over which rates are averaged.
 	smoothing = 8 * time.Second
 	// maxSchedules bounds the schedules that a sample has.
@@ -168,6 +170,8 @@ func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	}
 	s.historyAt = fresh.At
 	end := s.StorageNow().Truncate(time.Minute).Add(time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
 	hour, err := s.ledger.Series(ctx, end.Add(-time.Hour), end, time.Minute)
 	if err != nil {
 		return

@@ -261,10 +261,14 @@ func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
 type forgetful struct {
 	storage.Storage
 
-	fails bool
+	fails, hangs bool
 }
 
 func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if f.hangs && ref.Queue == ledger.Queue {
+		<-ctx.Done()
+		return storage.Task{}, ctx.Err()
+	}
 	if f.fails && ref.Queue == ledger.Queue {
 		return storage.Task{}, errors.New("storage: unavailable")
 	}
@@ -289,4 +293,20 @@ func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 		}
 		ahead += historyFor + time.Second
 	}
+}
+
+// TestALookOutlivesAHistoryThatHangs: the history takes a part of the time of a look, and leaves the rest to
+// what follows.
+func TestALookOutlivesAHistoryThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &forgetful{Storage: sc.Store, hangs: true}
+		now, err := New(store, ledger.New(store), time.Now).Sample(t.Context())
+		if err != nil || len(now.Queues) == 0 || len(now.Schedules) == 0 {
+			t.Errorf("without a history the look found %+v, %v", now, err)
+		}
+	})
 }

@@ -1,0 +1,132 @@
+package dashboard_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// hanging is a storage whose reads can wait for as long as their contexts.
+type hanging struct {
+	storage.Storage
+
+	on, tasks atomic.Bool // all reads hang, or those of single tasks alone: the history is read so
+}
+
+func (h *hanging) wait(ctx context.Context, hangs bool) error {
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (h *hanging) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if err := h.wait(ctx, h.on.Load() || h.tasks.Load()); err != nil {
+		return storage.Task{}, err
+	}
+	return h.Storage.Task(ctx, ref)
+}
+
+func (h *hanging) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if err := h.wait(ctx, h.on.Load()); err != nil {
+		return storage.TasksPage{}, err
+	}
+	return h.Storage.Tasks(ctx, q)
+}
+
+func (h *hanging) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if err := h.wait(ctx, h.on.Load()); err != nil {
+		return nil, err
+	}
+	return h.Storage.Stats(ctx, queues...)
+}
+
+func (h *hanging) Describe(ctx context.Context) (storage.Description, error) {
+	if err := h.wait(ctx, h.on.Load()); err != nil {
+		return storage.Description{}, err
+	}
+	return h.Storage.Describe(ctx)
+}
+
+// stuck makes a dashboard that has looked once, of a storage that can hang.
+func stuck(t *testing.T) (*site, *hanging) {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "calm", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &hanging{Storage: sc.Store}
+	h, err := dashboard.Handler(store, dashboard.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t, sc, h}
+	s.get("/queues")
+	return s, store
+}
+
+// TestAStorageThatHangsHoldsUpNoPage for longer than a look at it may take.
+func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := stuck(t)
+		store.on.Store(true)
+		for path, want := range map[string]int{"/queues": 200, "/": 200, "/dead": 200, "/metrics": 503} {
+			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+			began := time.Now()
+			w := s.do(request(http.MethodGet, path, ""))
+			if took := time.Since(began); w.Code != want || took > sampler.LookTimeout {
+				t.Errorf("GET %s: %d after %v, want %d within %v", path, w.Code, took, want, sampler.LookTimeout)
+			}
+		}
+	})
+}
+
+// TestAHistoryThatHangsIsAwaitedOnce: for no longer than a look, and a viewer who leaves does not wait.
+func TestAHistoryThatHangsIsAwaitedOnce(t *testing.T) {
+	for path, want := range map[string]int{"/": 200, "/dead": 200, "/metrics": 503} {
+		synctest.Test(t, func(t *testing.T) {
+			s, store := stuck(t)
+			store.tasks.Store(true)
+			began := time.Now()
+			type answer struct {
+				code int
+				took time.Duration
+				page string
+			}
+			ask := func(ctx context.Context) <-chan answer {
+				answers := make(chan answer, 1)
+				go func() {
+					w := s.do(request(http.MethodGet, path, "").WithContext(ctx))
+					answers <- answer{w.Code, time.Since(began), w.Body.String()}
+				}()
+				synctest.Wait()
+				return answers
+			}
+			first := ask(t.Context())
+			leaver, cancel := context.WithTimeout(t.Context(), sampler.Period/2)
+			defer cancel()
+			leaves, second := ask(leaver), ask(t.Context())
+			if a := <-leaves; a.took > sampler.Period/2 {
+				t.Errorf("GET %s: a viewer who left waited for %v", path, a.took)
+			}
+			for _, a := range []answer{<-first, <-second} {
+				if a.code != want || a.took > sampler.LookTimeout {
+					t.Errorf("GET %s: %d after %v, want %d within %v", path, a.code, a.took, want, sampler.LookTimeout)
+				}
+				if want == http.StatusOK && !strings.Contains(a.page, "</html>") {
+					t.Errorf("GET %s is no whole page", path)
+				}
+			}
+		})
+	}
+}
