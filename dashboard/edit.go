@@ -3,8 +3,11 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/payload"
@@ -15,13 +18,19 @@ import (
 type editData struct {
 	storage.Task
 
+	Version string // of the task as it was first shown: what was changed since is not overwritten
 	Text    string
+	Present string // the parameters as they are now, where somebody has changed the task since
 	Problem string
 	Ended   bool
 	Back    string
 }
 
 const someHidden = "Fields of these parameters are hidden, so they cannot be edited here."
+
+var errChanged = &statusError{
+	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Compare, and edit anew.",
+}
 
 // mayEdit reads the task that a request wants to edit, and refuses who may not.
 func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
@@ -46,8 +55,24 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 	if edit := (storage.Change{}); !edit.Permitted(t.State) && !t.State.Ended() {
 		return nil, nil, &statusError{http.StatusConflict, "It is " + string(t.State) + ", and cannot be edited."}
 	}
-	d := &editData{Task: t, Ended: t.State.Ended(), Back: v.TaskURL(ref)}
-	return d, whole, nil
+	d := &editData{
+		Task: t, Version: strconv.FormatInt(t.Version, 10), Ended: t.State.Ended(), Back: v.TaskURL(ref),
+	}
+	v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
+	return d, s.indented(whole), nil
+}
+
+// indented gives JSON with a line for each value, or as it is where no form of such a length could be saved.
+func (s *server) indented(text []byte) []byte {
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, text, "", "  ") != nil {
+		return text
+	}
+	sent := url.QueryEscape(strings.ReplaceAll(pretty.String(), "\n", "\r\n"))
+	if int64(len(sent)) > s.formOf(s.sampler.Last())-maxForm {
+		return text
+	}
+	return pretty.Bytes()
 }
 
 func (s *server) editForm(r *http.Request, v *view) error {
@@ -55,12 +80,7 @@ func (s *server) editForm(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	var pretty bytes.Buffer
-	if json.Indent(&pretty, text, "", "  ") == nil {
-		text = pretty.Bytes()
-	}
 	d.Text = string(text)
-	v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
 	v.Command = commandLine("midge", "task", "edit", d.Ref.String())
 	return nil
 }
@@ -73,19 +93,14 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	fail := func(err error) {
-		status, text := status(err)
-		v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
-		v.Sample = s.sampler.Last()
-		d.Problem, d.Text = text, r.PostFormValue("params")
-		s.render(w, r, status, v)
-	}
+	d.Version, d.Text = r.PostFormValue("version"), r.PostFormValue("params")
+	fail := func(err error) { s.editAgain(w, r, v, d, err) }
 	version, err := strconv.ParseInt(r.PostFormValue("version"), 10, 64)
 	if err != nil {
-		fail(storage.Invalid("version", r.PostFormValue("version"), "that of the task as it was shown"))
+		fail(storage.Invalid("version", d.Version, "that of the task as it was shown"))
 		return
 	}
-	encoded, err := payload.Encode(d.Encoding, []byte(r.PostFormValue("params")), d.Payload)
+	encoded, err := payload.Encode(d.Encoding, []byte(d.Text), d.Payload)
 	if err != nil {
 		fail(err)
 		return
@@ -101,7 +116,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	err = s.session.ChangeTask(r.Context(), d.Ref, func(t storage.Task) (storage.Change, error) {
 		ch := storage.Change{Encoding: t.Encoding, Payload: encoded, Requeue: requeue}
 		if t.Version != version || !ch.Permitted(t.State) {
-			return ch, &statusError{http.StatusConflict, "The task has changed since it was shown. Look at it anew."}
+			return ch, errChanged
 		}
 		return ch, nil
 	})
@@ -120,4 +135,18 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		text = "The parameters are saved, and the task is requeued."
 	}
 	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text}), http.StatusSeeOther)
+}
+
+// editAgain shows what was sent, and why it was not saved. Where somebody has changed the task, it shows the
+// present parameters, too.
+func (s *server) editAgain(w http.ResponseWriter, r *http.Request, v *view, d *editData, err error) {
+	code, text := status(err)
+	d.Problem = text
+	if errors.Is(err, errChanged) {
+		if _, present, err := s.mayEdit(r, v); err == nil {
+			d.Present = string(present)
+		}
+	}
+	v.Sample, v.Data = s.sampler.Last(), d
+	s.render(w, r, code, v)
 }

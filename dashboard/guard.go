@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -8,6 +9,10 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+
+	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/storage"
 )
 
 // policy is what a browser may load and run for a page: what this handler serves, and nothing written
@@ -32,8 +37,49 @@ func query(r *http.Request) string {
 // failed is what a viewer is told of a fault of the dashboard itself.
 const failed = "The dashboard failed at this page. Its log tells more."
 
-// maxForm bounds the body of a request.
-const maxForm = 4 << 20
+// maxForm bounds the body of a request, beside its payload. formGrowth is by how much a payload may be longer
+// as the text of a form: most payloads grow less.
+const (
+	maxForm    = 4 << 20
+	formGrowth = 10
+)
+
+// formOf bounds the body of a request that has a payload, by the limit of the storage as a look found it.
+func (s *server) formOf(last *sampler.Sample) int64 {
+	var limits storage.Limits
+	if last != nil {
+		limits = last.Info.Limits
+	}
+	return maxForm + formGrowth*int64(limits.WithDefaults().MaxPayload)
+}
+
+// formed reads the form of a request that changes something, within its bound.
+func (s *server) formed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		most := int64(maxForm)
+		if path := s.path(r); unsafe(r) && (path == "/edit" || strings.HasSuffix(path, "/add")) {
+			now, _ := s.sampler.Sample(r.Context()) // without one the default limit holds
+			most = s.formOf(now)
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		if !unsafe(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		err := r.ParseForm()
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			err = &statusError{http.StatusRequestEntityTooLarge, "The form is larger than " +
+				format.Bytes(int(large.Limit)) + ", and nothing was changed. Go back: your browser still has the text."}
+		} else if err != nil {
+			err = &statusError{http.StatusBadRequest, "The form cannot be read."}
+		}
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // guard lets in who may look, refuses what another site has sent, and forbids what no page needs.
 func (s *server) guard(next http.Handler) http.Handler {
@@ -41,7 +87,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusForbidden, "This request came from another site."})
 	}))
-	checked := sameSite.Handler(next)
+	checked := sameSite.Handler(s.formed(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -67,7 +113,6 @@ func (s *server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, &statusError{http.StatusForbidden, "This request does not say where it comes from."})
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		checked.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
 	})
 }
