@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 )
 
@@ -27,6 +29,9 @@ func (s *server) audits(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
+	for i := range acts {
+		s.veil(v, &acts[i])
+	}
 	d := auditData{Acts: acts}
 	if after != "" {
 		d.First = v.URL("/audit")
@@ -36,6 +41,21 @@ func (s *server) audits(r *http.Request, v *view) error {
 	}
 	v.Data = d
 	return nil
+}
+
+// veil hides the filter of an act, and its error, which may repeat the filter, from a viewer who may not search
+// by that filter: it tells what others searched for in parameters and headers.
+func (s *server) veil(v *view, act *ledger.Entry) {
+	f, err := filter.Parse(act.Filter)
+	if err != nil && v.May(string(access.Payloads)) && s.cfg.Redact == nil {
+		return // nothing is hidden from this viewer
+	}
+	if err == nil {
+		err = s.mayFilter(v, f)
+	}
+	if err != nil {
+		act.Filter, act.Error = access.Hidden, ""
+	}
 }
 
 // auditTimeout bounds the write that tells the audit what became of an act.

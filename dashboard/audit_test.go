@@ -64,6 +64,36 @@ func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 	}
 }
 
+// TestTheAuditShowsNoParametersToAViewer: a filter tells what others searched for in them, also where it is
+// misspelt.
+func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
+	cfg, role := as(access.Operator), access.Operator
+	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+	s := open(t, "night", cfg)
+	for _, text := range []string{"kind:open*", "params.iban:DE75", "-header.tenant:DE75 kind:x", `params.iban:"DE75`} {
+		s.post("/act", "do", "requeue", "all", "1", "filter", text, "count", "1")
+	}
+	s.shows("/audit", "kind:open*", "params.iban:DE75", "-header.tenant:DE75")
+	role = access.Viewer
+	s.shows("/audit", "kind:open*", "***")
+	if page := s.get("/audit"); strings.Contains(page, "DE75") {
+		t.Error("the audit shows parameters to a viewer")
+	}
+	redacted, err := access.Redact("params.iban")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := dashboard.Handler(s.Store, dashboard.Config{Redact: redacted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Dashboard = h
+	s.shows("/audit", "kind:open*", "-header.tenant:DE75")
+	if page := s.get("/audit"); strings.Contains(page, "params.iban:") {
+		t.Error("the audit shows a filter by a field that is hidden")
+	}
+}
+
 func TestTheHistoryIsShown(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
 	open(t, "empty", dashboard.Config{}).shows("/metrics", "There is no history of this time yet.")

@@ -29,7 +29,7 @@ type editData struct {
 const someHidden = "Fields of these parameters are hidden, so they cannot be edited here."
 
 var errChanged = &statusError{
-	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Compare, and edit anew.",
+	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Edit it anew.",
 }
 
 // mayEdit reads the task that a request wants to edit, and refuses who may not.
