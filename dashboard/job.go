@@ -23,7 +23,7 @@ import (
 const (
 	// atOnce is how long a request waits for its act: what takes longer has a page of its own.
 	atOnce = 1500 * time.Millisecond
-	// mostJobs bounds the acts that are kept, and mostRunning those that are under way.
+	// mostJobs bounds the acts that are kept, and mostRunning the long ones that are under way.
 	mostJobs, mostRunning = 64, 8
 )
 
@@ -35,6 +35,7 @@ type job struct {
 	ID, Title, Back, Who string
 	Began                time.Time
 
+	short  bool        // it is on a few named tasks, as fast as it goes, and so waits for no other act
 	record *ledger.Act // of the audit
 	said   string      // where it is done, "" for how many tasks it was done to
 	stop   context.CancelFunc
@@ -119,11 +120,11 @@ func (js *jobs) add(j *job) error {
 	defer js.mu.Unlock()
 	running := 0
 	for _, other := range js.byID {
-		if !other.Ended() {
+		if !other.short && !other.Ended() {
 			running++
 		}
 	}
-	if js.closed || running >= mostRunning {
+	if js.closed || !j.short && running >= mostRunning {
 		return errBusy
 	}
 	if js.byID == nil {
@@ -131,9 +132,13 @@ func (js *jobs) add(j *job) error {
 	}
 	js.byID[j.ID] = j
 	js.order = append(js.order, j.ID)
-	for len(js.order) > mostJobs && js.byID[js.order[0]].Ended() {
-		delete(js.byID, js.order[0])
-		js.order = js.order[1:]
+	for len(js.order) > mostJobs {
+		i := slices.IndexFunc(js.order, func(id string) bool { return js.byID[id].Ended() })
+		if i < 0 {
+			break
+		}
+		delete(js.byID, js.order[i])
+		js.order = slices.Delete(js.order, i, i+1)
 	}
 	js.open.Add(1)
 	return nil
@@ -300,7 +305,8 @@ func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act)
 		s.written(r.Context(), record, 0, err)
 		return notice{}, err
 	}
-	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name, record: record}
+	short := d.Chosen == nil && req.Rate == 0
+	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name, short: short, record: record}
 	req.Progress = j.tell
 	return s.await(r, d, j, req.Act.Done(), func(ctx context.Context) (bulk.Result, error) {
 		return bulk.Run(ctx, s.session, req)
