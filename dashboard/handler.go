@@ -117,6 +117,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if err != nil {
 		return nil, err
 	}
+	store = &recovering{Storage: store, log: cfg.Log}
 	history := ledger.New(store)
 	s := &server{
 		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
@@ -212,7 +213,10 @@ func status(err error) (int, string) {
 	var known *statusError
 	var invalid *storage.InvalidError
 	var full *storage.NotEmptyError
+	var panicked *panicError
 	switch {
+	case errors.As(err, &panicked):
+		return http.StatusInternalServerError, failed
 	case errors.As(err, &full):
 		return http.StatusConflict, full.Error() + "."
 	case errors.As(err, &known):

@@ -1,0 +1,99 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// recovering is a storage of which a panic is an error. The dashboard also calls the storage in goroutines of
+// its own, where a panic would end the process of an application: net/http prevents that for handlers alone.
+type recovering struct {
+	storage.Storage
+
+	log *slog.Logger
+
+	mu     sync.Mutex
+	logged map[string]bool // the calls of which the log has a panic
+}
+
+// panicError is the error of a call in which the storage panicked.
+type panicError struct {
+	call  string
+	value any
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("the storage panicked: %s: %v", e.call, e.value)
+}
+
+// recovered turns a panic of a call into its error. The log has the stack of the first panic of each call.
+func (s *recovering) recovered(ctx context.Context, call string, err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	*err = &panicError{call, v}
+	s.mu.Lock()
+	first := !s.logged[call]
+	if s.logged == nil {
+		s.logged = map[string]bool{}
+	}
+	s.logged[call] = true
+	s.mu.Unlock()
+	if first {
+		s.log.LogAttrs(ctx, slog.LevelError, "midge: the storage panicked under the dashboard",
+			slog.String("call", call), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+	}
+}
+
+func (s *recovering) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) (applied []storage.Applied, err error) {
+	defer s.recovered(ctx, "Apply", &err)
+	return s.Storage.Apply(ctx, call, txs...)
+}
+
+func (s *recovering) Task(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
+	defer s.recovered(ctx, "Task", &err)
+	return s.Storage.Task(ctx, ref)
+}
+
+func (s *recovering) Tasks(ctx context.Context, q storage.TasksQuery) (page storage.TasksPage, err error) {
+	defer s.recovered(ctx, "Tasks", &err)
+	return s.Storage.Tasks(ctx, q)
+}
+
+func (s *recovering) Queues(ctx context.Context, q storage.QueuesQuery) (page storage.QueuesPage, err error) {
+	defer s.recovered(ctx, "Queues", &err)
+	return s.Storage.Queues(ctx, q)
+}
+
+func (s *recovering) Stats(ctx context.Context, queues ...string) (stats []storage.Stats, err error) {
+	defer s.recovered(ctx, "Stats", &err)
+	return s.Storage.Stats(ctx, queues...)
+}
+
+func (s *recovering) Runners(ctx context.Context) (runners []storage.RunnerInfo, err error) {
+	defer s.recovered(ctx, "Runners", &err)
+	return s.Storage.Runners(ctx)
+}
+
+func (s *recovering) Configure(
+	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
+) (err error) {
+	defer s.recovered(ctx, "Configure", &err)
+	return s.Storage.Configure(ctx, call, queue, settings)
+}
+
+func (s *recovering) Describe(ctx context.Context) (d storage.Description, err error) {
+	defer s.recovered(ctx, "Describe", &err)
+	return s.Storage.Describe(ctx)
+}
+
+// Spans is that of the storage.
+func (s *recovering) Spans(queues ...string) bool { return storage.Spans(s.Storage, queues...) }

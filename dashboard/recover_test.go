@@ -1,0 +1,118 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// panicking is a storage that can panic.
+type panicking struct {
+	storage.Storage
+
+	on atomic.Bool
+}
+
+func (p *panicking) panics() {
+	if p.on.Load() {
+		panic("a bug of the storage")
+	}
+}
+
+func (p *panicking) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	p.panics()
+	return p.Storage.Apply(ctx, call, txs...)
+}
+
+func (p *panicking) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	p.panics()
+	return p.Storage.Task(ctx, ref)
+}
+
+func (p *panicking) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	p.panics()
+	return p.Storage.Tasks(ctx, q)
+}
+
+func (p *panicking) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+	p.panics()
+	return p.Storage.Queues(ctx, q)
+}
+
+func (p *panicking) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	p.panics()
+	return p.Storage.Stats(ctx, queues...)
+}
+
+func (p *panicking) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	p.panics()
+	return p.Storage.Runners(ctx)
+}
+
+func (p *panicking) Configure(ctx context.Context, call storage.Call, queue string, settings storage.Settings) error {
+	p.panics()
+	return p.Storage.Configure(ctx, call, queue, settings)
+}
+
+func (p *panicking) Describe(ctx context.Context) (storage.Description, error) {
+	p.panics()
+	return p.Storage.Describe(ctx)
+}
+
+// TestAStorageThatPanicsEndsNoProcess: also where no page calls it, but the live stream, the history, or one of
+// the goroutines of a look.
+func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		store := &panicking{Storage: sc.Store}
+		h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t, sc, h}
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { s.Run(ctx) })
+		all.Go(func() { s.do(request(http.MethodGet, "/events", "").WithContext(ctx)) })
+		s.get("/")
+		store.on.Store(true)
+		for path, want := range map[string]int{
+			"/": 200, "/queues": 200, "/dead": 200, "/metrics": 500, "/tasks": 500, "/audit": 500, "/r/mail/x": 500,
+		} {
+			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+			if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
+				t.Errorf("GET %s: %d, want %d", path, w.Code, want)
+			}
+		}
+		if code, _ := s.post("/act", "do", "pause", "queue", "mail"); code != http.StatusInternalServerError {
+			t.Errorf("POST /act: %d, want 500", code)
+		}
+		time.Sleep(2 * time.Minute) // virtual, so that a sample of the history is due
+		stop()
+		all.Wait()
+		for _, call := range []string{"Stats", "Task", "Describe"} {
+			line := "call=" + call + ` panic="a bug of the storage" stack=`
+			if got := strings.Count(log.String(), line); got != 1 {
+				t.Errorf("the log has %d stacks of %s, want one", got, call)
+			}
+		}
+		store.on.Store(false)
+		s.shows("/", "Nothing needs you.")
+	})
+}
