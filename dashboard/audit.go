@@ -43,8 +43,8 @@ func (s *server) audits(r *http.Request, v *view) error {
 	return nil
 }
 
-// veil hides the filter of an act from a viewer who may not search by it, because the filter tells what others
-// searched for in parameters and headers. The error of the act may repeat the filter.
+// veil hides the filter of an act from a viewer who may not search by it, because it tells what others looked
+// for in parameters and headers. The error of the act may repeat the filter.
 func (s *server) veil(v *view, act *ledger.Entry) {
 	f, err := filter.Parse(act.Filter)
 	if err != nil && v.May(string(access.Payloads)) && s.cfg.Redact == nil {

@@ -344,9 +344,24 @@ func TestBadInputIsRefused(t *testing.T) {
 	if w := s.do(r); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE /queues: %d, want 405", w.Code)
 	}
-	for _, cfg := range []dashboard.Config{{Base: "midge"}, {Base: "/midge/"}, {Base: "/?x"}, {TooOld: -1}} {
+	for _, cfg := range []dashboard.Config{
+		{Base: "midge"},
+		{Base: "/midge/"},
+		{Base: "/?x"},
+		{Base: "/tasks"},
+		{Base: "/r"},
+		{Base: "/queues/midge"},
+		{Base: "/assets/x"},
+		{Base: "/preferences"},
+		{TooOld: -1},
+	} {
 		if _, err := dashboard.Handler(s.Store, cfg); err == nil {
 			t.Errorf("Handler with %+v: no error", cfg)
+		}
+	}
+	for _, base := range []string{"/task", "/midge/tasks", "/ops"} {
+		if _, err := dashboard.Handler(s.Store, dashboard.Config{Base: base}); err != nil {
+			t.Errorf("Handler with the base %s: %v", base, err)
 		}
 	}
 	if _, err := dashboard.Handler(nil, dashboard.Config{}); err == nil {

@@ -21,7 +21,8 @@ import (
 type Config struct {
 	// Base is the path under which the handler is mounted, such as "/midge": it begins with a slash and
 	// ends with none. The empty Base is the root. The handler takes requests with and without it, so that
-	// http.StripPrefix and proxies may cut it off.
+	// http.StripPrefix and proxies may cut it off. No page has an address that begins as Base does: "/tasks" is
+	// refused.
 	Base string
 	// Name is shown beside midge's own, to tell installations apart: "production". Default none.
 	Name string
@@ -124,7 +125,9 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 		history: history, sampler: sampler.New(store, history, time.Now), live: live.New(),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
-	s.routes()
+	if first := firstOf(cfg.Base); s.routes()[first] && first != "" {
+		return nil, storage.Invalid("Config.Base", cfg.Base, `a path that begins as no page does, such as "/midge"`)
+	}
 	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil
 }
 
@@ -148,13 +151,26 @@ func (s *server) path(r *http.Request) string {
 	return "/" + strings.TrimPrefix(rest, "/")
 }
 
-func (s *server) routes() {
+// firstOf gives the first name of a path.
+func firstOf(path string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return name
+}
+
+// routes makes the routes, and gives the first names of their paths.
+func (s *server) routes() map[string]bool {
+	names := map[string]bool{}
+	handle := func(pattern string, serve http.HandlerFunc) {
+		_, path, _ := strings.Cut(pattern, " ")
+		names[firstOf(path)] = true
+		s.mux.HandleFunc(pattern, serve)
+	}
 	page := func(pattern string, show filler) {
-		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
+		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
 	}
 	// These show a look at the storage and nothing else.
 	lookPage := func(pattern string, show filler) {
-		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.showLook(w, r, show) })
+		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.showLook(w, r, show) })
 	}
 	lookPage("/{$}", s.overview)
 	lookPage("/queues", s.queues)
@@ -165,7 +181,7 @@ func (s *server) routes() {
 	page("/act", s.ask)
 	page("/edit", s.editForm)
 	page("/acts/{job}", s.job)
-	s.mux.HandleFunc("GET /dead", func(w http.ResponseWriter, r *http.Request) {
+	handle("GET /dead", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("cause") == "" {
 			s.showLook(w, r, s.dead)
 			return
@@ -178,24 +194,25 @@ func (s *server) routes() {
 	lookPage("/runners", s.runners)
 	lookPage("/runners/{runner}", s.runner)
 	page("/", func(*http.Request, *view) error { return errNoPage })
-	s.mux.HandleFunc("GET /r/{queue}/{id}/{part}", s.download)
-	s.mux.HandleFunc("GET /search", s.search)
-	s.mux.HandleFunc("GET /suggest", s.suggest)
-	s.mux.HandleFunc("GET /events", s.events)
-	s.mux.HandleFunc("GET /assets/{version}/{name}", s.asset)
+	handle("GET /r/{queue}/{id}/{part}", s.download)
+	handle("GET /search", s.search)
+	handle("GET /suggest", s.suggest)
+	handle("GET /events", s.events)
+	handle("GET /assets/{version}/{name}", s.asset)
 	if s.cfg.Users != nil && s.cfg.Who == nil {
-		s.mux.HandleFunc("GET /login", s.login)
-		s.mux.HandleFunc("POST /login", s.login)
-		s.mux.HandleFunc("POST /logout", s.logout)
+		handle("GET /login", s.login)
+		handle("POST /login", s.login)
+		handle("POST /logout", s.logout)
 	}
-	s.mux.HandleFunc("POST /act", s.does)
-	s.mux.HandleFunc("POST /edit", s.edit)
-	s.mux.HandleFunc("POST /queues/{queue}/add", s.add)
-	s.mux.HandleFunc("POST /acts/{job}/stop", s.halt)
-	s.mux.HandleFunc("POST /preferences", s.preferences)
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	handle("POST /act", s.does)
+	handle("POST /edit", s.edit)
+	handle("POST /queues/{queue}/add", s.add)
+	handle("POST /acts/{job}/stop", s.halt)
+	handle("POST /preferences", s.preferences)
+	handle("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})
 	})
+	return names
 }
 
 // statusError is an error that a viewer is told, with a status of its own.
