@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
@@ -70,5 +71,13 @@ func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 		if pl := c.plane(); failed*pl.scale < chartHeight/2 || float64(pl.axis)+failed*pl.scale > chartHeight+1 {
 			t.Errorf("%v failures a second are %.0f pixels high below an axis at %d", failed, failed*pl.scale, pl.axis)
 		}
+	}
+}
+
+// TestTheMaximumOfASparklineIsText: a small share is written with a sign that begins markup.
+func TestTheMaximumOfASparklineIsText(t *testing.T) {
+	got := string(Sparkline([]float64{0.00001}, 1, format.Percent))
+	if !strings.Contains(got, ">&lt;"+format.NBSP+"0.01"+format.NBSP+"%</span>") {
+		t.Errorf("the maximum is not escaped: %s", got)
 	}
 }

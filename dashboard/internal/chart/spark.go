@@ -33,11 +33,12 @@ func (c *Chart) Spark(
 }
 
 // Sparkline draws values with their maximum beside. A value below zero is unknown. The ceiling of the drawing
-// is the maximum, or least where that is higher. text writes the maximum as markup: numbers and units alone.
+// is the maximum, or least where that is higher. text writes the maximum.
 func Sparkline(values []float64, least float64, text func(float64) string) template.HTML {
 	var b strings.Builder
 	b.WriteString(`<span class="sparkbox">` + string(line(values, least)))
-	b.WriteString(`<span title="the maximum">` + text(max(0, slices.Max(append(values, 0)))) + `</span></span>`)
+	most := template.HTMLEscapeString(text(max(0, slices.Max(append(values, 0)))))
+	b.WriteString(`<span title="the maximum">` + most + `</span></span>`)
 	return svg(&b)
 }
 
