@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -72,6 +73,7 @@ type askData struct {
 	Many                    bool     // the act may be done to several tasks
 	None                    bool     // there is nothing to which it could be done
 	Kept                    []string // tasks to which it cannot be done, and why
+	Fresh                   string   // the id of the task that a schedule makes: a form sent twice makes one task
 	Rates                   []int
 }
 
@@ -198,6 +200,9 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 		return storage.Invalid("ref", d.Refs[0], "the ref of a schedule")
 	}
 	c := sampler.Schedule{Task: t}
+	if d.Do == "run" {
+		d.Fresh = storage.NewID()
+	}
 	d.Title = a.title + ": the schedule " + c.Name() + " of " + t.Queue + "?"
 	d.Command = commandLine("midge", "schedule", commandOf(d.Do), c.Queue+"/"+c.Name())
 	return nil
@@ -323,6 +328,23 @@ func (s *server) doSchedule(r *http.Request, d *askData) (notice, error) {
 	if d.Do == "unschedule" {
 		return notice{Text: "The schedule is removed."}, s.session.DeleteTask(r.Context(), ref)
 	}
-	made, err := s.session.RunSchedule(r.Context(), ref)
+	made, err := s.runSchedule(r.Context(), ref, cmp.Or(r.PostFormValue("fresh"), d.Fresh))
 	return notice{Text: "The schedule runs as " + made.String() + "."}, err
+}
+
+// runSchedule enqueues a task of a schedule under an id, once however often the form with that id is sent.
+func (s *server) runSchedule(ctx context.Context, schedule storage.Ref, id string) (storage.Ref, error) {
+	if err := storage.CheckName("task id", id); err != nil {
+		return storage.Ref{}, err
+	}
+	in, err := s.session.ScheduleInsert(ctx, schedule)
+	if err != nil {
+		return storage.Ref{}, err
+	}
+	in.Ref.ID = id
+	applied, err := s.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+	if err != nil {
+		return storage.Ref{}, err
+	}
+	return applied.Inserted[0].Ref, nil
 }

@@ -252,6 +252,27 @@ func TestActsOnSchedules(t *testing.T) {
 	}
 }
 
+func TestARunThatIsSentTwiceEnqueuesOneTask(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	cursor := "mail/" + storage.CursorPrefix + "daily_digest"
+	before := len(s.list("mail", storage.Waiting))
+	for dialogs := 1; dialogs <= 2; dialogs++ {
+		fresh := between(t, s.get("/act?do=run&ref="+cursor), `name="fresh" value="`, `"`)
+		for range 2 {
+			if code, page := s.post("/act", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
+				!strings.Contains(page, "The schedule runs as mail/"+fresh) {
+				t.Errorf("run: %d", code)
+			}
+		}
+		if got := len(s.list("mail", storage.Waiting)); got != before+dialogs {
+			t.Errorf("%d tasks wait after %d dialogs, want %d", got, dialogs, before+dialogs)
+		}
+	}
+	if code, _ := s.post("/act", "do", "run", "ref", cursor, "fresh", "a/b"); code != http.StatusBadRequest {
+		t.Errorf("run under a bad id: %d, want 400", code)
+	}
+}
+
 func TestAnEditedTaskRunsWithItsNewParameters(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	ref := s.list("mail", storage.Dead)[0]
