@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 	if !ok {
 		return nil, ErrDenied
 	}
-	until := time.Now().Add(SessionLife).Unix()
+	until := u.freshEnd(e.Name, time.Now().Add(SessionLife).Unix())
 	text := base64.RawURLEncoding.EncodeToString
 	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
 	c.Value = text([]byte(e.Name)) + "." + strconv.FormatInt(until, 10) + "." + text(all.sign(e, until))
@@ -69,8 +70,43 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 	return c, nil
 }
 
+// EndSession ends the session that a request carries, if it carries one: in this process its cookie admits
+// nobody any more. Another process that shares the file takes the cookie until the session is over, and so
+// does this one after a restart. A new password or role of the user ends its sessions everywhere.
+func (u *Users) EndSession(r *http.Request) {
+	e, until, ok := u.session(r)
+	if !ok {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended == nil {
+		u.ended = make(map[session]bool)
+	}
+	now := time.Now().Unix()
+	maps.DeleteFunc(u.ended, func(s session, _ bool) bool { return s.until <= now })
+	u.ended[session{e.Name, until}] = true
+}
+
+// freshEnd gives the end of a new session. An ended session of the user may have the same end: the new one is
+// then shorter by a second.
+func (u *Users) freshEnd(name string, until int64) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for u.ended[session{name, until}] {
+		until--
+	}
+	return until
+}
+
+// session identifies a session. Two sessions of a user that begin in the same second are one.
+type session struct {
+	name  string
+	until int64
+}
+
 // EndCookie gives the cookie that ends a session in the browser: path and secure are those of
-// [Users.Cookie].
+// [Users.Cookie]. Call [Users.EndSession], too.
 func EndCookie(path string, secure bool) *http.Cookie {
 	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
 	c.MaxAge = -1
@@ -87,26 +123,37 @@ func cookie(path string, secure bool) *http.Cookie {
 // where the request carries none, or one that is over, was forged, is older than the user's
 // password or role, or cannot be checked because the file cannot be read.
 func (u *Users) Who(r *http.Request) (User, bool) {
+	e, _, ok := u.session(r)
+	if !ok {
+		return User{}, false
+	}
+	return e.User, true
+}
+
+// session gives the user and the end of the session that a request carries. It is false where Who is.
+func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 	c, err := r.Cookie(SessionCookie)
 	if err != nil || len(c.Value) > 512 {
-		return User{}, false
+		return entry{}, 0, false
 	}
 	fields := strings.Split(c.Value, ".")
 	if len(fields) != 3 {
-		return User{}, false
+		return entry{}, 0, false
 	}
 	name, err1 := base64.RawURLEncoding.DecodeString(fields[0])
 	until, err2 := strconv.ParseInt(fields[1], 10, 64)
 	signature, err3 := base64.RawURLEncoding.DecodeString(fields[2])
 	all, err4 := u.file.get()
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
-		return User{}, false
+		return entry{}, 0, false
 	}
-	e, ok := all.find(string(name))
+	e, ok = all.find(string(name))
 	if !ok || !hmac.Equal(signature, all.sign(e, until)) || time.Now().Unix() >= until {
-		return User{}, false
+		return entry{}, 0, false
 	}
-	return e.User, true
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return e, until, !u.ended[session{e.Name, until}]
 }
 
 // sign signs a session: its user, with the role and the hash of the password, and its end.

@@ -31,6 +31,9 @@ type Users struct {
 	hashing  chan struct{} // filled while a password is hashed
 	rounds   int           // of new passwords
 	dummy    func() hashed // what the password of a user that there is not is compared with
+
+	mu    sync.Mutex
+	ended map[session]bool // sessions that EndSession has ended, until they are over
 }
 
 // register is what a file of users says.

@@ -177,6 +177,37 @@ func TestASessionEnds(t *testing.T) {
 	})
 }
 
+// TestALogoutEndsASession: whoever has its cookie, in whatever spelling, is let in no more, and a login within
+// the same second is another session.
+func TestALogoutEndsASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann, bob := User{"ann", Operator}, User{"bob", Operator}
+		u := users(t, ann, bob)
+		first, others := carrying(t, u, ann), carrying(t, u, bob)
+		u.EndSession(first)
+		u.EndSession(&http.Request{}) // which carries none
+		if _, ok := u.Who(first); ok {
+			t.Error("a session admits its user after the logout")
+		}
+		respelt := first.Clone(t.Context())
+		respelt.Header.Set("Cookie", strings.Replace(first.Header.Get("Cookie"), ".", ".+", 1))
+		if _, ok := u.Who(respelt); ok {
+			t.Error("a session admits its user after the logout by another spelling of its end")
+		}
+		second := carrying(t, u, ann)
+		for _, r := range []*http.Request{others, second} {
+			if _, ok := u.Who(r); !ok {
+				t.Error("a logout ends another session")
+			}
+		}
+		time.Sleep(SessionLife)
+		u.EndSession(carrying(t, u, bob))
+		if len(u.ended) != 1 {
+			t.Errorf("%d sessions are kept, want that which is not over", len(u.ended))
+		}
+	})
+}
+
 func TestAForgedSessionAdmitsNobody(t *testing.T) {
 	ann, bob := User{"ann", Viewer}, User{"bob", Admin}
 	u, other := users(t, ann, bob), users(t, ann, bob)

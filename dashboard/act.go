@@ -73,7 +73,7 @@ type askData struct {
 	Many                    bool     // the act may be done to several tasks
 	None                    bool     // there is nothing to which it could be done
 	Kept                    []string // tasks to which it cannot be done, and why
-	Fresh                   string   // the id of the task that a schedule makes: a form sent twice makes one task
+	Fresh                   string   // the id of the task that "run" enqueues, once however often it is sent
 	Rates                   []int
 }
 

@@ -269,6 +269,12 @@ func TestItsOwnLogin(t *testing.T) {
 	if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · operator") {
 		t.Errorf("after a login: %d", w.Code)
 	}
+	out := request(http.MethodPost, "/midge/logout", "")
+	out.Header.Set("Cookie", r.Header.Get("Cookie"))
+	s.do(out)
+	if w := s.do(r); w.Code != http.StatusSeeOther {
+		t.Errorf("the cookie after a logout: %d, want 303 to the login", w.Code)
+	}
 }
 
 // unsafeRoutes are all that change something.

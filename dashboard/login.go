@@ -104,6 +104,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {
+	s.cfg.Users.EndSession(r)
 	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", overTLS(r)))
 	http.Redirect(w, r, s.cfg.Base+"/login", http.StatusSeeOther)
 }

@@ -84,8 +84,8 @@ func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error
 	return p.told(err)
 }
 
-// fresh reports whether a range was read not long ago. Who waited for a reading that failed awaits no second
-// one.
+// fresh reports whether the last reading of a range is recent enough. A failed reading is so for a Period, so
+// that the viewers who waited for it do not wait for a second one.
 func (h *historyCache) fresh(p *cachedSeries, keptFor time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
