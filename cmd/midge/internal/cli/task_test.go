@@ -109,6 +109,23 @@ func TestATaskIsShown(t *testing.T) {
 	}
 }
 
+// TestADeadlineOfAnyYearIsShown lists tasks whose deadlines programs have set to moments that are out of bounds
+// for a duration, and for JSON.
+func TestADeadlineOfAnyYearIsShown(t *testing.T) {
+	r := newRig(t)
+	for id, deadline := range map[string]string{"a": "0001-01-02T00:00:00Z", "b": "9999-12-31T23:59:59-12:00", "c": "2026-05-18T00:00:00Z"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail", Headers: map[string]string{storage.DeadlineHeader: deadline}})
+	}
+	for _, line := range []string{"task show mail/a", "task show mail/b", "task show mail/b -o json", "task why mail/a", "task why mail/b -o json"} {
+		r.ok(line)
+	}
+	for _, format := range []string{"table", "wide", "json", "jsonl"} {
+		if got := strings.Count(r.ok("task ls -o "+format), "mail/"); got != 3 {
+			t.Errorf("-o %s lists %d tasks, want 3", format, got)
+		}
+	}
+}
+
 func TestTextsOfTasksCommandNoTerminal(t *testing.T) {
 	r := newRig(t)
 	r.insert(storage.Insert{

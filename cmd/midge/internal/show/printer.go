@@ -118,7 +118,7 @@ func (p *Printer) Moment(t time.Time) string {
 	d := t.Sub(p.Now)
 	switch {
 	case d <= -time.Second:
-		return Span(-d) + " ago"
+		return Span(d.Abs()) + " ago"
 	case d >= time.Second:
 		return "in " + Span(d)
 	}
@@ -137,10 +137,11 @@ func (p *Printer) Exact(t time.Time) string {
 		" (" + p.Moment(t) + ")"
 }
 
-// Span writes a duration in at most two units, such as "3m", "2h 5m" or "340ms".
+// Span writes a duration in at most two units, such as "3m", "2h 5m" or "340ms". Two moments may be further
+// apart than the longest duration, which time.Time.Sub gives then.
 func Span(d time.Duration) string {
 	if d < 0 {
-		return "-" + Span(-d)
+		return "-" + Span(d.Abs()) // the shortest duration has no opposite
 	}
 	units := []struct {
 		name string

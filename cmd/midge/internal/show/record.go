@@ -104,12 +104,12 @@ type Schedule struct {
 	Moments  []time.Time `json:"moments,omitempty"`
 }
 
-// Moment is a time in JSON, null where there is none.
+// Moment is a time in JSON, null where there is none, or where RFC 3339 has none: outside of the years 0 to 9999.
 func Moment(t time.Time) *time.Time {
-	if t.IsZero() {
+	t = t.UTC()
+	if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
 		return nil
 	}
-	t = t.UTC()
 	return &t
 }
 

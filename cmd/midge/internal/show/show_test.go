@@ -2,6 +2,7 @@ package show
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func TestSpansAndNumbersAreShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0ms", 999 * time.Millisecond: "999ms", time.Second: "1s", 59 * time.Second: "59s", 61 * time.Second: "1m 1s",
 		10 * time.Minute: "10m", 11*time.Minute + 30*time.Second: "11m", 2*time.Hour + 5*time.Minute: "2h 5m", 26 * time.Hour: "1d 2h",
-		90 * 24 * time.Hour: "90d", -time.Minute: "-1m",
+		90 * 24 * time.Hour: "90d", -time.Minute: "-1m", math.MaxInt64: "106751d", math.MinInt64: "-106751d",
 	} {
 		if got := Span(d); got != want {
 			t.Errorf("%v: got %q, want %q", d, got, want)
@@ -129,6 +130,7 @@ func TestMomentsAreToldFromTheStoragesTime(t *testing.T) {
 	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Time]string{
 		{}: "-", now: "now", now.Add(-3 * time.Minute): "3m ago", now.Add(2 * time.Hour): "in 2h",
+		now.AddDate(-2000, 0, 0): "106751d ago", now.AddDate(2000, 0, 0): "in 106751d",
 	} {
 		if got := (&Printer{Now: now}).Moment(at); got != want {
 			t.Errorf("%v: got %q, want %q", at, got, want)
@@ -136,5 +138,21 @@ func TestMomentsAreToldFromTheStoragesTime(t *testing.T) {
 	}
 	if got := (&Printer{Now: now, UTC: true}).Moment(now.In(time.FixedZone("x", 3600))); got != "2026-05-17 12:00:00Z" {
 		t.Errorf("got %q, want UTC", got)
+	}
+}
+
+func TestAMomentThatJSONCannotWriteIsNull(t *testing.T) {
+	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	for at, null := range map[time.Time]bool{
+		last: false, last.Add(time.Second): true, time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
+		last.In(time.FixedZone("x", 12*3600)): false,
+	} {
+		got := Moment(at)
+		if (got == nil) != null {
+			t.Errorf("%v: got %v, want null: %t", at, got, null)
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Errorf("%v: %v", at, err)
+		}
 	}
 }
