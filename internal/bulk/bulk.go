@@ -156,8 +156,29 @@ type worker struct {
 	backup  bytes.Buffer // lines that are not written yet
 	err     error        // ends the run
 
-	budget     int  // of tasks that are searched, 0 or less for no bound
-	unsearched bool // the budget ended before all were
+	budget     int       // of tasks that are searched, 0 or less for no bound
+	until      time.Time // when the search ends, zero for no bound
+	unsearched bool      // one of the two ended before all were searched
+}
+
+// rest gives the bounds of the next step of the search: those of a scan, or less where the budget has less.
+func (w *worker) rest() (tasks int, of time.Duration) {
+	tasks, of = scan.DefaultTasks, scan.DefaultTime
+	if w.budget > 0 {
+		tasks = max(1, min(tasks, w.budget-int(w.result.Searched)))
+	}
+	if !w.until.IsZero() {
+		of = max(1, min(of, time.Until(w.until)))
+	}
+	return tasks, of
+}
+
+// late reports whether the time for a search is over, and notes that tasks are left.
+func (w *worker) late() bool {
+	if !w.until.IsZero() && time.Now().After(w.until) {
+		w.unsearched = true
+	}
+	return w.unsearched
 }
 
 // tell reports progress.
@@ -190,7 +211,7 @@ func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 				yield(t, err)
 				return
 			}
-			if !yield(t, nil) || w.req.Limit > 0 && w.acted >= w.req.Limit || w.err != nil {
+			if !yield(t, nil) || w.req.Limit > 0 && w.acted >= w.req.Limit || w.err != nil || w.late() {
 				return
 			}
 		}
@@ -207,6 +228,9 @@ func (w *worker) wait(ctx context.Context) bool {
 func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 	return func(yield func(storage.Task, error) bool) {
 		for _, target := range w.req.Tasks {
+			if w.late() {
+				return
+			}
 			t, err := w.session.Storage().Task(ctx, target.Ref)
 			switch {
 			case errors.Is(err, storage.ErrNotFound):
@@ -233,8 +257,9 @@ func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 	return func(yield func(storage.Task, error) bool) {
 		req := w.req.Scan
-		req.Limit, req.Tasks, req.Time, req.Cursor, req.Count = storage.MaxPage, 0, 0, "", false
+		req.Limit, req.Cursor, req.Count = storage.MaxPage, "", false
 		for {
+			req.Tasks, req.Time = w.rest()
 			page, err := scan.Next(ctx, w.session.Storage(), req)
 			if err != nil {
 				yield(storage.Task{}, err)
@@ -253,7 +278,8 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 			if req.Cursor = page.Cursor; page.Done() {
 				return
 			}
-			if w.unsearched = w.budget > 0 && page.Searched >= int64(w.budget); w.unsearched {
+			w.unsearched = w.budget > 0 && page.Searched >= int64(w.budget)
+			if w.late() {
 				return
 			}
 		}

@@ -387,6 +387,65 @@ func TestAPreviewChangesNothing(t *testing.T) {
 	}
 }
 
+// slow is a storage of which each answer takes its time.
+type slow struct{ storage.Storage }
+
+func (s slow) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	time.Sleep(60 * time.Millisecond)
+	return s.Storage.Tasks(ctx, q)
+}
+
+func (s slow) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	time.Sleep(60 * time.Millisecond)
+	return s.Storage.Task(ctx, ref)
+}
+
+// TestAPreviewEndsInTimeWhereNothingMatches on a storage that is slow, also of names that are not there.
+func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t)
+		for n := range 30 {
+			r.insert("a", 500, func(_ int, in *storage.Insert) { in.Ref.ID = fmt.Sprint(n, in.Ref.ID) })
+		}
+		refs := make([]storage.Ref, 100)
+		for i := range refs {
+			refs[i] = storage.Ref{Queue: "a", ID: fmt.Sprint("none", i)}
+		}
+		session := storage.NewSession(slow{r.store}, 0)
+		for _, req := range []Request{
+			{Act: Act{Verb: Cancel}, Scan: matching(t, "kind:none")}, {Act: Act{Verb: Cancel}, Tasks: Refs(refs...)},
+		} {
+			begun := time.Now()
+			p, err := Look(t.Context(), session, req, Budget{Tasks: -1})
+			if took := time.Since(begun); err != nil || !p.More || p.None() || took < time.Second || took > 1500*time.Millisecond {
+				t.Errorf("took %v, want a second: %+v, %v", took, p, err)
+			}
+		}
+	})
+}
+
+// TestAPreviewThatFoundNothingYetIsNotEmpty but one is that has looked at all tasks.
+func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
+	r := open(t)
+	r.insert("a", 500, func(i int, in *storage.Insert) {
+		if i == 499 {
+			in.Kind = "needle"
+		}
+	})
+	for _, c := range []struct {
+		filter       string
+		tasks, count int64
+		none         bool
+	}{
+		{"kind:needle", 200, 0, false}, {"kind:needle", 1000, 1, false}, {"kind:none", 200, 0, false}, {"kind:none", 1000, 0, true},
+	} {
+		p, err := Look(t.Context(), r.Session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, c.filter)}, Budget{Tasks: int(c.tasks), Time: -1})
+		if err != nil || p.Count != c.count || p.None() != c.none {
+			t.Errorf("%s of %d tasks: got %+v, %v, want %d, none: %t", c.filter, c.tasks, p, err, c.count, c.none)
+		}
+	}
+}
+
 func TestBadRequestsAreRefused(t *testing.T) {
 	r := open(t)
 	for _, req := range []Request{

@@ -26,6 +26,10 @@ type Preview struct {
 	Consequence string
 }
 
+// None reports whether the request would do nothing. A preview that counted no task is not one of none where
+// more remain to be searched.
+func (p *Preview) None() bool { return p.Count == 0 && !p.More }
+
 // Budget bounds a preview.
 type Budget struct {
 	Tasks int           // tasks that are searched, to some more: 0 for 20,000, negative for no bound
@@ -47,8 +51,10 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	if budget.Time == 0 {
 		budget.Time = time.Second
 	}
-	until := time.Now().Add(budget.Time)
 	w := &worker{req: req, session: session, budget: budget.Tasks}
+	if budget.Time > 0 {
+		w.until = time.Now().Add(budget.Time)
+	}
 	p := Preview{Queues: make(map[string]int64), Consequence: req.Act.Consequence()}
 	for t, err := range w.tasks(ctx) {
 		if err != nil {
@@ -61,12 +67,8 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 				p.Samples = append(p.Samples, t)
 			}
 		}
-		p.More = budget.Time > 0 && time.Now().After(until)
-		if p.More {
-			break
-		}
 	}
-	p.More = p.More || w.unsearched
+	p.More = w.unsearched
 	p.Gone, p.Kept, p.Reasons = w.result.Gone, w.result.Kept, w.result.Reasons
 	p.Searched, p.Total = w.result.Searched, w.result.Total
 	return p, w.err

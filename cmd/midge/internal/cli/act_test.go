@@ -113,6 +113,43 @@ func TestManyTasksAreConfirmedByAWord(t *testing.T) {
 	}
 }
 
+// TestAnActReachesAMatchThatThePreviewDidNot where the only match comes behind more tasks than a preview reads.
+func TestAnActReachesAMatchThatThePreviewDidNot(t *testing.T) {
+	r := newRig(t)
+	for i := range 210 {
+		txs := make([]storage.Tx, 100)
+		for j := range txs {
+			in := storage.Insert{
+				Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%05d", i*100+j)}, Kind: "send_mail", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+			}
+			if i == 209 && j == 99 {
+				in.Kind = "needle"
+			}
+			txs[j] = storage.Tx{Inserts: []storage.Insert{in}}
+		}
+		if _, err := r.session.Apply(t.Context(), txs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.run("task cancel kind:needle --dry-run"); got.code != Done || strings.Contains(got.err, "no such task;") ||
+		!strings.Contains(got.err, "no such task so far (searched 20,000 of 21,000; the act searches all)") {
+		t.Errorf("--dry-run: got %+v", got)
+	}
+	if got := r.run("task cancel kind:needle"); got.code != BadInput {
+		t.Errorf("nobody is there to confirm: got %+v", got)
+	}
+	r.person, r.in = true, "y\n"
+	if got := r.run("task cancel kind:needle"); got.code != Failed || !strings.Contains(got.err, `Cancel all that match? Type "cancel" to go on`) {
+		t.Errorf("an answer that is not enough: got %+v", got)
+	}
+	if got := r.run("task cancel kind:needle --yes"); got.code != Done || !strings.Contains(got.out, "cancelled 1") {
+		t.Errorf("got %+v, want the one that matches cancelled", got)
+	}
+	if got := r.run("task cancel kind:needle --yes"); got.code != Done || !strings.Contains(got.out, "nothing to do") {
+		t.Errorf("once more: got %+v", got)
+	}
+}
+
 // late is somebody who takes a while to answer.
 type late struct {
 	io.Reader

@@ -217,7 +217,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	if err != nil {
 		return preview{}, err
 	}
-	if p.Count == 0 {
+	if p.None() {
 		a.notef("no such task; nothing was changed")
 		for _, r := range p.Reasons {
 			a.notef("  %s: %s", r.Ref, show.Text(r.Text))
@@ -227,13 +227,9 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		}
 		return preview{}, err
 	}
-	count, searched := show.Count(p.Count, "task"), ""
-	if p.More {
-		count += " or more"
-		searched = " (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
-	}
+	count, what := previewed(&p)
 	queues := slices.Sorted(maps.Keys(p.Queues))
-	what := fmt.Sprintf("%s%s of %s. %s", count, searched, queuesText(queues), p.Consequence)
+	what += queuesText(queues) + ". " + p.Consequence
 	a.notef("%s", a.printer(zeroTime).Wrapped(what, 0))
 	for _, t := range p.Samples {
 		a.notef("  %s", show.Cut(strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State,
@@ -252,16 +248,32 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	return found, nil
 }
 
-// queuesText names queues, the first of many.
+// previewed says how many tasks a preview has counted, for a question, and how far it has searched.
+func previewed(p *bulk.Preview) (count, searched string) {
+	count = show.Count(p.Count, "task")
+	if !p.More {
+		return count, count
+	}
+	searched = " (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + "; the act searches all)"
+	if p.Count == 0 {
+		return "all that match", "no such task so far" + searched
+	}
+	count += " or more"
+	return count, count + searched
+}
+
+// queuesText says of which queues tasks are, and names the first of many.
 func queuesText(queues []string) string {
 	const most = 5
 	switch {
+	case len(queues) == 0:
+		return ""
 	case len(queues) == 1:
-		return "queue " + queues[0]
+		return " of queue " + queues[0]
 	case len(queues) > most:
-		return fmt.Sprintf("%d queues (%s, …)", len(queues), strings.Join(queues[:most], ", "))
+		return fmt.Sprintf(" of %d queues (%s, …)", len(queues), strings.Join(queues[:most], ", "))
 	}
-	return "queues " + strings.Join(queues, ", ")
+	return " of queues " + strings.Join(queues, ", ")
 }
 
 // done does it, and tells what became of the tasks.
