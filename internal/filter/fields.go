@@ -2,7 +2,6 @@ package filter
 
 import (
 	"cmp"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -314,7 +313,7 @@ func (w *word) buildMoment(t *term) error {
 			at := moment(&s.Task)
 			away := s.now.Sub(at)
 			if future {
-				away = -away
+				away = at.Sub(s.now)
 			}
 			return !at.IsZero() && holds(op, cmp.Compare(away, d))
 		}
@@ -404,10 +403,13 @@ func badDuration(text string) error {
 func (w *word) buildParams(t *term) error {
 	path, op := t.path, t.op
 	if op == ":" {
-		values := t.value
+		values, numbers := t.value, numbersOf(t.value)
 		t.test = func(s *subject) bool {
 			return s.values().Find(path, func(is payload.Scalar) bool {
-				return slices.ContainsFunc(values, func(p pattern) bool { return p.match(is.Text) || sameNumber(p, is) })
+				return matchAny(values, is.Text) || is.Number && slices.ContainsFunc(numbers, func(n number) bool {
+					order, ok := n.compare(is.Text)
+					return ok && order == 0
+				})
 			})
 		}
 		return nil
@@ -416,10 +418,7 @@ func (w *word) buildParams(t *term) error {
 	if err != nil {
 		return err
 	}
-	number, isNumber := new(big.Rat), false
-	if len(text) < 64 && !strings.ContainsAny(text, "eE/_xX") { // an exponent may be huge
-		number, isNumber = number.SetString(text)
-	}
+	given, isNumber := parseNumber(text)
 	at, _, isMoment := parseMoment(text)
 	if !isNumber && !isMoment {
 		return w.wrong("the value", "a number or a moment behind %s", op)
@@ -427,8 +426,8 @@ func (w *word) buildParams(t *term) error {
 	t.test = func(s *subject) bool {
 		return s.values().Find(path, func(is payload.Scalar) bool {
 			if isNumber {
-				n, ok := numberOf(is)
-				return ok && holds(op, n.Cmp(number))
+				order, ok := given.compare(is.Text)
+				return is.Number && ok && holds(op, order)
 			}
 			moment := is.Moment
 			if moment.IsZero() {
@@ -438,23 +437,4 @@ func (w *word) buildParams(t *term) error {
 		})
 	}
 	return nil
-}
-
-// numberOf gives the number that a scalar is.
-func numberOf(s payload.Scalar) (*big.Rat, bool) {
-	if !s.Number {
-		return nil, false
-	}
-	return new(big.Rat).SetString(s.Text) // false for NaN and infinity
-}
-
-// sameNumber reports whether a value is a number that a pattern writes in another way: 1.50 for 1.5.
-func sameNumber(p pattern, s payload.Scalar) bool {
-	text, ok := p.exact()
-	if !ok || !s.Number || len(text) > 64 || strings.ContainsAny(text, "eE/_xX") {
-		return false
-	}
-	given, ok := new(big.Rat).SetString(text)
-	is, finite := numberOf(s)
-	return ok && finite && given.Cmp(is) == 0
 }

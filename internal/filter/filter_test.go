@@ -120,6 +120,92 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// TestNumbersInParametersAreCompared exactly, whatever digits they have.
+func TestNumbersInParametersAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		n, word string
+		want    bool
+	}{
+		{`123456789012345678901234`, `:123456789012345678901234`, true},
+		{`123456789012345678901234`, `:123456789012345678901235`, false},
+		{`123456789012345678901234`, `<123456789012345678901235`, true},
+		{`0.1234567890123456789`, `:0.1234567890123456789`, true},
+		{`0.1234567890123456789`, `:0.1234567890123456788`, false},
+		{`18446744073709551616`, `>18446744073709551615`, true},
+		{`9007199254740993`, `:9007199254740993`, true},
+		{`9007199254740993`, `>9007199254740992`, true},
+		{`9007199254740993`, `:9007199254740992`, false},
+		{`1.50`, `:1.5`, true},
+		{`10.0`, `:10`, true},
+		{`-0.0`, `:0`, true},
+		{`1e5`, `:100000`, true},
+		{`100000`, `:1e5`, true},
+		{`-3`, `<-2`, true},
+		{`-3`, `>-2.5`, false},
+		{`2`, `<=+2.0`, true},
+		{`1E-3`, `:0.001`, true},
+		{`1e400`, `>5`, true},
+		{`-1e999999999`, `<5`, true},
+		{`1e-999999999`, `<1`, true},
+		{`1e999999999`, `:1e5`, false},
+		{`"NaN"`, `:1`, false},
+		{`"12"`, `:12`, true},
+		{`"12"`, `:12.0`, false},
+		{`"12"`, `>1`, false},
+		{`17`, `:0x11`, false},
+		{`1`, `:1/1`, false},
+		{`10`, `:1_0`, false},
+		{`4`, `:1p2`, false},
+		{`[1,2,3]`, `>2.5`, true},
+	} {
+		f, err := Parse("params.n" + c.word)
+		if err != nil {
+			t.Errorf("n%s: %v", c.word, err)
+			continue
+		}
+		task := storage.Task{Ref: storage.Ref{Queue: "q", ID: "a"}, Encoding: "json", Payload: []byte(`{"n":` + c.n + `}`), State: storage.Waiting}
+		if got := f.Match(task); got != c.want {
+			t.Errorf("%s%s: got %v, want %v", c.n, c.word, got, c.want)
+		}
+	}
+}
+
+// TestANumberTakesNoTimeBeyondItsDigits in a filter and in parameters, whatever its exponent.
+func TestANumberTakesNoTimeBeyondItsDigits(t *testing.T) {
+	for _, text := range []string{"1p9999999", "1e9999999", "1e-9999999", "0x1p9999999", "1/" + strings.Repeat("9", 50), strings.Repeat("9", 4000)} {
+		if _, err := Parse("params.n>" + text); err == nil {
+			t.Errorf("params.n>%.20s is taken as a number", text)
+		}
+	}
+	task := storage.Task{Ref: storage.Ref{Queue: "q", ID: "a"}, Encoding: "json", State: storage.Waiting}
+	for _, n := range []string{"1", "1e999999999", "1e-999999999", strings.Repeat("9", 2000)} {
+		task.Payload = []byte(`{"n":[` + strings.Repeat(n+",", 2000) + n + `]}`)
+		for _, word := range []string{":1p9999999", ":1e399", ":17", ":1e-300", ">1e300"} {
+			f, err := Parse("params.n" + word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			f.Match(task)
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("n%s of %.20s took %v", word, n, took)
+			}
+		}
+	}
+}
+
+// TestAMomentCenturiesAheadIsNotSoon although it is further away than the longest duration.
+func TestAMomentCenturiesAheadIsNotSoon(t *testing.T) {
+	task := aTask()
+	task.State, task.Due = storage.Scheduled, now.AddDate(2000, 0, 0)
+	for text, want := range map[string]bool{"due<10m": false, "due>10m": true} {
+		f, err := Parse(text)
+		if got := f.At(now).Match(task); err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
 func TestFlags(t *testing.T) {
 	waiting := storage.Task{State: storage.Waiting, Crashes: 2, CrashLimit: 3, Declined: now, PassedOver: storage.PassedOverStartOnly}
 	pending := storage.Task{State: storage.Pending, Started: true, CancelAsked: true, Version: now.Add(-time.Hour).UnixMicro()}

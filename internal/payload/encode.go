@@ -86,6 +86,7 @@ type writer struct {
 	path  []string // to the value that is read
 	name  string   // of the whole
 	write bool     // MessagePack is wanted, in which objects may stand for other values
+	exact bool     // bytes, which JSON has none of, hold the digits of numbers that are no integers of 64 bits
 	depth int
 	// What stands at the places of lists and maps in like, so that each is looked at once.
 	lists map[int]elements
@@ -164,6 +165,11 @@ func (w *writer) number(text string, like example) error {
 	if !ok && wanted != kindNil {
 		return w.invalid(json.Number(text), wanted)
 	}
+	if w.exact && !isInteger(text) {
+		w.head(0, -1, 0xc4, len(text))
+		w.out = append(w.out, text...)
+		return nil
+	}
 	if ok && v.kind == kindFloat || !ok && strings.ContainsAny(text, ".eE") {
 		bits := 64
 		if ok {
@@ -190,6 +196,15 @@ func (w *writer) number(text string, like example) error {
 	f, _ := strconv.ParseFloat(text, 64) // JSON has larger integers
 	w.float(f, 64)
 	return nil
+}
+
+// isInteger reports whether a number is an integer that MessagePack holds.
+func isInteger(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		_, err = strconv.ParseUint(text, 10, 64)
+	}
+	return err == nil
 }
 
 func (w *writer) float(f float64, bits int) {

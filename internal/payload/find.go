@@ -10,7 +10,7 @@ import (
 // Scalar is one value of a payload that holds no other values.
 type Scalar struct {
 	// Text is the value as people write it: digits, a text, "true", "false", "null", or a moment in
-	// RFC 3339. Bytes and extensions have none.
+	// RFC 3339. A number of JSON has the digits that the JSON has. Bytes and extensions have none.
 	Text string
 	// Number says that Text is an integer or a float.
 	Number bool
@@ -21,6 +21,7 @@ type Scalar struct {
 // Values are the parameters of a task, decoded so far that many paths can be looked for.
 type Values struct {
 	packed []byte // MessagePack that is sound, nil where the payload was damaged
+	exact  bool   // bytes in it are the digits of a number
 }
 
 // ValuesOf decodes a payload. What is damaged has no values.
@@ -31,21 +32,27 @@ func ValuesOf(encoding string, payload []byte) *Values {
 	if encoding != codec.JSON {
 		return &Values{packed: payload}
 	}
-	packed, err := fromJSON(payload)
-	if err != nil {
+	w := newWriter(payload)
+	w.exact = true
+	if w.document(likeOf(nil)) != nil {
 		return &Values{}
 	}
-	return &Values{packed: packed}
+	return &Values{packed: w.out, exact: true}
 }
 
 // Find hands the scalars at a path to found, until found says true, and reports whether it did. A step of
 // a path is the name of a field or the number of an element. A list without a number in the path stands
 // for each of its elements.
 func (v *Values) Find(path []string, found func(Scalar) bool) bool {
-	return len(v.packed) > 0 && find(v.packed, 0, path, found)
+	return len(v.packed) > 0 && find(v.packed, 0, path, func(is value) bool {
+		if v.exact && is.kind == kindBytes {
+			return found(Scalar{Text: string(is.body), Number: true})
+		}
+		return found(scalar(is))
+	})
 }
 
-func find(data []byte, at int, path []string, found func(Scalar) bool) bool {
+func find(data []byte, at int, path []string, found func(value) bool) bool {
 	v, at := valueAt(data, at)
 	switch {
 	case v.kind == kindMap && len(path) > 0:
@@ -71,7 +78,7 @@ func find(data []byte, at int, path []string, found func(Scalar) bool) bool {
 			at = skip(data, at)
 		}
 	case len(path) == 0 && v.kind != kindMap:
-		return found(scalar(v))
+		return found(v)
 	}
 	return false
 }
