@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -157,6 +159,8 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 		{"user set dan --role king", "correct horse\n", BadInput},
 		{"user set ann --role admin", "\n", Done},
 		{"user set ann", "another horse\n", Done},
+		{"user set ann --role viewer", "", BadInput},
+		{"user set eve", "", BadInput},
 		{"user set ann --role ''", "another horse\n", BadInput},
 		{"user rm bob", "", Done},
 		{"user rm bob", "", NotFound},
@@ -171,5 +175,60 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 	}
 	if got := r.run("user ls"); got.code != BadInput {
 		t.Errorf("without a file: got %+v", got)
+	}
+}
+
+// TestAnInterruptedPasswordChangesNothing of the user, also where a part of it was read.
+func TestAnInterruptedPasswordChangesNothing(t *testing.T) {
+	r := newRig(t)
+	file := filepath.Join(t.TempDir(), "users.json")
+	r.in = "correct horse\n"
+	r.ok("user set ann --role viewer --users " + file)
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"", "another hor"} {
+		in, to := io.Pipe()
+		ctx, interrupt := context.WithCancel(t.Context())
+		code := make(chan int)
+		go func() {
+			code <- Run(ctx, words("user set ann --role admin --users "+file), r.std(in, io.Discard, io.Discard))
+		}()
+		if _, err := io.WriteString(to, part); err != nil { // it is read
+			t.Fatal(err)
+		}
+		interrupt()
+		if got := <-code; got != Interrupted {
+			t.Errorf("behind %q: it exits with %d, want %d", part, got, Interrupted)
+		}
+		_ = to.Close() // ends the read
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
+			t.Errorf("behind %q: the file is changed, %v", part, err)
+		}
+	}
+}
+
+// TestAFileOfUsersStaysASymbolicLink where it is one, and the file behind it gets the user.
+func TestAFileOfUsersStaysASymbolicLink(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a link wants a privilege there")
+	}
+	r := newRig(t)
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "users.json"), filepath.Join(dir, "link.json")
+	r.in = "correct horse\n"
+	r.ok("user set ann --users " + file)
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	r.in = "correct horse\n"
+	r.ok("user set bob --users " + link)
+	r.ok("user rm ann --users " + link)
+	if got := r.ok("user ls -o ids --users " + file); got != "bob\n" {
+		t.Errorf("the users behind the link are %q", got)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 }

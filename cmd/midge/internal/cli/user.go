@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,8 +50,8 @@ func (a *app) user() *cobra.Command {
 	})
 	set := &cobra.Command{
 		Use: "set NAME", Short: "Add a user, or change the role or the password of one",
-		Long: "set asks for the password at a terminal, and reads it from standard input elsewhere. An " +
-			"empty one keeps\nthat of a user who is there.",
+		Long: "set asks for the password at a terminal, and reads a line of standard input elsewhere. An " +
+			"empty line\nkeeps the password of a user who is there.",
 		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
 	}
 	role := set.Flags().String("role", "",
@@ -83,10 +85,14 @@ func (a *app) user() *cobra.Command {
 	return cmd
 }
 
-// openUsers opens the file of users, and makes it where that is wanted and there is none.
+// openUsers opens the file of users, and makes it where that is wanted and there is none. A change replaces the
+// file, so that a symbolic link is followed first.
 func openUsers(file string, create bool) (*access.Users, error) {
 	if file == "" {
 		return nil, badInput("the file of users is wanted: --users FILE")
+	}
+	if linked, err := filepath.EvalSymlinks(file); err == nil {
+		file = linked
 	}
 	users, err := access.OpenUsers(file)
 	switch {
@@ -149,8 +155,11 @@ func (a *app) password(name string) (string, error) {
 		return text, err
 	}
 	line, err := bufio.NewReader(a.input(a.std.In)).ReadString('\n')
-	if err != nil && line == "" {
-		return "", nil
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return "", fmt.Errorf("read the password: %w", err)
+	case line == "": // a program that failed, more likely than somebody who keeps the password
+		return "", badInput("standard input is empty: want the password of %s, or an empty line to keep it", name)
 	}
 	return strings.TrimRight(line, "\r\n"), nil
 }
