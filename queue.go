@@ -208,13 +208,14 @@ func (q *Queue) DeleteAll(
 }
 
 // Remove deletes all tasks and schedules of the queue and then the queue itself, with its totals.
-// It returns [ErrNotEmpty] where a task runs, before it deletes anything, or where new tasks keep
-// coming; a *[storage.NotEmptyError] tells which.
+// It returns [ErrNotEmpty] where a task runs, before it deletes anything, or where a task starts or
+// new tasks keep coming meanwhile; a *[storage.NotEmptyError] tells which.
 func (q *Queue) Remove(ctx context.Context) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap("remove", err)
 	}
-	return q.wrap("remove", q.client.session.RemoveQueue(ctx, q.name))
+	_, err := q.client.session.RemoveQueue(ctx, q.name)
+	return q.wrap("remove", err)
 }
 
 // all calls do for the tasks in a state. may says which states permit the act; done is its past

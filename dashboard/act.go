@@ -310,7 +310,7 @@ func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act
 		said: d.Queue + " is removed.", result: bulk.Result{Matched: 1},
 	}
 	return s.await(r, d, j, "removed", func(ctx context.Context) (bulk.Result, error) {
-		if err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
+		if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
 			return bulk.Result{Matched: 1}, err
 		}
 		return bulk.Result{Matched: 1, Done: 1}, nil

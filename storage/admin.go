@@ -206,28 +206,29 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// RemoveQueue deletes every task and cursor of a queue and then the queue. It returns a
-// *[NotEmptyError] where a task is pending, in which case it deletes nothing, or where new tasks
-// keep coming.
-func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
+// RemoveQueue deletes every task and cursor of a queue and then the queue, and gives how many tasks and
+// cursors it deleted, also where it fails. It returns a *[NotEmptyError] where a task is pending at the begin,
+// in which case it deletes nothing, where a runner claims one meanwhile, or where new tasks keep coming.
+func (s *Session) RemoveQueue(ctx context.Context, queue string) (deleted int, err error) {
 	if err := s.notPending(ctx, queue); err != nil {
-		return err
+		return 0, err
 	}
 	for try := 1; ; try++ {
 		for _, state := range States() {
 			if state == Pending {
 				continue
 			}
-			if _, err := s.DeleteAll(ctx, queue, state, nil); err != nil {
-				return err
+			n, err := s.DeleteAll(ctx, queue, state, nil)
+			if deleted += n; err != nil {
+				return deleted, err
 			}
 		}
 		err := s.Configure(ctx, queue, Settings{Remove: true})
 		switch {
 		case !errors.Is(err, ErrNotEmpty):
-			return err
+			return deleted, err
 		case try == tries:
-			return s.notEmpty(ctx, queue, err)
+			return deleted, s.notEmpty(ctx, queue, err)
 		}
 	}
 }

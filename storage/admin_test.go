@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -334,24 +335,56 @@ func TestRemoveQueue(t *testing.T) {
 	later, cursor := job("later"), job(storage.CursorPrefix+"c")
 	later.Delay, cursor.Cursor = time.Hour, &storage.Cursor{}
 	d.insert(job("waiting"), later, cursor)
-	err := d.RemoveQueue(t.Context(), "q")
+	deleted, err := d.RemoveQueue(t.Context(), "q")
 	var full *storage.NotEmptyError
 	want := "1 task of q is running: pause the queue and wait, or cancel the task"
-	if !errors.As(err, &full) || !errors.Is(err, storage.ErrNotEmpty) || err.Error() != want {
-		t.Errorf("a queue with a pending task: got error %v, want a *NotEmptyError: %s", err, want)
+	if !errors.As(err, &full) || !errors.Is(err, storage.ErrNotEmpty) || err.Error() != want || deleted != 0 {
+		t.Errorf("a queue with a pending task: got %d, error %v, want a *NotEmptyError: %s", deleted, err, want)
 	}
 	d.want("held", storage.Pending)
 	d.want("waiting", storage.Waiting) // a refusal deletes nothing
 	d.want("dead", storage.Dead)
 	d.settle(storage.Settle{Fence: fence, Outcome: storage.Complete})
-	succeed(t, d.RemoveQueue(t.Context(), "q"))
+	if deleted, err = d.RemoveQueue(t.Context(), "q"); deleted != 4 || err != nil {
+		t.Errorf("got %d, error %v, want three tasks and a schedule deleted", deleted, err)
+	}
 	if got := stats(t, d.store); !reflect.DeepEqual(got, storage.Stats{Queue: "q"}) {
 		t.Errorf("got %+v, want nothing left", got)
 	}
 	var bad *storage.InvalidError
-	if err := d.RemoveQueue(t.Context(), ""); !errors.As(err, &bad) {
+	if _, err := d.RemoveQueue(t.Context(), ""); !errors.As(err, &bad) {
 		t.Errorf("no name: got error %v, want an *InvalidError", err)
 	}
+}
+
+// TestARemovalTellsWhatItDeletedBeforeItFailed removes a queue of which a runner claims a task meanwhile.
+func TestARemovalTellsWhatItDeletedBeforeItFailed(t *testing.T) {
+	d := openDesk(t)
+	const tasks = storage.MaxPage + 50
+	for i := range tasks {
+		d.insert(job(fmt.Sprintf("t%03d", i)))
+	}
+	claims := &claimsMeanwhile{Storage: d.store, claim: func() { d.claim() }}
+	deleted, err := storage.NewSession(claims, 0).RemoveQueue(t.Context(), "q")
+	var full *storage.NotEmptyError
+	if !errors.As(err, &full) || full.Pending != 1 || deleted != tasks-1 {
+		t.Errorf("got %d of %d deleted, error %v, want all but the pending one", deleted, tasks, err)
+	}
+}
+
+// claimsMeanwhile is a storage of which a runner claims a task behind the first deletes.
+type claimsMeanwhile struct {
+	storage.Storage
+	claim func()
+	once  sync.Once
+}
+
+func (c *claimsMeanwhile) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := c.Storage.Apply(ctx, call, txs...)
+	if len(txs[0].Deletes) > 0 {
+		c.once.Do(c.claim)
+	}
+	return applied, err
 }
 
 func TestRunSchedule(t *testing.T) {

@@ -139,7 +139,7 @@ func (c *count) result(ctx context.Context) (map[string]int, error) {
 // remove leaves nothing behind.
 func (c *count) remove(ctx context.Context) error {
 	for _, queue := range c.queues() {
-		if err := c.session.RemoveQueue(ctx, queue); err != nil {
+		if _, err := c.session.RemoveQueue(ctx, queue); err != nil {
 			return err
 		}
 	}

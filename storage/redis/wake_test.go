@@ -125,7 +125,7 @@ func TestNothingOutlivesTheLastRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := session.RemoveQueue(t.Context(), "main"); err != nil {
+	if _, err := session.RemoveQueue(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	keys := do(t, server, "EVAL", "return table.concat(redis.call('KEYS', '*'), ' ')", "0")

@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -182,5 +185,55 @@ func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "cancelled 2") || r.ok("task ls -o ids") == "" {
 		t.Errorf("%d tasks were there: %s", n, out.String())
+	}
+}
+
+// between is a storage in which something happens once the first of several calls was answered.
+type between struct {
+	storage.Storage
+
+	happens func()
+}
+
+func (b *between) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := b.Storage.Apply(ctx, call, txs...)
+	if b.happens != nil && len(txs) > 1 {
+		b.happens()
+		b.happens = nil
+	}
+	return applied, err
+}
+
+// TestARemovalThatARunnerStopsIsDoneInPart where the runner claims a task behind the first that are deleted.
+func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	r.store = &between{r.store, func() {
+		request := storage.ClaimRequest{Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "bulk"}}, Start: 1, Lease: time.Minute}
+		if _, err := r.session.Claim(t.Context(), request); err != nil {
+			t.Error(err)
+		}
+	}}
+	want := "299 of 300 records deleted, then: 1 task of bulk is running: pause the queue and wait, or cancel the task\nnext: midge queue pause bulk"
+	r.says(Partly, want, "queue rm bulk --yes")
+	if acts := r.acts(); len(acts) != 1 || acts[0].Count != 299 || acts[0].Outcome != ledger.Failed {
+		t.Errorf("the audit has %+v, want 299 deleted", acts)
+	}
+}
+
+// TestAnActThatIsInterruptedTellsHowMuchIsDone on the terminal and in the audit.
+func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
+	for line, want := range map[string]string{
+		"queue rm bulk --yes": "midge: 200 of 300 records deleted, then: interrupted\n", "task cancel --queue bulk --yes": "midge: interrupted\nnext: the same",
+	} {
+		r := newRig(t)
+		r.many()
+		ctx, interrupt := context.WithCancel(t.Context())
+		r.ctx, r.store = ctx, &between{r.store, interrupt}
+		r.says(Partly, want, line)
+		r.ctx = nil
+		if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
+			t.Errorf("%s: the audit has %+v, want 200 done", line, acts)
+		}
 	}
 }

@@ -410,7 +410,7 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
 		}))
 		if err != nil {
-			return partly(i, len(names), "queue", done, err)
+			return a.partly(int64(i), int64(len(names)), "queue", done, err)
 		}
 		a.notef("%s %s%s", done, name, how)
 	}
@@ -418,14 +418,15 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 }
 
 // partly is the error of one of several things, of which some were done before.
-func partly(did, of int, one, done string, err error) error {
+func (a *app) partly(did, of int64, one, done string, err error) error {
 	if did == 0 {
 		return err
 	}
-	return &exitError{
-		code: Partly, text: fmt.Sprintf("%s of %s %s, then: %v", show.Number(int64(did)), show.Count(int64(of),
-			one), done, err),
+	told := show.Number(did) + " of " + show.Count(of, one) + " " + done
+	if errors.Is(err, storage.ErrUnknown) { // which says how to look
+		return fmt.Errorf("%s, then: %w", told, err)
 	}
+	return &exitError{code: Partly, text: told + ", then: " + ended(err), next: a.again}
 }
 
 func (a *app) queueRm() *cobra.Command {
@@ -466,21 +467,23 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 		return err
 	}
 	a.writing, a.again = true, "midge queue show "+r.Queue
-	err = a.audit().Do(ctx, ledger.Entry{Act: "remove", Queue: r.Queue}, audit.One(func() error {
-		return a.session.RemoveQueue(ctx, r.Queue)
-	}))
+	deleted := 0
+	err = a.audit().Do(ctx, ledger.Entry{Act: "remove", Queue: r.Queue}, func() (_ int64, err error) {
+		if deleted, err = a.session.RemoveQueue(ctx, r.Queue); err != nil {
+			return int64(deleted), err
+		}
+		return 1, nil
+	})
+	if err == nil {
+		a.notef("removed %s", r.Queue)
+		return nil
+	}
 	var full *storage.NotEmptyError
 	if errors.As(err, &full) && full.Pending > 0 {
-		return &exitError{
-			code: Refused, text: full.Error(),
-			next: "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state pending",
-		}
+		a.again = "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state pending"
+		err = &exitError{code: Refused, text: full.Error(), next: a.again}
 	}
-	if err != nil {
-		return err
-	}
-	a.notef("removed %s", r.Queue)
-	return nil
+	return a.partly(int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
 }
 
 // samples shows five of the tasks that are about to go.

@@ -187,9 +187,9 @@ func (a *app) explain(err error, code int) string {
 		text = "the outcome is unknown: " + text
 		next = a.again
 	case code == Interrupted:
-		text = "interrupted"
+		text = interrupted
 	case code == TimedOut:
-		text = "the time of --timeout was over: " + text
+		text = timedOut + ": " + text
 	case code == Unreachable:
 		text = "the storage " + a.target.Address() + " cannot be reached: " + text
 		next = "look whether it runs and whether " + a.target.From + " names it"
@@ -204,6 +204,23 @@ func (a *app) explain(err error, code int) string {
 		text += "\nnext: " + next
 	}
 	return text
+}
+
+// What a command says that did not come to its end.
+const (
+	interrupted = "interrupted"
+	timedOut    = "the time of --timeout was over"
+)
+
+// ended says why an act that was done in part did not come to its end.
+func ended(err error) string {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return interrupted
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTimeout):
+		return timedOut
+	}
+	return inWords(err)
 }
 
 // usage makes the error of an argument that is wrong tell how the command is used.

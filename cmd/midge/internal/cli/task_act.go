@@ -311,7 +311,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 	case errors.Is(err, storage.ErrUnknown):
 		return err
 	case err != nil:
-		return &exitError{code: Partly, text: err.Error(), next: a.again}
+		return &exitError{code: Partly, text: ended(err), next: a.again}
 	}
 	return verdict(r, len(req.Tasks) == 1)
 }

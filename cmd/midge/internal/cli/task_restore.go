@@ -72,7 +72,7 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, t
 		}
 		applied, err := a.session.Apply(ctx, txs...)
 		if err != nil {
-			return done, there, partly(int(done), len(inserts), "task", "enqueued", err)
+			return done, there, a.partly(done, int64(len(inserts)), "task", "enqueued", err)
 		}
 		for _, one := range applied {
 			var dependency *storage.DependencyError
@@ -82,7 +82,7 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, t
 			case one.Err == nil || errors.As(one.Err, &dependency):
 				there++
 			default:
-				return done, there, partly(int(done), len(inserts), "task", "enqueued", one.Err)
+				return done, there, a.partly(done, int64(len(inserts)), "task", "enqueued", one.Err)
 			}
 		}
 	}
