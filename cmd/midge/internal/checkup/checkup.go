@@ -104,6 +104,7 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 		return nil, err
 	}
 	r.Runners = len(runners)
+	live := liveOf(runners)
 	var names []string
 	for name, err := range storage.EachQueue(ctx, store, "") {
 		if err != nil {
@@ -121,8 +122,8 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 		}
 		for _, s := range stats {
 			r.count(s)
-			r.queue(s, runners)
-			if err := r.schedules(ctx, store, s, runners); err != nil {
+			r.queue(s, live)
+			if err := r.schedules(ctx, store, s, live); err != nil {
 				return nil, err
 			}
 		}
@@ -165,9 +166,24 @@ func (r *Report) accepts(name string) bool {
 	return name != "" && slices.Contains(r.bounds.Accepted, name)
 }
 
+// live is what the live runners do together: a storage may have thousands of runners and of queues.
+type live struct {
+	serving  map[string]int // runners by queue
+	declared map[storage.Declared]bool
+}
+
+func liveOf(runners []storage.RunnerInfo) live {
+	l := live{serving: show.Serving(runners), declared: make(map[storage.Declared]bool)}
+	for i := range runners {
+		for _, schedule := range runners[i].Schedules {
+			l.declared[schedule] = true
+		}
+	}
+	return l
+}
+
 // queue looks over a queue.
-func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo) {
-	serves := func(runner storage.RunnerInfo) bool { return slices.Contains(runner.Queues, s.Queue) }
+func (r *Report) queue(s storage.Stats, l live) {
 	waiting, paused := s.Waiting, "paused:"+s.Queue
 	for _, k := range s.Declined {
 		waiting -= k.Tasks
@@ -184,7 +200,7 @@ func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo) {
 		r.add(pause, "queue %s is paused%s, and %s", s.Queue, r.until(s.PausedUntil), waits(waiting))
 	case s.Paused:
 		r.add(pause, "queue %s is paused%s", s.Queue, r.until(s.PausedUntil))
-	case waiting > 0 && !slices.ContainsFunc(runners, serves):
+	case waiting > 0 && l.serving[s.Queue] == 0:
 		r.add(Finding{
 			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: "no-runner:" + s.Queue,
 		}, "%s in queue %s, and no live runner serves it", waits(waiting), s.Queue)
@@ -216,9 +232,7 @@ func (r *Report) until(t time.Time) string {
 }
 
 // schedules looks for schedules that stand still.
-func (r *Report) schedules(
-	ctx context.Context, store storage.Storage, s storage.Stats, runners []storage.RunnerInfo,
-) error {
+func (r *Report) schedules(ctx context.Context, store storage.Storage, s storage.Stats, l live) error {
 	if s.Cursors == 0 {
 		return nil
 	}
@@ -233,9 +247,7 @@ func (r *Report) schedules(
 			r.add(Finding{
 				Level: Problem, Code: "damaged-schedule", Queue: s.Queue, Next: "midge schedule show " + name,
 			}, "schedule %s stands still: its declaration cannot be read", name)
-		case !slices.ContainsFunc(runners, func(runner storage.RunnerInfo) bool {
-			return slices.Contains(runner.Schedules, storage.Declared{Ref: t.Ref, Hash: declared.Hash})
-		}):
+		case !l.declared[storage.Declared{Ref: t.Ref, Hash: declared.Hash}]:
 			r.add(Finding{
 				Level: Problem, Code: "orphaned", Queue: s.Queue, Accept: "orphaned:" + name,
 				Next: "deploy its program, or midge schedule rm " + name,

@@ -215,12 +215,7 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving := make(map[string]int)
-	for _, r := range runners {
-		for _, queue := range r.Queues {
-			serving[queue]++
-		}
-	}
+	serving := show.Serving(runners)
 	var rows []row
 	for chunk := range slices.Chunk(names, storage.MaxNames) {
 		stats, err := a.store.Stats(ctx, chunk...)

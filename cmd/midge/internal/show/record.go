@@ -121,6 +121,17 @@ func Empty[T any](list []T) []T {
 	return list
 }
 
+// Serving counts the runners that serve each queue.
+func Serving(runners []storage.RunnerInfo) map[string]int {
+	serving := make(map[string]int)
+	for i := range runners {
+		for _, queue := range runners[i].Queues {
+			serving[queue]++
+		}
+	}
+	return serving
+}
+
 // QueueOf makes the record of a queue that a number of runners serve.
 func QueueOf(s storage.Stats, runners int) Queue {
 	declined := make([]Kind, len(s.Declined))

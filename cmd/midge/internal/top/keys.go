@@ -215,7 +215,7 @@ func (m *Model) actOnQueue(key string) {
 	case n > mostAct:
 		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, act.Verb, q.Queue)
 	default:
-		req := bulk.Request{Act: act, Limit: mostAct}
+		req := bulk.Request{Act: act, Limit: int(n)} // tasks that come later were not asked about
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
 			text: fmt.Sprintf("%s the %s of queue %s?", title(string(act.Verb)), show.Count(n, word+" task"), q.Queue),

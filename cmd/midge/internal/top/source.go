@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -79,15 +80,11 @@ func merge(before []queue, s sample) []queue {
 	for _, q := range before {
 		was[q.Queue] = q
 	}
+	serving := show.Serving(s.runners)
 	lines := make([]queue, len(s.queues))
 	for i, stats := range s.queues {
 		q := was[stats.Queue]
-		q.Stats, q.runners = stats, 0
-		for _, r := range s.runners {
-			if slices.Contains(r.Queues, stats.Queue) {
-				q.runners++
-			}
-		}
+		q.Stats, q.runners = stats, serving[stats.Queue]
 		q.samples = keep(append(slices.Clone(q.samples), storage.Sample{At: s.at, Stats: stats}), rateSpan+1)
 		if n := len(q.samples); n > 1 {
 			q.in, q.done, q.failed = rates(q.samples[0], q.samples[n-1])

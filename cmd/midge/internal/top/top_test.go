@@ -271,6 +271,60 @@ ann@web-1 resume mail done`; got != want {
 	}
 }
 
+// TestAKeyActsOnNoMoreTasksThanItAskedAbout although more are enqueued before the answer.
+func TestAKeyActsOnNoMoreTasksThanItAskedAbout(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 2)
+	r.sample()
+	r.keys("c")
+	r.wants("Cancel the 2 live tasks of queue mail?")
+	for id := range 6 {
+		_, err := r.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("new-%d", id)}, Kind: "send", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.keys("y")
+	r.wants("cancelled 2 tasks")
+	if stats, err := r.session.Storage().Stats(t.Context(), "mail"); err != nil || stats[0].Waiting != 6 {
+		t.Errorf("got %+v, %v, want the six new tasks left", stats, err)
+	}
+}
+
+// many gives a sample of as many queues and runners as a storage may have.
+func many() sample {
+	s := sample{at: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
+	name := func(i int) string { return fmt.Sprintf("queue-of-tenant-%05d", i%10_000) }
+	for i := range 10_000 {
+		s.queues = append(s.queues, storage.Stats{Queue: name(i)})
+	}
+	for i := range 1000 {
+		var r storage.RunnerInfo
+		for j := range 200 {
+			r.Queues = append(r.Queues, name(i*200+j))
+		}
+		s.runners = append(s.runners, r)
+	}
+	return s
+}
+
+// TestManyQueuesOfManyRunnersAreCountedOnce wants a sample counted in far less than the second between two.
+func TestManyQueuesOfManyRunnersAreCountedOnce(t *testing.T) {
+	s := many()
+	begun := time.Now()
+	lines := merge(nil, s)
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("a sample of %d queues and %d runners takes %v", len(s.queues), len(s.runners), took)
+	}
+	for _, q := range lines {
+		if q.runners != 20 {
+			t.Fatalf("queue %s has %d runners, want 20", q.Queue, q.runners)
+		}
+	}
+}
+
 func TestAStorageThatIsAwayIsSaid(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)
