@@ -54,8 +54,9 @@ type Request struct {
 	Limit int
 	// Rate is how many tasks a second are acted upon at most, 0 for no bound.
 	Rate float64
-	// Backup gets each task that is to be deleted as a line of JSON, a [Record], before it is deleted. Where
-	// it has a method Sync() error, as a file has, that is called before each call to the storage.
+	// Backup gets each task that is to be deleted as a line of JSON, a [Record], before it is deleted, and a
+	// second line for one that was not deleted then: see [Record.NotDeleted]. Where it has a method
+	// Sync() error, as a file has, that is called before each call to the storage.
 	Backup io.Writer
 	// Progress is told how far it is after each call to the storage, and while tasks are searched. It may be
 	// nil, and is not called by two goroutines at once.
@@ -135,6 +136,9 @@ func Run(ctx context.Context, session *storage.Session, req Request) (Result, er
 		Tx: func(t storage.Task) (storage.Tx, bool) { return w.step(ctx, t) },
 	})
 	w.tell()
+	if werr := w.write(&w.kept); err == nil {
+		err = werr
+	}
 	if err == nil {
 		err = w.err
 	}
@@ -153,7 +157,8 @@ type worker struct {
 	begun   time.Time
 	acted   int // tasks to which the act is being done, or was
 	result  Result
-	backup  bytes.Buffer // lines that are not written yet
+	backup  bytes.Buffer // lines of tasks that are about to be deleted, which are not written yet
+	kept    bytes.Buffer // lines of tasks that were not deleted, which are not written yet
 	err     error        // ends the run
 
 	budget     int       // of tasks that are searched, 0 or less for no bound
@@ -327,10 +332,20 @@ func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 // before writes the backup, ahead of each call.
 func (w *worker) before() error {
 	w.tell()
-	if w.req.Backup == nil || w.backup.Len() == 0 {
+	return w.write(&w.kept, &w.backup)
+}
+
+// write writes lines to the backup.
+func (w *worker) write(lines ...*bytes.Buffer) error {
+	var text []byte
+	for _, b := range lines {
+		text = append(text, b.Bytes()...)
+		b.Reset()
+	}
+	if len(text) == 0 {
 		return nil
 	}
-	_, err := w.backup.WriteTo(w.req.Backup)
+	_, err := w.req.Backup.Write(text)
 	if f, ok := w.req.Backup.(interface{ Sync() error }); ok && err == nil {
 		err = f.Sync()
 	}
@@ -352,5 +367,8 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 		w.result.Changed++
 	default:
 		w.keep(t.Ref, a.Err.Error())
+	}
+	if a.Err != nil && w.req.Backup != nil && w.req.Act.Verb == Delete {
+		_ = json.NewEncoder(&w.kept).Encode(notDeleted{t.Queue, t.ID, true}) //nolint:errchkjson // a buffer takes it
 	}
 }

@@ -335,6 +335,68 @@ func TestABackupComesBack(t *testing.T) {
 	}
 }
 
+// TestABackupTellsWhichTasksWereNotDeleted because they changed meanwhile, or were gone.
+func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {
+	r := open(t)
+	r.insert("a", 2*storage.MaxPage, nil)
+	meddles := &beforeApply{r.store, func() {
+		priority := 5
+		alter := func(storage.Task) (storage.Change, error) { return storage.Change{Priority: &priority}, nil }
+		if err := r.ChangeTask(t.Context(), storage.Ref{Queue: "a", ID: "t0002"}, alter); err != nil {
+			t.Error(err)
+		}
+		if err := r.DeleteTask(t.Context(), storage.Ref{Queue: "a", ID: "t0003"}); err != nil {
+			t.Error(err)
+		}
+	}}
+	var backup bytes.Buffer
+	req := Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
+	got, err := Run(t.Context(), storage.NewSession(meddles, 0), req)
+	if err != nil || brief(got) != [5]int64{400, 398, 1, 1, 0} {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	seen := make(map[string]int)
+	for line := range strings.Lines(backup.String()) {
+		var record Record
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		if seen[record.ID]++; record.NotDeleted != (seen[record.ID] == 2) {
+			t.Errorf("line %d of %s: %s", seen[record.ID], record.ID, line)
+		}
+	}
+	if len(seen) != 400 || seen["t0002"] != 2 || seen["t0003"] != 2 || seen["t0001"] != 1 {
+		t.Errorf("the backup has %d tasks, and of those that were not deleted %d and %d lines", len(seen), seen["t0002"], seen["t0003"])
+	}
+}
+
+// TestABackupHasNoTaskThatARunDidNotComeTo where it fails at a later call.
+func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
+	r := open(t)
+	r.insert("a", 3*storage.MaxPage, nil)
+	var backup bytes.Buffer
+	req := Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
+	_, err := Run(t.Context(), storage.NewSession(&dying{r.store, 1}, 0), req)
+	if lines := strings.Count(backup.String(), "\n"); !errors.Is(err, errDied) || lines != 2*storage.MaxPage {
+		t.Errorf("%d lines, %v; want those of the call that failed and of the one before", lines, err)
+	}
+}
+
+// beforeApply is a storage in which something happens ahead of the first change.
+type beforeApply struct {
+	storage.Storage
+
+	happens func()
+}
+
+func (b *beforeApply) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if b.happens != nil {
+		b.happens()
+		b.happens = nil
+	}
+	return b.Storage.Apply(ctx, call, txs...)
+}
+
 // full is a writer without room.
 type full struct{}
 

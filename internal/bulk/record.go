@@ -38,6 +38,17 @@ type Record struct {
 	Result     []byte          `json:"result,omitempty"`
 	Progress   []byte          `json:"progress,omitempty"`
 	Checkpoint []byte          `json:"checkpoint,omitempty"`
+
+	// NotDeleted says of the task of an earlier line that it was not deleted, since it had changed or ended by
+	// then. A line that says so has no other fields than Queue and ID.
+	NotDeleted bool `json:"not_deleted,omitempty"`
+}
+
+// notDeleted is how a line is written that says so.
+type notDeleted struct {
+	Queue      string `json:"queue"`
+	ID         string `json:"id"`
+	NotDeleted bool   `json:"not_deleted"`
 }
 
 // RecordSchedule is the schedule of a cursor.

@@ -226,14 +226,128 @@ func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 	for line, want := range map[string]string{
 		"queue rm bulk --yes": "midge: 200 of 300 records deleted, then: interrupted\n", "task cancel --queue bulk --yes": "midge: interrupted\nnext: the same",
 	} {
-		r := newRig(t)
-		r.many()
-		ctx, interrupt := context.WithCancel(t.Context())
-		r.ctx, r.store = ctx, &between{r.store, interrupt}
-		r.says(Partly, want, line)
-		r.ctx = nil
-		if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
-			t.Errorf("%s: the audit has %+v, want 200 done", line, acts)
+		t.Run(line, func(t *testing.T) {
+			r := newRig(t)
+			r.many()
+			ctx, interrupt := context.WithCancel(t.Context())
+			r.ctx, r.store = ctx, &between{r.store, interrupt}
+			r.says(Partly, want, line)
+			if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
+				t.Errorf("the audit has %+v, want 200 done", acts)
+			}
+		})
+	}
+}
+
+// TestARestoreLeavesOutATaskThatWasNotDeleted but changed while the backup was written, and was worked off since.
+func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	well := r.store
+	r.store = &between{well, func() {
+		priority := 5
+		err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "bulk", ID: "t299"}, func(storage.Task) (storage.Change, error) {
+			return storage.Change{Priority: &priority}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}}
+	backup := filepath.Join(t.TempDir(), "backup")
+	r.says(Partly, "deleted 299, 1 changed meanwhile", "task rm --queue bulk --yes --backup "+backup)
+	r.store = well
+	r.work("bulk", storage.Settle{Outcome: storage.Complete})
+	got := r.run("task restore --yes " + backup)
+	if got.code != Done || !strings.Contains(got.out, "enqueued 299, 0 there already") || !strings.Contains(got.err, "1 task left out: the run") {
+		t.Errorf("got %+v, want all but the one that has run", got)
+	}
+	if got := r.run("task show bulk/t299"); got.code != NotFound {
+		t.Errorf("the task that has run is there again: %+v", got)
+	}
+	two := filepath.Join(t.TempDir(), "two")
+	r.ok("task rm --yes bulk/t000 bulk/t001 --backup " + two)
+	text, err := os.ReadFile(two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := `{"queue":"bulk","id":"t000","not_deleted":true}` + "\n" // of an earlier run, in front of the later one's backup
+	if err := os.WriteFile(two, append([]byte(mark), text...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ok("task restore --yes " + two); !strings.Contains(got, "enqueued 2") {
+		t.Errorf("got %s, want both tasks that were deleted behind the line", got)
+	}
+}
+
+// TestABackupThatAKillHasCutIsRestored up to its last whole line.
+func TestABackupThatAKillHasCutIsRestored(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	path := r.backup()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
+	write(text[:len(text)-20])
+	if got := r.run("task restore --yes " + path); got.code != Done || !strings.Contains(got.out, "enqueued 299,") ||
+		!strings.Contains(got.err, "the last line of "+path+" is not whole") {
+		t.Errorf("a cut line: got %+v, want the others enqueued", got)
+	}
+	write(text[:len(text)-1])
+	if got := r.run("task restore --yes " + path); got.code != Done || !strings.Contains(got.out, "enqueued 1, 299 there already") {
+		t.Errorf("only the end of the last line is cut: got %+v, want its task enqueued", got)
+	}
+	write(text[10:])
+	if got := r.run("task restore --yes " + path); got.code != BadInput || !strings.Contains(got.err, "invalid line 1 of the backup") {
+		t.Errorf("the first line is cut: got %+v", got)
+	}
+}
+
+// TestARestoreTellsWhichTasksAreRefused and enqueues the others.
+func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
+	r := newRig(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.ok("task add send --queue mail --id " + id + " --unique " + id)
+	}
+	path := filepath.Join(t.TempDir(), "backup")
+	r.ok("task rm --queue mail --yes --backup " + path)
+	r.ok("task add send --queue mail --id d")
+	for _, key := range []string{"a", "b"} {
+		r.ok("task add send --queue mail --id other-" + key + " --unique " + key)
+	}
+	got := r.run("task restore --yes " + path)
+	if got.code != Partly || !strings.Contains(got.out, "enqueued 1, 1 there already, 2 refused") ||
+		!strings.Contains(got.err, "mail/b: storage: mail/b: unique key is held by mail/other-b") {
+		t.Errorf("got %+v, want the tasks whose keys are held refused", got)
+	}
+	r.says(Refused, "enqueued 0, 2 there already, 2 refused", "task restore --yes "+path)
+	got = r.run("task restore --yes -o jsonl " + path)
+	if want := `{"enqueued":0,"existing":2,"refused":2,"not_deleted":0,"reasons":[{"ref":"mail/a",`; got.code != Refused || !strings.HasPrefix(got.out, want) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+// refusing is a storage that refuses the third of some steps.
+type refusing struct{ storage.Storage }
+
+func (s refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := s.Storage.Apply(ctx, call, txs...)
+	if len(applied) == 100 {
+		applied[2] = storage.Applied{Err: storage.ErrFull}
+	}
+	return applied, err
+}
+
+// TestARestoreCountsBehindATaskThatIsRefused in the same call.
+func TestARestoreCountsBehindATaskThatIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	path := r.backup()
+	r.store = refusing{r.store}
+	r.says(Partly, "enqueued 297, 0 there already, 3 refused", "task restore --yes "+path)
 }

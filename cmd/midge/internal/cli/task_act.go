@@ -254,7 +254,8 @@ func previewed(p *bulk.Preview) (count, searched string) {
 	if !p.More {
 		return count, count
 	}
-	searched = " (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + "; the act searches all)"
+	searched = fmt.Sprintf(" (searched %s of %s; the act searches all)", show.Number(p.Searched),
+		show.Number(p.Total))
 	if p.Count == 0 {
 		return "all that match", "no such task so far" + searched
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +23,16 @@ const maxRecord = 256 << 20
 // restoreChunk is how many tasks are inserted by a call.
 const restoreChunk = 100
 
+// maxRefused is of how many tasks that are refused restore says why.
+const maxRefused = 5
+
 func (a *app) taskRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Bring back tasks from a backup of task rm",
 		Long: "restore enqueues the tasks of a backup under their ids, with their parameters and limits. " +
 			"Their retries\n" +
-			"and history begin anew. A task that is there already is left, so that a run may be repeated.",
+			"and history begin anew. A task that is there already is left, so that a run may be repeated. A task " +
+			"that\ntask rm did not delete, because it had changed meanwhile, is left out.",
 		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n  midge task restore dead.jsonl",
 		Args:    wants(1, 1, "the file of a backup, or -"),
 	}
@@ -37,7 +42,7 @@ func (a *app) taskRestore() *cobra.Command {
 }
 
 func (a *app) restore(ctx context.Context, path string, yes bool) error {
-	inserts, err := a.readBackup(path)
+	b, err := a.readBackup(path)
 	if err != nil {
 		return err
 	}
@@ -45,78 +50,156 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 		return err
 	}
 	a.notef("on %s", a.target)
-	a.notef("%s to be enqueued", show.Count(int64(len(inserts)), "task"))
-	if err := a.confirm(yes, "Enqueue them?", int64(len(inserts)), "restore"); err != nil {
+	if b.cut {
+		a.notef("the last line of %s is not whole, and is left out: a run that was killed did not delete its task",
+			path)
+	}
+	if b.kept > 0 {
+		a.notef("%s left out: the run that wrote the backup did not delete them", show.Count(b.kept, "task"))
+	}
+	count := int64(len(b.inserts))
+	a.notef("%s to be enqueued", show.Count(count, "task"))
+	if err := a.confirm(yes, "Enqueue them?", count, "restore"); err != nil {
 		return err
 	}
 	a.writing, a.again = true, "the same command again: it does what is left"
-	var done, there int64
-	e := ledger.Entry{Act: "restore", Note: path}
-	err = a.audit().Do(ctx, e, func() (_ int64, err error) {
-		done, there, err = a.enqueueAll(ctx, inserts)
-		return done, err
+	r := show.Restored{NotDeleted: b.kept, Reasons: []show.ActReason{}}
+	err = a.audit().Do(ctx, ledger.Entry{Act: "restore", Note: path}, func() (int64, error) {
+		err := a.enqueueAll(ctx, b.inserts, &r)
+		return r.Enqueued, err
 	})
 	if err != nil {
-		return err
+		return a.partly(r.Enqueued, count, "task", "enqueued", err)
 	}
-	return a.printer(zeroTime).Line("enqueued %s, %s there already", show.Number(done), show.Number(there))
+	return a.restored(&r)
 }
 
-// enqueueAll enqueues tasks that are not there.
-func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, there int64, err error) {
-	for from := 0; from < len(inserts); from += restoreChunk {
-		chunk := inserts[from:min(len(inserts), from+restoreChunk)]
+// restored tells what became of the tasks of a backup.
+func (a *app) restored(r *show.Restored) error {
+	p := a.printer(zeroTime)
+	if !p.People() {
+		if err := p.Value(r); err != nil {
+			return err
+		}
+	}
+	refused := ""
+	if r.Refused > 0 {
+		refused = ", " + show.Number(r.Refused) + " refused"
+	}
+	err := p.Line("enqueued %s, %s there already%s", show.Number(r.Enqueued), show.Number(r.Existing), refused)
+	for _, reason := range r.Reasons {
+		a.notef("  %s: %s", reason.Ref, show.Text(reason.Reason))
+	}
+	switch {
+	case err != nil || r.Refused == 0:
+		return err
+	case r.Enqueued > 0:
+		return &exitError{code: Partly}
+	}
+	return &exitError{code: Refused}
+}
+
+// enqueueAll enqueues tasks that are not there, and counts. A task that is refused keeps no other one back.
+func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.Restored) error {
+	for chunk := range slices.Chunk(inserts, restoreChunk) {
 		txs := make([]storage.Tx, 0, len(chunk))
 		for _, in := range chunk {
 			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
 		}
 		applied, err := a.session.Apply(ctx, txs...)
 		if err != nil {
-			return done, there, a.partly(done, int64(len(inserts)), "task", "enqueued", err)
+			return err
 		}
-		for _, one := range applied {
-			var dependency *storage.DependencyError
+		for i, one := range applied {
 			switch {
 			case one.Err == nil && !one.Inserted[0].Existing:
-				done++
-			case one.Err == nil || errors.As(one.Err, &dependency):
-				there++
+				r.Enqueued++
+			case one.Err == nil || idTaken(one.Err):
+				r.Existing++
 			default:
-				return done, there, a.partly(done, int64(len(inserts)), "task", "enqueued", one.Err)
+				if r.Refused++; r.Refused <= maxRefused {
+					r.Reasons = append(r.Reasons, show.ActReason{Ref: chunk[i].Ref.String(), Reason: one.Err.Error()})
+				}
 			}
 		}
 	}
-	return done, there, nil
+	return nil
 }
 
-// readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent.
-func (a *app) readBackup(path string) ([]storage.Insert, error) {
+// idTaken reports whether an insert was refused because a task has its id.
+func idTaken(err error) bool {
+	var dependency *storage.DependencyError
+	byID := func(c storage.Collision) bool { return !c.Unique }
+	return errors.As(err, &dependency) && slices.ContainsFunc(dependency.Colliding, byID)
+}
+
+// backup is what a file of task rm holds.
+type backup struct {
+	inserts []storage.Insert
+	kept    int64 // tasks that were not deleted
+	cut     bool  // the last line, which has no end, is no record
+}
+
+// readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent, except
+// a last line that was being written.
+func (a *app) readBackup(path string) (b backup, err error) {
 	in := a.input(a.std.In)
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, badInput("the backup cannot be read: %v", err)
+			return b, badInput("the backup cannot be read: %v", err)
 		}
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	var inserts []storage.Insert
+	whole := true // the line has an end
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxRecord)
+	lines.Split(func(data []byte, last bool) (int, []byte, error) {
+		n, line, err := bufio.ScanLines(data, last)
+		whole = n == 0 || data[n-1] == '\n'
+		return n, line, err
+	})
+	at := make(map[storage.Ref]int)
 	for n := 1; lines.Scan(); n++ {
 		var record bulk.Record
 		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
-			return nil, storage.Invalid("backup", fmt.Sprintf("%s, line %d", path, n),
+			if b.cut = !whole; b.cut {
+				break
+			}
+			return b, storage.Invalid(fmt.Sprintf("line %d of the backup", n), path,
 				"a task, as task rm --backup writes it")
 		}
-		insert, err := record.Insert()
-		if err == nil {
-			err = checkOwn(insert.Ref.Queue)
+		if err := b.add(&record, at); err != nil {
+			return b, fmt.Errorf("line %d: %w", n, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-		inserts = append(inserts, insert)
 	}
-	return inserts, lines.Err()
+	b.inserts = slices.DeleteFunc(b.inserts, func(in storage.Insert) bool { return in.Kind == "" })
+	return b, lines.Err()
+}
+
+// add adds the task of a line, or takes the task out that was not deleted. at is where the tasks are.
+func (b *backup) add(record *bulk.Record, at map[storage.Ref]int) error {
+	ref := storage.Ref{Queue: record.Queue, ID: record.ID}
+	if record.NotDeleted {
+		if i, ok := at[ref]; ok {
+			b.inserts[i] = storage.Insert{}
+			b.kept++
+		}
+		delete(at, ref)
+		return nil
+	}
+	insert, err := record.Insert()
+	if err == nil {
+		err = checkOwn(insert.Ref.Queue)
+	}
+	if err == nil && record.Kind == "" {
+		err = storage.Invalid("kind", "", "the kind of a task")
+	}
+	if err != nil {
+		return err
+	}
+	at[ref] = len(b.inserts)
+	b.inserts = append(b.inserts, insert)
+	return nil
 }

@@ -85,8 +85,8 @@ func (a *app) user() *cobra.Command {
 	return cmd
 }
 
-// openUsers opens the file of users, and makes it where that is wanted and there is none. A change replaces the
-// file, so that a symbolic link is followed first.
+// openUsers opens the file of users, and makes it where that is wanted and there is none. A change replaces
+// the file, so that a symbolic link is followed first.
 func openUsers(file string, create bool) (*access.Users, error) {
 	if file == "" {
 		return nil, badInput("the file of users is wanted: --users FILE")

@@ -104,7 +104,8 @@ type Schedule struct {
 	Moments  []time.Time `json:"moments,omitempty"`
 }
 
-// Moment is a time in JSON, null where there is none, or where RFC 3339 has none: outside of the years 0 to 9999.
+// Moment is a time in JSON, null where there is none, or where RFC 3339 has none: outside of the years 0 to
+// 9999.
 func Moment(t time.Time) *time.Time {
 	t = t.UTC()
 	if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
@@ -341,6 +342,15 @@ func ActOf(r bulk.Result) Act {
 		Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
 		Reasons: reasons,
 	}
+}
+
+// Restored is what became of the tasks of a backup.
+type Restored struct {
+	Enqueued   int64       `json:"enqueued"`
+	Existing   int64       `json:"existing"`
+	Refused    int64       `json:"refused"`
+	NotDeleted int64       `json:"not_deleted"`
+	Reasons    []ActReason `json:"reasons"`
 }
 
 // Cause is the tasks that died of one cause.
