@@ -155,12 +155,7 @@ func (a *app) listen(
 		return &exitError{code: Failed, text: f.listen + " cannot be listened on: " + err.Error()}
 	}
 	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
-	server := &http.Server{
-		Handler: looking(ctx, board), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		BaseContext: func(net.Listener) context.Context { return acting }, TLSConfig: security,
-		// What a stranger's handshake lacks is no matter of whoever reads this log.
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-	}
+	server := httpServer(ctx, acting, board, security)
 	var kept sync.WaitGroup
 	kept.Go(func() { board.Run(acting) })
 	defer func() { cut(); kept.Wait() }()
@@ -186,17 +181,4 @@ func (a *app) listen(
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)
-}
-
-// looking ends the requests that only look as soon as ctx ends.
-func looking(ctx context.Context, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			here, end := context.WithCancel(r.Context())
-			defer end()
-			defer context.AfterFunc(ctx, end)()
-			r = r.WithContext(here) //nolint:contextcheck // a request's context ends with the request, too
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are in this process, and so in the time of a bubble.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial gives a connection to the server.
+func (p *pipes) dial() net.Conn {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here
+}
+
+// serveIn serves with the server of the dashboard until the test of a bubble ends.
+func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
+	t.Helper()
+	server, p := httpServer(t.Context(), t.Context(), next, nil), &pipes{make(chan net.Conn), make(chan struct{})}
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(p) })
+	t.Cleanup(func() {
+		_ = server.Close()
+		served.Wait()
+		time.Sleep(time.Second) // for a connection that is closed after its answer
+	})
+	return p
+}
+
+// trickle writes a byte a second until the other side closes, and gives how long it did.
+func trickle(conn net.Conn) time.Duration {
+	begun := time.Now()
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // the answer
+	for {
+		if _, err := conn.Write([]byte("a")); err != nil {
+			return time.Since(begun)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// TestASlowRequestIsClosed whether it is the header or the body that comes by a byte a second.
+func TestASlowRequestIsClosed(t *testing.T) {
+	for _, begin := range []string{"GET /", "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			var read error
+			p := serveIn(t, func(w http.ResponseWriter, r *http.Request) {
+				_, read = io.Copy(io.Discard, r.Body)
+				http.Error(w, "too slow", http.StatusRequestTimeout)
+			})
+			conn := p.dial()
+			if _, err := io.WriteString(conn, begin); err != nil {
+				t.Fatal(err)
+			}
+			if took := trickle(conn); took > 10*time.Second || strings.HasPrefix(begin, "POST") && read == nil {
+				t.Errorf("%.10q: it is read for %v, %v; want at most 10s", begin, took, read)
+			}
+		})
+	}
+}
+
+// TestABodyThatIsLargeHasItsTime and leaves none of its bounds to the answer, which may take hours.
+func TestABodyThatIsLargeHasItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 2 << 20
+		p := serveIn(t, func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			select {
+			case <-r.Context().Done():
+				err = errors.Join(err, context.Cause(r.Context()))
+			case <-time.After(time.Hour):
+			}
+			_, _ = fmt.Fprintf(w, "read %d, %v", n, err)
+		})
+		conn := p.dial()
+		go func() {
+			_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", size)
+			for range size / (64 << 10) {
+				_, _ = io.WriteString(conn, strings.Repeat("a", 64<<10))
+				time.Sleep(time.Second)
+			}
+		}()
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		if want := fmt.Sprintf("read %d, <nil>", size); err != nil || string(text) != want {
+			t.Errorf("got %q, %v, want %q", text, err, want)
+		}
+	})
+}
+
+// TestALargeHeaderIsRefused before anything of the dashboard sees it.
+func TestALargeHeaderIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serveIn(t, func(http.ResponseWriter, *http.Request) { t.Error("it is served") })
+		conn := p.dial()
+		go func() {
+			_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("x", 32<<10))
+		}()
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("got %v, %v", answer, err)
+		}
+		_ = conn.Close()
+	})
+}
+
+// TestConnectionsAreBounded and those that end make room.
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serveIn(t, func(http.ResponseWriter, *http.Request) {})
+		ask := func(conn net.Conn) error {
+			_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			if err == nil {
+				_, err = http.ReadResponse(bufio.NewReader(conn), nil)
+			}
+			return err
+		}
+		conns := make([]net.Conn, maxConns)
+		for i := range conns {
+			conns[i] = p.dial()
+		}
+		if err := ask(conns[maxConns-1]); err != nil {
+			t.Errorf("the last one: %v", err)
+		}
+		if err := ask(p.dial()); err == nil {
+			t.Error("one more is served")
+		}
+		_ = conns[0].Close()
+		synctest.Wait()
+		if err := ask(p.dial()); err != nil {
+			t.Errorf("behind one that is closed: %v", err)
+		}
+	})
+}
