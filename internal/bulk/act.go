@@ -36,7 +36,7 @@ type Act struct {
 	// Priority is that of Prioritise, -9 to 9.
 	Priority int
 	// At is when Reschedule makes a task due, by the storage's clock; zero means now. A moment that has come
-	// means now, too.
+	// when the run begins means now, too.
 	At time.Time
 	// Params are the parameters of Edit: JSON as payload.JSON shows it. Values keep the types that they have.
 	Params []byte

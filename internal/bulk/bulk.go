@@ -119,17 +119,32 @@ func (r *Request) check() error {
 	return nil
 }
 
+// prepare checks a request, and says now in the place of a moment that has come: tasks that wait are as the act
+// leaves them then.
+func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
+	if err := r.check(); err != nil || r.Act.Verb != Reschedule || r.Act.At.IsZero() {
+		return err
+	}
+	now, err := session.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	if !r.Act.At.After(now) {
+		r.Act.At = time.Time{}
+	}
+	return nil
+}
+
 // Run does the act and counts. An error ends it, and what was done until then is in the result: bad input
 // is a *[storage.InvalidError] and nothing was done. Where the outcome of a call is not known, the error is
 // a [storage.ErrUnknown], and a repeat of the run does what is left.
 func Run(ctx context.Context, session *storage.Session, req Request) (Result, error) {
-	if err := req.check(); err != nil {
+	if err := req.prepare(ctx, session); err != nil {
 		return Result{}, err
 	}
 	w := &worker{req: req, session: session, chunk: storage.MaxPage}
 	if req.Rate > 0 {
-		w.chunk = max(1, min(w.chunk, int(req.Rate/4)))
-		w.pace = time.Duration(float64(time.Second) / req.Rate)
+		w.chunk = max(1, int(min(float64(w.chunk), req.Rate/4)))
 	}
 	err := session.ApplyEach(ctx, storage.EachTx{
 		Tasks: w.tasks(ctx), Chunk: w.chunk, Before: w.before, After: w.after,
@@ -153,7 +168,6 @@ type worker struct {
 	req     Request
 	session *storage.Session
 	chunk   int
-	pace    time.Duration // between two tasks, 0 for none
 	begun   time.Time
 	acted   int // tasks to which the act is being done, or was
 	result  Result
@@ -225,7 +239,12 @@ func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 
 // wait waits until the pace allows another task, and reports false where ctx ended first.
 func (w *worker) wait(ctx context.Context) bool {
-	ahead := time.Until(w.begun.Add(time.Duration(w.acted) * w.pace))
+	if w.req.Rate == 0 {
+		return true
+	}
+	const longest = 100 * 365 * 24 * time.Hour
+	due := min(float64(w.acted)/w.req.Rate, longest.Seconds())
+	ahead := time.Until(w.begun.Add(time.Duration(due * float64(time.Second))))
 	return ahead <= 0 || sleep.For(ctx, ahead)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -274,6 +275,58 @@ func TestALimitAndARate(t *testing.T) {
 			t.Errorf("got %+v, %v, want some done and the end of the context", got, err)
 		}
 	})
+}
+
+// TestARateOfLessThanOneTaskInYearsWaits behind the first task, and one beyond all numbers does not.
+func TestARateOfLessThanOneTaskInYearsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t)
+		r.insert("a", 300, nil)
+		for rate, want := range map[float64]int64{1e-10: 1, math.SmallestNonzeroFloat64: 1} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			got, err := Run(ctx, r.Session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, ""), Rate: rate})
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || got.Done != want {
+				t.Errorf("rate %v: got %+v, %v, want %d done in an hour", rate, got, err, want)
+			}
+		}
+		calls := &counting{Storage: r.store}
+		got, err := Run(t.Context(), storage.NewSession(calls, 0), Request{Act: Act{Verb: Cancel}, Scan: matching(t, ""), Rate: 1e300})
+		if err != nil || got.Done != 298 || calls.n > 2 {
+			t.Errorf("got %+v, %v in %d calls, want all at once", got, err, calls.n)
+		}
+	})
+}
+
+// counting counts the calls that change tasks.
+type counting struct {
+	storage.Storage
+
+	n int
+}
+
+func (c *counting) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	c.n++
+	return c.Storage.Apply(ctx, call, txs...)
+}
+
+// TestAMomentThatHasComeIsNow so that a repeat of the act has nothing to do.
+func TestAMomentThatHasComeIsNow(t *testing.T) {
+	r := open(t)
+	r.insert("a", 5, func(i int, in *storage.Insert) {
+		if i > 1 {
+			in.Delay = time.Hour
+		}
+	})
+	req := Request{Act: Act{Verb: Reschedule, At: time.Now().Add(-time.Hour)}, Scan: matching(t, "")}
+	for turn, want := range [][5]int64{{3, 3}, {}} {
+		if p, err := Look(t.Context(), r.Session, req, Budget{}); err != nil || p.Count != want[0] || !strings.Contains(p.Consequence, "from now on") {
+			t.Errorf("turn %d: the preview has %+v, %v", turn, p, err)
+		}
+		if got, err := Run(t.Context(), r.Session, req); err != nil || brief(got) != want {
+			t.Errorf("turn %d: got %+v, %v, want %v", turn, got, err, want)
+		}
+	}
 }
 
 func TestAnEditKeepsTypes(t *testing.T) {

@@ -41,7 +41,7 @@ const samples = 5
 
 // Look tells what a request would do and changes nothing. Bad input is a *[storage.InvalidError].
 func Look(ctx context.Context, session *storage.Session, req Request, budget Budget) (Preview, error) {
-	if err := req.check(); err != nil {
+	if err := req.prepare(ctx, session); err != nil {
 		return Preview{}, err
 	}
 	req.Backup, req.Progress, req.Rate = nil, nil, 0
