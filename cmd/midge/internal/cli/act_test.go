@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -69,6 +71,30 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	r.env["EDITOR"] = "false"
 	if got := r.run("task edit mail/a2"); got.code != Failed {
 		t.Errorf("an editor that fails: got %+v", got)
+	}
+}
+
+// TestAProgramIsToldWhatWouldHappen by --dry-run, and where there is nothing to act on.
+func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, c := range []struct {
+		line    string
+		code    int
+		matched int64
+	}{
+		{"task requeue error:timeout --dry-run", Done, 3}, {"task requeue error:timeout --limit 2 --dry-run", Done, 2},
+		{"task requeue error:nothing --dry-run", Done, 0}, {"task requeue error:nothing --yes", Done, 0},
+		{"task requeue mail/a1 mail/none --dry-run", Done, 2}, {"task requeue mail/none mail/other --yes", NotFound, 2},
+	} {
+		got := r.run(c.line + " -o json")
+		var act show.Act
+		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 {
+			t.Errorf("midge %s: got %+v, %v, want %d and %d matched", c.line, got, err, c.code, c.matched)
+		}
+	}
+	if got := r.ok("task ls state:dead -o ids"); strings.Count(got, "\n") != 3 {
+		t.Errorf("dead are %s, want three as before", got)
 	}
 }
 
@@ -188,18 +214,24 @@ func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	}
 }
 
-// between is a storage in which something happens once the first of several calls was answered.
+// between is a storage in which something happens ahead of the first of several calls, or once it was answered.
 type between struct {
 	storage.Storage
 
-	happens func()
+	ahead, behind func()
 }
 
 func (b *between) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	ahead, behind := b.ahead, b.behind
+	if len(txs) > 1 {
+		b.ahead, b.behind = nil, nil
+		if ahead != nil {
+			ahead()
+		}
+	}
 	applied, err := b.Storage.Apply(ctx, call, txs...)
-	if b.happens != nil && len(txs) > 1 {
-		b.happens()
-		b.happens = nil
+	if len(txs) > 1 && behind != nil {
+		behind()
 	}
 	return applied, err
 }
@@ -208,7 +240,7 @@ func (b *between) Apply(ctx context.Context, call storage.Call, txs ...storage.T
 func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	r := newRig(t)
 	r.many()
-	r.store = &between{r.store, func() {
+	r.store = &between{Storage: r.store, behind: func() {
 		request := storage.ClaimRequest{Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "bulk"}}, Start: 1, Lease: time.Minute}
 		if _, err := r.session.Claim(t.Context(), request); err != nil {
 			t.Error(err)
@@ -230,7 +262,7 @@ func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 			r := newRig(t)
 			r.many()
 			ctx, interrupt := context.WithCancel(t.Context())
-			r.ctx, r.store = ctx, &between{r.store, interrupt}
+			r.ctx, r.store = ctx, &between{Storage: r.store, behind: interrupt}
 			r.says(Partly, want, line)
 			if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
 				t.Errorf("the audit has %+v, want 200 done", acts)
@@ -244,9 +276,9 @@ func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	r := newRig(t)
 	r.many()
 	well := r.store
-	r.store = &between{well, func() {
+	r.store = &between{Storage: well, ahead: func() {
 		priority := 5
-		err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "bulk", ID: "t299"}, func(storage.Task) (storage.Change, error) {
+		err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "bulk", ID: "t000"}, func(storage.Task) (storage.Change, error) {
 			return storage.Change{Priority: &priority}, nil
 		})
 		if err != nil {
@@ -261,16 +293,16 @@ func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	if got.code != Done || !strings.Contains(got.out, "enqueued 299, 0 there already") || !strings.Contains(got.err, "1 task left out: the run") {
 		t.Errorf("got %+v, want all but the one that has run", got)
 	}
-	if got := r.run("task show bulk/t299"); got.code != NotFound {
+	if got := r.run("task show bulk/t000"); got.code != NotFound {
 		t.Errorf("the task that has run is there again: %+v", got)
 	}
 	two := filepath.Join(t.TempDir(), "two")
-	r.ok("task rm --yes bulk/t000 bulk/t001 --backup " + two)
+	r.ok("task rm --yes bulk/t001 bulk/t002 --backup " + two)
 	text, err := os.ReadFile(two)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := `{"queue":"bulk","id":"t000","not_deleted":true}` + "\n" // of an earlier run, in front of the later one's backup
+	mark := `{"queue":"bulk","id":"t001","not_deleted":true}` + "\n" // of an earlier run, in front of the later one's backup
 	if err := os.WriteFile(two, append([]byte(mark), text...), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,10 @@ func (a *app) listCauses(ctx context.Context, req scan.Request, text string, mos
 		if len(req.Queues) > 0 {
 			words = "queue:" + strings.Join(req.Queues, ",") + " " + words
 		}
-		a.notef("next: midge task requeue '%s' --rate 50", show.Text(strings.ReplaceAll(words, "'", `'\''`)))
+		next := "midge task requeue '" + strings.ReplaceAll(words, "'", `'\''`) + "' --rate 50"
+		if show.Text(next) == next { // a command that is cut would choose other tasks
+			a.notef("next: %s", next)
+		}
 	}
 	return nil
 }

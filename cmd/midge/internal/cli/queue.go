@@ -294,7 +294,7 @@ func (a *app) queueShow() *cobra.Command {
 			return err
 		}
 		if !p.People() {
-			return p.Value(show.QueueOf(rows[0].Stats, rows[0].runners))
+			return p.One(rows[0].Queue, show.QueueOf(rows[0].Stats, rows[0].runners))
 		}
 		outlook := ""
 		if rows[0].Waiting > 0 {

@@ -116,7 +116,7 @@ func (a *app) runnerShow() *cobra.Command {
 				return err
 			}
 			if !p.People() {
-				return p.Value(show.RunnerOf(r))
+				return p.One(r.ID, show.RunnerOf(r))
 			}
 			return show.Fields(p, runnerFields(p, r)...)
 		}),

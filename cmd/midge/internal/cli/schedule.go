@@ -257,7 +257,7 @@ func (a *app) scheduleShow() *cobra.Command {
 				for _, at := range s.moments(shownTicks) {
 					record.Moments = append(record.Moments, at.UTC())
 				}
-				return p.Value(record)
+				return p.One(s.ref(), record)
 			}
 			return show.Fields(p, scheduleFields(p, s)...)
 		}),

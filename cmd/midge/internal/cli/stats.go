@@ -120,30 +120,19 @@ func (a *app) statsOnce(ctx context.Context, args []string) error {
 
 // watchStats writes a line for each turn.
 func (a *app) watchStats(ctx context.Context, args []string, every time.Duration) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
 	var before *sample
-	for {
+	return a.turns(ctx, every, func(ctx context.Context) error {
 		s, err := a.sum(ctx, args)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil {
 			return err
 		}
 		if before != nil {
 			s.Since(before.Stats)
 		}
-		if err := a.line(s, before == nil); err != nil {
-			return err
-		}
+		first := before == nil
 		before = &s
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return a.line(s, first)
+	})
 }
 
 // line writes a sample; a table begins with its head.

@@ -136,12 +136,11 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	a.notef("on %s", a.target)
 	if len(req.Tasks) != 1 || f.dry {
 		p, err := a.preview(ctx, req)
-		if err != nil || p.tasks == 0 {
+		if err != nil {
 			return err
 		}
-		if f.dry {
-			a.notef("nothing was changed (--dry-run)")
-			return nil
+		if f.dry || p.tasks == 0 {
+			return a.unchanged(&p, len(req.Tasks) > 0)
 		}
 		verb := string(act.Verb)
 		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + p.count + "?"
@@ -206,6 +205,7 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 // preview is what is about to happen: to how many tasks, as a number and in words, whether to more than were
 // counted, and the word to type where they are many.
 type preview struct {
+	record      show.Act
 	tasks       int64
 	count, word string
 	more        bool
@@ -222,10 +222,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		for _, r := range p.Reasons {
 			a.notef("  %s: %s", r.Ref, show.Text(r.Text))
 		}
-		if len(req.Tasks) > 0 {
-			err = &exitError{code: NotFound}
-		}
-		return preview{}, err
+		return preview{record: show.ActTo(p)}, nil
 	}
 	count, what := previewed(&p)
 	queues := slices.Sorted(maps.Keys(p.Queues))
@@ -238,7 +235,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")
 	}
-	found := preview{tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More}
+	found := preview{record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More}
 	if p.More {
 		found.tasks = max(found.tasks, typeAbove+1)
 	}
@@ -246,6 +243,22 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		found.word = queues[0]
 	}
 	return found, nil
+}
+
+// unchanged ends a command that was to show what would happen, or has found no task to act on.
+func (a *app) unchanged(p *preview, named bool) error {
+	if out := a.printer(zeroTime); !out.People() {
+		if err := out.Value(p.record); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.tasks > 0:
+		a.notef("nothing was changed (--dry-run)")
+	case named:
+		return &exitError{code: NotFound}
+	}
+	return nil
 }
 
 // previewed says how many tasks a preview has counted, for a question, and how far it has searched.

@@ -55,7 +55,7 @@ func (a *app) taskShow() *cobra.Command {
 				return err
 			}
 			if !p.People() {
-				return p.Value(show.TaskOf(t))
+				return p.One(t.Ref.String(), show.TaskOf(t))
 			}
 			why := ""
 			// it may have gone meanwhile

@@ -83,6 +83,34 @@ func TestTheDeadAreCountedByCause(t *testing.T) {
 	}
 }
 
+// TestACommandThatIsTooLongIsNotOffered rather than one that is cut, and chooses other tasks.
+func TestACommandThatIsTooLongIsNotOffered(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for n, want := range map[int]bool{10: true, 200: false} {
+		filter := "kind:" + strings.Repeat("other,", n) + "send_mail"
+		got := r.run("task ls --by-cause '" + filter + "'")
+		if offered := strings.Contains(got.err, "next: midge task requeue '"+filter+" cause:"); got.code != Done || offered != want ||
+			strings.Contains(got.err, "next:") != want {
+			t.Errorf("a filter of %d bytes: got %+v, want a command: %t", len(filter), got, want)
+		}
+	}
+}
+
+// TestIDsAreThoseOfOneThing where a command shows one.
+func TestIDsAreThoseOfOneThing(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for line, want := range map[string]string{
+		"task show mail/a1": "mail/a1", "task show a1": "mail/a1", "task why mail/a1": "mail/a1", "queue show mail": "mail",
+		"schedule show reports/nightly": "reports/nightly",
+	} {
+		if got := r.ok(line + " -o ids"); got != want+"\n" {
+			t.Errorf("midge %s -o ids prints %q, want %s", line, got, want)
+		}
+	}
+}
+
 func TestAQueueThatIsNotThereIsTold(t *testing.T) {
 	r := newRig(t)
 	r.night()

@@ -37,7 +37,7 @@ func (a *app) taskWhy() *cobra.Command {
 			}
 			p := a.printer(v.Now)
 			if !p.People() {
-				return p.Value(show.WhyOf(v, whyNext(v)))
+				return p.One(v.Ref.String(), show.WhyOf(v, whyNext(v)))
 			}
 			if err := p.Line("%s: %s", v.Ref, show.Text(v.String())); err != nil {
 				return err

@@ -3,12 +3,14 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -54,22 +56,36 @@ func (a *app) either(
 func (a *app) repeat(ctx context.Context, every time.Duration, do func(ctx context.Context) error) error {
 	out := a.std.Out
 	defer func() { a.std.Out = out }()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	return a.turns(ctx, every, func(ctx context.Context) error {
 		var page bytes.Buffer
 		a.std.Out = &page
-		err := do(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		if err := do(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 		if a.std.Terminal {
 			_, _ = fmt.Fprintf(out, "\x1b[H\x1b[2J%s   %s\n\n", a.target, time.Now().Format("15:04:05"))
 		}
-		if _, err := io.Copy(out, &page); err != nil {
+		_, err := io.Copy(out, &page)
+		return err
+	})
+}
+
+// turns does something each time, until ctx ends. Where the storage cannot be reached any more, it says so and
+// goes on: whoever watches an outage wants to see its end.
+func (a *app) turns(ctx context.Context, every time.Duration, do func(ctx context.Context) error) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for answered := false; ; {
+		err := do(ctx)
+		away := errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrUnknown)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			answered = true
+		case away && answered:
+			a.notef("%s cannot be reached: %s", a.target.Address(), show.Text(err.Error()))
+		default:
 			return err
 		}
 		select {

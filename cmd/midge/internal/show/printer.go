@@ -86,6 +86,15 @@ func (p *Printer) Value(v any) error {
 	return err
 }
 
+// One writes one thing that the next command takes by an id: the id, or the thing as JSON.
+func (p *Printer) One(id string, v any) error {
+	if p.Format != IDs {
+		return p.Value(v)
+	}
+	_, err := fmt.Fprintln(p.Out, id)
+	return err
+}
+
 // Style is how a text stands out.
 type Style string
 

@@ -323,6 +323,7 @@ type Act struct {
 	Changed int64       `json:"changed"`
 	Gone    int64       `json:"gone"`
 	Kept    int64       `json:"kept"`
+	More    bool        `json:"more"` // of --dry-run: at least so many match
 	Reasons []ActReason `json:"reasons"`
 }
 
@@ -334,14 +335,26 @@ type ActReason struct {
 
 // ActOf makes the record of an act.
 func ActOf(r bulk.Result) Act {
-	reasons := make([]ActReason, len(r.Reasons))
-	for i, reason := range r.Reasons {
-		reasons[i] = ActReason{Ref: reason.Ref.String(), Reason: reason.Text}
-	}
 	return Act{
 		Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
-		Reasons: reasons,
+		Reasons: reasonsOf(r.Reasons),
 	}
+}
+
+// ActTo makes the record of an act that is not done yet.
+func ActTo(p bulk.Preview) Act {
+	return Act{
+		Matched: p.Count + p.Gone + p.Kept, Gone: p.Gone, Kept: p.Kept, More: p.More,
+		Reasons: reasonsOf(p.Reasons),
+	}
+}
+
+func reasonsOf(kept []bulk.Reason) []ActReason {
+	reasons := make([]ActReason, len(kept))
+	for i, reason := range kept {
+		reasons[i] = ActReason{Ref: reason.Ref.String(), Reason: reason.Text}
+	}
+	return reasons
 }
 
 // Restored is what became of the tasks of a backup.
