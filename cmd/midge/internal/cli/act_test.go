@@ -83,9 +83,12 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 		code    int
 		matched int64
 	}{
-		{"task requeue error:timeout --dry-run", Done, 3}, {"task requeue error:timeout --limit 2 --dry-run", Done, 2},
-		{"task requeue error:nothing --dry-run", Done, 0}, {"task requeue error:nothing --yes", Done, 0},
-		{"task requeue mail/a1 mail/none --dry-run", Done, 2}, {"task requeue mail/none mail/other --yes", NotFound, 2},
+		{"task requeue error:timeout --dry-run", Done, 3},
+		{"task requeue error:timeout --limit 2 --dry-run", Done, 2},
+		{"task requeue error:nothing --dry-run", Done, 0},
+		{"task requeue error:nothing --yes", Done, 0},
+		{"task requeue mail/a1 mail/none --dry-run", Done, 2},
+		{"task requeue mail/none mail/other --yes", NotFound, 2},
 	} {
 		got := r.run(c.line + " -o json")
 		var act show.Act

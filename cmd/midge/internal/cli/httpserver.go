@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What a stranger may take of the server of the dashboard: time, memory and connections. A page that stays live
-// is answered for hours, so that no bound holds for a whole request and its answer.
+// What a stranger may take of the server of the dashboard: time, memory and connections. A page that stays
+// live is answered for hours, so that no bound holds for a whole request and its answer.
 const (
 	headerTime = 5 * time.Second
 	idleTime   = time.Minute
@@ -23,8 +23,8 @@ const (
 	bodyRate = 32 << 10
 )
 
-// httpServer makes the server of the dashboard. Requests end with acting, and requests that only look end with
-// looked.
+// httpServer makes the server of the dashboard. Requests end with acting, and requests that only look end
+// with looked.
 func httpServer(looked, acting context.Context, next http.Handler, security *tls.Config) *http.Server {
 	var conns atomic.Int64
 	return &http.Server{
@@ -60,8 +60,8 @@ func looking(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// inTime bounds how long the body of a request takes. The answer may take longer: the server would take the end
-// of a read for the end of the connection, and end the request, so that the bound ends with the body.
+// inTime bounds how long the body of a request takes. The bound ends with the body, since the answer may take
+// longer: a server takes a read that is out of time for the end of the connection, and ends the request.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
@@ -95,7 +95,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		b.bound()
 		return n, nil
 	}
-	if err == io.EOF { //nolint:errorlint // a reader gives it as it is
+	if err == io.EOF {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err

@@ -111,6 +111,7 @@ func TestABodyThatIsLargeHasItsTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = answer.Body.Close() }()
 		text, err := io.ReadAll(answer.Body)
 		if want := fmt.Sprintf("read %d, <nil>", size); err != nil || string(text) != want {
 			t.Errorf("got %q, %v, want %q", text, err, want)
@@ -128,8 +129,9 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 		}()
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("got %v, %v", answer, err)
+			t.Fatalf("got %v, %v", answer, err)
 		}
+		_ = answer.Body.Close()
 		_ = conn.Close()
 	})
 }
@@ -140,10 +142,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 		p := serveIn(t, func(http.ResponseWriter, *http.Request) {})
 		ask := func(conn net.Conn) error {
 			_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-			if err == nil {
-				_, err = http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				return err
 			}
-			return err
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				return err
+			}
+			return answer.Body.Close()
 		}
 		conns := make([]net.Conn, maxConns)
 		for i := range conns {

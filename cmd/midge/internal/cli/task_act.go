@@ -235,7 +235,9 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")
 	}
-	found := preview{record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More}
+	found := preview{
+		record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More,
+	}
 	if p.More {
 		found.tasks = max(found.tasks, typeAbove+1)
 	}

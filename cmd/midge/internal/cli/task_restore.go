@@ -140,8 +140,8 @@ type backup struct {
 	cut     bool  // the last line, which has no end, is no record
 }
 
-// readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent, except
-// a last line that was being written.
+// readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent,
+// except a last line that was being written.
 func (a *app) readBackup(path string) (b backup, err error) {
 	in := a.input(a.std.In)
 	if path != "-" {

@@ -70,8 +70,8 @@ func (a *app) repeat(ctx context.Context, every time.Duration, do func(ctx conte
 	})
 }
 
-// turns does something each time, until ctx ends. Where the storage cannot be reached any more, it says so and
-// goes on: whoever watches an outage wants to see its end.
+// turns does something each time, until ctx ends. Where the storage cannot be reached any more, it says so
+// and goes on: whoever watches an outage wants to see its end.
 func (a *app) turns(ctx context.Context, every time.Duration, do func(ctx context.Context) error) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -35,8 +35,10 @@ func TestAWatchOutlivesAnOutage(t *testing.T) {
 		from, lines int
 		code        int
 	}{
-		{"stats --watch=200ms -o jsonl", 3, 4, Done}, {"queue ls --watch=200ms -o jsonl", 3, 4, Done},
-		{"stats --watch=200ms -o jsonl", 1, 0, Unreachable}, {"queue ls --watch=200ms -o jsonl", 1, 0, Unreachable},
+		{"stats --watch=200ms -o jsonl", 3, 4, Done},
+		{"queue ls --watch=200ms -o jsonl", 3, 4, Done},
+		{"stats --watch=200ms -o jsonl", 1, 0, Unreachable},
+		{"queue ls --watch=200ms -o jsonl", 1, 0, Unreachable},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
