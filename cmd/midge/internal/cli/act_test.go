@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -64,13 +65,44 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	if got := r.ok("task show mail/a1 -o jsonl"); !strings.Contains(got, `"params":{"to":"bob@example.org"}`) || !strings.Contains(got, `"state":"waiting"`) {
 		t.Errorf("the task is %s", got)
 	}
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	for edit, problem := range map[string]string{"s/}/,/": "JSON", `s/"ann@example.org"/7/`: "a text"} { // of JSON, and of the job
+		r.env["EDITOR"] = "sed -i '" + edit + "'"
+		got := r.run("task edit mail/a2")
+		kept := regexp.MustCompile(`--params (@\S+)`).FindStringSubmatch(got.err)
+		if got.code != BadInput || !strings.Contains(got.err, problem) || kept == nil {
+			t.Fatalf("%s: got %+v, want where the text is", edit, got)
+		}
+		if text, err := os.ReadFile(kept[1][1:]); err != nil || !strings.Contains(string(text), `"to":`) {
+			t.Errorf("%s: the text that is kept is %s, %v", edit, text, err)
+		}
+		if err := os.RemoveAll(filepath.Dir(kept[1][1:])); err != nil {
+			t.Error(err)
+		}
+	}
 	r.env["EDITOR"] = "true"
 	if got := r.run("task edit mail/a2"); got.code != Done || !strings.Contains(got.err, "nothing was changed") {
 		t.Errorf("an editor that changes nothing: got %+v", got)
 	}
+	r.env["EDITOR"] = "truncate -s 0"
+	if got := r.run("task edit mail/a2"); got.code != BadInput {
+		t.Errorf("an editor that deletes all: got %+v", got)
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		t.Error(err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Error(err)
+	}
 	r.env["EDITOR"] = "false"
 	if got := r.run("task edit mail/a2"); got.code != Failed {
 		t.Errorf("an editor that fails: got %+v", got)
+	}
+	r.env["EDITOR"] = "sed -i s/ann/cy/"
+	r.ok("task edit mail/a2")
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("files are left of editors whose text was taken, or not changed: %v, %v", left, err)
 	}
 }
 

@@ -222,7 +222,7 @@ func (a *app) text(given string) ([]byte, error) {
 	case given == "-":
 		text, err = io.ReadAll(io.LimitReader(a.input(a.std.In), maxInput))
 	case strings.HasPrefix(given, "@"):
-		text, err = os.ReadFile(given[1:]) //nolint:gosec // the user names the file
+		text, err = os.ReadFile(given[1:])
 	}
 	if err != nil {
 		return nil, badInput("the parameters cannot be read: %v", err)

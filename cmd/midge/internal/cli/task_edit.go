@@ -84,7 +84,9 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 }
 
 // editParams changes the parameters of one task, at the version at which they were shown.
-func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
+func (a *app) editParams(
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags,
+) (err error) {
 	if len(args) != 1 {
 		return usage(cmd, "the parameters of one task can be changed: give its ref")
 	}
@@ -106,7 +108,12 @@ func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string,
 		return err
 	}
 	if text == nil {
-		if text, err = a.editor(ctx, t); err != nil || text == nil {
+		var path string
+		if text, path, err = a.editor(ctx, t); err != nil || text == nil {
+			return err
+		}
+		defer func() { a.keep(path, ref, err) }()
+		if err := payload.CheckJSON(string(text), text); err != nil {
 			return err
 		}
 	}
@@ -127,44 +134,59 @@ func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string,
 	return err
 }
 
-// editor has the user edit the parameters of a task, nil where nothing was changed.
-func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
+// keep removes the file of an editor, or tells where it is if its text has not become the parameters:
+// somebody may have written for long.
+func (a *app) keep(path string, ref storage.Ref, failed error) {
+	if failed == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+		return
+	}
+	a.notef("your text is kept in %s; once it is mended: midge task edit %s --params @%s", path, ref, path)
+}
+
+// editor has the user edit the parameters of a task in a file. Where nothing was changed, the text is nil and
+// the file is gone.
+func (a *app) editor(ctx context.Context, t storage.Task) (text []byte, path string, err error) {
 	program := a.std.Env("VISUAL")
 	if program == "" {
 		program = a.std.Env("EDITOR")
 	}
 	asked, err := a.ask()
 	if program == "" || err != nil {
-		return nil, badInput("give --params JSON, or set EDITOR at a terminal")
+		return nil, "", badInput("give --params JSON, or set EDITOR at a terminal")
 	}
 	defer func() { _ = asked.Close() }()
 	shown, err := payload.JSON(t.Encoding, t.Payload)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	dir, err := os.MkdirTemp("", "midge")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "params.json")
+	defer func() {
+		if text == nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	path = filepath.Join(dir, "params.json")
 	before := indented(shown)
 	if err := os.WriteFile(path, before, 0o600); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	// the user's own program
 	cmd := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", path) //nolint:gosec // G204:
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = asked.In, asked.Out, a.std.Err
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", program, err)
+		return nil, "", fmt.Errorf("%s: %w", program, err)
 	}
 	after, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if bytes.Equal(bytes.TrimSpace(before), bytes.TrimSpace(after)) {
 		a.notef("nothing was changed")
-		return nil, nil
+		return nil, "", nil
 	}
-	return a.text(string(bytes.TrimSpace(after)))
+	return append([]byte{}, bytes.TrimSpace(after)...), path, nil // not nil where the user deleted all
 }
