@@ -206,9 +206,10 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// RemoveQueue deletes every task and cursor of a queue and then the queue, and gives how many tasks and
-// cursors it deleted, also where it fails. It returns a *[NotEmptyError] where a task is pending at the begin,
-// in which case it deletes nothing, where a runner claims one meanwhile, or where new tasks keep coming.
+// RemoveQueue deletes every task and cursor of a queue and then the queue. It returns how many tasks and
+// cursors it deleted, also where it fails. It fails with a *[NotEmptyError] where a task is pending at the
+// start, in which case it deletes nothing, where a runner claims a task meanwhile, or where new tasks keep
+// coming.
 func (s *Session) RemoveQueue(ctx context.Context, queue string) (deleted int, err error) {
 	if err := s.notPending(ctx, queue); err != nil {
 		return 0, err
