@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,9 @@ type Audit struct {
 	store   storage.Storage
 	session *storage.Session
 	begun   atomic.Int64 // counts the acts, from anywhere
+
+	first       sync.Once
+	told, asked time.Time // the storage's time and this machine's at the first act
 }
 
 // trimEach is after how many acts, over all processes about, those that are too many are deleted: also where
@@ -89,11 +93,21 @@ type Act struct {
 }
 
 // first is before any act: acts are due the sooner the later they were, so that they are listed newest
-// first. None is ever due.
+// first.
 var (
 	first  = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	latest = time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)
 )
+
+// dueOf is when the record of an act at a moment is due: never. By a clock that is ahead by many decades it is
+// a day later than that clock, so that the act is listed all the same.
+func dueOf(at time.Time) time.Time {
+	due, least := latest.Add(-at.Sub(first)), at.Add(24*time.Hour)
+	if due.Before(least) {
+		return least
+	}
+	return due
+}
 
 // Begin writes what is about to be done. An act whose Begin fails is not to be done. Texts are cut to
 // what a record holds.
@@ -102,6 +116,7 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
+	steady := a.earlier(now)
 	e.clean()
 	e.At, e.Ended, e.Outcome, e.Count, e.Error = now.UTC(), time.Time{}, Intended, 0, ""
 	e.ID = storage.NewID()
@@ -111,15 +126,25 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	}
 	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
 		Ref:  storage.Ref{Queue: AuditQueue, ID: e.ID},
-		Kind: "midge.act", Encoding: "json", Payload: payload, CrashLimit: 1, At: latest.Add(-now.Sub(first)),
+		Kind: "midge.act", Encoding: "json", Payload: payload, CrashLimit: 1, At: dueOf(now),
 	}}})
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if a.begun.Add(1)%trimEach == 0 {
-		_ = a.Trim(ctx) // the act matters more, and the next process tries anew
+		_ = a.Trim(ctx, steady) // the act matters more, and the next process tries anew
 	}
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
+}
+
+// earlier is a moment by the storage's clock, or where that clock has jumped ahead since the first act, the moment
+// that it would show without: a clock that is ahead for a while must not delete acts.
+func (a *Audit) earlier(now time.Time) time.Time {
+	a.first.Do(func() { a.told, a.asked = now, time.Now() })
+	if reckoned := a.told.Add(time.Since(a.asked)); reckoned.Before(now) {
+		return reckoned
+	}
+	return now
 }
 
 // End writes what became of the act: how many tasks it changed, and its error, nil where it was done.
@@ -195,20 +220,16 @@ func entryOf(t *storage.Task) Entry {
 	return e
 }
 
-// Trim deletes the acts that are older than 90 days, and all but the newest 10,000. A process that
+// Trim deletes the acts that are older than 90 days at a moment, and all but the newest 10,000. A process that
 // keeps a ledger calls it now and then, and Begin does once in a thousand acts.
-func (a *Audit) Trim(ctx context.Context) error {
-	d, err := a.store.Describe(ctx)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
+func (a *Audit) Trim(ctx context.Context, now time.Time) error {
 	n := 0
 	var old []storage.Tx
 	for t, err := range storage.Each(ctx, a.store, AuditQueue, storage.Scheduled) {
 		if err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
-		if n++; n > MaxActs || t.Created.Before(d.Now.Add(-ActsKept)) {
+		if n++; n > MaxActs || t.Created.Before(now.Add(-ActsKept)) {
 			old = append(old, storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
 		}
 	}

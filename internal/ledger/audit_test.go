@@ -124,7 +124,7 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	w.pass(ActsKept + time.Minute)
 	a = NewAudit(w.Storage) // whose clock goes with the real one between two looks
 	begin(1)
-	w.write(l)
+	w.writeSteady(l)
 	w.want("acts after 90 days", left(), 1)
 	begin(MaxActs + 10)
 	w.pass(time.Hour)

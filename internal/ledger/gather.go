@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -10,15 +11,16 @@ import (
 // hourBytes is what a queue and a kind may take in a page of hours, at most, about.
 const hourBytes = 1100
 
-// gather adds up the minutes of hours that are over, up to one that is not, and appends them to the
-// pages of hours. What another process has appended stays.
+// gather adds up the minutes of hours that are over, up to one that is not, and writes them into the
+// pages of hours. An hour that another process has written without a gap stays.
 func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 	if l.gathered == 0 {
 		if err := l.gatheredTo(ctx, hour); err != nil {
 			return err
 		}
 	}
-	l.gathered = max(l.gathered, hour-keptHours) // there are no minutes from before
+	// There are no minutes from before, and an hour that was gathered by a clock ahead of this one is not over.
+	l.gathered = min(max(l.gathered, hour-keptHours), hour)
 	if l.gathered >= hour {
 		return nil
 	}
@@ -88,13 +90,9 @@ func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64
 		if p.page == nil {
 			continue
 		}
-		before := p.count
-		for hour := from; hour < to; hour++ {
-			if at := int(hour - first); p.lacks(hour*60) && s.All[at].Known {
-				p.append(p.hour(s, at, int(hour-p.start/60), queues, kinds))
-			}
-		}
-		if p.count > before {
+		before := p.encode()
+		p.setHours(s, from, to, first, queues, kinds)
+		if !bytes.Equal(p.encode(), before) {
 			p.sawDay(s.builds)
 			fresh = append(fresh, *p)
 		}
@@ -112,6 +110,39 @@ func names[P any](of map[string]P) []string {
 		all = append(all, name)
 	}
 	slices.Sort(all)
+	return all
+}
+
+// setHours has the page tell of hours what a series tells, which begins with the hour first. An hour that the
+// page knows without a gap stays. A gap gives way to what the series knows, and a gap behind the hours goes:
+// the clock was ahead when that hour was gathered, and the hour is not over.
+func (s *stored) setHours(of *Series, from, to, first int64, queues, kinds []string) {
+	had := s.samples()
+	s.raw, s.count, s.last = nil, 0, -1
+	for slot := range s.slots() {
+		sm, hour := had[slot], s.start/60+int64(slot)
+		if sm == nil || sm.gap {
+			switch {
+			case hour >= to:
+				sm = nil
+			case hour >= from && of.All[hour-first].Known:
+				sm = s.hour(of, int(hour-first), slot, queues, kinds)
+			}
+		}
+		if sm != nil {
+			s.append(sm)
+		}
+	}
+}
+
+// samples gives copies of the samples of the page, by their slots.
+func (p *page) samples() []*sample {
+	all := make([]*sample, p.slots())
+	_ = p.each(func(s *sample) { // it was read before
+		one := *s
+		one.queues, one.kinds = slices.Clone(s.queues), slices.Clone(s.kinds)
+		all[s.slot] = &one
+	})
 	return all
 }
 

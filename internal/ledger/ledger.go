@@ -44,6 +44,7 @@ type Ledger struct {
 	gathered int64 // minutes were gathered into the hours before this one; 0 where that is not known
 	swept    int64 // the hour in which pages that are over were last looked for
 	trimmed  int64 // the day in which the audit was last trimmed
+	clock    clock
 }
 
 // New makes a ledger on a storage. It does no I/O.
@@ -74,9 +75,9 @@ func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 	}
 }
 
-// Write writes the sample of the last minute that is over, unless there is one, and what follows
-// from it: hours that are over, and pages that are. It gives the storage's time, zero where that is
-// not known.
+// Write writes the sample of the last minute that is over, unless there is one. It gathers the hours that are
+// over, and deletes pages and acts that have been kept for long enough once the storage's clock is steady. It
+// gives the storage's time, zero where that is not known.
 func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,14 +85,14 @@ func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ledger: %w", err)
 	}
-	minute := d.Now.Unix()/60 - 1
+	minute, steady := d.Now.Unix()/60-1, l.clock.steady(d.Now)
 	most := d.Limits.WithDefaults().MaxPayload
 	err = l.sample(ctx, minute, most)
 	if err == nil || goesOn(err) {
 		err = errors.Join(err, l.gather(ctx, (minute+1)/60, most))
 	}
-	if l.swept != minute/60 && (err == nil || goesOn(err)) {
-		swept := errors.Join(l.sweep(ctx, d.Now), l.trim(ctx, minute/(24*60)))
+	if steady && l.swept != minute/60 && (err == nil || goesOn(err)) {
+		swept := errors.Join(l.sweep(ctx, d.Now), l.trim(ctx, d.Now))
 		if err = errors.Join(err, swept); swept == nil {
 			l.swept = minute / 60
 		}
@@ -140,12 +141,13 @@ func (l *Ledger) sweep(ctx context.Context, now time.Time) error {
 }
 
 // trim trims the audit, once a day, and where it has too many acts.
-func (l *Ledger) trim(ctx context.Context, day int64) error {
+func (l *Ledger) trim(ctx context.Context, now time.Time) error {
+	day := now.Unix() / (24 * 60 * 60)
 	stats, err := l.store.Stats(ctx, AuditQueue)
 	if err != nil || l.trimmed == day && stats[0].Scheduled <= MaxActs {
 		return err
 	}
-	err = (&Audit{store: l.store, session: l.session}).Trim(ctx)
+	err = (&Audit{store: l.store, session: l.session}).Trim(ctx, now)
 	if err == nil {
 		l.trimmed = day
 	}

@@ -324,7 +324,7 @@ func TestHoursOutliveMinutes(t *testing.T) {
 		t.Errorf("%d pages, want %d of 7 days and 11 of days", n, minutes)
 	}
 	w.pass(100 * 24 * time.Hour)
-	w.write(l)
+	w.writeSteady(l)
 	if n := pages(); n > 8+2 { // the gap is averaged over the last 7 days
 		t.Errorf("%d pages after a hundred days", n)
 	}

@@ -172,7 +172,7 @@ func TestPagesOfAnotherLengthAreNotRead(t *testing.T) {
 	w.want("a point of it", s.All[30].Known, false)
 	w.write(l)
 	w.pass(MinutesKept + 2*time.Hour)
-	w.write(l)
+	w.writeSteady(l)
 	_, err = w.Task(t.Context(), storage.Ref{Queue: Queue, ID: long.id()})
 	if !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("got %v, want that it is gone", err)

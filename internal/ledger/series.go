@@ -93,22 +93,26 @@ func (l *Ledger) Series(
 // collect reads the pages of the grid: of hours, where its steps are hours, and of minutes from where
 // hours were gathered on.
 func (l *Ledger) collect(ctx context.Context, g *grid) error {
+	d, err := l.store.Describe(ctx) // a session's time stands still while this machine sleeps
+	if err != nil {
+		return err
+	}
+	now := d.Now
 	minutes := g.from // what is before comes from hours
 	if g.step%60 == 0 {
-		pages, err := l.readParts(ctx, hourPages, numbers(g.from, g.end(), 24*60)...)
+		// An hour that is not over was gathered by a clock that was ahead. No page of hours is older than kept.
+		oldest, over := now.Add(-HoursKept).Unix()/60-2*24*60, now.Unix()/3600*60
+		end := min(g.end(), over)
+		pages, err := l.readParts(ctx, hourPages, numbers(max(g.from, oldest), end, 24*60)...)
 		if err != nil {
 			return err
 		}
 		for i := range pages {
 			if p := pages[i].page; p != nil && p.count > 0 {
-				minutes = max(minutes, p.lastMinute()+60)
+				minutes = min(max(minutes, p.lastMinute()+60), over)
 			}
 		}
-		g.add(pages, g.from, g.end())
-	}
-	now, err := l.session.Now(ctx)
-	if err != nil {
-		return err
+		g.add(pages, g.from, end)
 	}
 	// No page of minutes is older, and none is ahead of the clock, but for one by a clock that was wrong.
 	minutes = max(minutes, now.Add(-MinutesKept).Unix()/60-pageMinutes)

@@ -129,6 +129,14 @@ func (w *world) write(l *Ledger) {
 	}
 }
 
+// writeSteady writes until the storage's clock is steady behind a jump.
+func (w *world) writeSteady(l *Ledger) {
+	w.Helper()
+	w.write(l)
+	w.pass(steadyAfter)
+	w.write(l)
+}
+
 // minutes has minutes pass, in each of which something is done, and one ledger writes.
 func (w *world) minutes(l *Ledger, n int, do func()) {
 	w.Helper()
@@ -173,8 +181,12 @@ func (w *world) want(what string, got, want any) {
 // ran tells the storage that a runner ran jobs of kinds since its start.
 func (w *world) ran(runner string, kinds ...vitals.Kind) {
 	v := vitals.Vitals{Kinds: kinds}
-	w.runners = slices.DeleteFunc(w.runners, func(r storage.RunnerInfo) bool { return r.ID == runner })
-	w.runners = append(w.runners, storage.RunnerInfo{ID: runner, Vitals: v.Encode()})
+	at := slices.IndexFunc(w.runners, func(r storage.RunnerInfo) bool { return r.ID == runner })
+	if at < 0 {
+		at = len(w.runners)
+		w.runners = append(w.runners, storage.RunnerInfo{ID: runner, Started: w.now})
+	}
+	w.runners[at].Vitals = v.Encode()
 }
 
 // cancelled gives a context that a test ends.

@@ -1,0 +1,174 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// acts begins so many acts.
+func (w *world) acts(a *Audit, n int) {
+	w.Helper()
+	for range n {
+		if _, err := a.Begin(w.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// records is how many records a queue has.
+func (w *world) records(queue string) int64 {
+	w.Helper()
+	stats, err := w.Storage.Stats(w.Context(), queue)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return stats[0].Live()
+}
+
+// TestAShortJumpDeletesNothing: the clock is a hundred days ahead for a few minutes. Pages and acts stay, for a
+// process that sees the jump and for one that begins during the jump. A jump that stays is believed.
+func TestAShortJumpDeletesNothing(t *testing.T) {
+	const jump = 100 * 24 * time.Hour
+	for _, begins := range []bool{false, true} {
+		w := newWorld(t)
+		l, a := New(w), NewAudit(w.Storage)
+		w.acts(a, 3)
+		one := func() { w.queue("mail").Totals.Enqueued++ }
+		w.write(l)
+		w.minutes(l, 180, one)
+		pages := w.records(Queue)
+		w.pass(jump)
+		if begins {
+			l = New(w)
+		}
+		w.minutes(l, 3, one)
+		w.acts(a, 2*trimEach) // among them are acts that trim the audit
+		w.pass(-jump)
+		w.want("acts", w.records(AuditQueue), 3+2*trimEach)
+		if n := w.records(Queue); n < pages {
+			t.Errorf("%d pages of %d are left", n, pages)
+		}
+		w.minutes(l, 10, one)
+		s := w.read(noon, w.now, time.Minute)
+		w.want("enqueued", enqueued(s.All), 180+10)
+		w.pass(jump)
+		w.writeSteady(l)
+		w.want("acts behind a jump that stays", w.records(AuditQueue), 2*trimEach)
+	}
+}
+
+// TestTheHoursBehindAJumpAreGathered: the clock is ahead for a while. The hours that it gathered ahead of their
+// time give way to what happens in them, whichever process writes then.
+func TestTheHoursBehindAJumpAreGathered(t *testing.T) {
+	for _, ahead := range []time.Duration{40 * time.Minute, 3 * time.Hour, 30 * time.Hour} {
+		for _, minutes := range []int{1, 15} {
+			for _, begins := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v for %d minutes, another process: %v", ahead, minutes, begins), func(t *testing.T) {
+					hoursBehindAJump(newWorld(t), ahead, minutes, begins)
+				})
+			}
+		}
+	}
+}
+
+// hoursBehindAJump has one task be enqueued a minute, and the clock be ahead for some minutes.
+func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
+	l := New(w)
+	w.write(l)
+	one := func() { w.queue("mail").Totals.Enqueued++ }
+	w.minutes(l, 90, one)
+	w.pass(ahead)
+	w.minutes(l, minutes, one)
+	w.pass(-ahead - time.Duration(minutes)*time.Minute)
+	if begins {
+		l = New(w)
+	}
+	w.minutes(l, 10, one)
+	// What was enqueued during the jump belongs to the time that the clock told, at least in part.
+	if got := enqueued(w.read(noon, w.now, time.Hour).All); got < 100 || got > int64(100+minutes) {
+		w.Errorf("%d were enqueued by hours, want 100 or a few more", got)
+	}
+	w.minutes(l, 9*24*60, one) // the minutes of the jump are gone then
+	s := w.read(noon, noon.Add(72*time.Hour), time.Hour)
+	for i, p := range s.All {
+		most := int64(15)
+		if minutes > 1 {
+			most = 75 // the hour that the clock was in while it was ahead
+		}
+		if off := max(p.Enqueued-60, 60-p.Enqueued); !p.Known || i > 1 && off > most { // it jumps in the first two
+			w.Errorf("hour %d is %+v, want about 60", i, p)
+		}
+	}
+	if got := enqueued(s.All); got < 72*60-90 || got > 72*60+90 {
+		w.Errorf("%d were enqueued in 72 hours, want about %d", got, 72*60)
+	}
+}
+
+// TestAClockThatWasBehindLosesNoHour: the clock is behind for two hours, in which hours end that were gathered
+// before.
+func TestAClockThatWasBehindLosesNoHour(t *testing.T) {
+	for _, behind := range []time.Duration{5 * time.Hour, 30 * time.Hour} {
+		w := newWorld(t)
+		l := New(w)
+		w.write(l)
+		one := func() { w.queue("mail").Totals.Enqueued++ }
+		w.minutes(l, 48*60, one)
+		w.pass(-behind)
+		w.minutes(l, 120, one)
+		w.pass(behind)
+		w.minutes(l, 120, one)
+		s := w.read(noon, w.now, time.Hour)
+		w.want("enqueued, by hours", enqueued(s.All), (48+2+2)*60)
+		for i, p := range s.All {
+			if !p.Known {
+				t.Errorf("hour %d is not known", i)
+			}
+		}
+	}
+}
+
+// TestSpansFarAway: a span of years reads what there may be alone, and a span in the future is empty.
+func TestSpansFarAway(t *testing.T) {
+	w := newWorld(t)
+	l := New(w)
+	w.write(l)
+	w.minutes(l, 120, func() { w.queue("mail").Totals.Enqueued++ })
+	year := func(n int) time.Time { return time.Date(n, 1, 1, 0, 0, 0, 0, time.UTC) }
+	for _, c := range []struct {
+		from, to time.Time
+		want     int64
+	}{{year(1970), year(3000), 120}, {year(1970), year(2000), 0}, {year(9000), year(9999), 0}} {
+		w.reads = 0
+		s := w.read(c.from, c.to, HoursKept)
+		w.want("enqueued from "+c.from.String(), enqueued(s.All), c.want)
+		if w.reads > 2000 {
+			t.Errorf("%d pages are read from %v to %v", w.reads, c.from, c.to)
+		}
+	}
+}
+
+// TestAnActByAClockFarAheadIsListed, and the other acts are.
+func TestAnActByAClockFarAheadIsListed(t *testing.T) {
+	w := newWorld(t)
+	w.acts(NewAudit(w.Storage), 1)
+	const ahead = 140 * 365 * 24 * time.Hour
+	w.pass(ahead)
+	w.acts(NewAudit(w.Storage), 1)
+	w.pass(-ahead)
+	w.acts(NewAudit(w.Storage), 1)
+	acts, _, err := NewAudit(w.Storage).List(t.Context(), "", 0)
+	if err != nil || len(acts) != 3 {
+		t.Errorf("%d acts of 3 are listed, %v", len(acts), err)
+	}
+	var due []time.Time
+	for act, err := range storage.Each(t.Context(), w.Storage, AuditQueue, storage.Scheduled) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		due = append(due, act.Due)
+	}
+	w.want("records that are never due", len(due), 3)
+}
