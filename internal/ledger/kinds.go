@@ -18,10 +18,11 @@ type kindMemory struct {
 	builds  map[string]int64        // how many runners of each version there were at the last look
 }
 
-// told is what a runner told.
+// told is what a runner told last.
 type told struct {
-	kinds map[string]vitals.Kind
-	seen  int64 // the minute
+	kinds   map[string]vitals.Kind
+	omitted bool  // other kinds had no room
+	seen    int64 // the minute
 }
 
 // forgetAfter is after how many minutes a runner that is not listed is forgotten. One that only lost
@@ -52,7 +53,9 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 		if err != nil || runners[i].Vitals == nil {
 			continue // of another version, or damaged
 		}
-		k.learn(runners[i].ID, &v, first)
+		// A runner that is not new was there before, and was forgotten: its runs are of a longer time.
+		old := runners[i].Started.Unix()/60 < minute-forgetAfter
+		k.learn(runners[i].ID, &v, first || old)
 	}
 	for id, r := range k.runners {
 		if minute-r.seen > forgetAfter || r.seen > minute {
@@ -62,19 +65,21 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 	return nil
 }
 
-// learn takes in what a runner tells, and adds what is new to since.
-func (k *kindMemory) learn(runner string, v *vitals.Vitals, first bool) {
-	r := k.runners[runner]
-	if r == nil {
-		r = &told{kinds: make(map[string]vitals.Kind)}
-		k.runners[runner] = r
+// learn takes in what a runner tells, and adds what is new to since. The first that a runner tells counts where
+// the runner is not old, and the first of a kind where the kind had room before: how much is new of the others
+// cannot be told.
+func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
+	before := k.runners[runner]
+	if before == nil {
+		before = &told{omitted: old}
 	}
-	r.seen = k.minute
+	r := &told{kinds: make(map[string]vitals.Kind, len(v.Kinds)), omitted: v.Omitted > 0, seen: k.minute}
+	k.runners[runner] = r
 	for _, now := range v.Kinds {
-		earlier := r.kinds[now.Name]
+		earlier, known := before.kinds[now.Name]
 		r.kinds[now.Name] = now
 		runs, ok := now.Runs.Since(&earlier.Runs)
-		if first || !ok || now.Failed < earlier.Failed || runs.Count() == 0 {
+		if !known && before.omitted || !ok || now.Failed < earlier.Failed || runs.Count() == 0 {
 			continue
 		}
 		sum := k.since[now.Name]
@@ -102,7 +107,7 @@ func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
 			continue
 		}
 		sm.kinds = append(sm.kinds, kindFigures{
-			at: s.findKind(name, places), runs: int64(ran.Runs.Count()), failed: int64(ran.Failed),
+			at: s.findKind(name, places), runs: int64(min(ran.Runs.Count(), maxFigure)), failed: int64(min(ran.Failed, maxFigure)),
 			p50: packDuration(ran.Runs.Quantile(0.50)),
 			p95: packDuration(ran.Runs.Quantile(0.95)),
 			p99: packDuration(ran.Runs.Quantile(0.99)),

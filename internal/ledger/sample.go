@@ -65,9 +65,27 @@ func appendQueues(b []byte, figures []queueFigures, before []sizes) []byte {
 	return append(binary.AppendUvarint(b, uint64(n)), body...)
 }
 
+// Bounds of figures, which a damaged record or a runner may tell: so many can be added up, and so many seconds
+// are a duration.
+const (
+	maxFigure = 1 << 50
+	maxOldest = int64(math.MaxInt64 / time.Second)
+)
+
+func clamped(n, most int64) int64 { return min(max(n, 0), most) }
+
+// clamp keeps the figures within their bounds.
+func (f *queueFigures) clamp() {
+	for _, n := range [5]*int64{&f.enqueued, &f.done, &f.failed, &f.dead, &f.waiting} {
+		*n = clamped(*n, maxFigure)
+	}
+	f.oldest = clamped(f.oldest, maxOldest)
+}
+
 // append writes the figures of a queue that stands so many behind the one that was written last, or
 // nothing where nothing has happened.
 func (f *queueFigures) append(b []byte, before sizes, skip int) []byte {
+	f.clamp()
 	mask, values := byte(0), f.list()
 	for i, v := range values {
 		if v != 0 {
@@ -107,8 +125,8 @@ func appendKinds(b []byte, figures []kindFigures) []byte {
 	next := 0
 	for _, f := range figures {
 		b = binary.AppendUvarint(b, uint64(f.at-next))
-		b = binary.AppendUvarint(b, uint64(f.runs))
-		b = binary.AppendUvarint(b, uint64(f.failed))
+		b = binary.AppendUvarint(b, uint64(clamped(f.runs, maxFigure)))
+		b = binary.AppendUvarint(b, uint64(clamped(f.failed, maxFigure)))
 		b = append(b, f.p50, f.p95, f.p99)
 		next = f.at + 1
 	}
@@ -168,19 +186,22 @@ func (r *reader) queues(now []sizes, counts []totals) bool {
 		c, z := &counts[next], &now[next]
 		for i, to := range [4]*int64{&c.enqueued, &c.done, &c.failed, &c.dead} {
 			if mask&(1<<i) != 0 {
-				*to = r.number()
+				*to = r.figure()
 			}
 		}
 		if mask&hasWaiting != 0 {
-			z.waiting = max(z.waiting+r.delta(), 0)
+			z.waiting = clamped(z.waiting+r.delta(), maxFigure)
 		}
 		if mask&hasOldest != 0 {
-			z.oldest = max(z.oldest+r.delta(), 0)
+			z.oldest = clamped(z.oldest+r.delta(), maxOldest)
 		}
 		next++
 	}
 	return !r.bad
 }
+
+// figure reads a number that can be added up.
+func (r *reader) figure() int64 { return min(r.number(), maxFigure) }
 
 // kinds reads the figures of kinds.
 func (r *reader) kinds(s *sample, most int) bool {
@@ -192,7 +213,7 @@ func (r *reader) kinds(s *sample, most int) bool {
 			return false
 		}
 		s.kinds = append(s.kinds, kindFigures{
-			int(next), r.number(), r.number(), r.byte(), r.byte(), r.byte(),
+			int(next), r.figure(), r.figure(), r.byte(), r.byte(), r.byte(),
 		})
 		next++
 	}

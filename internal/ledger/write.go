@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -141,6 +142,7 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 	if err != nil {
 		return err
 	}
+	l.known.forget(stats)
 	pages = opened(pages, partsFor(len(stats), l.kinds.most(), pageBytes, maxPayload))
 	split := make([][]storage.Stats, pages[0].parts)
 	for _, s := range stats {
@@ -159,9 +161,6 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 		return err
 	}
 	l.known.whole = l.known.whole || won == len(pages)
-	if minute%pageMinutes == 0 { // the page begins, and names none that was there before
-		l.known.forget(stats)
-	}
 	return errors.Join(err, damage(pages))
 }
 
@@ -179,7 +178,7 @@ func damage(pages []stored) error {
 	return fmt.Errorf("%w: %s", errDamaged, strings.Join(names, ", "))
 }
 
-// forget drops the queues that there are no more.
+// forget drops the queues that have been removed: a queue that comes back under the name is another one.
 func (m *remembered) forget(stats []storage.Stats) {
 	there := make(map[string]bool, len(stats))
 	for i := range stats {
@@ -242,7 +241,15 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 
 // of gives the totals that the ledger follows.
 func of(t *storage.Totals) totals {
-	return totals{t.Enqueued + t.Requeued, t.Completed, t.Failed + t.Crashed, t.Dead}
+	return totals{sum(t.Enqueued, t.Requeued), sum(t.Completed), sum(t.Failed, t.Crashed), sum(t.Dead)}
+}
+
+// sum adds up counts, which a damaged record may tell, and stays within the numbers of a page.
+func sum(counts ...int64) (all int64) {
+	for _, n := range counts {
+		all += min(max(n, 0), math.MaxInt64-all)
+	}
+	return all
 }
 
 // measure appends the sample of a minute to a part: what has happened since the last sample that the
@@ -253,6 +260,9 @@ func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 		since = mark{version: s.version, minute: s.lastMinute()}
 	}
 	places := s.places()
+	for i := range s.page.queues { // a queue that was removed begins anew where it comes back
+		s.page.queues[i].totals = totals{}
+	}
 	sm := &sample{slot: int(minute - s.start)}
 	for i := range stats {
 		st := &stats[i]
@@ -261,23 +271,22 @@ func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 		if before.version > since.version {
 			since = before
 		}
-		switch {
-		case !known && !l.known.whole: // how much of it is new cannot be told
+		if !known && !l.known.whole { // how much of it is new cannot be told
 			before.totals = now
-		case now.before(before.totals): // another queue of the same name
-			before.totals = totals{}
 		}
+		grown, back := now.since(before.totals)
+		sm.gap = sm.gap || back
 		at := s.find(st.Queue, places)
 		s.page.queues[at].totals = now
 		sm.queues = append(sm.queues, queueFigures{
-			at: at, totals: now.minus(before.totals), waiting: st.Waiting, oldest: int64(st.Oldest.Seconds()),
+			at: at, totals: grown, waiting: st.Waiting, oldest: int64(st.Oldest.Seconds()),
 		})
 	}
 	span := int64(1)
 	if since.version > 0 {
 		span = min(max(minute-since.minute, 1), maxSpan)
 	}
-	sm.span, sm.gap = int(span), span > 1 || since.version == 0
+	sm.span, sm.gap = int(span), sm.gap || span > 1 || since.version == 0
 	slices.SortFunc(sm.queues, func(a, b queueFigures) int { return a.at - b.at })
 	l.kinds.figures(s, sm, minute-span)
 	l.sawAll(s, minute, since.version == 0)
@@ -302,19 +311,14 @@ func (p *page) kindPlaces() map[string]int {
 	return places
 }
 
-// before reports whether totals are smaller than earlier ones, which those of one queue never are.
-func (t totals) before(earlier totals) bool {
-	a, b := t.list(), earlier.list()
-	for i := range a {
-		if a[i] < b[i] {
-			return true
-		}
+// since gives how much totals have grown since earlier ones. It is back where any of them is smaller: a
+// failover has lost the last steps of the queue, or the queue was removed and made anew between two samples.
+// How much is new cannot be told then, and a total that is smaller has not grown.
+func (t totals) since(o totals) (grown totals, back bool) {
+	grown = totals{
+		max(t.enqueued-o.enqueued, 0), max(t.done-o.done, 0), max(t.failed-o.failed, 0), max(t.dead-o.dead, 0),
 	}
-	return false
-}
-
-func (t totals) minus(o totals) totals {
-	return totals{t.enqueued - o.enqueued, t.done - o.done, t.failed - o.failed, t.dead - o.dead}
+	return grown, t.enqueued < o.enqueued || t.done < o.done || t.failed < o.failed || t.dead < o.dead
 }
 
 // errLarge is the error of a page that has outgrown its record: more queues have come than were to be
