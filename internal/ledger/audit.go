@@ -184,7 +184,7 @@ func (e *Entry) clean() {
 	e.Note = storage.CleanText(e.Note, storage.MaxAttemptError)
 	var ids []string // the caller's slice stays as it is
 	for _, id := range e.IDs[:min(len(e.IDs), MaxIDs)] {
-		ids = append(ids, storage.CleanText(id, storage.MaxName))
+		ids = append(ids, storage.CleanText(id, 2*storage.MaxName+1)) // a queue, a slash and the id of a task
 	}
 	e.IDs = ids
 }

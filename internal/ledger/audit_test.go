@@ -82,6 +82,21 @@ func TestTheAuditCutsWhatIsLong(t *testing.T) {
 	}
 }
 
+// TestTheAuditKeepsWholeRefs: of a task whose queue and id are as long as they may be, too.
+func TestTheAuditKeepsWholeRefs(t *testing.T) {
+	w := newWorld(t)
+	a := NewAudit(w.Storage)
+	ref := storage.Ref{Queue: strings.Repeat("q", storage.MaxName), ID: strings.Repeat("i", storage.MaxName)}
+	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "cancel", IDs: []string{ref.String()}}); err != nil {
+		t.Fatal(err)
+	}
+	acts, _, err := a.List(t.Context(), "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want("ids", acts[0].IDs, []string{ref.String()})
+}
+
 func TestADamagedActIsListed(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
