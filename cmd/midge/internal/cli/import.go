@@ -91,7 +91,8 @@ func (a *app) importAsynq() *cobra.Command {
 			"kinds names, and whose payloads are JSON. All others stay and are listed. The queue is paused in " +
 			"asynq\n" +
 			"and stays so; tasks that are active then have to end first. A run that was killed is repeated as it\n" +
-			"was given, and goes on; --abort gives back what it had set aside.",
+			"was given, and goes on; --abort gives back what it had set aside. Another --to or storage is refused\n" +
+			"meanwhile, as the tasks could be in the first one.",
 		Example: "  midge import asynq --from redis://localhost:6379 --queue mail --kind email:send=send_mail " +
 			"--dry-run",
 		Args: noArguments,
@@ -99,7 +100,9 @@ func (a *app) importAsynq() *cobra.Command {
 	f.add(cmd, "asynq", "archived")
 	from := cmd.Flags().String("from", "", "the Redis of asynq, by its `URL` (or the variable "+EnvFrom+")")
 	abort := cmd.Flags().Bool("abort", false,
-		"give back to asynq what a killed run had set aside, and resume the queue")
+		"give back to asynq what a killed run had set aside, for whatever queue of midge, and resume the queue")
+	gone := cmd.Flags().Bool("storage-gone", false,
+		"with --abort: give back what a run into another storage had set aside too, as that storage is gone")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		kinds, err := f.read()
 		if err != nil {
@@ -115,10 +118,13 @@ func (a *app) importAsynq() *cobra.Command {
 		}
 		i := &imports.Asynq{
 			Source: source, Session: a.session, From: f.queue, To: f.to,
-			Kinds: kinds, Archived: f.ended, Done: a.progress(),
+			Kinds: kinds, Archived: f.ended, Done: a.progress(), Gone: *gone,
 		}
 		if *abort {
-			return a.abortAsynq(ctx, i)
+			return asynqError(a.abortAsynq(ctx, i))
+		}
+		if *gone {
+			return badInput("--storage-gone is for --abort alone")
 		}
 		archived, completed, grouped, err := i.Stays(ctx)
 		if err != nil {
@@ -128,20 +134,44 @@ func (a *app) importAsynq() *cobra.Command {
 		if f.ended {
 			delete(stays, "archived")
 		}
-		err = a.bring(ctx, f, i, stays)
-		if errors.Is(err, imports.ErrActive) {
-			return &exitError{
-				code: Refused, text: err.Error() + "; the queue is paused now, and they will end",
-				next: "wait until asynq has no active task, and give the same command again",
-			}
-		}
-		return err
+		return asynqError(a.bring(ctx, f, i, stays))
 	})
 	return cmd
 }
 
+// asynqError says what to do where an import of asynq is refused.
+func asynqError(err error) error {
+	var target *imports.TargetError
+	switch {
+	case errors.Is(err, imports.ErrActive):
+		return &exitError{
+			code: Refused, text: err.Error() + "; the queue is paused now, and they will end",
+			next: "wait until asynq has no active task, and give the same command again",
+		}
+	case errors.As(err, &target) && target.Elsewhere:
+		return &exitError{
+			code: Refused, text: target.Error(),
+			next: "give the command again with that storage and --to " + target.To + ", or with that storage and " +
+				"--abort; if that storage is gone, with --abort --storage-gone",
+		}
+	case errors.As(err, &target):
+		return &exitError{
+			code: Refused, text: target.Error(),
+			next: "give the command again with --to " + target.To + ", which moves them, or with --abort, which " +
+				"gives back what was not moved",
+		}
+	}
+	return err
+}
+
 func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
+	if err := i.Check(ctx); err != nil {
+		return err
+	}
 	a.write("the same command again")
+	if err := i.Resume(ctx); err != nil { // the audit names the queue
+		return err
+	}
 	e := ledger.Entry{Act: "abort an import", Queue: i.To, Note: "from queue " + i.From + " of asynq"}
 	if err := a.audit().Do(ctx, e, audit.One(func() error { return i.Abort(ctx) })); err != nil {
 		return err

@@ -237,6 +237,37 @@ func TestAnImportThatFailsIsGivenBack(t *testing.T) {
 	r.says(Done, "moved: 260 tasks", line+" --yes")
 }
 
+// TestAnImportToAnotherQueueIsToldWhatToDo: a chunk is set aside for another queue, or another storage.
+func TestAnImportToAnotherQueueIsToldWhatToDo(t *testing.T) {
+	testserver.Require(t)
+	peer := newAsynq(t, testserver.Redis(t))
+	peer.fill("mail")
+	r := newRig(t)
+	r.env[EnvFrom] = peer.url
+	whole := r.store
+	line := "import asynq --queue mail --kind email:send=send_mail"
+	r.store = fullOf{whole, 100}
+	r.says(Refused, "", line+" --to letters --yes")
+	r.store = whole
+	r.says(Refused, "give the command again with --to letters, which moves them, or with --abort", line+" --yes")
+	r.says(BadInput, "--storage-gone is for --abort alone", line+" --storage-gone --yes")
+	elsewhere := newRig(t)
+	elsewhere.env[EnvFrom] = peer.url
+	elsewhere.says(Refused, "for queue letters of another storage", line+" --yes")
+	elsewhere.says(Refused, "if that storage is gone, with --abort --storage-gone", line+" --abort")
+	if got := peer.has("mail"); !strings.Contains(got, "paused true") || strings.Contains(got, "pending 257") {
+		t.Errorf("asynq has %s, want the chunk set aside still", got)
+	}
+	r.says(Done, "has back what was not inserted", line+" --abort")
+	if got, want := peer.has("mail"), "pending 257 scheduled 5 archived 1 paused false"; got != want {
+		t.Errorf("asynq has %s, want %s", got, want)
+	}
+	if got := r.ok("audit"); !strings.Contains(got, "letters") {
+		t.Errorf("the audit has %s, want that the abort was of letters", got)
+	}
+	r.says(Done, "moved: 260 tasks", line+" --yes")
+}
+
 // mailing is a job of River's.
 type mailing struct {
 	N int `json:"n"`

@@ -36,10 +36,14 @@ type Asynq struct {
 	Kinds    Kinds
 	// Archived moves archived tasks too, as tasks that run at once. Without it they stay.
 	Archived bool
+	// Gone says that the storage for which a killed run has set tasks aside is gone: Abort gives the tasks back
+	// all the same.
+	Gone bool
 	// Done is told after each chunk; nil for nobody.
 	Done func(*Report)
 
-	step func(name string) error // of tests, which end an import in the middle
+	target target
+	step   func(name string) error // of tests, which end an import in the middle
 }
 
 // The bounds of a chunk. The cursor's change and the headers that are added need room, too.
@@ -52,10 +56,10 @@ const (
 // ErrActive means that tasks of the queue are active. They would be lost to asynq if the rest moved.
 var ErrActive = errors.New("tasks are active in asynq")
 
-// cursorKind is the kind of the record that says which chunk was inserted last. It never falls due.
-const cursorKind = "midge.import"
+// recordKind is the kind of the records of an import.
+const recordKind = "midge.import"
 
-// cursor is what the record says.
+// cursor is what the record says that names the chunk that was inserted last.
 type cursor struct {
 	Chunk    string `json:"chunk"`
 	Inserted string `json:"inserted"` // of each task of the chunk, "1" or "0"
@@ -101,13 +105,17 @@ func (a *Asynq) pause(ctx context.Context) error {
 }
 
 // Run moves the tasks. The queue of asynq is paused, and stays so. A second run goes on where one was
-// killed, and takes what was enqueued meanwhile.
+// killed, and takes what was enqueued meanwhile. The error is a *[TargetError] if the killed run has set tasks
+// aside for another queue or storage.
 func (a *Asynq) Run(ctx context.Context) (*Report, error) {
 	report := newReport()
 	if err := a.Check(ctx); err != nil {
 		return report, err
 	}
 	if err := a.pause(ctx); err != nil {
+		return report, err
+	}
+	if err := a.aim(ctx); err != nil {
 		return report, err
 	}
 	described, err := a.Session.Storage().Describe(ctx)
@@ -128,10 +136,13 @@ func (a *Asynq) Run(ctx context.Context) (*Report, error) {
 	}
 }
 
-// Abort ends an import that was killed: it puts what was not inserted back into asynq, whose queue
-// goes on. What was inserted stays in midge.
+// Abort ends an import that was killed, to whatever queue of midge: it puts the tasks that were not inserted
+// back into asynq, whose queue goes on. Inserted tasks stay in midge.
 func (a *Asynq) Abort(ctx context.Context) error {
 	if err := a.Check(ctx); err != nil {
+		return err
+	}
+	if err := a.Resume(ctx); err != nil {
 		return err
 	}
 	none := *a
@@ -191,6 +202,9 @@ func (a *Asynq) chunk(
 	if err != nil || len(staged.tasks) == 0 {
 		return record, false, err
 	}
+	if err := a.check(staged.name); err != nil {
+		return record, false, err
+	}
 	if err := a.at("staged"); err != nil {
 		return record, false, err
 	}
@@ -207,10 +221,8 @@ func (a *Asynq) chunk(
 	if err := a.at("inserted"); err != nil {
 		return record, false, err
 	}
-	err = finish.Run(ctx, a.Source, []string{a.key("midge:staged"), a.key("midge:chunk"), a.key("midge:left")},
-		staged.name, a.taskPrefix(), said.Inserted).Err()
-	if err != nil {
-		return record, false, fmt.Errorf("finish a chunk of asynq: %w", err)
+	if err := a.finish(ctx, staged.name, said.Inserted); err != nil {
+		return record, false, err
 	}
 	return record, true, a.at("finished")
 }
@@ -236,7 +248,7 @@ func (a *Asynq) stage(ctx context.Context, most int) (staged, error) {
 		archived = "1"
 	}
 	keys := append(a.lists(), a.key("active"), a.key("paused"), a.key("midge:staged"), a.key("midge:chunk"))
-	found, err := stage.Run(ctx, a.Source, keys, storage.NewID(), most, chunkBytes, a.taskPrefix(),
+	found, err := stage.Run(ctx, a.Source, keys, a.target.chunkName(), most, chunkBytes, a.taskPrefix(),
 		archived).StringSlice()
 	switch {
 	case err != nil && strings.Contains(err.Error(), "MIDGEACTIVE"):
@@ -328,27 +340,15 @@ func (a *Asynq) cursor(ctx context.Context) (storage.Task, cursor, error) {
 		return storage.Task{}, cursor{}, err
 	}
 	ref := storage.Ref{Queue: a.To, ID: name}
-	for {
-		t, err := a.Session.Storage().Task(ctx, ref)
-		if err == nil {
-			var said cursor
-			if err := json.Unmarshal(t.Payload, &said); err != nil {
-				return t, said, fmt.Errorf("the record %s of the import cannot be read: %w", ref, err)
-			}
-			return t, said, nil
-		}
-		if !errors.Is(err, storage.ErrNotFound) {
-			return t, cursor{}, err
-		}
-		_, err = a.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
-			Ref: ref, Kind: cursorKind, Encoding: "json", Payload: []byte(`{"chunk":"","inserted":""}`),
-			Delay: storage.MaxDelay, CrashLimit: 1,
-		}}})
-		var dependency *storage.DependencyError
-		if err != nil && !errors.As(err, &dependency) { // another process made it
-			return t, cursor{}, err
-		}
+	t, err := a.record(ctx, ref, []byte(`{"chunk":"","inserted":""}`))
+	if err != nil {
+		return t, cursor{}, err
 	}
+	var said cursor
+	if err := json.Unmarshal(t.Payload, &said); err != nil {
+		return t, said, fmt.Errorf("the record %s of the import cannot be read: %w", ref, err)
+	}
+	return t, said, nil
 }
 
 // name gives the name of this import. It stands in asynq's Redis, so that it is the same however that is

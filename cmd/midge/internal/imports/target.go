@@ -1,0 +1,128 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// target is where an import moves tasks to. It is part of the name of a chunk, so that asynq's Redis keeps for
+// each chunk which storage and queue may have its tasks already.
+type target struct {
+	storage string // its id
+	queue   string
+}
+
+// chunkName makes the name of a new chunk.
+func (t target) chunkName() string {
+	return storage.NewID() + " " + t.storage + " " + t.queue
+}
+
+// targetOf reads the target of a chunk; a chunk of an earlier version has none.
+func targetOf(chunk string) (t target, ok bool) {
+	words := strings.Split(chunk, " ")
+	if len(words) != 3 {
+		return target{}, false
+	}
+	return target{storage: words[1], queue: words[2]}, true
+}
+
+// TargetError means that a killed run has set tasks aside for another queue or storage. The tasks may be there
+// already, so that no other queue may take them.
+type TargetError struct {
+	From string // the queue of asynq
+	To   string // the queue that the tasks were set aside for
+	// Elsewhere says that the queue is in another storage.
+	Elsewhere bool
+}
+
+// Error says what the tasks were set aside for.
+func (e *TargetError) Error() string {
+	text := fmt.Sprintf("a killed run has set tasks of queue %s of asynq aside for queue %s", e.From, e.To)
+	if e.Elsewhere {
+		return text + " of another storage"
+	}
+	return text
+}
+
+// check refuses a chunk that was set aside for another target.
+func (a *Asynq) check(chunk string) error {
+	t, ok := targetOf(chunk)
+	if !ok || t == a.target || t.storage != a.target.storage && a.Gone {
+		return nil
+	}
+	to := storage.PrintableText(t.queue, storage.MaxName) // anybody may have written it
+	return &TargetError{From: a.From, To: to, Elsewhere: t.storage != a.target.storage}
+}
+
+// aim finds out what the target is.
+func (a *Asynq) aim(ctx context.Context) error {
+	id, err := a.storageID(ctx)
+	a.target = target{storage: id, queue: a.To}
+	return err
+}
+
+// Resume sets To to the queue for which a killed run has set tasks aside. If there are no such tasks To stays as
+// it is. If the tasks are for another storage the error is a *[TargetError], unless that storage is Gone.
+func (a *Asynq) Resume(ctx context.Context) error {
+	if err := a.aim(ctx); err != nil {
+		return err
+	}
+	chunk, err := a.Source.Get(ctx, a.key("midge:chunk")).Result()
+	if err != nil && !errors.Is(err, goredis.Nil) {
+		return fmt.Errorf("read asynq: %w", err)
+	}
+	if t, ok := targetOf(chunk); ok && t.storage == a.target.storage {
+		a.To, a.target = t.queue, t
+	}
+	return a.check(chunk)
+}
+
+// storageID gives the id of the storage, which stands in a record of it: its address may be written in many
+// ways, and one address may lead to many storages.
+func (a *Asynq) storageID(ctx context.Context) (string, error) {
+	ref := storage.Ref{Queue: storage.ReservedQueues + "import", ID: "storage"}
+	t, err := a.record(ctx, ref, []byte(`"`+storage.NewID()+`"`))
+	if err != nil {
+		return "", err
+	}
+	return strings.Trim(string(t.Payload), `"`), nil
+}
+
+// record reads a record, and makes it where there is none. It never falls due.
+func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (storage.Task, error) {
+	for {
+		t, err := a.Session.Storage().Task(ctx, ref)
+		if !errors.Is(err, storage.ErrNotFound) {
+			return t, err
+		}
+		_, err = a.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
+			Ref: ref, Kind: recordKind, Encoding: "json", Payload: payload, Delay: storage.MaxDelay, CrashLimit: 1,
+		}}})
+		var dependency *storage.DependencyError
+		if err != nil && !errors.As(err, &dependency) { // another process made it
+			return t, err
+		}
+	}
+}
+
+// finishTime bounds the step that ends a chunk.
+const finishTime = 10 * time.Second
+
+// finish deletes the inserted tasks of a chunk, and sets the others aside. The end of ctx does not stop this step:
+// until it is done the tasks are in both queues.
+func (a *Asynq) finish(ctx context.Context, chunk, inserted string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer stop()
+	keys := []string{a.key("midge:staged"), a.key("midge:chunk"), a.key("midge:left")}
+	if err := finish.Run(ctx, a.Source, keys, chunk, a.taskPrefix(), inserted).Err(); err != nil {
+		return fmt.Errorf("finish a chunk of asynq: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// killedAt enqueues ten tasks, and runs an import to letters that is killed at a step.
+func (p *peer) killedAt(step string) {
+	p.t.Helper()
+	for i := range 10 {
+		p.enqueue("email:send", fmt.Sprintf(`{"n":%d}`, i))
+	}
+	a := p.asynq()
+	a.step = func(at string) error {
+		if at == step {
+			return errEnded
+		}
+		return nil
+	}
+	if _, err := a.Run(p.t.Context()); !errors.Is(err, errEnded) {
+		p.t.Fatal(err)
+	}
+}
+
+// has wants so many tasks to wait in queues of midge and of asynq.
+func (p *peer) has(letters, other, pending int) {
+	p.t.Helper()
+	stats, err := p.session.Storage().Stats(p.t.Context(), "letters", "other")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	info, err := p.look.GetQueueInfo("mail")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	got := [3]int{int(stats[0].Waiting), int(stats[1].Waiting), info.Pending}
+	if want := [3]int{letters, other, pending}; got != want {
+		p.t.Errorf("letters, other and asynq have %v, want %v", got, want)
+	}
+}
+
+// elsewhere gives an import into another storage.
+func (p *peer) elsewhere() *Asynq {
+	p.t.Helper()
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = store.Close() })
+	a := p.asynq()
+	a.Session = storage.NewSession(store, 0)
+	return a
+}
+
+// TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside: the first queue may have taken the tasks.
+func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
+	for _, step := range []string{"staged", "inserted"} {
+		p := newPeer(t)
+		p.killedAt(step)
+		other := p.asynq()
+		other.To = "other"
+		_, err := other.Run(t.Context())
+		var target *TargetError
+		if !errors.As(err, &target) || *target != (TargetError{From: "mail", To: "letters"}) {
+			t.Errorf("another queue: got %v, want a TargetError that names letters", err)
+		}
+		_, err = p.elsewhere().Run(t.Context())
+		if !errors.As(err, &target) || *target != (TargetError{From: "mail", To: "letters", Elsewhere: true}) {
+			t.Errorf("another storage: got %v, want a TargetError that says so", err)
+		}
+		if _, err := p.asynq().Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.has(10, 0, 0)
+		p.enqueue("email:send", "{}")
+		if _, err := other.Run(t.Context()); err != nil { // nothing is set aside any more
+			t.Fatal(err)
+		}
+		p.has(10, 1, 0)
+	}
+}
+
+// TestAnAbortIsForTheQueueOfTheKilledRun, whatever queue it is given: what was inserted there stays there alone.
+func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
+	for step, want := range map[string][3]int{"staged": {0, 0, 10}, "inserted": {10, 0, 0}} {
+		p := newPeer(t)
+		p.killedAt(step)
+		abort := p.asynq()
+		abort.To = "other"
+		if err := abort.Abort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.has(want[0], want[1], want[2])
+		if info, err := p.look.GetQueueInfo("mail"); err != nil || info.Paused || abort.To != "letters" {
+			t.Errorf("asynq has %+v, %v, and the queue is %s; want letters, and a queue that goes on", info, err, abort.To)
+		}
+	}
+}
+
+// TestAnAbortFromAnotherStorageIsRefused, unless the storage of the killed run is gone.
+func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
+	p := newPeer(t)
+	p.killedAt("inserted")
+	abort := p.elsewhere()
+	var target *TargetError
+	if err := abort.Abort(t.Context()); !errors.As(err, &target) || !target.Elsewhere {
+		t.Errorf("got %v, want a TargetError", err)
+	}
+	p.has(10, 0, 0)
+	abort.Gone = true
+	if err := abort.Abort(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.has(10, 0, 10) // the tasks of the storage that is said to be gone are there still
+}
+
+// TestAnInterruptedImportFinishesItsChunk: whoever ends the command behind an insert leaves no task in both queues.
+func TestAnInterruptedImportFinishesItsChunk(t *testing.T) {
+	p := newPeer(t)
+	for range 10 {
+		p.enqueue("email:send", "{}")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	a := p.asynq()
+	a.step = func(at string) error {
+		if at == "inserted" {
+			stop()
+		}
+		return nil
+	}
+	if _, err := a.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it was cancelled", err)
+	}
+	p.has(10, 0, 0)
+}
+
+// TestAChunkOfAnEarlierVersionHasNoTarget, and is for whoever comes.
+func TestAChunkOfAnEarlierVersionHasNoTarget(t *testing.T) {
+	a := &Asynq{From: "mail", To: "letters", target: target{"s1", "letters"}}
+	for name, want := range map[string]bool{
+		"": true, "0190b6a5": true, a.target.chunkName(): true, target{"s1", "other"}.chunkName(): false,
+		target{"s2", "letters"}.chunkName(): false, "c s1 letters": true, "c s1 \x1b[31m": false,
+	} {
+		if err := a.check(name); (err == nil) != want {
+			t.Errorf("%q: got %v, want that it is taken: %v", name, err, want)
+		}
+	}
+}
