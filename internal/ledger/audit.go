@@ -99,8 +99,8 @@ var (
 	latest = time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// dueOf is when the record of an act at a moment is due: never. By a clock that is ahead by many decades it is
-// a day later than that clock, so that the act is listed all the same.
+// dueOf is when the record of an act is due: never. If the clock is ahead by many decades, the record is due a
+// day after the moment of the act, since a record that is due is not listed.
 func dueOf(at time.Time) time.Time {
 	due, least := latest.Add(-at.Sub(first)), at.Add(24*time.Hour)
 	if due.Before(least) {
@@ -137,8 +137,9 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
 }
 
-// earlier is a moment by the storage's clock, or where that clock has jumped ahead since the first act, the moment
-// that it would show without: a clock that is ahead for a while must not delete acts.
+// earlier gives the moment by the storage's clock. If that clock has jumped ahead since the first act of this
+// process, it gives the moment that the clock would show without the jump, so that a clock that is ahead for a
+// while deletes no acts.
 func (a *Audit) earlier(now time.Time) time.Time {
 	a.first.Do(func() { a.told, a.asked = now, time.Now() })
 	if reckoned := a.told.Add(time.Since(a.asked)); reckoned.Before(now) {
@@ -220,8 +221,8 @@ func entryOf(t *storage.Task) Entry {
 	return e
 }
 
-// Trim deletes the acts that are older than 90 days at a moment, and all but the newest 10,000. A process that
-// keeps a ledger calls it now and then, and Begin does once in a thousand acts.
+// Trim deletes the acts that are older than 90 days at a moment, and all but the newest 10,000. A process
+// that keeps a ledger calls it now and then, and Begin does once in a thousand acts.
 func (a *Audit) Trim(ctx context.Context, now time.Time) error {
 	n := 0
 	var old []storage.Tx

@@ -91,7 +91,11 @@ func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
 	if got := enqueued(w.read(noon, w.now, time.Hour).All); got < 100 || got > int64(100+minutes) {
 		w.Errorf("%d were enqueued by hours, want 100 or a few more", got)
 	}
-	w.minutes(l, 9*24*60, one) // the minutes of the jump are gone then
+	w.minutes(l, 72*60, one)
+	for range 7 * 24 { // the minutes of the jump are gone then
+		w.pass(time.Hour)
+		w.write(l)
+	}
 	s := w.read(noon, noon.Add(72*time.Hour), time.Hour)
 	for i, p := range s.All {
 		most := int64(15)

@@ -113,9 +113,9 @@ func names[P any](of map[string]P) []string {
 	return all
 }
 
-// setHours has the page tell of hours what a series tells, which begins with the hour first. An hour that the
-// page knows without a gap stays. A gap gives way to what the series knows, and a gap behind the hours goes:
-// the clock was ahead when that hour was gathered, and the hour is not over.
+// setHours writes hours of a series, which begins with the hour first, into the page. An hour that the page has
+// without a gap stays. A gap gives way to the hour of the series. A gap later than these hours is deleted: the
+// clock was ahead when that hour was gathered, and the hour is not over.
 func (s *stored) setHours(of *Series, from, to, first int64, queues, kinds []string) {
 	had := s.samples()
 	s.raw, s.count, s.last = nil, 0, -1

@@ -53,7 +53,7 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 		if err != nil || runners[i].Vitals == nil {
 			continue // of another version, or damaged
 		}
-		// A runner that is not new was there before, and was forgotten: its runs are of a longer time.
+		// This process has forgotten an old runner that it does not know, or was not there to see its start.
 		old := runners[i].Started.Unix()/60 < minute-forgetAfter
 		k.learn(runners[i].ID, &v, first || old)
 	}
@@ -65,9 +65,9 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 	return nil
 }
 
-// learn takes in what a runner tells, and adds what is new to since. The first that a runner tells counts where
-// the runner is not old, and the first of a kind where the kind had room before: how much is new of the others
-// cannot be told.
+// learn takes in what a runner tells, and adds the growth of its counts to since. The first counts of an old
+// runner, and of a kind that had no room in the heartbeat before, are of a longer time than the last minute:
+// they are the base of later growth, and are not added.
 func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
 	before := k.runners[runner]
 	if before == nil {
@@ -107,7 +107,8 @@ func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
 			continue
 		}
 		sm.kinds = append(sm.kinds, kindFigures{
-			at: s.findKind(name, places), runs: int64(min(ran.Runs.Count(), maxFigure)), failed: int64(min(ran.Failed, maxFigure)),
+			at:   s.findKind(name, places),
+			runs: int64(min(ran.Runs.Count(), maxFigure)), failed: int64(min(ran.Failed, maxFigure)),
 			p50: packDuration(ran.Runs.Quantile(0.50)),
 			p95: packDuration(ran.Runs.Quantile(0.95)),
 			p99: packDuration(ran.Runs.Quantile(0.99)),

@@ -65,8 +65,8 @@ func appendQueues(b []byte, figures []queueFigures, before []sizes) []byte {
 	return append(binary.AppendUvarint(b, uint64(n)), body...)
 }
 
-// Bounds of figures, which a damaged record or a runner may tell: so many can be added up, and so many seconds
-// are a duration.
+// Bounds of figures. A damaged record, or a runner, may tell any number. Figures up to maxFigure can be added
+// up, and maxOldest seconds fit into a duration.
 const (
 	maxFigure = 1 << 50
 	maxOldest = int64(math.MaxInt64 / time.Second)

@@ -105,8 +105,8 @@ func (a *Asynq) pause(ctx context.Context) error {
 }
 
 // Run moves the tasks. The queue of asynq is paused, and stays so. A second run goes on where one was
-// killed, and takes what was enqueued meanwhile. The error is a *[TargetError] if the killed run has set tasks
-// aside for another queue or storage.
+// killed, and takes what was enqueued meanwhile. The error is a *[TargetError] if the killed run has set
+// tasks aside for another queue or storage.
 func (a *Asynq) Run(ctx context.Context) (*Report, error) {
 	report := newReport()
 	if err := a.Check(ctx); err != nil {

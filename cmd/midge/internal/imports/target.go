@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// target is where an import moves tasks to. It is part of the name of a chunk, so that asynq's Redis keeps for
-// each chunk which storage and queue may have its tasks already.
+// target is where an import moves tasks to. It is part of the name of a chunk, so that asynq's Redis keeps
+// for each chunk which storage and queue may have its tasks already.
 type target struct {
 	storage string // its id
 	queue   string
@@ -33,8 +33,8 @@ func targetOf(chunk string) (t target, ok bool) {
 	return target{storage: words[1], queue: words[2]}, true
 }
 
-// TargetError means that a killed run has set tasks aside for another queue or storage. The tasks may be there
-// already, so that no other queue may take them.
+// TargetError means that a killed run has set tasks aside for another queue or storage. The tasks may be
+// there already, so that no other queue may take them.
 type TargetError struct {
 	From string // the queue of asynq
 	To   string // the queue that the tasks were set aside for
@@ -68,8 +68,9 @@ func (a *Asynq) aim(ctx context.Context) error {
 	return err
 }
 
-// Resume sets To to the queue for which a killed run has set tasks aside. If there are no such tasks To stays as
-// it is. If the tasks are for another storage the error is a *[TargetError], unless that storage is Gone.
+// Resume sets To to the queue for which a killed run has set tasks aside. If there are no such tasks To
+// stays as it is. If the tasks are for another storage the error is a *[TargetError], unless that storage
+// is Gone.
 func (a *Asynq) Resume(ctx context.Context) error {
 	if err := a.aim(ctx); err != nil {
 		return err
@@ -115,8 +116,8 @@ func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (st
 // finishTime bounds the step that ends a chunk.
 const finishTime = 10 * time.Second
 
-// finish deletes the inserted tasks of a chunk, and sets the others aside. The end of ctx does not stop this step:
-// until it is done the tasks are in both queues.
+// finish deletes the inserted tasks of a chunk, and sets the others aside. The end of ctx does not stop
+// this step: until it is done the tasks are in both queues.
 func (a *Asynq) finish(ctx context.Context, chunk, inserted string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer stop()
