@@ -15,29 +15,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bouncer is the program that a PgBouncer runs. Debian keeps it out of PATH.
+// bouncer is the program that a PgBouncer runs. Debian installs it outside PATH.
 const bouncer = "pgbouncer"
 
-// bouncerPort names its socket. It listens on no other port.
+// bouncerPort is the port number in the name of its unix socket. PgBouncer listens on no
+// TCP port.
 const bouncerPort = "5432"
 
-// PgBouncer is a private pgbouncer process in front of a PostgreSQL server, on a unix
-// socket in a directory of its own and nowhere else. It pools transactions: each may run
-// on another connection of the server.
+// PgBouncer is a private pgbouncer process in front of a PostgreSQL server. It listens
+// only on a unix socket in its own directory. It pools transactions: each transaction of
+// a client may run on another connection to the server.
 type PgBouncer struct {
 	dir  string
 	proc *process
 }
 
-// Bouncer starts a pgbouncer in front of a server and stops it when the test ends. Lines
-// of its configuration, such as "default_pool_size = 3", may be added.
+// Bouncer starts a pgbouncer in front of a server and stops it when the test ends. The
+// lines of config, such as "default_pool_size = 3", are added to its configuration.
 func Bouncer(t testing.TB, server *PostgresServer, config ...string) *PgBouncer {
 	t.Helper()
 	b, err := startBouncer(server, config)
 	return started(t, b, err)
 }
 
-// URL is where a client connects, as [PostgresServer.URL].
+// URL is the connection URL for a client, like [PostgresServer.URL].
 func (b *PgBouncer) URL() string {
 	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(b.dir)
 }
@@ -91,7 +92,8 @@ func (b *PgBouncer) configure(server *PostgresServer, extra []string) error {
 		"log_connections = 0",
 		"log_disconnections = 0",
 	}, extra...)
-	// Another user reads them, and they hold no secret.
+	// Everyone may read the files: another user's process needs them, and they hold no
+	// secret.
 	err := os.WriteFile(b.configPath(), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 	if err == nil {
 		err = os.WriteFile(b.usersPath(), []byte("\"midge\" \"\"\n"), 0o644)
@@ -136,7 +138,7 @@ func (b *PgBouncer) answers() bool {
 	return conn.Close(ctx) == nil
 }
 
-// Close kills the process, which keeps nothing, and deletes its directory.
+// Close kills the process, which has no state to save, and deletes its directory.
 func (b *PgBouncer) Close() error {
 	if b.proc != nil && !b.proc.ended() {
 		_ = b.proc.kill()

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestBouncerPoolsTransactions has a client whose transactions run on several connections
-// of the server.
+// TestBouncerPoolsTransactions checks that the transactions of one client run on several
+// connections of the server.
 func TestBouncerPoolsTransactions(t *testing.T) {
 	RequirePostgres(t)
 	bouncer := Bouncer(t, Postgres(t, PostgresOptions{Unsafe: true}))
@@ -30,7 +30,7 @@ func TestBouncerPoolsTransactions(t *testing.T) {
 	conn := connect()
 	tx, err := connect().Begin(t.Context())
 	must(t, err)
-	ask(tx) // on a connection that no other client has meanwhile
+	ask(tx) // no other client gets this connection until the transaction ends
 	ask(conn)
 	must(t, tx.Rollback(t.Context()))
 	seen := len(pids)

@@ -14,24 +14,25 @@ import (
 	_ "embed"
 )
 
-// clockSource is the library that servers are started with.
+// clockSource is the C source of the library that servers are started with.
 //
 //go:embed clock.c.txt
 var clockSource []byte
 
-// Clock is the real-time clock of the servers that are started with its Env: that of
-// the machine and an offset, which may change while they run. Their monotonic clocks go
-// on as they are. It takes Linux and a C compiler, as the race detector does.
+// Clock is the real-time clock of the servers that are started with its Env: the
+// machine's clock plus an offset, which may change while they run. Their monotonic clocks
+// are not affected. It needs Linux and a C compiler, as the race detector does.
 //
-// Servers bear its jumps, but what they time by the real-time clock themselves jumps too:
-// the nodes of a Cluster suspect each other after a jump of more than their
-// cluster-node-timeout, and PostgreSQL ends early what statement_timeout bounds.
+// Servers survive jumps of the clock, but every timeout that they measure by the
+// real-time clock jumps too: the nodes of a Cluster suspect each other after a jump of
+// more than their cluster-node-timeout, and PostgreSQL ends statements with a
+// statement_timeout early.
 type Clock struct {
 	dir    string
-	memory []byte // of the file that the servers read
+	memory []byte // mapped from the file that the servers read
 }
 
-// StartClock makes a clock that is right. The caller closes it, after the servers.
+// StartClock makes a clock with no offset. The caller closes it, after the servers.
 func StartClock() (*Clock, error) {
 	dir, err := os.MkdirTemp("", "midge-clock-")
 	if err != nil {
@@ -47,16 +48,17 @@ func StartClock() (*Clock, error) {
 	return c, nil
 }
 
-// Env are the variables for a server's process: [Options].Env, [PostgresOptions].Env.
+// Env returns the environment variables for a server's process: see [Options].Env and
+// [PostgresOptions].Env.
 func (c *Clock) Env() []string {
 	return []string{"LD_PRELOAD=" + c.libraryPath(), "MIDGE_CLOCK_OFFSET=" + c.offsetPath()}
 }
 
-// Set puts the servers' clocks ahead of the machine's, or with a negative offset behind
-// it, at once and whatever the offset was.
+// Set puts the servers' clocks ahead of the machine's, or behind it if the offset is
+// negative. It takes effect at once and replaces any earlier offset.
 func (c *Clock) Set(ahead time.Duration) { c.offset().Store(ahead.Microseconds()) }
 
-// Ahead is the offset as it is.
+// Ahead returns the current offset.
 func (c *Clock) Ahead() time.Duration { return time.Duration(c.offset().Load()) * time.Microsecond }
 
 // Close deletes the clock's files.
@@ -72,7 +74,8 @@ func (c *Clock) Close() error {
 func (c *Clock) libraryPath() string { return filepath.Join(c.dir, "clock.so") }
 func (c *Clock) offsetPath() string  { return filepath.Join(c.dir, "offset") }
 
-// compile makes the library. A server may belong to another user, who reads it.
+// compile builds the library and makes it readable for all, because a server may run as
+// another user.
 func (c *Clock) compile() error {
 	if err := os.Chmod(c.dir, 0o755); err != nil {
 		return fmt.Errorf("testserver: open directory of clock: %w", err)
@@ -88,8 +91,8 @@ func (c *Clock) compile() error {
 	return os.Chmod(c.libraryPath(), 0o755)
 }
 
-// share maps the file in which the servers read the offset, so that they never see half
-// of one.
+// share maps the file in which the servers read the offset. With a mapping, a server
+// never reads a half-written offset.
 func (c *Clock) share() error {
 	file, err := os.OpenFile(c.offsetPath(), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -107,5 +110,6 @@ func (c *Clock) share() error {
 	return nil
 }
 
-// offset is the number of microseconds in the file. A mapping begins at a page.
+// offset returns the number of microseconds in the file. It is aligned, because a mapping
+// begins at a page.
 func (c *Clock) offset() *atomic.Int64 { return (*atomic.Int64)(unsafe.Pointer(&c.memory[0])) }

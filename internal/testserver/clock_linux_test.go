@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestClockJumps has all kinds of servers follow a clock that jumps under them.
+// TestClockJumps checks that servers of every kind follow a clock that jumps while they
+// run.
 func TestClockJumps(t *testing.T) {
 	Require(t)
 	RequirePostgres(t)

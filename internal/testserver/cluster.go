@@ -11,29 +11,28 @@ import (
 	"time"
 )
 
-// Masters is how many masters a cluster has.
+// Masters is the number of masters of a cluster.
 const Masters = 3
 
-// slots is how many hash slots every Redis Cluster has.
+// slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
 // RedisCluster is a private Redis Cluster of three masters. Node i owns the i-th third of
-// the slots; where the cluster has replicas, node i + Masters follows it.
+// the slots. If the cluster has replicas, node i + Masters is the replica of node i.
 type RedisCluster struct {
 	nodes []*Server
 }
 
-// Cluster starts a cluster for the test and stops it when the test ends. Each
-// config is a line of every node's redis.conf. The test fails where the cluster
-// does not come up.
+// Cluster starts a cluster for the test and stops it when the test ends. Each config is a
+// line of every node's redis.conf. The test fails if the cluster does not start.
 func Cluster(t testing.TB, config ...string) *RedisCluster {
 	t.Helper()
 	cluster, err := StartCluster(Options{Config: config})
 	return started(t, cluster, err)
 }
 
-// StartCluster starts a cluster and returns when every node serves. The caller
-// closes it. Options.Dir has to be empty: each node has a directory of its own.
+// StartCluster starts a cluster and returns when every node serves. The caller closes it.
+// Options.Dir must be empty, because each node has its own directory.
 func StartCluster(options Options) (*RedisCluster, error) {
 	if options.Dir != "" {
 		return nil, fmt.Errorf("testserver: Options.Dir of a cluster is %q, want none", options.Dir)
@@ -62,10 +61,10 @@ func StartCluster(options Options) (*RedisCluster, error) {
 	return cluster, nil
 }
 
-// Nodes are the cluster's servers. The caller does not change the slice.
+// Nodes returns the cluster's servers. The caller does not change the slice.
 func (c *RedisCluster) Nodes() []*Server { return c.nodes }
 
-// Addrs are the addresses of the nodes, in the order of Nodes.
+// Addrs returns the addresses of the nodes, in the order of Nodes.
 func (c *RedisCluster) Addrs() []string {
 	addrs := make([]string, 0, len(c.nodes))
 	for _, node := range c.nodes {
@@ -74,7 +73,8 @@ func (c *RedisCluster) Addrs() []string {
 	return addrs
 }
 
-// Slot is the hash slot of a key. It asks a node, one that runs.
+// Slot returns the hash slot of a key. It asks the first node that answers, and fails if
+// none does.
 func (c *RedisCluster) Slot(key string) (int, error) {
 	var errs []error
 	for _, node := range c.nodes {
@@ -87,8 +87,8 @@ func (c *RedisCluster) Slot(key string) (int, error) {
 	return 0, errors.Join(errs...)
 }
 
-// Owner is the master that a key belongs to, whether it runs or not, as long as no replica
-// has taken over.
+// Owner returns the master that a key belongs to, whether it runs or not. It is wrong after
+// a replica has taken over.
 func (c *RedisCluster) Owner(key string) (*Server, error) {
 	slot, err := c.Slot(key)
 	if err != nil {
@@ -102,8 +102,8 @@ func (c *RedisCluster) Owner(key string) (*Server, error) {
 	return nil, fmt.Errorf("testserver: slot %d of %q, want less than %d", slot, key, slots)
 }
 
-// AwaitInStep waits until each replica has all that its master had written by a moment, and
-// gives the moment.
+// AwaitInStep waits until each replica has everything that its master had written at the
+// time of the call. It returns that time.
 func (c *RedisCluster) AwaitInStep(t testing.TB) time.Time {
 	t.Helper()
 	at := time.Now()
@@ -113,8 +113,8 @@ func (c *RedisCluster) AwaitInStep(t testing.TB) time.Time {
 	return at
 }
 
-// AwaitTakenOver waits until the replica of a master is a master in its place, and the
-// cluster serves again.
+// AwaitTakenOver waits until the replica of the given master has become a master in its
+// place and the cluster serves again.
 func (c *RedisCluster) AwaitTakenOver(t testing.TB, master *Server) {
 	t.Helper()
 	replica := c.nodes[Masters+slices.Index(c.nodes, master)]
@@ -136,8 +136,8 @@ func (c *RedisCluster) AwaitTakenOver(t testing.TB, master *Server) {
 	})
 }
 
-// AwaitReady waits until every node serves and says that the cluster is whole, as
-// after the restart of one.
+// AwaitReady waits until every node serves and reports that the cluster is complete, for
+// example after a node was restarted.
 func (c *RedisCluster) AwaitReady() error {
 	var state string
 	ready := func() bool {
@@ -206,7 +206,8 @@ func (c *RedisCluster) join() error {
 	return nil
 }
 
-// follow makes a node the replica of another, and returns when it has what that has.
+// follow makes a node the replica of a master and returns when their replication link is
+// up.
 func follow(replica, master *Server) error {
 	id, err := master.Do("CLUSTER", "MYID")
 	if err != nil {
@@ -214,7 +215,7 @@ func follow(replica, master *Server) error {
 	}
 	linked := func() bool {
 		if _, err = replica.Do("CLUSTER", "REPLICATE", id); err != nil {
-			return false // they have not met
+			return false // the two nodes do not know each other yet
 		}
 		var info string
 		info, err = replica.Do("INFO", "replication")
@@ -226,7 +227,7 @@ func follow(replica, master *Server) error {
 	return nil
 }
 
-// slotsOf gives the range of slots of node i: from first up to, not including, end.
+// slotsOf returns the range of slots of node i: from first up to, but not including, end.
 func slotsOf(i int) (first, end int) { return slots * i / Masters, slots * (i + 1) / Masters }
 
 // whole reports whether a node's CLUSTER INFO shows a cluster that is complete.

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Fault is something that a Proxy does to the commands that match.
+// Fault is something that a Proxy does to the commands that match it.
 type Fault struct {
 	match func(request []byte) bool
 	kind  faultKind
 
 	mu   sync.Mutex
-	left int // commands still to match, -1 all
-	open int // commands to strike until struck is closed
+	left int // number of commands still to match; -1 means every command
+	open int // number of commands still to strike until struck is closed
 
 	struck   chan struct{}
 	released chan struct{}
@@ -28,46 +28,45 @@ const (
 	holdReply
 )
 
-// CutAfterRequest loses replies: of the next n commands that match, each is
-// forwarded and executed, and when its reply arrives, both sides of the connection
-// are closed before any byte of that reply is delivered. Replies to earlier
-// commands of a pipeline are delivered. With a negative n it is every command that
-// matches, until [Fault.Release].
+// CutAfterRequest loses replies. Each of the next n commands that match is forwarded and
+// executed. When its reply arrives, both sides of the connection are closed before any
+// byte of that reply is delivered. Replies to earlier commands of a pipeline are
+// delivered. A negative n concerns every command that matches, until [Fault.Release].
 //
-// match is given whole commands as they are on the wire, and of PostgreSQL their SQL. It
-// is called by the connections' goroutines, several at a time, and neither keeps nor
-// changes the bytes. [Command] and [Containing] make such functions.
+// match receives a whole command of Redis as it is on the wire, or the SQL of a command
+// of PostgreSQL. The connections' goroutines call it concurrently. It must neither keep
+// nor change the bytes. [Command] and [Containing] return such functions.
 func (p *Proxy) CutAfterRequest(match func(request []byte) bool, n int) *Fault {
 	return p.add(cutAfter, match, n)
 }
 
-// CutBeforeRequest loses requests: for each of the next n commands that match,
-// both sides of its connection are closed and the server never sees the command.
-// Earlier commands of a pipeline are forwarded; their replies may be lost too. A
-// negative n is as for CutAfterRequest.
+// CutBeforeRequest loses requests: for each of the next n commands that match, both sides
+// of its connection are closed and the server never sees the command. Earlier commands of
+// a pipeline are forwarded, but their replies may be lost too. A negative n has the same
+// meaning as for CutAfterRequest.
 func (p *Proxy) CutBeforeRequest(match func(request []byte) bool, n int) *Fault {
 	return p.add(cutBefore, match, n)
 }
 
-// Hold keeps every command that matches from the server until [Fault.Release], and
-// with it what its connection sends afterwards.
+// Hold keeps every command that matches from the server until [Fault.Release], and also
+// everything that the same connection sends after it.
 func (p *Proxy) Hold(match func(request []byte) bool) *Fault {
 	return p.add(holdRequest, match, -1)
 }
 
-// HoldReply lets every command that matches be executed and keeps its reply from
-// the client until [Fault.Release], and with it what its connection receives
-// afterwards.
+// HoldReply lets every command that matches be executed, but keeps its reply from the
+// client until [Fault.Release], and also everything that the same connection receives
+// after it.
 func (p *Proxy) HoldReply(match func(request []byte) bool) *Fault {
 	return p.add(holdReply, match, -1)
 }
 
-// Struck is closed when the fault has befallen all the n commands of a cut, or the
-// first one of a hold.
+// Struck returns a channel that is closed when the fault has struck all n commands of a
+// cut, or the first command of a hold.
 func (f *Fault) Struck() <-chan struct{} { return f.struck }
 
-// Release ends the fault: what it holds goes on and nothing more matches.
-// Releasing again is harmless.
+// Release ends the fault: held commands and replies are sent on, and no further command
+// matches. Releasing again is harmless.
 func (f *Fault) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +78,8 @@ func (f *Fault) Release() {
 	}
 }
 
-// Command matches the commands of Redis with one of these names, in any case, such as
-// Command("EVALSHA", "EVAL").
+// Command returns a function that matches the commands of Redis with one of these names,
+// in upper or lower case, such as Command("EVALSHA", "EVAL").
 func Command(names ...string) func(request []byte) bool {
 	return func(request []byte) bool {
 		got := command(request)
@@ -93,8 +92,8 @@ func Command(names ...string) func(request []byte) bool {
 	}
 }
 
-// Containing matches the commands that contain a text anywhere, such as a key or the name
-// of a function.
+// Containing returns a function that matches the commands that contain a text anywhere,
+// such as a key or the name of a function.
 func Containing(text string) func(request []byte) bool {
 	return func(request []byte) bool { return bytes.Contains(request, []byte(text)) }
 }
@@ -113,7 +112,7 @@ func (p *Proxy) add(kind faultKind, match func([]byte) bool, n int) *Fault {
 	return f
 }
 
-// faultOf gives the fault that befalls a command, nil for none.
+// faultOf returns the fault that strikes a command, or nil.
 func (p *Proxy) faultOf(request []byte) *Fault {
 	p.mu.Lock()
 	faults := p.faults // append-only
@@ -126,7 +125,7 @@ func (p *Proxy) faultOf(request []byte) *Fault {
 	return nil
 }
 
-// takes reports whether the fault befalls the command, and counts it.
+// takes reports whether the fault strikes the command, and counts the command if so.
 func (f *Fault) takes(request []byte) bool {
 	if !f.match(request) {
 		return false
@@ -142,7 +141,7 @@ func (f *Fault) takes(request []byte) bool {
 	return true
 }
 
-// strike notes that the fault has befallen one command.
+// strike records that the fault has struck one command.
 func (f *Fault) strike() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// chunkSize is how much a connection reads at once.
+// chunkSize is the number of bytes that a connection reads at once.
 const chunkSize = 64 << 10
 
-// link is one connection through the proxy. Two goroutines pump its directions and
-// end when either connection ends; forward owns and awaits them.
+// link is one connection through the proxy. Two goroutines pump its two directions and
+// end when either side closes. Proxy.forward starts them and waits for them.
 type link struct {
 	proxy  *Proxy
 	client net.Conn
@@ -19,24 +19,26 @@ type link struct {
 
 	mu   sync.Mutex
 	wire wire
-	// awaited has the faults of the commands whose replies are to come, in order,
-	// nil where there is none.
+	// awaited has one entry, in order, for each command whose reply has not arrived: the
+	// fault that will strike the reply, or nil.
 	awaited []*Fault
 }
 
-// verdict says what becomes of a frame.
+// verdict is the decision about a frame.
 type verdict struct {
-	fault *Fault // the fault that befalls it, nil for none
-	cut   bool   // it goes nowhere and its connection ends
+	fault *Fault // the fault that strikes the frame, or nil
+	cut   bool   // the frame is dropped and its connection ends
 }
 
-// way is one direction of a link: how its frames are measured and judged.
+// way holds the functions of one direction of a link: frame measures its frames, admit
+// judges them.
 type way struct {
 	frame func(b []byte) (size int, ok bool)
 	admit func(frame []byte) verdict
 }
 
-// pump carries frames from one connection to the other.
+// pump carries frames from one connection to the other until either ends or a fault
+// cuts them.
 func (l *link) pump(ctx context.Context, from, to net.Conn, w way) {
 	var in []byte
 	chunk := make([]byte, chunkSize)
@@ -51,14 +53,15 @@ func (l *link) pump(ctx context.Context, from, to net.Conn, w way) {
 	}
 }
 
-// carry sends on the whole frames of in, those that no fault concerns together,
-// and says how many bytes that were. It reports whether the connection goes on.
+// carry forwards the complete frames of in. Frames that no fault strikes are written
+// together. It returns the number of bytes that it has used and whether the connection
+// goes on.
 func (l *link) carry(ctx context.Context, in []byte, to net.Conn, w way) (int, bool) {
 	sent, seen := 0, 0
 	for seen < len(in) {
 		size, ok := w.frame(in[seen:])
 		if !ok {
-			size = len(in) - seen // another protocol: as it comes
+			size = len(in) - seen // another protocol: pass the bytes on as they come
 		}
 		if size == 0 {
 			break
@@ -79,7 +82,8 @@ func (l *link) carry(ctx context.Context, in []byte, to net.Conn, w way) (int, b
 	return seen, l.send(ctx, to, in[sent:seen])
 }
 
-// send writes what the faults of the proxy let through, and reports whether it could.
+// send writes b after the proxy's delay and through its gate. It reports whether it
+// could write.
 func (l *link) send(ctx context.Context, to net.Conn, b []byte) bool {
 	if len(b) == 0 {
 		return true
@@ -102,7 +106,7 @@ func (l *link) send(ctx context.Context, to net.Conn, b []byte) bool {
 	return err == nil
 }
 
-// admitRequest judges a command and notes what its reply is in for.
+// admitRequest judges a command and records which fault, if any, will strike its reply.
 func (l *link) admitRequest(request []byte) verdict {
 	l.mu.Lock()
 	shown, answered := l.wire.sent(request)
@@ -127,8 +131,8 @@ func (l *link) admitRequest(request []byte) verdict {
 	return verdict{fault: now, cut: now != nil && now.kind == cutBefore}
 }
 
-// admitReply judges a reply by the command that it answers: the oldest without
-// one. What the server pushes unasked answers none.
+// admitReply judges a reply by the command that it answers, which is the oldest command
+// without a reply. A message that the server sends unasked answers no command.
 func (l *link) admitReply(reply []byte) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +144,8 @@ func (l *link) admitReply(reply []byte) verdict {
 	return verdict{fault: fault, cut: fault != nil && fault.kind == cutAfter}
 }
 
-// lost strikes for the cuts of commands whose replies can no longer come: they are
-// as lost as the cut would have made them.
+// lost counts the cuts of commands whose replies can no longer arrive as struck: these
+// replies are as lost as the cuts would have made them.
 func (l *link) lost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +156,8 @@ func (l *link) lost() {
 	}
 }
 
-// wait waits for a channel to be closed and reports whether it was before ctx
-// ended.
+// wait waits until a channel is closed or ctx ends, and reports whether the channel was
+// closed.
 func wait(ctx context.Context, closed <-chan struct{}) bool {
 	select {
 	case <-closed:

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Pace measures how busy the machine is, so that a test can tell a program that is slow from
-// a machine that has other things to do: a bound in time holds for a machine that is free, and
-// where three programs want each processor all of them take three times as long.
+// Pace measures how busy the machine is, so that a test can tell a slow program from a busy
+// machine. A time bound of a test is meant for an idle machine: if three programs compete for
+// each processor, each of them takes three times as long.
 type Pace struct {
 	stop func()
 	done chan struct{}
@@ -21,16 +21,17 @@ type Pace struct {
 	samples []sample
 }
 
-// sample is how many programs wanted a processor at a moment, a processor.
+// sample is the number of runnable programs per processor at a moment.
 type sample struct {
 	at     time.Time
 	wanted float64
 }
 
-// samplesEvery is how often a Pace looks.
+// samplesEvery is the time between two samples of a Pace.
 const samplesEvery = 50 * time.Millisecond
 
-// NewPace begins to look. On a system other than Linux it takes the machine for free.
+// NewPace starts to sample. On systems other than Linux it takes the machine to be idle. The
+// caller closes it.
 func NewPace() *Pace {
 	stop := make(chan struct{})
 	p := &Pace{stop: sync.OnceFunc(func() { close(stop) }), done: make(chan struct{})}
@@ -50,7 +51,7 @@ func NewPace() *Pace {
 	return p
 }
 
-// StartPace begins to look until the test is over.
+// StartPace starts to sample and stops when the test ends.
 func StartPace(t testing.TB) *Pace {
 	t.Helper()
 	p := NewPace()
@@ -58,7 +59,7 @@ func StartPace(t testing.TB) *Pace {
 	return p
 }
 
-// Close ends the looking.
+// Close stops the sampling.
 func (p *Pace) Close() {
 	p.stop()
 	<-p.done
@@ -70,8 +71,9 @@ func (p *Pace) add(s sample) {
 	p.samples = append(p.samples, s)
 }
 
-// Stretch gives the time that d is on this machine, as busy as it has been since a moment: d
-// itself where it was free, and where p is nil.
+// Stretch returns how long work that takes d on an idle machine may take, as busy as the
+// machine has been since the given time. It returns d itself if the machine was idle or p is
+// nil.
 func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
 	if p == nil {
 		return d
@@ -89,7 +91,7 @@ func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
 	return time.Duration(float64(d) * sum / n)
 }
 
-// wanted is how many programs want a processor now, a processor, this one left out.
+// wanted returns the current number of runnable programs per processor, without this program.
 func wanted() float64 {
 	text, err := os.ReadFile("/proc/loadavg") // such as 0.20 0.18 0.12 3/80 11206
 	if err != nil {

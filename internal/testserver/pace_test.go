@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestABusyMachineStretchesABound by how many programs wanted each processor since then.
+// TestABusyMachineStretchesABound checks that a bound grows with the average number of
+// runnable programs per processor since the given time.
 func TestABusyMachineStretchesABound(t *testing.T) {
 	begin := time.Now()
 	p := &Pace{}
@@ -13,7 +14,7 @@ func TestABusyMachineStretchesABound(t *testing.T) {
 		p.add(sample{begin.Add(time.Duration(i) * time.Second), wanted})
 	}
 	for since, want := range map[time.Duration]time.Duration{
-		5 * time.Second:         time.Second, // nothing was seen since
+		5 * time.Second:         time.Second, // there is no later sample
 		2500 * time.Millisecond: 2 * time.Second,
 		4500 * time.Millisecond: 3 * time.Second,
 		1500 * time.Millisecond: 3750 * time.Millisecond,
@@ -34,5 +35,5 @@ func TestThePaceIsMeasured(t *testing.T) {
 	if got := p.Stretch(time.Second, begin); got < time.Second {
 		t.Errorf("a second became %v", got)
 	}
-	p.Close() // again is harmless
+	p.Close() // closing again is harmless
 }

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// Ports of servers lie below what any system hands to outgoing connections, so
-// that a client which dials a stopped server cannot occupy its port; the same
-// holds for the cluster bus, whose port is the node's plus busOffset. The standard
-// ports of Redis and of its cluster bus (6379, 16379) are no part of the range or
-// left out.
+// The ports of servers lie below the range that any system gives to outgoing
+// connections. Otherwise a client that dials a stopped server could occupy the server's
+// port. The same holds for the cluster bus, whose port is the node's port plus
+// busOffset. The standard ports of Redis (6379) and of its cluster bus (16379) are
+// never used: the first is outside the range, and freePort skips the second.
 const (
 	firstPort   = 10_500
 	portRange   = 11_000
@@ -19,8 +19,8 @@ const (
 	standardBus = 16_379
 )
 
-// freePort gives a port that is free on loopback at the moment, with a free
-// cluster bus port. Another process may take it before the caller does.
+// freePort returns a port that is currently free on loopback and whose cluster bus port
+// is free too. Another process may take it before the caller does.
 func freePort() (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(portRange)

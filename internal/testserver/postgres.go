@@ -18,23 +18,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresOptions describe a PostgreSQL server. The zero value works.
+// PostgresOptions are the options of a PostgreSQL server. The zero value works.
 type PostgresOptions struct {
 	// Config are further lines of postgresql.conf, such as "max_connections = 30".
 	Config []string
-	// Unsafe turns fsync off, for suites that test logic alone and whose server
-	// nobody kills.
+	// Unsafe turns fsync off, for suites that test only logic and never kill the server.
 	Unsafe bool
-	// Env are variables for the server's process, "name=value", beside those of this
-	// one.
+	// Env are further environment variables of the server's process, in the form
+	// "name=value".
 	Env []string
 }
 
-// PostgresServer is a private PostgreSQL process that listens on a unix socket in its
-// own directory and nowhere else. Its methods may be called from several goroutines,
-// those that start or end the process one at a time.
+// PostgresServer is a private PostgreSQL process that listens on a unix socket in its own
+// directory and nowhere else. Its methods may be called from several goroutines, but the
+// methods that start or end the process only one at a time.
 type PostgresServer struct {
-	dir     string // short, because a socket's path is bounded
+	dir     string // short, because the length of a socket's path is limited
 	bin     string
 	account *account
 	config  []string
@@ -45,8 +44,8 @@ type PostgresServer struct {
 	paused bool
 }
 
-// RequirePostgres skips the test unless [EnvServers] is set. Where it is set, a
-// missing PostgreSQL is fatal.
+// RequirePostgres skips the test unless [EnvServers] is set. If it is set and PostgreSQL
+// is not installed, the test fails.
 func RequirePostgres(t testing.TB) {
 	t.Helper()
 	if !Enabled() {
@@ -57,8 +56,8 @@ func RequirePostgres(t testing.TB) {
 	}
 }
 
-// Postgres starts a server for the test and stops it when the test ends. The test
-// fails where it does not start.
+// Postgres starts a server for the test and stops it when the test ends. The test fails
+// if the server does not start.
 func Postgres(t testing.TB, options PostgresOptions) *PostgresServer {
 	t.Helper()
 	server, err := StartPostgres(options)
@@ -66,8 +65,8 @@ func Postgres(t testing.TB, options PostgresOptions) *PostgresServer {
 }
 
 // StartPostgres makes a fresh database in a fresh directory, starts a server on it and
-// returns when it answers. The caller closes it. Run by root, the server belongs to an
-// unprivileged user, because PostgreSQL refuses root.
+// returns when it answers. The caller closes it. If this process runs as root, the server
+// runs as an unprivileged user, because PostgreSQL refuses to run as root.
 func StartPostgres(options PostgresOptions) (*PostgresServer, error) {
 	return startPostgres(options, func(s *PostgresServer) error {
 		if err := s.create(); err != nil {
@@ -77,7 +76,8 @@ func StartPostgres(options PostgresOptions) (*PostgresServer, error) {
 	})
 }
 
-// startPostgres makes a fresh directory and starts a server in it.
+// startPostgres makes a fresh directory and calls start to fill it and to launch a server
+// in it.
 func startPostgres(
 	options PostgresOptions, start func(s *PostgresServer) error,
 ) (*PostgresServer, error) {
@@ -116,12 +116,13 @@ func postgresConfig(dir string, options PostgresOptions) []string {
 	return append(config, options.Config...)
 }
 
-// EnvPostgres is the environment variable which names the directory of the postgres and
-// initdb to use, for tests on another version.
+// EnvPostgres is the environment variable that names the directory of the postgres and
+// initdb to use, for tests with another version of PostgreSQL.
 const EnvPostgres = "MIDGE_TEST_POSTGRES"
 
-// postgresBin finds the directory of postgres and initdb: the one that is named, in PATH,
-// or the newest where Debian puts them.
+// postgresBin returns the directory of postgres and initdb: the directory that
+// [EnvPostgres] names, else the one in PATH, else the newest version in Debian's
+// directory.
 func postgresBin() (string, error) {
 	if dir := os.Getenv(EnvPostgres); dir != "" {
 		return dir, nil
@@ -141,7 +142,7 @@ func postgresBin() (string, error) {
 	return "", errors.New("testserver: postgres and initdb are not installed")
 }
 
-// URL is where a client connects, as the superuser "midge" of the database
+// URL is the connection URL for a client, as the superuser "midge" of the database
 // "postgres". It stays the same over restarts.
 func (s *PostgresServer) URL() string {
 	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(s.dir)
@@ -150,21 +151,21 @@ func (s *PostgresServer) URL() string {
 // Addr is the path of the socket, for a proxy in front of it.
 func (s *PostgresServer) Addr() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
-// Log is what the server has logged since it was last started.
+// Log returns everything that the server has logged since its last start.
 func (s *PostgresServer) Log() string {
 	log, _ := os.ReadFile(s.logPath())
 	return string(log)
 }
 
-// Pid is the process id of the server that runs, or ran last.
+// Pid returns the process id of the running server, or of the last one that ran.
 func (s *PostgresServer) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// Exec runs SQL over a connection of its own, for tests that look at or disturb a
-// storage's tables behind its back.
+// Exec runs SQL over a connection of its own, for tests that inspect or disturb a
+// storage's tables without going through the storage.
 func (s *PostgresServer) Exec(ctx context.Context, sql string, args ...any) error {
 	conn, err := pgx.Connect(ctx, s.URL())
 	if err != nil {
@@ -177,12 +178,12 @@ func (s *PostgresServer) Exec(ctx context.Context, sql string, args ...any) erro
 	return nil
 }
 
-// Stop shuts the server down in order, ending its clients' connections, and waits
-// until its process has ended.
+// Stop shuts the server down cleanly, ends its clients' connections, and waits until its
+// process has ended.
 func (s *PostgresServer) Stop() error { return s.end(os.Interrupt) }
 
-// Kill ends the server as a crash would: no checkpoint, no farewell. A restart
-// recovers from its log.
+// Kill ends the server as a crash would, without a checkpoint and without a message to
+// its clients. After a restart the server recovers from its write-ahead log.
 func (s *PostgresServer) Kill() error { return s.end(syscall.SIGQUIT) }
 
 func (s *PostgresServer) end(signal os.Signal) error {
@@ -204,8 +205,8 @@ func (s *PostgresServer) end(signal os.Signal) error {
 	return nil
 }
 
-// Restart starts the server again and returns when it answers. One that still runs is
-// stopped first.
+// Restart starts the server again and returns when it answers. If the server still runs,
+// it is stopped first.
 func (s *PostgresServer) Restart() error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -213,8 +214,8 @@ func (s *PostgresServer) Restart() error {
 	return s.launch()
 }
 
-// Pause freezes the server, every process of it: its connections stay open and nothing
-// answers. Windows cannot.
+// Pause freezes every process of the server: its connections stay open, and nothing
+// answers. It fails on Windows.
 func (s *PostgresServer) Pause() error {
 	proc := s.running()
 	if proc == nil {
@@ -223,13 +224,13 @@ func (s *PostgresServer) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = true
-	if err := proc.pause(); err != nil { // it first, so that it starts no more
+	if err := proc.pause(); err != nil { // the parent first, so that it starts no further child
 		return fmt.Errorf("testserver: pause %d: %w", proc.pid, err)
 	}
 	return signalChildren(proc.pid, (*process).pause)
 }
 
-// Resume lets a paused server go on. Without a Pause it does nothing.
+// Resume lets a paused server continue. On a server that is not paused it does nothing.
 func (s *PostgresServer) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +241,7 @@ func (s *PostgresServer) Resume() error {
 	return errors.Join(signalChildren(s.proc.pid, (*process).resume), s.proc.resume())
 }
 
-// signalChildren sends a signal to the processes that a process has started.
+// signalChildren calls send for each child process of the process pid.
 func signalChildren(pid int, send func(p *process) error) error {
 	list, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
 	if err != nil {
@@ -280,7 +281,7 @@ func (s *PostgresServer) running() *process {
 	return s.proc
 }
 
-// create makes the database.
+// create initializes the data directory with initdb and configures it.
 func (s *PostgresServer) create() error {
 	err := s.run("initdb", "--pgdata", s.dataPath(), "--username=midge",
 		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
@@ -290,7 +291,7 @@ func (s *PostgresServer) create() error {
 	return s.configure(s.config)
 }
 
-// run runs a program of PostgreSQL to its end.
+// run runs a program of PostgreSQL and waits until it ends.
 func (s *PostgresServer) run(program string, args ...string) error {
 	cmd := exec.Command(filepath.Join(s.bin, program), args...)
 	s.account.run(cmd)
@@ -301,7 +302,8 @@ func (s *PostgresServer) run(program string, args ...string) error {
 	return nil
 }
 
-// configure adds lines to the configuration; of two for one setting the later counts.
+// configure appends lines to the configuration. If two lines concern one setting, the
+// later line counts.
 func (s *PostgresServer) configure(lines []string) error {
 	file, err := os.OpenFile(filepath.Join(s.dataPath(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

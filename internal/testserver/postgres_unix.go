@@ -12,11 +12,12 @@ import (
 	"syscall"
 )
 
-// account is the user to which a server belongs; nil is this process's own.
+// account is the user that a server runs as. A nil account is this process's own user.
 type account struct{ uid, gid int }
 
-// unprivileged gives an account for a program that refuses root: none where this
-// process is not root, else postgres or nobody.
+// unprivileged returns an account for a program that refuses to run as root: nil if
+// this process is not root, else the user postgres or nobody. It fails if neither user
+// exists.
 func unprivileged() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // no account is this process's own
@@ -39,7 +40,7 @@ func unprivileged() (*account, error) {
 	return nil, errors.New("testserver: no user postgres or nobody for a server that refuses root")
 }
 
-// own gives a directory to the account.
+// own makes the account the owner of a directory.
 func (a *account) own(dir string) error {
 	if a == nil {
 		return nil
@@ -47,7 +48,7 @@ func (a *account) own(dir string) error {
 	return os.Chown(dir, a.uid, a.gid)
 }
 
-// run has a program run by the account.
+// run makes a program run as the account.
 func (a *account) run(cmd *exec.Cmd) {
 	if a == nil {
 		return

@@ -2,7 +2,7 @@ package testserver
 
 import "os/exec"
 
-// account is the user to which a server belongs: always this process's own.
+// account is the user that a server runs as, which is always this process's own user.
 type account struct{}
 
 func unprivileged() (*account, error) { return nil, nil } //nolint:nilnil // no account is this process's own

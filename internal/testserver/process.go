@@ -6,16 +6,16 @@ import (
 	"runtime"
 )
 
-// process is a running program. One goroutine owns it: it starts the program,
-// waits for it and ends with it.
+// process is a running program. One goroutine owns it: the goroutine starts the
+// program, waits for it and ends with it.
 type process struct {
 	pid  int
 	os   *os.Process
-	done chan struct{} // closed when it has ended and was waited for
+	done chan struct{} // closed when the program has ended and was waited for
 }
 
-// startProcess runs a program whose output replaces the file at logPath, with more
-// variables than this process has.
+// startProcess starts a program whose output replaces the file at logPath. env are
+// environment variables beside the ones of this process.
 func startProcess(logPath string, env []string, name string, args ...string) (*process, error) {
 	log, err := os.Create(logPath)
 	if err != nil {
@@ -34,8 +34,9 @@ func startProcess(logPath string, env []string, name string, args ...string) (*p
 	return p, nil
 }
 
-// own starts the program and waits for it, on a thread of its own: Linux sends
-// the signal of a parent's death when the thread that started the child ends.
+// own starts the program and waits for it. It keeps its thread locked until then,
+// because Linux sends the parent-death signal when the thread that started the child
+// ends.
 func (p *process) own(cmd *exec.Cmd, log *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -47,7 +48,7 @@ func (p *process) own(cmd *exec.Cmd, log *os.File, started chan<- error) {
 	p.pid, p.os = cmd.Process.Pid, cmd.Process
 	release := watchParent(p.pid)
 	started <- nil
-	_ = cmd.Wait() // how it ended is for whoever ended it
+	_ = cmd.Wait() // the exit status concerns only the caller that ended the process
 	release()
 	close(p.done)
 }

@@ -10,5 +10,5 @@ func tieToParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// watchParent has nothing to do: the kernel watches.
+// watchParent does nothing: tieToParent has told the kernel to kill the child.
 func watchParent(int) (release func()) { return func() {} }

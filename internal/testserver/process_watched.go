@@ -7,12 +7,13 @@ import (
 	"strconv"
 )
 
-// tieToParent has nothing to do: watchParent's shell does it.
+// tieToParent does nothing: watchParent's shell kills the child.
 func tieToParent(*exec.Cmd) {}
 
-// watchParent starts a shell that reads a pipe whose other end this process alone
-// holds. When this process dies, however it does, the shell reads the end and
-// kills the child. release ends the shell; without a shell the child is not tied.
+// watchParent starts a shell that reads a pipe whose other end only this process holds.
+// When this process dies, however it dies, the shell reads the end of the pipe and
+// kills the child. release ends the shell. If the shell does not start, the child may
+// outlive this process.
 func watchParent(pid int) (release func()) {
 	shell := exec.Command("/bin/sh", "-c", "cat >/dev/null; kill -9 "+strconv.Itoa(pid))
 	pipe, err := shell.StdinPipe()

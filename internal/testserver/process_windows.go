@@ -5,10 +5,10 @@ import (
 	"os/exec"
 )
 
-// tieToParent does nothing: there is no redis-server for Windows to tie.
+// tieToParent does nothing: no redis-server exists for Windows.
 func tieToParent(*exec.Cmd) {}
 
-// watchParent does nothing, as tieToParent.
+// watchParent does nothing, for the same reason as tieToParent.
 func watchParent(int) (release func()) { return func() {} }
 
 var errWindows = errors.New("not on Windows")

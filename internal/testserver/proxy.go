@@ -12,35 +12,37 @@ import (
 )
 
 // Proxy is a TCP proxy on a loopback port that forwards to one target and injects
-// faults. It understands RESP, versions 2 and 3, and the protocol of PostgreSQL: what it
-// forwards, matches and counts are whole commands and whole replies, also where a
-// pipeline carries several in one packet. Anything else passes as it comes, each packet
-// being one command or reply.
+// faults. It understands RESP, versions 2 and 3, and the protocol of PostgreSQL: it
+// forwards, matches and counts whole commands and whole replies, even if a pipeline
+// carries several in one packet. Bytes of any other protocol pass as they come, and each
+// packet counts as one command or reply.
 //
-// A command of PostgreSQL is all that a client sends before it waits. Matched is the SQL
-// that it executes; commands that execute none are not matched.
+// A command of PostgreSQL consists of all messages that a client sends before it waits
+// for the server. Faults are matched against the SQL that the command executes. A
+// command that executes no SQL matches no fault.
 //
-// A connection that has subscribed to a channel of Redis carries messages from then on:
-// nothing on it is counted, and a cut of a matched command comes at whatever the
-// server sends next. MONITOR and CLIENT REPLY are not understood.
+// After a connection has subscribed to a channel of Redis, the server sends messages on
+// it that answer no command. The proxy then no longer counts replies: a cut of a matched
+// command strikes the next thing that the server sends. The proxy does not understand
+// MONITOR and CLIENT REPLY.
 //
 // The methods may be called from several goroutines. They concern current and new
-// connections alike; where several faults match a command, the oldest applies.
+// connections alike. If several faults match a command, the oldest one applies.
 type Proxy struct {
 	target string
 	addr   string
-	speaks func() wire // of a new connection
+	speaks func() wire // the protocol state of a new connection
 
 	mu     sync.Mutex
-	stop   func() // ends the listening and all connections; nil while refusing
+	stop   func() // closes the listener and all connections; nil while the proxy refuses connections
 	gate   chan struct{}
 	delay  time.Duration
 	faults []*Fault
 }
 
-// NewProxy starts a proxy in front of the target, such as Server.Addr, and closes
-// it when the test ends. A target that is a path, such as PostgresServer.Addr, is the
-// socket of a PostgreSQL.
+// NewProxy starts a proxy in front of the target, such as Server.Addr, and closes it
+// when the test ends. If the target is a path, such as PostgresServer.Addr, it is the
+// unix socket of a PostgreSQL server.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	proxy, err := StartProxy(target)
@@ -51,7 +53,8 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return proxy
 }
 
-// StartProxy starts a proxy in front of the target. The caller closes it.
+// StartProxy starts a proxy in front of the target, see [NewProxy]. The caller closes
+// it.
 func StartProxy(target string) (*Proxy, error) {
 	for range portTries {
 		port, err := freePort()
@@ -73,11 +76,12 @@ func StartProxy(target string) (*Proxy, error) {
 
 func isSocket(target string) bool { return filepath.IsAbs(target) }
 
-// Addr is where the proxy listens. It stays the same over Refuse and Accept.
+// Addr returns the address that the proxy listens on. It stays the same over Refuse and
+// Accept.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Accept ends a Refuse: the proxy listens again. On a proxy that listens it does
-// nothing.
+// Accept ends a Refuse: the proxy listens again. If the proxy already listens, Accept
+// does nothing.
 func (p *Proxy) Accept() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +103,8 @@ func (p *Proxy) Accept() error {
 	return nil
 }
 
-// Refuse closes all connections and refuses new ones until Accept, as a server
-// that is not there. It returns when every goroutine of the proxy has ended.
+// Refuse closes all connections and refuses new ones until Accept, as if there were no
+// server. It returns when every goroutine of the proxy has ended.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	stop := p.stop
@@ -115,9 +119,10 @@ func (p *Proxy) Refuse() {
 // harmless.
 func (p *Proxy) Close() { p.Refuse() }
 
-// Blackhole stops forwarding without closing anything, as a network that was cut:
-// bytes and new connections are taken and go nowhere until Heal, which delivers
-// them. A packet under way when it is called may still pass.
+// Blackhole stops forwarding without closing anything, like a network that was cut. The
+// proxy still accepts bytes and new connections, but forwards nothing until Heal, which
+// delivers everything. A packet that is being forwarded at the time of the call may
+// still pass.
 func (p *Proxy) Blackhole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,17 +144,17 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// Delay makes a round trip longer by d, half of it in each direction, for what
-// arrives from now on; 0 ends it. Packets that arrive while one is delayed go on
-// together behind it.
+// Delay makes a round trip longer by d, half of it in each direction, for packets that
+// arrive from now on. 0 ends the delay. Packets that arrive while an earlier one is
+// delayed are forwarded together after it.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// serve accepts connections until the listener is closed, and ends when the last
-// of them has.
+// serve accepts connections until the listener is closed, and returns when the last
+// connection has ended.
 func (p *Proxy) serve(ctx context.Context, listener net.Listener) {
 	var links sync.WaitGroup
 	defer links.Wait()
@@ -162,8 +167,8 @@ func (p *Proxy) serve(ctx context.Context, listener net.Listener) {
 	}
 }
 
-// forward connects a client to the target until either closes, a fault cuts them
-// or ctx ends.
+// forward connects a client to the target until either side closes, a fault cuts the
+// connection, or ctx ends.
 func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	dialer, network := net.Dialer{Timeout: dialLimit}, "tcp"
@@ -187,8 +192,8 @@ func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	l.lost()
 }
 
-// passage gives what applies to a packet that arrives now: the gate, closed once
-// it is open, and the delay of one direction.
+// passage returns what applies to a packet that arrives now: the gate, which is closed
+// while packets may pass, and the delay of one direction.
 func (p *Proxy) passage() (gate <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

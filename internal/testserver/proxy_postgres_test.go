@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// connect makes a connection through a proxy in front of a PostgreSQL.
+// connect opens a connection through a proxy in front of a PostgreSQL server.
 func connect(t *testing.T, p *Proxy) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), "postgres://"+p.Addr()+"/postgres?user=midge&sslmode=disable")
@@ -20,8 +20,9 @@ func connect(t *testing.T, p *Proxy) *pgx.Conn {
 	return conn
 }
 
-// TestProxyOfPostgres loses the request or the reply of prepared statements, which are
-// matched by their text, and passes what comes unasked.
+// TestProxyOfPostgres checks that the proxy loses the request or the reply of a prepared
+// statement, which it matches by the statement's SQL, and that it forwards messages that the
+// server sends unasked.
 func TestProxyOfPostgres(t *testing.T) {
 	RequirePostgres(t)
 	server := Postgres(t, PostgresOptions{Unsafe: true})
@@ -105,8 +106,9 @@ func TestStandby(t *testing.T) {
 	must(t, primary.Exec(t.Context(), "SELECT 1 / count(*) FROM a"))
 }
 
-// TestPostgresCopy sends rows of copies through the proxy, also where the server refuses them:
-// what comes afterwards is answered, and faults strike what they are meant for.
+// TestPostgresCopy sends the rows of copies through the proxy, including copies that the
+// server refuses. Later commands must be answered, and a fault must strike the command that it
+// is meant for.
 func TestPostgresCopy(t *testing.T) {
 	RequirePostgres(t)
 	server := Postgres(t, PostgresOptions{Unsafe: true})

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// echo is a server that answers every command with itself and notes what it got.
+// echo is a server that sends every command back as its reply and records what it
+// received.
 type echo struct {
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -103,7 +104,7 @@ func (c caller) wantClosed() {
 	}
 }
 
-// wantSilence fails where a byte arrives within a moment.
+// wantSilence fails the test if a byte arrives within 20 ms.
 func (c caller) wantSilence() {
 	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))

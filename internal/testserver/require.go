@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// EnvServers is the environment variable which says that the tests run with real
-// servers. Unset, empty or "0" means that they do not.
+// EnvServers is the environment variable that enables the tests with real servers. If it is
+// unset, empty or "0", they are skipped.
 const EnvServers = "MIDGE_TEST_SERVERS"
 
 // Enabled reports whether the tests run with real servers, for a TestMain.
@@ -18,8 +18,8 @@ func Enabled() bool {
 	return v != "" && v != "0"
 }
 
-// Require skips the test unless [EnvServers] is set, the only skip there is. Where
-// it is set, a missing redis-server is fatal: what a test needs is brought.
+// Require skips the test unless [EnvServers] is set. There is no other reason to skip a test. If
+// it is set and redis-server is not installed, the test fails.
 func Require(t testing.TB) {
 	t.Helper()
 	if !Enabled() {
@@ -30,7 +30,7 @@ func Require(t testing.TB) {
 	}
 }
 
-// started gives a server for the test, which closes it when it ends, or fails where it did not start.
+// started returns the server and closes it when the test ends. If err is not nil, the test fails.
 func started[S io.Closer](t testing.TB, server S, err error) S {
 	t.Helper()
 	if err != nil {
@@ -44,16 +44,15 @@ func started[S io.Closer](t testing.TB, server S, err error) S {
 	return server
 }
 
-// awaitLimit is how long [Await] and the servers' own conditions may take. It is
-// long because it is spent only where something is broken, and a loaded machine
-// under the race detector is slow.
+// awaitLimit is how long [Await] and the conditions of the servers may take. It is long, because
+// only a failure uses all of it, and a loaded machine under the race detector is slow.
 const awaitLimit = time.Minute
 
-// pollEvery is the pause between two looks at a condition.
+// pollEvery is the pause between two checks of a condition.
 const pollEvery = 5 * time.Millisecond
 
-// Await looks at a condition until it holds and fails the test where that takes
-// more than a minute. what says what is awaited, such as "the task is dead".
+// Await checks a condition until it holds, and fails the test if that takes more than a minute.
+// what names the condition, such as "the task is dead".
 func Await(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !poll(awaitLimit, condition) {
@@ -61,8 +60,7 @@ func Await(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// poll looks at a condition until it holds or the limit has passed, and reports
-// whether it holds.
+// poll checks a condition until it holds or the limit has passed, and reports whether it holds.
 func poll(limit time.Duration, condition func() bool) bool {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()

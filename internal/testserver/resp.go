@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// dialLimit bounds a connection attempt, doLimit a whole Do.
+// dialLimit bounds a connection attempt, doLimit a whole call of Do.
 const (
 	dialLimit = 2 * time.Second
 	doLimit   = 5 * time.Second
 )
 
-// Do sends one command to a Redis at addr over a connection of its own and gives
-// the reply as text: the elements of arrays one a line, null as an empty line, an
-// error reply as an error.
+// Do sends one command to the Redis at addr over a connection of its own. It returns
+// the reply as text: each element of an array on a line of its own, null as an empty
+// line, and an error reply as an error.
 func Do(addr string, args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, dialLimit)
 	if err != nil {
@@ -56,7 +56,8 @@ func request(args ...string) []byte {
 	return b
 }
 
-// command gives the name of a framed request in capitals, "" where it has none.
+// command returns the name of a framed request in capitals, or "" if the request has no
+// name.
 func command(request []byte) string {
 	if len(request) == 0 || request[0] != '*' {
 		name, _, _ := bytes.Cut(bytes.TrimSpace(request), []byte(" "))
@@ -69,9 +70,9 @@ func command(request []byte) string {
 	return strings.ToUpper(string(parts[2]))
 }
 
-// frame measures the RESP value, of version 2 or 3, at the head of b: its size in
-// bytes, or 0 while it is incomplete. ok is false where b is not RESP. It never
-// looks inside strings, so that measuring a long value again is cheap.
+// frame returns the size in bytes of the RESP value, of version 2 or 3, at the head of
+// b, or 0 while the value is incomplete. ok is false if b is not RESP. frame never
+// looks inside strings, so it is cheap to measure a long value again.
 func frame(b []byte) (size int, ok bool) {
 	at := 0
 	for wanted := 1; wanted > 0; wanted-- {
@@ -101,8 +102,8 @@ func frame(b []byte) (size int, ok bool) {
 // maxLength is the longest string, and the largest aggregate, that Redis sends.
 const maxLength = 512 << 20
 
-// header says what follows the first line of a value of the kind given: so many
-// bytes, and so many further values.
+// header returns how many further bytes and how many further values follow the first
+// line of a value of the given kind. ok is false if the line is malformed.
 func header(kind byte, line []byte) (bytesMore, valuesMore int, ok bool) {
 	if strings.IndexByte("$!=*~>%|", kind) < 0 {
 		return 0, 0, true
@@ -124,7 +125,7 @@ func header(kind byte, line []byte) (bytesMore, valuesMore int, ok bool) {
 	return 0, n, true
 }
 
-// replyText gives a framed reply of RESP 2 as text; see Do.
+// replyText returns a framed reply of RESP 2 as text, as [Do] describes.
 func replyText(b []byte) (string, error) {
 	var lines []string
 	for len(b) > 0 {

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// Sentinels are a Redis that is the master, one that follows it, and a sentinel that has the
-// second take over two seconds after the first has gone silent.
+// Sentinels are a Redis master, its replica, and a sentinel that promotes the replica two
+// seconds after the master has stopped answering.
 type Sentinels struct{ Master, Replica, Sentinel *Server }
 
-// MasterName is that of the master, as the sentinel knows it.
+// MasterName is the name of the master that the sentinel knows.
 const MasterName = "main"
 
-// Sentinel starts all three for the test and stops them when it ends. It returns when the
-// replica follows and the sentinel knows of both. The test fails where they do not come up.
+// Sentinel starts all three servers for the test and stops them when it ends. It returns when
+// the replica follows the master and the sentinel knows both. The test fails if they do not
+// start.
 func Sentinel(t testing.TB) *Sentinels {
 	t.Helper()
 	s := &Sentinels{Master: Redis(t)}
@@ -35,8 +36,8 @@ func Sentinel(t testing.TB) *Sentinels {
 	return s
 }
 
-// AwaitInStep waits until the replica has all that the master had written by a moment, and
-// gives the moment.
+// AwaitInStep waits until the replica has everything that the master had written at the time
+// of the call. It returns that time.
 func (s *Sentinels) AwaitInStep(t testing.TB) time.Time {
 	t.Helper()
 	at := time.Now()
@@ -44,7 +45,8 @@ func (s *Sentinels) AwaitInStep(t testing.TB) time.Time {
 	return at
 }
 
-// awaitInStep waits until a replica has all that its master had written when it was called.
+// awaitInStep waits until a replica has everything that its master had written at the time of
+// the call.
 func awaitInStep(t testing.TB, master, replica *Server) {
 	t.Helper()
 	info, err := master.Do("INFO", "replication")
@@ -68,7 +70,8 @@ func (s *Sentinels) AwaitPromoted(t testing.TB) {
 	})
 }
 
-// offset reads in what a server says of its replication how much it has written, or received.
+// offset reads the named field, a replication offset in bytes, from the reply to INFO
+// replication.
 func offset(t testing.TB, info, field string) (n int64) {
 	t.Helper()
 	_, rest, _ := strings.Cut(info, field+":")

@@ -18,42 +18,42 @@ const redisServer = "redis-server"
 // stopLimit is how long a server may take to end after SIGTERM before it is killed.
 const stopLimit = awaitLimit / 2
 
-// portTries is how many free ports Start tries: another process may take one
-// between the look and the start.
+// portTries is how many free ports Start tries. Another process may take a port between
+// the check and the start.
 const portTries = 10
 
-// Options describe a server. The zero value works.
+// Options are the options of a Redis server. The zero value works.
 type Options struct {
-	// Config are further lines of redis.conf, such as "appendonly yes" or
-	// "maxmemory 20mb". Without any the server persists nothing.
+	// Config are further lines of redis.conf, such as "appendonly yes" or "maxmemory
+	// 20mb". Without such a line the server persists nothing.
 	Config []string
-	// Dir is the data directory, which must exist. Empty means a fresh temporary
-	// one that Close deletes.
+	// Dir is the data directory, which must exist. If it is empty, the server gets a fresh
+	// temporary directory, which Close deletes.
 	Dir string
 	// Replicas gives each master of a cluster a replica that takes over about two seconds
-	// after its master went silent. One server alone has none.
+	// after its master has stopped answering. It has no effect on a single server.
 	Replicas bool
-	// Env are variables for the server's process, "name=value", beside those of this
-	// one.
+	// Env are further environment variables of the server's process, in the form
+	// "name=value".
 	Env []string
 }
 
 // Server is a private redis-server process. Its methods may be called from several
-// goroutines, those that start or end the process one at a time.
+// goroutines, but the methods that start or end the process only one at a time.
 type Server struct {
 	dir     string
 	env     []string
 	port    int
-	args    []string // of the program, behind its configuration
+	args    []string // arguments of the program, after its configuration
 	ownsDir bool
 
 	mu     sync.Mutex
-	proc   *process // the one running, or the last one that did
+	proc   *process // the running process, or the last one that ran
 	paused bool
 }
 
-// Redis starts a server for the test and stops it when the test ends. Each config
-// is a line of redis.conf. The test fails where the server does not start.
+// Redis starts a server for the test and stops it when the test ends. Each config is a
+// line of redis.conf. The test fails if the server does not start.
 func Redis(t testing.TB, config ...string) *Server {
 	t.Helper()
 	server, err := Start(Options{Config: config, Dir: t.TempDir()})
@@ -92,26 +92,26 @@ func start(options Options, args ...string) (*Server, error) {
 	return server, nil
 }
 
-// Addr is where the server listens, such as "127.0.0.1:21034". It stays the same
-// over restarts.
+// Addr returns the address that the server listens on, such as "127.0.0.1:21034". It
+// stays the same over restarts.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
-// URL is the address as a URL, such as "redis://127.0.0.1:21034".
+// URL returns the address as a URL, such as "redis://127.0.0.1:21034".
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
-// Dir is the data directory.
+// Dir returns the data directory.
 func (s *Server) Dir() string { return s.dir }
 
-// Pid is the process id of the server that runs, or ran last.
+// Pid returns the process id of the running server, or of the last one that ran.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// Do sends the server one command over a connection of its own and gives the
-// reply as text: arrays and nulls one element a line, an error reply as an error.
-// It is for tests that look at or disturb the server behind a storage's back.
+// Do sends the server one command over a connection of its own and returns the reply as
+// text, like the function [Do]. It is for tests that inspect or disturb the server
+// without going through a storage.
 func (s *Server) Do(args ...string) (string, error) { return Do(s.Addr(), args...) }
 
 // Stop asks the server to shut down, which lets it finish its append-only file,
@@ -149,8 +149,8 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Restart starts the server again on the same port, directory and configuration
-// and returns when it answers. One that still runs is stopped first.
+// Restart starts the server again with the same port, directory and configuration, and
+// returns when it answers. If the server still runs, it is stopped first.
 func (s *Server) Restart() error {
 	if err := s.Stop(); err != nil {
 		return err
@@ -164,8 +164,8 @@ func (s *Server) Restart() error {
 	return err
 }
 
-// Pause freezes the process with SIGSTOP: its connections stay open and nothing
-// answers. Windows cannot.
+// Pause freezes the process with SIGSTOP: its connections stay open, and nothing
+// answers. It fails on Windows.
 func (s *Server) Pause() error {
 	proc := s.running()
 	if proc == nil {
@@ -178,7 +178,7 @@ func (s *Server) Pause() error {
 	return nil
 }
 
-// Resume lets a paused server go on. Without a Pause it does nothing.
+// Resume lets a paused server continue. On a server that is not paused it does nothing.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	proc, paused := s.proc, s.paused
@@ -209,7 +209,7 @@ func (s *Server) setPaused(paused bool) {
 	s.paused = paused
 }
 
-// running gives the process, nil where it has ended or never started.
+// running returns the process, or nil if it has ended or never started.
 func (s *Server) running() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,11 +239,11 @@ func (s *Server) writeConfig(extra []string) error {
 	return nil
 }
 
-// errPortTaken is the error of launch where another process has the port.
+// errPortTaken is the error that launch returns if another process has the port.
 var errPortTaken = errors.New("testserver: the port is taken")
 
-// launch starts the process and waits until that process, and not one that took
-// its port, answers.
+// launch starts the process and waits until it answers. It checks the process id of the
+// answering server, because another server may have taken the port.
 func (s *Server) launch() error {
 	proc, err := startProcess(s.logPath(), s.env, redisServer, append([]string{s.configPath()}, s.args...)...)
 	if err != nil {

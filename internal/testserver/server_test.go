@@ -127,8 +127,8 @@ func TestClusterServesAndSurvivesANode(t *testing.T) {
 	}
 }
 
-// orphan makes the test binary start a server, print its address and wait to be
-// killed.
+// orphan is the environment variable that makes the test binary start a server, print
+// its address and wait to be killed.
 const orphan = "MIDGE_TEST_ORPHAN"
 
 func TestServerDiesWithItsTest(t *testing.T) {

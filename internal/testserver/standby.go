@@ -7,16 +7,17 @@ import (
 )
 
 // Standby starts a server that follows a primary, and stops it when the test ends. The
-// test fails where it does not start.
+// test fails if the server does not start.
 func Standby(t testing.TB, primary *PostgresServer) *PostgresServer {
 	t.Helper()
 	server, err := startPostgres(PostgresOptions{}, func(s *PostgresServer) error { return s.Follow(primary) })
 	return started(t, server, err)
 }
 
-// Follow makes the server a standby of another, at its own address: it is stopped, its
-// data are replaced by a copy of the primary's, configuration included, and it starts
-// again. It streams asynchronously unless the primary says otherwise.
+// Follow makes the server a standby of a primary, at the standby's own address. It
+// stops the server, replaces its data and its configuration by a copy of the primary's,
+// and starts it again. The replication is asynchronous unless the primary's
+// configuration says otherwise.
 func (s *PostgresServer) Follow(primary *PostgresServer) error {
 	if err := s.Stop(); err != nil {
 		return err

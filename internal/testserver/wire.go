@@ -5,18 +5,18 @@ import (
 	"encoding/binary"
 )
 
-// wire is what a link knows of the protocol that it carries. Its methods are called
-// under the link's lock, but for request and reply, which only the link's two goroutines
-// call.
+// wire is the state of the protocol that a link carries. The link holds its lock during a call
+// of sent or unasked. request and reply are called without the lock, each by only one of the
+// link's two goroutines.
 type wire interface {
-	// request and reply measure the whole command or reply at the head of b: its size in
-	// bytes, or 0 while it is incomplete. ok is false where b is something else.
+	// request and reply measure the command or reply at the head of b: they return its size in
+	// bytes, or 0 while it is incomplete. ok is false if b is not of the protocol.
 	request(b []byte) (size int, ok bool)
 	reply(b []byte) (size int, ok bool)
-	// sent takes note of a command. It gives what the faults are matched against, nil
-	// where none may strike it, and whether a reply answers it.
+	// sent records a command. It returns the bytes that faults are matched against, nil if no
+	// fault may strike the command, and whether the server will reply to it.
 	sent(request []byte) (shown []byte, answered bool)
-	// unasked reports whether a reply answers no command.
+	// unasked reports whether a message of the server answers no command.
 	unasked(reply []byte) bool
 }
 
@@ -36,14 +36,14 @@ func (r *resp) sent(request []byte) ([]byte, bool) {
 
 func (r *resp) unasked(reply []byte) bool { return reply[0] == '>' && !r.subscribed }
 
-// postgres is the protocol of PostgreSQL, without TLS and passwords. A command is what
-// a client sends up to the point where it waits for ReadyForQuery, a reply what comes up
-// to that. The rows of a copy are a command without one: that of the copy itself answers them.
-// What faults are matched against is the SQL that a command executes, also where
-// that was prepared by an earlier one.
+// postgres is the protocol of PostgreSQL, without TLS and passwords. A command consists of the
+// messages that a client sends until it waits for ReadyForQuery, and a reply of the messages
+// up to ReadyForQuery. The rows of a copy are a command without a reply of its own: the reply
+// to the copy statement answers them. Faults are matched against the SQL that a command
+// executes, even if an earlier command prepared it.
 type postgres struct {
 	begun bool
-	texts map[string][]byte // prepared statements by their name
+	texts map[string][]byte // SQL of prepared statements by name
 }
 
 const (
@@ -75,11 +75,12 @@ func (p *postgres) request(b []byte) (int, bool) {
 func (*postgres) reply(b []byte) (int, bool) {
 	first := true
 	return upTo(b, func(message []byte) bool {
-		// A notification, between replies, or that the server is ready for the rows of a copy.
+		// Either a notification, which comes between replies, or the message that the server is
+		// ready for the rows of a copy.
 		alone := first && (message[0] == 'A' || message[0] == 'G')
 		first = false
 		fatal := message[0] == 'E' && (bytes.Contains(message, []byte("\x00VFATAL\x00")) ||
-			bytes.Contains(message, []byte("\x00VPANIC\x00"))) // nothing comes after it
+			bytes.Contains(message, []byte("\x00VPANIC\x00"))) // the server closes the connection after it
 		return alone || fatal || message[0] == 'Z'
 	})
 }
@@ -109,7 +110,7 @@ func (p *postgres) sent(request []byte) (shown []byte, answered bool) {
 
 func (*postgres) unasked(reply []byte) bool { return reply[0] == 'A' || reply[0] == 'G' }
 
-// fitted gives size where b holds that much, else 0.
+// fitted returns size if b holds that many bytes, else 0.
 func fitted(size int, b []byte) int {
 	if size > len(b) {
 		return 0
@@ -117,7 +118,9 @@ func fitted(size int, b []byte) int {
 	return size
 }
 
-// upTo measures the messages of PostgreSQL at the head of b up to a last one.
+// upTo returns the total size of the messages of PostgreSQL at the head of b, up to and
+// including the first for which last reports true. It returns 0 while that message is
+// incomplete; ok is false if b is malformed.
 func upTo(b []byte, last func(message []byte) bool) (size int, ok bool) {
 	for {
 		if len(b) < size+messageHead {
