@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// act is the job of these tests: it does its steps, one after another.
+// act is the job of these tests. It does its steps one after another.
 type act struct {
 	Steps []step
 }
@@ -26,7 +26,7 @@ type step struct {
 	N   int
 }
 
-// tick is the job of schedules.
+// tick is the job of the schedules.
 type tick struct{}
 
 // Options keeps ticks, so that they can be counted.
@@ -34,16 +34,17 @@ func (tick) Options() midge.Options {
 	return midge.Options{Keep: midge.Keep{For: keepForever}, Timeout: noTimeout}
 }
 
-// noTimeout is longer than any test. That jobs have a timeout tells when they began: it
-// counts from the runner's last look at the lease, right behind that.
+// noTimeout is the timeout of the jobs, longer than any test. It serves to find out when
+// a run began: a job's deadline counts from the runner's last check of the lease, which
+// comes right before the timeout is set.
 const noTimeout = 6 * time.Hour
 
-// Options lets a task of a test end by itself alone: kept, so that it can be counted.
+// Options keeps a completed task, so that it can be counted.
 func (act) Options() midge.Options {
 	return midge.Options{Keep: midge.Keep{For: time.Hour}, Retries: 5, Timeout: noTimeout}
 }
 
-// do makes a job of steps without arguments.
+// do returns a job of steps without arguments.
 func do(names ...string) act {
 	var job act
 	for _, name := range names {
@@ -52,23 +53,24 @@ func do(names ...string) act {
 	return job
 }
 
-// gate is a step that waits until the test opens a gate, or the context ends; hold is
-// one that waits on regardless.
+// gate returns a step that waits until the test opens a gate or the context ends. hold
+// returns a step that waits for the gate even after the context has ended.
 func gate(name string) step { return step{Do: "gate", Arg: name} }
 func hold(name string) step { return step{Do: "hold", Arg: name} }
 
-// sleep is a step that takes a while, or until the context ends.
+// sleep returns a step that takes d, or less if the context ends.
 func sleep(d time.Duration) step { return step{Do: "sleep", For: d} }
 
-// steps makes a job.
+// steps returns a job of the given steps.
 func steps(s ...step) act { return act{Steps: s} }
 
-// again is after how long a task that fails or snoozes comes back, where it does not say.
+// again is the delay after which a task that fails or snoozes runs again, if its step
+// does not say.
 const again = 50 * time.Millisecond
 
 var errActed = errors.New("as the job was told")
 
-// act runs the job.
+// act runs a job in this worker.
 func (w *workerProcess) act(ctx context.Context, job act) error {
 	info, _ := midge.Current(ctx)
 	for _, s := range job.Steps {
@@ -80,7 +82,7 @@ func (w *workerProcess) act(ctx context.Context, job act) error {
 	return nil
 }
 
-// step does one step. With done, or an error, the job ends with it.
+// step does one step. If it returns done or an error, the job ends.
 func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (done bool, err error) {
 	switch s.Do {
 	case "gate":
@@ -104,10 +106,10 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 		}
 	case "announce":
 		w.gates.open(s.Arg)
-	case "kill": // once as many runs as said are under way beside this one
+	case "kill": // as soon as s.N other runs are under way
 		poll(s.For, func() bool { return w.runs.Load() > int64(s.N) })
 		killSelf()
-	case "until ended": // in one worker alone
+	case "until ended": // in one worker only
 		if s.Arg == w.cfg.Name {
 			<-ctx.Done()
 		}
@@ -127,7 +129,7 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 	return false, nil
 }
 
-// write writes something under the lease and records how that went.
+// write does a step that writes under the lease, and records its outcome.
 func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 	var err error
 	switch s.Do {
@@ -138,11 +140,11 @@ func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 	case "result":
 		err = midge.SetResult(ctx, info.Fence)
 	case "follow":
-		// Another run's follow-up would have another id: were two runs committed,
-		// there would be two.
+		// The follow-up of another run has another id, so that two committed runs would leave
+		// two follow-ups.
 		id := fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)
 		err = midge.FollowUp(ctx, gale{}, midge.To(info.Ref.Queue), midge.ID(id))
-	case "stale": // in one worker alone
+	case "stale": // in one worker only
 		if s.Arg == w.cfg.Name {
 			w.stale(ctx, info)
 		}
@@ -153,11 +155,11 @@ func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 	w.rec.record(event{What: stepDone, Ref: info.Ref, Fence: info.Fence, Step: s.Do, Err: text(err)})
 }
 
-// followPrefix begins the ids of follow-ups.
+// followPrefix is the prefix of the ids of follow-ups.
 const followPrefix = "follow-"
 
-// snoozeOnce snoozes in the first run and goes on in the next, which a checkpoint
-// tells apart.
+// snoozeOnce snoozes in the first run and continues in the next one. A checkpoint tells
+// the runs apart.
 func (w *workerProcess) snoozeOnce(ctx context.Context, d time.Duration) (done bool, err error) {
 	var before string
 	var found bool
@@ -174,7 +176,8 @@ func (w *workerProcess) snoozeOnce(ctx context.Context, d time.Duration) (done b
 	return true, midge.Snooze(d)
 }
 
-// insist makes a call that may be made twice, a few times over.
+// insist repeats a call, which must be safe to repeat, up to ten times. It stops at
+// success or a lost lease.
 func insist(call func() error) (err error) {
 	for range 10 {
 		if err = call(); err == nil || errors.Is(err, storage.ErrLeaseLost) {
@@ -184,8 +187,8 @@ func insist(call func() error) (err error) {
 	return err
 }
 
-// stale tries the storage itself, past all that the runner knows: everything that a
-// run writes, under the fence of this one.
+// stale tries everything that a run can write, under the fence of this run. It calls the
+// storage directly, so the runner's own knowledge of the lease does not stop it.
 func (w *workerProcess) stale(ctx context.Context, info midge.RunInfo) {
 	ctx = context.WithoutCancel(ctx)
 	fence := w.led.fence(info.Ref)

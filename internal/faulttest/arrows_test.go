@@ -20,10 +20,10 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// fault says which storage calls fail, and how.
+// fault describes which storage calls fail, and how.
 type fault struct {
 	name  string
-	after bool  // the call happens, and its reply is lost
+	after bool  // the call happens, but its reply is lost
 	err   error // nil for an unknown outcome
 	hits  func(n int64) bool
 }
@@ -50,9 +50,9 @@ func (f fault) on(store storage.Storage) *hooked {
 func only(n int64) func(int64) bool  { return func(m int64) bool { return m == n } }
 func every(k int64) func(int64) bool { return func(m int64) bool { return m%k == 0 } }
 
-// TestEveryArrowIsOneStep is point 1, in process and in virtual time: each storage
-// call of a client and a runner fails once, before it happens and after, and then
-// every second, third and fifth of them.
+// TestEveryArrowIsOneStep checks, in process and in virtual time, that no storage call that
+// fails leaves a task between two states. Each storage call of a client and a runner fails
+// once, before it happens and after, and then every second, third and fifth of them.
 func TestEveryArrowIsOneStep(t *testing.T) {
 	calls := arrowsInBubble(t, fault{name: "none"})
 	t.Logf("a run without faults makes %d storage calls", calls)
@@ -69,8 +69,8 @@ func TestEveryArrowIsOneStep(t *testing.T) {
 	}
 }
 
-// arrowsInBubble drives all verbs on memory under a fault and gives the number of
-// storage calls.
+// arrowsInBubble drives all verbs on the memory storage under a fault, and returns the
+// number of storage calls.
 func arrowsInBubble(t *testing.T, f fault) (calls int64) {
 	t.Helper()
 	name := f.name
@@ -89,7 +89,7 @@ func arrowsInBubble(t *testing.T, f fault) (calls int64) {
 	return calls
 }
 
-// TestEveryArrowIsOneStepOnServers is the same on real servers, with every second and
+// TestEveryArrowIsOneStepOnServers is the same test on real servers, with every second and
 // third call failing.
 func TestEveryArrowIsOneStepOnServers(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
@@ -97,14 +97,15 @@ func TestEveryArrowIsOneStepOnServers(t *testing.T) {
 	})
 }
 
-// TestEveryArrowIsOneStepOnMiniredis needs no server.
+// TestEveryArrowIsOneStepOnMiniredis is the same test on miniredis, which needs no server.
 func TestEveryArrowIsOneStepOnMiniredis(t *testing.T) {
 	t.Parallel()
 	arrowsInTime(t, func(t *testing.T) dialing { return dialing{Addrs: []string{miniredis.RunT(t).Addr()}} })
 }
 
-// arrowsInTime drives all verbs in real time, with every second and third call failing.
-// Nothing dies here, so no lease has to end: it outlasts whatever the machine is busy with.
+// arrowsInTime drives all verbs in real time, with every second and third call failing. No
+// process dies here, so no lease has to run out: the lease is longer than any delay by a
+// busy machine.
 func arrowsInTime(t *testing.T, where func(t *testing.T) dialing) {
 	t.Helper()
 	for _, k := range []int64{2, 3} {
@@ -120,8 +121,8 @@ func arrowsInTime(t *testing.T, where func(t *testing.T) dialing) {
 	}
 }
 
-// arrows drives all verbs on a storage whose calls fail, and checks what became of
-// each task.
+// arrows drives all verbs on a storage whose calls fail, and checks the outcome of each
+// task. It returns the number of storage calls.
 func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.Duration, f fault) (calls int64) {
 	t.Helper()
 	path := filepath.Join(dir, "events.jsonl")
@@ -133,7 +134,7 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.D
 		rec: rec, led: newLedger(faulty, rec), gates: newGates(),
 	}
 	client := &workerProcess{cfg: w.cfg, rec: rec, led: w.led, gates: w.gates}
-	if f.err != nil { // refusals are for the user to see: the runner's alone are tried
+	if f.err != nil { // users handle refusals themselves, so only the runner's calls are refused
 		client.led = newLedger(store, rec)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -157,13 +158,13 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.D
 	h, err := (&record{path: path}).read()
 	must(t, err)
 	checkArrows(t, store, queue, h)
-	if f.err == nil { // a storage that refuses extensions and settles for long costs leases
+	if f.err == nil { // repeated refusals of extensions and settles can cost leases
 		checkExactRuns(t, h)
 	}
 	return faulty.calls.Load()
 }
 
-// checkArrows checks that every task of driveVerbs is where it belongs, committed
+// checkArrows checks that every task of driveVerbs is in its expected state, committed
 // once.
 func checkArrows(t *testing.T, store storage.Storage, queue string, h history) {
 	t.Helper()
@@ -185,7 +186,7 @@ func checkArrows(t *testing.T, store storage.Storage, queue string, h history) {
 	checkTicks(t, tasks)
 }
 
-// checkExactRuns checks that nothing ran more often than it had to.
+// checkExactRuns checks that each task ran exactly as often as expected.
 func checkExactRuns(t *testing.T, h history) {
 	t.Helper()
 	for id, want := range expected {
@@ -196,17 +197,17 @@ func checkExactRuns(t *testing.T, h history) {
 	}
 }
 
-// tickEvery is how often the schedules of these tests tick.
+// tickEvery is the interval of the schedules of these tests.
 const tickEvery = time.Second
 
-// checkTicks checks that among the tasks is exactly one for each tick between the
-// first and the last, and gives how many these are.
+// checkTicks checks that there is exactly one task for each tick between the first and the
+// last, and returns the number of ticks.
 func checkTicks(t *testing.T, tasks map[string]storage.Task) int {
 	t.Helper()
 	return checkTicksBut(t, tasks, 0)
 }
 
-// checkTicksBut is checkTicks where so many gaps may be.
+// checkTicksBut is like checkTicks, but allows the given number of gaps.
 func checkTicksBut(t *testing.T, tasks map[string]storage.Task, gaps int) int {
 	t.Helper()
 	ticks := make(map[time.Time]int)
@@ -239,9 +240,9 @@ func checkTicksBut(t *testing.T, tasks map[string]storage.Task, gaps int) int {
 	return len(moments)
 }
 
-// TestDeathAtEveryStorageCall is point 1 with processes: each is killed at another
-// storage call, before it or after, while it enqueues, runs and ticks. One survivor
-// then takes over all they left behind.
+// TestDeathAtEveryStorageCall is the same test with processes: each is killed at another
+// storage call, before or after the call happens, while it enqueues, runs and ticks. One
+// survivor then takes over everything that they left behind.
 func TestDeathAtEveryStorageCall(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
@@ -283,7 +284,7 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 		survivor := f.start(workerConfig{
 			Name: "survivor", Queues: queues, Concurrency: 20, Lease: 2 * time.Second, Grace: time.Second,
 		})
-		f.letThrough("never opened") // of a task that nobody cancels any more
+		f.letThrough("never opened") // the gate of tasks that nobody cancels any more
 		for _, queue := range queues {
 			awaitDrained(t, f.store, queue, 30*time.Second)
 		}
@@ -302,8 +303,8 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 	})
 }
 
-// checkSurvived checks what became of the tasks of a process that was killed. Cancels,
-// requeues and deletes that it did not come to are left undone.
+// checkSurvived checks the outcomes of the tasks of a process that was killed. Cancels,
+// requeues and deletes that the process did not reach may be missing.
 func checkSurvived(t *testing.T, store storage.Storage, queue string, h history) {
 	t.Helper()
 	checkRuns(t, h)
@@ -318,7 +319,7 @@ func checkSurvived(t *testing.T, store storage.Storage, queue string, h history)
 		case strings.HasPrefix(ref.ID, followPrefix):
 		case !found && want != "":
 			t.Errorf("%s is lost, want it %s", ref, want)
-		case found && task.State == storage.Scheduled && task.Due.After(time.Now().Add(time.Minute)): // for an hour
+		case found && task.State == storage.Scheduled && task.Due.After(time.Now().Add(time.Minute)): // due in an hour
 		case found && ref.ID == "stopped" && task.State == storage.Completed: // nobody cancelled it
 		case found && task.State != want:
 			t.Errorf("%s is %s (%s), want %q", ref, task.State, task.Reason, want)
@@ -327,14 +328,16 @@ func checkSurvived(t *testing.T, store storage.Storage, queue string, h history)
 	checkTicks(t, tasks)
 }
 
-// awaitDrained waits until nothing in a queue lives but what is due in a while. It
-// lists before it counts: a task that moves meanwhile is seen by one of the two.
+// awaitDrained waits until a queue has no live tasks, except tasks that wait for a moment
+// more than a minute away. It lists the tasks before it counts them, so that a task that
+// moves meanwhile is seen at least once.
 func awaitDrained(t *testing.T, store storage.Storage, queue string, limit time.Duration) {
 	t.Helper()
 	awaitDrainedBut(t, store, queue, limit, 0)
 }
 
-// awaitDrainedBut is awaitDrained where so many may live that cannot be listed.
+// awaitDrainedBut is like awaitDrained, but allows the given number of live tasks that
+// cannot be listed.
 func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit time.Duration, unlisted int64) {
 	t.Helper()
 	var last storage.Stats

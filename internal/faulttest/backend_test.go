@@ -25,7 +25,7 @@ type node interface {
 	Close() error
 }
 
-// kind says what a server is.
+// kind is the kind of a server.
 type kind string
 
 const (
@@ -33,15 +33,16 @@ const (
 	aCluster    kind = "cluster"
 	onePostgres kind = "postgres"
 	oneFile     kind = "sqlite" // without a server
-	// sentinels lead to a Redis. Their tests start them: see testserver.Sentinel.
+	// sentinels are a Redis that clients reach through a sentinel. Their tests start them: see
+	// testserver.Sentinel.
 	sentinels kind = "sentinels"
 )
 
-// server is one Redis, a Cluster, a PostgreSQL or none, for files, as far as these tests care.
+// server is a Redis, a Cluster, a PostgreSQL, or, for files, no server at all.
 type server struct {
 	kind    kind
 	nodes   []node
-	cluster *testserver.RedisCluster // nil for what is none
+	cluster *testserver.RedisCluster // nil unless it is a Cluster
 }
 
 func (s *server) addrs() []string {
@@ -52,7 +53,8 @@ func (s *server) addrs() []string {
 	return addrs
 }
 
-// place makes a place of the test's own on the server: a key prefix, or a schema.
+// place returns a place on the server that only this test uses: a key prefix, a schema, or
+// a file.
 func (s *server) place(t *testing.T) dialing {
 	t.Helper()
 	if s.kind == oneFile {
@@ -65,7 +67,7 @@ func (s *server) place(t *testing.T) dialing {
 	return d
 }
 
-// lease is the least lease that runners have there.
+// lease returns the shortest lease that runners may have on this kind of server.
 func (s *server) lease() time.Duration {
 	if s.kind == oneFile {
 		return 10 * time.Second
@@ -99,8 +101,8 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// start starts a server; of the options a PostgreSQL takes the environment. It is durable
-// without being told, unless nobody disturbs it.
+// start starts a server. A PostgreSQL uses only the environment of the options. It is
+// durable by default, except if no test disturbs it.
 func start(k kind, disturbed bool, options testserver.Options) (*server, error) {
 	s := &server{kind: k}
 	switch k {
@@ -127,8 +129,8 @@ func start(k kind, disturbed bool, options testserver.Options) (*server, error) 
 	}
 }
 
-// shared are the servers of tests that do not disturb them: each has its own place
-// there.
+// shared holds the servers of tests that do not disturb them. Each test has its own place
+// on them.
 var shared struct {
 	mu      sync.Mutex
 	servers map[kind]*server
@@ -142,15 +144,16 @@ func stopShared() error {
 	return errors.Join(errs...)
 }
 
-// require skips the test, or fails it, where its servers are not to be had.
+// require skips or fails the test if its servers are not available, as testserver.Require
+// does.
 func require(t *testing.T) {
 	t.Helper()
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
 }
 
-// eachServer runs a test on one Redis, on a Cluster and on a PostgreSQL, side by side,
-// all shared with other tests.
+// eachServer runs a test on a Redis, a Cluster and a PostgreSQL, in parallel. Other tests
+// share these servers.
 func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	require(t)
@@ -163,7 +166,8 @@ func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	}
 }
 
-// eachStorage is eachServer, and a file that all processes share.
+// eachStorage is like eachServer, and also runs the test on a SQLite file that all its
+// processes share.
 func eachStorage(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	eachServer(t, test)
@@ -188,14 +192,14 @@ func sharedServer(t *testing.T, k kind) *server {
 	return shared.servers[k]
 }
 
-// eachOwnServer runs a test on servers of its own, to be disturbed, of each kind. Each
-// config is a line of redis.conf.
+// eachOwnServer runs a test, which may disturb them, on servers of its own of each kind.
+// Each config is a line of redis.conf.
 func eachOwnServer(t *testing.T, test func(t *testing.T, s *server), config ...string) {
 	t.Helper()
 	ownServers(t, []kind{oneRedis, aCluster, onePostgres}, test, config...)
 }
 
-// eachOwnRedis is the same on Redis and a Cluster alone.
+// eachOwnRedis is like eachOwnServer, but only on a Redis and a Cluster.
 func eachOwnRedis(t *testing.T, test func(t *testing.T, s *server), config ...string) {
 	t.Helper()
 	ownServers(t, []kind{oneRedis, aCluster}, test, config...)
@@ -213,7 +217,7 @@ func ownServers(t *testing.T, kinds []kind, test func(t *testing.T, s *server), 
 	}
 }
 
-// ownServer starts a server for one test alone.
+// ownServer starts a server for only one test.
 func ownServer(t *testing.T, k kind, options testserver.Options) *server {
 	t.Helper()
 	s, err := start(k, true, options)
@@ -226,8 +230,8 @@ func ownServer(t *testing.T, k kind, options testserver.Options) *server {
 	return s
 }
 
-// count is how often a test does something: a tenth at least of all, which takes
-// the build tag long.
+// count returns how often a test does something: all times with the build tag long, else
+// some.
 func count(some, all int) int {
 	if full {
 		return all

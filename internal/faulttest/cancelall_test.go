@@ -17,12 +17,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// paced is a job that tells when it was enqueued.
+// paced is a job that carries the time when it was enqueued.
 type paced struct{ Sent time.Time }
 
 // TestCancelAllLeavesOthersAlone measures how long it takes to cancel all tasks of a large
-// queue, and what the jobs of another queue wait meanwhile. It prints the figures; the bound
-// tells a queue that stands still from one that is slower.
+// queue, and how long the jobs of another queue wait meanwhile. It prints the figures. The
+// bound only tells a queue that stands still from a slow one.
 func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	require(t)
 	sizes := []int{10_000}
@@ -60,7 +60,7 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// told gives the quantiles of a sorted list.
+// told returns the quantiles of a sorted list as text.
 func told(waits []time.Duration) string {
 	at := func(share int) time.Duration { return waits[(len(waits)-1)*share/100].Round(10 * time.Microsecond) }
 	return fmt.Sprintf("p50 %v, p99 %v, most %v of %d", at(50), at(99), at(100), len(waits))
@@ -110,7 +110,7 @@ func newPaced(t *testing.T, s *server) *pacer {
 	return p
 }
 
-// fill schedules so many tasks for another day.
+// fill schedules size tasks for the next day.
 func (p *pacer) fill(size int) {
 	p.Helper()
 	const most = 20_000 // at once
@@ -132,7 +132,7 @@ func (p *pacer) send() {
 	}
 }
 
-// await waits until so many jobs have run.
+// await waits until n jobs have run.
 func (p *pacer) await(n int) {
 	p.Helper()
 	ran := func() int {
@@ -145,8 +145,8 @@ func (p *pacer) await(n int) {
 	}
 }
 
-// during sends jobs, one every ten milliseconds, while something is done, and gives what
-// each waited, sorted.
+// during runs do and sends a job every ten milliseconds meanwhile. It returns how long
+// each job waited, sorted.
 func (p *pacer) during(do func()) []time.Duration {
 	p.Helper()
 	p.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTheCheckerSeesWhatIsWrong: a checker that finds nothing proves nothing, unless it
-// finds what is there.
+// TestTheCheckerSeesWhatIsWrong checks that the checker finds each kind of violation. Otherwise a
+// run in which it finds nothing would prove nothing.
 func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 	ref := storage.Ref{Queue: "q", ID: "task"}
 	begin := time.Now()
@@ -32,7 +32,7 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		h    history
-		want string // part of the complaint, "" for none
+		want string // part of the reported violation, "" for none
 	}{
 		"one run":                  {append(history{claim(0, 1), start(1, 1)}, complete(2, 1)...), ""},
 		"after the lease":          {append(history{claim(0, 1), start(1, 1), claim(1001, 2), start(1002, 2)}, complete(1003, 2)...), ""},
@@ -53,8 +53,9 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestTheCheckerSeesStaleStarts, and tells them from those where the lease ran out behind the
-// runner's look at it.
+// TestTheCheckerSeesStaleStarts checks that staleStarts finds starts under a lease that had run
+// out, and tells them from starts where the lease ran out between the runner's check and the
+// start.
 func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
@@ -79,7 +80,8 @@ func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	}
 }
 
-// TestTheCheckerSeesStandstills, and tells them from a wait in turn.
+// TestTheCheckerSeesStandstills checks that a task that stands still is told from a task that
+// waits its turn.
 func TestTheCheckerSeesStandstills(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
@@ -115,7 +117,8 @@ func TestTheCheckerSeesStandstills(t *testing.T) {
 	}
 }
 
-// TestVersionsThatFallBackAreSeen: where they fall by more than two readings of a clock may differ by.
+// TestVersionsThatFallBackAreSeen checks that faultyVersions finds versions that fall back by
+// more than two readings of a clock may differ.
 func TestVersionsThatFallBackAreSeen(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(1_795_480_180_000 + int64(ms)) }
 	claim := func(id string, from int, version time.Time) event {

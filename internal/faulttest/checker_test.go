@@ -15,25 +15,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// history is what happened, by time.
+// history is a list of events, sorted by time.
 type history []event
 
-// of gives the events of a kind.
+// of returns the events of the given kinds.
 func (h history) of(what ...string) history {
 	return h.where(func(e event) bool { return slices.Contains(what, e.What) })
 }
 
-// by gives the events of a worker; "" means all.
+// by returns the events of a worker; "" means all workers.
 func (h history) by(worker string) history {
 	return h.where(func(e event) bool { return worker == "" || e.Worker == worker })
 }
 
-// about gives the events of a task.
+// about returns the events of a task.
 func (h history) about(ref storage.Ref) history {
 	return h.where(func(e event) bool { return e.Ref == ref })
 }
 
-// after gives the events after a moment.
+// after returns the events after a moment.
 func (h history) after(t time.Time) history {
 	return h.where(func(e event) bool { return e.At.After(t) })
 }
@@ -48,7 +48,7 @@ func (h history) where(holds func(e event) bool) history {
 	return some
 }
 
-// String tells the story.
+// String returns the events, one a line.
 func (h history) String() string {
 	var b strings.Builder
 	for _, e := range h {
@@ -58,7 +58,7 @@ func (h history) String() string {
 	return b.String()
 }
 
-// refs gives the tasks that the events are about, each once.
+// refs returns the set of tasks that the events are about.
 func (h history) refs() map[storage.Ref]bool {
 	refs := make(map[storage.Ref]bool)
 	for _, e := range h {
@@ -67,7 +67,7 @@ func (h history) refs() map[storage.Ref]bool {
 	return refs
 }
 
-// enqueued is the event that ends an enqueue.
+// enqueued returns the kind of the event that ends an enqueue.
 func enqueued(err error) string {
 	switch {
 	case err == nil:
@@ -78,18 +78,18 @@ func enqueued(err error) string {
 	return enqueueRefused
 }
 
-// unanswered reports whether a call found the storage away.
+// unanswered reports whether a call failed because the storage was unavailable or did not answer.
 func unanswered(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
 
-// slack is what two readings of the host's clock, one of them the server's, may
-// differ by.
+// slack is the most by which two readings of the host's clock may differ, one by a process and
+// one by the server.
 const slack = 10 * time.Millisecond
 
-// checkRuns checks what holds of every task, however many processes died: fences
-// that grow, a second run only after the lease of the first was lost or given back,
-// at most one commit, and none under a fence that another run had superseded.
+// checkRuns checks the rules that hold for every task, however many processes died: its fences
+// grow, a second run starts only after the first run's lease was lost or given back, at most one
+// run commits, and no run commits after a later run has claimed the task.
 func checkRuns(t *testing.T, h history) {
 	t.Helper()
 	byRef := make(map[storage.Ref]history)
@@ -108,12 +108,13 @@ func checkRuns(t *testing.T, h history) {
 	}
 }
 
-// faultsOf says what is wrong in the history of a task.
+// faultsOf returns the violations in the history of a task.
 func faultsOf(ref storage.Ref, h history) []string {
 	return append(faultyStarts(ref, h), faultyCommits(ref, h)...)
 }
 
-// faultyStarts are runs of a task that began while an earlier one had the lease.
+// faultyStarts returns the runs of a task that began while an earlier run had the lease, or whose
+// fence is not greater than the fence of an earlier run.
 func faultyStarts(ref storage.Ref, h history) []string {
 	var faults []string
 	starts := slices.Clone(h.of(runStart))
@@ -133,10 +134,11 @@ func faultyStarts(ref storage.Ref, h history) []string {
 	return faults
 }
 
-// faultyVersions are claims and enqueues that were sent when another one in the same queue
-// had been answered, and whose fences and versions do not grow. Those of a task always grow, which
-// faultyStarts sees to; among tasks PostgreSQL takes them from the clock as it is, where that was set
-// back by less than 20 ms.
+// faultyVersions returns the claims and enqueues whose fence or version is not greater than that
+// of an earlier call in the same queue, although they were sent after that call had been
+// answered. The versions of one task always grow, which faultyStarts checks. Versions of
+// different tasks may fall back a little: PostgreSQL takes them from its clock even if that was
+// set back, by less than 20 ms.
 func faultyVersions(h history) []string {
 	var faults []string
 	byQueue := make(map[string]history)
@@ -145,8 +147,8 @@ func faultyVersions(h history) []string {
 			byQueue[e.Ref.Queue] = append(byQueue[e.Ref.Queue], e)
 		}
 	}
-	for _, answers := range byQueue { // by when they came
-		var most event // of those so far
+	for _, answers := range byQueue { // in the order of their answers
+		var most event // the answer so far with the greatest version
 		next := 0
 		for _, e := range slices.SortedStableFunc(slices.Values(answers), bySent) {
 			for ; next < len(answers) && answers[next].At.Before(e.From); next++ {
@@ -165,8 +167,8 @@ func faultyVersions(h history) []string {
 
 func bySent(a, b event) int { return a.From.Compare(b.From) }
 
-// leaseEnd is how long the lease of a fence held at least: until it was settled, else
-// for what the storage granted.
+// leaseEnd returns the moment until which the lease of a fence lasted at least: until its settle,
+// else for the duration that the storage granted.
 func leaseEnd(h history, fence int64) time.Time {
 	var until time.Time
 	for _, e := range h {
@@ -181,7 +183,7 @@ func leaseEnd(h history, fence int64) time.Time {
 		}
 	}
 	for _, e := range h.of(settleDone, settleBegun) {
-		// A settle whose answer was lost may have happened at any time since.
+		// A settle whose answer was lost may have happened at any time after it was sent.
 		if e.Fence == fence && e.At.Before(until) && !refused(h, e) {
 			until = e.At
 		}
@@ -189,13 +191,13 @@ func leaseEnd(h history, fence int64) time.Time {
 	return until
 }
 
-// refused reports whether the settle that began with e was answered by a refusal.
+// refused reports whether the storage refused the settle that began with e.
 func refused(h history, e event) bool {
 	return slices.ContainsFunc(h.of(settleLost), func(l event) bool { return l.Fence == e.Fence })
 }
 
-// faultyCommits are endings of a task that were accepted beside another one, or after
-// another run had been granted the lease.
+// faultyCommits returns the settles that ended a task although another settle had ended it too,
+// or although another run had claimed it.
 func faultyCommits(ref storage.Ref, h history) []string {
 	var faults []string
 	fences := make(map[int64]bool)
@@ -219,7 +221,7 @@ func faultyCommits(ref storage.Ref, h history) []string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// tasksOf lists all tasks of a queue and checks that each is in one state.
+// tasksOf lists all tasks of a queue and checks that each is in only one state.
 func tasksOf(t *testing.T, store storage.Storage, queue string) map[string]storage.Task {
 	t.Helper()
 	tasks := make(map[string]storage.Task)
@@ -237,14 +239,15 @@ func tasksOf(t *testing.T, store storage.Storage, queue string) map[string]stora
 	return tasks
 }
 
-// checkTotals checks that a queue's sizes and lifetime totals agree with each other
-// and with what is there.
+// checkTotals checks that a queue's sizes and lifetime totals agree with each other and with the
+// listed tasks.
 func checkTotals(t *testing.T, store storage.Storage, queue string, tasks map[string]storage.Task) storage.Stats {
 	t.Helper()
 	return checkTotalsBut(t, store, queue, tasks, 0)
 }
 
-// checkTotalsBut is checkTotals where so many records are set apart.
+// checkTotalsBut is like checkTotals, but expects the given number of damaged records that are
+// set apart.
 func checkTotalsBut(
 	t *testing.T, store storage.Storage, queue string, tasks map[string]storage.Task, apart int64,
 ) storage.Stats {
@@ -275,8 +278,8 @@ func checkTotalsBut(
 	return s
 }
 
-// checkFollowUps checks that each completed task that enqueued a follow-up committed
-// one, under the fence of the run that completed it, and no other task any.
+// checkFollowUps checks that each completed task whose job enqueues a follow-up has exactly one,
+// and that no other task has any. The follow-ups of two runs of a task have different ids.
 func checkFollowUps(t *testing.T, tasks map[string]storage.Task, following func(id string) bool) {
 	t.Helper()
 	followUps := make(map[string]int)

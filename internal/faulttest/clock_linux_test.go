@@ -7,10 +7,10 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestTheServersClockIsTheClock is point 7 from the other side, with nothing between
-// midge and the storage: what counts is the difference between the clocks, so the server
-// itself is put ten minutes ahead of all runners, or behind them. It takes a C
-// compiler, as the race detector does.
+// TestTheServersClockIsTheClock is the counterpart of TestClocksOfRunnersChangeNothing
+// without anything between midge and the storage: only the difference between the clocks
+// matters, so the server itself is set ten minutes ahead of all runners, or behind them.
+// It needs a C compiler, as the race detector does.
 func TestTheServersClockIsTheClock(t *testing.T) {
 	require(t)
 	t.Parallel()

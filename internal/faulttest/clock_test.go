@@ -13,12 +13,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// farOff is by how much clocks are wrong.
+// farOff is the error of the wrong clocks.
 const farOff = 10 * time.Minute
 
-// TestClocksOfRunnersChangeNothing is point 7: three runners, of which one is ten
-// minutes ahead and one ten minutes behind, on one storage; the client that enqueues
-// is ahead too.
+// TestClocksOfRunnersChangeNothing runs three runners on one storage, one of them ten
+// minutes ahead and one ten minutes behind, with a client that is ahead too. Delays,
+// leases and takeovers must not depend on these clocks.
 func TestClocksOfRunnersChangeNothing(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
@@ -57,7 +57,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	told, err := f.store.Describe(t.Context())
 	must(t, err)
 	ref := storage.Ref{Queue: "q", ID: "at"}
-	at := told.Now.Add(in - f.skew) // as the client's process sees it
+	at := told.Now.Add(in - f.skew) // by the clock of the client
 	due[ref] = before.Add(in)
 	_, err = f.client.EnqueueAt(t.Context(), at, act{}, midge.To("q"), midge.ID("at"))
 	must(t, err)
@@ -79,7 +79,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	if last := late[len(late)-1]; last > machine.Stretch(1500*time.Millisecond, before) {
 		t.Errorf("a delayed task started %v late", last)
 	}
-	// The long jobs alone: whether a short one is cut off by the kill is chance.
+	// Only the long jobs are counted: whether the kill cuts off a short job is chance.
 	isLong := func(e event) bool { return strings.HasPrefix(e.Ref.ID, "long-") }
 	killed := fleet[0]
 	at = time.Now()
@@ -90,7 +90,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 		return len(crashed.refs()) == held
 	})
 	awaitDrained(t, f.store, "q", 20*time.Second)
-	for _, w := range fleet[1:] { // so that nothing ticks while the tasks are counted
+	for _, w := range fleet[1:] { // no schedule may tick while the tasks are counted
 		w.terminate()
 		w.ended(t, 30*time.Second)
 	}

@@ -21,7 +21,7 @@ import (
 // sell is a job that writes an order and completes its task in one transaction.
 type sell struct{ Order string }
 
-// shop is an application with a database, in which its tasks are too.
+// shop is an application whose database also holds its tasks.
 type shop struct {
 	*testing.T
 
@@ -63,8 +63,8 @@ func (s *shop) open() *postgres.Storage {
 	return store
 }
 
-// begin writes the order of a running job and completes its task, in a transaction that is
-// yet to be committed.
+// begin writes the order of a running job and completes its task, and returns the
+// transaction, which is not yet committed.
 func (s *shop) begin(ctx context.Context, store *postgres.Storage, job sell) (pgx.Tx, error) {
 	tx, err := s.db.Begin(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *shop) begin(ctx context.Context, store *postgres.Storage, job sell) (pg
 	return tx, errors.Join(err, midge.CompleteWith(ctx, store.Within(tx)))
 }
 
-// run starts a runner on a storage; stop ends it and gives what Run returned.
+// run starts a runner on a storage. stop ends it and returns the error of Shutdown.
 func (s *shop) run(store *postgres.Storage, job func(context.Context, sell) error) (stop func() error) {
 	s.Helper()
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
@@ -98,7 +98,7 @@ func (s *shop) orders() (n int) {
 	return n
 }
 
-// sold awaits that a task is completed, and wants one order.
+// sold waits until a task is completed, and checks that there is one order.
 func (s *shop) sold(ref storage.Ref) {
 	s.Helper()
 	testserver.Await(s.T, "the task is completed", func() bool {
@@ -110,8 +110,8 @@ func (s *shop) sold(ref storage.Ref) {
 	}
 }
 
-// TestCompleteWithSellsOnce commits only the last of some runs: those before roll back, and
-// return an error or nil.
+// TestCompleteWithSellsOnce runs a job several times, of which only the last run commits.
+// The earlier runs roll back and return an error or nil.
 func TestCompleteWithSellsOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -148,8 +148,9 @@ func TestCompleteWithSellsOnce(t *testing.T) {
 	}
 }
 
-// TestCompleteWithOutlastsTheLease while its transaction is open: nobody else starts the
-// task, and no cancel reaches it.
+// TestCompleteWithOutlastsTheLease checks that no other runner starts the task, and no
+// cancel changes it, while the transaction of its job is open, even after the lease has
+// run out.
 func TestCompleteWithOutlastsTheLease(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -184,7 +185,7 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 }
 
 // TestCompleteWithACrash loses the connection of the transaction and the runner before the
-// commit: another runner sells.
+// commit. Another runner must run the job.
 func TestCompleteWithACrash(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

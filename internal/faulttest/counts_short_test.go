@@ -2,5 +2,5 @@
 
 package faulttest
 
-// full says that tests count as far as they ever do; see count.
+// full reports whether the build tag long is set; see count.
 const full = false

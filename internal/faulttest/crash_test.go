@@ -14,11 +14,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// takeover is how long after a lease has run out another runner starts the task at
-// the latest.
+// takeover is the time after the end of a lease within which another runner must start
+// the task.
 const takeover = 5 * time.Second
 
-// TestTheJobsOfAKilledRunnerStartElsewhere is the first half of point 2.
+// TestTheJobsOfAKilledRunnerStartElsewhere checks that another runner starts the jobs
+// of a killed runner when their leases have run out, each charged with one crash.
 func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		const jobs = 20
@@ -64,8 +65,9 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 	})
 }
 
-// TestAPoisonPillDiesAlone is the second half of point 2: twice the pill takes all its
-// neighbours down with it, so that each of them is one crash short of its limit too.
+// TestAPoisonPillDiesAlone checks that a job that kills its process is buried after its
+// crash limit while its neighbours complete. The pill kills all its neighbours twice,
+// so that each of them is one crash short of its limit too.
 func TestAPoisonPillDiesAlone(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		const innocents = 20
@@ -151,7 +153,7 @@ func (s *supervisor) stop() {
 	<-s.done
 }
 
-// deaths is how often the worker has ended by itself.
+// deaths returns how often the worker has ended by itself.
 func (s *supervisor) deaths() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,15 +17,16 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// damage is one thing that is wrong in Redis: a command that makes it so, of which %s is the
-// name of the damaged queue's keys.
+// damage is one kind of damage in Redis: a command that causes it, in which %s stands for the
+// prefix of the damaged queue's keys.
 type damage struct {
 	name string
 	do   []string
-	tell bool // it is a key of another type, of which Stats are to tell
+	tell bool // a key has another type, which Stats must report
 }
 
-// damages gives each key of a queue each other type, and each field of meta what is no number.
+// damages returns one damage for each key of a queue and each wrong type, and for each field
+// of meta and some values that are not numbers, and the damages of inside.
 func damages() []damage {
 	types := map[string][]string{
 		"hash": {"meta", "tasks", "pending", "side", "unique", "damaged", "claims"},
@@ -64,7 +65,7 @@ func damages() []damage {
 	return all
 }
 
-// inside damages what stands in the keys of a queue.
+// inside returns the damages to the contents of the keys of a queue.
 func inside() []damage {
 	return []damage{
 		{"a lease is short", []string{"HSET", "%spending", "long", "x"}, false},
@@ -85,8 +86,8 @@ func inside() []damage {
 	}
 }
 
-// TestOneDamagedQueueStopsNoOther: of two queues of a runner one is damaged, in one way after
-// the other, while the runner works: the jobs of the other go on.
+// TestOneDamagedQueueStopsNoOther damages one of a runner's two queues while the runner
+// works, in a test for each damage. The jobs of the other queue must go on.
 func TestOneDamagedQueueStopsNoOther(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
@@ -150,7 +151,7 @@ func testDamage(t *testing.T, server *testserver.Server, prefix string, d damage
 	do := slices.Clone(d.do)
 	do[1] = fmt.Sprintf(do[1], prefix+":{bad}:")
 	script := "return redis.call(unpack(ARGV))"
-	if d.tell { // at once, for the runner works
+	if d.tell { // delete and write in one step, because the runner works meanwhile
 		script = "redis.call('DEL', ARGV[2]); " + script
 	}
 	_, err = server.Do(append([]string{"EVAL", script, "0"}, do...)...)

@@ -23,16 +23,16 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// dialing says how a process reaches the storage.
+// dialing describes how a process connects to the storage.
 type dialing struct {
 	Kind  kind
 	Addrs []string
 	Place string // key prefix, or schema
-	// Through maps a node's address to that of the proxy in front of it.
+	// Through maps a node's address to the address of the proxy in front of it.
 	Through map[string]string
 }
 
-// placeOf names a place for one run of a test.
+// placeOf returns the name of a place for one run of a test.
 func placeOf(t *testing.T, k kind) string {
 	t.Helper()
 	if k == onePostgres {
@@ -48,7 +48,8 @@ func placeOf(t *testing.T, k kind) string {
 	return prefix[:min(len(prefix), 36)] + "-" + storage.NewID()
 }
 
-// through puts a proxy in front of each node and gives how to dial through them.
+// through puts a proxy in front of each node, and returns the dialing through them and
+// the proxies.
 func (d dialing) through(t *testing.T) (dialing, []*testserver.Proxy) {
 	t.Helper()
 	if d.Kind == oneFile {
@@ -82,7 +83,7 @@ func (d dialing) open(ctx context.Context) (storage.Storage, error) {
 	return &ownClient{store, client}, nil
 }
 
-// redisURL is the address without proxies.
+// redisURL returns the URL without proxies.
 func (d dialing) redisURL() string {
 	switch d.Kind {
 	case aCluster:
@@ -94,8 +95,8 @@ func (d dialing) redisURL() string {
 	}
 }
 
-// client makes a go-redis client that dials through the proxies, with go-redis's own
-// defaults.
+// client returns a go-redis client that dials through the proxies and has go-redis's
+// default options.
 func (d dialing) client() goredis.UniversalClient {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if proxy, ok := d.Through[addr]; ok {
@@ -110,7 +111,7 @@ func (d dialing) client() goredis.UniversalClient {
 	return goredis.NewClient(&goredis.Options{Addr: d.Addrs[0], Dialer: dial})
 }
 
-// ownClient is a storage that closes its client with it.
+// ownClient is a storage that closes its client when it is closed.
 type ownClient struct {
 	*redis.Storage
 	client goredis.UniversalClient
@@ -118,8 +119,9 @@ type ownClient struct {
 
 func (o *ownClient) Close() error { return errors.Join(o.Storage.Close(), o.client.Close()) }
 
-// postgres says where the tables are: on whichever of the nodes takes writes. Each
-// connection is named for its process, so that a test knows its own.
+// postgres returns the configuration of the storage: it connects to whichever node
+// takes writes. The application_name of each connection is the process id, so that a
+// test can tell its own connections.
 func (d dialing) postgres() postgres.Config {
 	var hosts, ports []string
 	for _, addr := range d.Addrs {
@@ -135,7 +137,7 @@ func (d dialing) postgres() postgres.Config {
 	return postgres.Config{URL: url, Schema: d.Place}
 }
 
-// isStep matches the calls in which a storage's verbs change something.
+// isStep matches the requests by which the methods of a storage change something.
 func (k kind) isStep(request []byte) bool {
 	if k == onePostgres {
 		return postgresStep.Match(request)
@@ -143,7 +145,7 @@ func (k kind) isStep(request []byte) bool {
 	return redisScript(request)
 }
 
-// begins matches the first request of each such call.
+// begins matches the first request of each such change.
 func (k kind) begins(request []byte) bool {
 	return k.isStep(request) || k == onePostgres && postgresBegins.Match(request)
 }
@@ -151,6 +153,6 @@ func (k kind) begins(request []byte) bool {
 var (
 	redisScript  = testserver.Command("EVALSHA", "EVAL")
 	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)_[0-9]+\(`)
-	// What the first round trip of a step of several asks.
+	// The functions that the first round trip of a step of several round trips calls.
 	postgresBegins = regexp.MustCompile(`\.(enter|opened)_[0-9]+\(`)
 )

@@ -1,17 +1,16 @@
-// Package faulttest holds tests of what midge promises when things break, and no
-// code: runners as processes of their own are killed, frozen and cut off on a real
-// Redis, a real three-master Cluster, a real PostgreSQL and a file of SQLite, and a checker reads
-// what they recorded. It is a module of its own, for SQLite's driver.
+// Package faulttest tests what midge promises when things break. It holds only tests. They run
+// runners as processes of their own on a real Redis, a real three-master Cluster, a real
+// PostgreSQL and a SQLite file, and kill, freeze and disconnect them. A checker reads the events
+// that the processes recorded. The package is a module of its own, because of SQLite's driver.
 //
-// The test binary is its own worker: started again with a configuration in its
-// environment it opens the storage and runs a runner whose jobs do what their
-// payload says. Every process appends what happens to a file of its own, one JSON
-// line per event, each line one write, so that nothing but an unfinished call is
-// missing after a SIGKILL. Times are those of the host's clock, which all processes
-// and the servers share.
+// The test binary is its own worker: started with a configuration in its environment, it opens
+// the storage and runs a runner whose jobs do what their payload says. Every process appends its
+// events to a file of its own, one JSON line per event and one write per line. So a SIGKILL loses
+// no event; only a call that had not returned has no event for its end. All times come from the
+// host's clock, which the processes and the servers share.
 //
-// With the build tag long what is expensive is done as often as it is worth, else a tenth
-// of that or less: the storm, in which everything happens at once, too.
+// With the build tag long, each test repeats its expensive parts, including the storm, as often
+// as is useful. Without the tag it repeats them a tenth as often or less.
 //
 // The tests need redis-server, PostgreSQL and a Unix system; see internal/testserver.
 package faulttest

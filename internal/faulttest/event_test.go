@@ -14,13 +14,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What happens to a task, as the processes record it.
+// The kinds of events that the processes record.
 const (
 	enqueueBegun   = "enqueue"         // before the call
 	enqueueDone    = "enqueue.done"    // acknowledged
 	enqueueRefused = "enqueue.refused" // definitely not done
 	enqueueUnknown = "enqueue.unknown"
-	claimBegun     = "claim"    // before a call for tasks; N is how many
+	claimBegun     = "claim"    // before a call for tasks; N is the number asked for
 	claimed        = "claimed"  // one per task
 	extended       = "extended" // one per lease
 	extendLost     = "extend.lost"
@@ -37,7 +37,7 @@ const (
 	workerStopped  = "stopped"
 	frozen         = "frozen" // by the test; Step names the worker
 	thawed         = "thawed"
-	outageBegun    = "outage" // the storage, or a part of it, is away
+	outageBegun    = "outage" // the storage, or a part of it, is unavailable
 	outageOver     = "outage.over"
 )
 
@@ -48,9 +48,9 @@ type event struct {
 	Worker string      `json:"worker"`
 	Pid    int         `json:"pid"`
 	Ref    storage.Ref `json:"ref,omitzero"`
-	// Fence is the version of the claim, or that which an enqueue gave.
+	// Fence is the version of the claim, or the version that an enqueue returned.
 	Fence int64 `json:"fence,omitempty"`
-	// From is when the call was sent, For the lease that it granted.
+	// From is when the call was sent, For the duration of the lease that it granted.
 	From time.Time     `json:"from,omitzero"`
 	For  time.Duration `json:"for,omitempty"`
 	N    int           `json:"n,omitempty"`
@@ -60,15 +60,16 @@ type event struct {
 	State   storage.State   `json:"state,omitempty"`
 	Retries int             `json:"retries,omitempty"`
 	Crashes int             `json:"crashes,omitempty"`
-	// Begun is when the runner had last looked whether a job may start.
+	// Begun is when the runner last checked, before the job started, that the job may start.
 	Begun time.Time `json:"begun,omitzero"`
-	// Step is what a job did, Tick the moment that a periodic task stands for.
+	// Step is what a job did, Tick the scheduled moment of a periodic task.
 	Step string `json:"step,omitempty"`
 	Tick string `json:"tick,omitempty"`
 	Err  string `json:"err,omitempty"`
 }
 
-// looked is when the runner had last looked whether the job may start, as far as is known.
+// looked returns when the runner last checked that the job may start, or the time of the
+// event if that is unknown.
 func (e event) looked() time.Time {
 	if e.Begun.IsZero() {
 		return e.At
@@ -90,8 +91,8 @@ func newRecorder(worker, path string) (*recorder, error) {
 	return &recorder{worker: worker, file: file}, nil
 }
 
-// record writes an event. The line is on its way to the file when it returns, so
-// that the death of this process cannot lose it.
+// record appends an event to the file. The write has been made when it returns, so the
+// death of this process cannot lose the event.
 func (r *recorder) record(e event) {
 	if r == nil {
 		return
@@ -111,7 +112,7 @@ func (r *recorder) record(e event) {
 
 func (r *recorder) close() error { return r.file.Close() }
 
-// text is an error's text, "" for nil.
+// text returns an error's text, or "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -119,7 +120,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// record is the file of one process as far as it was read.
+// record is the file of one process, as far as it has been read.
 type record struct {
 	path string
 
@@ -129,7 +130,7 @@ type record struct {
 	events []event
 }
 
-// read gives all events so far. A line that is not finished is left for later.
+// read returns all events so far. It leaves an unfinished line for the next call.
 func (r *record) read() ([]event, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,17 +9,19 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// twoMasters is a Redis with a process that can come in the place of its master.
+// twoMasters is a Redis with a process that can replace its master.
 type twoMasters struct {
 	server *server
-	// inStep waits until the replicas have all that was written by a moment, which it gives.
+	// inStep waits until the replicas have everything that was written up to a moment, which it
+	// returns.
 	inStep func() time.Time
-	// master is the process that serves the queues. served waits until another one serves them.
+	// master returns the process that serves the queues. served waits until another process serves
+	// them.
 	master func() *testserver.Server
 	served func(master *testserver.Server)
 }
 
-// TestAClusterPromotesAReplica in the place of a master.
+// TestAClusterPromotesAReplica runs promotes on a Cluster with replicas.
 func TestAClusterPromotesAReplica(t *testing.T) {
 	promotes(t, func(t *testing.T) twoMasters {
 		t.Helper()
@@ -42,7 +44,7 @@ func TestAClusterPromotesAReplica(t *testing.T) {
 	})
 }
 
-// TestSentinelsPromoteAReplica in the place of the master.
+// TestSentinelsPromoteAReplica runs promotes on a Redis with a sentinel.
 func TestSentinelsPromoteAReplica(t *testing.T) {
 	promotes(t, func(t *testing.T) twoMasters {
 		t.Helper()
@@ -56,9 +58,9 @@ func TestSentinelsPromoteAReplica(t *testing.T) {
 	})
 }
 
-// promotes has the master of a Redis end under load, by a crash and by hanging with all connections to it
-// open: runners and clients go on within ten seconds after the Redis serves again. What was acknowledged
-// is lost at most where the replica cannot have it.
+// promotes ends the master of a Redis under load, by a crash and by a hang that keeps all
+// connections open. Runners and clients must work again within ten seconds after the Redis serves
+// again. Only acknowledged tasks that the replica cannot have may be lost.
 func promotes(t *testing.T, start func(t *testing.T) twoMasters) {
 	t.Helper()
 	testserver.Require(t)
@@ -90,7 +92,7 @@ func promotes(t *testing.T, start func(t *testing.T) twoMasters) {
 			}
 			load.end()
 			awaitDrained(t, f.store, "q", 60*time.Second)
-			h := f.history() // two, the second of which may not know the end of the first
+			h := f.history() // two histories: the second master may lack the end of the first history
 			checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
 			checkRuns(t, h.after(promoted))
 			acknowledged, lost := f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })

@@ -22,25 +22,26 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// fleet is a test's worker processes on one storage, and the test's own view of it.
+// fleet holds a test's worker processes on one storage, and the test's own connection to
+// that storage.
 type fleet struct {
 	t       *testing.T
 	server  *server
 	dialing dialing
 	dir     string
-	store   storage.Storage // direct, past every proxy
+	store   storage.Storage // opened without a proxy
 	client  *midge.Client
-	skew    time.Duration // of the client's clock
-	rec     *recorder     // of the test process itself
+	skew    time.Duration // how far the client's clock is ahead
+	rec     *recorder     // records the events of the test process itself
 
 	mu      sync.Mutex // guards what follows
 	workers []*worker
 	records []*record
-	open    []string // gates
-	sorted  history  // of all records, as last read
+	open    []string // gates that are open
+	sorted  history  // the events of all records, as last read
 }
 
-// newFleet opens the storage at a place of the test's own.
+// newFleet opens the storage at a place that only this test uses.
 func newFleet(t *testing.T, s *server) *fleet {
 	t.Helper()
 	f := &fleet{t: t, server: s, dialing: s.place(t), dir: t.TempDir()}
@@ -67,7 +68,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// recordFile adds the file of a process to the records that are read.
+// recordFile returns the path of the record of a process and adds it to the records that
+// history reads.
 func (f *fleet) recordFile(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +78,7 @@ func (f *fleet) recordFile(name string) string {
 	return path
 }
 
-// worker is a worker process from the outside.
+// worker is the test's handle of a worker process.
 type worker struct {
 	name  string
 	cfg   workerConfig
@@ -84,15 +86,15 @@ type worker struct {
 	pid   int
 	stdin io.WriteCloser
 	log   string
-	done  chan struct{} // closed when it has ended; then state says how
+	done  chan struct{} // closed when the process has ended; state is set by then
 	state *os.ProcessState
 
 	mu     sync.Mutex // guards what follows
-	killed bool       // by the test, or as its configuration says
-	told   bool       // to end
+	killed bool       // by the test, or by itself as its configuration allows
+	told   bool       // asked to end with SIGTERM
 }
 
-// start starts a worker. What its configuration leaves out is filled in.
+// start starts a worker. It fills in the fields of the configuration that are not set.
 func (f *fleet) start(cfg workerConfig) *worker {
 	f.t.Helper()
 	f.mu.Lock()
@@ -118,8 +120,8 @@ func (f *fleet) start(cfg workerConfig) *worker {
 	return w
 }
 
-// launch starts the process on a thread of its own, as the kernel sends the signal
-// of a parent's death when the thread ends that started the child.
+// launch starts the process from a goroutine that keeps its thread, because the kernel
+// sends the parent-death signal when the thread that started the child ends.
 func (w *worker) launch() error {
 	config, err := json.Marshal(w.cfg)
 	if err != nil {
@@ -135,7 +137,7 @@ func (w *worker) launch() error {
 	}
 	w.cmd = exec.Command(self)
 	w.cmd.Env = append(os.Environ(), envWorker+"="+string(config),
-		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // else a program with the race detector sleeps before it ends
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // else the race detector sleeps at exit
 	w.cmd.Stdout, w.cmd.Stderr = log, log
 	tieToParent(w.cmd)
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
@@ -154,14 +156,14 @@ func (w *worker) launch() error {
 		if err != nil {
 			return
 		}
-		_ = w.cmd.Wait() // how it ended is in its state
+		_ = w.cmd.Wait() // state holds the exit status
 		w.state = w.cmd.ProcessState
 		close(w.done)
 	}()
 	return <-started
 }
 
-// open opens a gate in the worker. One that has ended needs none.
+// open opens a gate in the worker. It ignores the error of a worker that has ended.
 func (w *worker) open(gate string) { _, _ = fmt.Fprintf(w.stdin, "open %s\n", gate) }
 
 // signal sends a signal to the worker.
@@ -176,7 +178,7 @@ func (w *worker) kill() {
 	<-w.done
 }
 
-// freeze stops the worker where it stands; thaw lets it go on.
+// freeze stops the process with SIGSTOP; thaw lets it continue.
 func (w *worker) freeze() { w.signal(syscall.SIGSTOP) }
 func (w *worker) thaw()   { w.signal(syscall.SIGCONT) }
 
@@ -188,8 +190,8 @@ func (w *worker) terminate() {
 	w.signal(syscall.SIGTERM)
 }
 
-// failed reports whether the worker ended otherwise than it was made to. SIGTERM ends
-// one that has not come to listen for it.
+// failed reports whether the worker ended otherwise than the test asked. SIGTERM kills a
+// worker that has not yet installed its signal handler, which is no failure.
 func (w *worker) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +200,8 @@ func (w *worker) failed() bool {
 	return !asked && w.state.ExitCode() != 0
 }
 
-// ended waits until the worker has ended by itself and gives how long that took.
+// ended waits until the worker has ended by itself and returns how long that took. After
+// the limit it fails the test and kills the worker.
 func (w *worker) ended(t *testing.T, limit time.Duration) time.Duration {
 	t.Helper()
 	begun := time.Now()
@@ -213,7 +216,7 @@ func (w *worker) ended(t *testing.T, limit time.Duration) time.Duration {
 	return time.Since(begun)
 }
 
-// letThrough opens a gate in all workers, those to come too.
+// letThrough opens a gate in all workers, including workers that are started later.
 func (f *fleet) letThrough(gate string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,8 +226,8 @@ func (f *fleet) letThrough(gate string) {
 	}
 }
 
-// end stops all workers, and fails the test where one ended otherwise than it was
-// made to: by a panic, or because of a data race.
+// end stops all workers. It fails the test if a worker ended otherwise than the test
+// asked, for example by a panic, or if it reported a data race.
 func (f *fleet) end() {
 	f.mu.Lock()
 	workers := slices.Clone(f.workers)
@@ -247,7 +250,7 @@ func (f *fleet) end() {
 
 func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
 
-// history gives all events of all processes so far, by time.
+// history returns all events of all processes so far, sorted by time.
 func (f *fleet) history() history {
 	f.t.Helper()
 	f.mu.Lock()
@@ -270,7 +273,8 @@ func (f *fleet) history() history {
 	return f.sorted
 }
 
-// await looks at the events until a condition holds, and gives them.
+// await polls the events until a condition holds, and returns them. It fails the test
+// after the limit.
 func (f *fleet) await(what string, limit time.Duration, holds func(h history) bool) history {
 	f.t.Helper()
 	var h history
@@ -280,7 +284,7 @@ func (f *fleet) await(what string, limit time.Duration, holds func(h history) bo
 	return h
 }
 
-// awaitWhat waits for n events of a kind of a worker; "" means any worker.
+// awaitWhat waits for n events of a kind from a worker; "" means any worker.
 func (f *fleet) awaitWhat(worker, what string, n int, limit time.Duration) history {
 	f.t.Helper()
 	return f.await(fmt.Sprintf("%d × %s of %q", n, what, worker), limit, func(h history) bool {
@@ -288,8 +292,8 @@ func (f *fleet) awaitWhat(worker, what string, n int, limit time.Duration) histo
 	})
 }
 
-// poll looks at a condition until it holds or the limit has passed, which is longer on a
-// busy machine, and reports whether it holds.
+// poll checks a condition until it holds or the limit has passed, and reports whether it
+// holds. On a busy machine the limit is longer.
 func poll(limit time.Duration, holds func() bool) bool {
 	begun := time.Now()
 	every := time.NewTicker(10 * time.Millisecond)
@@ -303,7 +307,7 @@ func poll(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
-// enqueue enqueues a job and records the call.
+// enqueue enqueues a job and records the call. It fails the test on an error.
 func (f *fleet) enqueue(queue, id string, job any, opts ...midge.Option) storage.Ref {
 	f.t.Helper()
 	ref, err := enqueue(f.t.Context(), f.client, f.rec, queue, id, job, opts...)

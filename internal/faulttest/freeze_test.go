@@ -11,8 +11,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAFrozenRunnerCannotCommit is point 3. Half of the tasks have been completed by
-// the other runner when the frozen one goes on, the other half still run there.
+// TestAFrozenRunnerCannotCommit checks that a runner that was frozen past its leases
+// can write nothing under them. When it continues, the other runner has completed half
+// of the tasks and still runs the other half.
 func TestAFrozenRunnerCannotCommit(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		const half = 10
@@ -63,7 +64,7 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 	})
 }
 
-// checkFrozen checks that nothing which the frozen worker tried was accepted.
+// checkFrozen checks that the storage refused everything that the frozen worker tried.
 func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
 	t.Helper()
 	refusals := 0
@@ -82,7 +83,7 @@ func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
 		t.Errorf("%d tries were refused, want %d", refusals, jobs*tries)
 	}
 	for _, e := range h.of(settleDone).after(thawed) {
-		if strings.HasPrefix(e.Ref.ID, followPrefix) { // it may well run what the heir committed
+		if strings.HasPrefix(e.Ref.ID, followPrefix) { // it may run the follow-ups that the heir committed
 			continue
 		}
 		t.Errorf("%s: a settle of the frozen runner, %s, was accepted", e.Ref, e.Outcome)
@@ -101,7 +102,8 @@ func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
 	}
 }
 
-// checkHeirsCommit checks that results and progress are those of the heir's runs.
+// checkHeirsCommit checks that results, progress and follow-ups come from the heir's
+// runs.
 func checkHeirsCommit(t *testing.T, f *fleet, h history, tasks map[string]storage.Task) {
 	t.Helper()
 	for _, start := range h.of(runStart) {

@@ -13,7 +13,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAFullRedis is point 10.
+// TestAFullRedis checks that a Redis without free memory refuses new tasks with
+// ErrFull, while the leases of running jobs are still extended and every acknowledged
+// task is completed.
 func TestAFullRedis(t *testing.T) {
 	eachOwnRedis(t, func(t *testing.T, s *server) {
 		const jobs, lease = 5, 2 * time.Second
@@ -24,8 +26,8 @@ func TestAFullRedis(t *testing.T) {
 		}
 		f.awaitWhat("running", runStart, jobs, 20*time.Second)
 
-		// Until not even a small one goes in, and again whenever the server has found
-		// some room, as in the buffers of its connections, for four leases.
+		// Fill it until not even a small task fits. Then try again for four leases, whenever
+		// the server has freed some memory, for example from the buffers of its connections.
 		n := f.fill(0, 100_000, 10_000, 1_000, 0)
 		refusals := 1
 		since := time.Now()
@@ -58,7 +60,8 @@ func TestAFullRedis(t *testing.T) {
 	}, "maxmemory 24mb", "maxmemory-policy noeviction")
 }
 
-// fill enqueues tasks of these sizes, of each until it is refused, and numbers them.
+// fill enqueues tasks of each of the given sizes until one is refused. n is the number
+// of the first task; fill returns the next number.
 func (f *fleet) fill(n int, sizes ...int) int {
 	f.t.Helper()
 	for _, size := range sizes {

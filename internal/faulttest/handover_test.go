@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// pair is a primary and its standby. Applications know both addresses.
+// pair is a primary and its standby. Applications know the addresses of both.
 type pair struct {
 	t                *testing.T
 	primary, standby *testserver.PostgresServer
@@ -19,10 +19,10 @@ type pair struct {
 // handover is a way in which the standby takes over.
 type handover struct {
 	name        string
-	synchronous bool // what is acknowledged is on the standby's disk
-	lags        bool // the standby misses the end of what is acknowledged
-	stays       bool // the old primary, with the connections to it
-	returns     bool // the old primary, as a standby at its address
+	synchronous bool // acknowledged writes are on the standby's disk
+	lags        bool // the standby lacks the last acknowledged writes
+	stays       bool // the old primary stays, with the connections to it
+	returns     bool // the old primary returns as a standby at its address
 	end         func(p *pair)
 }
 
@@ -36,8 +36,8 @@ var handovers = []handover{
 func (p *pair) crash() { must(p.t, p.primary.Kill()) }
 func (p *pair) stop()  { must(p.t, p.primary.Stop()) }
 
-// turnReadOnly lets the primary refuse writes on the connections that are open, and the
-// standby have all that was written. Nothing is closed.
+// turnReadOnly makes the primary refuse writes, also on open connections, and waits
+// until the standby has everything that was written. It closes no connection.
 func (p *pair) turnReadOnly() {
 	p.set("default_transaction_read_only = on")
 	p.await("nothing is written any more, and the standby has it all",
@@ -53,7 +53,7 @@ func (p *pair) set(setting string) {
 	must(p.t, p.primary.Exec(p.t.Context(), "SELECT pg_reload_conf()"))
 }
 
-// await waits until a query of the primary has so many rows.
+// await waits until a query of the primary returns the given number of rows.
 func (p *pair) await(what, sql string, rows int) {
 	p.t.Helper()
 	testserver.Await(p.t, what, func() bool { return len(list(p.t, p.primary, sql)) == rows })
@@ -66,10 +66,10 @@ func (p *pair) swap() {
 	must(p.t, p.standby.Follow(p.primary))
 }
 
-// TestAStandbyTakesOver under load: runners and clients go where writes are taken within
-// ten seconds, and leave the server that takes none to itself, whether it went or stays
-// with their connections open. What was acknowledged is lost at most where the standby
-// cannot have it.
+// TestAStandbyTakesOver promotes a standby under load, in each of the ways of handovers.
+// Within ten seconds, runners and clients must work on the server that takes writes.
+// They must leave the server that takes none, even if it keeps their connections open.
+// Only acknowledged tasks that the standby cannot have may be lost.
 func TestAStandbyTakesOver(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -100,7 +100,7 @@ func takeOver(t *testing.T, p *pair, way handover) {
 	}
 	f := newFleet(t, &server{kind: onePostgres, nodes: []node{p.primary, p.standby}})
 	lease := 20 * time.Second
-	if way.lags { // the standby may know of a claim, and not of its settle
+	if way.lags { // the standby may have a claim and lack its settle
 		lease = 3 * time.Second
 	}
 	var runners []*worker
@@ -136,7 +136,7 @@ func takeOver(t *testing.T, p *pair, way handover) {
 	awaitDrained(t, f.store, "q", 60*time.Second)
 	h := f.history()
 	var acknowledged, lost int
-	if way.lags { // two histories, the second of which does not know the end of the first
+	if way.lags { // two histories: the second server lacks the end of the first history
 		checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
 		checkRuns(t, h.after(promoted))
 		acknowledged, lost = f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })
@@ -151,7 +151,8 @@ func takeOver(t *testing.T, p *pair, way handover) {
 		acknowledged, lost, took.Round(time.Millisecond))
 }
 
-// lag stops the standby, which has all that was acknowledged until the moment returned.
+// lag stops the standby. The standby has everything that was acknowledged before the
+// returned moment.
 func (p *pair) lag() time.Time {
 	p.t.Helper()
 	safe := time.Now()

@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAStepThatHangsKeepsNoTask: a runner freezes, or its line goes dead, between the two
-// round trips of a step, in which PostgreSQL has the rows of its tasks locked. Nobody
-// waits for it: when the lease has run out another runner gets the task, and when the
-// first goes on it has lost it.
+// TestAStepThatHangsKeepsNoTask freezes a connection between the two round trips of a
+// step, while PostgreSQL holds the locks of the task's rows. Nobody may wait for it: when
+// the lease has run out, another runner gets the task, and when the first runner
+// continues, it has lost the lease.
 func TestAStepThatHangsKeepsNoTask(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestAStepThatHangsKeepsNoTask(t *testing.T) {
 		settled <- err
 	}()
 	<-held.Struck()
-	r.proxies[0].Blackhole() // nor does a repeat get through
+	r.proxies[0].Blackhole() // so that a repeat does not get through either
 	task, fence := r.take()
 	after := time.Since(begun)
 	t.Logf("claimed again %v after a lease of %v began", after.Round(time.Millisecond), lease)

@@ -11,15 +11,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// hooked is a storage whose every call can be stopped before it reaches the storage
-// and spoiled after it has happened there. It counts the calls from 1.
+// hooked is a storage whose calls can be stopped before they reach the storage, or
+// whose answers can be replaced by an error. It counts the calls from 1.
 type hooked struct {
 	storage.Storage
 	calls atomic.Int64
-	// before is asked ahead of call n. With an error the call does not happen and
-	// ends with it.
+	// before is called before call n. If it returns an error, the call does not happen and
+	// returns that error.
 	before func(n int64, verb string) error
-	// after is asked once call n has happened. An error takes its answer's place.
+	// after is called after call n has happened. If it returns an error, that error
+	// replaces the answer.
 	after func(n int64, verb string) error
 }
 
@@ -41,7 +42,7 @@ func around[T any](h *hooked, verb string, call func() (T, error)) (T, error) {
 	return answer, err
 }
 
-// Spans passes the optional ability of the storage through.
+// Spans passes on the optional ability of the storage.
 func (h *hooked) Spans(queues ...string) bool { return storage.Spans(h.Storage, queues...) }
 
 func (h *hooked) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
@@ -92,20 +93,20 @@ func (h *hooked) Describe(ctx context.Context) (storage.Description, error) {
 	return around(h, "describe", func() (storage.Description, error) { return h.Storage.Describe(ctx) })
 }
 
-// lost is the error of a call whose request or reply was lost: whoever made it
-// cannot tell which.
+// lost returns the error of a call whose request or reply was lost. The caller cannot
+// tell which of the two it was.
 func lost(n int64, verb string) error {
 	return fmt.Errorf("faulttest: call %d, %s: %w", n, verb, storage.ErrUnknown)
 }
 
-// death says at which storage call a process kills itself: just before it, or just
-// after the storage has carried it out. The zero death does not come.
+// death names the storage call at which a process kills itself: just before the call,
+// or just after the storage has executed it. The zero death never happens.
 type death struct {
 	Call  int64
 	After bool
 }
 
-// of makes the storage call that is the process's last.
+// of returns a storage in which the chosen call is the last of the process.
 func (d death) of(store storage.Storage) storage.Storage {
 	if d.Call == 0 {
 		return store
@@ -123,7 +124,7 @@ func (d death) of(store storage.Storage) storage.Storage {
 	return h
 }
 
-// killSelf ends the process as SIGKILL from outside would. It does not return.
+// killSelf ends the process as a SIGKILL from outside would. It does not return.
 func killSelf() {
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	select {}

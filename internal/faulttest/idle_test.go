@@ -15,8 +15,9 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestAnIdleRunnerIsQuickAndQuiet is point 11. Its servers share the machine with
-// each other alone, so that what it measures is midge and not its neighbours.
+// TestAnIdleRunnerIsQuickAndQuiet checks that an idle runner sends few commands and starts a
+// new task within milliseconds. It does not run in parallel with other tests, only on its
+// servers at the same time, so that it measures midge and not its neighbours.
 func TestAnIdleRunnerIsQuickAndQuiet(t *testing.T) {
 	require(t)
 	for _, k := range []kind{oneRedis, aCluster} {
@@ -41,7 +42,7 @@ func quickAndQuiet(t *testing.T, s *server) {
 
 	checkQuiet(t, s)
 
-	// Each start is awaited before the next enqueue, so that the runner is asleep.
+	// The test waits for each start before the next enqueue, so that the runner is idle again.
 	const tasks = 100
 	begun := time.Now()
 	var delays, late []time.Duration
@@ -72,15 +73,15 @@ func quickAndQuiet(t *testing.T, s *server) {
 	checkRuns(t, f.history())
 }
 
-// checkQuiet checks what an idle runner sends in ten seconds: two commands a second, and in a
-// Cluster one more, by which go-redis finds a replica that has taken over.
+// checkQuiet checks that an idle runner sends at most two commands a second, and in a Cluster
+// one more, by which go-redis finds a replica that has taken over.
 func checkQuiet(t *testing.T, s *server) {
 	t.Helper()
 	const watch = 10 * time.Second
 	commands := s.commands(t, watch)
 	t.Logf("%d commands in %v without work: %v", len(commands), watch, commands)
 	most, reloads := int(2*watch/time.Second), 0
-	if s.kind == onePostgres { // a claim, whether its connection lives, and a sweep of several statements
+	if s.kind == onePostgres { // a claim, a check of its connection, and a sweep of several statements
 		most *= 2
 	}
 	if s.kind == aCluster {
@@ -96,8 +97,8 @@ func checkQuiet(t *testing.T, s *server) {
 	}
 }
 
-// startDelay enqueues a task and gives how long after the call's begin its job
-// started.
+// startDelay enqueues a task and returns the time from the begin of the call to the start of
+// the job.
 func (f *fleet) startDelay(id string, opts ...midge.Option) time.Duration {
 	f.t.Helper()
 	begun := time.Now()
@@ -106,8 +107,8 @@ func (f *fleet) startDelay(id string, opts ...midge.Option) time.Duration {
 	return h.of(runStart).about(ref)[0].At.Sub(begun)
 }
 
-// commands gives the commands that clients send to the server within a time, those of
-// its own and of scripts apart.
+// commands returns the commands that clients send to the server within a time, without the
+// server's own commands and those of scripts.
 func (s *server) commands(t *testing.T, within time.Duration) []string {
 	t.Helper()
 	if s.kind == onePostgres {

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// jump is what the clock of a server does: it goes to an offset from the host's, and where
-// it does not stay, back after a second and a half.
+// jump is a jump of a server's clock to an offset from the host's clock. If the clock does not
+// stay there, it goes back after a second and a half.
 type jump struct {
 	name  string
 	to    time.Duration
@@ -23,12 +23,12 @@ const (
 	jumpFor   = 1500 * time.Millisecond
 	jumpLease = 2 * time.Second
 	jumpDelay = 2 * time.Second
-	jumpBound = jumpLease + 10*time.Second // for what is to go on
+	jumpBound = jumpLease + 10*time.Second // within which work must go on
 )
 
-// TestAJumpOfTheServersClock: the clock of the server jumps under runners at work. What is
-// due, fails, snoozes, ticks or loses its runner goes on within the lease and ten seconds;
-// nothing expires, is promoted or is recovered that should not be; fences and versions grow.
+// TestAJumpOfTheServersClock lets the clock of the server jump while runners work. Tasks that are
+// due, fail, snooze, tick or lose their runner must go on within the lease and ten seconds.
+// Nothing may expire, be promoted or be recovered too early, and fences and versions must grow.
 func TestAJumpOfTheServersClock(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -51,25 +51,25 @@ func TestAJumpOfTheServersClock(t *testing.T) {
 	}
 }
 
-// underClock starts a server for one test alone, under a clock that the test moves.
+// underClock starts a server for only one test, under a clock that the test moves.
 func underClock(t *testing.T, k kind, config ...string) (*testserver.Clock, *server) {
 	t.Helper()
 	c, err := testserver.StartClock()
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
-	if k == aCluster { // whose nodes would take a jump for a silence
+	if k == aCluster { // its nodes would take a jump for a silence
 		config = append(config, "cluster-node-timeout 86400000")
 	}
 	return c, ownServer(t, k, testserver.Options{Config: config, Env: c.Env()})
 }
 
-// jumpRig is a fleet under a clock that jumps: runners of which each has a queue of its own
-// besides the common one, so that it is known whose jobs are whose.
+// jumpRig is a fleet under a clock that jumps. Each runner has a queue of its own besides the
+// common one, so that the test knows which runner runs which jobs.
 type jumpRig struct {
 	*fleet
 	clock   *testserver.Clock
 	runners map[string]*worker
-	gaps    int // in the ticks that there may be
+	gaps    int // allowed gaps in the ticks
 }
 
 func (r *jumpRig) begin() {
@@ -85,7 +85,7 @@ func (r *jumpRig) add(name string) {
 	r.runners[name] = r.start(workerConfig{Queues: []string{"q", name}, Concurrency: 20, Lease: jumpLease, Every: tickEvery})
 }
 
-// live has the clock jump once, among work of all kinds.
+// live lets the clock jump once, while work of all kinds is under way.
 func (r *jumpRig) live(j jump) {
 	r.t.Helper()
 	before := r.clock.Ahead()
@@ -93,7 +93,7 @@ func (r *jumpRig) live(j jump) {
 	long := r.longJobs(j)
 	delayed := r.delayed(j.name+"-before", forward)
 	kept := r.kept(j, before)
-	if forward { // the leases that it leaves behind end when the clock says so, which is no later
+	if forward { // its leases end by the server's clock, which makes that no later
 		r.runners["early"].kill()
 	}
 	r.clock.Set(j.to)
@@ -110,7 +110,7 @@ func (r *jumpRig) live(j jump) {
 	r.goesOn(j, "what came during the jump", over, during)
 	if forward {
 		if j.stays {
-			r.gaps++ // a schedule makes up for a hundred ticks at most
+			r.gaps++ // a schedule makes up for at most a hundred ticks
 		}
 		r.add("early")
 		r.goesOn(j, "what was delayed before the jump", over, delayed)
@@ -137,7 +137,7 @@ func (r *jumpRig) live(j jump) {
 	r.checkLong(j, long)
 }
 
-// longJobs begins some on each runner, that run on until the jump has been lived through.
+// longJobs starts three jobs on each runner that run until the test has finished with the jump.
 func (r *jumpRig) longJobs(j jump) map[string][]storage.Ref {
 	long := make(map[string][]storage.Ref)
 	for name := range r.runners {
@@ -152,11 +152,11 @@ func (r *jumpRig) longJobs(j jump) map[string][]storage.Ref {
 	return long
 }
 
-// delayed enqueues what is due in two seconds, and what comes back then, and waits until
-// it is known to be stored.
+// delayed enqueues tasks that are due in two seconds, and tasks that fail or snooze and come back
+// after two seconds. It waits until the storage has their delays.
 func (r *jumpRig) delayed(name string, due bool) []storage.Ref {
 	if !due {
-		return nil // the clock goes back: it would keep its moment
+		return nil // the clock goes back, and a task keeps its due moment
 	}
 	var refs []storage.Ref
 	for i := range 5 {
@@ -172,8 +172,9 @@ func (r *jumpRig) delayed(name string, due bool) []storage.Ref {
 	return refs
 }
 
-// kept is what must not expire, nor come early, while the clock jumps for a moment, or more
-// than an hour after it has jumped by one.
+// kept enqueues a delayed task, a task that is kept after its end, a unique key and a pause,
+// which must all outlast the jump. It returns for how long they hold: half an hour, and longer by
+// the jump if the clock stays ahead.
 func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
 	span := 30 * time.Minute
 	if j.stays {
@@ -193,7 +194,7 @@ func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
 	return span
 }
 
-// checkWarned checks that who looks is told that the clock was ahead of what it is.
+// checkWarned checks that Describe warns that the clock was ahead of its present time, if it was.
 func (r *jumpRig) checkWarned(j jump) {
 	r.t.Helper()
 	told, err := r.store.Describe(r.t.Context())
@@ -224,7 +225,7 @@ func (r *jumpRig) checkKept(j jump, span time.Duration) {
 	}
 }
 
-// takenOver checks that the long jobs of a killed runner run again, charged once.
+// takenOver checks that the long jobs of a killed runner run again, each charged with one crash.
 func (r *jumpRig) takenOver(j jump, name string, long []storage.Ref, since time.Time) {
 	r.t.Helper()
 	r.goesOnAfter(j, "the jobs of the runner that was killed "+name, since, func(h history) bool {
@@ -249,7 +250,7 @@ func (r *jumpRig) checkLong(j jump, long map[string][]storage.Ref) {
 	}
 }
 
-// goesOn waits until each of the tasks has run to its end since a moment.
+// goesOn waits until each of the tasks has completed, within jumpBound after the given moment.
 func (r *jumpRig) goesOn(j jump, what string, since time.Time, refs []storage.Ref) {
 	r.t.Helper()
 	var left []string
@@ -262,8 +263,8 @@ func (r *jumpRig) goesOn(j jump, what string, since time.Time, refs []storage.Re
 	}
 }
 
-// unended gives the tasks that have not completed, with their states. A runner that was killed can have completed a
-// task and died before it recorded that: the storage knows of it.
+// unended returns the tasks that have not completed, with their states. A killed runner may have
+// completed a task and died before it recorded that, so the storage is asked too.
 func (r *jumpRig) unended(h history, refs []storage.Ref) (left []string) {
 	r.t.Helper()
 	ended := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
@@ -280,8 +281,8 @@ func (r *jumpRig) unended(h history, refs []storage.Ref) (left []string) {
 	return left
 }
 
-// checkNoneEarly checks that what was delayed did not end before its time. The clock that
-// counts is the server's, but a jump of a moment must not be taken for time.
+// checkNoneEarly checks that delayed tasks did not complete before their delay had passed. The
+// server's clock decides when a task is due, but a short jump must not count as passed time.
 func (r *jumpRig) checkNoneEarly(j jump, refs []storage.Ref) {
 	r.t.Helper()
 	h := r.history().where(among(refs))
@@ -309,7 +310,7 @@ func (r *jumpRig) judge() {
 	for _, q := range []string{"q", "early", "late", "never"} {
 		awaitDrained(r.t, r.store, q, 30*time.Second)
 	}
-	for _, w := range r.runners { // so that nothing ticks while the tasks are counted
+	for _, w := range r.runners { // no schedule may tick while the tasks are counted
 		w.terminate()
 		w.ended(r.t, 30*time.Second)
 	}
@@ -319,7 +320,7 @@ func (r *jumpRig) judge() {
 	r.t.Logf("%d ticks, each with one task", checkTicksBut(r.t, tasks, r.gaps))
 }
 
-// among matches the events of some tasks.
+// among returns a function that matches the events of some tasks.
 func among(refs []storage.Ref) func(e event) bool {
 	in := make(map[storage.Ref]bool, len(refs))
 	for _, ref := range refs {

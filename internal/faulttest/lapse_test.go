@@ -11,15 +11,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// lapse is a failover: what was acknowledged in a queue from safe on may be undone, up to when
-// the replica had been promoted.
+// lapse is a failover. Whatever was acknowledged in the queue between safe and promoted, the
+// moment when the replica had been promoted, may be undone.
 type lapse struct {
 	queue                 string
 	safe, ended, promoted time.Time
 }
 
-// failover has the replica of a master take over while the master is written to. The master
-// follows it then.
+// failover lets the replica of a master take over while the master is written to. Afterwards the
+// old master follows it.
 func (n *nemesis) failover() bool {
 	n.timeline.Lock()
 	defer n.timeline.Unlock()
@@ -46,7 +46,7 @@ func (n *nemesis) failover() bool {
 	}, 0, master.Restart)
 }
 
-// replicated is how much a node has written, or received of what its master has.
+// replicated returns how many bytes a node has written, or has received of its master's writes.
 func replicated(node *testserver.Server) (n int64, err error) {
 	info, err := node.Do("INFO", "replication")
 	if err != nil {
@@ -62,7 +62,7 @@ func isMaster(node *testserver.Server) bool {
 	return err == nil && strings.HasPrefix(role, "master")
 }
 
-// serves reports whether all nodes but one say that the Cluster is whole.
+// serves reports whether all nodes except one say that the Cluster is complete.
 func (n *nemesis) serves(but *testserver.Server) bool {
 	for _, node := range n.server.cluster.Nodes() {
 		if node == but {
@@ -76,7 +76,7 @@ func (n *nemesis) serves(but *testserver.Server) bool {
 	return true
 }
 
-// undone reports whether what happened to a task at a moment may have been undone.
+// undone reports whether a failover may have undone what happened to a task at a moment.
 func (s *storm) undone(queue string, at time.Time) bool {
 	for _, l := range s.lapses {
 		if l.queue == queue && at.After(l.safe) && at.Before(l.promoted) {
@@ -86,7 +86,8 @@ func (s *storm) undone(queue string, at time.Time) bool {
 	return false
 }
 
-// checkTimelines is checkRuns. Of what a failover may have undone each part is checked by itself.
+// checkTimelines is checkRuns for a storm. For tasks that a failover may have changed back, it
+// checks the events before and after the failover separately.
 func (s *storm) checkTimelines(h history) {
 	touched := make(map[storage.Ref]bool)
 	for _, e := range h {

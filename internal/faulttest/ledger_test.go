@@ -12,18 +12,19 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ledger records what passes between a runner or client and its storage: which
-// leases were granted, extended and lost, and which settles were accepted.
+// ledger records the calls between a runner or client and its storage: which leases were
+// granted, extended and lost, and which settles were accepted.
 type ledger struct {
 	storage.Storage
 	rec *recorder
 
 	mu     sync.Mutex // guards what follows
 	fences map[storage.Ref]storage.Fence
-	sent   map[storage.Lane]sending // the last call of each lane
+	sent   map[storage.Lane]sending // the last call in each lane
 }
 
-// sending is when a call was first sent: it may be repeated, and then has its first outcome.
+// sending is the sequence number of a call and the time when it was first sent. A repeat of
+// the call has the outcome of the first execution.
 type sending struct {
 	seq  uint64
 	from time.Time
@@ -36,17 +37,18 @@ func newLedger(store storage.Storage, rec *recorder) *ledger {
 	}
 }
 
-// Spans passes the optional ability of the storage through.
+// Spans passes on the optional ability of the storage.
 func (l *ledger) Spans(queues ...string) bool { return storage.Spans(l.Storage, queues...) }
 
-// fence gives the fence under which this process last claimed a task.
+// fence returns the fence under which this process last claimed a task.
 func (l *ledger) fence(ref storage.Ref) storage.Fence {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fences[ref]
 }
 
-// firstSent gives when a call is first sent: now, or before.
+// firstSent returns the time when a call was first sent, which is now unless the call is a
+// repeat.
 func (l *ledger) firstSent(call storage.Call) time.Time {
 	now := time.Now()
 	if call.IsZero() {
@@ -118,7 +120,7 @@ func (l *ledger) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 			e.What, e.State = settleDone, applied[i].Settled[j].State
 		case errors.Is(applied[i].Err, storage.ErrLeaseLost):
 			e.What, e.Err = settleLost, applied[i].Err.Error()
-		default: // a refusal of something else in the Tx
+		default: // another part of the Tx was refused
 			return
 		}
 		l.rec.record(e)
@@ -126,7 +128,7 @@ func (l *ledger) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return applied, err
 }
 
-// each visits all settles.
+// each calls visit for every settle of the Txs.
 func each(txs []storage.Tx, visit func(i, j int, s storage.Settle)) {
 	for i := range txs {
 		for j, s := range txs[i].Settles {

@@ -13,22 +13,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// loadGap is the pause between two enqueues of one of loadClients.
+// loadClients goroutines enqueue, and each pauses for loadGap between two enqueues.
 const (
 	loadClients = 4
 	loadGap     = 15 * time.Millisecond
 )
 
-// load enqueues tasks, each with a follow-up, until the test ends it. An enqueue of
-// unknown outcome is repeated for as long as a client does.
+// load enqueues tasks, each with a follow-up, until the test ends it. The client repeats
+// an enqueue of unknown outcome for as long as its patience lasts.
 type load struct {
 	all  sync.WaitGroup
 	stop context.CancelFunc
 }
 
-const loadPatience = 20 * time.Second // of each enqueue: longer than a failover
+const loadPatience = 20 * time.Second // for each enqueue; longer than a failover
 
-// load begins to enqueue.
+// load starts to enqueue. The caller ends it.
 func (f *fleet) load() *load {
 	f.t.Helper()
 	client, err := midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
@@ -41,7 +41,7 @@ func (f *fleet) load() *load {
 			defer every.Stop()
 			for i := 0; ctx.Err() == nil; i++ {
 				id := fmt.Sprintf("load-%d-%d", n, i)
-				_, _ = enqueue(context.WithoutCancel(ctx), client, f.rec, "q", id, do("follow")) // it is recorded
+				_, _ = enqueue(context.WithoutCancel(ctx), client, f.rec, "q", id, do("follow")) // errors are recorded
 				<-every.C
 			}
 		})
@@ -54,8 +54,8 @@ func (l *load) end() {
 	l.all.Wait()
 }
 
-// awaitActive waits until each runner has begun and settled tasks since a moment, and
-// gives how long the last of them took.
+// awaitActive waits until each runner has started and settled tasks since a moment, and
+// returns how long it took until the last of them started one.
 func (f *fleet) awaitActive(since time.Time, runners ...*worker) time.Duration {
 	f.t.Helper()
 	var slowest time.Duration
@@ -74,8 +74,8 @@ func (f *fleet) awaitActive(since time.Time, runners ...*worker) time.Duration {
 	return slowest
 }
 
-// checkLoad checks that each task that was acknowledged is completed, with its follow-up,
-// and gives how many there are. Those that may be lost are counted and listed.
+// checkLoad checks that each acknowledged task is completed, with its follow-up. It logs
+// and counts the lost tasks, and reports those that may not be lost.
 func (f *fleet) checkLoad(mayBeLost func(acknowledged event) bool) (acknowledged, lost int) {
 	t := f.t
 	t.Helper()
@@ -107,7 +107,7 @@ func (f *fleet) checkLoad(mayBeLost func(acknowledged event) bool) (acknowledged
 
 func none(event) bool { return false }
 
-// runsOf counts how often each task was started.
+// runsOf returns how often each task was started.
 func runsOf(h history) map[storage.Ref]int {
 	runs := make(map[storage.Ref]int)
 	for _, e := range h.of(runStart) {
@@ -116,7 +116,7 @@ func runsOf(h history) map[storage.Ref]int {
 	return runs
 }
 
-// logTwice says which tasks were started more than once.
+// logTwice logs the tasks that were started more than once, and returns their number.
 func logTwice(t *testing.T, h history) (twice int) {
 	t.Helper()
 	for ref, n := range runsOf(h) {

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestALongJobIsStartedOnce is point 4: jobs of many leases, beside others that come
-// and go, on three runners that would each be glad to have them.
+// TestALongJobIsStartedOnce checks that jobs that last many leases are started only
+// once, beside short jobs, although three runners have room for all of them.
 func TestALongJobIsStartedOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const jobs, lease, leases = 12, 2 * time.Second, 8

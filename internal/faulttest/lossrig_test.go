@@ -15,8 +15,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// lossRig is a storage behind proxies that lose replies, and the same storage past
-// them, for what others do meanwhile.
+// lossRig is a storage behind proxies that lose replies, and a second connection to it
+// without proxies, for the actions of others in the meantime.
 type lossRig struct {
 	t       *testing.T
 	kind    kind
@@ -25,7 +25,7 @@ type lossRig struct {
 	direct  *storage.Session
 	store   storage.Storage // direct
 	queue   string
-	before  storage.Totals // of the queue, by the warming up
+	before  storage.Totals // of the queue, from warmUp
 }
 
 func newLossRig(t *testing.T, s *server) *lossRig {
@@ -45,8 +45,8 @@ func newLossRig(t *testing.T, s *server) *lossRig {
 	return r
 }
 
-// warmUp makes the server know the scripts, so that the call that loses its reply is
-// not one that the server refused.
+// warmUp loads the scripts into the server. Otherwise the call that loses its reply
+// could be one that the server refused for an unknown script.
 func (r *lossRig) warmUp() {
 	r.t.Helper()
 	r.add("warm-up")
@@ -76,17 +76,17 @@ func (r *lossRig) warmUp() {
 }
 
 // onQueue reports whether a request is about the queue. On PostgreSQL the rig sends no
-// others.
+// other requests.
 func (r *lossRig) onQueue(request []byte) bool {
 	return r.kind == onePostgres || bytes.Contains(request, []byte("{"+r.queue+"}"))
 }
 
-// lose makes a call whose first reply is lost after the server has done its work.
-// Every repeat waits until meanwhile, which goes past the proxies, has returned. The
-// call has to succeed.
+// lose makes a call whose first reply is lost after the server has executed it. Every
+// repeat waits until meanwhile, which does not go through the proxies, has returned.
+// The call must succeed.
 func (r *lossRig) lose(call func(s *storage.Session) error, meanwhile func()) {
 	r.t.Helper()
-	var armed, holding atomic.Bool // this call's own: faults that are over are still asked
+	var armed, holding atomic.Bool // each call has its own, because faults of earlier calls are still asked
 	armed.Store(true)
 	hit := make(chan int, 1)
 	cuts := make([]*testserver.Fault, len(r.proxies))
@@ -126,7 +126,7 @@ func (r *lossRig) lose(call func(s *storage.Session) error, meanwhile func()) {
 	}
 }
 
-// insert is an insert of a task that is not kept.
+// insert returns an insert of a task that is not kept after its end.
 func (r *lossRig) insert(id string) storage.Insert {
 	return storage.Insert{
 		Ref: storage.Ref{Queue: r.queue, ID: id}, Kind: "kind", Encoding: "json", Payload: []byte("{}"),
@@ -134,7 +134,7 @@ func (r *lossRig) insert(id string) storage.Insert {
 	}
 }
 
-// do applies a Tx past the proxies.
+// do applies a Tx without the proxies.
 func (r *lossRig) do(tx storage.Tx) storage.Applied {
 	r.t.Helper()
 	applied, err := r.direct.ApplyOne(r.t.Context(), tx)
@@ -144,20 +144,20 @@ func (r *lossRig) do(tx storage.Tx) storage.Applied {
 
 func (r *lossRig) add(id string) { r.do(storage.Tx{Inserts: []storage.Insert{r.insert(id)}}) }
 
-// settle ends a claim past the proxies.
+// settle ends a claim, without the proxies.
 func (r *lossRig) settle(fence storage.Fence, outcome storage.Outcome) {
 	r.t.Helper()
 	r.do(storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: outcome}}})
 }
 
-// claimRequest asks for tasks.
+// claimRequest returns a request for n tasks.
 func (r *lossRig) claimRequest(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
 		Runner: "runner", Queues: []storage.ClaimQueue{{Name: r.queue}}, Start: n, Lease: time.Minute,
 	}
 }
 
-// take claims one task past the proxies, and waits until there is one.
+// take waits until there is a task and claims it, without the proxies.
 func (r *lossRig) take() (storage.Task, storage.Fence) {
 	r.t.Helper()
 	var claimed storage.Claimed
@@ -173,7 +173,8 @@ func (r *lossRig) take() (storage.Task, storage.Fence) {
 	return claimed.Tasks[0], claimed.Fences[0]
 }
 
-// finish lets another runner run the next task to its end.
+// finish claims and completes the next task, as another runner would, and checks its
+// id.
 func (r *lossRig) finish(id string) {
 	r.t.Helper()
 	task, fence := r.take()
@@ -183,7 +184,7 @@ func (r *lossRig) finish(id string) {
 	r.settle(fence, storage.Complete)
 }
 
-// none checks that nothing is to be claimed: no task came twice.
+// none checks that no task can be claimed, which means that no task came twice.
 func (r *lossRig) none() {
 	r.t.Helper()
 	claimed, err := r.direct.Claim(r.t.Context(), r.claimRequest(10))
@@ -193,7 +194,7 @@ func (r *lossRig) none() {
 	}
 }
 
-// gone checks that a task has left no record.
+// gone checks that no record of a task is left.
 func (r *lossRig) gone(id string) {
 	r.t.Helper()
 	task, err := r.store.Task(r.t.Context(), storage.Ref{Queue: r.queue, ID: id})

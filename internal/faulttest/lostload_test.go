@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// lossyKinds are what the jobs do, how often each has to run, and what that adds to
-// the totals of its queue.
+// lossyKinds are the jobs, how often each has to run, and how much that adds to the
+// totals of its queue.
 var lossyKinds = []struct {
 	job    act
 	in     time.Duration
@@ -28,9 +28,9 @@ var lossyKinds = []struct {
 	{job: do("snooze once"), runs: 2, totals: storage.Totals{Enqueued: 1, Completed: 1}},
 }
 
-// TestARunnerThatLosesRepliesRunsEachTaskOnce is point 5 as a whole: a runner and a
-// client whose every fifth step is carried out without a reply. Tasks are not
-// kept, so that nothing but the call's identity tells a repeat from a new call.
+// TestARunnerThatLosesRepliesRunsEachTaskOnce lets a runner and a client work while
+// every fifth of their steps is executed without a reply. Tasks are not kept after
+// their end, so that only the identity of a call tells a repeat from a new call.
 func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		tasks := 600

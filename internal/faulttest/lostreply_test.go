@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// losses is how often each operation loses its reply. PostgreSQL needs a new process for
-// each connection that is cut.
+// losses returns how often each operation loses its reply. PostgreSQL gets fewer losses,
+// because it needs a new process for each connection that is cut.
 func losses(k kind) int {
 	if k == onePostgres {
 		return count(20, 200)
@@ -19,9 +19,9 @@ func losses(k kind) int {
 	return count(50, 200)
 }
 
-// lossCases are point 5: what each operation does when its reply was lost, and
-// something else has happened before it is repeated that a second execution would
-// spoil. They check after each loss, and give the totals that n losses come to.
+// lossCases are the operations that lose their reply. Before the operation is repeated,
+// something happens that a second execution would spoil. Each case checks the result of
+// its loss and returns what it adds to the totals of the queue.
 var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 	// A task is enqueued, and has run and vanished before the repeat.
 	"enqueue": func(r *lossRig, i int) storage.Totals {
@@ -92,8 +92,8 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.none()
 		return storage.Totals{Enqueued: 1, Completed: 1}
 	},
-	// Two of three tasks are claimed. The repeat gives those two, although a third
-	// waits and another runner has taken it.
+	// Two of three tasks are claimed. The repeat returns these two, although a third was
+	// waiting, which another runner has taken.
 	"claim": func(r *lossRig, i int) storage.Totals {
 		for j := range 3 {
 			r.add(fmt.Sprint(id(i), "-", j))
@@ -135,7 +135,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.settle(fence, storage.Complete)
 		return storage.Totals{Enqueued: 1, Completed: 1}
 	},
-	// A completed task is gone, and another of its id runs before the repeat.
+	// A completed task is gone, and another task with its id runs before the repeat.
 	"complete": func(r *lossRig, i int) storage.Totals {
 		return r.loseEnd(i, storage.Settle{Outcome: storage.Complete}, storage.Totals{Enqueued: 2, Completed: 2})
 	},
@@ -183,8 +183,8 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.none()
 		return storage.Totals{Enqueued: 1, Dead: 1, Requeued: 1, Completed: 1}
 	},
-	// A task is cancelled, and another of its id is there before the repeat, which
-	// must not be cancelled too.
+	// A task is cancelled, and another task with its id exists before the repeat, which must
+	// not cancel that one too.
 	"cancel-waiting": func(r *lossRig, i int) storage.Totals {
 		r.add(id(i))
 		r.lose(func(s *storage.Session) error {
@@ -198,8 +198,8 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.none()
 		return storage.Totals{Enqueued: 2, Cancelled: 1, Completed: 1}
 	},
-	// The running task ends in cancelled, and another of its id waits, before the
-	// repeat of the request.
+	// The running task ends as cancelled, and another task with its id waits, before the
+	// request is repeated.
 	"cancel-running": func(r *lossRig, i int) storage.Totals {
 		r.add(id(i))
 		_, fence := r.take()
@@ -228,7 +228,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.none()
 		return storage.Totals{Enqueued: 1, Completed: 1}
 	},
-	// A task is deleted, and another of its id is there before the repeat.
+	// A task is deleted, and another task with its id exists before the repeat.
 	"delete": func(r *lossRig, i int) storage.Totals {
 		in := r.insert(id(i))
 		version := r.do(storage.Tx{Inserts: []storage.Insert{in}}).Inserted[0].Version
@@ -276,7 +276,8 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 	},
 }
 
-// loseInserts loses the reply of a call of several inserts, each of which has to be made.
+// loseInserts loses the reply of a call of several inserts, and checks that each was
+// inserted.
 func (r *lossRig) loseInserts(txs []storage.Tx, meanwhile func()) {
 	r.t.Helper()
 	r.lose(func(s *storage.Session) error {
@@ -290,7 +291,7 @@ func (r *lossRig) loseInserts(txs []storage.Tx, meanwhile func()) {
 	}, meanwhile)
 }
 
-// loseEnd loses the reply of a settle that ends a task for good.
+// loseEnd loses the reply of a settle that ends a task for good, and returns totals.
 func (r *lossRig) loseEnd(i int, settle storage.Settle, totals storage.Totals) storage.Totals {
 	r.t.Helper()
 	r.add(id(i))
@@ -309,7 +310,8 @@ func (r *lossRig) loseEnd(i int, settle storage.Settle, totals storage.Totals) s
 	return totals
 }
 
-// loseAttempt loses the reply of a settle after which the task runs again.
+// loseAttempt loses the reply of a settle after which the task runs again, and returns
+// totals.
 func (r *lossRig) loseAttempt(i int, settle storage.Settle, totals storage.Totals) storage.Totals {
 	r.t.Helper()
 	r.add(id(i))
@@ -323,7 +325,7 @@ func (r *lossRig) loseAttempt(i int, settle storage.Settle, totals storage.Total
 	return totals
 }
 
-// cursor gives the schedule of the tick case, and makes it at first.
+// cursor returns the cursor of the tick case, and creates it the first time.
 func (r *lossRig) cursor() storage.Task {
 	r.t.Helper()
 	ref := storage.Ref{Queue: r.queue, ID: storage.CursorPrefix + "schedule"}
@@ -339,7 +341,8 @@ func (r *lossRig) cursor() storage.Task {
 	return task
 }
 
-// TestALostReplyIsNoEvent is point 5, operation by operation.
+// TestALostReplyIsNoEvent checks, for each operation, that a repeat after a lost reply
+// has no effect of its own.
 func TestALostReplyIsNoEvent(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		for name, lossCase := range lossCases {
@@ -368,7 +371,7 @@ func sum(a, b storage.Totals) storage.Totals {
 	}
 }
 
-// cancelOf is a Tx that cancels a task.
+// cancelOf returns a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
 	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// atOnce is how many tests run beside each other. They wait for leases, outages and
-// ticks more than they compute, so that the number of processors is no measure; but
-// twelve of them starved the leases of each other on two processors.
+// atOnce is the number of tests that run in parallel. They mostly wait for leases,
+// outages and ticks, so the number of processors is no measure. But twelve of them
+// starved each other's leases on two processors.
 const atOnce = "6"
 
-// machine is how busy the machine is while the tests run.
+// machine measures how busy the machine is while the tests run.
 var machine *testserver.Pace
 
 func TestMain(m *testing.M) {
-	logging.Disable() // what go-redis writes of each dial that failed; these tests cut lines all the time
+	logging.Disable() // go-redis logs each failed dial, and these tests cut connections all the time
 	if config := os.Getenv(envWorker); config != "" {
 		os.Exit(workerMain(config))
 	}

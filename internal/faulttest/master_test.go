@@ -11,12 +11,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAMasterThatHangsLosesNothing: of three masters of a Cluster one is frozen for two
-// leases, less than it takes the others to declare it dead, while runners that serve
-// queues on all of them run, claim and settle. A call that concerns several masters is
-// only known to have happened when all have answered, so that the other queues may wait
-// too; but no task is lost, dead or run twice without a lost lease, and all goes on when
-// the master does.
+// TestAMasterThatHangsLosesNothing freezes one of the three masters of a Cluster for two
+// leases, while runners serve queues on all of them. That is too short for the other
+// masters to declare it dead. A call that concerns several masters is only known to have
+// happened when all of them have answered, so the other queues may wait too. But no task
+// may be lost, dead, or run twice without a lost lease, and work must go on when the
+// master continues.
 func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 		}
 	}
 	f.awaitWhat("", runStart, 24, 20*time.Second)
-	for i := range 200 { // so that a claim, and settles, are under way
+	for i := range 200 { // so that a claim and settles are under way
 		f.enqueue(queues[i%3], fmt.Sprint("before-", i), steps(sleep(20*time.Millisecond), step{Do: "follow"}))
 	}
 	must(t, s.nodes[0].Pause())
@@ -76,7 +76,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	}
 }
 
-// queuesOf names a queue on each master, in order.
+// queuesOf returns the name of a queue on each master, in the order of the masters.
 func queuesOf(t *testing.T, cluster *testserver.RedisCluster) []string {
 	t.Helper()
 	masters := cluster.Nodes()[:testserver.Masters]

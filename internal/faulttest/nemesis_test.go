@@ -11,10 +11,10 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// plan is how often what happens in a storm.
+// plan holds, by name, how often each fault happens in a storm, and the number of jobs.
 type plan map[string]int
 
-// What a plan names.
+// The names in a plan.
 const (
 	jobs         = "jobs"
 	kill         = "kill"
@@ -28,14 +28,15 @@ const (
 	refuse       = "refuse"
 	hang         = "hang"
 	crash        = "crash"
-	failover     = "failover"    // of a master whose replica has not got all
+	failover     = "failover"    // of a master whose replica lacks the last writes
 	clockAhead   = "clock ahead" // for a moment
 	clockBack    = "clock back"  // for good
 	damageRecord = "damage record"
 	damageKey    = "damage key"
 )
 
-// parts are what happens one after the other; the parts happen beside each other.
+// parts are the groups of faults. The faults of one group happen one after the other, the
+// groups concurrently.
 var parts = [][]string{
 	{kill, terminate},
 	{freeze},
@@ -44,7 +45,7 @@ var parts = [][]string{
 	{damageRecord, damageKey},
 }
 
-// planOf is the plan of one storm of three.
+// planOf returns the plan of one of the three storms on servers, or of the storm on a file.
 func planOf(k kind, clock bool) plan {
 	p := plan{
 		jobs: count(700, 66_700), kill: count(5, 334), terminate: count(1, 30), freeze: count(2, 134),
@@ -61,7 +62,7 @@ func planOf(k kind, clock bool) plan {
 	if k == onePostgres || k == oneFile { // which have no keys
 		p[damageKey] = 0
 	}
-	if k == oneFile { // no server, no line and no clock of its own; leases are long there
+	if k == oneFile { // there is no server, no connection and no clock of its own; leases are long
 		for _, name := range slices.Concat(parts[2], parts[3]) {
 			p[name] = 0
 		}
@@ -70,8 +71,9 @@ func planOf(k kind, clock bool) plan {
 	return p
 }
 
-// stormOptions are those of a server that loses nothing when it crashes. The masters of a
-// Cluster have replicas, which take over from one that is away for much longer than it hangs.
+// stormOptions returns the options of a server that loses nothing when it crashes. The
+// masters of a Cluster have replicas. A replica takes over only from a master that is away
+// for much longer than the hangs of a storm.
 func stormOptions(k kind) testserver.Options {
 	options := testserver.Options{Config: []string{"appendonly yes", "appendfsync always"}}
 	if k == aCluster {
@@ -81,20 +83,21 @@ func stormOptions(k kind) testserver.Options {
 	return options
 }
 
-// stormLength is how long the storm rages, stormDrain how long what it leaves may take.
+// stormLength is how long the storm lasts, stormDrain how long the remaining tasks may take
+// afterwards.
 var (
 	stormLength = time.Duration(count(8, 900)) * time.Second
 	stormDrain  = time.Minute
 )
 
-// nemesis is what does bad things to a storm, one after the other.
+// nemesis injects the faults of one part of the plan, one after the other.
 type nemesis struct {
 	*storm
 	random *rand.Rand
 }
 
-// rage does a part of what is planned. What has not come about, because its victim was gone
-// or nothing passed that it could have struck, is tried twice more.
+// rage injects the faults of a part. A fault that did not happen, because its victim was
+// gone or no request passed that it could have struck, is tried twice more.
 func (n *nemesis) rage(part []string) {
 	things := n.things()
 	var names []string
@@ -104,7 +107,8 @@ func (n *nemesis) rage(part []string) {
 		}
 	}
 	n.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	// The clock goes back for good at the end: schedules stand still from then on.
+	// The clock is set back for good only at the end, because schedules stand still from then
+	// on.
 	slices.SortStableFunc(names, func(a, b string) int {
 		return order(a == clockBack) - order(b == clockBack)
 	})
@@ -126,7 +130,8 @@ func order(last bool) int {
 	return 0
 }
 
-// things are what it can do. Each reports whether that came about.
+// things returns the function that injects each fault. The function reports whether the
+// fault happened.
 func (n *nemesis) things() map[string]func() bool {
 	all := map[string]func() bool{
 		kill:      func() bool { return n.replace((*worker).kill) },
@@ -164,7 +169,7 @@ func (n *nemesis) things() map[string]func() bool {
 	return all
 }
 
-// proxy is one in front of a node that is written to.
+// proxy returns a random proxy in front of a node that takes writes.
 func (n *nemesis) proxy() *testserver.Proxy {
 	for {
 		i := n.random.IntN(len(n.proxies))
@@ -176,7 +181,8 @@ func (n *nemesis) proxy() *testserver.Proxy {
 
 func (n *nemesis) node() node { return n.server.nodes[n.random.IntN(len(n.server.nodes))] }
 
-// outage takes the storage, or a part of it, away for a while, and records it.
+// outage makes the storage, or a part of it, unavailable for a random time up to most, and
+// records that.
 func (n *nemesis) outage(begin func(), most time.Duration, end func() error) bool {
 	n.rec.record(event{What: outageBegun})
 	begin()
@@ -189,8 +195,8 @@ func (n *nemesis) outage(begin func(), most time.Duration, end func() error) boo
 	return err == nil
 }
 
-// strikes reports whether a fault befalls what it is for, and ends it: a hold after a
-// while, from when it holds something.
+// strikes reports whether a fault strikes a command in time, and ends it. A hold lasts for
+// a random time up to hold, beginning when it holds something.
 func (n *nemesis) strikes(f *testserver.Fault, hold time.Duration) bool {
 	defer f.Release()
 	select {
@@ -204,7 +210,7 @@ func (n *nemesis) strikes(f *testserver.Fault, hold time.Duration) bool {
 	}
 }
 
-// freeze stops a runner for one lease to two, and reports whether it lived through that.
+// freeze freezes a runner for one to two leases and reports whether the runner survived.
 func (n *nemesis) freeze() bool {
 	n.turns.Lock()
 	var running []*worker
@@ -224,7 +230,7 @@ func (n *nemesis) freeze() bool {
 	n.turns.Unlock()
 	lease := n.server.lease()
 	still := func() { n.freezeFor(w, 0, lease+time.Duration(n.random.Int64N(int64(lease)))) }
-	if n.server.kind == oneFile { // who is frozen while it writes stops all others
+	if n.server.kind == oneFile { // a process that is frozen while it writes blocks all others
 		n.outage(still, 0, func() error { return nil })
 	} else {
 		still()
@@ -240,7 +246,7 @@ func (n *nemesis) freeze() bool {
 	}
 }
 
-// replace ends a runner that is not frozen, and begins another.
+// replace ends a runner that is not frozen and starts another.
 func (n *nemesis) replace(end func(w *worker)) bool {
 	n.turns.Lock()
 	defer n.turns.Unlock()
@@ -250,7 +256,7 @@ func (n *nemesis) replace(end func(w *worker)) bool {
 	}
 	end(n.runners[i])
 	n.runners[i] = n.begin(i)
-	for i, w := range n.runners { // one cannot start while the storage is away: who supervises it tries again
+	for i, w := range n.runners { // a runner ends if the storage is away at its start: supervise it
 		select {
 		case <-w.done:
 			n.runners[i] = n.begin(i)
@@ -268,16 +274,16 @@ func (n *nemesis) pause(most time.Duration) {
 	<-time.NewTimer(time.Duration(n.random.Int64N(int64(most)))).C
 }
 
-// mover is a clock of servers that a test moves.
+// mover is the clock of a server that a test can move.
 type mover interface{ Set(ahead time.Duration) }
 
-// offset is where the clock was put, and when.
+// offset is how far ahead the clock was set, and when.
 type offset struct {
 	at    time.Time
 	ahead time.Duration
 }
 
-// clockAhead has the clock be further ahead than ever for a second and a half.
+// clockAhead sets the clock further ahead than ever before, for a second and a half.
 func (n *nemesis) clockAhead() bool {
 	n.turns.Lock()
 	was, most := n.offsets[len(n.offsets)-1].ahead, time.Duration(0)
@@ -291,7 +297,7 @@ func (n *nemesis) clockAhead() bool {
 	return true
 }
 
-// clockBack has the clock go back by an hour for good.
+// clockBack sets the clock back by an hour for good.
 func (n *nemesis) clockBack() bool {
 	n.turns.Lock()
 	was := n.offsets[len(n.offsets)-1].ahead

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// outage is a way in which a server goes away and comes back.
+// outage is a way in which a server becomes unavailable and returns.
 type outage struct {
 	name string
 	away func(s *server) error
@@ -58,8 +58,9 @@ var outages = []outage{
 	},
 }
 
-// TestAnOutageEndsNothing is point 8: the storage is gone for ten seconds, crashed or
-// hanging, while jobs run, finish and wait.
+// TestAnOutageEndsNothing crashes or hangs the storage for ten seconds while jobs run,
+// finish and wait. No job may end because of it, and work must go on within two seconds
+// after the storage is back.
 func TestAnOutageEndsNothing(t *testing.T) {
 	t.Parallel()
 	for _, o := range outages {
@@ -75,7 +76,7 @@ func outlast(t *testing.T, s *server, o outage) {
 	f := newFleet(t, s)
 	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running})
 	for i := range running {
-		name := "during" // half end while the storage is gone, half after it is back
+		name := "during" // half of the jobs end during the outage, half after it
 		if i%2 == 1 {
 			name = "after"
 		}
@@ -134,8 +135,8 @@ func outlast(t *testing.T, s *server, o outage) {
 	}
 }
 
-// TestAnOutageLongerThanTheLease: jobs end with a cause once their lease may have run
-// out, nothing is lost, and all of it runs again.
+// TestAnOutageLongerThanTheLease checks that the contexts of jobs end before their
+// leases may have run out, that nothing is lost, and that all jobs run again.
 func TestAnOutageLongerThanTheLease(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		const running, lease = 10, 2 * time.Second
@@ -150,7 +151,8 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 		h := f.awaitWhat("runner", ctxDone, running, 3*lease)
 		last := h.of(ctxDone)[running-1].At.Sub(away)
 		t.Logf("the last context ended %v after the storage went, with a lease of %v", last.Round(time.Millisecond), lease)
-		// The guard ends it a sixth before that; where the machine is busy it wakes up late.
+		// The runner's guard ends it a sixth of the lease before that, or later if the
+		// machine is busy.
 		if last > lease*5/6+machine.Stretch(lease/6, away) {
 			t.Errorf("a context ended %v after the storage went, want it before the lease of %v had run out", last, lease)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// list gives the rows of a query of one column of text.
+// list returns the rows of a query that has one text column.
 func list(t *testing.T, server *testserver.PostgresServer, sql string, args ...any) []string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -29,8 +29,8 @@ func list(t *testing.T, server *testserver.PostgresServer, sql string, args ...a
 	return texts
 }
 
-// rowsOf names what is in a schema, sorted, but for lanes, which live for minutes, and
-// what is yet to be folded.
+// rowsOf lists the keys of the rows in a schema, sorted. It leaves out lanes, which
+// live for minutes, and deltas that are not folded into the queues yet.
 func rowsOf(t *testing.T, server *testserver.PostgresServer, schema string) []string {
 	t.Helper()
 	var parts []string
@@ -42,21 +42,21 @@ func rowsOf(t *testing.T, server *testserver.PostgresServer, schema string) []st
 	return list(t, server, strings.Join(parts, " UNION ALL ")+" ORDER BY 1")
 }
 
-// backendsOf counts the connections of other processes than this.
+// backendsOf returns the number of client connections of processes other than this one.
 func backendsOf(t *testing.T, server *testserver.PostgresServer) int {
 	t.Helper()
 	return len(list(t, server, `SELECT application_name FROM pg_stat_activity WHERE backend_type = 'client backend'
 		AND pid <> pg_backend_pid() AND application_name <> $1`, strconv.Itoa(os.Getpid())))
 }
 
-// statements gives what a server that logs everything is asked within a time, each
-// transaction as one: its statements go together.
+// statements returns the statements that a server, which must log all of them, receives
+// within a time. The statements of a transaction count as one.
 func statements(t *testing.T, server *testserver.PostgresServer, within time.Duration) []string {
 	t.Helper()
 	before := len(server.Log())
 	<-time.NewTimer(within).C
 	var texts []string
-	inside := make(map[string]bool) // by process
+	inside := make(map[string]bool) // whether a server process is in a transaction
 	for line := range strings.Lines(server.Log()[before:]) {
 		who, text, ok := strings.Cut(line, " LOG:  ")
 		who = who[strings.IndexByte(who, '[')+1:]

@@ -13,18 +13,19 @@ import (
 )
 
 // tieToParent makes the kernel kill the worker when the thread that started it ends,
-// which is when the test process dies. A frozen worker dies of it too.
+// which is when the test process dies. That also ends a frozen worker.
 func tieToParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// cpuTime is how long a process has computed.
+// cpuTime returns the processor time that a process has used.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	must(t, err)
-	// The name, in parentheses, may hold spaces; behind it come the state and numbers,
-	// of which the 12th and 13th are the times in user and system mode in hundredths.
+	// The name, in parentheses, may contain spaces. After it come the state and numbers.
+	// The 12th and 13th of these fields are the times in user and system mode, in
+	// hundredths of a second.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	var ticks int
 	for _, field := range fields[11:13] {

@@ -13,10 +13,9 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestNothingIsLeftBehind is point 14: after each drain the keys or rows are as many
-// as after the first, and when the test has closed its own storage no connection is left,
-// so that no worker has left one. That no goroutine of this process is left is checked when
-// all tests are over.
+// TestNothingIsLeftBehind checks that each drain leaves as many keys or rows as the first
+// one, and that no connection is left when the test has closed its own storage. TestMain
+// checks that no goroutine of this process is left.
 func TestNothingIsLeftBehind(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
@@ -45,7 +44,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// work enqueues some of everything, kept no longer than it lives.
+// work enqueues tasks of all kinds that are not kept after their end.
 func (f *fleet) work(round int) {
 	f.t.Helper()
 	jobs := map[string]act{
@@ -64,7 +63,7 @@ func (f *fleet) work(round int) {
 	}
 }
 
-// keys lists all keys of a Redis, or rows of a schema, sorted.
+// keys returns all keys of a Redis, or the rows of a schema, sorted.
 func (s *server) keys(t *testing.T, schema string) []string {
 	t.Helper()
 	if s.kind == onePostgres {
@@ -80,8 +79,8 @@ func (s *server) keys(t *testing.T, schema string) []string {
 	return keys
 }
 
-// connections counts the connections of clients: neither those between the nodes nor the
-// one that asks, and on PostgreSQL none of this process.
+// connections returns the number of client connections, without those between the nodes
+// and the one that asks, and on PostgreSQL without those of this process.
 func (s *server) connections(t *testing.T) int {
 	t.Helper()
 	if s.kind == onePostgres {
@@ -95,7 +94,7 @@ func (s *server) connections(t *testing.T) int {
 			must(t, err)
 			n += strings.Count(list, " addr=")
 		}
-		n-- // the one that asks for the normal ones
+		n-- // the connection of CLIENT LIST TYPE NORMAL itself
 	}
 	return n
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestACrashedServerLosesNothing: PostgreSQL crashes under load, again and again, and
-// recovers from its log. No lease is over by then: nothing is lost, and nothing runs twice.
+// TestACrashedServerLosesNothing lets PostgreSQL crash under load several times and recover
+// from its log, before any lease has run out. Nothing may be lost, and nothing may run
+// twice.
 func TestACrashedServerLosesNothing(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -51,7 +52,8 @@ func TestACrashedServerLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAnUnsafeServerIsWarnedOf: what would lose acknowledged tasks is in the runner's log.
+// TestAnUnsafeServerIsWarnedOf checks that the runner logs a warning for each setting that
+// can lose acknowledged tasks.
 func TestAnUnsafeServerIsWarnedOf(t *testing.T) {
 	require(t)
 	t.Parallel()

@@ -19,22 +19,22 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sale is the job of an order, which is enqueued and completed in transactions of the
-// application's own.
+// sale is the job of an order. The application enqueues and completes it in transactions of
+// its own.
 type sale struct{ Order string }
 
-// Options let a sale be run as often as it is killed.
+// Options sets limits so high that a sale is run again however often it is killed.
 func (sale) Options() midge.Options { return midge.Options{Retries: 100, CrashLimit: 1000} }
 
-// What happens to a transaction of a client that writes orders; its task is named for the
-// order.
+// The events of a transaction that writes an order. The task has the order's id.
 const (
 	orderBegun      = "order"
 	orderCommitted  = "order.committed"
 	orderRolledBack = "order.rolled-back"
 )
 
-// books are the application's tables, beside its tasks, and its own connections to them.
+// books are the application's tables, beside its tasks, and the application's own
+// connections to them.
 type books struct {
 	db    *pgxpool.Pool
 	store *postgres.Storage
@@ -47,7 +47,7 @@ func openBooks(ctx context.Context, d dialing, store storage.Storage) (*books, e
 	return &books{db: db, store: pg, place: d.Place}, err
 }
 
-// within does something in a transaction and commits it, or rolls back on an error.
+// within calls do in a transaction and commits it, or rolls it back on an error.
 func (b *books) within(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, b.db, do)
 }
@@ -57,11 +57,12 @@ func (b *books) write(ctx context.Context, tx pgx.Tx, table, order string) error
 	return err
 }
 
-// errOutOfStock is why half of the orders, and some of the sales, are rolled back.
+// errOutOfStock is the reason for which half of the orders, and some of the sales, are
+// rolled back.
 var errOutOfStock = errors.New("out of stock")
 
-// writeOrders writes orders, each with its task in the same transaction, in some
-// goroutines, until the test has enough.
+// writeOrders writes orders in several goroutines, each order with its task in one
+// transaction, until the test has enough.
 func writeOrders(ctx context.Context, w *workerProcess) error {
 	client, err := midge.NewClient(w.books.store, midge.ClientConfig{})
 	if err != nil {
@@ -111,7 +112,7 @@ func (w *workerProcess) writeOrder(ctx context.Context, client *midge.Client) er
 	return err
 }
 
-// sell writes the witness of an order and completes its task with it.
+// sell writes the witness of an order and completes its task in the same transaction.
 func (w *workerProcess) sell(ctx context.Context, job sale) error {
 	return w.books.within(ctx, func(tx pgx.Tx) error {
 		if err := w.books.write(ctx, tx, "witnesses", job.Order); err != nil {
@@ -119,16 +120,16 @@ func (w *workerProcess) sell(ctx context.Context, job sale) error {
 		}
 		err := midge.CompleteWith(ctx, w.books.store.Within(tx))
 		if err == nil && rand.IntN(8) == 0 {
-			err = errOutOfStock // it runs again
+			err = errOutOfStock // the job runs again
 		}
 		return err
 	})
 }
 
-// TestEachOrderIsSoldOnce: processes that write orders with their tasks in one transaction,
-// half of them rolled back, and runners that complete the tasks in transactions of their
-// own, are killed at random. As many tasks have been there as transactions were committed,
-// and each order has one witness.
+// TestEachOrderIsSoldOnce kills processes at random: processes that write orders and their
+// tasks in one transaction, half of which are rolled back, and runners that complete the
+// tasks in transactions of their own. There must have been as many tasks as committed
+// transactions, and each order must have one witness.
 func TestEachOrderIsSoldOnce(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -153,7 +154,7 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 		fleet = append(fleet, begin(i))
 	}
 	f.awaitWhat("", workerReady, len(fleet), 20*time.Second)
-	// On, until a kill has cut off a transaction and another one a run.
+	// Continue until one kill has cut off a transaction and another one a run.
 	kills := 0
 	killed := make(map[string]bool)
 	for !soldEnough(t, f, transactions, killed) {
@@ -175,8 +176,8 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 	checkSales(t, f, pg, kills)
 }
 
-// soldEnough reports whether so many transactions have ended, and killed processes have left
-// one open and a task whose lease has run out since.
+// soldEnough reports whether enough transactions have ended, and killed processes have left
+// at least one transaction open and one task whose lease has run out since.
 func soldEnough(t *testing.T, f *fleet, transactions int, killed map[string]bool) bool {
 	t.Helper()
 	h := f.history()

@@ -12,10 +12,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestATerminatedRunnerGivesItsTasksBack is point 9: of the jobs that run when SIGTERM
-// comes, some finish within the grace period, some end with their context and some
-// take no notice. What they leave behind starts elsewhere at once, in front of ten
-// thousand tasks that wait.
+// TestATerminatedRunnerGivesItsTasksBack sends SIGTERM to two runners while some of
+// their jobs finish within the grace period, some end with their context and some
+// ignore it. The tasks that they give back must start elsewhere at once, before ten
+// thousand waiting tasks.
 func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const backlog, grace = 10_000, 2 * time.Second
@@ -35,8 +35,8 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 		}
 		f.awaitWhat("leaver", runStart, 20, 20*time.Second)
 		f.enqueueBacklog("q", backlog)
-		// A second one is in the middle of short jobs when it has to go, and holds
-		// some that it has claimed ahead.
+		// A second runner is in the middle of short jobs when it is terminated, and holds
+		// some tasks that it has claimed ahead.
 		busy := f.start(workerConfig{
 			Name: "busy", Queues: []string{"q"}, Concurrency: 8, Grace: grace, Lease: 10 * time.Second,
 		})
@@ -76,7 +76,7 @@ func leftBehind(e event) bool {
 	return strings.HasPrefix(e.Ref.ID, "heeds-") || strings.HasPrefix(e.Ref.ID, "ignores-")
 }
 
-// enqueueBacklog enqueues that many short jobs.
+// enqueueBacklog enqueues n short jobs.
 func (f *fleet) enqueueBacklog(queue string, n int) {
 	f.t.Helper()
 	items := make([]midge.Item, n)
@@ -87,8 +87,7 @@ func (f *fleet) enqueueBacklog(queue string, n int) {
 	must(f.t, err)
 }
 
-// checkNoNewClaims checks that those who were told to end asked for nothing more and
-// started nothing more.
+// checkNoNewClaims checks that the terminated runners claimed and started nothing more.
 func checkNoNewClaims(t *testing.T, h history, told time.Time) {
 	t.Helper()
 	atOnce := machine.Stretch(200*time.Millisecond, told) // for the signal to arrive
@@ -99,8 +98,8 @@ func checkNoNewClaims(t *testing.T, h history, told time.Time) {
 	}
 }
 
-// checkGivenBack checks that each release was followed by a start elsewhere within a
-// second, uncharged.
+// checkGivenBack checks that each job that outlasts the grace period was released, and
+// that released tasks started elsewhere within a second, charged with nothing.
 func checkGivenBack(t *testing.T, h history, told time.Time) {
 	t.Helper()
 	var slowest time.Duration
@@ -127,7 +126,8 @@ func checkGivenBack(t *testing.T, h history, told time.Time) {
 	}
 }
 
-// awaitEnded waits until the first tasks, and the follow-ups of each, are completed.
+// awaitEnded waits until n of the first tasks, which are neither backlog nor
+// follow-ups, are completed.
 func awaitEnded(t *testing.T, f *fleet, n int) {
 	t.Helper()
 	f.await("the first tasks have been committed", 20*time.Second, func(h history) bool {
@@ -138,8 +138,9 @@ func awaitEnded(t *testing.T, f *fleet, n int) {
 	})
 }
 
-// TestShutdownWhileTheStorageIsAway: the grace period holds then too, and the leases
-// bring the tasks back.
+// TestShutdownWhileTheStorageIsAway checks that a runner ends within its grace period
+// even if the storage is unavailable, and that its tasks run elsewhere after their
+// leases.
 func TestShutdownWhileTheStorageIsAway(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		const jobs, grace, lease = 5, time.Second, 3 * time.Second
@@ -157,7 +158,7 @@ func TestShutdownWhileTheStorageIsAway(t *testing.T) {
 		t.Logf("Run returned %v after the signal, with a grace of %v; the process ended after %v",
 			run.Round(time.Millisecond), grace, took.Round(time.Millisecond))
 		bound := grace + machine.Stretch(2*time.Second, told)
-		closing := machine.Stretch(1500*time.Millisecond, told) // a second for Close, and the end of the process
+		closing := machine.Stretch(1500*time.Millisecond, told) // a second for Close, and the process's end
 		if run > bound || took > bound+closing {
 			t.Errorf("Run returned %v after SIGTERM and the process ended after %v, want at most %v, and %v to close",
 				run, took, bound, closing)

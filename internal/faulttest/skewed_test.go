@@ -9,25 +9,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// skewed is a storage as a process sees it whose clock is off by a duration. A Go
-// process cannot be given another clock from outside, and need not be: what a wrong
-// clock can spoil is the difference between the process's times and the storage's.
-// So every time that the storage tells is moved back by the skew and every time that
-// it is given is moved forward. That is the same as a process whose clock is ahead
-// by the skew, times being relabelled on the way, for all that is above the storage.
+// skewed is a storage as a process sees it whose clock is ahead by a duration. A Go
+// process cannot be given another clock from outside. It need not be: a wrong clock can
+// only change the difference between the process's times and the storage's. So every
+// time that the storage returns is moved back by the skew, and every time that it is
+// given is moved forward. For everything above the storage, that is the same as a
+// process whose clock is ahead by the skew.
 type skewed struct {
 	storage.Storage
 	by time.Duration
 }
 
-// told gives a time of the storage as the process sees it.
+// told converts a time of the storage to the clock of the process.
 func (s *skewed) told(t *time.Time) {
 	if !t.IsZero() {
 		*t = t.Add(-s.by)
 	}
 }
 
-// given gives a time of the process as the storage has to see it.
+// given returns a time of the process by the clock of the storage.
 func (s *skewed) given(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -62,7 +62,7 @@ func (s *skewed) givenCall(c storage.Call) storage.Call {
 	return c
 }
 
-// Spans passes the optional ability of the storage through.
+// Spans passes on the optional ability of the storage.
 func (s *skewed) Spans(queues ...string) bool { return storage.Spans(s.Storage, queues...) }
 
 func (s *skewed) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {

@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAThawedRunnerStartsNothingStale: runners that hold short jobs ahead are frozen, each
-// for two and a half of their leases, again and again. What they still held when they go on
-// is over; one that is not frozen has it by then. A job may start under a lease that ran out
-// only where the freeze fell between the runner's look at the lease and the job.
+// TestAThawedRunnerStartsNothingStale repeatedly freezes runners that have claimed short
+// jobs ahead, each for two and a half leases. When they continue, their leases have run out,
+// and a runner that was not frozen has their tasks. A job may start under a lease that has
+// run out only if the freeze fell between the runner's check of the lease and the start.
 func TestAThawedRunnerStartsNothingStale(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const lease, freeze, runners, each = time.Second, 2500 * time.Millisecond, 5, 1000
@@ -66,7 +66,7 @@ func TestAThawedRunnerStartsNothingStale(t *testing.T) {
 	})
 }
 
-// freezeFor freezes a worker after a while, for a time, and records it.
+// freezeFor waits, then freezes a worker for a time, and records it.
 func (f *fleet) freezeFor(w *worker, after, freeze time.Duration) {
 	<-time.NewTimer(after).C
 	f.rec.record(event{What: frozen, Step: w.name})
@@ -76,7 +76,7 @@ func (f *fleet) freezeFor(w *worker, after, freeze time.Duration) {
 	f.rec.record(event{What: thawed, Step: w.name})
 }
 
-// enqueueMany enqueues n jobs in one call and records it.
+// enqueueMany enqueues n jobs in one call and records the call.
 func (f *fleet) enqueueMany(queue string, n int, job func(i int) (id string, job any)) {
 	f.t.Helper()
 	items := make([]midge.Item, n)
@@ -95,8 +95,9 @@ func (f *fleet) enqueueMany(queue string, n int, job func(i int) (id string, job
 	}
 }
 
-// checkStarts checks that no job starts under a lease that had run out when the runner last
-// looked at it, and gives how many started under one that ran out between that and the job.
+// checkStarts checks that no job started under a lease that had run out when the runner last
+// checked it. It returns the number of jobs whose lease ran out between that check and the
+// start.
 func checkStarts(t *testing.T, h history) int {
 	t.Helper()
 	stale, between := staleStarts(h)
@@ -109,8 +110,8 @@ func checkStarts(t *testing.T, h history) int {
 	return len(between)
 }
 
-// staleStarts lists the starts under leases that had run out, as far as their process could
-// know: when the runner last looked, or only since.
+// staleStarts returns the starts under leases that had run out: stale if the lease had run
+// out when the runner last checked it, between if it ran out after that check.
 func staleStarts(h history) (stale, between []string) {
 	type lease struct {
 		ref   storage.Ref

@@ -10,21 +10,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stillBound is how long something may stand still while the storage is to be had.
+// stillBound is how long a task may stand still while the storage is available.
 func (s *server) stillBound() time.Duration { return s.lease() + 10*time.Second }
 
-// pause is a time in which nothing is heard of a task.
+// pause is the time between two successive events of a task.
 type pause struct {
 	ref           storage.Ref
 	before, after event
 }
 
-// checkStandstills checks that no task stood still for longer than the lease and ten seconds
-// in which the storage was to be had: with nothing heard of it while it ran, or while it was
-// to be claimed and its queue had no claims or others that came so much later went before it.
-// To wait in its turn, where there is more to do than can be done, is no standstill. What
-// waits for a moment that was stamped under another clock, and what was damaged, is judged
-// elsewhere.
+// checkStandstills checks that no task stood still for longer than the lease and ten seconds,
+// outages left out. A running task stands still while it has no event. A task that can be
+// claimed stands still while its queue has no claims, or while tasks that became ready so
+// much later are claimed before it. A task that waits its turn, because there is more work
+// than the runners can do, does not stand still. Other checks judge tasks that wait for a
+// moment of another clock, and damaged tasks.
 func (s *storm) checkStandstills(h history) {
 	s.t.Helper()
 	outages, stillBound := outagesOf(h), s.server.stillBound()
@@ -47,7 +47,8 @@ func (s *storm) checkStandstills(h history) {
 		longest.Round(time.Millisecond), waited.Round(time.Millisecond))
 }
 
-// pausesOf gives the times between what was heard of tasks, until all was calm.
+// pausesOf returns the pauses of all tasks that the check concerns, up to the moment when all
+// was calm.
 func (s *storm) pausesOf(h history) []pause {
 	byRef := make(map[storage.Ref]event)
 	var pauses []pause
@@ -65,21 +66,21 @@ func (s *storm) pausesOf(h history) []pause {
 	return pauses
 }
 
-// turns are the claims of a queue, in their order.
+// turns are the claims of a queue in order of time.
 type turns []turn
 
-// turn is a claim, and since when the task had been ready, zero where it had not joined the
-// tail. latest is the latest such moment of the claims up to this one.
+// turn is a claim at a time. ready is when its task joined the end of the queue, or zero if
+// it did not join there. latest is the latest such moment among the claims up to this one.
 type turn struct{ at, ready, latest time.Time }
 
-// turnsOf gives those of each queue.
+// turnsOf returns the turns of each queue.
 func turnsOf(pauses []pause) map[string]turns {
 	all := make(map[string]turns)
 	for _, p := range pauses {
 		if p.after.What == claimed {
 			c := turn{at: p.after.At}
 			if b := p.before; b.What == enqueueDone || b.What == settleDone && b.Outcome != storage.Release {
-				c.ready = b.At // behind all others; what is given back or recovered goes before them
+				c.ready = b.At // at the end of the queue; released and recovered tasks go to its head
 			}
 			all[p.ref.Queue] = append(all[p.ref.Queue], c)
 		}
@@ -97,8 +98,9 @@ func turnsOf(pauses []pause) map[string]turns {
 	return all
 }
 
-// stood gives for how long a task stood still that waited for its claim: the longest time in
-// which its queue had none, or by how much what was claimed before it had come later.
+// stood returns for how long a task stood still before its claim: the longest time without a
+// claim in its queue or, if that is longer, by how much later a task that was claimed before
+// it had become ready.
 func (all turns) stood(p pause, outages spans) time.Duration {
 	i, _ := slices.BinarySearchFunc(all, p.before.At, func(t turn, at time.Time) int { return t.at.Compare(at) })
 	var still time.Duration
@@ -112,13 +114,13 @@ func (all turns) stood(p pause, outages spans) time.Duration {
 	return max(still, p.after.At.Sub(last)-outages.within(last, p.after.At))
 }
 
-// span is a time.
+// span is a period of time.
 type span struct{ from, to time.Time }
 
-// spans do not overlap and are in their order.
+// spans are periods in order of time that do not overlap.
 type spans []span
 
-// outagesOf gives the times in which the storage, or a part of it, was away.
+// outagesOf returns the periods in which the storage, or a part of it, was unavailable.
 func outagesOf(h history) spans {
 	var all spans
 	away := 0
@@ -137,7 +139,7 @@ func outagesOf(h history) spans {
 	return all
 }
 
-// within is how much of the spans is between two moments.
+// within returns how much of the spans lies between two moments.
 func (all spans) within(from, to time.Time) (sum time.Duration) {
 	for _, s := range all {
 		begin, end := s.from, s.to

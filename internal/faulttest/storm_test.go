@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// gales are the jobs of a storm: what each does, and where its task has to end.
+// gales are the jobs of a storm: what each job does, and the state in which its task must end.
 var gales = []struct {
 	name  string
 	job   any
@@ -35,7 +35,7 @@ var gales = []struct {
 	{"exhausted", gale(do("follow", "fail")), []midge.Option{midge.Retries(2)}, storage.Dead},
 	{"delayed", gale(do("follow")), []midge.Option{midge.In(300 * time.Millisecond)}, storage.Completed},
 	{"cancelled", gale{}, []midge.Option{midge.In(time.Hour)}, storage.Cancelled},
-	{"unique", gale(do("fail once", "follow")), nil, storage.Completed}, // under a key of its own
+	{"unique", gale(do("fail once", "follow")), nil, storage.Completed}, // under a unique key of its own
 	{"strange", drift(do("fail once", "follow")), nil, storage.Completed},
 	{"stranger", drift(do("follow")), []midge.Option{midge.Priority(1)}, storage.Completed},
 }
@@ -43,17 +43,18 @@ var gales = []struct {
 // envStorm is the environment variable that sets the seed of the storm.
 const envStorm = "MIDGE_STORM_SEED"
 
-// TestAStorm lets everything happen at once, as planned and in an order left to chance:
-// runners are killed, frozen and terminated, replies and connections are lost, the server
-// hangs and crashes, its clock jumps ahead and back, records and keys are damaged, while
-// clients go on enqueueing. Afterwards each task that was acknowledged is where it belongs,
-// committed once; none ran while an earlier run had its lease, none was started under a lease
-// that had run out, and none stood still for more than the lease and ten seconds.
+// TestAStorm injects all faults at once, in the numbers of the plan and in a random order, while
+// clients keep enqueueing: runners are killed, frozen and terminated, replies and connections are
+// lost, the server hangs and crashes, its clock jumps ahead and back, and records and keys are
+// damaged. Afterwards each acknowledged task must be in its expected state and committed once. No
+// task may have run while an earlier run had its lease, or been started under a lease that had
+// run out, and none may have stood still for more than the lease and ten seconds.
 //
-// The storms on servers together are 200,000 jobs, 1,000 kills and 400 freezes where the build
-// tag is long, and a hundredth of that else. On a file of SQLite, with its longer leases, a storm is
-// 200 kills and 40 freezes. Masters of the Cluster fail over then too, under
-// load and with what their replicas have not got; what is lost by that is listed by name.
+// With the build tag long, the three storms on servers have 200,000 jobs, 1,000 kills and 400
+// freezes in all; without it, about a hundredth of that. The storm on a SQLite file, whose leases
+// are longer, then has 200 kills and 40 freezes. Only with the tag, masters of the Cluster also
+// fail over under load, to replicas that lack the last writes; the test logs each task that is
+// lost in this way.
 func TestAStorm(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -74,33 +75,33 @@ func TestAStorm(t *testing.T) {
 	}
 }
 
-// storm is a fleet to which everything happens at once.
+// storm is a fleet under all faults at once.
 type storm struct {
 	*fleet
 	plan    plan
-	clock   mover // nil where none can be moved
+	clock   mover // nil if the server's clock cannot be moved
 	queues  []string
-	ill     []string // queues whose keys are damaged
+	ill     []string // names of queues whose keys are damaged
 	proxied dialing
 	proxies []*testserver.Proxy
 	begun   time.Time
-	calmed  time.Time // when all had come to its end but for what waits for another clock
+	calmed  time.Time // when all tasks had ended except those that wait for another clock
 
-	timeline sync.Mutex // held by who needs what is acknowledged to last; guards lapses
+	timeline sync.Mutex // held during a failover, and while none may happen; guards lapses
 	lapses   []lapse
 
 	turns   sync.Mutex // guards what follows
 	runners []*worker
-	resting map[*worker]bool // frozen: not to be killed
-	done    map[string]int   // what happened, how often
+	resting map[*worker]bool // frozen workers, which must not be killed
+	done    map[string]int   // how often each fault has happened
 	wounds  []wound
-	offsets []offset // of the clock, in their order
+	offsets []offset // the offsets of the clock, in order of time
 }
 
 const (
 	stormLease   = 2 * time.Second
 	stormRunners = 5
-	// stormClients is how many goroutines enqueue.
+	// stormClients is the number of goroutines that enqueue.
 	stormClients = 8
 )
 
@@ -124,7 +125,7 @@ func newStorm(t *testing.T, s *server, clock mover) *storm {
 	return st
 }
 
-// begin starts the i-th runner. The last two belong to a fleet that does not know the kind drift.
+// begin starts the i-th runner. The last two runners do not know jobs of the kind drift.
 func (s *storm) begin(i int) *worker {
 	return s.start(workerConfig{
 		Blind:   i >= stormRunners-2,
@@ -133,7 +134,8 @@ func (s *storm) begin(i int) *worker {
 	})
 }
 
-// blow has all that is planned happen, each part of it spread over the storm.
+// blow enqueues the jobs and injects the faults of the plan, each part of the faults spread over
+// the storm.
 func (s *storm) blow(seed uint64) {
 	client := s.dial() // before the first fault
 	s.awaitWhat("", workerReady, len(s.runners), 30*time.Second)
@@ -149,7 +151,7 @@ func (s *storm) blow(seed uint64) {
 	all.Wait()
 }
 
-// dial gives a client whose calls go through the proxies.
+// dial returns a client whose calls go through the proxies.
 func (s *storm) dial() *midge.Client {
 	s.t.Helper()
 	store, err := s.proxied.open(s.t.Context())
@@ -160,12 +162,13 @@ func (s *storm) dial() *midge.Client {
 	return client
 }
 
-// enqueueAll enqueues, half of it through the proxies, and cancels some of it.
+// enqueueAll enqueues all jobs, half of them through the proxies, and cancels the tasks that are
+// to be cancelled.
 func (s *storm) enqueueAll(client *midge.Client) {
 	var all sync.WaitGroup
 	for first := range stormClients {
 		c := client
-		if first%2 == 1 { // past the proxies
+		if first%2 == 1 { // without a proxy
 			c = s.client
 		}
 		all.Go(func() { s.enqueueEach(c, first) })
@@ -173,7 +176,7 @@ func (s *storm) enqueueAll(client *midge.Client) {
 	all.Wait()
 }
 
-// enqueueEach enqueues every stormClients-th task, from the first.
+// enqueueEach enqueues every stormClients-th task, beginning with the given number.
 func (s *storm) enqueueEach(client *midge.Client, first int) {
 	jobs := s.plan[jobs]
 	ctx := context.WithoutCancel(s.t.Context())
@@ -187,7 +190,7 @@ func (s *storm) enqueueEach(client *midge.Client, first int) {
 		}
 		ref, err := enqueue(ctx, client, s.rec, queue, id, g.job, opts...)
 		if err == nil && g.state == storage.Cancelled {
-			// Past the proxies: what is wanted is a cancel that has happened.
+			// Without a proxy, because the test needs a cancel that has happened.
 			err = insist(func() error { _, err := s.client.Cancel(ctx, ref); return err })
 			if err != nil {
 				s.t.Errorf("cancel %s: %v", ref, err)
@@ -196,24 +199,24 @@ func (s *storm) enqueueEach(client *midge.Client, first int) {
 	}
 }
 
-// until waits for the moment of the i-th of n things, which are spread evenly over the storm.
+// until waits for the moment of the i-th of n events that are spread evenly over the storm.
 func (s *storm) until(i, n int) {
 	at := s.begun.Add(stormLength * time.Duration(i) / time.Duration(n))
 	<-time.NewTimer(time.Until(at)).C
 }
 
-// happened notes that something planned did.
+// happened counts a fault of the plan that has happened.
 func (s *storm) happened(name string) {
 	s.turns.Lock()
 	defer s.turns.Unlock()
 	s.done[name]++
 }
 
-// heal ends the storm and waits until all that was enqueued has come to its end.
+// heal ends the storm and waits until every enqueued task has ended.
 func (s *storm) heal() {
 	s.t.Logf("what happened, in %v: %v", time.Since(s.begun).Round(time.Second), s.done)
 	must(s.t, s.server.ready())
-	for _, p := range s.proxies { // what faults are left strike at nobody
+	for _, p := range s.proxies { // drops the connections, so that the remaining faults strike no command
 		p.Refuse()
 		must(s.t, p.Accept())
 	}
@@ -223,7 +226,7 @@ func (s *storm) heal() {
 		Lease: s.server.lease(),
 	})
 	s.awaitWhat("calm", workerReady, 1, 20*time.Second)
-	for _, q := range s.queues { // what is damaged while it runs is found when its lease has run out
+	for _, q := range s.queues { // a task that was damaged while it ran is found when its lease has run out
 		awaitDrainedBut(s.t, s.store, q, stormDrain, int64(len(s.wounds)))
 	}
 	s.calmed = time.Now()
@@ -243,10 +246,10 @@ func (s *storm) heal() {
 // lastKilled is the gate at which a job waits until its runner has been killed.
 const lastKilled = "killed"
 
-// killAll kills the runners in the middle of a job at least.
+// killAll kills all runners while at least one of them is in the middle of a job.
 func (s *storm) killAll() {
 	last := storage.Ref{Queue: s.queues[0], ID: "plain-last"}
-	err := insist(func() error { // a server that crashed may have taken the first
+	err := insist(func() error { // the first call may meet connections that a crash of the server has closed
 		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, gale(steps(gate(lastKilled), step{Do: "follow"})))
 		return err
 	})
@@ -258,8 +261,9 @@ func (s *storm) killAll() {
 	s.letThrough(lastKilled)
 }
 
-// outwait puts the clock past all moments that were stamped while it was ahead of what it is
-// now, once it is known of each task that they are why it waits.
+// outwait moves the clock past all moments that were computed while the clock was further ahead
+// than it is now. Before that, it checks that every task that still waits does so because of such
+// a moment.
 func (s *storm) outwait() {
 	if len(s.offsets) <= 1 {
 		return
@@ -275,7 +279,7 @@ func (s *storm) outwait() {
 	}
 }
 
-// planned is how often a thing is to happen.
+// planned returns the number of faults in the plan, at least 1.
 func (s *storm) planned() int {
 	n := 0
 	for name, times := range maps.All(s.plan) {

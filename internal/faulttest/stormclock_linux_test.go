@@ -4,8 +4,9 @@ import (
 	"testing"
 )
 
-// stormServer starts a server for a storm, under a clock that can be moved but on a Cluster,
-// whose nodes agree by their own clocks on which of them is gone, and on a file, which has none.
+// stormServer starts a server for a storm, and returns its clock. The clock is nil for a
+// Cluster, whose nodes use their own clocks to agree on which of them has failed, and for a
+// file, which has no clock.
 func stormServer(t *testing.T, k kind) (mover, *server) {
 	t.Helper()
 	if k == aCluster || k == oneFile {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestEachTickHasOneTask is point 6: five runners declare a schedule of every second
-// and are killed at random for a while, each being replaced.
+// TestEachTickHasOneTask checks that each tick has exactly one task while five runners
+// declare a schedule of every second. They are killed at random and replaced.
 func TestEachTickHasOneTask(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const runners = 5
@@ -61,7 +61,7 @@ func TestEachTickHasOneTask(t *testing.T) {
 	})
 }
 
-// latestTick gives the longest time from a tick to its first start.
+// latestTick returns the longest time from a tick to its first start.
 func latestTick(h history) time.Duration {
 	first := make(map[string]time.Time)
 	for _, e := range h.of(runStart) {
@@ -80,7 +80,7 @@ func latestTick(h history) time.Duration {
 	return late
 }
 
-// ticksOf gives the starts of periodic tasks.
+// ticksOf returns the starts of periodic tasks.
 func ticksOf(h history) history {
 	return h.of(runStart).where(func(e event) bool { return e.Tick != "" })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// twins does everything in two storages, of which the memory's is right.
+// twins does everything in two storages. The memory storage is the reference.
 type twins struct {
 	*testing.T
 
@@ -41,7 +41,7 @@ func newTwins(t *testing.T, seed uint64) *twins {
 	return w
 }
 
-// both does something in both and compares what came of it.
+// both calls act with each storage and compares the results.
 func (w *twins) both(what string, act func(i int, s *storage.Session) string) {
 	w.Helper()
 	want, got := act(0, w.stores[0]), act(1, w.stores[1])
@@ -56,7 +56,8 @@ func (w *twins) ref() storage.Ref {
 	return storage.Ref{Queue: w.pick("main", "main", "bulk"), ID: "t" + strconv.Itoa(w.random.IntN(24))}
 }
 
-// tx draws a Tx of one operation, and gives what makes it for one of the storages: versions differ.
+// tx draws a random Tx of one operation. It returns a function that builds the Tx for one of the
+// storages, because their versions differ.
 func (w *twins) tx() func(s *storage.Session) storage.Tx {
 	ref, priority := w.ref(), []int{0, 0, 0, 0, 1, -1}[w.random.IntN(6)]
 	kind, to := w.random.IntN(12), w.pick("main", "bulk")
@@ -96,7 +97,7 @@ func (w *twins) tx() func(s *storage.Session) storage.Tx {
 	}
 }
 
-// apply carries out a few Txs in one call.
+// apply applies a few Txs in one call.
 func (w *twins) apply() {
 	makers := make([]func(*storage.Session) storage.Tx, 1+w.random.IntN(4))
 	for i := range makers {
@@ -116,7 +117,7 @@ func (w *twins) apply() {
 	})
 }
 
-// claim takes some tasks, of which it may claim some ahead.
+// claim claims some tasks, some of them perhaps ahead.
 func (w *twins) claim() {
 	n, queues := 1+w.random.IntN(9), []storage.ClaimQueue{{Name: w.pick("main", "bulk")}}
 	if w.random.IntN(2) == 0 {
@@ -163,7 +164,7 @@ func delayOf(outcome storage.Outcome) time.Duration {
 	return 0
 }
 
-// look compares the sizes, and the pages of what waits.
+// look compares the sizes of the queues and the pages of waiting tasks.
 func (w *twins) look() {
 	limit := 1 + w.random.IntN(5)
 	w.both("sizes and pages", func(_ int, s *storage.Session) (text string) {
@@ -172,7 +173,7 @@ func (w *twins) look() {
 			w.Fatal(err)
 		}
 		for i := range stats {
-			stats[i].Oldest = 0 // by the clock, which is not the same
+			stats[i].Oldest = 0 // the storages have different clocks
 		}
 		for _, queue := range []string{"main", "bulk"} {
 			query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: limit}
@@ -182,7 +183,7 @@ func (w *twins) look() {
 	})
 }
 
-// listed gives the ids of all pages.
+// listed returns the ids of all pages.
 func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []string) {
 	t.Helper()
 	for {
@@ -200,8 +201,9 @@ func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []st
 	}
 }
 
-// TestRedisKeepsTheOrderOfMemory: whatever leaves its turn, comes back under
-// the same id or goes to its head, claims and pages have the order of the memory storage.
+// TestRedisKeepsTheOrderOfMemory checks that claims and pages have the order of the memory
+// storage, whichever tasks leave their turn, come back under the same id or go to the head of
+// the queue.
 func TestRedisKeepsTheOrderOfMemory(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

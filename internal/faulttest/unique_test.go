@@ -14,14 +14,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// contenders is how many goroutines of each process enqueue the same job.
+// contenders is the number of goroutines of each process that enqueue the same job.
 const contenders = 200
 
-// uniqueJob is what they enqueue.
+// uniqueJob returns the job that they enqueue.
 func uniqueJob() act { return steps(gate("all have enqueued"), step{Do: "follow"}) }
 
-// enqueueUnique enqueues the unique job in many goroutines at once, as soon as the
-// test says so.
+// enqueueUnique enqueues the unique job from many goroutines at once, as soon as the
+// test opens the gate.
 func enqueueUnique(ctx context.Context, w *workerProcess) error {
 	client, err := midge.NewClient(w.led, midge.ClientConfig{})
 	if err != nil {
@@ -48,7 +48,8 @@ func enqueueUnique(ctx context.Context, w *workerProcess) error {
 	return errors.Join(errs...)
 }
 
-// TestAUniqueJobIsEnqueuedOnce is point 13.
+// TestAUniqueJobIsEnqueuedOnce checks that of many concurrent enqueues of a unique job
+// only one makes a task, and that all others return that task.
 func TestAUniqueJobIsEnqueuedOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const processes = 2

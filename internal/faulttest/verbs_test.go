@@ -12,22 +12,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// clientPrograms are what a worker can do as a client.
+// clientPrograms are the programs that a worker can run as a client.
 var clientPrograms = map[string]func(ctx context.Context, w *workerProcess) error{
 	"verbs":  driveVerbs,
 	"unique": enqueueUnique,
 	"orders": writeOrders,
 }
 
-// expectation is what has to become of a task of driveVerbs.
+// expectation is the expected outcome of a task of driveVerbs.
 type expectation struct {
 	state storage.State
-	runs  int // where no lease is lost
-	// follows says that its completion enqueues a follow-up.
+	runs  int // number of runs if no lease is lost
+	// follows means that its completion enqueues a follow-up.
 	follows bool
 }
 
-// expected are the tasks of driveVerbs by id; "" is a state for what is gone.
+// expected holds the expected outcomes of the tasks of driveVerbs by id. The state ""
+// means that the task is gone.
 var expected = map[string]expectation{
 	"now":       {storage.Completed, 1, true},
 	"in":        {storage.Completed, 1, true},
@@ -45,8 +46,8 @@ var expected = map[string]expectation{
 	"deleted":   {"", 0, false},
 }
 
-// driveVerbs takes tasks through every arrow of their life. The jobs run in the
-// runner beside it, which serves the first queue.
+// driveVerbs takes tasks through every state transition. The runner beside it, which
+// serves the first queue, runs the jobs.
 func driveVerbs(ctx context.Context, w *workerProcess) error {
 	d, err := newDriver(w)
 	if err != nil {
@@ -79,8 +80,8 @@ func driveVerbs(ctx context.Context, w *workerProcess) error {
 	return d.err
 }
 
-// driver is a client whose every call goes on until its outcome is known. The first
-// error that is not one of an unknown outcome ends it.
+// driver is a client that repeats every call until its outcome is known. The first
+// error other than an unknown outcome is kept in err, and nothing is called after it.
 type driver struct {
 	w      *workerProcess
 	client *midge.Client
@@ -95,8 +96,8 @@ func newDriver(w *workerProcess) (*driver, error) {
 
 func (d *driver) ref(id string) storage.Ref { return storage.Ref{Queue: d.queue, ID: id} }
 
-// again makes a call until its outcome is known. One that may have happened before
-// may find nothing left to do.
+// again makes a call until its outcome is known. A repeat may find nothing left to do,
+// because the first call may have happened.
 func (d *driver) again(ctx context.Context, act string, call func() error) {
 	for try := 0; d.err == nil; try++ {
 		err := call()
@@ -110,7 +111,7 @@ func (d *driver) again(ctx context.Context, act string, call func() error) {
 }
 
 // enqueueOnce makes the call of an enqueue, repeats it while its outcome is unknown,
-// and records it.
+// and records the outcome.
 func (d *driver) enqueueOnce(ctx context.Context, ids []string, call func() error) {
 	if d.err != nil {
 		return
@@ -141,7 +142,7 @@ func (d *driver) enqueue(ctx context.Context, id string, job act, opts ...midge.
 	})
 }
 
-// enqueueAt enqueues for a moment by the storage's clock.
+// enqueueAt enqueues a task that is due at a moment by the storage's clock.
 func (d *driver) enqueueAt(ctx context.Context, id string, job act) {
 	var now time.Time
 	d.again(ctx, "tell the time", func() error {

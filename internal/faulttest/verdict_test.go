@@ -11,7 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// judge checks what became of everything.
+// judge checks the outcome of every task and that the storm was severe enough to prove
+// something.
 func (s *storm) judge() {
 	t := s.t
 	h := s.history()
@@ -48,7 +49,7 @@ func (s *storm) judge() {
 					t.Errorf("%s is %s (%s), want completed", task.Ref, task.State, task.Reason)
 				}
 			case want == storage.Cancelled && !acknowledged[task.Ref]: // nobody cancelled it
-			case want == storage.Cancelled && s.undone(q, enqueuedAt[task.Ref]): // or that was lost
+			case want == storage.Cancelled && s.undone(q, enqueuedAt[task.Ref]): // or a failover lost the cancel
 			case task.State != want:
 				t.Errorf("%s is %s (%s), want %s", task.Ref, task.State, task.Reason, want)
 			}
@@ -73,8 +74,8 @@ func (s *storm) judge() {
 	s.checkHappened(h, crashes)
 }
 
-// checkHappened checks that the storm was one: a run in which what was planned did not come
-// about, or nothing came of it, proves nothing.
+// checkHappened checks that the planned faults happened and had effects. A run in which they
+// did not proves nothing.
 func (s *storm) checkHappened(h history, crashes int) {
 	s.t.Helper()
 	done := 0
@@ -106,7 +107,7 @@ func (s *storm) checkHappened(h history, crashes int) {
 	}
 }
 
-// workersOf counts the events of each worker.
+// workersOf returns the number of events of each worker.
 func workersOf(h history) map[string]int {
 	all := make(map[string]int)
 	for _, e := range h {
@@ -118,8 +119,9 @@ func workersOf(h history) map[string]int {
 // damaged reports whether a task was enqueued to be damaged.
 func damaged(id string) bool { return strings.HasPrefix(id, damagedPrefix) }
 
-// checkWounds checks that each task of a queue that was damaged is set apart, or was completed
-// in spite of it by the runner that had it, and gives how many are set apart.
+// checkWounds checks that each damaged task of a queue either is set apart, or was completed
+// in spite of the damage by the runner that had it. It returns the number of tasks that are
+// set apart.
 func (s *storm) checkWounds(h history, queue string, tasks map[string]storage.Task) (apart int64) {
 	s.t.Helper()
 	outcomes := make(map[string]int)
@@ -161,8 +163,8 @@ func (s *storm) checkKeysAreFree(acknowledged map[storage.Ref]bool) {
 	}
 }
 
-// checkWaits checks that what has not ended, though the storm is over, waits for a moment
-// that was stamped while the clock was ahead of what it is.
+// checkWaits checks that every task that has not ended, though the storm is over, waits for
+// a moment that was computed while the clock was further ahead than it is now.
 func (s *storm) checkWaits() {
 	s.t.Helper()
 	told, err := s.store.Describe(s.t.Context())
@@ -173,7 +175,7 @@ func (s *storm) checkWaits() {
 			for task, err := range storage.Each(s.t.Context(), s.store, q, state) {
 				must(s.t, err)
 				n++
-				if strings.HasPrefix(task.ID, "cancelled-") { // nobody did: it is due in an hour
+				if strings.HasPrefix(task.ID, "cancelled-") { // nobody cancelled it, and it is due in an hour
 					continue
 				}
 				moment := task.Due
@@ -189,9 +191,10 @@ func (s *storm) checkWaits() {
 	s.t.Logf("%d tasks wait for moments that were stamped while the clock was ahead of what it is now", n)
 }
 
-// stamped reports whether a moment can have been stamped, by the clock as it was put then.
+// stamped reports whether a moment can have been computed from the clock under one of its
+// earlier offsets.
 func (s *storm) stamped(moment time.Time) bool {
-	const most = stormLease + time.Second // from when it was stamped
+	const most = stormLease + time.Second // how far ahead a computed moment may lie
 	for i, o := range s.offsets {
 		over := time.Now()
 		if i+1 < len(s.offsets) {

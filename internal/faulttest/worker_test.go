@@ -22,54 +22,55 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// envWorker is the environment variable that makes the test binary a worker; it
-// holds a workerConfig.
+// envWorker is the environment variable that makes the test binary run as a worker. It holds a
+// workerConfig as JSON.
 const envWorker = "MIDGE_FAULT_WORKER"
 
-// workerConfig says what a worker process does.
+// workerConfig is the configuration of a worker process.
 type workerConfig struct {
 	Name    string
 	Events  string // the file of its record
 	Storage dialing
-	// Queues that its runner serves; with none it runs no runner.
+	// Queues are the queues that its runner serves. If there are none, it runs no runner.
 	Queues      []string
 	Concurrency int
 	Lease       time.Duration
 	Grace       time.Duration
-	// Fair shares the claims among the queues alike, where strict order would let the last of
-	// them stand still as long as there is more to do than the runners can.
+	// Fair divides the claims equally among the queues. In strict order the last queue would stand
+	// still while there is more work than the runners can do.
 	Fair bool
-	// Blind leaves its runner without the kind drift.
+	// Blind leaves out the handler of the kind drift.
 	Blind bool
-	// Every makes it declare a schedule in its first queue, with catch-up all.
+	// Every makes it declare a schedule with this interval in its first queue. All missed ticks are
+	// made up for.
 	Every time.Duration
-	// Gates that are open from the start.
+	// Gates are the gates that are open from the start.
 	Gates []string
-	// Death is the storage call at which it kills itself.
+	// Death is the storage call at which the process kills itself.
 	Death death
-	// Mortal says that its jobs may kill it.
+	// Mortal means that its jobs may kill the process.
 	Mortal bool
-	// Skew puts its clock ahead of the storage's.
+	// Skew is how far its clock is ahead of the storage's.
 	Skew time.Duration
-	// Client names what it does as a client, beside its runner: "" or one of
-	// clientPrograms.
+	// Client names the program that it runs as a client, beside its runner: one of clientPrograms,
+	// or "" for none.
 	Client string
-	// IdleExit ends it once its client is done and its queues hold nothing live.
+	// IdleExit ends the process once its client is done and its queues have no live tasks.
 	IdleExit bool
 }
 
-// workerProcess is a worker from the inside.
+// workerProcess is the state of a worker inside its own process.
 type workerProcess struct {
 	cfg   workerConfig
 	rec   *recorder
 	led   *ledger
 	gates *gates
-	books *books       // nil but on PostgreSQL
-	runs  atomic.Int64 // that are under way
+	books *books       // nil except on PostgreSQL
+	runs  atomic.Int64 // number of runs under way
 	log   *zap.Logger  // nil logs nothing
 }
 
-// workerMain is the main of a worker process and gives its exit code.
+// workerMain is the main function of a worker process. It returns the exit code.
 func workerMain(config string) int {
 	w := &workerProcess{gates: newGates()}
 	err := json.Unmarshal([]byte(config), &w.cfg)
@@ -96,8 +97,8 @@ func workerMain(config string) int {
 	return 0
 }
 
-// obey reads orders from the standard input, which is open for as long as the test
-// lives. It ends with the process.
+// obey reads commands from the standard input, which stays open as long as the test lives. When
+// it is closed, obey ends the process.
 func (w *workerProcess) obey() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -113,11 +114,11 @@ func (w *workerProcess) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	store, err := w.cfg.Storage.open(ctx)
-	for unanswered(err) && ctx.Err() == nil { // as whoever supervises it would try again
+	for unanswered(err) && ctx.Err() == nil { // try again, as a process supervisor would
 		store, err = w.cfg.Storage.open(ctx)
 	}
 	if ctx.Err() != nil {
-		return nil // told to end before it had begun
+		return nil // asked to end before it had begun
 	}
 	if err != nil {
 		return err
@@ -158,8 +159,8 @@ func (w *workerProcess) run() error {
 	return err
 }
 
-// runRunner runs a runner until ctx ends. One that cannot start because the storage is away is made anew, as
-// whoever watches over processes does.
+// runRunner runs a runner until ctx ends. If the runner cannot start because the storage is
+// unavailable, a new runner is made, as a process supervisor would do.
 func (w *workerProcess) runRunner(ctx context.Context) error {
 	ready := false
 	for {
@@ -176,7 +177,7 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		if away && ctx.Err() == nil {
 			continue
 		}
-		w.rec.record(event{What: runnerStopped, Err: text(err)}) // what outlives the grace period is for the tests to judge
+		w.rec.record(event{What: runnerStopped, Err: text(err)}) // the tests judge an exceeded grace period
 		return nil
 	}
 }
@@ -184,7 +185,7 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 func (w *workerProcess) newRunner() (*midge.Runner, error) {
 	var weights map[string]int
 	if w.cfg.Fair {
-		weights = make(map[string]int) // each has weight 1
+		weights = make(map[string]int) // every queue has weight 1
 	}
 	runner, err := midge.NewRunner(w.led, midge.RunnerConfig{
 		Queues: w.cfg.Queues, Weights: weights, Concurrency: w.cfg.Concurrency, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
@@ -219,7 +220,7 @@ func (w *workerProcess) newRunner() (*midge.Runner, error) {
 	return runner, nil
 }
 
-// awaitIdle waits until nothing lives in the worker's queues.
+// awaitIdle waits until the worker's queues have no live tasks.
 func (w *workerProcess) awaitIdle(ctx context.Context, store storage.Storage) {
 	every := time.NewTicker(20 * time.Millisecond)
 	defer every.Stop()
@@ -240,7 +241,7 @@ func (w *workerProcess) awaitIdle(ctx context.Context, store storage.Storage) {
 	}
 }
 
-// watch records the start and end of each run, and the end of its context.
+// watch is a middleware that records the start and end of each run, and the end of its context.
 func (w *workerProcess) watch(next func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		info, _ := midge.Current(ctx)
@@ -271,7 +272,7 @@ func (w *workerProcess) watch(next func(context.Context) error) func(context.Con
 	}
 }
 
-// gates are what jobs wait at until the test lets them through.
+// gates are the points at which jobs wait until the test lets them continue.
 type gates struct {
 	mu    sync.Mutex
 	gates map[string]chan struct{}
@@ -279,7 +280,7 @@ type gates struct {
 
 func newGates() *gates { return &gates{gates: make(map[string]chan struct{})} }
 
-// at gives the channel that is closed when the gate is open.
+// at returns the channel that is closed when the gate is open.
 func (g *gates) at(name string) chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

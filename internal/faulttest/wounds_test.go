@@ -18,22 +18,23 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// wound is a task that was damaged in a storm.
+// wound is a task that was damaged in a storm, and how.
 type wound struct {
 	ref storage.Ref
 	how string
 }
 
-// harm is a way to damage a task: what it has to do then, and what is damaged of it.
+// harm is a way to damage a task: the state in which the task must be, and the commands that
+// damage it.
 type harm struct {
 	name  string
 	state storage.State
-	redis string // a script, behind stands: what it damages
-	sql   string // with the schema for %s: $1 is the id
+	redis string // the end of a script that begins with stands
+	sql   string // %s stands for the schema, $1 is the id
 }
 
-// stands begins the scripts: KEYS[1] begins the keys of the queue, ARGV[1] is the id. A task
-// that is neither pending nor kept has its record alone.
+// stands is the begin of the scripts. KEYS[1] is the prefix of the keys of the queue, ARGV[1] the
+// id of the task. A task that is neither pending nor kept has only its record.
 const stands = `
 local function has(set)
 	for _, member in ipairs(redis.call('ZRANGE', KEYS[1]..set, 0, -1)) do
@@ -68,11 +69,11 @@ var harms = []harm{
 	},
 }
 
-// damagedPrefix begins the ids of tasks that are enqueued to be damaged.
+// damagedPrefix is the prefix of the ids of tasks that are enqueued to be damaged.
 const damagedPrefix = "damaged-"
 
-// damageRecord damages the record of a task, and reports whether it did. One that moved on before it was struck,
-// as on a slow machine, is left, and another one is tried.
+// damageRecord damages a task and reports whether it did. If the task has moved on before it
+// could be damaged, as may happen on a slow machine, another task is tried.
 func (n *nemesis) damageRecord() bool {
 	for range 3 {
 		if n.damageOne() {
@@ -82,7 +83,8 @@ func (n *nemesis) damageRecord() bool {
 	return false
 }
 
-// damageOne enqueues a task and damages it, and reports whether it had not ended before.
+// damageOne enqueues a task and damages it. It reports whether it did, which fails if the task
+// has left the state that the harm needs.
 func (n *nemesis) damageOne() bool {
 	h := harms[n.random.IntN(len(harms))]
 	ref := storage.Ref{Queue: n.queues[n.random.IntN(len(n.queues))], ID: damagedPrefix + storage.NewID()}
@@ -109,7 +111,7 @@ func (n *nemesis) damageOne() bool {
 	return true
 }
 
-// injure damages a task where it stands, and reports whether it stood there.
+// injure damages a task and reports whether the task was in the state that the harm needs.
 func (n *nemesis) injure(h harm, ref storage.Ref) bool {
 	if n.server.kind == oneFile {
 		text := strings.NewReplacer("%s.", "midge_", `'\x00'`, "x'00'", "$1", "?").Replace(h.sql)
@@ -130,7 +132,7 @@ func (n *nemesis) injure(h harm, ref storage.Ref) bool {
 	return err == nil && answer == "1"
 }
 
-// execute changes the file, as any tool may, and gives how many rows it changed.
+// execute changes the file as any SQLite tool may, and returns the number of changed rows.
 func (n *nemesis) execute(text string, args ...any) int64 {
 	db, err := sql.Open(modernc.Driver, n.dialing.Addrs[0]+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -145,12 +147,12 @@ func (n *nemesis) execute(text string, args ...any) int64 {
 	return rows
 }
 
-// key is that of a queue.
+// key returns a key of a queue.
 func (n *nemesis) key(queue, name string) string {
 	return n.dialing.Place + ":{" + queue + "}:" + name
 }
 
-// redis has whichever node has the key carry out a command.
+// redis executes a command on whichever node has the key.
 func (n *nemesis) redis(args ...string) (answer string, err error) {
 	for _, node := range n.server.nodes {
 		answer, err = node.(*testserver.Server).Do(args...)
@@ -161,7 +163,7 @@ func (n *nemesis) redis(args ...string) (answer string, err error) {
 	return answer, err
 }
 
-// damageKey puts something into a queue of its own and damages a key or field of it.
+// damageKey enqueues a task in a queue of its own and damages a key or field of that queue.
 func (n *nemesis) damageKey() bool {
 	n.turns.Lock()
 	queue := n.ill[n.done[damageKey]]
@@ -174,7 +176,7 @@ func (n *nemesis) damageKey() bool {
 	d := all[n.random.IntN(len(all))]
 	do := slices.Clone(d.do)
 	do[1] = fmt.Sprintf(do[1], n.key(queue, ""))
-	if d.tell { // else it would not take the type
+	if d.tell { // otherwise Redis would refuse a command of another type
 		if _, err := n.redis("DEL", do[1]); err != nil {
 			return false
 		}
