@@ -20,16 +20,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limits of every storage: dead tasks go while the sequence lasts, and so do declined ones. A
-// storage may keep the last naming of a kind to a twenty-fourth of DeclinedFor, which is less than
-// passes between two steps: so it is certain in which step a task dies.
+// limits are the limits of every storage. They are so short that dead and declined tasks expire
+// during the sequence. A storage may store the time when a kind was last named with a precision
+// of a twenty-fourth of DeclinedFor. That is less than the time between two steps, so it is
+// certain in which step a task dies.
 var limits = storage.Limits{DeadFor: 225*grid + grid/2, DeclinedFor: 11*grid + grid/2}
 
-// opener opens fresh storages, of which the first is memory, and gives what moves their
-// clocks. They are closed with t.
+// opener opens fresh storages, the first of which is the memory storage, and returns a function
+// that sets their clocks. The storages are closed when t ends.
 type opener func(t testing.TB) ([]*side, func(now time.Time))
 
-// openMemory opens the side with which the others are compared.
+// openMemory opens the memory storage, with which the others are compared.
 func openMemory(t testing.TB) (*side, func(time.Time)) {
 	t.Helper()
 	var ahead atomic.Int64
@@ -53,7 +54,7 @@ func openRedis(t testing.TB, name, url, prefix string) *side {
 	return s
 }
 
-// TestMiniredis needs no server.
+// TestMiniredis compares Redis on miniredis, which needs no server.
 func TestMiniredis(t *testing.T) {
 	sequences(t, 1, 300, func(t testing.TB) ([]*side, func(time.Time)) {
 		reference, move := openMemory(t)
@@ -70,7 +71,7 @@ func TestMiniredis(t *testing.T) {
 	})
 }
 
-// number gives a number of the environment, or another where there is none.
+// number returns the number in an environment variable, or otherwise if it is not set.
 func number(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -84,7 +85,7 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// sequences runs so many seeds, or the one that the environment names.
+// sequences runs the given number of seeds, or only the one that the environment names.
 func sequences(t *testing.T, seeds, steps int, open opener) {
 	t.Helper()
 	steps = number(t, "MIDGE_DIFF_STEPS", steps)
@@ -99,11 +100,11 @@ func sequences(t *testing.T, seeds, steps int, open opener) {
 	}
 }
 
-// wholeEvery is after how many steps everything is compared.
+// wholeEvery is the number of steps after which the whole states are compared.
 const wholeEvery = 50
 
-// again is how often a sequence may begin again because a step took too long, as on a machine that
-// is busy.
+// again is how often a sequence may begin again because a step took too long, as happens on a
+// busy machine.
 const again = 20
 
 func sequence(t *testing.T, seed uint64, steps int, open opener) {
@@ -116,7 +117,8 @@ func sequence(t *testing.T, seed uint64, steps int, open opener) {
 	t.Fatalf("seed %d: %d times in a row a step took too long", seed, again)
 }
 
-// try runs a sequence, and reports whether it came to its end or to a difference.
+// try runs a sequence and reports whether it reached its end. It returns false if a step took
+// too long, and fails the test at a difference.
 func try(t *testing.T, seed uint64, steps int, open opener) bool {
 	t.Helper()
 	sides, move := open(t)
@@ -125,7 +127,7 @@ func try(t *testing.T, seed uint64, steps int, open opener) bool {
 	var done []step
 	for n := 1; n <= steps; n++ {
 		var st step
-		if n%wholeEvery == 0 { // and no call is numbered that is not sent
+		if n%wholeEvery == 0 { // g.next would number a call that is then not sent
 			st = &whole{names: all, page: pick(g, 1, 3, 50)}
 		} else {
 			st = g.next()
@@ -149,7 +151,8 @@ func try(t *testing.T, seed uint64, steps int, open opener) bool {
 	return true
 }
 
-// replay runs a sequence on fresh storages up to its first difference.
+// replay runs a sequence on fresh storages up to its first difference, and returns the
+// difference and the index of its step.
 func replay(t testing.TB, steps []step, open opener) (w *world, diff string, at int) {
 	t.Helper()
 	sides, move := open(t)
@@ -162,10 +165,10 @@ func replay(t testing.TB, steps []step, open opener) (w *world, diff string, at 
 	return w, "", len(steps)
 }
 
-// shrinkFor bounds the search.
+// shrinkFor bounds the time of a shrink.
 const shrinkFor = 4 * time.Minute
 
-// shrink leaves out what the difference does not need.
+// shrink removes the steps and operations that the difference does not need.
 func shrink(t *testing.T, steps []step, open opener) []step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), shrinkFor)
@@ -173,12 +176,12 @@ func shrink(t *testing.T, steps []step, open opener) []step {
 	differs := func(steps []step) (found bool) {
 		t.Run("try", func(t *testing.T) {
 			_, _, at := replay(t, steps, open)
-			found = at == len(steps)-1 // an earlier one is another difference
+			found = at == len(steps)-1 // an earlier difference is another one
 		})
 		return found
 	}
 	for size := len(steps) / 2; size > 0; size /= 2 {
-		for at := 0; at+size < len(steps) && ctx.Err() == nil; { // the last one is the difference
+		for at := 0; at+size < len(steps) && ctx.Err() == nil; { // the last step shows the difference
 			idle := waiting(steps[at : at+size])
 			fewer := slices.Concat(steps[:at], idle, steps[at+size:])
 			if onlyWaits(steps[at:at+size]) && len(idle) == size || !differs(fewer) {
@@ -200,7 +203,7 @@ func shrink(t *testing.T, steps []step, open opener) []step {
 	return steps
 }
 
-// waiting gives steps that do nothing and take as long.
+// waiting returns steps that only advance the clocks, by as much as the given steps do.
 func waiting(steps []step) (idle []step) {
 	var by time.Duration
 	for _, st := range steps {
@@ -223,7 +226,7 @@ func onlyWaits(steps []step) bool {
 	})
 }
 
-// shrinkApply leaves out Txs and operations that the difference does not need.
+// shrinkApply removes Txs and operations that the difference does not need.
 func shrinkApply(a *apply, differs func(*apply) bool) *apply {
 	for size := max(len(a.txs)/2, 1); size > 0 && a.spanning < 0; size /= 2 {
 		for at := 0; at+size <= len(a.txs) && len(a.txs) > size; {

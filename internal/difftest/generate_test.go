@@ -11,19 +11,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// generator makes steps by chance, of what is there.
+// generator makes random steps on the tasks that exist.
 type generator struct {
 	*rand.Rand
 
 	w     *world
 	lanes map[string]*lane
-	dues  map[time.Time]time.Time // the moments at which something falls due by a delay, and when that was said
-	bulk  int                     // numbers the tasks of large calls, and those that clash
+	dues  map[time.Time]time.Time // due moments by delay, and the time of the step that set each
+	bulk  int                     // numbers the tasks of large calls and of clashes
 	last  *repeat
-	plan  []step // what comes next, where it was not left to chance
+	plan  []step // the next steps that are not random
 }
 
-// lane numbers calls on the same queues: each atomic domain remembers lanes for itself.
+// lane numbers the calls on the same queues, because each atomic domain remembers lanes
+// separately.
 type lane struct {
 	storage.Lane
 
@@ -34,23 +35,23 @@ func newGenerator(seed uint64, w *world) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 13)), w: w, lanes: map[string]*lane{}, dues: map[time.Time]time.Time{}}
 }
 
-// laneUse is how long a lane is used.
+// laneUse is how long the generator uses a lane.
 const laneUse = storage.LaneLife / 2
 
-// chance is true in so many of a hundred cases.
+// chance returns true in the given percentage of calls.
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 
-// halved is a number of steps of the clock and a half: no sum of those and of whole steps is
-// a moment near which the clock ever stands.
+// halved returns a whole number of steps of the clock, from least to most, plus half a step.
+// The clock, which moves in whole steps, never comes near a moment at that distance.
 func (g *generator) halved(least, most int) time.Duration {
 	return time.Duration(least+g.IntN(most-least+1))*grid + grid/2
 }
 
-// delay is likewise, and after it nothing falls due but of this step: the
-// steps take a little time, more on one side than on another, and which of two moments that
-// are close is the first could differ.
+// delay returns a duration like halved, but one after which no task of another step falls
+// due. The steps take a little time, more on some sides than on others, so that the order of
+// two close moments could differ.
 func (g *generator) delay() time.Duration {
 	for {
 		d := g.halved(1, 80)
@@ -62,7 +63,7 @@ func (g *generator) delay() time.Duration {
 	}
 }
 
-// call numbers a call about queues.
+// call returns the number of a call about queues.
 func (g *generator) call(what string, names []string) storage.Call {
 	key := fmt.Sprint(what, slices.Sorted(slices.Values(names)))
 	ln := g.lanes[key]
@@ -81,7 +82,7 @@ func (g *generator) id() (id [16]byte) {
 	return id
 }
 
-// next gives the next step.
+// next returns the next step.
 func (g *generator) next() step {
 	if len(g.plan) > 0 {
 		st := g.plan[0]
@@ -125,7 +126,7 @@ func (g *generator) next() step {
 	}
 }
 
-// domain gives queues that can share a Tx everywhere.
+// domain returns queues that can share a Tx in every storage.
 func (g *generator) domain() []string {
 	if g.chance(60) {
 		return together
@@ -133,7 +134,7 @@ func (g *generator) domain() []string {
 	return []string{pick(g, apart...)}
 }
 
-// anyRef names a task, in most cases one that is there.
+// anyRef returns a reference, in most cases to a task that exists.
 func (g *generator) anyRef(names []string) storage.Ref {
 	if found := g.w.in(names, storage.States()...); len(found) > 0 && g.chance(90) {
 		return pick(g, found...).Ref
@@ -143,7 +144,8 @@ func (g *generator) anyRef(names []string) storage.Ref {
 
 func (g *generator) taskID() string { return fmt.Sprint("t", g.IntN(60)) }
 
-// inserts is a call that inserts, now and then many.
+// inserts returns a call that inserts a few tasks, sometimes many, or nil if there are many
+// tasks already.
 func (g *generator) inserts(live int) step {
 	if live > 90 {
 		return nil
@@ -163,7 +165,7 @@ func (g *generator) inserts(live int) step {
 	return g.sealed(a)
 }
 
-// bulkInsert is a call of so many plain inserts that storages have a way of their own.
+// bulkInsert returns a call of so many plain inserts that the storages use their bulk path.
 func (g *generator) bulkInsert() step {
 	a := &apply{spanning: -1}
 	queue := pick(g, queues...)
@@ -178,7 +180,7 @@ func (g *generator) bulkInsert() step {
 	return g.sealed(a)
 }
 
-// sealed gives a call its identity, in most cases.
+// sealed gives a call an identity, in most cases.
 func (g *generator) sealed(a *apply) step {
 	if g.chance(90) {
 		a.call = g.call("apply", a.queues())
@@ -188,7 +190,7 @@ func (g *generator) sealed(a *apply) step {
 	return a
 }
 
-// add adds an operation, unless the Tx names its task already.
+// add adds an operation, unless the Tx already names its task.
 func (g *generator) add(x tx, o op) tx {
 	named := map[storage.Ref]bool{}
 	for i := range x {
@@ -204,7 +206,7 @@ func (g *generator) add(x tx, o op) tx {
 	return append(x, o)
 }
 
-// names gives the refs that an operation names.
+// names returns the references that an operation names.
 func names(o *op) []storage.Ref {
 	refs := []storage.Ref{o.ref()}
 	if o.change != nil && o.change.Queue != "" && o.change.Queue != o.change.Ref.Queue {
@@ -243,7 +245,8 @@ func (g *generator) insert(queue string) *storage.Insert {
 	return in
 }
 
-// payload is one of few, so that repeated inserts are often alike, and seldom large.
+// payload returns one of a few payloads, so that repeated inserts are often alike. It is
+// rarely large.
 func (g *generator) payload() []byte {
 	switch n := g.IntN(20); {
 	case n == 0:
@@ -266,8 +269,8 @@ func (g *generator) headers() map[string]string {
 
 func (g *generator) priority() int { return pick(g, 0, 0, 0, 0, 0, -9, -1, 1, 5, 9) }
 
-// at is a moment, seldom a past one, and often the same for many. It is a second before
-// those that a delay leads to.
+// at returns a moment, rarely a past one, and often the same for many tasks. It is a second
+// before the moments that a delay leads to.
 func (g *generator) at() time.Time {
 	if g.chance(20) {
 		return g.w.now.Add(-g.halved(1, 10))
@@ -276,7 +279,7 @@ func (g *generator) at() time.Time {
 	return begin.Add(since + time.Duration(1+g.IntN(4))*8*grid + grid/2 - time.Second)
 }
 
-// settles is a call that ends claims, with follow-ups now and then.
+// settles returns a call that ends claims, sometimes with follow-ups.
 func (g *generator) settles() step {
 	a := &apply{spanning: -1}
 	for range 1 + g.IntN(3) {
@@ -300,7 +303,8 @@ func (g *generator) settles() step {
 	return g.sealed(a)
 }
 
-// settle ends a claim. Seldom its fence is an old one, or was never any.
+// settle returns an operation that ends a claim. Rarely its fence is an old one, or was
+// never valid.
 func (g *generator) settle(domain []string) (op, bool) {
 	se := &storage.Settle{Outcome: pick(g, storage.Complete, storage.Complete, storage.Complete, storage.Fail, storage.Fail,
 		storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel)}
@@ -316,7 +320,7 @@ func (g *generator) settle(domain []string) (op, bool) {
 	default:
 		t := pick(g, pending...)
 		se.Fence.Ref = t.Ref
-		keeps = t.Keep != storage.Keep{} // else a result is kept for an hour, a multiple of the grid
+		keeps = t.Keep != storage.Keep{} // otherwise a result is kept for an hour, a multiple of the grid
 	}
 	switch se.Outcome {
 	case storage.Complete:
@@ -343,7 +347,7 @@ func (g *generator) settle(domain []string) (op, bool) {
 	return o, true
 }
 
-// mixed is a call whose Txs do all that a Tx can do.
+// mixed returns a call whose Txs do everything that a Tx can do.
 func (g *generator) mixed() step {
 	a := &apply{spanning: -1}
 	for range 1 + g.IntN(3) {
@@ -396,7 +400,8 @@ func (g *generator) operation(domain []string) (op, bool) {
 	return o, true
 }
 
-// change alters a task; most of those that its state does not permit are left out.
+// change returns a change of a task. Most changes that the state of the task does not permit
+// are left out.
 func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, bool) {
 	ch := &storage.Change{Ref: ref}
 	ended := slices.ContainsFunc(g.w.in([]string{ref.Queue}, storage.Completed, storage.Cancelled, storage.Dead),
@@ -437,7 +442,7 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 	return ch, !cursor || ch.Priority != nil || ch.Encoding != ""
 }
 
-// cursor declares a schedule.
+// cursor returns an insert that declares a schedule.
 func (g *generator) cursor(queue string) *storage.Insert {
 	return &storage.Insert{
 		Ref: storage.Ref{Queue: queue, ID: storage.CursorPrefix + fmt.Sprint("c", g.IntN(3))}, Kind: "tick",
@@ -456,7 +461,8 @@ func (g *generator) schedule() *storage.Cursor {
 	return c
 }
 
-// tick changes a cursor, most of the time one that is due, to its next moment.
+// tick returns an operation that moves a cursor, in most cases one that is due, to its next
+// moment.
 func (g *generator) tick(domain []string) (op, bool) {
 	cursors := g.w.in(domain, storage.Cursors)
 	if len(cursors) == 0 {
@@ -471,7 +477,7 @@ func (g *generator) tick(domain []string) (op, bool) {
 	return op{change: &storage.Change{Ref: t.Ref, Cursor: &next}}, true
 }
 
-// replacement deletes a cursor and inserts another in its place.
+// replacement adds the deletion of a cursor and the insert of another in its place.
 func (g *generator) replacement(x tx, queue string) tx {
 	in := g.cursor(queue)
 	n := len(x)

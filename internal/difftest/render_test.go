@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// moment renders a time without the little that a step takes.
+// moment renders a time, rounded so that the short time which a step takes does not show.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -18,7 +18,7 @@ func moment(t time.Time) string {
 	return t.Sub(begin).Truncate(grid / 2).String()
 }
 
-// bytesOf renders bytes, large ones by their sum.
+// bytesOf renders bytes, large values by their checksum.
 func bytesOf(b []byte) string {
 	if len(b) > 40 {
 		return fmt.Sprintf("%d:%x", len(b), sha256.Sum256(b))[:20]
@@ -26,7 +26,7 @@ func bytesOf(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// task renders all of a task that is not zero.
+// task renders all fields of a task that are not zero.
 func (s *side) task(t *storage.Task) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%s %s %s %s/%s/%s", t.Ref, t.State, s.saw(t.Ref, t.Version), t.Kind, t.Encoding, bytesOf(t.Payload))
@@ -52,7 +52,7 @@ func (s *side) task(t *storage.Task) string {
 	add("cancel", true, t.CancelAsked)
 	add("reason", t.Reason, t.Reason != "")
 	for _, a := range t.Attempts {
-		// Its version may be of a queue in which the task was before it was moved.
+		// The version of the attempt may come from the queue in which the task was before it was moved.
 		add("attempt", []any{moment(a.At), a.Outcome, s.attempt(t.Ref, a.Version), a.Runner, bytesOf([]byte(a.Error))}, true)
 	}
 	add("cursor", cursor(t.Cursor), t.Cursor != nil)
@@ -63,7 +63,7 @@ func (s *side) task(t *storage.Task) string {
 	return b.String()
 }
 
-// adder prints fields, those that hold something.
+// adder returns a function that prints a field if it holds something.
 func adder(b *strings.Builder) func(name string, value any, some bool) {
 	return func(name string, value any, some bool) {
 		if some {
@@ -87,8 +87,8 @@ func cursor(c *storage.Cursor) string {
 	return fmt.Sprint(moment(c.Next), moment(c.Last), c.Declaration)
 }
 
-// stats renders the sizes of a queue, and the age of its oldest waiting task without the little that a step
-// takes. Loosely, what is due may be promoted or not.
+// stats renders the sizes of a queue and the age of its oldest waiting task, rounded so that the
+// short time of a step does not show. If loosely is set, due tasks may be promoted or not.
 func stats(s *storage.Stats, loosely bool) string {
 	live := fmt.Sprintf("waiting %d for %v scheduled %d retry %d", s.Waiting, s.Oldest.Round(grid), s.Scheduled, s.Retry)
 	if loosely {
@@ -99,7 +99,7 @@ func stats(s *storage.Stats, loosely bool) string {
 		moment(s.PausedUntil), s.Totals)
 }
 
-// runners renders those that are alive.
+// runners renders the live runners.
 func runners(all []storage.RunnerInfo) outcome {
 	var out outcome
 	for _, r := range all {
@@ -112,12 +112,12 @@ func runners(all []storage.RunnerInfo) outcome {
 	return out
 }
 
-// without leaves out the lines that begin with a text.
+// without returns the outcome without the lines that begin with a prefix.
 func (o outcome) without(prefix string) outcome {
 	return slices.DeleteFunc(slices.Clone(o), func(line string) bool { return strings.HasPrefix(line, prefix) })
 }
 
-// differ gives the lines in which two outcomes differ.
+// differ returns the lines in which two outcomes differ, or "".
 func differ(want, got outcome) string {
 	if slices.Equal(want, got) {
 		return ""
@@ -132,7 +132,7 @@ func differ(want, got outcome) string {
 	for _, line := range without(got, want) {
 		fmt.Fprintf(b, "  got  %s\n", line)
 	}
-	for i := 0; b.Len() == 0 && i < max(len(want), len(got)); i++ { // another order, or number
+	for i := 0; b.Len() == 0 && i < max(len(want), len(got)); i++ { // the same lines, otherwise
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
 			fmt.Fprintf(b, "  in another order from line %d on\n  want %q\n  got  %q\n", i, want[i:], got[i:])
 		}

@@ -7,8 +7,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// claim asks for tasks: of queues that share a slot for any number, and across slots, where
-// the order is best effort, for so many that only the most of each queue bounds them.
+// claim returns a claim. From queues that share a slot it asks for any number of tasks. Across
+// slots, where the order is best effort, it asks for so many that only the Max of each queue
+// limits them.
 func (g *generator) claim() step {
 	req := storage.ClaimRequest{
 		Runner: fmt.Sprint("runner-", g.IntN(3)), Token: storage.Token(g.id()), Lease: g.halved(2, 30),
@@ -49,7 +50,7 @@ func (g *generator) claim() step {
 	return &claim{req}
 }
 
-// extend extends some leases, seldom those that are lost, and tells of a runner.
+// extend returns a call that extends some leases, rarely lost ones, and may report a runner.
 func (g *generator) extend() step {
 	e := &extend{}
 	seen := map[storage.Ref]bool{}
@@ -93,7 +94,7 @@ func (g *generator) extend() step {
 	return e
 }
 
-// configure pauses, resumes or removes a queue.
+// configure returns a step that pauses, resumes or removes a queue.
 func (g *generator) configure() step {
 	resume := storage.Settings{Pause: &storage.Pause{}}
 	c := &configure{queue: pick(g, queues...), settings: resume}
@@ -108,7 +109,7 @@ func (g *generator) configure() step {
 		c.queue, c.settings = removed, storage.Settings{Remove: true}
 	case n == 6:
 		c.queue, c.settings = removed, storage.Settings{Pause: &storage.Pause{On: true}}
-	case n == 7: // something for it to hold
+	case n == 7: // put a task into the queue
 		return g.sealed(&apply{spanning: -1, txs: []tx{{{insert: g.insert(removed)}}}})
 	case n == 8:
 		if found := g.w.in([]string{removed}, storage.Waiting, storage.Scheduled, storage.Dead); len(found) > 0 {
@@ -120,8 +121,8 @@ func (g *generator) configure() step {
 	return c
 }
 
-// outdated is a call that its lane does not let happen. As its outcome is unknown to the caller, a
-// queue that was not listed may be so afterwards.
+// outdated returns a call that its lane rejects. The caller does not know its outcome, so a queue
+// that was not listed could be listed afterwards; therefore it uses a listed queue.
 func (g *generator) outdated() step {
 	queue := pick(g, queues...)
 	if !g.w.lists(queue) {
@@ -139,7 +140,8 @@ func (g *generator) outdated() step {
 	return a
 }
 
-// refusal is a Tx that is refused, in a queue that is in no other step: nobody lists it.
+// refusal returns a Tx that is refused, in a queue that no other step uses, so that no storage
+// may list the queue.
 func (g *generator) refusal() step {
 	x := tx{{insert: g.insert(unused)}, {depend: &storage.Depend{Ref: storage.Ref{Queue: unused, ID: "nowhere"}}}}
 	a := &apply{txs: []tx{x}, spanning: -1}
@@ -147,7 +149,8 @@ func (g *generator) refusal() step {
 	return &refusal{a}
 }
 
-// clash moves a task to where both its id and its unique key are taken, by two others.
+// clash returns steps that move a task to a queue where one task has its id and another its
+// unique key.
 func (g *generator) clash() step {
 	g.bulk++
 	id, from := fmt.Sprint("clash", g.bulk), g.IntN(len(together))
@@ -167,11 +170,11 @@ func (g *generator) clash() step {
 	}})
 }
 
-// jump sets the clocks ahead.
+// jump returns a step that sets the clocks ahead.
 func (g *generator) jump() step { return &jump{grid * time.Duration(pick(g, 80, 100, 250))} }
 
-// across is a Tx whose queues are in several slots, and which is refused elsewhere too; what
-// shares its call goes on.
+// across returns a call with a Tx whose queues are in several slots, and which the other storages
+// refuse too. The other Txs of the call must be executed.
 func (g *generator) across() step {
 	refused := tx{
 		{insert: g.insert(pick(g, together...))},

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestServers runs on real servers, whose clocks are those of testserver.Clock.
+// TestServers compares real servers, whose clock is a testserver.Clock.
 func TestServers(t *testing.T) {
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
@@ -23,12 +23,12 @@ func TestServers(t *testing.T) {
 	clock, err := testserver.StartClock()
 	must(err)
 	t.Cleanup(func() { must(clock.Close()) })
-	clock.Set(time.Until(begin)) // it goes until all is up
+	clock.Set(time.Until(begin)) // the clock runs until all servers are up
 	one, err := testserver.Start(testserver.Options{Env: clock.Env()})
 	must(err)
 	t.Cleanup(func() { must(one.Close()) })
 	cluster, err := testserver.StartCluster(testserver.Options{
-		Env: clock.Env(), Config: []string{"cluster-node-timeout 31536000000"}, // no jump is as long
+		Env: clock.Env(), Config: []string{"cluster-node-timeout 31536000000"}, // longer than any jump
 	})
 	must(err)
 	t.Cleanup(func() { must(cluster.Close()) })

@@ -12,34 +12,34 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// side is one storage under the sequence, and what its answers told that differs between
-// storages: versions, and fences. Everything else is the same on all sides.
+// side is one storage under the sequence, and the values of its answers that differ between
+// storages: versions and fences. Everything else is the same on all sides.
 type side struct {
 	name  string
 	store storage.Storage
-	// slots says that queues may be unable to share a step: the order of a claim across
+	// slots means that queues may be unable to share a step, so that the order of a claim across
 	// them is best effort.
 	slots bool
-	// lazy says that a claim may take a task that is due where it stands, so that others
-	// which are due too are promoted by a later claim.
+	// lazy means that a claim may take a due task without promoting it, so that a later claim
+	// promotes the other due tasks.
 	lazy bool
-	// fresh says that a claim passes over maintenance where the one before it saw none a
-	// moment ago, by a clock that no test moves, unless it names a queue that is new.
+	// fresh means that a claim skips maintenance if the one a moment before it found nothing to
+	// maintain, by a clock that no test moves, unless it names a new queue.
 	fresh bool
 
 	versions map[storage.Ref][]int64
 	fences   map[storage.Ref][]storage.Fence
-	sent     map[[16]byte]sent // the last call of each lane
-	unheard  int               // numbers queues that nobody else names
+	sent     map[[16]byte]sent // the last call in each lane
+	unheard  int               // number of the last new queue that a claim named
 }
 
-// sent is a call as it was sent, to be repeated, and its outcome.
+// sent is a call that can be sent again, and the outcome of its first execution.
 type sent struct {
 	again func(ctx context.Context) outcome
 	first outcome
 }
 
-// outcome is what a step led to on one side, in lines that are the same on every side.
+// outcome is the result of a step on one side, in lines that are the same on every side.
 type outcome []string
 
 func newSide(name string, store storage.Storage) *side {
@@ -50,10 +50,11 @@ func newSide(name string, store storage.Storage) *side {
 	}
 }
 
-// begin is the moment at which each sequence begins.
+// begin is the time at which each sequence begins.
 var begin = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// saw gives a version its number in the order in which those of the task were seen.
+// saw returns the number of a version in the order in which the versions of the task were first
+// seen.
 func (s *side) saw(ref storage.Ref, version int64) string {
 	if version == 0 {
 		return "v-"
@@ -69,7 +70,8 @@ func (s *side) saw(ref storage.Ref, version int64) string {
 	return fmt.Sprint("v", len(seen))
 }
 
-// knows is as saw, of a version that a caller named.
+// knows is like saw, for a version that a caller named. It returns "v?" for a version that was
+// never seen.
 func (s *side) knows(ref storage.Ref, version int64) string {
 	if slices.Contains(s.versions[ref], version) {
 		return s.saw(ref, version)
@@ -77,13 +79,13 @@ func (s *side) knows(ref storage.Ref, version int64) string {
 	return "v?"
 }
 
-// moved has a task go on with its versions under another ref.
+// moved copies the versions of a task that was moved to its new reference.
 func (s *side) moved(from, to storage.Ref) { s.versions[to] = slices.Clone(s.versions[from]) }
 
 // none is a version that no task has.
 const none = 1
 
-// version gives the version that a task has now, or with back one that it had before.
+// version returns the present version of a task, or the one that it had back versions ago.
 func (s *side) version(ctx context.Context, ref storage.Ref, back int) int64 {
 	if t, err := s.store.Task(ctx, ref); err == nil {
 		s.saw(ref, t.Version)
@@ -98,7 +100,7 @@ func (s *side) version(ctx context.Context, ref storage.Ref, back int) int64 {
 	return none
 }
 
-// fence gives the fence of the last claim of a task, or with back of one before it.
+// fence returns the fence of the last claim of a task, or of the one back claims before it.
 func (s *side) fence(ref storage.Ref, back int) storage.Fence {
 	got := s.fences[ref]
 	if n := len(got) - 1 - back; n >= 0 {
@@ -156,7 +158,8 @@ func (s *side) applied(all []storage.Applied, err error) outcome {
 	return out
 }
 
-// refused renders what stood in the way of a Tx, in no order.
+// refused renders the reasons for which a Tx was refused, sorted, because their order may
+// differ.
 func (s *side) refused(i int, dep *storage.DependencyError) outcome {
 	var out outcome
 	add := func(format string, args ...any) {
@@ -194,7 +197,7 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 			s.fences[c.Fences[i].Ref] = append(got, c.Fences[i])
 		}
 	}
-	if s.slots { // the queues may come in another order
+	if s.slots { // the queues may be in another order
 		slices.SortStableFunc(c.Tasks, func(a, b storage.Task) int {
 			return turn(req, a.Queue) - turn(req, b.Queue)
 		})
@@ -210,13 +213,13 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 	return append(out, fmt.Sprint("cancels ", c.Cancels), nextDue+moment(c.NextDue))
 }
 
-// Lines that are not compared always.
+// The lines that are not always compared.
 const (
 	more    = "more"
 	nextDue = "next due "
 )
 
-// found renders what the maintenance of a claim came across, in no order.
+// found renders what the maintenance of a claim found, sorted, because its order may differ.
 func (s *side) found(c storage.Claimed) outcome {
 	var out outcome
 	for i := range c.Ticks {
@@ -249,8 +252,8 @@ func (s *side) extended(e storage.Extended, err error) outcome {
 	return out
 }
 
-// maintain has a queue's maintenance done to its end, by claims that name some kinds, and gives
-// what it came across.
+// maintain completes the maintenance of a queue, by claims that name some kinds, and returns
+// what it found.
 func (s *side) maintain(t testing.TB, queue string, kinds []string) outcome {
 	var all outcome
 	for range 100 {
@@ -268,7 +271,7 @@ func (s *side) maintain(t testing.TB, queue string, kinds []string) outcome {
 	return append(all, "the maintenance of "+queue+" comes to no end")
 }
 
-// asking gives the request as this side has to be asked.
+// asking returns the request as this side must be asked: with a new queue, if it is fresh.
 func (s *side) asking(req *storage.ClaimRequest) *storage.ClaimRequest {
 	if !s.fresh {
 		return req
@@ -279,7 +282,7 @@ func (s *side) asking(req *storage.ClaimRequest) *storage.ClaimRequest {
 	return &asking
 }
 
-// remember keeps a call for those who repeat it, and its outcome.
+// remember sends a call and stores it, with its outcome, for the steps that repeat it.
 func (s *side) remember(ctx context.Context, call storage.Call, send func(context.Context) outcome) outcome {
 	out := send(ctx)
 	if !call.IsZero() {

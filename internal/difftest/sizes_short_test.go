@@ -2,7 +2,7 @@
 
 package difftest
 
-// How many sequences, and how long.
+// The number of sequences, and the number of steps of each.
 const (
 	seeds = 10
 	steps = 500

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestSQLite needs no server.
+// TestSQLite compares SQLite, which needs no server.
 func TestSQLite(t *testing.T) {
 	sequences(t, seeds*2/5, steps, func(t testing.TB) ([]*side, func(time.Time)) {
 		reference, move := openMemory(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// step is one call, the same on every side: versions and fences stand in it as how far back
-// in the life of a task they are.
+// step is one call, the same on every side. It names versions and fences by how far back they are
+// in the life of a task.
 type step interface {
-	// queues are those whose tasks the outcome depends on.
+	// queues returns the queues whose tasks the outcome depends on.
 	queues() []string
 	run(ctx context.Context, s *side) outcome
 	String() string
@@ -27,7 +27,7 @@ type op struct {
 	delete *storage.Delete
 	depend *storage.Depend
 	settle *storage.Settle
-	back   int // how long ago the version, or the fence, was that of the task
+	back   int // how many versions or fences back; 0 is the present one
 }
 
 func (o *op) ref() storage.Ref {
@@ -82,7 +82,7 @@ func (o *op) String() string {
 	return b.String()
 }
 
-// inserted prints what an insert asks for.
+// inserted renders an insert.
 func inserted(in *storage.Insert) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "insert %s %s/%s/%s", in.Ref, in.Kind, in.Encoding, bytesOf(in.Payload))
@@ -134,7 +134,8 @@ func (x tx) resolve(ctx context.Context, s *side) storage.Tx {
 type apply struct {
 	call storage.Call
 	txs  []tx
-	// spanning is a Tx that a Cluster cannot carry out and others refuse, -1 for none.
+	// spanning is the index of the Tx that a Cluster cannot execute and other storages refuse, or
+	// -1.
 	spanning int
 }
 
@@ -184,7 +185,7 @@ func (a *apply) String() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "apply %x.%d", a.call.Lane.ID[:3], a.call.Seq)
 	for i, x := range a.txs {
-		if i > 9 && i < len(a.txs)-1 { // one of many that are alike
+		if i > 9 && i < len(a.txs)-1 { // many Txs are alike
 			continue
 		}
 		for j := range x {
@@ -194,7 +195,7 @@ func (a *apply) String() string {
 	return b.String()
 }
 
-// refusal is an apply behind which all queues are listed.
+// refusal is an apply after which all queues are listed.
 type refusal struct{ *apply }
 
 func (r *refusal) run(ctx context.Context, s *side) outcome {
@@ -204,7 +205,7 @@ func (r *refusal) run(ctx context.Context, s *side) outcome {
 // claim is a call of Claim.
 type claim struct{ req storage.ClaimRequest }
 
-func (c *claim) queues() []string { return nil } // it promotes what was not promoted yet
+func (c *claim) queues() []string { return nil } // it promotes due tasks itself
 
 func (c *claim) run(ctx context.Context, s *side) outcome {
 	return s.remember(ctx, c.req.Call, func(ctx context.Context) outcome {
@@ -222,7 +223,7 @@ func (c *claim) String() string {
 // extend is a call of Extend.
 type extend struct {
 	req  storage.ExtendRequest
-	back []int // of each lease
+	back []int // for each lease
 }
 
 func (e *extend) queues() []string { return nil }
@@ -278,11 +279,11 @@ func (c *configure) String() string {
 	return fmt.Sprintf("configure %x.%d: %s %s", c.call.Lane.ID[:3], c.call.Seq, c.queue, to)
 }
 
-// repeat is the last call of a lane once more.
+// repeat repeats the last call of a lane.
 type repeat struct {
 	lane storage.Lane
 	what string
-	// reads are the queues whose tasks the answer tells of anew.
+	// reads are the queues whose tasks the answer reads again.
 	reads []string
 }
 
@@ -326,19 +327,19 @@ func (a *advance) queues() []string                   { return nil }
 func (a *advance) run(context.Context, *side) outcome { return nil }
 func (a *advance) String() string                     { return fmt.Sprint("advance by ", a.by) }
 
-// jump sets the clocks ahead by more than passes between two looks, and goes on when the storages
-// have waited whether they stay there.
+// jump sets the clocks ahead by more than passes between two calls, and ends when the storages
+// have checked for long enough that the clocks stay there.
 type jump struct{ by time.Duration }
 
 func (j *jump) queues() []string                   { return nil }
 func (j *jump) run(context.Context, *side) outcome { return nil }
 func (j *jump) String() string                     { return fmt.Sprint("the clocks jump by ", j.by) }
 
-// ordered are the states in whose listings each task has a place of its own. Others are
-// listed by a moment that many can share.
+// ordered are the states in whose listings each task has a place of its own. Other states are
+// listed by a moment that several tasks can share.
 var ordered = []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}
 
-// place is the moment by which a task is listed.
+// place returns the moment by which a task is listed.
 func place(t *storage.Task) time.Time {
 	if t.State == storage.Pending {
 		return t.LeaseUntil
@@ -346,7 +347,7 @@ func place(t *storage.Task) time.Time {
 	return t.Expires
 }
 
-// whole lists all that a side holds.
+// whole lists everything that a side holds.
 type whole struct {
 	names []string
 	page  int
@@ -384,7 +385,7 @@ func (s *side) queues(ctx context.Context) outcome {
 	return outcome{fmt.Sprint("queues ", page.Names)}
 }
 
-// list gives all tasks of a state, page after page, and each as it reads by itself.
+// list renders all tasks of a state, page by page, and each task as it is read by itself.
 func (s *side) list(ctx context.Context, query storage.TasksQuery) (out outcome) {
 	for last := (time.Time{}); ; {
 		page, err := s.store.Tasks(ctx, query)
@@ -406,7 +407,7 @@ func (s *side) list(ctx context.Context, query storage.TasksQuery) (out outcome)
 	}
 }
 
-// newest compares the listing of an ended state with the one that begins at its other end.
+// newest compares the listing of an ended state with the listing in reverse order.
 func (s *side) newest(ctx context.Context, query storage.TasksQuery) (out outcome) {
 	var listed [2][]string
 	for i := range listed {
@@ -431,7 +432,7 @@ func (s *side) newest(ctx context.Context, query storage.TasksQuery) (out outcom
 
 func (w *whole) String() string { return fmt.Sprintf("list everything in pages of %d", w.page) }
 
-// sortedNames gives the queues of a claim.
+// sortedNames returns the names of the queues of a claim, sorted.
 func sortedNames(queues []storage.ClaimQueue) []string {
 	var names []string
 	for _, q := range queues {

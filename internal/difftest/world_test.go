@@ -11,18 +11,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// world is all sides under one sequence. What the first side, memory, does is right.
+// world holds all sides under one sequence. The first side, memory, is the reference.
 type world struct {
 	t     testing.TB
 	sides []*side
-	move  func(now time.Time) // the clocks of all sides, which go on from there
+	move  func(now time.Time) // sets the clocks of all sides, which run on from there
 
-	now     time.Time                 // as the step began
-	moved   time.Time                 // when that was, by the clock of the machine
+	now     time.Time                 // time at which the step began
+	moved   time.Time                 // the same, by the clock of the machine
 	touched map[string]time.Time      // when a queue was last claimed from
-	behind  map[string]bool           // queues in which some sides may not have promoted all that is due
-	tasks   map[string][]storage.Task // of memory, by queue
-	log     []string                  // what was done so far
+	behind  map[string]bool           // queues in which some sides may not have promoted all due tasks
+	tasks   map[string][]storage.Task // tasks of the memory storage, by queue
+	log     []string                  // the steps so far
 }
 
 // The queues. The first three are in one slot of a Cluster, and can share a Tx there.
@@ -30,21 +30,21 @@ var (
 	together = []string{"q68", "q2973", "q8796"}
 	apart    = []string{"b", "c"}
 	queues   = slices.Concat(together, apart)
-	removed  = "gone"   // is empty for most of the time
-	unused   = "unused" // is never filled
+	removed  = "gone"   // a queue that is mostly empty
+	unused   = "unused" // a queue that never gets a task
 	all      = append(slices.Clone(queues), removed)
 )
 
-// The kinds of tasks, of which the first is that of most.
+// The kinds of tasks. Most tasks have the first kind.
 var kinds = []string{"k0", "k1", "k2"}
 
 const (
-	// grid is what the clock moves by a multiple of.
+	// grid is the unit of the clock: it moves by multiples of it.
 	grid = 8 * time.Second
-	// unlooked is how long a queue may be left alone: less than storage.JumpAfter, so that
-	// no side takes what passed for a jump of the clock.
+	// unlooked is how long no call may look at a queue. It is less than storage.JumpAfter, so that
+	// no side takes the passed time for a jump of the clock.
 	unlooked = 9 * time.Minute
-	// crowd is how much one claim may find to maintain: less than any side does at once.
+	// crowd is how many tasks one claim may find to maintain, less than any side maintains at once.
 	crowd = 19
 )
 
@@ -60,18 +60,18 @@ func newWorld(t testing.TB, sides []*side, move func(time.Time)) *world {
 	return w
 }
 
-// pass moves the clocks.
+// pass moves the clocks of all sides.
 func (w *world) pass(by time.Duration) {
 	w.now = w.now.Add(by)
 	w.moved = time.Now()
 	w.move(w.now)
 }
 
-// late reports whether the step took so long that its outcome was not certain: something may fall
-// due three seconds behind its beginning.
+// late reports whether the step took so long that its outcome was not certain: a task may fall
+// due three seconds after the step began.
 func (w *world) late() bool { return time.Since(w.moved) > 5*time.Second/2 }
 
-// do carries out a step on all sides, and gives the difference that it makes, or "".
+// do executes a step on all sides and returns the difference between them, or "".
 func (w *world) do(st step) string {
 	by := grid
 	if a, ok := st.(*advance); ok {
@@ -83,7 +83,7 @@ func (w *world) do(st step) string {
 	if j, ok := st.(*jump); ok {
 		before := w.maintain(all)
 		w.pass(j.by)
-		if diff := before + w.maintain(all); diff != "" { // which finds the jump in each queue
+		if diff := before + w.maintain(all); diff != "" { // lets each queue find the jump
 			return diff
 		}
 	}
@@ -95,15 +95,15 @@ func (w *world) do(st step) string {
 	switch st := st.(type) {
 	case *claim:
 		w.claimed(st)
-	case *repeat: // which some sides take for a claim that names its kinds
+	case *repeat: // some sides take it for a claim that names its kinds
 		diff += w.maintain(st.reads, kinds...)
 	}
 	w.look()
 	return diff + w.sizes()
 }
 
-// alone names the queues that nobody looked at for so long that a side might take what
-// passes for a jump of the clock.
+// alone returns the queues that no call has looked at for so long that a side might take the
+// passed time for a jump of the clock.
 func (w *world) alone(by time.Duration) (names []string) {
 	for name, at := range w.touched {
 		if w.now.Add(by).Sub(at) > unlooked {
@@ -113,8 +113,8 @@ func (w *world) alone(by time.Duration) (names []string) {
 	return names
 }
 
-// unsure names the queues in which the contract leaves more than one outcome of a step open
-// until they are maintained.
+// unsure returns the queues in which a step has more than one outcome by the contract until they
+// are maintained.
 func (w *world) unsure(st step) (names []string) {
 	switch st := st.(type) {
 	case *claim:
@@ -127,7 +127,7 @@ func (w *world) unsure(st step) (names []string) {
 		}
 	case *repeat: // some sides maintain the queues of a claim that they repeat
 		names = st.reads
-	case *whole: // where everything shows
+	case *whole: // it shows everything
 		names = st.names
 	default:
 		for _, name := range st.queues() {
@@ -139,7 +139,8 @@ func (w *world) unsure(st step) (names []string) {
 	return names
 }
 
-// maintain has the maintenance of queues done to its end, by claims that name some kinds.
+// maintain completes the maintenance of queues, by claims that name some kinds, and returns the
+// difference, or "".
 func (w *world) maintain(names []string, kinds ...string) string {
 	if len(kinds) == 0 {
 		kinds = []string{"k9"} // a claim that names none counts as one that names all
@@ -158,7 +159,7 @@ func (w *world) maintain(names []string, kinds ...string) string {
 	return ""
 }
 
-// claimed notes what a claim may have left to be promoted on some sides.
+// claimed records the queues in which a claim may have left tasks to be promoted on some sides.
 func (w *world) claimed(c *claim) {
 	for _, q := range c.req.Queues {
 		w.touched[q.Name] = w.now
@@ -170,8 +171,8 @@ func (w *world) claimed(c *claim) {
 	}
 }
 
-// moreMayBe reports whether a claim may say that there is more where there is nothing for it:
-// one that is repeated may, and one that leaves tasks which it may not take.
+// moreMayBe reports whether a claim may answer that there is more although it could take nothing
+// more. A repeated claim may, and so may a claim that leaves tasks which it may not take.
 func (w *world) moreMayBe(st step) bool {
 	switch st := st.(type) {
 	case *repeat:
@@ -191,7 +192,7 @@ func (w *world) moreMayBe(st step) bool {
 	return false
 }
 
-// lagging reports whether a step may leave something on some sides that is due.
+// lagging reports whether a step may leave due tasks unpromoted on some sides.
 func (w *world) lagging(st step) bool {
 	c, ok := st.(*claim)
 	return ok && slices.ContainsFunc(c.req.Queues, func(q storage.ClaimQueue) bool {
@@ -199,14 +200,14 @@ func (w *world) lagging(st step) bool {
 	})
 }
 
-// due reports whether something in a queue was to be promoted before the step.
+// due reports whether a task of a queue was to be promoted before the step.
 func (w *world) due(queue string) bool {
 	return slices.ContainsFunc(w.in([]string{queue}, storage.Scheduled, storage.Retry), func(t storage.Task) bool {
 		return !t.Due.After(w.now)
 	})
 }
 
-// found counts what a claim finds to maintain in a queue.
+// found returns how many moments of the queue's tasks have come, which a claim has to maintain.
 func (w *world) found(queue string) int {
 	n := 0
 	for i := range w.tasks[queue] {
@@ -220,7 +221,7 @@ func (w *world) found(queue string) int {
 	return n
 }
 
-// abandoned is when a declined task is dead at the soonest.
+// abandoned returns the earliest moment at which a declined task is dead.
 func abandoned(t *storage.Task) time.Time {
 	if t.Declined.IsZero() {
 		return time.Time{}
@@ -228,7 +229,7 @@ func abandoned(t *storage.Task) time.Time {
 	return t.Declined.Add(limits.DeclinedFor)
 }
 
-// compare has all sides do something at the same time.
+// compare lets all sides act at the same time and returns the differences from memory, or "".
 func (w *world) compare(what string, st step, act func(s *side) outcome) string {
 	outcomes := make([]outcome, len(w.sides))
 	var running sync.WaitGroup
@@ -253,7 +254,7 @@ func (w *world) compare(what string, st step, act func(s *side) outcome) string 
 	return b.String()
 }
 
-// sizes compares sizes and totals.
+// sizes compares the sizes and totals of all queues.
 func (w *world) sizes() string {
 	lists := make([][]storage.Stats, len(w.sides))
 	var running sync.WaitGroup
@@ -270,7 +271,7 @@ func (w *world) sizes() string {
 	b := &strings.Builder{}
 	for _, list := range lists {
 		for j := range list {
-			if w.late() { // the clocks of some sides stand still, and ages differ
+			if w.late() { // some sides' clocks stand still, so ages differ
 				list[j].Oldest = 0
 			}
 		}
@@ -287,7 +288,7 @@ func (w *world) sizes() string {
 	return b.String()
 }
 
-// look takes in the state of memory, from which the next step is made.
+// look reads the state of memory, from which the next step is made.
 func (w *world) look() {
 	w.tasks = make(map[string][]storage.Task, len(all))
 	for _, name := range all {
@@ -313,7 +314,7 @@ func (w *world) lists(queue string) bool {
 	return err == nil && slices.Contains(page.Names, queue)
 }
 
-// in gives the tasks of some queues that are in one of some states.
+// in returns the tasks of the given queues that are in one of the given states.
 func (w *world) in(names []string, states ...storage.State) []storage.Task {
 	var found []storage.Task
 	for _, name := range names {
@@ -326,7 +327,7 @@ func (w *world) in(names []string, states ...storage.State) []storage.Task {
 	return found
 }
 
-// told gives the end of what was done.
+// told returns the last entries of the log.
 func (w *world) told(last int) string {
 	return strings.Join(w.log[max(0, len(w.log)-last):], "\n")
 }
