@@ -319,7 +319,7 @@ func checkSurvived(t *testing.T, store storage.Storage, queue string, h history)
 		case strings.HasPrefix(ref.ID, followPrefix):
 		case !found && want != "":
 			t.Errorf("%s is lost, want it %s", ref, want)
-		case found && task.State == storage.Scheduled && task.Due.After(time.Now().Add(time.Minute)): // due in an hour
+		case found && task.State == storage.Scheduled && task.Due.After(time.Now().Add(time.Minute)): // far
 		case found && ref.ID == "stopped" && task.State == storage.Completed: // nobody cancelled it
 		case found && task.State != want:
 			t.Errorf("%s is %s (%s), want %q", ref, task.State, task.Reason, want)

@@ -13,9 +13,9 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestMaintenanceHeldUp is F56: a step of maintenance has found tasks and is held up before
-// it locks them. Meanwhile somebody ends them, or puts them off. What the step then does
-// concerns none of them.
+// TestMaintenanceHeldUp stops a step of maintenance after it has found tasks and before it
+// locks them. Meanwhile another call ends the tasks or delays them. The step must then
+// change none of them.
 func TestMaintenanceHeldUp(t *testing.T) {
 	testserver.RequirePostgres(t)
 	kept := storage.Keep{For: time.Hour}
@@ -23,8 +23,8 @@ func TestMaintenanceHeldUp(t *testing.T) {
 	for _, c := range []struct {
 		step    string
 		in      storage.Insert
-		before  func(*gap) // brings the tasks to where the step finds them
-		between func(*gap) // what comes between
+		before  func(*gap) // brings the tasks into the state in which the step finds them
+		between func(*gap) // the call that comes between
 		want    storage.State
 	}{
 		{"promotion, a cancel", later, (*gap).nothing, (*gap).cancel, storage.Cancelled},
@@ -51,7 +51,7 @@ func TestMaintenanceHeldUp(t *testing.T) {
 					}
 				}
 				if c.want == storage.Waiting {
-					g.cancel() // out of the way of the next round's claim
+					g.cancel() // so that the next round's claim does not find them
 				}
 			}
 			t.Logf("%d tasks between the look and the lock: none was changed", rounds*tasks)
@@ -59,8 +59,8 @@ func TestMaintenanceHeldUp(t *testing.T) {
 	}
 }
 
-// TestASweepHeldUp is the same for unique keys whose window is over: another task takes
-// one meanwhile.
+// TestASweepHeldUp is the same test for unique keys whose window is over: meanwhile another
+// task takes the key.
 func TestASweepHeldUp(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
@@ -80,15 +80,15 @@ func TestASweepHeldUp(t *testing.T) {
 	t.Logf("%d keys taken between the look and the lock: each was kept", rounds*keys)
 }
 
-// gap holds up a storage between what it finds and what it locks: its user is bound by a
-// policy that looks at each row which is to be locked, and waits at a gate. What comes
-// between is done by another user, who is not bound.
+// gap stops a storage between finding rows and locking them. The storage's user is subject
+// to a row-level security policy that is evaluated for each row to be locked, and that waits
+// at a gate. Another user, who is not subject to it, makes the calls that come between.
 type gap struct {
 	*testing.T
 
 	schema string
 	gate   int64
-	conn   *pgx.Conn // which shuts the gate
+	conn   *pgx.Conn // shuts the gate
 	late   *storage.Session
 	by     *storage.Session
 	refs   []storage.Ref // of this round
@@ -128,7 +128,7 @@ func newGap(t *testing.T) *gap {
 	return g
 }
 
-// holdUp lets maintenance find what there is, and does something before it goes on.
+// holdUp lets maintenance find its tasks and calls between before the maintenance continues.
 func (g *gap) holdUp(between func()) {
 	g.Helper()
 	_, err := g.conn.Exec(g.Context(), "SELECT pg_advisory_lock($1)", g.gate)
@@ -165,7 +165,7 @@ func (g *gap) insert(round, n int, like storage.Insert) {
 	g.apply(txs)
 }
 
-// apply applies what nothing may stand in the way of.
+// apply applies Txs, none of which may be refused.
 func (g *gap) apply(txs []storage.Tx) {
 	g.Helper()
 	for _, a := range must(g.by.Apply(g.Context(), txs...))(g) {
@@ -173,7 +173,7 @@ func (g *gap) apply(txs []storage.Tx) {
 	}
 }
 
-// expire has the moment of each of the tasks come.
+// expire sets the moment in a column of each of the tasks to a time that has passed.
 func (g *gap) expire(table, column string) {
 	g.Helper()
 	_, err := g.conn.Exec(g.Context(), fmt.Sprintf(
@@ -223,7 +223,7 @@ func (g *gap) cancel() {
 	}
 }
 
-// cancelOf is a Tx that cancels a task.
+// cancelOf returns a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
 	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
@@ -242,9 +242,9 @@ func (g *gap) putOff() {
 	}
 }
 
-// TestATaskBetweenTwoLooks has a dead task requeued while another step looks for it, first
-// among the tasks and then among those that have ended: a gate in a copy of load holds it up
-// between the two.
+// TestATaskBetweenTwoLooks requeues a dead task while another step looks for it, first in
+// the table of live tasks and then in the table of ended ones. A gate in a copy of the
+// function load stops that step between the two.
 func TestATaskBetweenTwoLooks(t *testing.T) {
 	const gate = 424242
 	testserver.RequirePostgres(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestTablesStaySmall is F51: many jobs pass through a short queue, at half the rate that
-// two cores are good for, or half of what a busy machine is, and leave the tables small.
+// TestTablesStaySmall lets many jobs pass through a short queue, at no more than half the
+// rate that the machine can do, and checks that the tables stay small.
 func TestTablesStaySmall(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const jobs, window, step, every = 2_000_000 / share, 10_000, 1000, 80 * time.Millisecond
@@ -35,13 +35,13 @@ func TestTablesStaySmall(t *testing.T) {
 	times := float64(most) / float64(first)
 	t.Logf("%d jobs through a window of %d in %v, %.0f/s: %d kB fresh, %d kB at most, %.1f times",
 		jobs, window, took.Round(time.Millisecond), jobs/took.Seconds(), first>>10, most>>10, times)
-	// What is dead stands until a vacuum comes to it, which takes a busy machine longer.
+	// Dead rows stay until a vacuum removes them, which takes longer on a busy machine.
 	if limit := 1 + 2*pace.Stretch(time.Second, begun).Seconds(); times > limit {
 		t.Errorf("tables and indexes were %.1f times as large as fresh ones, want %.1f at most", times, limit)
 	}
 }
 
-// size is what all tables and indexes of a schema take.
+// size returns the size of all tables and indexes of a schema in bytes.
 func size(t testing.TB, conn *pgx.Conn, schema string) int64 {
 	t.Helper()
 	return value[int64](t, conn, `SELECT sum(pg_total_relation_size(c.oid))::int8 FROM pg_class c

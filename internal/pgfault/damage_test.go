@@ -12,15 +12,15 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// damage is what somebody did to the rows of one queue.
+// damage is a change of one column of the rows of one queue.
 type damage struct {
 	column string
-	value  string // in SQL
-	hits   string // the victims that cannot be read any more, by their first letters
+	value  string // an SQL expression
+	hits   string // the victims that cannot be read afterwards, by their first letters
 }
 
-// damages are of every column of tasks. The victims of each: one that waits, one that is
-// pending and whose runner is gone, one that is scheduled, and a cursor.
+// damages cover every column of tasks. The victims of each are a waiting task, a pending
+// task whose runner is gone, a scheduled task and a cursor.
 var damages = []damage{
 	{"id", `id || '\x00'`, "wpsc"},
 	{"id", `'\xff' || id`, "wpsc"},
@@ -42,14 +42,15 @@ var damages = []damage{
 	{"flags", "32767", ""},
 	{"queue", "queue + 1000000", "wpsc"},
 	{"line", "line / 16 * 16 + 1", "c"},  // all wait
-	{"line", "line / 16 * 16 + 8", "ps"}, // all are cursors, and that of w is due in some centuries
-	{"line", "line / 16 * 16 + 15", ""},  // nobody sees them any more
+	{"line", "line / 16 * 16 + 8", "ps"}, // all are cursors, and w's is due in some centuries
+	{"line", "line / 16 * 16 + 15", ""},  // no query sees them any more
 	{"line", "0", ""},
 	{"line", "-1", ""},
 }
 
-// TestDamagedRowsStopNobody damages one column after the other under a runner that works:
-// it never panics, the damaged rows are counted, and other tasks of the same queue go on.
+// TestDamagedRowsStopNobody damages one column after the other while a runner works. The
+// runner must not panic, the damaged rows must be counted, and other tasks of the same
+// queue must go on.
 func TestDamagedRowsStopNobody(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -93,7 +94,7 @@ func TestDamagedRowsStopNobody(t *testing.T) {
 	}
 }
 
-// victims puts the rows that will be damaged into a paused queue.
+// victims inserts the rows that will be damaged into a queue, and pauses the queue.
 func victims(t *testing.T, session *storage.Session, queue string) {
 	t.Helper()
 	pending, waiting, scheduled := work(queue, "p"), work(queue, "w"), work(queue, "s")
@@ -122,7 +123,7 @@ func resumeAll(t *testing.T, session *storage.Session, queues []string) error {
 	return nil
 }
 
-// work is a task that the runner runs.
+// work returns an insert of a task that the runner runs.
 func work(queue, id string) storage.Insert {
 	in := insertOf(queue, id)
 	in.Kind, in.Payload = "errand", []byte{0x80} // no parameters

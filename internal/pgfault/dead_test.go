@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// through gives the configuration of a schema behind a proxy.
+// through returns the configuration with a proxy in front of the server, and the proxy.
 func through(t *testing.T, cfg postgres.Config) (postgres.Config, *testserver.Proxy) {
 	t.Helper()
 	proxy := testserver.NewProxy(t, shared.Addr())
@@ -21,9 +21,9 @@ func through(t *testing.T, cfg postgres.Config) (postgres.Config, *testserver.Pr
 	return cfg, proxy
 }
 
-// TestOneDeadConnection is F36: the connection of one claim goes dead, as behind a NAT that
-// forgot it or with a server that vanished. Nothing comes on it any more, no error either.
-// All other connections work: the next job runs within seconds.
+// TestOneDeadConnection makes the connection of one claim dead, like a connection that a
+// NAT has forgotten or whose server has vanished: nothing arrives on it any more, not even
+// an error. All other connections work, so the next job must run within seconds.
 func TestOneDeadConnection(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const found, soon = 5 * time.Second, 2 * time.Second
@@ -56,8 +56,8 @@ func TestOneDeadConnection(t *testing.T) {
 	}
 }
 
-// TestDeadWakeUpsHoldNothingUp has wake-ups go out on connections that are dead. Heartbeats
-// and settles, which have two connections alone, go on.
+// TestDeadWakeUpsHoldNothingUp sends wake-ups on connections that are dead. Heartbeats and
+// settles, which have two connections of their own, must go on.
 func TestDeadWakeUpsHoldNothingUp(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const dead, limit = 2, time.Second
@@ -73,7 +73,7 @@ func TestDeadWakeUpsHoldNothingUp(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer rest()
-	for _, unique := range []bool{false, true} { // flushed side by side
+	for _, unique := range []bool{false, true} { // the two are flushed concurrently
 		all.Go(func() {
 			for busy.Err() == nil {
 				txs := inserts(1)

@@ -17,9 +17,9 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestStepsDoNotDeadlock is F49: callers of two processes do everything in bulk on the
-// same few tasks, in any order. No call fails, the server sees no deadlock, and the books
-// balance.
+// TestStepsDoNotDeadlock lets callers of two processes make bulk calls of all kinds on the
+// same few tasks, in any order. No call may fail, the server may find no deadlock, and the
+// sizes must agree with the tasks.
 func TestStepsDoNotDeadlock(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const calls = 10_000 / share
@@ -35,15 +35,16 @@ func TestStepsDoNotDeadlock(t *testing.T) {
 	t.Logf("%d calls in bulk on the same tasks: none failed, no deadlock", calls)
 }
 
-// TestStepsOutliveRefusals is F49: statements fail to serialize, or are the victim of a
-// deadlock. No call tells.
+// TestStepsOutliveRefusals makes statements fail with serialization failures and deadlocks.
+// No call may return such an error.
 func TestStepsOutliveRefusals(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const refusals, every = 500 / share, 43
 	cfg := fresh(t, postgres.Config{})
 	store, _ := opened(t, cfg)
 	other, _ := opened(t, cfg)
-	// Sessions that repeat nothing: what the storage itself does not do again surfaces.
+	// These sessions repeat nothing, so every error that the storage itself does not retry
+	// surfaces.
 	one, two := storage.NewSession(store, -1), storage.NewSession(other, -1)
 	conn := connect(t, cfg.URL)
 	_, err := conn.Exec(t.Context(), refusing(cfg.Schema, every))
@@ -64,8 +65,8 @@ func TestStepsOutliveRefusals(t *testing.T) {
 	t.Logf("%d statements refused with 40001 or 40P01: no call failed", n)
 }
 
-// refusing makes every so many-th statement that writes fail, whatever its table. A
-// sequence counts them, which no rollback takes back.
+// refusing returns SQL that makes every n-th writing statement fail, on any table. A
+// sequence counts the statements, because a rollback does not reset it.
 func refusing(schema string, every int) string {
 	sql := fmt.Sprintf(`CREATE SEQUENCE %[1]s.statements;
 		CREATE FUNCTION %[1]s.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -82,15 +83,15 @@ func refusing(schema string, every int) string {
 	return sql
 }
 
-// refused reports whether an error is one of a statement that was made to fail. That a task
-// is locked for long is another.
+// refused reports whether an error comes from a statement that was made to fail. The error
+// of a task that is locked for long is another one.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg)
 }
 
-// scramble makes calls of all kinds from several goroutines. wrong says which errors are
-// not to surface.
+// scramble makes calls of all kinds from several goroutines. wrong reports which errors
+// must not surface.
 func scramble(t *testing.T, calls int64, wrong func(error) bool, sessions ...*storage.Session) {
 	t.Helper()
 	var made atomic.Int64
@@ -149,7 +150,7 @@ func (m *mixer) call() {
 	}
 }
 
-// saw fails the test for an error that is not to surface.
+// saw fails the test for an error that must not surface.
 func (m *mixer) saw(what string, err error) {
 	m.Helper()
 	if m.wrong(err) {
@@ -157,7 +158,7 @@ func (m *mixer) saw(what string, err error) {
 	}
 }
 
-// apply makes a call; each Tx may be refused, as others do what they want with its task.
+// apply makes a call. Each Tx may be refused, because other mixers change its task too.
 func (m *mixer) apply(txs ...storage.Tx) {
 	m.rand.Shuffle(len(txs), func(i, j int) { txs[i], txs[j] = txs[j], txs[i] })
 	if len(txs) == 0 {
@@ -184,7 +185,7 @@ func (m *mixer) enqueue(unique storage.Unique) {
 	m.apply(txs...)
 }
 
-// change cancels, requeues, moves and deletes, each in a Tx of its own.
+// change cancels, requeues, moves and deletes tasks, each in a Tx of its own.
 func (m *mixer) change() {
 	var txs []storage.Tx
 	for range 8 {
@@ -235,7 +236,7 @@ func (m *mixer) extend() {
 	m.saw("extend", err)
 }
 
-// look reads, and pauses and removes a queue that comes and goes.
+// look reads sizes, and pauses or removes a queue that comes and goes.
 func (m *mixer) look() {
 	settings := storage.Settings{Pause: &storage.Pause{On: m.rand.IntN(2) == 0}}
 	if m.rand.IntN(2) == 0 {
@@ -257,7 +258,8 @@ func (m *mixer) look() {
 	m.saw("stats", err)
 }
 
-// balanced counts the tasks of each state and compares with what the storage says.
+// balanced compares the number of tasks in each state with the sizes that the storage
+// returns.
 func balanced(t *testing.T, store storage.Storage) {
 	t.Helper()
 	for _, s := range must(store.Stats(t.Context(), mixed...))(t) {

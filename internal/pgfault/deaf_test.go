@@ -16,13 +16,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// deafProxy stands between clients and a server and may swallow notifications. All else
-// passes, so that the connections look as healthy as ever.
+// deafProxy is a proxy between clients and a server that can drop notifications.
+// Everything else passes, so the connections look healthy.
 type deafProxy struct {
 	target string
 	dir    string
 	deaf   atomic.Bool
-	lost   atomic.Int64 // notifications
+	lost   atomic.Int64 // dropped notifications
 
 	listener net.Listener
 	serving  sync.WaitGroup // the listener and the connections; they end with the test
@@ -35,7 +35,7 @@ func newDeafProxy(t *testing.T, server string) *deafProxy {
 	p := &deafProxy{target: filepath.Join(cfg.Host, ".s.PGSQL.5432")}
 	p.dir = must(os.MkdirTemp("", "midge-deaf-"))(t) //nolint:usetesting // a socket's path is bounded
 	p.listener = must(net.Listen("unix", filepath.Join(p.dir, ".s.PGSQL.5432")))(t)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // until who uses it has closed
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // lives until its users have closed
 	p.serving.Go(func() { p.serve(ctx) })
 	t.Cleanup(func() {
 		cancel()
@@ -60,7 +60,7 @@ func (p *deafProxy) serve(ctx context.Context) {
 	}
 }
 
-// forward joins a client to the server until one of them closes or ctx ends.
+// forward connects a client to the server until one of them closes or ctx ends.
 func (p *deafProxy) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("unix", p.target)
@@ -84,8 +84,8 @@ func (p *deafProxy) forward(ctx context.Context, client net.Conn) {
 	ways.Wait()
 }
 
-// carry carries messages from the server: a letter, four bytes of length that count
-// themselves, and the rest. 'A' brings what was notified.
+// carry forwards the messages of the server. A message is a letter, a length of four
+// bytes that includes itself, and the rest. 'A' is a notification.
 func (p *deafProxy) carry(client io.Writer, server io.Reader) error {
 	var in []byte
 	chunk := make([]byte, 64<<10)

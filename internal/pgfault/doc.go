@@ -1,8 +1,8 @@
-// Package pgfault provokes what can go wrong between midge and PostgreSQL while both of
-// them live: deadlocks, transactions that hold vacuum back, bloat, lost notifications,
-// pooled and exhausted connections, maintenance that comes between. What comes of
-// processes that die is in faulttest.
+// Package pgfault provokes failures between midge and PostgreSQL while the processes of
+// both live: deadlocks, transactions that hold vacuum back, bloat, lost notifications,
+// pooled and exhausted connections, and calls that come between the parts of maintenance.
+// The tests with processes that die are in faulttest.
 //
-// make test does a tenth of each; make test-long, with the build tag long, does the whole
-// and prints the figures.
+// make test does a tenth of each test. make test-long, with the build tag long, does all
+// of it and prints the figures.
 package pgfault

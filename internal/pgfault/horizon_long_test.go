@@ -19,9 +19,9 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestATransactionStaysOpen is F50: for ten minutes, beside 500 jobs a second. They go on at
-// half that rate at least, a runner warns within a minute, and two minutes after the end all
-// is as before.
+// TestATransactionStaysOpen keeps a transaction open for ten minutes, beside 500 jobs a
+// second. The jobs must go on at half that rate at least, a runner must warn within a
+// minute, and two minutes after the end of the transaction all must be as before.
 func TestATransactionStaysOpen(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const rate, alarm, open, recovery = 500, time.Minute, 10 * time.Minute, 2 * time.Minute
@@ -50,13 +50,13 @@ func TestATransactionStaysOpen(t *testing.T) {
 	l.report("recovery", recovery)
 	in := l.in.Load()
 	n, p99 := l.report("after", 30*time.Second)
-	// A busy machine enqueues less: what counts is that all of it is run at once.
+	// A busy machine enqueues less. What counts is that all enqueued jobs run at once.
 	if enqueued := float64(l.in.Load()-in) / 30; n < enqueued*95/100 || p99 > time.Second {
 		t.Errorf("after it %.0f of %.0f jobs a second, p99 %v, want all and less than a second", n, enqueued, p99)
 	}
 }
 
-// timed is a job that says when it was enqueued.
+// timed is a job that carries the time when it was enqueued.
 type timed struct{ At time.Time }
 
 // load enqueues jobs at a rate and runs them.
@@ -93,7 +93,7 @@ func newLoad(t *testing.T, cfg postgres.Config, rate int, warned chan<- string) 
 		for {
 			select {
 			case <-tick.C:
-				due <- struct{}{} // a ticker drops what comes too late
+				due <- struct{}{} // a ticker drops ticks that nobody receives in time
 			case <-ctx.Done():
 				close(due)
 				return
@@ -113,7 +113,7 @@ func newLoad(t *testing.T, cfg postgres.Config, rate int, warned chan<- string) 
 	return l
 }
 
-// listening passes on warnings of what holds vacuum back.
+// listening is a log core that passes on the warnings that vacuum is held back.
 type listening struct {
 	zapcore.Core
 
@@ -133,8 +133,8 @@ func (l *listening) Write(e zapcore.Entry, _ []zapcore.Field) error {
 	return nil
 }
 
-// report watches for some time and tells how many jobs ran a second and how long they
-// waited.
+// report waits for a time d and returns how many jobs ran a second and the 99th
+// percentile of how long they waited.
 func (l *load) report(what string, d time.Duration) (rate float64, p99 time.Duration) {
 	l.Helper()
 	l.mu.Lock()

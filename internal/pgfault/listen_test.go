@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestLostNotifications is F52: notifications are swallowed, and then the listener's
-// connection is ended again and again. Jobs start a little later, and at once when it is
+// TestLostNotifications drops notifications, and then ends the listener's connection many
+// times. Jobs may start a little later meanwhile, and must start at once when that is
 // over.
 func TestLostNotifications(t *testing.T) {
 	testserver.RequirePostgres(t)
@@ -39,10 +39,10 @@ func TestLostNotifications(t *testing.T) {
 // claim.
 const scanned = 1200*time.Millisecond + promptly/2
 
-// picked is a job that says when it starts.
+// picked is a job that carries the time when it was enqueued.
 type picked struct{ Begun time.Time }
 
-// pickups measures how long tasks wait for a runner that has nothing else to do.
+// pickups measures how long tasks wait for a runner that is idle otherwise.
 type pickups struct {
 	*testing.T
 
@@ -52,8 +52,8 @@ type pickups struct {
 	pace   *testserver.Pace
 }
 
-// newPickups starts a runner. Tasks are enqueued by another process's storage, so that
-// nothing but a notification tells the runner.
+// newPickups starts a runner. Another storage, like that of another process, enqueues the
+// tasks, so that the runner learns of them only by a notification.
 func newPickups(t *testing.T, from, to postgres.Config) *pickups {
 	t.Helper()
 	p := &pickups{T: t, cfg: to, took: make(chan time.Duration, 100), pace: testserver.StartPace(t)}
@@ -83,7 +83,7 @@ func start(t *testing.T, runner *midge.Runner) {
 	})
 }
 
-// one enqueues n jobs at once and gives how long each waited.
+// once enqueues n jobs and returns how long each waited.
 func (p *pickups) once(n int) []time.Duration {
 	for range n {
 		must(p.client.Enqueue(p.Context(), picked{Begun: time.Now()}))(p)
@@ -99,7 +99,8 @@ func (p *pickups) once(n int) []time.Duration {
 	return waited
 }
 
-// measure has n jobs picked up, some at a time, and compares the last hundredth.
+// measure enqueues n jobs, atOnce at a time, and compares the 99th percentile of their
+// waits with a limit.
 func (p *pickups) measure(what string, n, atOnce int, limit time.Duration) {
 	p.Helper()
 	begun := time.Now()
@@ -115,8 +116,8 @@ func (p *pickups) measure(what string, n, atOnce int, limit time.Duration) {
 	}
 }
 
-// cut ends the listener's connection, each time it is there again, and has a job picked up
-// meanwhile.
+// cut ends the listener's connection each time that it is back, and checks that a job is
+// picked up meanwhile.
 func (p *pickups) cut(times int) {
 	p.Helper()
 	conn := connect(p, shared.URL())

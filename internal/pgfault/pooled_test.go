@@ -9,14 +9,14 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestPooledTransactions is F53: the contract holds behind a proxy that runs each
-// transaction on another connection of the server. The listener alone goes around it.
+// TestPooledTransactions checks the contract behind a proxy that may run each transaction
+// on another connection of the server. Only the listener connects to the server directly.
 func TestPooledTransactions(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
-	// Each rule makes a schema. A connection that has called the functions of hundreds looks
-	// through all their plans whenever something is created, so that the last rules would
-	// wait for seconds: connections are replaced long before.
+	// Each rule makes a schema. A connection that has called the functions of hundreds of
+	// schemas checks all their plans whenever an object is created, so that the last rules
+	// would wait for seconds. Connections are replaced long before that.
 	bouncer := testserver.Bouncer(t, server, "server_lifetime = 5")
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		cfg := fresh(t, postgres.Config{URL: bouncer.URL(), ListenURL: server.URL(), Limits: limits})

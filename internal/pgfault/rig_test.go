@@ -16,18 +16,19 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// shared is a server for all tests that need none of their own; nil without real servers.
+// shared is the server of all tests that need none of their own. It is nil without real
+// servers.
 var shared *testserver.PostgresServer
 
-// schemas numbers the schemas that tests make.
+// schemas counts the schemas that tests make.
 var schemas atomic.Int64
 
-// clockNow is the time by the server's clock, in microseconds.
+// clockNow is an SQL expression for the time of the server's clock in microseconds.
 const clockNow = "(date_part('epoch', clock_timestamp()) * 1000000)::int8"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// atOnce is how many rules of the contract run beside each other: half of their time they wait.
+// atOnce is how many rules of the contract run in parallel. They wait for half of their time.
 const atOnce = "4"
 
 func run(m *testing.M) int {
@@ -47,8 +48,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// fresh gives a configuration with an empty schema of its own, on the shared server
-// unless cfg names another.
+// fresh returns a configuration with an empty schema of its own, on the shared server unless
+// cfg names another.
 func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	t.Helper()
 	if cfg.URL == "" {
@@ -61,7 +62,7 @@ func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	return cfg
 }
 
-// opened opens a storage, which the test closes.
+// opened opens a storage. It is closed when the test ends.
 func opened(t testing.TB, cfg postgres.Config) (*postgres.Storage, *storage.Session) {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), cfg)
@@ -72,7 +73,7 @@ func opened(t testing.TB, cfg postgres.Config) (*postgres.Storage, *storage.Sess
 	return store, storage.NewSession(store, 0)
 }
 
-// connect gives a connection behind the storage's back.
+// connect returns a connection that does not belong to a storage.
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -83,7 +84,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// value reads one value.
+// value runs a query and returns its only value.
 func value[V any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (v V) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
@@ -116,7 +117,7 @@ func insertOf(queue, id string) storage.Insert {
 	}
 }
 
-// inserts are Txs with a new task each.
+// inserts returns n Txs, each with a new task.
 func inserts(n int) []storage.Tx {
 	txs := make([]storage.Tx, n)
 	for i := range txs {
@@ -136,7 +137,7 @@ func claimOf(n int, queues ...string) storage.ClaimRequest {
 	return req
 }
 
-// completions are Txs that complete a task each.
+// completions returns Txs that complete one task each.
 func completions(fences []storage.Fence) []storage.Tx {
 	txs := make([]storage.Tx, len(fences))
 	for i, f := range fences {
@@ -145,7 +146,7 @@ func completions(fences []storage.Fence) []storage.Tx {
 	return txs
 }
 
-// pass lets tasks pass through a queue: n in, claimed and completed.
+// pass inserts, claims and completes n tasks.
 func pass(t testing.TB, session *storage.Session, n int) {
 	t.Helper()
 	must(session.Apply(t.Context(), inserts(n)...))(t)

@@ -5,8 +5,8 @@ package pgfault
 import "time"
 
 const (
-	// share is the part of each test that is done: the whole.
+	// share is the divisor of the work of each test: here all of it is done.
 	share = 1
-	// promptly is how long a task that was heard of may wait.
+	// promptly is how long a task may wait after its notification.
 	promptly = 100 * time.Millisecond
 )

@@ -5,9 +5,9 @@ package pgfault
 import "time"
 
 const (
-	// share is the part of each test that is done: one in so many.
+	// share is the divisor of the work of each test: here a tenth of it is done.
 	share = 10
-	// promptly is how long a task that was heard of may wait. The race detector and a busy
-	// machine count; one that was not heard of waits for a second.
+	// promptly is how long a task may wait after its notification. It allows for the race
+	// detector and a busy machine. A task without a notification waits for a second.
 	promptly = 500 * time.Millisecond
 )

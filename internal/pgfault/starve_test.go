@@ -15,13 +15,12 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// holding is a job that keeps a connection of the application's pool for as long as it
-// runs.
+// holding is a job that keeps a connection of the application's pool while it runs.
 type holding struct{}
 
-// TestJobsHoldEveryConnection is F54: jobs hold all connections of the application's pool,
-// which the storage was given, for many leases. Each lease is renewed in time, and each
-// job runs once.
+// TestJobsHoldEveryConnection checks that each lease is renewed in time, and each job runs
+// once, although jobs hold all connections of the pool for many leases. The pool belongs to
+// the application, which has given it to the storage.
 func TestJobsHoldEveryConnection(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const jobs, lease, held = 8, 2 * time.Second, 4*time.Second + 30*time.Second/share
@@ -78,7 +77,8 @@ func TestJobsHoldEveryConnection(t *testing.T) {
 		jobs, held, lease, least.Round(time.Millisecond))
 }
 
-// leastLease watches the leases for some time and gives the least that one had left.
+// leastLease watches the leases for a time d and returns the least time that a lease had
+// left.
 func leastLease(t *testing.T, cfg postgres.Config, d time.Duration) time.Duration {
 	t.Helper()
 	conn := connect(t, cfg.URL)
@@ -92,11 +92,12 @@ func leastLease(t *testing.T, cfg postgres.Config, d time.Duration) time.Duratio
 	return time.Duration(least) * time.Microsecond
 }
 
-// long is a job that runs until it is told to end.
+// long is a job that runs until the test ends it.
 type long struct{}
 
-// TestAnEnqueueStopsNoJob has an application enqueue what runs already, in a transaction that
-// stays open for longer than a lease. The job's lease is renewed as ever, and it runs once.
+// TestAnEnqueueStopsNoJob enqueues a task that already runs, in a transaction that stays open
+// for longer than a lease. The job's lease must be renewed as usual, and the job must run
+// once.
 func TestAnEnqueueStopsNoJob(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const lease, open = 1500 * time.Millisecond, 3 * time.Second

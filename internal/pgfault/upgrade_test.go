@@ -14,9 +14,10 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestAnUpgradeLosesNothing has an application whose processes are of this version: while they
-// work the next version migrates, works beside them, they are restarted beside it, it takes
-// over, and they come back. Every job that was acknowledged runs, and Stats agree.
+// TestAnUpgradeLosesNothing upgrades an application whose processes run this version. While
+// they work, a process of the next version migrates and works beside them. They are restarted
+// beside it, it takes over, and then a process of this version comes back. Every acknowledged
+// job must run, and Stats must agree.
 func TestAnUpgradeLosesNothing(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -28,7 +29,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	next := fleet.start("next", "-migrate")
 	fleet.works(one, two, next)
 	two.stop()
-	two = fleet.start("this", "-migrate") // which finds all as it needs it
+	two = fleet.start("this", "-migrate") // its migration finds nothing to do
 	fleet.works(one, two, next)
 	one.stop()
 	two.stop()
@@ -50,7 +51,7 @@ func TestAnUpgradeLosesNothing(t *testing.T) {
 	}
 }
 
-// programs builds peer as it is, and the version after it.
+// programs builds peer in this version and in the next one, and returns the paths.
 func programs(t *testing.T) map[string]string {
 	t.Helper()
 	dir, built := t.TempDir(), make(map[string]string)
@@ -64,7 +65,7 @@ func programs(t *testing.T) map[string]string {
 	return built
 }
 
-// fleet is an application of several processes and what they said.
+// fleet is an application of several processes, and the lines that they printed.
 type fleet struct {
 	*testing.T
 
@@ -81,7 +82,7 @@ type peer struct {
 	fleet *fleet
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	ended chan struct{} // closed when all that it printed was read
+	ended chan struct{} // closed when all its output was read
 
 	mu    sync.Mutex // guards what follows
 	lines int
@@ -112,7 +113,7 @@ func (f *fleet) start(version string, more ...string) *peer {
 	return p
 }
 
-// said notes a line of a process.
+// said records a line that the process printed.
 func (p *peer) said(line string) {
 	p.mu.Lock()
 	p.lines++
@@ -132,7 +133,7 @@ func (p *peer) said(line string) {
 	}
 }
 
-// works waits until each of the processes has enqueued and run some more.
+// works waits until each of the processes has enqueued and run more jobs.
 func (f *fleet) works(peers ...*peer) {
 	f.Helper()
 	for _, p := range peers {
@@ -154,14 +155,14 @@ func (p *peer) count() int {
 	return p.lines
 }
 
-// quieten has a process enqueue no more.
+// quieten makes a process stop enqueueing.
 func (p *peer) quieten() {
 	p.fleet.Helper()
 	_, err := io.WriteString(p.in, "\n")
 	succeed(p.fleet, err)
 }
 
-// stop ends a process, which lets its jobs finish.
+// stop ends a process and waits while its jobs finish.
 func (p *peer) stop() {
 	p.fleet.Helper()
 	succeed(p.fleet, p.in.Close())
@@ -172,7 +173,7 @@ func (p *peer) stop() {
 	}
 }
 
-// check compares what the processes said, and what the storage says.
+// check compares the output of the processes with the storage.
 func (f *fleet) check(store *postgres.Storage) {
 	f.Helper()
 	f.mu.Lock()

@@ -1,12 +1,13 @@
-// Command peer is a process of an application that is upgraded while it runs: it enqueues jobs,
-// and runs those of all peers. It ends where its standard input does, and enqueues no more after
-// a line of it. It prints what was acknowledged and what has run, a line each:
+// Command peer is a process of an application that is upgraded while it runs. It enqueues jobs
+// and runs the jobs of all peers. It stops enqueueing when it reads a line from its standard
+// input, and ends when the input ends. It prints a line for each acknowledged job and for each
+// run:
 //
 //	ready
 //	enqueued <id>
 //	ran <id>
 //
-// The tag midge_next builds the version after this one, with -migrate it migrates first.
+// The build tag midge_next builds the next version. With -migrate, it migrates first.
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// errand is a job; the second try of one that is stubborn succeeds.
+// errand is a job. If it is stubborn, its first run fails and the second succeeds.
 type errand struct{ Stubborn bool }
 
 var errStubborn = errors.New("stubborn")
@@ -80,15 +81,15 @@ func run(ctx context.Context, cfg postgres.Config, migrate bool) error {
 		stop()
 	}()
 	failed := make(chan error, 1)
-	go func() { // ends as it is to be quiet
+	go func() { // ends when producing ends
 		failed <- produce(producing, client)
 	}()
 	fmt.Println("ready")
 	return errors.Join(runner.Run(running), <-failed)
 }
 
-// produce enqueues jobs of all sorts, some each few milliseconds. Whoever enqueues is not kept
-// from it by the end of producing: its outcome would be unknown.
+// produce enqueues jobs of all kinds every few milliseconds until ctx ends. The end of ctx
+// does not cancel an enqueue, because its outcome would be unknown.
 func produce(ctx context.Context, client *midge.Client) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -97,7 +98,7 @@ func produce(ctx context.Context, client *midge.Client) error {
 			midge.New(errand{}), midge.New(errand{Stubborn: true}), midge.New(errand{}, midge.In(50*time.Millisecond)),
 			midge.New(errand{}, midge.KeepFor(time.Minute)), midge.New(errand{}, midge.Priority(n%10)),
 		}
-		if n%20 == 0 { // by the bulk way
+		if n%20 == 0 { // large enough for the bulk path
 			for range 150 {
 				items = append(items, midge.New(errand{}))
 			}
