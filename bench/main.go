@@ -1,5 +1,5 @@
-// Command bench measures midge beside its peers: it starts private servers, lets the
-// systems take turns on them, and prints one table, or one JSON object a line.
+// Command bench measures midge and its peers. It starts private servers, lets the systems
+// take turns on them, and prints one table, or one JSON object a line.
 //
 //	go run . -quick -metrics 'drain_*,mixed'
 package main
@@ -32,8 +32,8 @@ func main() {
 	}
 }
 
-// run measures what the arguments ask for and prints it. Where a round failed the rest is
-// printed all the same.
+// run measures what the arguments ask for and prints the results. If a round failed, it
+// still prints the others.
 func run(ctx context.Context, args []string) error {
 	p, err := parse(args)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// measured carries out a plan and gives what it found, by system and metric.
+// measured executes a plan and returns the values by system and metric.
 func measured(t *testing.T, args ...string) map[string]float64 {
 	t.Helper()
 	p, err := parse(args)
@@ -82,7 +82,7 @@ func TestRedisIsMeasured(t *testing.T) {
 	positive(t, found, "midge drain_q20", "midge mixed", "midge depth", "midge mem_per_job", "midge ping_p999")
 }
 
-// The least is no peer: who wants it names it.
+// The bare system is not a peer: it is measured only if named.
 func TestTheLeastIsMeasured(t *testing.T) {
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
@@ -107,7 +107,7 @@ func TestPostgresIsMeasured(t *testing.T) {
 	positive(t, found, "midge depth")
 }
 
-// A round that fails leaves out what it measured and is an error of the whole.
+// A failed round has no results and makes the whole measurement return an error.
 func TestFailedRoundIsAnError(t *testing.T) {
 	p, err := parse([]string{"-quick", "-scale", "0.001", "-storages", "memory", "-metrics", "mixed"})
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// plan is what a call of the program measures.
+// plan is what one run of the program measures.
 type plan struct {
 	systems []system.System
 	servers []string
 	metrics []string // patterns
 	rounds  int
 	sizes   measure.Sizes
-	peers   measure.Sizes // of systems other than midge
+	peers   measure.Sizes // sizes for systems other than midge
 	json    bool
 }
 
@@ -27,12 +27,13 @@ type plan struct {
 const (
 	usualRounds = 3
 	quickRounds = 1
-	// quickPeers is the share of jobs that peers get in a quick run: they would take most
-	// of its time. But for those enqueued one by one, where they are as fast.
+	// quickPeers is the share of jobs that peers get in a quick run, because they would
+	// take most of its time. Jobs that are enqueued one by one are not reduced, because
+	// peers are as fast there.
 	quickPeers = 0.1
 )
 
-// parse makes a plan of the arguments.
+// parse makes a plan from the arguments.
 func parse(args []string) (plan, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "smaller sizes, one round, no everysec: under three minutes")
@@ -78,7 +79,7 @@ func (p *plan) size(quick bool, scale float64) {
 	}
 }
 
-// choose finds systems and servers by their names.
+// choose sets the systems and servers by their names.
 func (p *plan) choose(systems, storages, files []string) error {
 	for _, name := range systems {
 		s, err := system.Named(name)
@@ -103,7 +104,7 @@ func (p *plan) choose(systems, storages, files []string) error {
 	return nil
 }
 
-// check refuses what would measure nothing.
+// check returns an error if the plan would measure nothing.
 func (p *plan) check() error {
 	if p.rounds < 1 {
 		return fmt.Errorf("-rounds %d: want 1 or more", p.rounds)
@@ -122,7 +123,7 @@ func (p *plan) check() error {
 	return nil
 }
 
-// measurements are those that give a metric which was asked for.
+// measurements returns the measurements that give a metric which was asked for.
 func (p *plan) measurements() []measure.Measurement {
 	return slices.DeleteFunc(measure.All(), func(m measure.Measurement) bool {
 		return !slices.ContainsFunc(p.metrics, func(pattern string) bool { return matches(pattern, m) })

@@ -18,11 +18,11 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// roundLimit ends a round that hangs.
+// roundLimit is the time after which a round that hangs is ended.
 const roundLimit = 15 * time.Minute
 
-// measure carries out the plan, server after server. The error tells of all rounds that
-// failed; what they measured is left out.
+// measure executes the plan, server by server. The error joins the errors of all failed
+// rounds, whose results are left out.
 func (p *plan) measure(ctx context.Context) (medians []report.Result, heading []string, err error) {
 	heading = []string{machine(), versions()}
 	var results report.Results
@@ -42,15 +42,15 @@ func (p *plan) measure(ctx context.Context) (medians []report.Result, heading []
 	return results.Medians(), heading, errors.Join(failed...)
 }
 
-// stand is where rounds take place.
+// stand is a server on which rounds take place, and the results.
 type stand struct {
 	name    string
 	server  server.Server
 	results *report.Results
 }
 
-// measureOn measures everything on one server: each measurement in rounds, in each of
-// which the systems take turns.
+// measureOn measures everything on one server. Each measurement is done in rounds, in
+// each of which the systems take turns.
 func (p *plan) measureOn(ctx context.Context, at stand) error {
 	var failed []error
 	for _, m := range p.measurements() {
@@ -73,7 +73,7 @@ func (p *plan) measureOn(ctx context.Context, at stand) error {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// once does one measurement of one system, on an empty server.
+// once does one measurement of one system on an empty server.
 func (p *plan) once(
 	ctx context.Context, m measure.Measurement, s system.System, at stand,
 ) (measure.Values, error) {
@@ -92,7 +92,7 @@ func (p *plan) once(
 	if err != nil {
 		return nil, err
 	}
-	for _, metric := range m.Gives { // in its order
+	for _, metric := range m.Gives { // in the order of the measurement
 		if value, ok := values[metric]; ok {
 			at.results.Add(s.Name, at.name, metric, value)
 		}
@@ -100,7 +100,7 @@ func (p *plan) once(
 	return values, nil
 }
 
-// tell says on the error output what a round found.
+// tell writes the result of a round to standard error.
 func tell(round string, values measure.Values, err error) {
 	var line strings.Builder
 	line.WriteString(round)
@@ -113,7 +113,7 @@ func tell(round string, values measure.Values, err error) {
 	fmt.Fprintln(os.Stderr, line.String())
 }
 
-// machine describes what everything ran on, and when.
+// machine returns a description of the machine, and the date.
 func machine() string {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -128,7 +128,7 @@ func machine() string {
 		runtime.GOOS, runtime.Version())
 }
 
-// versions names the modules that were measured beside midge.
+// versions returns the versions of the measured modules other than midge.
 func versions() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

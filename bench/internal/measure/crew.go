@@ -12,26 +12,26 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// crew is a worker in this process that counts what it runs, and a second look at the
-// storage that is not the worker's. It is for one Work.
+// crew is a worker in this process that counts the jobs that it runs, and a second
+// connection to the storage that the worker does not use. It serves one Work.
 type crew struct {
-	instance system.Instance // the worker's
+	instance system.Instance // opened for the worker
 	look     system.Instance
-	queues   []string          // which are counted
-	beside   []string          // queues that are served too
+	queues   []string          // whose jobs are counted
+	beside   []string          // further queues that the worker serves
 	also     []system.Instance // further workers'
 	want     int64             // jobs
 	dead     bool              // every job asks to be dead
-	others   system.Totals     // of the tasks that stood in the queues before; the waiting ones count as jobs
+	others   system.Totals     // of the tasks that were in the queues before; waiting ones count as jobs
 
 	started time.Time
 	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it
 	runs    atomic.Int64
-	all     chan struct{} // closed when as many ran as were wanted
+	all     chan struct{} // closed when want jobs have run
 }
 
-// hire opens what a crew works with: the storage twice, so that looking at it shares
-// nothing with the worker. The memory storage is there once. leave closes them.
+// hire opens the storage twice for a crew, so that its checks share nothing with the
+// worker. The memory storage is opened only once. leave closes what was opened.
 func (t target) hire(ctx context.Context) (instance, look system.Instance, leave func() error, err error) {
 	instance, err = t.open(ctx)
 	if err != nil {
@@ -51,8 +51,8 @@ func newCrew(instance, look system.Instance, want int64, queues ...string) *crew
 	return &crew{instance: instance, look: look, queues: queues, want: want, all: make(chan struct{})}
 }
 
-// during runs the workers while act does something. each sees every payload, nil sees none.
-// The error is that of act, or what ended a worker before act was done.
+// during runs the workers while act runs. If each is not nil, it is called with every
+// payload. The error is act's, or that of a worker that ended before act returned.
 func (c *crew) during(
 	ctx context.Context, slots int, each func([]byte), act func(context.Context) error,
 ) error {
@@ -79,10 +79,10 @@ func (c *crew) during(
 	return err
 }
 
-// errEarly is why acts end whose worker has ended.
+// errEarly is the cancellation cause of an act whose worker has ended.
 var errEarly = errors.New("the worker ended early")
 
-// runner is the job: it does nothing but count.
+// runner returns the function of the job, which only counts.
 func (c *crew) runner(each func([]byte)) func([]byte) error {
 	return func(payload []byte) error {
 		if each != nil {
@@ -101,14 +101,14 @@ func (c *crew) runner(each func([]byte)) func([]byte) error {
 	}
 }
 
-// lookEvery is the pause between two looks at the totals. They begin when every job has
-// run, so that they do not cost the system that is measured.
+// lookEvery is the pause between two readings of the totals. The readings begin when
+// every job has run, so that they do not slow down the measured system.
 const lookEvery = time.Millisecond
 
 // settleLimit is how long the last settles may take.
 const settleLimit = time.Minute
 
-// settled waits until every job has run and was settled, as the storage itself counts.
+// settled waits until every job has run and the storage counts it as settled.
 func (c *crew) settled(ctx context.Context) error {
 	select {
 	case <-c.all:
@@ -135,8 +135,8 @@ func (c *crew) settled(ctx context.Context) error {
 	}
 }
 
-// check checks, once the worker has ended, that each job ran once and that the totals say
-// the same.
+// check checks, after the worker has ended, that each job ran once and that the totals
+// agree.
 func (c *crew) check(ctx context.Context) error {
 	if got := c.runs.Load(); got != c.want {
 		return fmt.Errorf("%d jobs were enqueued, and there were %d runs", c.want, got)

@@ -11,7 +11,8 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// spoiled is a system whose worker runs so many jobs, and whose totals say something.
+// spoiled is a system whose worker runs the given number of jobs and which reports the
+// given totals.
 type spoiled struct {
 	system.Instance
 
@@ -32,8 +33,8 @@ func (s spoiled) Work(ctx context.Context, w system.Worker) error {
 
 func (s spoiled) Totals(context.Context, ...string) (system.Totals, error) { return s.totals, nil }
 
-// A round fails where a job was lost, ran twice, is left, or was counted otherwise than
-// it ran, and where the worker ends by itself.
+// A round fails if a job was lost, ran twice, is left over, or was counted wrongly, or
+// if the worker ends by itself.
 func TestCrewFindsWhatIsWrong(t *testing.T) {
 	done := system.Totals{Completed: 10}
 	for name, c := range map[string]struct {

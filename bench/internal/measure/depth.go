@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// depth measures what many waiting jobs do: the drain rate beside that of few, and the
-// server's memory for each. Rates are from the first run, because few jobs are drained
-// as fast as a worker starts.
+// depth measures the effect of many waiting jobs: the drain rate in relation to the
+// rate with few jobs, and the server's memory for each job. Rates count from the first
+// run, because few jobs are drained in the time that a worker needs to start.
 //
-// A system that pauses after each fetch is drained at the rate of its pauses, whatever
-// waits: of that only the memory is measured.
+// The drain rate of a system that pauses after each fetch depends only on its pauses.
+// For such a system only the memory is measured.
 func depth(ctx context.Context, r *Rig) (Values, error) {
 	if r.worked(r.Sizes.Deep, concurrency) < r.Sizes.Deep {
 		perJob, err := r.fillDeep(ctx)
@@ -38,9 +38,11 @@ func depth(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"depth": perSecond(r.Sizes.Deep, d.FromFirst[0]) / shallow, "mem_per_job": perJob}, nil
 }
 
-// fillDeep enqueues many jobs and gives what each takes of the server's memory.
+// fillDeep enqueues many jobs and returns how many bytes of the server's memory each
+// takes.
 func (r *Rig) fillDeep(ctx context.Context) (perJob float64, err error) {
-	// One job goes through first, so that what is there once is there.
+	// One job is enqueued and run first, so that memory which is allocated only once does
+	// not count.
 	if err := r.once(ctx); err != nil {
 		return 0, err
 	}
@@ -55,7 +57,8 @@ func (r *Rig) fillDeep(ctx context.Context) (perJob float64, err error) {
 	return float64(after-before) / float64(r.Sizes.Deep), err
 }
 
-// drainShallow gives the rate over several queues that are drained one after the other.
+// drainShallow returns the drain rate of several short queues that are drained one
+// after the other.
 func (r *Rig) drainShallow(ctx context.Context) (rate float64, err error) {
 	var stages []stage
 	for i := range r.Sizes.Shallows {
@@ -76,7 +79,7 @@ func (r *Rig) drainShallow(ctx context.Context) (rate float64, err error) {
 	return perSecond(r.Sizes.Shallow*r.Sizes.Shallows, took), nil
 }
 
-// once enqueues and drains one job of another queue.
+// once enqueues and drains one job in another queue.
 func (r *Rig) once(ctx context.Context) error {
 	const queue = "first"
 	if err := r.fill(ctx, queue, 1, time.Time{}); err != nil {

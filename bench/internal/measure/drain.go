@@ -12,37 +12,38 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// stage is a number of waiting jobs in some queues, equally, which one worker drains.
+// stage is a number of waiting jobs, divided equally among some queues, which one worker drains.
 type stage struct {
 	Queues   []string
 	Tasks    int
-	Beside   []string // further queues that the worker serves, where nothing waits
-	Litter   bool     // scheduled, retried, dead and suspect tasks stand in the queues
-	Declined int      // so many tasks stand in each queue that the worker has declined
+	Beside   []string // further, empty queues that the worker serves
+	Litter   bool     // the queues also hold scheduled, retried, dead and suspect tasks
+	Declined int      // number of tasks in each queue that the worker has declined
 }
 
 func oneQueue(tasks int) []stage {
 	return []stage{{Queues: []string{defaultQueue}, Tasks: tasks}}
 }
 
-// drainSpec is what a worker's process does: the stages one after the other.
+// drainSpec is the specification of a worker's process: the stages that it drains one after the
+// other.
 type drainSpec struct {
 	Target      target
 	Stages      []stage
-	Concurrency int  // 0 is the usual one
-	Discard     bool // every job asks to be dead
+	Concurrency int  // 0 means the usual one
+	Discard     bool // every job ends as dead
 }
 
-// drained is what a worker's process reports.
+// drained is the report of a worker's process.
 type drained struct {
-	Took      []time.Duration // of each stage, from the start of the worker to the last settle
-	FromFirst []time.Duration // of each stage, from its first run
-	// Processor time of the server and of the worker's process, over all stages.
+	Took      []time.Duration // for each stage, from the start of the worker to the last settle
+	FromFirst []time.Duration // for each stage, from its first run
+	// Processor time of the server and of the worker's process, for all stages.
 	ServerCPU, WorkerCPU time.Duration
 	PeakMemory           int64 // of the worker's process, in bytes
 }
 
-// drain runs a worker in a process of its own.
+// drain runs a worker in a process of its own and returns its report.
 func (r *Rig) drain(ctx context.Context, spec drainSpec) (drained, error) {
 	if spec.Target == (target{}) {
 		spec.Target = r.target()
@@ -54,7 +55,7 @@ func (r *Rig) drain(ctx context.Context, spec drainSpec) (drained, error) {
 	return d, play(ctx, "drain", spec, &d)
 }
 
-// drainAt measures how fast what waits is worked off at a concurrency.
+// drainAt measures the rate at which waiting jobs are drained at a concurrency.
 func drainAt(metric string, slots int) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
 		tasks := r.worked(r.Sizes.Tasks, slots)
@@ -66,7 +67,7 @@ func drainAt(metric string, slots int) func(context.Context, *Rig) (Values, erro
 	}
 }
 
-// drainWithCosts is the drain at concurrency 100 with what it costs.
+// drainWithCosts measures the drain at concurrency 100 together with its cost.
 func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
 	tasks := r.worked(r.Sizes.Tasks, concurrency)
 	d, err := r.fillAndDrain(ctx, tasks, concurrency)
@@ -78,7 +79,7 @@ func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
 		"drain_c100":        perSecond(tasks, d.Took[0]),
 		"drain_c100_wrkcpu": perJob(d.WorkerCPU),
 	}
-	if !r.target().inProcess() { // else the worker has the tasks in its memory, and is the server
+	if !r.target().inProcess() { // in process, the worker holds the tasks in its memory and is also the server
 		values["drain_c100_srvcpu"] = perJob(d.ServerCPU)
 		values["drain_c100_wrkmem"] = float64(d.PeakMemory) / (1 << 20)
 	}
@@ -110,12 +111,14 @@ func drainQueues(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"drain_q20": perSecond(s.Tasks, d.Took[0])}, nil
 }
 
-// drainLittered measures a drain beside the tasks that stand in every queue of production.
+// drainLittered measures a drain in a queue that also holds the tasks of a typical queue in
+// production.
 func drainLittered(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "drain_littered", stage{Litter: true})
 }
 
-// drainDeclined measures a drain beside declined tasks of a kind that the worker does not know.
+// drainDeclined measures a drain in a queue that also holds declined tasks of a kind that the
+// worker does not know.
 func drainDeclined(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "kinds_drain", stage{Declined: r.Sizes.Tasks})
 }
@@ -165,7 +168,8 @@ func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	return nil
 }
 
-// litter adds to the queues what stands there beside the jobs, and gives what their totals gain.
+// litter adds to the queues the tasks that they hold beside the jobs, and returns by how much
+// their totals grow.
 func (s stage) litter(ctx context.Context, instance system.Instance) (gains system.Totals, err error) {
 	own, ok := instance.(interface {
 		system.Litterer
@@ -193,7 +197,8 @@ func (s stage) litter(ctx context.Context, instance system.Instance) (gains syst
 	return gains, nil
 }
 
-// stage drains one stage, in whose queues others stand already, and adds to the report.
+// stage drains one stage, whose queues already hold the tasks that others counts, and adds to
+// the report.
 func (s drainSpec) stage(
 	ctx context.Context, st stage, instance, look system.Instance, others system.Totals, d *drained,
 ) error {
@@ -221,10 +226,10 @@ func (s drainSpec) stage(
 	return crew.check(ctx)
 }
 
-// used is processor time.
+// used is the processor time of the server and of the worker.
 type used struct{ server, worker time.Duration }
 
-// cpu reads what the server and this process have used so far.
+// cpu returns the processor time that the server and this process have used so far.
 func (t target) cpu() (used, error) {
 	var u used
 	var err, serverErr error

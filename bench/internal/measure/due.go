@@ -11,22 +11,25 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// dueSpec is what a process does that enqueues jobs for later and sees when they start.
+// dueSpec is the specification of a process that enqueues jobs for later and measures
+// when they start.
 type dueSpec struct {
 	Target target
 	Tasks  int
-	Over   time.Duration // the moments are spread over it evenly; 0 is one instant
-	Lead   time.Duration // from now to the first one, at most
+	Over   time.Duration // the due moments are spread evenly over it; 0 means one instant
+	Lead   time.Duration // from now to the first moment, at most
 }
 
-// late is what it reports, by the clock of the machine, which the server shares.
+// late is the report of that process, by the clock of the machine, which the server
+// shares.
 type late struct {
 	P99   time.Duration
 	Early int           // jobs that started before they were due
 	All   time.Duration // from the first moment until all are settled
 }
 
-// schedule measures how late jobs start that are due evenly over some seconds.
+// schedule measures how late jobs start whose due moments are spread evenly over some
+// seconds.
 func schedule(ctx context.Context, r *Rig) (Values, error) {
 	spec := dueSpec{Target: r.target(), Tasks: r.Sizes.Due, Over: r.Sizes.Over, Lead: 2 * time.Second}
 	var l late
@@ -39,8 +42,8 @@ func schedule(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"sched_p99": milliseconds(l.P99), "sched_early": float64(l.Early)}, nil
 }
 
-// burst measures how long it takes until the last of many jobs is done that are due at
-// one instant.
+// burst measures how long it takes until the last of many jobs that are due at one
+// instant is settled.
 func burst(ctx context.Context, r *Rig) (Values, error) {
 	spec := dueSpec{Target: r.target(), Tasks: r.Sizes.Burst, Lead: r.Sizes.Lead}
 	var l late
@@ -50,7 +53,7 @@ func burst(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"burst_all": l.All.Seconds()}, nil
 }
 
-// dueRole starts a worker, then enqueues. A payload begins with when it is due.
+// dueRole starts a worker, then enqueues. A payload begins with its due moment.
 func dueRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var spec dueSpec
 	if err := json.Unmarshal(text, &spec); err != nil {
@@ -68,7 +71,7 @@ func dueRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	}
 	var l late
 	err = crew.during(ctx, concurrency, each, func(ctx context.Context) error {
-		// A whole second: that is as exact as some systems can be told.
+		// A whole second, because some systems take no finer moment.
 		first := time.Now().Add(spec.Lead).Truncate(time.Second)
 		if err := spec.enqueue(ctx, producer, first); err != nil {
 			return err
@@ -91,7 +94,8 @@ func dueRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	return l, errors.Join(err, leave())
 }
 
-// enqueue enqueues all jobs: those of one instant in the quickest way.
+// enqueue enqueues all jobs. Jobs that are due at one instant are enqueued in the
+// fastest way.
 func (s dueSpec) enqueue(ctx context.Context, instance system.Instance, first time.Time) error {
 	moment := func(i int) time.Time { return first.Add(s.Over * time.Duration(i) / time.Duration(s.Tasks)) }
 	if bulk, ok := instance.(system.Bulk); ok && s.Over == 0 {
@@ -121,7 +125,7 @@ func (s dueSpec) enqueueBulk(ctx context.Context, bulk system.Bulk, due time.Tim
 	return nil
 }
 
-// marked is a payload that knows when it is due.
+// marked returns a payload that begins with its due moment.
 func marked(due time.Time) []byte {
 	p := payload()
 	binary.LittleEndian.PutUint64(p, uint64(due.UnixNano()))

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// enqueueSpec is what the enqueueing process does.
+// enqueueSpec is the specification of the process that enqueues.
 type enqueueSpec struct {
 	Target    target
 	Producers int
@@ -19,7 +19,7 @@ type enqueueSpec struct {
 }
 
 // enqueueBy measures how fast producers enqueue, one by one or in bulk, while no worker
-// is there. What they enqueued is drained afterwards, to be sure of it.
+// runs. The jobs are drained afterwards, to check that all of them were enqueued.
 func enqueueBy(metric string, producers int, bulk bool) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
 		spec := enqueueSpec{Target: r.target(), Producers: producers, Tasks: r.Sizes.Singles, Bulk: bulk}

@@ -10,11 +10,13 @@ import (
 	"github.com/midgehq/midge/bench/internal/server"
 )
 
-// settleDown is what the server, and a worker after its start, get to come to rest.
+// settleDown is the time that the server, and a worker after its start, get to become
+// idle.
 const settleDown = 1500 * time.Millisecond
 
-// idle measures what a worker without work costs: the commands that it sends, and the
-// processor time of its process and of the server beyond what that takes by itself.
+// idle measures the cost of a worker without work: the commands that it sends, and the
+// processor time of its process and of the server, less what the server uses without a
+// worker.
 func idle(ctx context.Context, r *Rig) (Values, error) {
 	if err := until(ctx, time.Now().Add(settleDown)); err != nil {
 		return nil, err
@@ -55,7 +57,7 @@ func (r *Rig) idleAt(ctx context.Context, at target, relay *server.Relay, alone 
 	}, nil
 }
 
-// watch gives the share of a processor that processes use together for some time.
+// watch returns the share of a processor that the processes use together during a time.
 func watch(ctx context.Context, long time.Duration, pids ...int) (float64, error) {
 	sum := func() (total time.Duration, err error) {
 		for _, pid := range pids {
@@ -76,14 +78,14 @@ func watch(ctx context.Context, long time.Duration, pids ...int) (float64, error
 	return (after - before).Seconds() / time.Since(started).Seconds(), err
 }
 
-// idleRole is a worker that runs one job, so that it has done everything once, and then
-// nothing until it is told to end.
+// idleRole is a worker that runs one job, so that all its one-time work is done, and
+// then nothing until it is told to end.
 func idleRole(ctx context.Context, text []byte, ready func()) (any, error) {
 	var at target
 	if err := json.Unmarshal(text, &at); err != nil {
 		return nil, err
 	}
-	base := context.WithoutCancel(ctx) // ctx ends when the parent has seen enough
+	base := context.WithoutCancel(ctx) // ctx ends when the parent has measured enough
 	instance, err := at.open(base)
 	if err != nil {
 		return nil, err

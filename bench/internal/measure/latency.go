@@ -13,25 +13,26 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// pickupSpec is what a process does that enqueues at a pace and sees how soon each job
-// starts.
+// pickupSpec is the specification of a process that enqueues at a pace and measures how soon each
+// job starts.
 type pickupSpec struct {
 	Target    target
 	Producers int
 	Tasks     int           // of all producers together
-	Every     time.Duration // one job of each producer
-	Jitter    time.Duration // up to so much later, at random
-	// Kinds has every other producer enqueue jobs of a second kind, which a worker of its own
-	// runs. Both workers are idle before.
+	Every     time.Duration // interval between the jobs of each producer
+	Jitter    time.Duration // random delay added to each interval, at most
+	// Kinds makes every other producer enqueue jobs of a second kind, which a second worker runs.
+	// Both workers are idle at the start.
 	Kinds bool
-	// Own has the jobs enqueued through the storage that the worker has open.
+	// Own makes the producers enqueue through the storage that the worker has open.
 	Own bool
 }
 
-// pickup is what it reports: from the call of Enqueue to the start of the job.
+// pickup is the report of that process: the times from the call of Enqueue to the start of the
+// job.
 type pickup struct{ P50, P99, Worst time.Duration }
 
-// latencyIdle measures how soon a worker starts a job that comes after a pause.
+// latencyIdle measures how soon a worker starts a job that is enqueued after a pause.
 func latencyIdle(name string, own bool) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
 		const every = 20 * time.Millisecond
@@ -46,8 +47,8 @@ func latencyIdle(name string, own bool) func(context.Context, *Rig) (Values, err
 	}
 }
 
-// latencyHalf measures the same while jobs come at half of the rate that the system
-// reaches by itself with as many producers.
+// latencyHalf measures the same while jobs are enqueued at half of the rate that the system
+// reaches with as many producers.
 func latencyHalf(ctx context.Context, r *Rig) (Values, error) {
 	const producers = 8
 	rate, ok := r.Known("mixed")
@@ -72,8 +73,8 @@ func latencyHalf(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"latency_half_p99": milliseconds(p.P99)}, nil
 }
 
-// latencyOfKinds measures how soon jobs of two kinds start that come to one queue, one each
-// millisecond, where each of two workers knows one kind.
+// latencyOfKinds measures how soon jobs of two kinds start that are enqueued to one queue, one
+// each millisecond, if each of two workers knows one kind.
 func latencyOfKinds(ctx context.Context, r *Rig) (Values, error) {
 	const producers = 8
 	spec := pickupSpec{
@@ -87,11 +88,11 @@ func latencyOfKinds(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"kinds_p99": milliseconds(p.P99), "kinds_worst": milliseconds(p.Worst)}, nil
 }
 
-// warmUps are jobs that open connections and load scripts; they are not measured.
+// warmUps is the number of jobs that open connections and load scripts. They are not measured.
 const warmUps = 10
 
-// pickupRole has producers and worker in one process, for one clock, on connections of
-// their own. A payload begins with when its Enqueue was called.
+// pickupRole runs producers and worker in one process, so that they share a clock, on connections
+// of their own. A payload begins with the time when its Enqueue was called.
 func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var spec pickupSpec
 	if err := json.Unmarshal(text, &spec); err != nil {
@@ -140,7 +141,7 @@ func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	return p, errors.Join(err, leave())
 }
 
-// rest is how long the workers are idle before.
+// rest returns how long the workers are idle before the measurement.
 func (s pickupSpec) rest() time.Duration {
 	if s.Kinds {
 		return 3 * time.Second
@@ -148,14 +149,14 @@ func (s pickupSpec) rest() time.Duration {
 	return 0
 }
 
-// stamped enqueues a job that knows when that was.
+// stamped enqueues a job whose payload begins with the time of the call.
 func stamped(ctx context.Context, instance system.Instance, epoch time.Time) error {
 	p := payload()
 	binary.LittleEndian.PutUint64(p, uint64(time.Since(epoch)))
 	return instance.Enqueue(ctx, defaultQueue, p, time.Time{})
 }
 
-// pace lets the producers enqueue, by the instances in turn, each at its moments. One that is late
+// pace lets each producer enqueue at its moments, by the instances in turn. A late producer
 // catches up.
 func (s pickupSpec) pace(ctx context.Context, instances []system.Instance, epoch time.Time) error {
 	errs := make([]error, s.Producers)
@@ -164,7 +165,7 @@ func (s pickupSpec) pace(ctx context.Context, instances []system.Instance, epoch
 	var working sync.WaitGroup
 	for i := range s.Producers {
 		working.Go(func() {
-			// They begin one after the other, to be spread evenly.
+			// The producers begin one after the other, so that their jobs are spread evenly.
 			next := time.Now().Add(s.Every * time.Duration(i) / time.Duration(s.Producers))
 			for left.Add(-1) >= 0 && errs[i] == nil {
 				if errs[i] = until(ctx, next); errs[i] == nil {
@@ -181,7 +182,7 @@ func (s pickupSpec) pace(ctx context.Context, instances []system.Instance, epoch
 	return errors.Join(errs...)
 }
 
-// until waits for a moment.
+// until waits until a moment, or returns an error if ctx ends first.
 func until(ctx context.Context, moment time.Time) error {
 	left := time.Until(moment)
 	if left <= 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// log takes times from many goroutines, each in a place of its own.
+// log records times from many goroutines, each in a slot of its own.
 type log struct {
 	times []atomic.Int64
 	taken atomic.Int64
@@ -16,14 +16,14 @@ type log struct {
 
 func newLog(size int) *log { return &log{times: make([]atomic.Int64, size)} }
 
-// note takes a time. What is more than the size is dropped: the count of runs tells of it.
+// note records a time. Times beyond the size are dropped; the count of runs reveals them.
 func (l *log) note(d time.Duration) {
 	if i := l.taken.Add(1) - 1; i < int64(len(l.times)) {
 		l.times[i].Store(int64(d))
 	}
 }
 
-// reaches waits until so many times were taken.
+// reaches waits until n times were recorded.
 func (l *log) reaches(ctx context.Context, n int64) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +37,7 @@ func (l *log) reaches(ctx context.Context, n int64) error {
 	return nil
 }
 
-// sorted gives the times but for the first skipped, in order of size.
+// sorted returns the times without the first skipped ones, in ascending order.
 func (l *log) sorted(skipped int) []time.Duration {
 	all := make([]time.Duration, 0, len(l.times))
 	for i := skipped; i < min(len(l.times), int(l.taken.Load())); i++ {
@@ -47,8 +47,8 @@ func (l *log) sorted(skipped int) []time.Duration {
 	return all
 }
 
-// percentile gives the least of the sorted times that the share p of them does not
-// exceed, 0 of none.
+// percentile returns the least of the sorted times that a share p of them does not
+// exceed, or 0 if there are none.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

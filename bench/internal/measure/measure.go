@@ -1,6 +1,6 @@
-// Package measure has what is measured, each a function that does it once on one system.
-// Files are by theme; in each stand what the harness does and, where the work is done in
-// a process of its own, that process's role.
+// Package measure holds the measurements, each a function that measures once on one
+// system. The files are divided by theme. Each holds the harness's part and, if the work
+// is done in a process of its own, that process's role.
 package measure
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// Values are what a measurement found, by metric.
+// Values are the results of a measurement, by metric.
 type Values map[string]float64
 
-// Measurement does one thing and measures it, in one or more metrics.
+// Measurement measures one activity, in one or more metrics.
 type Measurement struct {
 	Gives []string // the metrics
 	Run   func(ctx context.Context, r *Rig) (Values, error)
-	// Servers are the names of those where it is of interest.
+	// Servers are the names of the servers on which it is of interest.
 	Servers []string
 	takes   func(system.System) bool
 }
@@ -29,7 +29,7 @@ func (m Measurement) Takes(s system.System, on string, storage string) bool {
 	return slices.Contains(m.Servers, on) && slices.Contains(s.Storages, storage) && m.takes(s)
 }
 
-// Who takes part in a measurement.
+// The systems that take part in a measurement.
 var (
 	byDefault = func(s system.System) bool { return s.Tuned == system.Untuned }
 	framework = func(s system.System) bool { return s.Tuned == system.Untuned && !s.Bare }
@@ -39,7 +39,7 @@ var (
 	midgeOnly = func(s system.System) bool { return s.Own }
 )
 
-// Where a measurement is done.
+// The servers on which a measurement is done.
 var (
 	onRedis   = []string{system.Redis}
 	onQuick   = []string{system.Redis, system.Memory}
@@ -50,8 +50,8 @@ var (
 	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres, system.SQLite}
 )
 
-// All gives the measurements in their order: what enqueues, what drains, both at once,
-// what is due, what it costs, and what a million tasks do to it.
+// All returns the measurements in their order: enqueueing, draining, both at once, due
+// jobs, costs, and the effect of a million tasks.
 func All() []Measurement {
 	return []Measurement{
 		{[]string{"enqueue_p1"}, enqueueBy("enqueue_p1", 1, false), onServers, byDefault},
@@ -91,7 +91,7 @@ func All() []Measurement {
 	}
 }
 
-// Roles are what the harness's own processes do.
+// Roles returns the roles of the harness's own processes by name.
 func Roles() map[string]process.Role {
 	return map[string]process.Role{
 		"enqueue": enqueueRole, "drain": drainRole, "mixed": mixedRole,

@@ -10,9 +10,9 @@ import (
 	"github.com/midgehq/midge/bench/internal/server"
 )
 
-// million looks at what the server does to others while a great many tasks wait, become
-// due at one instant, or are dead: which scripts hold it for more than 5 ms, and how long
-// another connection waits for a PING.
+// million measures the server's effect on others while very many tasks wait, become due
+// at one instant, or are dead: the number of scripts that run for more than 5 ms, and how
+// long another connection waits for a PING.
 func million(ctx context.Context, r *Rig) (Values, error) {
 	redis, ok := r.Server.(*server.Redis)
 	if !ok {
@@ -53,14 +53,15 @@ func (r *Rig) manyWaiting(ctx context.Context) error {
 	return r.crowd(ctx, stage{Queues: []string{"waiting"}, Tasks: r.Sizes.Deep}, time.Time{}, 0, false)
 }
 
-// manyDue fills a queue with what is due at one instant and drains it from there.
+// manyDue fills a queue with tasks that are due at one instant, and drains it from then
+// on.
 func (r *Rig) manyDue(ctx context.Context) error {
 	lead := r.Sizes.Lead * 2
 	return r.crowd(ctx, stage{Queues: []string{"due"}, Tasks: r.Sizes.Deep}, time.Now().Add(lead), 0, false)
 }
 
-// manyDead buries every task of a queue, works beside them, and then as a runner that
-// keeps fewer and so deletes them.
+// manyDead buries every task of a queue and drains another queue beside it: first with a
+// runner that keeps the dead tasks, then with one that keeps fewer and so deletes them.
 func (r *Rig) manyDead(ctx context.Context) error {
 	dead := stage{Queues: []string{"dead"}, Tasks: r.Sizes.Deep}
 	if err := r.crowd(ctx, dead, time.Time{}, r.Sizes.Deep, true); err != nil {
@@ -75,7 +76,7 @@ func (r *Rig) manyDead(ctx context.Context) error {
 	return nil
 }
 
-// crowd fills the stage's one queue and drains it.
+// crowd fills the stage's only queue and drains it.
 func (r *Rig) crowd(ctx context.Context, s stage, due time.Time, keep int, discard bool) error {
 	if err := r.fill(ctx, s.Queues[0], s.Tasks, due); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (r *Rig) crowd(ctx context.Context, s stage, due time.Time, keep int, disca
 	return err
 }
 
-// pingWhile pings the server until act has returned, and gives how long each took.
+// pingWhile pings the server until act has returned, and returns how long each ping took.
 func pingWhile(
 	ctx context.Context, redis *server.Redis, act func(context.Context) error,
 ) (took []time.Duration, err error) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mixedSpec is what a process does that enqueues and works at once.
+// mixedSpec is the specification of a process that enqueues and works at once.
 type mixedSpec struct {
 	Target    target
 	Producers int
@@ -15,7 +15,7 @@ type mixedSpec struct {
 }
 
 // mixedBy measures producers that enqueue one by one while a worker drains: the rate from
-// the first enqueue until all is settled.
+// the first enqueue until all jobs are settled.
 func mixedBy(metric string, producers int) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
 		rate, err := r.mixed(ctx, producers, r.worked(r.Sizes.Singles, concurrency))
@@ -32,9 +32,9 @@ func (r *Rig) mixed(ctx context.Context, producers, tasks int) (rate float64, er
 	return perSecond(tasks, took), err
 }
 
-// mixedRole has producers and worker in one process, on connections of their own. The
-// worker starts at the first acknowledged job, so that one that polls does not begin with
-// a pause.
+// mixedRole runs producers and worker in one process, on connections of their own. The
+// worker starts at the first acknowledged job, so that a polling worker does not begin
+// with a pause.
 func mixedRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var spec mixedSpec
 	if err := json.Unmarshal(text, &spec); err != nil {

@@ -19,11 +19,11 @@ func (r *Rig) behind(ctx context.Context, delay time.Duration, act func(target, 
 	return errors.Join(act(to, relay), relay.Close())
 }
 
-// drainFarAway measures the drain where a round trip costs a millisecond more.
+// drainFarAway measures the drain if a round trip takes a millisecond longer.
 func drainFarAway(ctx context.Context, r *Rig) (Values, error) {
 	tasks := r.Sizes.Far
 	if !r.System.Own {
-		tasks = max(tasks/20, 1) // one that needs a round trip for each job takes as long for these
+		tasks = max(tasks/20, 1) // a system with a round trip for each job needs as long for these
 	}
 	if err := r.fill(ctx, defaultQueue, tasks, time.Time{}); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func drainFarAway(ctx context.Context, r *Rig) (Values, error) {
 	})
 }
 
-// traffic counts the commands and the round trips that a job costs, as a client sends
-// them: enqueued by one producer one by one, then drained.
+// traffic counts the commands and round trips of the client for each job: enqueued one
+// by one by one producer, then drained.
 func traffic(ctx context.Context, r *Rig) (Values, error) {
 	values, tasks := Values{}, r.Sizes.Counted
 	return values, r.behind(ctx, 0, func(to target, relay *server.Relay) error {

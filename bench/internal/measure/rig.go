@@ -14,12 +14,13 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// Rig is what a measurement works with: one system on one server, which is empty.
+// Rig is the environment of a measurement: one system on one empty server.
 type Rig struct {
 	System system.System
 	Server server.Server
 	Sizes  Sizes
-	// Known gives what was measured before of this system on this server.
+	// Known returns the earlier result of a metric for this system on this server, if there
+	// is one.
 	Known func(metric string) (float64, bool)
 }
 
@@ -29,11 +30,11 @@ const (
 	concurrency  = 100
 )
 
-// target is where a process of the harness works.
+// target is the system and storage that a process of the harness works on.
 type target struct {
 	System string
 	Place  system.Place
-	// ServerPid is the server's process, 0 where there is none.
+	// ServerPid is the server's process id, 0 if there is no server.
 	ServerPid int
 }
 
@@ -49,10 +50,10 @@ func (t target) open(ctx context.Context) (system.Instance, error) {
 	return s.Open(ctx, t.Place)
 }
 
-// inProcess reports whether the storage is that of the process alone.
+// inProcess reports whether each process has a storage of its own.
 func (t target) inProcess() bool { return t.Place.Storage == system.Memory }
 
-// play runs a role in a process of its own until it comes to its end.
+// play runs a role in a process of its own, waits until it ends and reads its report.
 func play(ctx context.Context, role string, spec, report any) error {
 	child, err := process.Start(ctx, role, spec)
 	if err != nil {
@@ -61,7 +62,7 @@ func play(ctx context.Context, role string, spec, report any) error {
 	return child.Wait(report)
 }
 
-// payloadSize is how many random bytes a job carries.
+// payloadSize is the number of random bytes in a job.
 const payloadSize = 64
 
 func payload() []byte {
@@ -76,11 +77,11 @@ func payload() []byte {
 	return b
 }
 
-// fill enqueues jobs of one queue in the harness's process, in the quickest way that the
-// system has.
+// fill enqueues jobs of one queue from the harness's process, in the fastest way that
+// the system has.
 func (r *Rig) fill(ctx context.Context, queue string, jobs int, due time.Time) error {
 	if r.target().inProcess() {
-		return nil // the worker's process does it
+		return nil // the worker's process fills its own storage
 	}
 	instance, err := r.target().open(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Rig) fill(ctx context.Context, queue string, jobs int, due time.Time) e
 	return errors.Join(fill(ctx, instance, queue, jobs, due), instance.Close())
 }
 
-// The ways of filling.
+// The number of producers that fill one by one, and of jobs in a bulk call.
 const (
 	fillers   = 16
 	bulkItems = 1000
@@ -103,7 +104,7 @@ func fill(ctx context.Context, instance system.Instance, queue string, jobs int,
 	return enqueueBulk(ctx, bulk, queue, jobs, due)
 }
 
-// enqueueBulk enqueues by the thousand.
+// enqueueBulk enqueues jobs in calls of a thousand.
 func enqueueBulk(ctx context.Context, bulk system.Bulk, queue string, jobs int, due time.Time) error {
 	for jobs > 0 {
 		payloads := make([][]byte, min(jobs, bulkItems))
@@ -118,7 +119,7 @@ func enqueueBulk(ctx context.Context, bulk system.Bulk, queue string, jobs int, 
 	return nil
 }
 
-// produce calls enqueue so many times, by producers that work at once.
+// produce calls enqueue as often as there are jobs, from several goroutines.
 func produce(ctx context.Context, producers, jobs int, enqueue func() error) error {
 	var left atomic.Int64
 	left.Store(int64(jobs))
@@ -135,7 +136,7 @@ func produce(ctx context.Context, producers, jobs int, enqueue func() error) err
 	return errors.Join(errors.Join(errs...), ctx.Err())
 }
 
-// waits checks that exactly so many jobs wait for a worker.
+// waits checks that exactly the given number of jobs wait for a worker.
 func (r *Rig) waits(ctx context.Context, queue string, jobs int) error {
 	instance, err := r.target().open(ctx)
 	if err != nil {
@@ -151,7 +152,7 @@ func (r *Rig) waits(ctx context.Context, queue string, jobs int) error {
 // workTime is how long a worker may work that pauses after each fetch.
 const workTime = 20 * time.Second
 
-// worked is how many of so many jobs a worker with so many slots is given: no more than
+// worked returns how many of the jobs a worker with the given slots gets: no more than
 // its pauses let it do in workTime.
 func (r *Rig) worked(jobs, slots int) int {
 	if r.System.Fetch == 0 {
@@ -160,8 +161,8 @@ func (r *Rig) worked(jobs, slots int) int {
 	return min(jobs, slots*int(workTime/r.System.Fetch))
 }
 
-// perSecond is a rate.
+// perSecond returns a rate per second.
 func perSecond(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
 
-// milliseconds is a time as the table has it.
+// milliseconds returns a time in the unit of the table.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

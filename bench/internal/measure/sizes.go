@@ -6,26 +6,26 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// Sizes say how much is done in each measurement.
+// Sizes are the amounts of work in each measurement.
 type Sizes struct {
 	Tasks    int           // drained, or enqueued in bulk
 	Singles  int           // enqueued one by one
 	Far      int           // drained at 1 ms of delay
-	Counted  int           // whose commands are counted
-	Samples  int           // of the idle pick-up
+	Counted  int           // tasks whose commands are counted
+	Samples  int           // samples of the idle pick-up
 	Kinds    int           // tasks of two kinds in one queue
-	Half     time.Duration // of enqueueing at half of the rate
+	Half     time.Duration // duration of the enqueueing at half of the rate
 	Due      int           // tasks due evenly
-	Over     time.Duration // what they are spread over
+	Over     time.Duration // time over which they are spread
 	Burst    int           // tasks due at one instant
 	Lead     time.Duration // from their enqueue to that instant, at most
-	Idle     time.Duration // of watching an idle worker
+	Idle     time.Duration // duration for which an idle worker is watched
 	Deep     int           // waiting tasks
 	Shallow  int           // waiting tasks that Deep is compared with
-	Shallows int           // how many queues of them, for a longer look
+	Shallows int           // number of queues with Shallow tasks, for a longer measurement
 }
 
-// Full are the sizes of the published figures.
+// Full returns the sizes of the published figures.
 func Full() Sizes {
 	return Sizes{
 		Tasks: 100_000, Singles: 100_000, Far: 100_000, Counted: 20_000,
@@ -36,7 +36,7 @@ func Full() Sizes {
 	}
 }
 
-// Quick are sizes for a look while working.
+// Quick returns sizes for a quick check during development.
 func Quick() Sizes {
 	return Sizes{
 		Tasks: 100_000, Singles: 30_000, Far: 50_000, Counted: 5000,
@@ -47,11 +47,11 @@ func Quick() Sizes {
 	}
 }
 
-// onDisk is the share of jobs that are enqueued one by one where each of them is on the
-// disk before the next.
+// onDisk is the factor for the number of jobs that are enqueued one by one if each must
+// be on the disk before the next.
 const onDisk = 0.2
 
-// On gives the sizes for a storage.
+// On returns the sizes for a storage.
 func (s Sizes) On(storage string) Sizes {
 	if storage == system.Postgres || storage == system.SQLite {
 		s.Singles = int(float64(s.Singles) * onDisk)
@@ -59,7 +59,8 @@ func (s Sizes) On(storage string) Sizes {
 	return s
 }
 
-// Scaled gives the sizes with the numbers of tasks multiplied, but none below a few.
+// Scaled returns the sizes with the numbers of tasks multiplied, but none of them below
+// a minimum.
 func (s Sizes) Scaled(by float64) Sizes {
 	for _, n := range []*int{&s.Tasks, &s.Singles, &s.Far, &s.Counted, &s.Kinds, &s.Burst, &s.Deep, &s.Shallow} {
 		*n = max(int(float64(*n)*by), min(*n, 100))

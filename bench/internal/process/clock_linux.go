@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU gives the processor time that a process has used, all its threads together, those
-// that ended too, to the nanosecond.
+// CPU returns the processor time that all threads of a process have used, including
+// threads that have ended, in nanoseconds.
 func CPU(pid int) (time.Duration, error) {
-	// The kernel's number of the processor clock of another process: its id inverted,
-	// above three bits of which these say "all threads, as scheduled".
+	// The kernel's number of the processor clock of another process is its inverted id,
+	// followed by three bits which here mean "all threads, as scheduled".
 	clock := int32(^pid)<<3 | 2
 	var used unix.Timespec
 	if err := unix.ClockGettime(clock, &used); err != nil {
@@ -21,8 +21,8 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(used.Nano()), nil
 }
 
-// Pause waits until a moment, far closer than a timer does, whose grain is a millisecond.
-// It holds a thread meanwhile.
+// Pause waits until a moment. It is much more exact than a timer, whose precision is a
+// millisecond. It blocks a thread meanwhile.
 func Pause(until time.Time) {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -32,7 +32,8 @@ func Pause(until time.Time) {
 	if left <= 0 {
 		return
 	}
-	// As a moment and not a time, because signals of the runtime interrupt it.
+	// Sleep until a moment, not for a duration, because signals of the runtime interrupt
+	// the call.
 	at := unix.NsecToTimespec(now.Nano() + left.Nanoseconds())
 	for errors.Is(unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil), unix.EINTR) {
 		continue

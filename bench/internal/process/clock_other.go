@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// CPU cannot tell here what a process has used.
+// CPU returns an error: it needs Linux.
 func CPU(int) (time.Duration, error) {
 	return 0, errors.New("reading another process's processor time needs Linux")
 }
 
-// Pause waits until a moment, as exactly as a timer does.
+// Pause waits until a moment, as exactly as a timer.
 func Pause(until time.Time) { <-time.After(time.Until(until)) }

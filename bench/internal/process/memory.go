@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// PeakMemory gives the most memory that this process has ever had, in bytes.
+// PeakMemory returns the most memory that this process has ever used, in bytes.
 func PeakMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -16,7 +16,7 @@ func PeakMemory() (int64, error) {
 	return peakOf(string(text))
 }
 
-// peakOf reads VmHWM of a status file of /proc.
+// peakOf returns VmHWM of a status file of /proc, in bytes.
 func peakOf(status string) (int64, error) {
 	for line := range strings.Lines(status) {
 		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {

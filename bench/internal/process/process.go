@@ -1,5 +1,5 @@
 // Package process runs parts of the benchmark in processes of their own, and asks the
-// operating system what processes cost.
+// operating system how much processor time and memory processes use.
 package process
 
 import (
@@ -13,12 +13,12 @@ import (
 	"os/exec"
 )
 
-// Role is what a child does. Its context ends when the parent has had enough or is gone;
-// ready tells the parent that what was to be started has been. What it returns goes to
-// the parent as JSON.
+// Role is the function of a child process. Its context ends when the parent closes the
+// child's input or has ended. ready tells the parent that the child has started
+// everything. The parent receives the returned value as JSON.
 type Role func(ctx context.Context, spec []byte, ready func()) (any, error)
 
-// childArg is the first argument of a child, its role is the second.
+// childArg is the first argument of a child. Its second argument is the role.
 const childArg = "role"
 
 // message is one line from a child.
@@ -28,8 +28,7 @@ type message struct {
 	Error  string          `json:"error,omitempty"`
 }
 
-// Serve plays a role where this process was started as a child, and reports whether it
-// was.
+// Serve runs a role if this process was started as a child, and reports whether it was.
 func Serve(ctx context.Context, args []string, roles map[string]Role) (served bool, err error) {
 	if len(args) != 3 || args[1] != childArg {
 		return false, nil
@@ -45,7 +44,7 @@ func Serve(ctx context.Context, args []string, roles map[string]Role) (served bo
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the parent, who holds the other end of the pipe
+	go func() { // ends with the parent, which holds the other end of the pipe
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}()
@@ -61,7 +60,7 @@ func Serve(ctx context.Context, args []string, roles map[string]Role) (served bo
 	return true, out.Encode(message{Report: text})
 }
 
-// Child is a process that plays a role.
+// Child is a process that runs a role.
 type Child struct {
 	role string
 	cmd  *exec.Cmd
@@ -69,8 +68,8 @@ type Child struct {
 	out  *json.Decoder
 }
 
-// Start starts this program again, in a role. It ends when ctx does. The caller calls
-// Wait or Finish.
+// Start starts this program again, in a role. The process ends when ctx does. The
+// caller must call Wait or Finish.
 func Start(ctx context.Context, role string, spec any) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -100,10 +99,11 @@ func Start(ctx context.Context, role string, spec any) (*Child, error) {
 	return child, nil
 }
 
-// Pid is the process id.
+// Pid returns the process id.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
-// Ready waits until the child says that it is. Where it does not, the child is over.
+// Ready waits until the child says that it is ready. If it returns an error, the child
+// has ended.
 func (c *Child) Ready() error {
 	var m message
 	err := c.out.Decode(&m)
@@ -119,13 +119,13 @@ func (c *Child) Ready() error {
 	return errors.Join(fmt.Errorf("%s: %w", c.role, err), c.kill())
 }
 
-// Finish ends the child's role and reads its report.
+// Finish tells the child to end and reads its report.
 func (c *Child) Finish(report any) error {
-	_ = c.in.Close() // where it is closed already the child is at its end
+	_ = c.in.Close() // an error means that the child has ended already
 	return c.Wait(report)
 }
 
-// Wait reads the child's report, once it comes to its end by itself.
+// Wait reads the child's report when the child ends by itself.
 func (c *Child) Wait(report any) error {
 	err := c.read(report)
 	_ = c.in.Close()
@@ -155,6 +155,6 @@ func (c *Child) read(report any) error {
 
 func (c *Child) kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // that it was killed is known
+	_ = c.cmd.Wait() // the error only says that it was killed
 	return err
 }

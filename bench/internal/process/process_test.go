@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// busyTime is how long a child is busy that is to be.
+// busyTime is the processor time that a busy child uses.
 const busyTime = 200 * time.Millisecond
 
-// roles are those of this test program's children.
+// roles are the roles of this test program's children.
 var roles = map[string]Role{
 	"double": func(_ context.Context, spec []byte, _ func()) (any, error) {
 		var n int
@@ -120,8 +120,8 @@ func TestPeakIsRead(t *testing.T) {
 	}
 }
 
-// The processor clock of this process moves on while it works, and elsewhere than on
-// Linux the answer is an error, not nought.
+// The processor clock of this process advances while it works. On systems other than
+// Linux, CPU returns an error, not 0.
 func TestCPUMovesOn(t *testing.T) {
 	before, err := CPU(os.Getpid())
 	if runtime.GOOS != "linux" {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TreeCPU gives the processor time that a process and its children have used, the
-// children that ended too: those to a hundredth of a second.
+// TreeCPU returns the processor time that a process and its children have used, including
+// children that have ended. The time of ended children is exact to a hundredth of a
+// second.
 func TreeCPU(pid int) (time.Duration, error) {
 	used, err := CPU(pid)
 	if err != nil {
@@ -33,7 +34,7 @@ func TreeCPU(pid int) (time.Duration, error) {
 		case s.pid == pid:
 			used += s.ended
 		case s.parent == pid:
-			if own, err := CPU(s.pid); err == nil { // else it has ended
+			if own, err := CPU(s.pid); err == nil { // an error means that it has ended
 				used += own
 			}
 		}
@@ -41,24 +42,24 @@ func TreeCPU(pid int) (time.Duration, error) {
 	return used, nil
 }
 
-// stat is what the kernel tells of a process.
+// stat holds the fields of a process that TreeCPU needs.
 type stat struct {
 	pid, parent int
 	ended       time.Duration // processor time of its children that have ended
 }
 
-// tick is the kernel's unit of time in what it tells.
+// tick is the unit of time in the files of /proc.
 const tick = time.Second / 100
 
-// statOf reads a stat file of /proc. Its second field is a name in brackets that may hold
-// anything.
+// statOf parses a stat file of /proc. Its second field is a name in parentheses that may
+// contain any character.
 func statOf(text string) (s stat, err error) {
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {
 		return s, fmt.Errorf("no name in %q", text)
 	}
 	fields := strings.Fields(text[end+1:])
-	const parent, user, system = 1, 13, 14 // as counted from the third
+	const parent, user, system = 1, 13, 14 // counted from the third field
 	if len(fields) <= system {
 		return s, fmt.Errorf("only %d fields in %q", len(fields), text)
 	}

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// units are those of metrics that are no rate, the longest ending of the name deciding.
+// units are the units of metrics that are not rates. The longest matching ending of the
+// name decides.
 var units = []struct{ ending, unit string }{
 	{"_srvcpu", "µs/job"},
 	{"_wrkcpu", "µs/job"},
@@ -29,7 +30,7 @@ var units = []struct{ ending, unit string }{
 	{"depth", "ratio"},
 }
 
-// Unit is what a metric is counted in.
+// Unit returns the unit of a metric.
 func Unit(metric string) string {
 	unit, length := "jobs/s", 0
 	for _, u := range units {
@@ -47,7 +48,8 @@ const (
 	riverTuned = "river-tuned"
 )
 
-// peerOn is the one on a storage where no target names another.
+// peerOn returns the system that midge is compared with on a storage, unless a target
+// names another.
 func peerOn(storage string) string {
 	if storage == "postgres" || storage == "sqlite" {
 		return river
@@ -55,19 +57,19 @@ func peerOn(storage string) string {
 	return asynq
 }
 
-// self is the system that has targets.
+// self is the system that the targets are for.
 const self = "midge"
 
-// target is what midge must reach: bound times the value of another system or metric, or
-// bound itself.
+// target is the value that midge must reach: bound times the value of another system or
+// metric, or bound itself.
 type target struct {
 	bound  float64
-	most   bool   // it is a bound above
-	system string // of the value that bound multiplies, "" for none
-	metric string // of that value, "" for the same
+	most   bool   // it is an upper bound
+	system string // system whose value bound is multiplied by, "" for none
+	metric string // metric of that value, "" for the same metric
 }
 
-// targets are by metric, for the servers named in targetsOn.
+// targets are the targets on Redis, by metric.
 var targets = map[string]target{
 	"enqueue_p1":        {bound: 1, system: asynq},
 	"enqueue_p16":       {bound: 1.5, system: asynq},
@@ -100,7 +102,7 @@ var targets = map[string]target{
 	"ping_p999":         {bound: 15, most: true},
 }
 
-// memoryTargets are those of the memory storage.
+// memoryTargets are the targets on the memory storage.
 var memoryTargets = map[string]target{
 	"drain_c100":     {bound: 800_000},
 	"drain_littered": {bound: 0.8, system: self, metric: "drain_c100"},
@@ -109,7 +111,7 @@ var memoryTargets = map[string]target{
 	"kinds_worst":    {bound: 1000, most: true},
 }
 
-// postgresTargets are those of PostgreSQL.
+// postgresTargets are the targets on PostgreSQL.
 var postgresTargets = map[string]target{
 	"enqueue_p1":        {bound: 1.6, system: river},
 	"enqueue_p16":       {bound: 4, system: river},
@@ -156,7 +158,7 @@ var sqliteTargets = map[string]target{
 	"mem_per_job":      {bound: 260, most: true},
 }
 
-// targetOf gives the target of a metric on a server.
+// targetOf returns the target of a metric on a server, if there is one.
 func targetOf(storage, metric string) (target, bool) {
 	switch storage {
 	case "redis":
@@ -175,7 +177,7 @@ func targetOf(storage, metric string) (target, bool) {
 	return target{}, false
 }
 
-// String is the target as the table shows it.
+// String returns the target as the table shows it.
 func (t target) String() string {
 	sign := "≥"
 	if t.most {
@@ -191,8 +193,8 @@ func (t target) String() string {
 	return text
 }
 
-// met reports whether the value reaches the target; known is false where the value that
-// it is compared with was not measured.
+// met reports whether the value reaches the target. known is false if the value that it
+// is compared with was not measured.
 func (t target) met(
 	metric string, value float64, find func(system, metric string) (float64, bool),
 ) (met, known bool) {
@@ -213,7 +215,8 @@ func (t target) met(
 	return value >= bound, true
 }
 
-// number prints a value with about three digits that count, thousands apart.
+// number formats a value with about three significant digits and a comma between
+// thousands.
 func number(v float64) string {
 	switch {
 	case v == 0:

@@ -1,4 +1,4 @@
-// Package report turns what was measured into medians, a table and lines of JSON.
+// Package report turns measured values into medians, a table and lines of JSON.
 package report
 
 import (
@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Result is what was found of one metric.
+// Result is the value of one metric.
 type Result struct {
 	System  string  `json:"system"`
 	Storage string  `json:"storage"`
@@ -22,10 +22,10 @@ type Results struct {
 	values map[place][]float64
 }
 
-// place is what a value is of.
+// place identifies what was measured.
 type place struct{ storage, metric, system string }
 
-// Add takes the value of one round.
+// Add adds the value of one round.
 func (r *Results) Add(system, storage, metric string, value float64) {
 	if r.values == nil {
 		r.values = make(map[place][]float64)
@@ -37,13 +37,13 @@ func (r *Results) Add(system, storage, metric string, value float64) {
 	r.values[at] = append(r.values[at], value)
 }
 
-// Median gives the median of the rounds so far.
+// Median returns the median of the rounds so far, and whether there are any.
 func (r *Results) Median(system, storage, metric string) (float64, bool) {
 	values := r.values[place{storage, metric, system}]
 	return median(values), len(values) > 0
 }
 
-// Medians gives all medians, in the order in which their first values came.
+// Medians returns all medians, in the order of their first values.
 func (r *Results) Medians() []Result {
 	all := make([]Result, 0, len(r.order))
 	for _, at := range r.order {
@@ -55,8 +55,8 @@ func (r *Results) Medians() []Result {
 	return all
 }
 
-// median gives the middle value, of an even number the mean of the two in the middle, and
-// 0 of none.
+// median returns the middle value. For an even number of values it returns the mean of
+// the two in the middle, and for none 0.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

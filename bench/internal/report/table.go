@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Table writes what was measured, a row for each metric on each storage, with the ratio
-// of midge to the peer that its target names, else to the storage's, and what midge must
-// reach. It is Markdown, aligned to be read as it is.
+// Table writes the results as a Markdown table that is aligned so that it can be read as
+// plain text. It has a row for each metric on each storage, with the ratio of midge to
+// the peer that its target names, else to the storage's peer, and the target.
 func Table(w io.Writer, results []Result) error {
 	values := make(map[place]float64)
 	var systems []string
@@ -33,7 +33,7 @@ func Table(w io.Writer, results []Result) error {
 	return write(w, cells)
 }
 
-// cellsOf makes one row.
+// cellsOf returns the cells of one row.
 func cellsOf(row place, systems []string, values map[place]float64) []string {
 	find := func(system, metric string) (float64, bool) {
 		v, ok := values[place{row.storage, metric, system}]
@@ -66,7 +66,7 @@ func cellsOf(row place, systems []string, values map[place]float64) []string {
 	return append(cells, ratio, must, met)
 }
 
-// write aligns the cells: names to the left, figures to the right.
+// write writes the cells, names aligned to the left and figures to the right.
 func write(w io.Writer, cells [][]string) error {
 	widths := make([]int, len(cells[0]))
 	for _, row := range cells {

@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// database is the one that the systems share.
+// database is the name of the database that the systems share.
 const database = "bench"
 
-// Postgres is a private PostgreSQL that is as safe as it comes: fsync and
+// Postgres is a private PostgreSQL in its safest configuration: fsync and
 // synchronous_commit are on.
 type Postgres struct {
 	server *testserver.PostgresServer
@@ -36,15 +36,15 @@ func startPostgres() (*Postgres, error) {
 	return &Postgres{server: server, place: place.String()}, nil
 }
 
-// Place is the URL of the database.
+// Place returns the URL of the database.
 func (p *Postgres) Place() system.Place {
 	return system.Place{Storage: system.Postgres, Addr: p.place}
 }
 
-// Pid is the process that starts all others of the server.
+// Pid returns the id of the process that starts all other processes of the server.
 func (p *Postgres) Pid() int { return p.server.Pid() }
 
-// Reset gives a fresh database, and writes out what the last one left to be written.
+// Reset creates a fresh database, and writes out the changes of the last one.
 func (p *Postgres) Reset(ctx context.Context) error {
 	for _, sql := range []string{
 		"DROP DATABASE IF EXISTS " + database + " WITH (FORCE)", "CREATE DATABASE " + database, "CHECKPOINT",
@@ -56,20 +56,20 @@ func (p *Postgres) Reset(ctx context.Context) error {
 	return nil
 }
 
-// Memory is what the tables and their indexes take.
+// Memory returns the size of the tables and their indexes.
 func (p *Postgres) Memory(ctx context.Context) (used int64, err error) {
 	return used, ask(ctx, p.place, `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relkind IN ('r', 'S') AND n.nspname NOT IN ('pg_catalog', 'information_schema')`, &used)
 }
 
-// settings are those that the heading states.
+// settings are the settings that the heading of the results states.
 var settings = []string{
 	"fsync", "synchronous_commit", "full_page_writes", "wal_level", "shared_buffers", "max_wal_size",
 	"max_connections", "autovacuum",
 }
 
-// Describe names the version and the settings that matter.
+// Describe returns the version and the settings that matter.
 func (p *Postgres) Describe(ctx context.Context) (string, error) {
 	const version = "server_version"
 	values := make([]string, 1+len(settings))
@@ -87,7 +87,7 @@ func (p *Postgres) Describe(ctx context.Context) (string, error) {
 // Close stops the server and deletes its data.
 func (p *Postgres) Close() error { return p.server.Close() }
 
-// ask reads one value over a connection of its own.
+// ask reads one value with a query, over a connection of its own.
 func ask(ctx context.Context, at, sql string, value any) error {
 	conn, err := pgx.Connect(ctx, at)
 	if err != nil {

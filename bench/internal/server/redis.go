@@ -14,10 +14,10 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// SlowAfter is when the server's slow log takes note of a command.
+// SlowAfter is the duration after which a command enters the server's slow log.
 const SlowAfter = 5 * time.Millisecond
 
-// Redis is a private redis-server, with a connection of the harness.
+// Redis is a private redis-server, with a connection for the harness.
 type Redis struct {
 	server *testserver.Server
 	client *goredis.Client
@@ -35,18 +35,18 @@ func startRedis(config ...string) (*Redis, error) {
 	return &Redis{server: server, client: client}, nil
 }
 
-// Place is the server's address.
+// Place returns the server's address.
 func (r *Redis) Place() system.Place {
 	return system.Place{Storage: system.Redis, Addr: r.server.Addr()}
 }
 
-// Pid is the server's process.
+// Pid returns the server's process id.
 func (r *Redis) Pid() int { return r.server.Pid() }
 
 // Reset deletes every key.
 func (r *Redis) Reset(ctx context.Context) error { return r.client.FlushAll(ctx).Err() }
 
-// Describe names the version and how it keeps its data.
+// Describe returns the version and whether an append-only file is on.
 func (r *Redis) Describe(ctx context.Context) (string, error) {
 	info, err := r.client.Info(ctx, "server", "persistence").Result()
 	if err != nil {
@@ -59,11 +59,11 @@ func (r *Redis) Describe(ctx context.Context) (string, error) {
 	return "Redis " + field(info, "redis_version") + ", " + aof, nil
 }
 
-// settleTries is how often Memory looks whether the memory still changes.
+// settleTries is how often Memory checks whether the memory still changes.
 const settleTries = 50
 
-// Memory is what the server has allocated, once that stands still: tables that grew
-// are moved bit by bit.
+// Memory returns the bytes that the server has allocated, when that number no longer
+// changes: Redis rehashes growing tables step by step.
 func (r *Redis) Memory(ctx context.Context) (int64, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -89,8 +89,7 @@ func (r *Redis) ResetSlow(ctx context.Context) error {
 	return r.client.Do(ctx, "slowlog", "reset").Err()
 }
 
-// SlowScripts gives how long the scripts took that the slow log holds, and what they were
-// called with.
+// SlowScripts returns the durations of the scripts in the slow log.
 func (r *Redis) SlowScripts(ctx context.Context) ([]time.Duration, error) {
 	entries, err := r.client.SlowLogGet(ctx, -1).Result()
 	if err != nil {
@@ -105,13 +104,13 @@ func (r *Redis) SlowScripts(ctx context.Context) ([]time.Duration, error) {
 	return slow, nil
 }
 
-// Ping asks the server whether it is there.
+// Ping waits for the reply to a PING.
 func (r *Redis) Ping(ctx context.Context) error { return r.client.Ping(ctx).Err() }
 
 // Close stops the server and deletes its data.
 func (r *Redis) Close() error { return errors.Join(r.client.Close(), r.server.Close()) }
 
-// field reads a field of what INFO answers, "" where it is not there.
+// field returns a field of the reply to INFO, or "" if it is missing.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

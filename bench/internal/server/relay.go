@@ -10,9 +10,10 @@ import (
 	"github.com/midgehq/midge/bench/internal/process"
 )
 
-// Relay stands between clients and a Redis. It makes a round trip longer, half of it in
-// each direction, without holding up what is behind: as a longer cable would. And it
-// counts what clients send, which the server itself cannot tell from what scripts call.
+// Relay is a proxy between clients and a Redis. It makes a round trip longer, half of it
+// in each direction, without delaying the pieces that follow, as a longer cable would. It
+// also counts the commands of clients, which the server itself cannot tell from the
+// commands of scripts.
 type Relay struct {
 	target   string
 	oneWay   time.Duration
@@ -24,15 +25,15 @@ type Relay struct {
 	traffic Traffic
 }
 
-// Traffic is what clients sent.
+// Traffic counts what clients have sent.
 type Traffic struct {
 	Commands int64
-	// Trips counts how often a connection that was waiting for nothing began to wait for
-	// a reply: commands that are sent together are one trip.
+	// Trips counts how often a connection that was waiting for nothing began to wait for a
+	// reply. Commands that are sent together are one trip.
 	Trips int64
 }
 
-// Minus is the traffic since an earlier one.
+// Minus returns the traffic since an earlier count.
 func (t Traffic) Minus(earlier Traffic) Traffic {
 	return Traffic{Commands: t.Commands - earlier.Commands, Trips: t.Trips - earlier.Trips}
 }
@@ -51,10 +52,10 @@ func StartRelay(ctx context.Context, target string, delay time.Duration) (*Relay
 	return r, nil
 }
 
-// Addr is where the relay listens.
+// Addr returns the address that the relay listens on.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// Traffic is what has passed so far.
+// Traffic returns the traffic so far.
 func (r *Relay) Traffic() Traffic {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,8 +70,7 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// serve accepts connections until the listener is closed, and ends when the last of them
-// has.
+// serve accepts connections until the listener is closed.
 func (r *Relay) serve(ctx context.Context) {
 	for {
 		client, err := r.listener.Accept()
@@ -124,23 +124,24 @@ func (l *link) sent(piece []byte) {
 	}
 }
 
-// answered notes a piece from the server.
+// answered records that a piece came from the server.
 func (l *link) answered([]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.awaiting = false
 }
 
-// parcel is a piece on its way, and when it arrives.
+// parcel is a piece under way, and the moment when it must arrive.
 type parcel struct {
 	piece []byte
 	due   time.Time
 }
 
-// underWay is how many pieces can be on their way in one direction.
+// underWay is how many pieces can be under way in one direction.
 const underWay = 4096
 
-// pump carries pieces from one connection to the other until either ends. note sees each.
+// pump carries pieces from one connection to the other until either ends. It calls note
+// with each piece.
 func (l *link) pump(from, to net.Conn, note func([]byte)) {
 	parcels := make(chan parcel, underWay)
 	var delivery sync.WaitGroup
@@ -148,7 +149,7 @@ func (l *link) pump(from, to net.Conn, note func([]byte)) {
 		for p := range parcels {
 			process.Pause(p.due)
 			if _, err := to.Write(p.piece); err != nil {
-				_ = from.Close() // no more is read
+				_ = from.Close() // ends the reading
 			}
 		}
 	})

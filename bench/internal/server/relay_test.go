@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stream has three commands, one of them with line ends in its string.
+// stream contains three commands, one of them with line ends in its string.
 const stream = "*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$6\r\n*1\r\n\r\n\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n"
 
 func TestRequestsAreCountedInPieces(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRequestsAreCountedInPieces(t *testing.T) {
 	}
 }
 
-// echo answers every line with itself.
+// echo starts a server that sends every line back.
 func echo(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

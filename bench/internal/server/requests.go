@@ -2,13 +2,13 @@ package server
 
 import "bytes"
 
-// requests counts the commands in a stream of bytes from a client of Redis: arrays of
-// strings, in whatever pieces they come.
+// requests counts the commands, which are arrays of strings, in a stream of bytes from
+// a client of Redis. The stream may come in pieces of any size.
 type requests struct {
 	count int64
-	line  []byte // of a header that has not come whole yet
-	skip  int    // bytes left of a string and its line end
-	left  int    // strings left of the command
+	line  []byte // beginning of an incomplete header
+	skip  int    // remaining bytes of a string and its line end
+	left  int    // remaining strings of the command
 }
 
 // take counts the commands that end in the piece.
@@ -51,7 +51,7 @@ func (r *requests) header(line []byte) {
 	}
 }
 
-// finish counts the command where its last string has come.
+// finish counts the command if its last string is complete.
 func (r *requests) finish() {
 	if r.skip == 0 && r.left == 0 {
 		r.count++

@@ -1,5 +1,5 @@
 // Package server starts the private servers that the systems share, and a relay that
-// counts or delays what is sent to them.
+// counts or delays commands.
 package server
 
 import (
@@ -12,27 +12,28 @@ import (
 // Everysec is the name of Redis with an append-only file that is synced each second.
 const Everysec = system.Redis + "-everysec"
 
-// Server is where systems keep their jobs, one for all of them.
+// Server is the server on which all systems keep their jobs.
 type Server interface {
-	// Place is what a system opens.
+	// Place returns the place that a system opens.
 	Place() system.Place
-	// Pid is the server's process, the parent of any others, 0 where it has none.
+	// Pid returns the id of the server's process, which is the parent of its other
+	// processes, or 0 if there is none.
 	Pid() int
-	// Reset forgets everything.
+	// Reset deletes all data.
 	Reset(ctx context.Context) error
-	// Memory is how many bytes hold the jobs.
+	// Memory returns how many bytes the jobs take.
 	Memory(ctx context.Context) (int64, error)
-	// Describe names the server and its version.
+	// Describe returns the server's name and version.
 	Describe(ctx context.Context) (string, error)
 	Close() error
 }
 
-// Names lists the servers that can be started.
+// Names returns the names of the servers that can be started.
 func Names() []string {
 	return []string{system.Redis, Everysec, system.Memory, system.Postgres, system.SQLite}
 }
 
-// Start starts a server of a name.
+// Start starts the server with a name.
 func Start(name string) (Server, error) {
 	switch name {
 	case system.Redis:
@@ -49,7 +50,8 @@ func Start(name string) (Server, error) {
 	return nil, fmt.Errorf("no storage is named %q, only %q", name, Names())
 }
 
-// none is the server of the memory storage: each process has its own.
+// none stands for the server of the memory storage: each process has a storage of its
+// own.
 type none struct{}
 
 func (none) Place() system.Place                      { return system.Place{Storage: system.Memory} }

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/bench/internal/system"
 )
 
-// sqlite is a file in a folder of its own.
+// sqlite is a database file in a folder of its own.
 type sqlite struct{ folder string }
 
 func startSQLite() (*sqlite, error) {
@@ -19,10 +19,10 @@ func startSQLite() (*sqlite, error) {
 
 func (s *sqlite) path() string { return filepath.Join(s.folder, "jobs.db") }
 
-// Place is the path of the file.
+// Place returns the path of the file.
 func (s *sqlite) Place() system.Place { return system.Place{Storage: system.SQLite, Addr: s.path()} }
 
-// Pid is none: the database is in each process.
+// Pid returns 0: the database runs in each process.
 func (s *sqlite) Pid() int { return 0 }
 
 // Reset deletes the file.
@@ -30,10 +30,10 @@ func (s *sqlite) Reset(context.Context) error {
 	return errors.Join(os.RemoveAll(s.folder), os.Mkdir(s.folder, 0o700))
 }
 
-// Memory is what the pages that are in use take, the log's included.
+// Memory returns the bytes of the pages in use, including those in the write-ahead log.
 func (s *sqlite) Memory(ctx context.Context) (int64, error) { return system.SQLiteSize(ctx, s.path()) }
 
-// Describe names the version and the settings that matter.
+// Describe returns the version and the settings that matter.
 func (s *sqlite) Describe(ctx context.Context) (string, error) {
 	return system.SQLiteVersion(ctx)
 }

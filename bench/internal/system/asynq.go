@@ -11,13 +11,13 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// asynqSystem is asynq with its defaults. Its payload is the bytes themselves: it has
+// asynqSystem is asynq with its defaults. Its payload is the bytes themselves. asynq has
 // no codec, so it is measured without the cost of one.
 func asynqSystem() System {
 	return System{Name: "asynq", Storages: []string{Redis}, Open: openAsynq(asynq.Config{})}
 }
 
-// asynqTuned is asynq that looks for work, and for what is due, every 5 ms.
+// asynqTuned is asynq with a check for work and for due tasks every 5 ms.
 func asynqTuned() System {
 	const often = 5 * time.Millisecond
 	cfg := asynq.Config{TaskCheckInterval: often, DelayedTaskCheckInterval: often}
@@ -76,8 +76,8 @@ func (a *onAsynq) Work(ctx context.Context, w Worker) error {
 	return nil
 }
 
-// Totals reads the keys that asynq's own inspector reads, without the sampling of memory
-// that the inspector adds to it: it is called while asynq is measured.
+// Totals reads the keys that asynq's own inspector reads, because it is called during
+// the measurement: the inspector would also sample the memory.
 func (a *onAsynq) Totals(ctx context.Context, queues ...string) (Totals, error) {
 	var sum Totals
 	for _, queue := range queues {
@@ -113,7 +113,7 @@ func (a *onAsynq) totalsOf(ctx context.Context, queue string) (Totals, error) {
 	}, err
 }
 
-// counter reads a value of MGET, where a missing key counts nothing.
+// counter parses a value of MGET. A missing key counts as 0.
 func counter(value any) (int64, error) {
 	text, ok := value.(string)
 	if !ok {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// bareSystem is the least that enqueues jobs and runs them under leases: batched calls of a
-// storage, combined enqueues, work ahead, a wake-up, and nothing that a framework is for. No
-// retries, fences, recovery or codec, and one queue to a worker. It says what the storage
-// and the machine leave to be reached.
+// bareSystem is the smallest system that enqueues jobs and runs them under leases: batched calls
+// of a storage, combined enqueues, work ahead and a wake-up. It lacks what a framework is for:
+// retries, fences, recovery and a codec, and its worker serves only one queue. It shows which
+// rate the storage and the machine allow.
 func bareSystem() System {
 	return System{
 		Name: "bare", Storages: []string{Redis, Postgres, SQLite}, Bulk: true, Bare: true, Open: openBare,
@@ -37,28 +37,29 @@ func openBare(ctx context.Context, at Place) (Instance, error) {
 	return nil, fmt.Errorf("bare: no storage is named %q", at.Storage)
 }
 
-// bareStore is what the least needs of a storage.
+// bareStore is the storage that the bare system needs.
 type bareStore interface {
 	// insert adds jobs, all due at one moment, and wakes a worker. A zero due means now.
 	insert(ctx context.Context, queue string, due time.Time, bodies [][]byte) error
-	// claim leases up to so many. Where there are none it gives the moment of the next, if known.
+	// claim leases up to most jobs. If there are none, it returns the due moment of the next, if
+	// known.
 	claim(ctx context.Context, queue string, most int) ([]bareJob, time.Time, error)
 	// settle removes jobs that have run.
 	settle(ctx context.Context, queue string, jobs []bareJob) error
-	// wait waits for a wake-up, for so long at most.
+	// wait waits for a wake-up, or for most.
 	wait(ctx context.Context, queue string, most time.Duration) error
 	totals(ctx context.Context, queue string) (Totals, error)
 	close() error
 }
 
-// bareJob is a job under its lease.
+// bareJob is a claimed job.
 type bareJob struct {
-	id   string // Redis's
-	row  int64  // PostgreSQL's and SQLite's
+	id   string // on Redis
+	row  int64  // on PostgreSQL and SQLite
 	body []byte
 }
 
-// bare is the least on some storage.
+// bare is the bare system on a storage.
 type bare struct {
 	bareStore
 
@@ -67,14 +68,14 @@ type bare struct {
 
 func newBare(store bareStore) *bare { return &bare{bareStore: store} }
 
-// The batches.
+// The sizes of the batches.
 const (
 	bareInserts = 500
 	bareClaims  = 500
-	bareChunk   = 32 // jobs that a slot takes at a time
+	bareChunk   = 32 // jobs that a slot takes at once
 )
 
-// bareLease is how long a lease would last.
+// bareLease is the length of a lease.
 const bareLease = 30 * time.Second
 
 func (b *bare) Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error {
@@ -102,7 +103,7 @@ func (b *bare) EnqueueMany(ctx context.Context, queue string, payloads [][]byte,
 	return nil
 }
 
-// Work has a loop that claims ahead, slots that run, and a loop that settles.
+// Work runs a loop that claims ahead, slots that run jobs, and a loop that settles.
 func (b *bare) Work(ctx context.Context, w Worker) error {
 	if len(w.Queues) != 1 {
 		return fmt.Errorf("bare: %d queues, want one", len(w.Queues))
@@ -155,14 +156,15 @@ func (b *bare) claimAll(ctx context.Context, queue string, chunks chan<- []bareJ
 		}
 		for len(jobs) > 0 {
 			n := min(len(jobs), bareChunk)
-			chunks <- jobs[:n:n] // who settles appends to it
+			chunks <- jobs[:n:n] // without spare capacity, because settleAll appends to it
 			jobs = jobs[n:]
 		}
 	}
 	return nil
 }
 
-// settleAll settles what has run, as much at a time as there is, and calls stop where it cannot.
+// settleAll settles the jobs that have run, in batches as large as possible, and calls stop if a
+// settle fails.
 func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJob, stop func()) error {
 	var failed error
 	for chunk := range done {
@@ -175,7 +177,7 @@ func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJo
 				more = false
 			}
 		}
-		if failed == nil { // else what comes is taken all the same, so that nobody waits
+		if failed == nil { // after a failure, jobs are still received, so that no slot blocks
 			if failed = b.settle(ctx, queue, chunk); failed != nil {
 				stop()
 			}
@@ -184,7 +186,7 @@ func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJo
 	return failed
 }
 
-// Totals adds up.
+// Totals returns the sum over the queues.
 func (b *bare) Totals(ctx context.Context, queues ...string) (sum Totals, err error) {
 	for _, queue := range queues {
 		t, err := b.totals(ctx, queue)
@@ -198,29 +200,29 @@ func (b *bare) Totals(ctx context.Context, queues ...string) (sum Totals, err er
 
 func (b *bare) Close() error { return b.close() }
 
-// batcher flushes together what comes while a flush is under way.
+// batcher flushes together the bodies that arrive during a flush.
 type batcher struct {
 	flush func(bodies [][]byte) error
 
 	mu   sync.Mutex
-	next *batch // that waits for its flush; nil where none is under way
+	next *batch // batch that waits for its flush; nil while no flush is under way
 }
 
-// batch is what goes out together.
+// batch is a number of bodies that are flushed together.
 type batch struct {
 	bodies [][]byte
-	turn   chan struct{} // has one when a caller of it is to flush it
+	turn   chan struct{} // holds a value when one of its callers must flush it
 	done   chan struct{} // closed once it was flushed
 	err    error
 }
 
 func newBatch() *batch { return &batch{turn: make(chan struct{}, 1), done: make(chan struct{})} }
 
-// do flushes a body with others.
+// do flushes a body together with others and returns the error of the flush.
 func (b *batcher) do(body []byte) error {
 	b.mu.Lock()
 	mine := b.next
-	leads := mine == nil // nobody flushes
+	leads := mine == nil // no flush is under way
 	if leads {
 		mine, b.next = newBatch(), newBatch()
 	}
@@ -240,7 +242,7 @@ func (b *batcher) do(body []byte) error {
 	}
 }
 
-// lead flushes a batch and hands on.
+// lead flushes a batch and lets a caller of the next batch flush that one.
 func (b *batcher) lead(mine *batch) error {
 	mine.err = b.flush(mine.bodies)
 	close(mine.done)

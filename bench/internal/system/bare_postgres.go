@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// onBarePostgres has one table, of which a row says from when on it may be claimed, and one
-// that counts what was settled.
+// onBarePostgres has a table of jobs, each with the moment from which it may be claimed,
+// and a table that counts the settled jobs.
 type onBarePostgres struct {
 	pool     *pgxpool.Pool
 	listener *pgx.Conn
-	notified atomic.Int64 // when the last wake-up was sent, in Unix nanoseconds
-	owed     atomic.Bool  // one is to follow
+	notified atomic.Int64 // time of the last wake-up in Unix nanoseconds
+	owed     atomic.Bool  // a wake-up must follow
 }
 
 const bareTables = `
@@ -36,7 +36,7 @@ func openBarePostgres(ctx context.Context, at Place) (*onBarePostgres, error) {
 		return nil, err
 	}
 	s := &onBarePostgres{pool: p}
-	// Two who make the tables at once would meet.
+	// Two processes that create the tables at the same time would conflict.
 	err = pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(1)"); err != nil {
 			return err
@@ -51,17 +51,18 @@ func openBarePostgres(ctx context.Context, at Place) (*onBarePostgres, error) {
 	return s, nil
 }
 
-// wakeEvery is the least time between two wake-ups: each takes a lock of the whole server.
+// wakeEvery is the shortest time between two wake-ups, because each takes a lock of the
+// whole server.
 const wakeEvery = time.Millisecond
 
 func (s *onBarePostgres) insert(ctx context.Context, queue string, due time.Time, bodies [][]byte) error {
-	var after *time.Time // null is now
+	var after *time.Time // null means now
 	if !due.IsZero() {
 		after = &due
 	}
 	now, last := time.Now().UnixNano(), s.notified.Load()
 	wakes := now-last > int64(wakeEvery) && s.notified.CompareAndSwap(last, now)
-	if !wakes { // the worker may have looked in between
+	if !wakes { // the worker may have looked before this insert
 		defer s.wakeLater(ctx)
 	}
 	_, err := s.pool.Exec(ctx, `WITH added AS (
@@ -71,12 +72,12 @@ func (s *onBarePostgres) insert(ctx context.Context, queue string, due time.Time
 	return err
 }
 
-// wakeLater sends one wake-up for all inserts of the next while.
+// wakeLater sends one wake-up for all inserts of the next wakeEvery.
 func (s *onBarePostgres) wakeLater(ctx context.Context) {
 	if s.owed.CompareAndSwap(false, true) {
 		time.AfterFunc(wakeEvery, func() {
 			s.owed.Store(false)
-			_, _ = s.pool.Exec(ctx, "SELECT pg_notify('bare', '')") // fails where it was closed
+			_, _ = s.pool.Exec(ctx, "SELECT pg_notify('bare', '')") // fails if the pool was closed
 		})
 	}
 }
@@ -120,7 +121,7 @@ func (s *onBarePostgres) settle(ctx context.Context, queue string, jobs []bareJo
 	return err
 }
 
-// wait listens from the first call on.
+// wait listens from its first call on.
 func (s *onBarePostgres) wait(ctx context.Context, _ string, most time.Duration) error {
 	if s.listener == nil {
 		conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
@@ -129,7 +130,7 @@ func (s *onBarePostgres) wait(ctx context.Context, _ string, most time.Duration)
 		}
 		s.listener = conn
 		_, err = conn.Exec(ctx, "LISTEN bare")
-		return err // something may have come before
+		return err // a notification may have come before
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// onBareRedis has of each queue a list of ids that wait, a hash of bodies, a sorted set of
-// leases, one of what is due later, a counter, a flag that the worker sleeps and a list to
-// wake it.
+// onBareRedis has for each queue a list of the ids of waiting jobs, a hash of bodies, a sorted
+// set of leases, a sorted set of jobs that are due later, a counter, a flag that the worker
+// sleeps, and a list to wake it.
 type onBareRedis struct{ client *goredis.Client }
 
 func openBareRedis(at Place) *onBareRedis {
@@ -27,8 +27,8 @@ func bareKeys(queue string) []string {
 	}
 }
 
-// Of these scripts the arguments are: bodies by id, behind when they are due, 0 being now; most
-// tasks and when their leases end; ids.
+// The arguments of these scripts are: the due moment, 0 for now, and ids with bodies; the most
+// tasks to claim, and when their leases end; ids.
 var (
 	bareInsert = goredis.NewScript(`
 local due, call = ARGV[1], redis.call

@@ -11,7 +11,8 @@ import (
 	_ "modernc.org/sqlite" // the driver
 )
 
-// openSQLite opens a file on one connection, as safely as midge does: each commit waits for its fsync.
+// openSQLite opens a file on one connection, with midge's durability: each commit waits for its
+// fsync.
 func openSQLite(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
 		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
@@ -21,7 +22,7 @@ func openSQLite(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// SQLiteSize is how many bytes the pages of a file take that are in use.
+// SQLiteSize returns how many bytes the used pages of a file take.
 func SQLiteSize(ctx context.Context, path string) (used int64, err error) {
 	db, err := openSQLite(path)
 	if err != nil {
@@ -32,7 +33,7 @@ func SQLiteSize(ctx context.Context, path string) (used int64, err error) {
 	return used, errors.Join(err, db.Close())
 }
 
-// SQLiteVersion names SQLite and what its systems have set.
+// SQLiteVersion returns the version of SQLite and the settings of its systems.
 func SQLiteVersion(ctx context.Context) (version string, err error) {
 	db, err := openSQLite(":memory:")
 	if err != nil {
@@ -46,7 +47,7 @@ func SQLiteVersion(ctx context.Context) (version string, err error) {
 // counts the settled jobs. All is done on one connection.
 type onBareSQLite struct {
 	db   *sql.DB
-	wake chan struct{} // of this process
+	wake chan struct{} // wakes the worker of this process
 
 	mu       sync.Mutex // guards prepared
 	prepared map[string]*sql.Stmt
@@ -71,7 +72,7 @@ func openBareSQLite(ctx context.Context, at Place) (*onBareSQLite, error) {
 	return &onBareSQLite{db: db, wake: make(chan struct{}, 1), prepared: make(map[string]*sql.Stmt)}, nil
 }
 
-// statement prepares a statement once.
+// statement returns a prepared statement, which it prepares only once.
 func (s *onBareSQLite) statement(ctx context.Context, text string) (*sql.Stmt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +84,7 @@ func (s *onBareSQLite) statement(ctx context.Context, text string) (*sql.Stmt, e
 	return st, err
 }
 
-// in does something in a transaction, with a statement.
+// in calls act in a transaction, with a prepared statement.
 func (s *onBareSQLite) in(ctx context.Context, text string, act func(*sql.Tx, *sql.Stmt) error) error {
 	st, err := s.statement(ctx, text)
 	if err != nil {
@@ -166,7 +167,8 @@ func (s *onBareSQLite) settle(ctx context.Context, queue string, jobs []bareJob)
 	})
 }
 
-// wait waits for what this process inserts, and looks for what others do.
+// wait waits for an insert of this process, or for at most bareLook, after which the worker looks
+// for inserts of other processes.
 func (s *onBareSQLite) wait(ctx context.Context, _ string, most time.Duration) error {
 	select {
 	case <-s.wake:
@@ -176,7 +178,7 @@ func (s *onBareSQLite) wait(ctx context.Context, _ string, most time.Duration) e
 	return nil
 }
 
-// bareLook is how often the least looks for what other processes inserted.
+// bareLook is how often the worker looks for jobs that other processes have inserted.
 const bareLook = 5 * time.Millisecond
 
 func (s *onBareSQLite) totals(ctx context.Context, queue string) (t Totals, err error) {

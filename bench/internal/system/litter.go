@@ -8,21 +8,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Litterer is an instance that can put into a queue what stands in every queue of production.
+// Litterer is an instance that can add to a queue the tasks that a typical queue in
+// production holds.
 type Litterer interface {
-	// Litter adds scheduled, retried, dead and suspect tasks, and gives what the totals of
-	// the queue gain. The suspects are waiting jobs, which a worker runs.
+	// Litter adds scheduled, retried, dead and suspect tasks, and returns by how much the
+	// totals of the queue grow. The suspects are waiting jobs, which a worker runs.
 	Litter(ctx context.Context, queue string) (Totals, error)
 }
 
-// What Litter leaves in a queue.
+// The numbers of tasks that Litter adds.
 const (
 	litterLater    = 5000 // scheduled, and as many retried
 	litterDead     = 1000
 	litterSuspects = 5
 )
 
-// Litter adds what stands in every queue of production.
+// Litter implements Litterer.
 func (m *onMidge) Litter(ctx context.Context, queue string) (Totals, error) {
 	gains := Totals{
 		Waiting: litterSuspects, Later: 2 * litterLater, Dead: litterDead, Failed: litterLater,
@@ -50,7 +51,7 @@ func (m *onMidge) Decline(ctx context.Context, queue string, n int) (Totals, err
 	return Totals{Declined: int64(n)}, second.settled(ctx, s, queue, n, declined)
 }
 
-// settled enqueues tasks, claims and settles them.
+// settled enqueues n tasks, claims them and settles them.
 func (m *onMidge) settled(
 	ctx context.Context, s *storage.Session, queue string, n int, se storage.Settle,
 ) error {
@@ -75,7 +76,7 @@ func (m *onMidge) settled(
 	return nil
 }
 
-// fill enqueues jobs by the thousand.
+// fill enqueues n jobs in calls of storage.MaxTxOps.
 func fill(ctx context.Context, m *onMidge, queue string, n int, due time.Time) error {
 	for ; n > 0; n -= storage.MaxTxOps {
 		if err := m.EnqueueMany(ctx, queue, make([][]byte, min(n, storage.MaxTxOps)), due); err != nil {
@@ -99,7 +100,7 @@ func (m *onMidge) claimed(
 	return c.Fences, err
 }
 
-// suspects leaves tasks that are one crash short of their limit.
+// suspects adds tasks that are one crash short of their limit.
 func (m *onMidge) suspects(ctx context.Context, s *storage.Session, queue string) error {
 	sample, err := m.client.Enqueue(ctx, bench{}, midgeOptions(queue, time.Time{})...)
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// midgeSystem is midge as it comes: leases, heartbeats and fences on, work ahead of
-// free slots as by default.
+// midgeSystem is midge with its defaults, with leases, heartbeats and fences, and with
+// work claimed ahead of free slots.
 func midgeSystem() System {
 	return System{
 		Name: "midge", Storages: []string{Redis, Memory, Postgres, SQLite}, Bulk: true, Own: true, Open: openMidge,
 	}
 }
 
-// bench is the job. Its kind is as long as that of the other systems.
+// bench is the job. The name of its kind is as long as in the other systems.
 type bench struct{ Payload []byte }
 
-// other is the second kind.
+// other is a job of the second kind.
 type other struct{ Payload []byte }
 
 // onMidge is an opened midge.
@@ -37,14 +37,15 @@ type onMidge struct {
 	runner func(*midge.RunnerConfig)
 }
 
-// Other gives the instance of the second kind.
+// Other returns the instance of the second kind.
 func (m *onMidge) Other() Instance {
 	second := *m
 	second.other = true
 	return otherMidge{&second}
 }
 
-// otherMidge leaves the storage to the instance that opened it.
+// otherMidge is an instance whose Close leaves the storage open for the instance that
+// opened it.
 type otherMidge struct{ *onMidge }
 
 // Close does nothing.
@@ -64,7 +65,7 @@ func openMidge(ctx context.Context, at Place) (Instance, error) {
 	})
 }
 
-// openWatched opens midge with what watches it.
+// openWatched opens midge with something that watches it.
 func openWatched(
 	ctx context.Context, at Place, watch func(storage.Storage) (watching, error),
 ) (Instance, error) {
@@ -104,7 +105,7 @@ func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
 	return nil, fmt.Errorf("midge: no storage is named %q", at.Storage)
 }
 
-// Enqueue waits for its answer however long that takes, as asynq's does.
+// Enqueue waits for its answer, however long that takes, as asynq's Enqueue does.
 func (m *onMidge) Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error {
 	ctx = context.WithoutCancel(ctx)
 	_, err := m.client.Enqueue(ctx, m.job(payload), midgeOptions(queue, due)...)
@@ -159,7 +160,7 @@ func (m *onMidge) Work(ctx context.Context, w Worker) error {
 	return runner.Run(ctx)
 }
 
-// equally gives each queue the same weight.
+// equally returns the same weight for each queue.
 func equally(queues []string) map[string]int {
 	weights := make(map[string]int, len(queues))
 	for _, q := range queues {

@@ -22,7 +22,7 @@ func riverSystem() System {
 	}
 }
 
-// riverTuned is River that fetches as often as helps it.
+// riverTuned is River that fetches as often as is best for it.
 func riverTuned() System {
 	cfg := river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
 	return System{
@@ -31,8 +31,9 @@ func riverTuned() System {
 	}
 }
 
-// poolConnections bounds those of a system to PostgreSQL: enough that sixteen producers wait for the
-// server and not for each other, where its pool by itself has as few as four.
+// poolConnections limits the connections of a system to PostgreSQL. It is enough that sixteen
+// producers wait for the server and not for each other. By default the pool may have as few as
+// four.
 const poolConnections = 20
 
 // onRiver is an opened River.
@@ -50,8 +51,8 @@ type riverArgs struct{ Payload []byte }
 func (riverArgs) Kind() string { return "bench" }
 
 func openRiver(cfg river.Config) func(context.Context, Place) (Instance, error) {
-	// A worker logs what it thinks of the machine's pauses, and standard output is the
-	// parent's.
+	// A worker logs warnings about the machine's pauses to standard output, which belongs to the
+	// protocol with the parent.
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	return func(ctx context.Context, at Place) (Instance, error) {
 		if at.Storage == SQLite {
@@ -84,7 +85,7 @@ func pool(ctx context.Context, at Place, connections int32) (*pgxpool.Pool, erro
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// prepare makes the tables where there are none.
+// prepare creates the tables if they do not exist.
 func (r *onRiver) prepare(ctx context.Context) error {
 	driver := riverpgxv5.New(r.pool)
 	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: r.cfg.Logger})
@@ -105,7 +106,8 @@ func (r *onRiver) Enqueue(ctx context.Context, queue string, payload []byte, due
 	return err
 }
 
-// EnqueueMany is the quicker of River's two ways: it copies, and says nothing of the jobs.
+// EnqueueMany uses the faster of River's two calls, which copies the rows and returns nothing
+// about the jobs.
 func (r *onRiver) EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error {
 	_, err := r.client.InsertManyFast(context.WithoutCancel(ctx), riverItems(queue, payloads, due))
 	return err
@@ -121,7 +123,7 @@ func riverItems(queue string, payloads [][]byte, due time.Time) []river.InsertMa
 	return items
 }
 
-// riverWorker makes the configuration of a worker.
+// riverWorker returns the configuration of a worker.
 func riverWorker(cfg river.Config, w Worker) (river.Config, error) {
 	cfg.Queues = make(map[string]river.QueueConfig, len(w.Queues))
 	for _, queue := range w.Queues {
@@ -148,7 +150,7 @@ func (r *onRiver) Work(ctx context.Context, w Worker) error {
 	if err != nil {
 		return err
 	}
-	work := context.WithoutCancel(ctx) // what runs when ctx ends is to finish
+	work := context.WithoutCancel(ctx) // running jobs must finish after ctx ends
 	if err := client.Start(work); err != nil {
 		return err
 	}
@@ -156,7 +158,7 @@ func (r *onRiver) Work(ctx context.Context, w Worker) error {
 	return client.Stop(work)
 }
 
-// Totals counts, because River keeps no counters.
+// Totals counts the rows, because River keeps no counters.
 func (r *onRiver) Totals(ctx context.Context, queues ...string) (t Totals, err error) {
 	rows, err := r.look.Query(ctx, `SELECT state::text, count(*), coalesce(sum(cardinality(errors)), 0)
 		FROM river_job WHERE queue = ANY($1) GROUP BY state`, queues)
@@ -172,7 +174,7 @@ func (r *onRiver) Totals(ctx context.Context, queues ...string) (t Totals, err e
 	return t, err
 }
 
-// riverTotals are those of jobs in one of River's states.
+// riverTotals returns the totals of jobs in one of River's states.
 func riverTotals(state string, jobs, failed int64) (t Totals) {
 	t.Failed = failed
 	switch state {

@@ -13,7 +13,8 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// onRiverSQLite is an opened River on a file, with one connection, as its driver asks for.
+// onRiverSQLite is an opened River on a file. It uses one connection, as its driver
+// requires.
 type onRiverSQLite struct {
 	cfg    river.Config
 	db     *sql.DB
@@ -62,7 +63,7 @@ func (r *onRiverSQLite) Work(ctx context.Context, w Worker) error {
 	if err != nil {
 		return err
 	}
-	work := context.WithoutCancel(ctx) // what runs when ctx ends is to finish
+	work := context.WithoutCancel(ctx) // running jobs must finish after ctx ends
 	if err := client.Start(work); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (r *onRiverSQLite) Work(ctx context.Context, w Worker) error {
 	return client.Stop(work)
 }
 
-// Totals counts, because River keeps no counters.
+// Totals counts the rows, because River keeps no counters.
 func (r *onRiverSQLite) Totals(ctx context.Context, queues ...string) (t Totals, err error) {
 	names, err := json.Marshal(queues)
 	if err != nil {

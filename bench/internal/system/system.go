@@ -1,5 +1,5 @@
-// Package system has the job frameworks that are measured, each behind the same few
-// calls. A new one is a file here and a line in [All].
+// Package system holds the job frameworks that are measured, each behind the same few calls. To
+// add one, add a file here and a line in [All].
 package system
 
 import (
@@ -9,37 +9,39 @@ import (
 	"time"
 )
 
-// System is a framework with the settings that it is measured with.
+// System is a framework with the settings with which it is measured.
 type System struct {
 	Name     string
-	Storages []string // the names of those that it runs on
-	// Tuned says that the settings are not the defaults, and where it takes part.
+	Storages []string // the names of the storages that it runs on
+	// Tuned tells whether the settings differ from the defaults, and in which measurements the
+	// system takes part.
 	Tuned Tuning
-	Bulk  bool // its instances are a [Bulk]
-	// Fetch is the pause that a worker makes after each fetch, of no more jobs than it has
-	// free slots; 0 is none.
+	Bulk  bool // its instances implement [Bulk]
+	// Fetch is the pause that a worker makes after each fetch, in which it fetches no more jobs than
+	// it has free slots. 0 means no pause.
 	Fetch time.Duration
-	// Own is midge: what it alone promises is measured on it alone.
+	// Own means that the system is midge. Some measurements are only for midge.
 	Own bool
-	// Bare is no framework: it takes part where asked for by name, and only in what is
-	// done with one queue.
+	// Bare means that the system is not a framework. It takes part only if it is asked for by name,
+	// and only in measurements with one queue.
 	Bare bool
-	// Asked is midge with something around its jobs: it takes part where asked for by name.
+	// Asked means that the system is midge with something around its jobs. It takes part only if it
+	// is asked for by name.
 	Asked bool
 	Open  func(ctx context.Context, at Place) (Instance, error)
 }
 
-// Tuning is what the settings of a system are made for.
+// Tuning is the purpose of a system's settings.
 type Tuning int
 
 // The tunings.
 const (
 	Untuned   Tuning = iota
-	ForPickUp        // it takes part only where pick-up is measured
-	ForWork          // it takes part where a worker's rate is measured too
+	ForPickUp        // the system takes part only in measurements of pick-up
+	ForWork          // the system also takes part in measurements of a worker's rate
 )
 
-// All gives the systems in the order in which they take turns.
+// All returns the systems in the order in which they take turns.
 func All() []System {
 	return []System{
 		midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem(),
@@ -48,7 +50,7 @@ func All() []System {
 	}
 }
 
-// Named gives the system of a name.
+// Named returns the system with a name.
 func Named(name string) (System, error) {
 	for _, s := range All() {
 		if s.Name == name {
@@ -66,22 +68,21 @@ const (
 	SQLite   = "sqlite"
 )
 
-// Place says where a storage is.
+// Place is the address of a storage.
 type Place struct {
 	Storage string
 	Addr    string // host and port, a URL of PostgreSQL, a path for SQLite, "" for memory
-	// DeadMax is how many dead tasks a queue keeps, 0 being the default. Only midge
-	// heeds it.
+	// DeadMax is how many dead tasks a queue keeps; 0 means the default. Only midge uses it.
 	DeadMax int
 }
 
 // Instance is an opened system. Its methods may be called from several goroutines.
 type Instance interface {
-	// Enqueue enqueues one job and returns once that is acknowledged. A zero due means now.
+	// Enqueue enqueues one job and returns when it is acknowledged. A zero due means now.
 	Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error
-	// Work runs a worker until ctx ends and what runs has finished.
+	// Work runs a worker until ctx ends and the running jobs have finished.
 	Work(ctx context.Context, w Worker) error
-	// Totals sums up queues, by the storage's own counters.
+	// Totals returns the sum over queues, by the storage's own counters.
 	Totals(ctx context.Context, queues ...string) (Totals, error)
 	Close() error
 }
@@ -91,37 +92,38 @@ type Bulk interface {
 	EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error
 }
 
-// Kinds is an instance whose queues may have jobs of a second kind, which its workers do not know.
+// Kinds is an instance whose queues may hold jobs of a second kind, which its workers do not
+// know.
 type Kinds interface {
-	// Other gives an instance on the same storage that enqueues and runs jobs of the second kind
-	// alone. Closing it does nothing.
+	// Other returns an instance on the same storage that enqueues and runs only jobs of the second
+	// kind. Closing it does nothing.
 	Other() Instance
-	// Decline adds tasks of the second kind to a queue that a worker of the first has declined,
-	// and gives what the totals of the queue gain.
+	// Decline adds n tasks of the second kind to a queue, which a worker of the first kind has
+	// declined, and returns by how much the totals of the queue grow.
 	Decline(ctx context.Context, queue string, n int) (Totals, error)
 }
 
-// Worker says how jobs are run. Several queues are served equally.
+// Worker describes how jobs are run. It serves several queues equally.
 type Worker struct {
 	Queues      []string
 	Concurrency int
 	Run         func(payload []byte) error
 }
 
-// ErrDiscard is what a Worker's Run returns for a job that is to be dead at once.
+// ErrDiscard is the error that a Worker's Run returns for a job that must become dead at once.
 var ErrDiscard = errors.New("discard")
 
-// Totals are the sizes of queues and what they counted in their lifetime.
+// Totals are the sizes of queues and their lifetime counters.
 type Totals struct {
 	Waiting, Pending int64
-	Declined         int64 // waiting, of a kind that a worker did not know; Waiting leaves them out
+	Declined         int64 // waiting, of a kind that a worker did not know; not part of Waiting
 	Later            int64 // scheduled or to be retried
 	Dead             int64
 	Completed        int64 // settled as completed, over the lifetime
 	Failed           int64 // attempts that failed, over the lifetime
 }
 
-// Plus adds those of another queue.
+// Plus returns the sum with the totals of another queue.
 func (t Totals) Plus(other Totals) Totals {
 	t.Waiting += other.Waiting
 	t.Declined += other.Declined
@@ -133,7 +135,8 @@ func (t Totals) Plus(other Totals) Totals {
 	return t
 }
 
-// Check returns an error unless exactly so many jobs were completed and nothing is left.
+// Check returns an error unless exactly the given number of jobs were completed and nothing is
+// left.
 func (t Totals) Check(completed int64) error {
 	if want := (Totals{Completed: completed}); t != want {
 		return fmt.Errorf("the storage's totals are %+v, want %+v", t, want)

@@ -12,13 +12,13 @@ import (
 	"github.com/midgehq/midge/tracing/otel"
 )
 
-// watching is what stands around the jobs of midge.
+// watching is what is added to midge's client and runner.
 type watching struct {
 	client func(*midge.ClientConfig)
 	runner func(*midge.RunnerConfig)
 }
 
-// watchedSystem is midge with something around its jobs, to be compared with midge alone.
+// watchedSystem is midge with something around its jobs, to be compared with plain midge.
 func watchedSystem(name string, watch func(storage.Storage) (watching, error)) System {
 	s := midgeSystem()
 	s.Name, s.Asked = name, true
@@ -26,7 +26,7 @@ func watchedSystem(name string, watch func(storage.Storage) (watching, error)) S
 	return s
 }
 
-// hooked has a function in OnEnd that counts.
+// hooked adds a function to OnEnd that counts.
 func hooked(storage.Storage) (watching, error) {
 	var ends atomic.Int64
 	return watching{
@@ -37,7 +37,7 @@ func hooked(storage.Storage) (watching, error) {
 	}, nil
 }
 
-// counted has metrics for Prometheus.
+// counted adds metrics for Prometheus.
 func counted(store storage.Storage) (watching, error) {
 	metrics, err := prometheus.New(store, prometheus.Config{})
 	if err != nil {
@@ -46,7 +46,7 @@ func counted(store storage.Storage) (watching, error) {
 	return watching{client: func(*midge.ClientConfig) {}, runner: metrics.Runner}, nil
 }
 
-// traced has traces of OpenTelemetry, none of which is sampled.
+// traced adds traces of OpenTelemetry, none of which is sampled.
 func traced(storage.Storage) (watching, error) {
 	tracing, err := otel.New(otel.Config{
 		TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())),
