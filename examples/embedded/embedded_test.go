@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestMain is the worker too, which the example starts.
+// TestMain also runs the worker, which the example starts as a process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-worker" {
 		main()

@@ -1,10 +1,10 @@
-// Embedded keeps its tasks in an SQLite file, and shows that they outlive its processes. It enqueues mails,
-// and starts itself again as a worker. It kills that in the midst of its work and starts another one. Mails
-// that the first was writing are written again ten seconds later, when their leases have expired; no mail is
-// lost.
+// Embedded keeps its tasks in an SQLite file, and shows that they outlive its processes. It
+// enqueues mails, and starts itself again as a worker. It kills the worker in the middle of its
+// work and starts another one. Mails that the first worker was writing are written again ten
+// seconds later, when their leases have expired. No mail is lost.
 //
-// You will see a line for each mail, the kill, and in the end how many mails were sent. It is a module of its
-// own, because it needs a driver for SQLite:
+// You will see a line for each mail, the kill, and at the end how many mails were sent. The
+// example is a module of its own, because it needs a driver for SQLite:
 //
 //	go run -C examples/embedded . -path jobs.db
 //	sqlite3 examples/embedded/jobs.db 'SELECT id, kind, state FROM midge_jobs'
@@ -33,8 +33,8 @@ type Mail struct{ To int }
 
 const (
 	mails = 30
-	takes = 100 * time.Millisecond // to write one
-	lease = 10 * time.Second       // the least on SQLite
+	takes = 100 * time.Millisecond // to write a mail
+	lease = 10 * time.Second       // the shortest on SQLite
 	queue = "mail"
 )
 
@@ -82,7 +82,8 @@ func work(ctx context.Context, path string, out io.Writer) error {
 	return runner.Run(ctx)
 }
 
-// tell enqueues mails, kills a worker and waits for another one.
+// tell enqueues mails, kills a worker in the middle of them, and lets another one send the
+// rest.
 func tell(ctx context.Context, path string, out io.Writer) error {
 	if path == "" {
 		folder, err := os.MkdirTemp("", "midge")
@@ -139,7 +140,7 @@ func tell(ctx context.Context, path string, out io.Writer) error {
 	return nil
 }
 
-// withWorker starts a worker, and kills it once something is so.
+// withWorker starts a worker, and kills it when enough reports true.
 func withWorker(ctx context.Context, path string, out io.Writer, enough func() (bool, error)) error {
 	program, err := os.Executable()
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// envChild tells this program that it is the child: the first frame, the number of
-// frames, the time of one and the frame to die at.
+// envChild is the environment variable that makes this program the child. It holds the
+// first frame, the number of frames, the time per frame, and the frame at which the
+// child dies.
 const envChild = "LONGJOB_CHILD"
 
-// childMain encodes, and says each frame on say. It ends when hear does, which is when
-// its parent has died.
+// childMain encodes, and prints a line for each frame on say. It ends when hear ends,
+// which means that its parent has died.
 func childMain(hear io.Reader, say io.Writer) error {
 	var from, frames, dieAt int
 	var pace time.Duration
@@ -20,7 +21,7 @@ func childMain(hear io.Reader, say io.Writer) error {
 		return fmt.Errorf("read %s: %w", envChild, err)
 	}
 	orphaned := make(chan struct{})
-	go func() { // ends with the process at the latest
+	go func() { // ends at the latest with the process
 		_, _ = io.Copy(io.Discard, hear)
 		close(orphaned)
 	}()
@@ -45,7 +46,8 @@ func childMain(hear io.Reader, say io.Writer) error {
 	return nil
 }
 
-// killSelf does what the kernel does to a process that takes too much memory.
+// killSelf kills this process, as the kernel kills a process that takes too much
+// memory.
 func killSelf() error {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {

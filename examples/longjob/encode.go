@@ -21,11 +21,11 @@ const queue = "films"
 type Encode struct {
 	Film   string
 	Frames int
-	Pace   time.Duration // that a frame takes
-	DieAt  int           // frame at which the first child dies, 0 never
+	Pace   time.Duration // time per frame
+	DieAt  int           // frame at which the first child dies; 0 means never
 }
 
-// Options give no timeout: such a job takes as long as it takes.
+// Options sets no timeout: the job may take as long as it needs.
 func (Encode) Options() midge.Options {
 	return midge.Options{
 		Queue: queue, Retries: 3, Backoff: midge.Constant(500 * time.Millisecond),
@@ -33,16 +33,16 @@ func (Encode) Options() midge.Options {
 	}
 }
 
-// progress is what others can see of a running job.
+// progress is the state of a running job that others can read.
 type progress struct {
 	Frame int `json:"frame"`
 	Of    int `json:"of"`
 	Child int `json:"child"` // its process id
 }
 
-// encode runs one film in a child process, from the last checkpoint on. When ctx ends,
-// because the task was cancelled, the lease was lost or the runner stops, the child is
-// killed.
+// encode encodes one film in a child process, beginning at the last checkpoint. When
+// ctx ends, because the task was cancelled, the lease was lost or the runner stops, the
+// child is killed.
 func encode(ctx context.Context, job Encode) error {
 	var from int
 	if _, err := midge.LoadCheckpoint(ctx, &from); err != nil {
@@ -60,14 +60,14 @@ func encode(ctx context.Context, job Encode) error {
 	ownGroup(child)
 	child.Env = append(os.Environ(),
 		fmt.Sprintf("%s=%d %d %d %d", envChild, from, job.Frames, job.Pace, job.DieAt))
-	child.WaitDelay = time.Second // for what outlives it and holds its pipes
+	child.WaitDelay = time.Second // in case a process outlives it and holds its pipes
 	var complaints strings.Builder
 	child.Stderr = &complaints
 	frames, err := child.StdoutPipe()
 	if err != nil {
 		return fmt.Errorf("start the encoder: %w", err)
 	}
-	lifeline, err := child.StdinPipe() // closed by our death, however we die
+	lifeline, err := child.StdinPipe() // closed when this process dies, however it dies
 	if err != nil {
 		return fmt.Errorf("start the encoder: %w", err)
 	}
@@ -86,7 +86,7 @@ func encode(ctx context.Context, job Encode) error {
 	return told
 }
 
-// follow writes down how far the child says it is, until it says no more.
+// follow stores the progress that the child reports, until its output ends.
 func follow(ctx context.Context, frames io.Reader, at progress) (err error) {
 	for lines := bufio.NewScanner(frames); lines.Scan(); {
 		if _, scanned := fmt.Sscanf(lines.Text(), "frame %d", &at.Frame); scanned != nil {
@@ -102,7 +102,8 @@ func follow(ctx context.Context, frames io.Reader, at progress) (err error) {
 	return err
 }
 
-// death says how a child died: by a signal, or with an exit status and last words.
+// death returns an error that says how a child died: by a signal, or with an exit
+// status and its last output.
 func death(ended error, complaints string) error {
 	var exit *exec.ExitError
 	if !errors.As(ended, &exit) {

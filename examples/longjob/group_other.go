@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// ownGroup leaves the child as it is: it is killed by itself when its context ends.
+// ownGroup does nothing: when the context ends, only the child itself is killed.
 func ownGroup(*exec.Cmd) {}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ownGroup puts a child into a process group of its own, which is killed whole when its
-// context ends: what the child has started dies with it.
+// ownGroup puts a child into a process group of its own. When the context ends, the
+// whole group is killed, so that processes which the child has started die with it.
 func ownGroup(child *exec.Cmd) {
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }

@@ -13,8 +13,7 @@ import (
 	"testing"
 )
 
-// A pipe that the child and a grandchild hold tells when both are gone: its reader sees
-// the end.
+// The child and a grandchild hold a pipe. Its reader sees the end when both have ended.
 func TestTheEndOfTheContextKillsWhatTheChildHasStarted(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {

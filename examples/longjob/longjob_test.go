@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/examples/internal/store"
 )
 
-// TestMain is the child where a test has started this program as one.
+// TestMain also runs the child, if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(envChild) != "" {
 		if err := childMain(os.Stdin, os.Stdout); err != nil {
@@ -34,7 +34,7 @@ func TestLongJobs(t *testing.T) {
 		t.Fatal(err, "\n", out.String())
 	}
 	killed := `killed by signal: killed`
-	if runtime.GOOS == "windows" { // which has no signals
+	if runtime.GOOS == "windows" { // Windows has no signals
 		killed = `exit status 1`
 	}
 	for _, want := range []string{

@@ -1,13 +1,13 @@
 // Longjob runs very long jobs, each in a child process of its own. The runner keeps
-// their leases alive for as long as they take, three leases here and days if need be. A
-// child tells how far it is, the job writes that down as progress, and anybody can read
-// it; each tenth frame is a checkpoint from which the next attempt goes on.
+// their leases alive for as long as they take: three leases here, and days if
+// necessary. A child reports each frame, the job stores that as progress, and anybody
+// can read it. Each tenth frame is a checkpoint from which the next attempt continues.
 //
 // You will see three films encoded at once, watched by another goroutine. The child of
-// the second is killed in the middle, as the kernel does it when memory runs out: that
-// is a failure which says so, and its retry goes on at the checkpoint. The third is
-// cancelled: the context of its job ends, and its child is killed with all that it has
-// started. At the end stands what became of each.
+// the second film is killed in the middle, as the kernel does when memory runs out. Its
+// job fails with an error that says so, and the retry continues at the checkpoint. The
+// third film is cancelled: the context of its job ends, and its child is killed with
+// all processes that it has started. At the end the program prints how each task ended.
 //
 //	go run ./examples/longjob
 //	go run ./examples/longjob -redis redis://localhost:6379
@@ -54,7 +54,7 @@ func start() error {
 	return errors.Join(run(ctx, opened, 20*time.Millisecond, os.Stdout), opened.Close())
 }
 
-// run encodes three films, at a frame each pace, and tells the story on out.
+// run encodes three films, with one frame in each pace, and prints the story on out.
 func run(ctx context.Context, opened storage.Storage, pace time.Duration, out io.Writer) error {
 	log := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", EncodeTime: zapcore.TimeEncoderOfLayout("15:04:05.000"), MessageKey: "message",
@@ -66,7 +66,7 @@ func run(ctx context.Context, opened storage.Storage, pace time.Duration, out io
 	}
 	runner, err := midge.NewRunner(opened, midge.RunnerConfig{
 		Queues: []string{queue}, Concurrency: 3, Logger: log,
-		Lease: time.Second, // so short that these jobs outlive it; the default is 30 s
+		Lease: time.Second, // shorter than these jobs
 		Grace: time.Second,
 	})
 	if err != nil {

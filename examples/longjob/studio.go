@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// frames is how long the films are.
+// frames is the number of frames of each film.
 const frames = 150
 
-// studio has films encoded and watches.
+// studio enqueues films and watches them.
 type studio struct {
 	client *midge.Client
 	say    *zap.SugaredLogger
@@ -54,7 +54,8 @@ func (s *studio) encodeAll(ctx context.Context, pace time.Duration) error {
 	return nil
 }
 
-// watch shows now and then how far a film is, until it has ended or ctx has.
+// watch prints the progress of a film from time to time, until the film or ctx has
+// ended.
 func (s *studio) watch(ctx context.Context, film string, ref storage.Ref) {
 	shown := 0
 	for ctx.Err() == nil {
@@ -79,7 +80,7 @@ func (s *studio) look(ctx context.Context, ref storage.Ref) (task storage.Task, 
 	return task, at, err
 }
 
-// cancel cancels a task once it has come to a frame.
+// cancel cancels a task when it has reached a frame.
 func (s *studio) cancel(ctx context.Context, ref storage.Ref, frame int) error {
 	for {
 		task, at, err := s.look(ctx, ref)
@@ -99,7 +100,7 @@ func (s *studio) cancel(ctx context.Context, ref storage.Ref, frame int) error {
 	return nil
 }
 
-// report waits for a task and tells its end and its failures.
+// report waits until a task has ended, and prints its state and its failures.
 func (s *studio) report(ctx context.Context, film string, ref storage.Ref) error {
 	if err := s.client.Await(ctx, ref, nil); err != nil && !errors.Is(err, midge.ErrCancelled) {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// queue is where all tasks of this example go. A type that says nothing goes to the
-// queue "default".
+// queue is the queue of all tasks of this example. The tasks of a type without Options
+// go to the queue "default".
 const queue = "quickstart"
 
 // SendWelcome is a job: a struct whose exported fields are its parameters and whose
@@ -20,7 +20,7 @@ type SendWelcome struct {
 	User string
 }
 
-// Options hold for every task of the type, unless a call overrides them.
+// Options returns the options of every task of the type, unless a call overrides them.
 func (SendWelcome) Options() midge.Options { return midge.Options{Queue: queue} }
 
 // Run completes the task by returning nil.
@@ -31,7 +31,7 @@ type ChargeCard struct {
 	Cents int
 }
 
-// Options shorten the wait before a retry, which is 2 seconds and more by default.
+// Options shortens the delay before a retry, which is 2 seconds or more by default.
 func (ChargeCard) Options() midge.Options {
 	return midge.Options{
 		Queue: queue, Backoff: midge.Geometric{First: 400 * time.Millisecond}.Delay,
@@ -47,18 +47,18 @@ func (ChargeCard) Run(ctx context.Context) error {
 	return nil
 }
 
-// ImportFile is out of retries soon, and dead.
+// ImportFile soon runs out of retries and becomes dead.
 type ImportFile struct {
 	Path string
 }
 
-// Options allow a single retry.
+// Options allows only one retry.
 func (ImportFile) Options() midge.Options {
 	return midge.Options{Queue: queue, Retries: 1, Backoff: midge.Constant(300 * time.Millisecond)}
 }
 
-// importFile makes the function that runs ImportFile: a closure brings what cannot be
-// a parameter, here whether somebody has mended the file.
+// importFile returns the function that runs ImportFile. A closure gives a job what
+// cannot be a parameter, here whether somebody has mended the file.
 func importFile(mended *atomic.Bool) func(context.Context, ImportFile) error {
 	return func(_ context.Context, job ImportFile) error {
 		if !mended.Load() {
@@ -68,12 +68,12 @@ func importFile(mended *atomic.Bool) func(context.Context, ImportFile) error {
 	}
 }
 
-// AddUp gives a result.
+// AddUp is a job with a result.
 type AddUp struct {
 	Numbers []int
 }
 
-// Options name the queue.
+// Options names the queue.
 func (AddUp) Options() midge.Options { return midge.Options{Queue: queue} }
 
 // Run sets a result, which is stored in the same step as the completion.
@@ -85,11 +85,11 @@ func (j AddUp) Run(ctx context.Context) error {
 	return midge.SetResult(ctx, sum)
 }
 
-// Tick is enqueued by a schedule.
+// Tick is the job of a schedule.
 type Tick struct{}
 
-// Options name the queue.
+// Options names the queue.
 func (Tick) Options() midge.Options { return midge.Options{Queue: queue} }
 
-// Run says that it ticked in the log line that every task has.
+// Run does nothing: the runner logs a line for every attempt.
 func (Tick) Run(context.Context) error { return nil }

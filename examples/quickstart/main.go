@@ -1,10 +1,10 @@
-// Quickstart shows what midge does, in five seconds: jobs that run now, in a while and
-// at a moment; one that fails, is retried and succeeds; one that fails for good, is
-// dead, and is put back once the trouble is mended; one that is unique; one that gives
-// a result; and a schedule that ticks each second.
+// Quickstart shows what midge does, in five seconds: jobs that run at once, after a
+// delay and at a moment; a job that fails, is retried and succeeds; a job that fails
+// for good, is dead, and is requeued after its cause is mended; a unique job; a job
+// with a result; and a schedule that ticks each second.
 //
-// You will see what the program does, marked »; a line of the runner for each attempt,
-// and at the end how many tasks stand where. It ends by itself.
+// You will see the program's own lines, marked », a line of the runner for each
+// attempt, and at the end the number of tasks in each state. It ends by itself.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -redis redis://localhost:6379
@@ -48,7 +48,7 @@ func start() error {
 	return errors.Join(run(ctx, opened, os.Stdout), opened.Close())
 }
 
-// run starts a runner, tells it stories, and stops it.
+// run starts a runner, tells the story, and stops the runner.
 func run(ctx context.Context, opened storage.Storage, out io.Writer) error {
 	log := logger(out)
 	client, err := midge.NewClient(opened, midge.ClientConfig{})
@@ -72,7 +72,7 @@ func run(ctx context.Context, opened storage.Storage, out io.Writer) error {
 	return errors.Join(told, ran, client.Queue(queue).Remove(context.WithoutCancel(ctx)))
 }
 
-// newRunner makes a runner that knows the jobs of this example.
+// newRunner returns a runner that knows the jobs of this example.
 func newRunner(opened storage.Storage, log *zap.Logger, mended *atomic.Bool) (*midge.Runner, error) {
 	runner, err := midge.NewRunner(opened, midge.RunnerConfig{Queues: []string{queue}, Logger: log})
 	if err != nil {
@@ -88,7 +88,7 @@ func newRunner(opened storage.Storage, log *zap.Logger, mended *atomic.Bool) (*m
 	)
 }
 
-// logger writes lines for people: the time, the level, the text.
+// logger returns a logger that prints lines for people: the time, the level, the text.
 func logger(out io.Writer) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", EncodeTime: zapcore.TimeEncoderOfLayout("15:04:05.000"),

@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// story is what this example does with a client.
+// story holds what the chapters of this example need.
 type story struct {
 	client *midge.Client
 	say    *zap.SugaredLogger
 	mended *atomic.Bool
 }
 
-// tell tells one chapter after the other, and stops at the first that goes wrong.
+// tell runs one chapter after the other, and stops at the first that fails.
 func (s *story) tell(ctx context.Context) error {
 	for _, chapter := range []func(context.Context) error{
 		s.moments, s.unique, s.result, s.failure, s.death, s.summary,
@@ -31,7 +31,7 @@ func (s *story) tell(ctx context.Context) error {
 	return nil
 }
 
-// moments enqueues the same job now, in a while and at a moment.
+// moments enqueues the same job at once, after a delay and at a moment.
 func (s *story) moments(ctx context.Context) error {
 	noon := time.Now().Add(3 * time.Second)
 	s.say.Infof("» welcome: ann now, bob in 1.5s, eve at %s", noon.Format("15:04:05.000"))
@@ -60,7 +60,7 @@ func (s *story) unique(ctx context.Context) error {
 	return nil
 }
 
-// result waits for what a job came to.
+// result waits for the result of a job.
 func (s *story) result(ctx context.Context) error {
 	task, err := s.client.Enqueue(ctx, AddUp{Numbers: []int{1, 2, 3, 4}})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *story) failure(ctx context.Context) error {
 	return nil
 }
 
-// death lets a task die, mends the trouble and puts it back.
+// death lets a task die, mends the cause and requeues the task.
 func (s *story) death(ctx context.Context) error {
 	task, err := s.client.Enqueue(ctx, ImportFile{Path: "prices.csv"}, midge.KeepFor(time.Minute))
 	if err != nil {
@@ -106,14 +106,14 @@ func (s *story) death(ctx context.Context) error {
 		s.say.Infof("» dead: %s %s, %s; its last error: %s", t.Kind, t.Ref, t.Reason, dead.Last)
 	}
 	s.mended.Store(true)
-	s.say.Info("» the file is mended, the task is requeued") // told first: it runs at once
+	s.say.Info("» the file is mended, the task is requeued") // printed first, because the task runs at once
 	if err := s.client.Requeue(ctx, task.Ref); err != nil {
 		return err
 	}
 	return s.client.Await(ctx, task.Ref, nil)
 }
 
-// summary waits until all is done that had its moment, and counts.
+// summary waits until no task is live and prints the counts.
 func (s *story) summary(ctx context.Context) error {
 	for {
 		stats, err := s.client.Queue(queue).Stats(ctx)

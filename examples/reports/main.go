@@ -1,10 +1,10 @@
-// Reports shows schedules: every second, by a cron line, by a cron line in a time zone;
-// what becomes of ticks that were missed while no runner lived; a schedule whose tasks
-// must not overlap; how to run one now, to list them with their last and next tick, and
-// to remove them.
+// Reports shows schedules: every second, by a cron line, and by a cron line in a time
+// zone; how ticks are made up for that were missed while no runner ran; a schedule
+// whose tasks must not overlap; and how to run a schedule at once, to list the
+// schedules with their last and next tick, and to remove them.
 //
-// You will see reports made for three seconds, then three seconds without a runner,
-// then the missed ticks made up for, each schedule by its own policy. It ends by itself
+// You will see reports for three seconds, then three seconds without a runner, then how
+// each schedule makes up for its missed ticks by its own policy. It ends by itself
 // after about eight seconds.
 //
 //	go run ./examples/reports
@@ -54,10 +54,10 @@ type Report struct {
 	Takes time.Duration
 }
 
-// Options name the queue.
+// Options names the queue.
 func (Report) Options() midge.Options { return midge.Options{Queue: queue} }
 
-// office makes reports and tells of it on out.
+// office makes reports and prints a line for each on out.
 type office struct {
 	opened storage.Storage
 	queue  *midge.Queue
@@ -98,19 +98,20 @@ func (o *office) firstRun(ctx context.Context) error {
 	})
 }
 
-// gap is time without a runner: schedules stand still.
+// gap waits without a runner: schedules stand still.
 func (o *office) gap(ctx context.Context) error {
 	o.printf("» no runner for three seconds")
 	return wait(ctx, 3*time.Second)
 }
 
-// secondRun makes up for what was missed.
+// secondRun starts a runner again, which makes up for the missed ticks.
 func (o *office) secondRun(ctx context.Context) error {
 	o.printf("» a runner again: stock makes up for each missed tick, sales for all of them at once")
 	return o.withRunner(ctx, func(ctx context.Context) error { return wait(ctx, 1500*time.Millisecond) })
 }
 
-// end removes the schedules. That is for good, as no runner declares them any more.
+// end removes the schedules. They stay removed, because no runner declares them any
+// more.
 func (o *office) end(ctx context.Context) error {
 	if err := o.list(ctx); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (o *office) end(ctx context.Context) error {
 	return o.queue.Remove(ctx)
 }
 
-// list shows the schedules with their last and next tick, in their own zones.
+// list prints the schedules with their last and next tick, each in its own zone.
 func (o *office) list(ctx context.Context) error {
 	schedules, err := o.queue.Schedules(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// withRunner has a runner while do is under way.
+// withRunner runs a runner while do runs.
 func (o *office) withRunner(ctx context.Context, do func(context.Context) error) error {
 	runner, err := o.newRunner()
 	if err != nil {
@@ -23,8 +23,8 @@ func (o *office) withRunner(ctx context.Context, do func(context.Context) error)
 	return errors.Join(err, <-ended)
 }
 
-// newRunner declares the schedules. Any number of runners may declare the same ones:
-// each tick makes one task.
+// newRunner returns a runner that declares the schedules. Any number of runners may
+// declare the same schedules: each tick makes only one task.
 func (o *office) newRunner() (*midge.Runner, error) {
 	runner, err := midge.NewRunner(o.opened, midge.RunnerConfig{Queues: []string{queue}})
 	if err != nil {
@@ -32,15 +32,15 @@ func (o *office) newRunner() (*midge.Runner, error) {
 	}
 	return runner, errors.Join(
 		midge.Handle(runner, o.make),
-		// A kind with several schedules names them.
+		// A kind with several schedules must name them.
 		runner.Periodic(midge.Every(time.Second), Report{About: "stock"}, midge.Named("stock"),
 			midge.AllMissed(10)),
 		// One task makes up for all missed ticks: this is the default.
 		runner.Periodic(midge.Cron("*/2 * * * * *"), Report{About: "sales"}, midge.Named("sales")),
-		// It takes longer than its interval: ticks are left out while it runs.
+		// The job takes longer than its interval, so ticks are skipped while it runs.
 		runner.Periodic(midge.Every(time.Second), Report{About: "audit", Takes: 1500 * time.Millisecond},
 			midge.Named("audit"), midge.NoOverlap()),
-		// Three at night in Paris, summer and winter; a night that was missed is left out.
+		// At three at night in Paris, in summer and winter. A missed night is skipped.
 		runner.Periodic(midge.Cron("0 3 * * *"), Report{About: "daily"}, midge.Named("daily"),
 			midge.Zone("Europe/Paris"), midge.SkipMissed(), midge.Retries(3)),
 	)

@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// patience is how long a customer waits for the bank.
+// patience is how long a request waits for the bank.
 const patience = 3 * time.Second
 
-// routes are the API of the shop.
+// routes returns the API of the shop.
 func (s *shop) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.home)
@@ -31,7 +31,7 @@ func (s *shop) routes() *http.ServeMux {
 			answer(w, 0, nil, err)
 			return
 		}
-		charge, err := s.client.Enqueue(r.Context(), ChargeCard{Order: o.Number}) // or the one that is under way
+		charge, err := s.client.Enqueue(r.Context(), ChargeCard{Order: o.Number}) // or the task that is under way
 		s.paid(w, r, o.Number, charge, err)
 	})
 	mux.HandleFunc("GET /orders/{number}", func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func (s *shop) routes() *http.ServeMux {
 		if err == nil {
 			err = midge.DecodeProgress(task, &done)
 		}
-		if errors.Is(err, midge.ErrNoResult) { // it has not begun: 0 rows
+		if errors.Is(err, midge.ErrNoResult) { // the import has not begun: 0 rows
 			err = nil
 		}
 		answer(w, http.StatusOK, map[string]any{"state": task.State, "progress": done}, err)
@@ -61,8 +61,8 @@ func (s *shop) routes() *http.ServeMux {
 	return mux
 }
 
-// paid waits for the charge of an order, and answers 201 when the card was charged, 402 when it was
-// declined, and 202 when the bank takes its time.
+// paid waits for the charge of an order, and answers 201 when the card was charged, 402 when it
+// was declined, and 202 when the bank has not answered yet.
 func (s *shop) paid(w http.ResponseWriter, r *http.Request, number string, charge midge.Task, err error) {
 	var receipt string
 	if err == nil {
@@ -77,7 +77,7 @@ func (s *shop) paid(w http.ResponseWriter, r *http.Request, number string, charg
 	answer(w, http.StatusCreated, map[string]any{"number": number, "receipt": receipt}, err)
 }
 
-// home shows how the shop does.
+// home prints the sales of the shop and the sizes of its queues.
 func (s *shop) home(w http.ResponseWriter, r *http.Request) {
 	day := 24 * time.Hour
 	orders, cents, err := s.sold(r.Context(), time.Now().Add(-day), time.Now().Add(time.Second))
@@ -98,7 +98,7 @@ func (s *shop) home(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintln(w, "\n/midge/  /metrics  /healthz  /readyz")
 }
 
-// answer writes v, or the error with the status that it stands for.
+// answer writes v, or the error with its HTTP status.
 func answer(w http.ResponseWriter, status int, v any, err error) {
 	var dead *midge.DeadError
 	var invalid *midge.InvalidError
@@ -110,7 +110,7 @@ func answer(w http.ResponseWriter, status int, v any, err error) {
 		status = http.StatusBadRequest
 	case errors.Is(err, errUnknown), errors.Is(err, midge.ErrNotFound):
 		status = http.StatusNotFound
-	default: // a database is away
+	default: // a database is unavailable
 		status = http.StatusServiceUnavailable
 	}
 	if err != nil {

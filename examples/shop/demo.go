@@ -16,12 +16,15 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// What follows stands for the world around a shop: a bank, a mail server and customers.
+// The rest of this file stands for the world around a shop: a bank, a mail server and customers.
+//
+//go:embed catalogue.csv
 
 //go:embed catalogue.csv
 var catalogue string
 
-// bank charges cards: it declines one in ten, and is out of order for one in ten.
+// bank is an HTTP handler that charges cards. It declines one card in ten, and fails for one in
+// ten.
 func bank(w http.ResponseWriter, r *http.Request) {
 	takes(r.Context(), 2*time.Second)
 	switch rand.N(10) {
@@ -34,7 +37,7 @@ func bank(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// takes waits for a random part of d, as work does.
+// takes waits for a random part of d, or until ctx ends.
 func takes(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(rand.N(d)):
@@ -45,7 +48,8 @@ func takes(ctx context.Context, d time.Duration) {
 // typo is the domain of customers who mistype their address.
 const typo = "@mial.example"
 
-// mailServer gives a function that logs mails. It fails for one in five, and for each mistyped address.
+// mailServer returns a function that logs mails. It fails for one mail in five, and for each
+// mistyped address.
 func mailServer(log *slog.Logger) func(ctx context.Context, to, text string) error {
 	return func(ctx context.Context, to, text string) error {
 		takes(ctx, 500*time.Millisecond)
@@ -60,10 +64,11 @@ func mailServer(log *slog.Logger) func(ctx context.Context, to, text string) err
 	}
 }
 
-// crowd is how many customers wait for their orders at once.
+// crowd is how many customers may wait for their orders at once.
 const crowd = 20
 
-// customers upload the catalogue, and place an order now and then, at times many at once, until ctx ends.
+// customers uploads the catalogue and places an order at each interval, and sometimes many orders
+// at once, until ctx ends.
 func customers(ctx context.Context, base string, every time.Duration, log *slog.Logger) {
 	post(ctx, base+"/catalogue", catalogue, log)
 	tick := time.NewTicker(every)
@@ -91,7 +96,7 @@ func customers(ctx context.Context, base string, every time.Duration, log *slog.
 	}
 }
 
-// anOrder is what a customer sends.
+// anOrder returns the form that a customer sends.
 func anOrder() string {
 	names := []string{"ann", "bo", "cleo", "dan", "eve"}
 	domain := "@mail.example"

@@ -30,10 +30,10 @@ func (s *shop) register(r *midge.Runner) error {
 	)
 }
 
-// ChargeCard has the bank charge the card of an order. Its result is the bank's receipt.
+// ChargeCard makes the bank charge the card of an order. Its result is the bank's receipt.
 type ChargeCard struct{ Order string }
 
-// Options allow one charge of an order at a time, and give the bank five seconds.
+// Options allows only one charge of an order at a time, and gives the bank five seconds.
 func (ChargeCard) Options() midge.Options {
 	return midge.Options{
 		Queue: "payments", Timeout: 5 * time.Second,
@@ -88,10 +88,10 @@ func (s *shop) askBank(ctx context.Context, o order) (receipt string, err error)
 	return string(body), nil
 }
 
-// ConfirmOrder mails that an order was paid. It is retried after 1 s, 2 s, 4 s and so on.
+// ConfirmOrder sends a mail that an order was paid. It is retried after 1 s, 2 s, 4 s and so on.
 type ConfirmOrder struct{ Order, To string }
 
-// Options are those of a mail that somebody waits for.
+// Options returns the options of a mail that a customer waits for.
 func (ConfirmOrder) Options() midge.Options {
 	return midge.Options{Queue: "mail", Priority: 5, Backoff: midge.Geometric{First: time.Second}.Delay}
 }
@@ -100,17 +100,17 @@ func (s *shop) confirmOrder(ctx context.Context, job ConfirmOrder) error {
 	return s.send(ctx, job.To, "Thank you for your order "+job.Order+".")
 }
 
-// AskForReview mails a question three days after the order.
+// AskForReview sends a mail with a question three days after the order.
 type AskForReview struct{ To, Product string }
 
-// Options send it to the queue of the mails.
+// Options names the queue of the mails.
 func (AskForReview) Options() midge.Options { return midge.Options{Queue: "mail"} }
 
 func (s *shop) askForReview(ctx context.Context, job AskForReview) error {
 	return s.send(ctx, job.To, "How do you like your "+job.Product+"?")
 }
 
-// NightlyReport mails what was sold in the day before its tick.
+// NightlyReport sends a mail with the sales of the day before its tick.
 type NightlyReport struct{}
 
 func (s *shop) nightlyReport(ctx context.Context, _ NightlyReport) error {
@@ -122,7 +122,8 @@ func (s *shop) nightlyReport(ctx context.Context, _ NightlyReport) error {
 	return s.send(ctx, "owner@shop.example", fmt.Sprintf("%d orders, %d.%02d EUR", orders, cents/100, cents%100))
 }
 
-// DropUnpaid deletes the orders that nobody has paid for a week, which is longer than their cards are tried.
+// DropUnpaid deletes the orders that were not paid for a week, which is longer than their cards
+// are tried.
 type DropUnpaid struct{}
 
 func (s *shop) dropUnpaid(ctx context.Context, _ DropUnpaid) error {
@@ -131,10 +132,10 @@ func (s *shop) dropUnpaid(ctx context.Context, _ DropUnpaid) error {
 	return err
 }
 
-// ImportCatalogue writes the products of a CSV file: name and price in cents.
+// ImportCatalogue stores the products of a CSV file: name and price in cents.
 type ImportCatalogue struct{ CSV string }
 
-// Options keep it for an hour, so that who asks is told that it has completed.
+// Options keeps the task for an hour, so that a client can see that it has completed.
 func (ImportCatalogue) Options() midge.Options {
 	return midge.Options{Queue: "imports", Keep: midge.Keep{For: time.Hour}}
 }
@@ -168,7 +169,7 @@ func (s *shop) importCatalogue(ctx context.Context, job ImportCatalogue) error {
 	return nil
 }
 
-// offer writes a product: its name and its price in cents.
+// offer stores a product: its name and its price in cents.
 func (s *shop) offer(ctx context.Context, row []string) error {
 	if len(row) != 2 {
 		return midge.Discard(fmt.Errorf("%q is no name and price", row))

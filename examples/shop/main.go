@@ -1,13 +1,14 @@
-// Shop is a small web shop as a new user of midge would write it: an API that takes orders, the jobs
-// behind it, metrics, traces, logs, probes and tests. Copy from it what you need.
+// Shop is a small web shop as a new user of midge would write it: an API that takes orders, the
+// jobs behind it, metrics, traces, logs, probes and tests. Copy the parts that you need.
 //
 //	go -C examples/shop run .
 //
-// It needs nothing but Go, and prints the address of midge's dashboard with living data: customers of its own
-// order something each second, and at times in crowds. An order is written in one transaction with the task
-// that charges its card; the API waits for the result of that. Some cards are declined, and some addresses
-// wrong: those tasks die. Mails are retried, a catalogue is imported with checkpoints, unpaid orders are
-// dropped each five minutes, and a report goes out each night. Ctrl-C ends it, -v shows its log.
+// It needs only Go, and prints the address of midge's dashboard, which shows live data: simulated
+// customers order something each second, and sometimes in crowds. An order is written in one
+// transaction with the task that charges its card, and the API waits for the result of that task.
+// Some cards are declined and some addresses are wrong: those tasks die. Mails are retried, a
+// catalogue is imported with checkpoints, unpaid orders are dropped every five minutes, and a
+// report is sent each night. Ctrl-C ends it, -v shows its log.
 //
 //	POST /orders with mail, product           201 paid, 402 declined, 202 the bank takes its time
 //	POST /orders/NUMBER/charge                charges again what was declined, once at a time
@@ -16,7 +17,7 @@
 //	GET  /midge/                              the dashboard
 //	GET  /metrics, /healthz, /readyz          for Prometheus, and for the probes of Kubernetes
 //
-// Orders are in an SQLite file, and the jobs too. Each can be elsewhere:
+// The orders and the jobs are in one SQLite file. Each can be elsewhere:
 //
 //	go -C examples/shop run . -db postgres://localhost/shop
 //	go -C examples/shop run . -jobs redis://localhost:6379 -traces http://localhost:4318
@@ -45,7 +46,7 @@ import (
 	"github.com/midgehq/midge/tracing/otel"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db, jobs, bank, traces string
 	customers              time.Duration
@@ -73,7 +74,7 @@ func start() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C waits for nothing
+	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C ends the process at once
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err != nil {
 		return fmt.Errorf("%w; -addr 127.0.0.1:0 takes a free port", err)
@@ -86,7 +87,7 @@ func start() error {
 	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, &logged)))
 }
 
-// serve keeps the shop open until ctx ends.
+// serve runs the shop until ctx ends.
 func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Logger) (err error) {
 	defer func() { _ = listener.Close() }()
 	db, err := openOrders(ctx, cfg.db)
@@ -142,7 +143,7 @@ func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Log
 	return work(ctx, runner, s.pages(runner, metrics, board), listener)
 }
 
-// startCustomers has somebody order now and then, and gives what stops them.
+// startCustomers starts the customers, and returns the function that stops them.
 func startCustomers(ctx context.Context, every time.Duration, base string, log *slog.Logger) (stop func()) {
 	if every <= 0 {
 		return func() {}
@@ -153,7 +154,7 @@ func startCustomers(ctx context.Context, every time.Duration, base string, log *
 	return func() { cancel(); shopping.Wait() }
 }
 
-// openBoard makes midge's dashboard, and has it keep the history until stop is called.
+// openBoard returns midge's dashboard, which records its history until stop is called.
 func openBoard(ctx context.Context, store storage.Storage, log *slog.Logger) (http.Handler, func(), error) {
 	board, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Name: "shop", Log: log})
 	if err != nil {
@@ -165,8 +166,8 @@ func openBoard(ctx context.Context, store storage.Storage, log *slog.Logger) (ht
 	return board, func() { cancel(); keeping.Wait() }, nil
 }
 
-// work answers requests and runs jobs until ctx ends. Then it drains: first the requests, which may
-// enqueue and wait for jobs, then the jobs.
+// work serves requests and runs jobs until ctx ends. Then it drains: first the requests, which
+// may enqueue and wait for jobs, then the jobs.
 func work(ctx context.Context, runner *midge.Runner, handler http.Handler, listener net.Listener) error {
 	if err := runner.Start(ctx); err != nil {
 		return err
@@ -177,14 +178,14 @@ func work(ctx context.Context, runner *midge.Runner, handler http.Handler, liste
 	var err error
 	select {
 	case <-ctx.Done():
-	case err = <-served: // it never serves for no reason
+	case err = <-served: // Serve always returns an error
 	}
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(draining), runner.Shutdown(draining))
 }
 
-// pages are the API, and what Prometheus and Kubernetes look at.
+// pages returns the API and the pages for Prometheus and Kubernetes.
 func (s *shop) pages(runner *midge.Runner, metrics *prometheus.Metrics, board http.Handler) http.Handler {
 	mux := s.routes()
 	mux.Handle("/midge/", board)
@@ -195,7 +196,7 @@ func (s *shop) pages(runner *midge.Runner, metrics *prometheus.Metrics, board ht
 	return mux
 }
 
-// probe answers a probe of Kubernetes.
+// probe returns a handler for a probe of Kubernetes.
 func probe(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shop is what the handlers and the jobs need.
+// shop holds what the handlers and the jobs need.
 type shop struct {
 	db     *sql.DB
 	client *midge.Client
-	// within makes a transaction of db one of the storage of the jobs. It is nil where the jobs are
-	// elsewhere.
+	// within makes a transaction of db usable by the storage of the jobs. It is nil if the jobs are
+	// in another database.
 	within func(*sql.Tx) storage.Joined
 	bank   string // the URL that charges a card
 	send   func(ctx context.Context, to, text string) error
 }
 
-// The statements are those of PostgreSQL and of SQLite.
+// The statements work on PostgreSQL and on SQLite.
 const tables = `
 	CREATE TABLE IF NOT EXISTS products (name TEXT PRIMARY KEY, cents BIGINT NOT NULL);
 	CREATE TABLE IF NOT EXISTS orders (
@@ -34,11 +34,11 @@ type order struct {
 	Mail    string `json:"mail"`
 	Product string `json:"product"`
 	Cents   int64  `json:"cents"`
-	Receipt string `json:"receipt"` // of the bank; empty until the card is charged
+	Receipt string `json:"receipt"` // from the bank; empty until
 }
 
-// place writes an order, and enqueues its charge in the same transaction: there is never one without
-// the other. Where the jobs are in another storage the charge is enqueued after the commit.
+// place stores an order and enqueues its charge in the same transaction, so that neither exists
+// without the other. If the jobs are in another storage, the charge is enqueued after the commit.
 func (s *shop) place(ctx context.Context, o order) (charge midge.Task, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -77,7 +77,8 @@ func (s *shop) find(ctx context.Context, number string) (o order, err error) {
 	return o, known(err)
 }
 
-// sold counts the orders that were placed and paid from one moment to another.
+// sold returns the number and the sum of the orders that were placed from one moment to another,
+// and paid.
 func (s *shop) sold(ctx context.Context, from, to time.Time) (orders, cents int64, err error) {
 	err = s.db.QueryRowContext(ctx,
 		"SELECT count(*), coalesce(sum(cents), 0) FROM orders WHERE placed >= $1 AND placed < $2 AND receipt <> ''",
@@ -85,7 +86,7 @@ func (s *shop) sold(ctx context.Context, from, to time.Time) (orders, cents int6
 	return orders, cents, err
 }
 
-// errUnknown is returned for a number or a product that is not there.
+// errUnknown is returned for a number or a product that does not exist.
 var errUnknown = errors.New("no such order or product")
 
 func known(err error) error {

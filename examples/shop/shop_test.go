@@ -188,7 +188,7 @@ func TestTheShopServes(t *testing.T) {
 	}
 }
 
-// testServing keeps a shop, orders three times, and looks at its pages.
+// testServing runs a shop, orders three times, and checks its pages.
 func testServing(t *testing.T, cfg config) {
 	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("R-7")) }))
 	defer bank.Close()
@@ -202,7 +202,7 @@ func testServing(t *testing.T, cfg config) {
 	ended := make(chan error, 1)
 	cfg.bank, cfg.customers = bank.URL, 50*time.Millisecond
 	go func() { ended <- serve(ctx, cfg, listener, slog.New(slog.DiscardHandler)) }()
-	for paid := 0; paid < 3 && ctx.Err() == nil; { // the customers upload the catalogue at first
+	for paid := 0; paid < 3 && ctx.Err() == nil; { // orders fail before the catalogue is uploaded
 		res, err := http.PostForm(base+"/orders", url.Values{"mail": {"ann"}, "product": {"tea"}})
 		if err != nil {
 			t.Fatal(err)

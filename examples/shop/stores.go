@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// isPostgres tells the URL of a PostgreSQL from the path of a file.
+// isPostgres reports whether at is the URL of a PostgreSQL, and not the path of a file.
 func isPostgres(at string) bool {
 	return strings.HasPrefix(at, "postgres://") || strings.HasPrefix(at, "postgresql://")
 }
@@ -38,8 +38,8 @@ func openOrders(ctx context.Context, at string) (*sql.DB, error) {
 	return db, nil
 }
 
-// openJobs opens the storage of the jobs at a URL. By default that is the database of the orders, whose
-// transactions are then those of the jobs too.
+// openJobs opens the storage of the jobs at a URL. By default that is the database of the orders.
+// The jobs can then take part in its transactions, by within.
 func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
 	store storage.Storage, within func(*sql.Tx) storage.Joined, err error,
 ) {
@@ -51,7 +51,7 @@ func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
 		}
 	case at != "":
 		store, err = open.Open(ctx, at, modernc.URL{})
-	default: // tables of midge's in the file of the orders
+	default: // midge's tables in the file of the orders
 		cfg := sqlite.Config{DB: db}
 		if err := sqlite.Migrate(ctx, cfg); err != nil {
 			return nil, nil, err

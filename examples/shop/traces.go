@@ -8,8 +8,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// newTraces makes what sends spans to an OTLP server by its URL, or to the output; without either
-// nobody gets them. This is OpenTelemetry's part: midge needs what it returns.
+// newTraces returns a provider that sends spans to an OTLP server by its URL, or to standard
+// output. If to is empty, it records none. This part belongs to OpenTelemetry: midge only needs
+// the provider.
 func newTraces(ctx context.Context, to string) (*trace.TracerProvider, error) {
 	var exporter trace.SpanExporter
 	var err error

@@ -18,13 +18,13 @@ type Welcome struct {
 	To string
 }
 
-// Options send it to the queue mail and keep it for a while, so that those who ask
-// how it stands are told that it has completed.
+// Options names the queue mail and keeps a completed task for a while, so that its
+// state can still be read.
 func (Welcome) Options() midge.Options {
 	return midge.Options{Queue: "mail", Timeout: 10 * time.Second, Keep: midge.Keep{For: time.Minute}}
 }
 
-// mailer sends mail. It stands for what a job depends on and cannot carry.
+// mailer sends mail. It stands for a dependency that a job cannot carry as a parameter.
 type mailer struct {
 	log       *zap.Logger
 	handshake time.Duration
@@ -42,13 +42,13 @@ func (m *mailer) send(ctx context.Context, job Welcome) error {
 	}
 }
 
-// accepted answers a welcome.
+// accepted is the answer to a request for a welcome.
 type accepted struct {
 	Task     string `json:"task"`
 	Existing bool   `json:"existing"`
 }
 
-// handler is the application.
+// handler returns the handler of the application.
 func handler(client *midge.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /welcome", func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func handler(client *midge.Client) http.Handler {
 			http.Error(w, "to: whom?", http.StatusBadRequest)
 			return
 		}
-		// Who clicks twice is welcomed once.
+		// A user who clicks twice is welcomed once.
 		task, err := client.Enqueue(r.Context(), Welcome{To: to}, midge.Unique{For: 2 * time.Second})
 		answer(w, http.StatusAccepted, accepted{Task: task.Ref.String(), Existing: task.Existing}, err)
 	})
@@ -74,7 +74,7 @@ func handler(client *midge.Client) http.Handler {
 	return mux
 }
 
-// answer writes v, or the error with the status that it stands for.
+// answer writes v, or the error with its HTTP status.
 func answer(w http.ResponseWriter, status int, v any, err error) {
 	if err != nil {
 		var invalid *midge.InvalidError
@@ -83,7 +83,7 @@ func answer(w http.ResponseWriter, status int, v any, err error) {
 			status = http.StatusBadRequest
 		case errors.Is(err, midge.ErrNotFound):
 			status = http.StatusNotFound
-		default: // the storage is full, or away
+		default: // the storage is full or unavailable
 			status = http.StatusServiceUnavailable
 		}
 		v = map[string]string{"error": err.Error()}

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// show makes the requests of the demo. The last welcome is still on its way when it
+// show makes the requests of the demo. The last mail is still being sent when it
 // returns.
 func show(ctx context.Context, base string, log *zap.Logger) error {
 	var task string
@@ -42,7 +42,7 @@ func show(ctx context.Context, base string, log *zap.Logger) error {
 	return nil
 }
 
-// awaitRunning waits until a mail is on its way.
+// awaitRunning waits until a mail is being sent.
 func awaitRunning(ctx context.Context, base string) error {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()

@@ -7,9 +7,9 @@
 //	curl localhost:8080/tasks/mail/TASK            # how it stands
 //	curl localhost:8080/stats
 //
-// With -demo it listens on a free port, makes these requests itself, sends itself the
-// signal and ends. You will see each request, the lines of the runner, and the drain:
-// the mail that is on its way when the signal comes is still sent.
+// With -demo it listens on a free port, makes these requests itself, and ends itself as
+// SIGTERM would. You will see each request, the lines of the runner, and the drain: a
+// mail that is being sent at that moment is still sent.
 //
 //	go run ./examples/webapp -demo
 //	go run ./examples/webapp -redis redis://localhost:6379
@@ -109,7 +109,7 @@ func run(ctx context.Context, opened storage.Storage, listener net.Listener, log
 	go func() { served <- server.Serve(listener) }()
 
 	select {
-	case err = <-served: // it never serves for no reason
+	case err = <-served: // Serve always returns an error
 	case err = <-ran:
 		ran <- err
 	case <-ctx.Done():

@@ -77,7 +77,7 @@ func TestAnswersSayWhatWentWrong(t *testing.T) {
 			t.Errorf("GET %s: got %v, want %s", path, err, want)
 		}
 	}
-	if err := opened.Close(); err != nil { // the storage goes away
+	if err := opened.Close(); err != nil { // make the storage unavailable
 		t.Error(err)
 	}
 	_, err = request(t.Context(), http.MethodPost, server.URL+"/welcome", url.Values{"to": {"ann"}})
@@ -86,7 +86,8 @@ func TestAnswersSayWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestTwoClicksAreOneWelcome looks at what the handler enqueues, and makes one attempt of it.
+// TestTwoClicksAreOneWelcome checks what the handler enqueues, and makes one attempt of the
+// task.
 func TestTwoClicksAreOneWelcome(t *testing.T) {
 	mailer := &mailer{log: zap.NewNop()}
 	k := midgetest.New(t, midgetest.Config{
@@ -103,7 +104,7 @@ func TestTwoClicksAreOneWelcome(t *testing.T) {
 	}
 }
 
-// welcome posts a welcome and gives the task.
+// welcome posts a welcome and returns the task.
 func welcome(t *testing.T, base, to string) string {
 	t.Helper()
 	text, err := request(t.Context(), http.MethodPost, base+"/welcome", url.Values{"to": {to}})

@@ -15,8 +15,8 @@ import (
 // tasks is the schema of midge's tables.
 const tasks = "webshop_midge"
 
-// build makes the tables anew. Nothing in them keeps a mail from being sent twice, or to
-// nobody.
+// build creates the tables anew. They have no constraint that prevents a mail from being
+// sent twice or without an order.
 func build(ctx context.Context, db *pgxpool.Pool, url string) error {
 	if err := tearDown(ctx, db); err != nil {
 		return err
@@ -38,7 +38,7 @@ func tearDown(ctx context.Context, db *pgxpool.Pool) error {
 	return nil
 }
 
-// books are the numbers in both tables, sorted.
+// books holds the numbers in both tables, sorted.
 type books struct{ orders, mails []string }
 
 func read(ctx context.Context, db *pgxpool.Pool) (b books, err error) {
@@ -58,9 +58,9 @@ func numbers(ctx context.Context, db *pgxpool.Pool, sql string) ([]string, error
 	return all, err
 }
 
-// agree says what is wrong with the books: an order without its mail, a mail without its
-// order or a second one, an order that was confirmed and is not there, or one that was
-// declined and is.
+// agree returns an error that lists what is wrong with the books: an order without its
+// mail, a mail without its order, a second mail, a confirmed order that does not exist,
+// or a declined order that does.
 func (b books) agree(confirmed, declined []string) error {
 	var wrong []error
 	complain := func(what, number string) { wrong = append(wrong, fmt.Errorf("%s: %s", what, number)) }
@@ -91,7 +91,7 @@ func (b books) agree(confirmed, declined []string) error {
 	return errors.Join(wrong...)
 }
 
-// has reports whether an order is there.
+// has reports whether an order exists.
 func (b books) has(number string) bool {
 	_, found := slices.BinarySearch(b.orders, number)
 	return found

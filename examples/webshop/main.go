@@ -1,17 +1,18 @@
 // Webshop enqueues the receipt of an order in the order's own transaction, and sends it in
-// a transaction that completes its task: there is never an order without a receipt, nor a
-// receipt without an order, whatever dies when. It needs PostgreSQL, and starts a private
-// one where none is given.
+// a transaction that completes its task. So there is never an order without a receipt, nor
+// a receipt without an order, whichever process dies at any time. It needs PostgreSQL, and
+// starts a private one if none is given.
 //
-// You will see some days of a shop, each in a process of its own: customers order, a tenth
-// of the cards is declined, and in the middle of it the process is killed as by kill -9.
-// The last day ends well: every receipt that is still due is sent. Then the books are
-// compared.
+// You will see some days of a shop, each in a process of its own. Customers order, a tenth
+// of the cards is declined, and in the middle of the day the process is killed, as by kill
+// -9. On the last day the shop is not killed, and every receipt that is still due is sent.
+// Then the books are compared.
 //
 //	go run ./examples/webshop
 //	go run ./examples/webshop -postgres postgres://localhost/postgres
 //
-// In the database it uses the schemas webshop and webshop_midge, and leaves neither.
+// In the database it uses the schemas webshop and webshop_midge, and deletes both at the
+// end.
 package main
 
 import (
@@ -54,11 +55,11 @@ func start() error {
 	return errors.Join(run(ctx, server.URL(), days, os.Stdout), server.Close())
 }
 
-// days is how long the story is.
+// days is the number of days in the story.
 const days = 6
 
-// run keeps the shop for some days, all but the last of which end with a kill, and tells
-// the story on out. It is an error where the books do not agree.
+// run runs the shop for some days, of which all but the last end with a kill, and prints
+// the story on out. It returns an error if the books do not agree.
 func run(ctx context.Context, url string, days int, out io.Writer) error {
 	db, err := pgxpool.New(ctx, url)
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 	"time"
 )
 
-// envShop tells this program that it is the shop, and where its database is.
+// envShop is the environment variable that makes this program the shop. It holds the URL
+// of the database.
 const envShop = "WEBSHOP_DATABASE"
 
-// shopMain keeps the shop and says its address on say. It closes when hear ends, which it
-// does with the parent at the latest: no more orders, and what runs is finished.
+// shopMain runs the shop and prints its address on say. When hear ends, which happens at
+// the latest with the parent, the shop takes no more orders, finishes its running jobs
+// and closes.
 func shopMain(ctx context.Context, url string, hear io.Reader, say io.Writer) (err error) {
 	s, err := open(ctx, url)
 	if err != nil {
@@ -52,14 +54,14 @@ func shopMain(ctx context.Context, url string, hear io.Reader, say io.Writer) (e
 	return <-ran
 }
 
-// process is a shop that is open.
+// process is an open shop.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.Closer
-	base string // of its URLs
+	base string // prefix of its URLs
 }
 
-// launch opens a shop in a process of its own, this program again.
+// launch opens a shop in a process of its own, which runs this program again.
 func launch(url string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -88,14 +90,14 @@ func launch(url string) (*process, error) {
 	return p, nil
 }
 
-// kill ends the shop at once, wherever it is: SIGKILL leaves it no last word.
+// kill ends the shop at once with SIGKILL, in the middle of its work.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // that it was killed is known
+	_ = p.cmd.Wait() // the error only says that it was killed
 	return err
 }
 
-// close closes the shop in order.
+// close closes the shop in an orderly way.
 func (p *process) close() error {
 	err := p.in.Close()
 	return errors.Join(err, p.cmd.Wait())

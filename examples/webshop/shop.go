@@ -16,21 +16,21 @@ import (
 
 const queue = "receipts"
 
-// Receipt is the job: the mail that each order gets.
+// Receipt is the job that sends the mail of an order.
 type Receipt struct{ Order string }
 
-// Options let a task lose its runner as often as this shop is killed: by default a job at
-// which three runners died is set apart.
+// Options lets a task lose its runner as often as this shop is killed. By default, a task
+// dies when three runners have died while running it.
 func (Receipt) Options() midge.Options { return midge.Options{Queue: queue, CrashLimit: 100} }
 
-// shop has the orders and the tasks in one database.
+// shop holds the connections of the shop. The orders and the tasks are in one database.
 type shop struct {
 	db     *pgxpool.Pool
 	store  *postgres.Storage
 	client *midge.Client
 }
 
-// errDeclined is why an order does not come about.
+// errDeclined is the reason for which an order is rolled back.
 var errDeclined = errors.New("the card was declined")
 
 // order takes an order: its row and the task of its receipt commit together, or neither
@@ -44,14 +44,15 @@ func (s *shop) order(ctx context.Context, number string, declined bool) error {
 			return err
 		}
 		if declined {
-			return errDeclined // which rolls back
+			return errDeclined // the error rolls back
 		}
 		return nil
 	})
 }
 
 // send sends a receipt: the mail and the end of the task commit together, or neither does.
-// A mail is a row here, as in an outbox: what leaves the database cannot be taken back.
+// Here a mail is a row, as in an outbox, because a mail that has left the database cannot
+// be rolled back.
 func (s *shop) send(ctx context.Context, job Receipt) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO webshop.mails VALUES ($1)", job.Order); err != nil {
@@ -99,8 +100,8 @@ func (s *shop) close() error {
 	return err
 }
 
-// runner makes what sends the receipts. Its leases are short, so that those of a shop that
-// was killed are soon over; the default is 30 s.
+// runner returns a runner that sends the receipts. Its leases are short, so that the
+// leases of a killed shop soon run out; the default is 30 s.
 func (s *shop) runner() (*midge.Runner, error) {
 	runner, err := midge.NewRunner(s.store, midge.RunnerConfig{
 		Queues: []string{queue}, Lease: time.Second, Grace: time.Second,

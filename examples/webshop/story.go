@@ -15,22 +15,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// customers order at once.
+// customers is the number of customers who order at the same time.
 const customers = 8
 
-// story is what happens to the shop.
+// story is the story of the shop, and the answers that its customers got.
 type story struct {
 	url string
 	db  *pgxpool.Pool
 	out io.Writer
 
 	mu        sync.Mutex // guards what follows
-	confirmed []string   // orders that were answered so
+	confirmed []string   // numbers of confirmed orders
 	declined  []string
 	unknown   int // orders without an answer
 }
 
-// shortDay lets customers order until the shop is killed, in the middle of their orders.
+// shortDay lets customers order until the shop is killed in the middle of their orders.
 func (s *story) shortDay(ctx context.Context, day int) error {
 	open, err := launch(s.url)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *story) shortDay(ctx context.Context, day int) error {
 			})
 		})
 	}
-	over := make(chan struct{}) // nobody orders any more
+	over := make(chan struct{}) // closed when no customer orders any more
 	go func() { shopping.Wait(); close(over) }()
 	select {
 	case <-enough:
@@ -62,8 +62,8 @@ func (s *story) shortDay(ctx context.Context, day int) error {
 	return s.tell(ctx, fmt.Sprintf("day %d: kill -9", day))
 }
 
-// shop orders until there is no answer: then the shop is dead, and only its books know of
-// the last order. Each answer is told.
+// shop orders until it gets no answer. Then the shop is dead, and only its books tell
+// whether the last order exists. It calls answered for each answer.
 func (s *story) shop(ctx context.Context, base, customer string, answered func()) {
 	client := &http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()
@@ -106,7 +106,8 @@ func post(ctx context.Context, client *http.Client, to string, form url.Values) 
 	return answer.StatusCode, err
 }
 
-// patience is how long the last receipts may take: the leases of the dead, and 5 s.
+// patience is how long the last receipts may take: the leases of the killed shops, and
+// 5 s.
 const patience = 30 * time.Second
 
 // lastDay opens the shop without customers until every order has its mail.
@@ -135,7 +136,7 @@ func (s *story) lastDay(ctx context.Context, day int) error {
 	return s.tell(ctx, fmt.Sprintf("day %d: closed in order", day))
 }
 
-// tell tells how a day ended.
+// tell prints how a day ended.
 func (s *story) tell(ctx context.Context, how string) error {
 	b, err := read(ctx, s.db)
 	if err != nil {
@@ -146,7 +147,7 @@ func (s *story) tell(ctx context.Context, how string) error {
 	return err
 }
 
-// compare compares the books with each other and with what customers were told.
+// compare compares the books with each other and with the answers that customers got.
 func (s *story) compare(ctx context.Context) error {
 	b, err := read(ctx, s.db)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestMain is the shop where a test has started this program as one.
+// TestMain also runs the shop, if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(envShop); url != "" {
 		if err := shopMain(context.Background(), url, os.Stdin, os.Stdout); err != nil {

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// lease is as short as a storage takes it, so that what a killed mapper held is
-	// soon claimed by another.
+	// lease is the shortest lease that a storage accepts, so that the documents of a
+	// killed mapper are soon claimed by another.
 	lease = storage.MinLease
-	// look is how often those who wait look again without a wake-up: an expired lease
-	// makes none.
+	// look is how often waiting workers look again without a wake-up, because an expired
+	// lease sends none.
 	look = lease / 4
-	// crashLimit is far above what the kills of this program charge: they are its own
-	// doing, not the documents'.
+	// crashLimit is far above the number of crashes that the kills of this program charge.
+	// The program causes them, not the documents.
 	crashLimit = 1000
 	encoding   = "json"
 )
 
-// count is one word count: its queues and what every worker does with them.
+// count is one word count: its queues and the operations that all workers share.
 type count struct {
 	store   storage.Storage
 	session *storage.Session
-	name    string // begins the names of all its queues
+	name    string // prefix of the names of all
 	parts   int
 }
 
@@ -53,7 +53,8 @@ func hash(word string) uint32 {
 	return h.Sum32()
 }
 
-// load inserts a map task per document, many in one call, each a Tx of its own.
+// load inserts a map task for each document, up to a hundred in one call, each in a Tx
+// of its own.
 func (c *count) load(ctx context.Context, docs []string) error {
 	txs := make([]storage.Tx, len(docs))
 	for i, text := range docs {
@@ -90,7 +91,7 @@ func insert(queue, id, kind string, v any) (storage.Insert, error) {
 	}, nil
 }
 
-// claim takes up to most tasks of a queue, all of which start at once.
+// claim claims up to most tasks of a queue, all of which start at once.
 func (c *count) claim(ctx context.Context, worker, queue string, most int) (storage.Claimed, error) {
 	claimed, err := c.session.Claim(ctx, storage.ClaimRequest{
 		Runner: worker, Queues: []storage.ClaimQueue{{Name: queue}},
@@ -102,18 +103,18 @@ func (c *count) claim(ctx context.Context, worker, queue string, most int) (stor
 	return claimed, nil
 }
 
-// wait returns when there may be something in the queue, or it is time to look again.
+// wait returns when there may be a task in the queue, or when it is time to look again.
 func (c *count) wait(ctx context.Context, queue string, since storage.Since) error {
 	bounded, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
 	err := c.store.Wait(bounded, storage.WaitRequest{Queues: []string{queue}, Since: since})
-	if err != nil && bounded.Err() == nil { // no wake-ups to be had: the looks remain
+	if err != nil && bounded.Err() == nil { // no wake-ups are available: look at intervals
 		<-bounded.Done()
 	}
 	return ctx.Err()
 }
 
-// live is how many tasks of a queue have not ended, claimed ones among them.
+// live returns how many tasks of a queue have not ended, including claimed ones.
 func (c *count) live(ctx context.Context, queue string) (int64, error) {
 	stats, err := c.store.Stats(ctx, queue)
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *count) live(ctx context.Context, queue string) (int64, error) {
 	return stats[0].Live(), nil
 }
 
-// result reads the total of each part.
+// result returns the sum of the totals of all parts.
 func (c *count) result(ctx context.Context) (map[string]int, error) {
 	total := make(map[string]int)
 	for t, err := range storage.Each(ctx, c.store, c.resultQueue(), storage.Waiting) {
@@ -136,7 +137,7 @@ func (c *count) result(ctx context.Context) (map[string]int, error) {
 	return total, nil
 }
 
-// remove leaves nothing behind.
+// remove removes all queues of the count.
 func (c *count) remove(ctx context.Context) error {
 	for _, queue := range c.queues() {
 		if _, err := c.session.RemoveQueue(ctx, queue); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// crew runs mappers and reducers, kills mappers, and puts new ones in their place.
+// crew runs mappers and reducers, kills mappers, and replaces them.
 type crew struct {
 	count *count
 	cfg   config
@@ -28,7 +28,7 @@ func newCrew(c *count, cfg config, out io.Writer) *crew {
 	return &crew{count: c, cfg: cfg, out: out}
 }
 
-// work returns when all words are counted, or with the first error.
+// work runs the crew and returns when all words are counted, or with the first error.
 func (w *crew) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -50,7 +50,7 @@ func (w *crew) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// keepMapping runs one mapper after the other until one ends of its own accord.
+// keepMapping runs one mapper after the other until one ends without being killed.
 func (w *crew) keepMapping(ctx context.Context) error {
 	for {
 		name := w.hire()
@@ -77,7 +77,8 @@ func (w *crew) hire() string {
 	return fmt.Sprintf("mapper-%d", w.hired)
 }
 
-// decide lets every third claim go wrong until enough have.
+// decide kills the mapper at every third claim, and makes it oversleep at every other
+// third, until there were enough of each.
 func (w *crew) decide(name, first string, claimed int) fate {
 	w.mu.Lock()
 	defer w.mu.Unlock()

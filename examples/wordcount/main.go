@@ -1,17 +1,17 @@
-// Wordcount counts words as MapReduce, on Claim and Apply alone: no client, no runner.
-// It is how to build on package storage directly where the typed jobs do not fit.
+// Wordcount counts words by MapReduce, using only Claim and Apply: no client, no runner. It
+// shows how to build on package storage directly if the typed jobs do not fit.
 //
 //	documents ── a map task each ──▶ mappers ── partial counts ──▶ reducers ── one total a part
 //
-// Meanwhile its mappers are killed in the middle of their work, and some oversleep
-// their lease and commit too late. A step is one transaction: a map task ends together
-// with the insert of its partial counts, or neither happens. So each document is
-// counted once, whatever dies. With -redis the mappers are processes of their own, and
-// the kill is a real one; on memory they are goroutines that drop their claim.
+// Meanwhile mappers are killed in the middle of their work, and some oversleep their lease
+// and commit too late. A step is one transaction: a map task ends together with the insert of
+// its partial counts, or neither happens. So each document is counted once, whichever mapper
+// dies. With -redis the mappers are processes of their own and are really killed. On memory
+// they are goroutines that drop their claim.
 //
-// You will see each kill, each commit that came too late, the ten most frequent words,
-// and whether every count is right. It exits with status 1 if one is not. On a Redis
-// Cluster it refuses to run: its queues would have to share a slot.
+// You will see each kill, each commit that came too late, the ten most frequent words, and
+// whether every count is right. It exits with status 1 if a count is wrong. On a Redis
+// Cluster it refuses to run, because its queues would have to share a slot.
 //
 //	go run ./examples/wordcount
 //	go run ./examples/wordcount -redis redis://localhost:6379
@@ -65,8 +65,8 @@ type config struct {
 	mapperProcess               *process // nil: mappers are goroutines
 }
 
-// run counts the words of generated documents, tells the story on out, and gives an
-// error where a count is wrong.
+// run counts the words of generated documents, prints the story on out, and returns an error
+// if a count is wrong.
 func run(ctx context.Context, opened storage.Storage, cfg config, out io.Writer) error {
 	c := newCount(opened, "wordcount."+storage.NewID(), cfg.parts)
 	if !storage.Spans(opened, c.queues()...) {
@@ -93,7 +93,7 @@ func run(ctx context.Context, opened storage.Storage, cfg config, out io.Writer)
 	return compare(out, got, countAll(docs))
 }
 
-// sayf prints a line for the person who watches.
+// sayf prints a line.
 func sayf(out io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(out, format+"\n", args...)
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// batch is how many documents a mapper claims at once; it commits them one by one.
+// batch is how many documents a mapper claims at once. It commits them one by one.
 const batch = 3
 
-// fate is what is to become of a mapper that has just claimed.
+// fate is what happens to a mapper that has just claimed.
 type fate string
 
 const (
 	commits    fate = "commit"
-	dies       fate = "die"       // at once, with its claim
-	oversleeps fate = "oversleep" // its lease, and commits then
+	dies       fate = "die"       // dies at once, with its claim
+	oversleeps fate = "oversleep" // sleeps longer than its lease, then commits
 )
 
 var errKilled = errors.New("the mapper was killed")
@@ -27,13 +27,13 @@ var errKilled = errors.New("the mapper was killed")
 type mapper struct {
 	count *count
 	name  string
-	// fate is asked after each claim, refused told of each commit that came too late.
+	// fate is called after each claim, refused for each commit that came too late.
 	fate    func(first storage.Ref, claimed int) (fate, error)
 	refused func(storage.Ref)
 }
 
-// run maps until no document is left, neither waiting nor in another mapper's hands.
-// It gives errKilled where it dies before.
+// run maps until no document is left, neither waiting nor claimed by another mapper. It
+// returns errKilled if the mapper dies before that.
 func (m *mapper) run(ctx context.Context) error {
 	queue := m.count.mapQueue()
 	for {
@@ -77,8 +77,8 @@ func (m *mapper) mapAll(ctx context.Context, claimed storage.Claimed) error {
 	return nil
 }
 
-// mapOne counts one document and commits: the document is done and its counts are in
-// the parts' queues, in one step, or nothing has happened.
+// mapOne counts one document and commits: in one step, the document is completed and
+// its counts are in the parts' queues, or nothing has happened.
 func (m *mapper) mapOne(ctx context.Context, t storage.Task, fence storage.Fence) error {
 	var text string
 	if err := json.Unmarshal(t.Payload, &text); err != nil {
@@ -104,7 +104,7 @@ func (m *mapper) mapOne(ctx context.Context, t storage.Task, fence storage.Fence
 		tx.Inserts = append(tx.Inserts, in)
 	}
 	_, err := m.count.session.ApplyOne(ctx, tx)
-	if errors.Is(err, storage.ErrLeaseLost) { // another mapper has the document, or had it
+	if errors.Is(err, storage.ErrLeaseLost) { // another mapper has claimed the document
 		m.refused(t.Ref)
 		return nil
 	}

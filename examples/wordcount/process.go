@@ -16,9 +16,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A mapper as a process: this program once more, told by its environment. After each
-// claim it prints a line and waits for its fate on standard input, so that a kill
-// always falls between claim and commit.
+// These environment variables make this program a mapper in a process of its own. After
+// each claim the mapper prints a line and waits for its fate on standard input, so that
+// a kill always falls between claim and commit.
 const (
 	envMapper = "WORDCOUNT_MAPPER" // name of the mapper
 	envCount  = "WORDCOUNT_COUNT"  // name and parts of the count
@@ -30,7 +30,7 @@ type process struct {
 	env []string
 }
 
-// run runs one child and decides about it. It gives errKilled where it killed it.
+// run runs one child and decides its fate. It returns errKilled if it killed the child.
 func (p *process) run(ctx context.Context, w *crew, name string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -61,7 +61,8 @@ func (p *process) run(ctx context.Context, w *crew, name string) error {
 	return nil
 }
 
-// direct answers what a child says until it ends, and reports whether it was killed.
+// direct answers the lines of a child until it ends, and reports whether the child was
+// killed.
 func (w *crew) direct(name string, hear io.Reader, tell io.Writer, child *os.Process) (killed bool) {
 	lines := bufio.NewScanner(hear)
 	for lines.Scan() {
@@ -83,7 +84,7 @@ func (w *crew) direct(name string, hear io.Reader, tell io.Writer, child *os.Pro
 	return killed
 }
 
-// mapperMain is the child.
+// mapperMain is the main function of the child.
 func mapperMain(ctx context.Context, name string, hear io.Reader, tell io.Writer) (err error) {
 	opened, err := store.Open(ctx, os.Getenv(envRedis))
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 // reduceMost is how many partial counts a reducer merges in one step.
 const reduceMost = 100
 
-// reduce merges the partial counts of a part, many into one, until the mappers are
-// done and a single one is left: that is the part's total.
+// reduce merges the partial counts of a part, many into one, until the mappers are done
+// and only one count is left, which is the part's total.
 func (c *count) reduce(ctx context.Context, part int) error {
 	queue := c.partQueue(part)
 	for {
-		// The order of these two looks matters: once no document is left, nothing more
-		// can come into the part's queue but what a reducer puts there.
+		// The order of these two calls matters: once no document is left, only a reducer adds
+		// tasks to the part's queue.
 		documents, err := c.live(ctx, c.mapQueue())
 		if err != nil {
 			return err
@@ -39,7 +39,7 @@ func (c *count) reduce(ctx context.Context, part int) error {
 			err = c.wait(ctx, queue, claimed.Since)
 		case n == 1 && mapped && counts == 1:
 			return c.merge(ctx, claimed, c.resultQueue())
-		case n == 1: // nothing to merge it with yet
+		case n == 1: // there is no other count to merge it with yet
 			err = c.putBack(ctx, claimed.Fences[0])
 		default:
 			err = c.merge(ctx, claimed, queue)
@@ -50,7 +50,7 @@ func (c *count) reduce(ctx context.Context, part int) error {
 	}
 }
 
-// merge makes one task of many, in one step.
+// merge replaces many tasks by one, in one step.
 func (c *count) merge(ctx context.Context, claimed storage.Claimed, into string) error {
 	total := make(map[string]int)
 	tx := storage.Tx{}
@@ -71,7 +71,7 @@ func (c *count) merge(ctx context.Context, claimed storage.Claimed, into string)
 	return nil
 }
 
-// putBack ends a claim without charging it; the task comes back a little later.
+// putBack ends a claim without charging it. The task becomes due again a little later.
 func (c *count) putBack(ctx context.Context, fence storage.Fence) error {
 	settle := storage.Settle{Fence: fence, Outcome: storage.Snooze, Delay: 50 * time.Millisecond}
 	if _, err := c.session.ApplyOne(ctx, storage.Tx{Settles: []storage.Settle{settle}}); err != nil {

@@ -14,7 +14,7 @@ const vocabulary = `the a and of to in it is was that river moon lantern harbour
 quiet morning letter bridge garden winter window orchard market bell ship road glass
 paper clock candle sparrow field cloud silver thread kettle valley shadow wheel island`
 
-// documents makes n texts of fifty words, the same ones each time, with a few frequent
+// documents returns n texts of fifty words, the same each time, with a few frequent
 // words and many rare ones, as in any language.
 func documents(n int) []string {
 	vocabulary := strings.Fields(vocabulary)
@@ -31,12 +31,12 @@ func documents(n int) []string {
 	return docs
 }
 
-// words are the words of a text, in lower case.
+// words returns the words of a text, in lower case.
 func words(text string) []string {
 	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r == ' ' || r == '.' })
 }
 
-// countAll counts the plain way.
+// countAll counts the words without tasks, for the comparison.
 func countAll(docs []string) map[string]int {
 	counts := make(map[string]int)
 	for _, d := range docs {
@@ -56,7 +56,7 @@ func printTop(out io.Writer, counts map[string]int, n int) {
 	}
 }
 
-// compare gives an error where got is not want.
+// compare returns an error if got is not want.
 func compare(out io.Writer, got, want map[string]int) error {
 	wrong := 0
 	for _, w := range slices.Sorted(maps.Keys(want)) {

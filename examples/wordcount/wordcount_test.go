@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestMain is the mapper where a test has started this program as one.
+// TestMain also runs the mapper, if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(envMapper); name != "" {
 		if err := mapperMain(context.Background(), name, os.Stdin, os.Stdout); err != nil {
@@ -55,8 +55,8 @@ func TestAWrongCountIsAnError(t *testing.T) {
 	}
 }
 
-// counted runs a count, which fails where a word is counted wrong, and gives what it
-// printed. Nothing is left in the storage.
+// counted runs a count, which fails if a word is counted wrong, checks that nothing is
+// left in the storage, and returns the output.
 func counted(t *testing.T, url string, cfg config) string {
 	t.Helper()
 	opened, err := store.Open(t.Context(), url)

@@ -1,5 +1,5 @@
-// Package store opens the storage that an example runs on: memory, or Redis where the
-// flag -redis says so. It is all that the examples share.
+// Package store opens the storage that an example runs on: memory, or Redis if the flag
+// -redis is set. The examples share nothing else.
 package store
 
 import (
@@ -16,7 +16,8 @@ func Flag() *string {
 	return flag.String("redis", "", "`URL` of a Redis, such as redis://localhost:6379; empty runs on memory")
 }
 
-// Open opens the Redis at url, or memory where it is empty. The caller closes it.
+// Open opens the Redis at url, or the memory storage if url is empty. The caller closes
+// it.
 func Open(ctx context.Context, url string) (storage.Storage, error) {
 	return open.Open(ctx, cmp.Or(url, "memory:"))
 }
