@@ -17,8 +17,6 @@ import (
 )
 
 // The rest of this file stands for the world around a shop: a bank, a mail server and customers.
-//
-//go:embed catalogue.csv
 
 //go:embed catalogue.csv
 var catalogue string
