@@ -1,6 +1,6 @@
-// Package house holds the tests of the project's own rules, and no code: which
-// room imports which, which module is used where, that every exported name is
-// documented, that tests do not sleep, that the look for vulnerabilities fails
-// where it must, and that docs/api.txt shows the exported surface. make generate
-// rewrites that file.
+// Package house tests the project's own rules. It holds only tests: which package may
+// import which, which module of others is used where, that every exported name is
+// documented, that tests do not sleep, that the check for vulnerabilities fails when it
+// must, and that docs/api.txt shows the exported surface. make generate rewrites that
+// file.
 package house

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestExportedNamesAreDocumented wants a comment on every exported type, function,
-// method, constant and variable (or on the group that it stands in), on every
-// method of an exported interface that has several, on every field of a Config,
-// and on every package.
+// TestExportedNamesAreDocumented requires a comment on every exported type, function,
+// method, constant and variable (or on its group), on every method of an exported
+// interface that has several, on every field of a Config, and on every package.
 func TestExportedNamesAreDocumented(t *testing.T) {
 	for room, files := range public(t) {
 		documented := false
@@ -28,7 +27,7 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// undocumented names what is exported by a declaration and has no comment.
+// undocumented returns the exported names of a declaration that have no comment.
 func undocumented(decl ast.Decl) []string {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
@@ -64,7 +63,7 @@ func undocumentedSpec(group *ast.GenDecl, spec ast.Spec) []string {
 		}
 		switch typ := s.Type.(type) {
 		case *ast.InterfaceType:
-			if len(typ.Methods.List) > 1 { // the comment on the type documents a single one
+			if len(typ.Methods.List) > 1 { // the comment on the type documents a single method
 				names = append(names, undocumentedFields(s.Name.Name, typ.Methods)...)
 			}
 		case *ast.StructType:

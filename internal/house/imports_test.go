@@ -7,21 +7,22 @@ import (
 	"testing"
 )
 
-// rule says what the files of a room, and of the rooms inside it that have no rule
-// of their own, may import beside the standard library.
+// rule lists what the files of a room (a folder with its package), and of the rooms
+// inside it without a rule of their own, may import beside the standard library.
 type rule struct {
 	room    string
-	rooms   []string // of this module; a name ending in /... includes what is inside
-	modules []string // of others
-	// The same for its test files, in addition. They may also import the room
-	// itself and everything internal.
+	rooms   []string // of this module; a name ending in /... includes the rooms inside it
+	modules []string // modules of others
+	// Further imports of its test files. Test files may also import their own room and
+	// everything that is internal.
 	testRooms   []string
 	testModules []string
 }
 
-// table is the import table of the house. Imports run one way: examples to the
-// root to storage, and every storage to storage and the parts that storages share,
-// never to the root or a sibling. A module of others is used in the room named for it.
+// table is the import table of the project. Imports run one way: from the examples to
+// the root to storage, and from every storage to storage and the parts that storages
+// share, never to the root or another storage. A module of others is used only in the
+// room named for it.
 var table = []rule{
 	{
 		room:  ".",
@@ -31,9 +32,9 @@ var table = []rule{
 		},
 		testRooms: []string{"storage/..."},
 	},
-	{room: "storage", rooms: []string{"internal/sleep"}, testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
+	{room: "storage", rooms: []string{"internal/sleep"}, testRooms: []string{"storage/memory"}}, // tests functions over a storage
 	{room: "storage/internal", rooms: []string{"storage"}},                                      // parts that storages share
-	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},    // packs what the engine decides about
+	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},    // packs the engine's records
 	{
 		room:      "storage/memory",
 		rooms:     []string{"storage", "storage/internal/..."},
@@ -70,7 +71,7 @@ var table = []rule{
 		rooms:       []string{".", "storage"},
 		modules:     []string{"github.com/prometheus/client_golang"},
 		testRooms:   []string{"storage/..."},
-		testModules: []string{"github.com/prometheus/client_model"}, // what is gathered
+		testModules: []string{"github.com/prometheus/client_model"}, // the gathered metrics
 	},
 	{
 		room:      "tracing/otel", // a module of its own, with OpenTelemetry
@@ -95,7 +96,7 @@ var table = []rule{
 	},
 	{
 		room:    "examples/webshop",
-		rooms:   []string{".", "storage/...", "internal/testserver"}, // a PostgreSQL where none is given
+		rooms:   []string{".", "storage/...", "internal/testserver"}, // starts a PostgreSQL if none is given
 		modules: []string{"github.com/jackc/pgx/v5"},                 // an application's own transaction
 	},
 	{
@@ -114,18 +115,18 @@ var table = []rule{
 			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
 			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal
 			"github.com/BurntSushi/toml",                                                            // profiles
-			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "google.golang.org/protobuf", // what is imported
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "google.golang.org/protobuf", // the sources of an import
 		},
-		testModules: []string{"github.com/hibiken/asynq", "github.com/riverqueue/river"}, // from where
+		testModules: []string{"github.com/hibiken/asynq", "github.com/riverqueue/river"}, // fill these sources
 	},
 	{
 		room:  "bench", // a module of its own, with rivals of midge
 		rooms: []string{".", "storage/...", "bench/...", "internal/testserver", "metrics/prometheus", "tracing/otel"},
 		modules: []string{
-			"go.opentelemetry.io/otel",                                // what samples no trace
+			"go.opentelemetry.io/otel",                                // a tracer provider that samples nothing
 			"github.com/hibiken/asynq", "github.com/riverqueue/river", // the rivals
-			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // what bare does without midge
-			"golang.org/x/sys", // what a process costs
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // what the bare system uses
+			"golang.org/x/sys", // processor time of a process
 		},
 	},
 	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
@@ -134,21 +135,21 @@ var table = []rule{
 		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
-	{room: "dashboard/internal/format"}, // text alone
-	{room: "dashboard/internal/live"},   // bytes, whatever they tell
+	{room: "dashboard/internal/format"}, // only text
+	{room: "dashboard/internal/live"},   // only bytes
 	{room: "dashboard/internal/chart", rooms: []string{"dashboard/internal/format", "dashboard/internal/sampler", "internal/ledger"}}, // draws points and deploys
 	{
-		room:  "dashboard/internal/sampler", // of format it has the first line of an error
+		room:  "dashboard/internal/sampler", // takes the first line of an error from format
 		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "storage"},
 	},
-	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
+	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // for tests and screenshots
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser
 		rooms:   []string{"access", "dashboard", "internal/fingerprint", "internal/scene", "storage", "storage/memory"},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	},
 	{
-		room:  "dashboard/browser/peers", // a module of its own, with the dashboards of others
+		room:  "dashboard/browser/peers", // a module of its own, with other projects' dashboards
 		rooms: []string{"internal/testserver"},
 		modules: []string{
 			"github.com/hibiken/asynqmon", "github.com/hibiken/asynq", "github.com/jackc/pgx/v5",
@@ -156,7 +157,7 @@ var table = []rule{
 		},
 	},
 	{
-		room: "dashboard/browser/measure", // what the dashboard costs, with servers and the command
+		room: "dashboard/browser/measure", // measures the dashboard, with servers
 		rooms: []string{
 			".", "dashboard", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/scene",
 			"internal/testserver", "storage", "storage/...",
@@ -178,11 +179,11 @@ var table = []rule{
 	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
-	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
+	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // checks that a server answers
 	{
 		room:        "internal/pgfault",
 		testRooms:   []string{".", "storage/..."},
-		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // what a runner logs; transactions of others
+		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // a runner's log; other transactions
 	},
 	{room: "internal/pgfault/peer", rooms: []string{".", "storage/postgres"}}, // an application of two versions
 	{
@@ -291,8 +292,9 @@ func TestTheImportTableItself(t *testing.T) {
 	}
 }
 
-// ruleOf gives the rule of the room, or of the nearest one around it. The root's
-// rule is for the root alone: a new room needs a row.
+// ruleOf returns the rule of a room, or of the nearest room around it. The rules of the
+// root and of storage do not cover the rooms inside them: a new room there needs a
+// rule.
 func ruleOf(room string) (best rule, ok bool) {
 	for _, r := range table {
 		if within(room, r.room) && len(r.room) >= len(best.room) {
@@ -326,7 +328,7 @@ func (r rule) allows(src source, imported string) bool {
 	})
 }
 
-// standard reports whether an import path is of the standard library: its first
+// standard reports whether an import path belongs to the standard library: its first
 // element has no dot.
 func standard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")

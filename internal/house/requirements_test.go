@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// requirements are the modules that the root's go.mod names, and so all that go get of it brings. What
-// needs another is a module of its own.
+// requirements are the modules that the root's go.mod names, and so all modules that go get of
+// midge downloads. A package that needs another module must be in a module of its own.
 var requirements = []string{
 	"github.com/alicebob/miniredis/v2", // tests alone
 	"github.com/cespare/xxhash/v2",

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestTestsDoNotSleep lets a test file call time.Sleep only where it uses
-// testing/synctest, whose bubbles have a clock of their own. Elsewhere a test
-// awaits the condition.
+// TestTestsDoNotSleep allows time.Sleep only in test files that use testing/synctest,
+// whose bubbles have a clock of their own. All other tests must wait for a condition.
 func TestTestsDoNotSleep(t *testing.T) {
 	for _, src := range sources(t) {
 		bubbles := slices.ContainsFunc(src.file.Imports, func(spec *ast.ImportSpec) bool {

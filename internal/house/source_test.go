@@ -19,7 +19,7 @@ const module = "github.com/midgehq/midge"
 // source is one Go file of the repository.
 type source struct {
 	path string // from the module's root, with slashes
-	room string // its directory likewise, "." for the root
+	room string // its directory in the same form
 	test bool
 	fset *token.FileSet
 	file *ast.File
@@ -63,7 +63,7 @@ func aside(dir string) bool {
 	return base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// root gives the module's directory.
+// root returns the module's directory.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
@@ -76,8 +76,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// public groups the files that make up the exported surface on Linux by room:
-// neither tests, nor internal, nor main packages.
+// public returns the files of the exported surface on Linux, by room. It leaves out
+// tests, internal packages and main packages.
 func public(t *testing.T) map[string][]source {
 	t.Helper()
 	linux := build.Default
@@ -98,11 +98,11 @@ func public(t *testing.T) map[string][]source {
 	return rooms
 }
 
-// within reports whether a room is the one named or inside it.
+// within reports whether a room is the named room or inside it.
 func within(room, name string) bool { return room == name || strings.HasPrefix(room, name+"/") }
 
-// receiver gives the name of the type that a method belongs to, and whether it is
-// through a pointer; "" for a function.
+// receiver returns the name of a method's receiver type and whether the receiver is a
+// pointer. The name is "" for a function.
 func receiver(f *ast.FuncDecl) (name string, pointer bool) {
 	if f.Recv == nil {
 		return "", false

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// surfaceFile shows the exported surface, so that a change of it is a visible diff.
+// surfaceFile lists the exported surface, so that a change of it is a visible diff.
 const surfaceFile = "docs/api.txt"
 
 var update = flag.Bool("update", false, "rewrite "+surfaceFile)
@@ -55,7 +55,7 @@ func TestSurface(t *testing.T) {
 	}
 }
 
-// difference gives the lines that only one of two texts has.
+// difference returns the lines that only one of two texts has.
 func difference(old, fresh string) string {
 	had, has := strings.Split(old, "\n"), strings.Split(fresh, "\n")
 	var b strings.Builder
@@ -72,8 +72,7 @@ func difference(old, fresh string) string {
 	return b.String()
 }
 
-// surfaceOf gives one sorted line for everything that the files of a package
-// export.
+// surfaceOf returns a line for each exported name of the files of a package, sorted.
 func surfaceOf(t *testing.T, files []source) []string {
 	t.Helper()
 	var lines []string
@@ -145,15 +144,15 @@ func typeLines(t *testing.T, s *ast.TypeSpec) []string {
 	return lines
 }
 
-// typeParams shows type parameters the way the printer shows those of a function.
+// typeParams prints type parameters as the printer prints those of a function.
 func typeParams(t *testing.T, params *ast.FieldList) string {
 	t.Helper()
 	shown := show(t, &ast.FuncType{TypeParams: params, Params: &ast.FieldList{}})
 	return strings.TrimSuffix(strings.TrimPrefix(shown, "func"), "()")
 }
 
-// fieldLines shows a field of a struct or a method of an interface, and what is
-// embedded in either.
+// fieldLines returns the lines of a field of a struct or a method of an interface,
+// including embedded ones.
 func fieldLines(t *testing.T, head string, field *ast.Field) []string {
 	t.Helper()
 	shown := show(t, field.Type)
@@ -178,9 +177,9 @@ func fieldLines(t *testing.T, head string, field *ast.Field) []string {
 	return lines
 }
 
-// valueLines shows constants and variables. A constant shows its value, or where
-// it repeats an expression such as iota the type of that; a variable shows its
-// type where it is written.
+// valueLines returns the lines of constants and variables. A constant's line has its
+// value or, if it repeats an expression such as iota, the type of that expression. A
+// variable's line has its type if the source names one.
 func valueLines(t *testing.T, group *ast.GenDecl, at int, s *ast.ValueSpec) []string {
 	t.Helper()
 	typ := s.Type

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestVulncheckFailsForWhatItFound and for every failure but an unreachable database, of
-// which it says that nothing was checked.
+// TestVulncheckFailsForWhatItFound checks that vulncheck.sh fails if a vulnerability was
+// found, and for every other failure except an unreachable database. In that case it
+// must say that nothing was checked.
 func TestVulncheckFailsForWhatItFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		says string

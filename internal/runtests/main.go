@@ -1,7 +1,7 @@
-// Command runtests runs go test with the arguments given and counts a skipped test
-// as a failure: what a test needs, the test command brings. It prints the closing
-// line of every package, the output of every test that failed or was skipped, and
-// nothing of those that passed.
+// Command runtests runs go test with the given arguments and counts a skipped test as a
+// failure, because the test command installs everything that a test needs. It prints
+// the closing line of every package and the output of every test that failed or was
+// skipped. It prints nothing of tests that passed.
 //
 //	go run ./internal/runtests -race ./...
 package main
@@ -27,8 +27,9 @@ func main() {
 	}
 }
 
-// run runs go test and reports to out. An interrupt reaches go test by itself, as
-// one of the same terminal.
+// run runs go test and reports to out. It returns an error if a test failed or was
+// skipped. An interrupt reaches go test directly, because both run in the same
+// terminal.
 func run(ctx context.Context, out io.Writer, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Cancel = func() error { return nil }
@@ -53,7 +54,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// event is what go test -json says; see go doc test2json.
+// event is a line of go test -json; see go doc test2json.
 type event struct {
 	Action  string `json:"Action"`
 	Package string `json:"Package"`
@@ -61,10 +62,10 @@ type event struct {
 	Output  string `json:"Output"`
 }
 
-// report prints what matters of the events and counts the skipped tests.
+// report prints the output that matters and returns the number of skipped tests.
 func report(out io.Writer, events io.Reader) (skipped int, err error) {
 	type test struct{ pkg, name string }
-	output := map[test][]string{} // of the tests that run
+	output := map[test][]string{} // output of the running tests
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -95,7 +96,7 @@ func report(out io.Writer, events io.Reader) (skipped int, err error) {
 	return skipped, lines.Err()
 }
 
-// write prints; where that fails there is nobody left to tell.
+// write prints lines. It ignores errors, because there is nowhere else to report them.
 func write(out io.Writer, lines ...string) {
 	for _, line := range lines {
 		_, _ = io.WriteString(out, line)
