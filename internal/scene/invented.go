@@ -9,20 +9,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Invented is a storage in which all queues are busy and whose time is invented: what it holds is kept by
-// the storage beneath.
+// Invented is a storage whose clock and whose work in all queues are invented. The storage
+// beneath it stores its tasks.
 type Invented struct {
 	storage.Storage
 
 	Now     time.Time
-	session *storage.Session // by the true time
+	session *storage.Session // writes at the true time
 	random  *rand.Rand
 	names   []string
 	stats   map[string]*storage.Stats
 	vitals  vitals.Vitals
 }
 
-// Invent invents work in the queues of a storage, from a moment on.
+// Invent returns a storage that invents work in the queues of store, beginning at a
+// moment.
 func Invent(ctx context.Context, store storage.Storage, now time.Time) (*Invented, error) {
 	p := &Invented{
 		Storage: store, Now: now, session: storage.NewSession(store, 0), random: rand.New(rand.NewPCG(7, 7)),
@@ -41,7 +42,7 @@ func Invent(ctx context.Context, store storage.Storage, now time.Time) (*Invente
 	return p, nil
 }
 
-// Pass lets time pass, in which tasks come and go.
+// Pass moves the clock on by d and lets tasks come and go.
 func (p *Invented) Pass(d time.Duration) {
 	p.Now = p.Now.Add(d)
 	for _, name := range p.names {
@@ -62,7 +63,7 @@ func (p *Invented) Pass(d time.Duration) {
 	}
 }
 
-// Describe tells the invented time.
+// Describe returns the storage's description with the invented time.
 func (p *Invented) Describe(ctx context.Context) (storage.Description, error) {
 	d, err := p.Storage.Describe(ctx)
 	d.Now = p.Now
@@ -74,12 +75,12 @@ func (p *Invented) Apply(ctx context.Context, _ storage.Call, txs ...storage.Tx)
 	return p.session.Apply(ctx, txs...)
 }
 
-// Queues lists the queues in which work is invented.
+// Queues returns the queues in which work is invented.
 func (p *Invented) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
 	return storage.QueuesPage{Names: p.names}, nil
 }
 
-// Stats tells of the invented work.
+// Stats returns the sizes and totals of the invented work.
 func (p *Invented) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	all := make([]storage.Stats, 0, len(queues))
 	for _, name := range queues {
@@ -98,7 +99,7 @@ func (p *Invented) Stats(ctx context.Context, queues ...string) ([]storage.Stats
 	return all, nil
 }
 
-// Runners tells of one runner, which did the work.
+// Runners returns one runner, which did the work.
 func (p *Invented) Runners(context.Context) ([]storage.RunnerInfo, error) {
 	return []storage.RunnerInfo{{ID: "invented", Queues: p.names, Vitals: p.vitals.Encode(), Seen: p.Now}}, nil
 }

@@ -13,16 +13,17 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// millionQueues is how many queues the scene "million" has.
+// millionQueues is the number of queues of the scene "million".
 const millionQueues = 100
 
-// Million fills an empty storage, whose clock is this machine's, with the scene "million" of so many tasks.
+// Million fills an empty storage, whose clock must be this machine's, with the scene "million" of
+// the given number of tasks.
 func Million(ctx context.Context, store storage.Storage, tasks int) (*Scene, error) {
 	s := newScene(store, time.Now, new(time.Duration))
 	return s, errors.Join(s.million(ctx, tasks), s.Beat(ctx))
 }
 
-// long makes a name as long as names may be.
+// long returns a name of the greatest length that a name may have.
 func long(begin string) string {
 	const rest = "_very_long"
 	return (begin + strings.Repeat(rest, storage.MaxName/len(rest)+1))[:storage.MaxName]
@@ -37,9 +38,9 @@ type crowd struct {
 	mu sync.Mutex // guards the Running of the runners
 }
 
-// million is many tasks in a hundred queues, all of whose names are as long as they may be: waiting,
-// scheduled, retried, pending, declined, dead of many causes, completed and cancelled. Two queues are
-// paused, and each has a schedule, of which three are orphaned.
+// million adds many tasks in a hundred queues: waiting, scheduled, retried, pending, declined,
+// dead of many causes, completed and cancelled. All names have the greatest allowed length. Two
+// queues are paused. Each queue has a schedule, and three of the schedules are orphaned.
 func (s *Scene) million(ctx context.Context, tasks int) error {
 	c := crowd{Scene: s, kinds: []string{long("kind.import"), long("kind.export")}}
 	for i := range millionQueues {
@@ -52,7 +53,7 @@ func (s *Scene) million(ctx context.Context, tasks int) error {
 	if err := s.Beat(ctx); err != nil {
 		return err
 	}
-	const side = 4 // queues that are filled at a time
+	const side = 4 // queues that are filled at the same time
 	var errs [side]error
 	var all sync.WaitGroup
 	for first := range side {
@@ -72,7 +73,7 @@ func (s *Scene) million(ctx context.Context, tasks int) error {
 	return err
 }
 
-// fill gives a queue its tasks: a tenth of them have run.
+// fill adds the tasks of a queue. A tenth of them have run.
 func (c *crowd) fill(ctx context.Context, i, tasks int) error {
 	queue := c.queues[i]
 	named := func(what string) func(int, *storage.Insert) {
@@ -114,8 +115,8 @@ func (c *crowd) fill(ctx context.Context, i, tasks int) error {
 	return errors.Join(err, c.Add(ctx, queue, kind, tasks-tasks/10, waiting), c.start(ctx, i))
 }
 
-// cause is why a task of a queue failed: of five causes that all queues share, and now and then of one of
-// its own.
+// cause returns the error of a failed task: one of five causes that all queues share, and
+// sometimes one of its own.
 func cause(queue, task int) string {
 	if task%40 == 2 {
 		word := []byte("aaaa")
@@ -134,7 +135,7 @@ func cause(queue, task int) string {
 	return fmt.Sprintf(shared[(queue+task)%len(shared)], queue, task)
 }
 
-// start has a runner run some tasks of a queue.
+// start lets a runner run some tasks of a queue.
 func (c *crowd) start(ctx context.Context, i int) error {
 	runner := &c.Runners[i%len(c.Runners)]
 	claimed, err := c.Session.Claim(ctx, storage.ClaimRequest{
@@ -150,8 +151,9 @@ func (c *crowd) start(ctx context.Context, i int) error {
 	return err
 }
 
-// History gives the storage a history of 90 days, as if a dashboard had run beside busy queues all that time:
-// of the last days each minute, and of each hour before them. It is made in memory first, which is soon done.
+// History writes a history of 90 days to the storage, as if a dashboard had run beside busy
+// queues all that time. It has a point for each minute of the last days, and for each hour before
+// them. The history is built in a memory storage first, because that is fast.
 func (s *Scene) History(ctx context.Context, days int) error {
 	described, err := s.Store.Describe(ctx)
 	if err != nil {
@@ -175,7 +177,7 @@ func (s *Scene) History(ctx context.Context, days int) error {
 	return errors.Join(err, s.copyHistory(ctx, kept), kept.Close())
 }
 
-// copyHistory copies the pages of a history that the storage has not.
+// copyHistory copies the pages of a history into the scene's storage.
 func (s *Scene) copyHistory(ctx context.Context, from storage.Storage) error {
 	for t, err := range storage.Each(ctx, from, ledger.Queue, storage.Scheduled) {
 		if err != nil {

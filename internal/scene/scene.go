@@ -1,4 +1,5 @@
-// Package scene fills storages with the states in which the dashboard is tested and drawn.
+// Package scene fills storages with the states that the tests and screenshots of the dashboard
+// show.
 package scene
 
 import (
@@ -15,10 +16,10 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// Names are the scenes.
+// Names are the names of the scenes.
 var Names = []string{"empty", "calm", "night", "million"}
 
-// Scene is a storage in a state, and what keeps it there.
+// Scene is a storage in a state, and the runners and history that belong to it.
 type Scene struct {
 	Store   storage.Storage
 	Session *storage.Session
@@ -28,7 +29,8 @@ type Scene struct {
 	history *ledger.Ledger
 }
 
-// Open makes a scene by its name. tasks is how many the scene "million" has.
+// Open returns the scene with a name, on a new memory storage. tasks is the number of tasks of
+// the scene "million".
 func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 	var ahead time.Duration
 	now := func() time.Time { return time.Now().Add(ahead) }
@@ -57,7 +59,8 @@ func newScene(store storage.Storage, now func() time.Time, ahead *time.Duration)
 	}
 }
 
-// pass lets the storage's clock go on, a minute a step, of which the history tells.
+// pass moves the storage's clock on in steps of a minute, with work and an entry in the history
+// for each. It lets a claim maintain the named queues.
 func (s *Scene) pass(ctx context.Context, d time.Duration, queues ...string) error {
 	for minute := 0; d > 0; minute++ {
 		if err := s.minute(ctx, minute+2); err != nil {
@@ -97,7 +100,7 @@ func (s *Scene) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Add enqueues tasks of a kind.
+// Add enqueues n tasks of a kind. If alter is not nil, it changes each insert.
 func (s *Scene) Add(ctx context.Context, queue, kind string, n int, alter func(i int, in *storage.Insert)) error {
 	var ins []storage.Insert
 	for i := range n {
@@ -118,7 +121,7 @@ func (s *Scene) Add(ctx context.Context, queue, kind string, n int, alter func(i
 	return nil
 }
 
-// End claims up to n tasks of a queue and settles each as settle says.
+// End claims up to n tasks of a queue and completes them, or settles each as settle sets it.
 func (s *Scene) End(ctx context.Context, queue string, n int, settle func(i int, t storage.Task, st *storage.Settle)) error {
 	for i := 0; i < n; {
 		claimed, err := s.Session.Claim(ctx, storage.ClaimRequest{
@@ -190,7 +193,7 @@ func (s *Scene) hire(n int, queues, kinds []string) {
 	}
 }
 
-// vitalsOf is what a runner tells of the kinds that it has run.
+// vitalsOf returns the vitals of a runner that has run jobs of some kinds.
 func vitalsOf(i int, kinds []string) []byte {
 	v := vitals.Vitals{Memory: int64(48+7*i) << 20, Goroutines: 31 + 4*i}
 	for j, kind := range kinds {
@@ -209,7 +212,7 @@ var shopKinds = []string{
 	"build_export", "charge_card", "clean_up", "nightly_report", "resize_image", "send_invoice", "send_welcome", "deliver_webhook",
 }
 
-// calm is an ordinary day.
+// calm fills the storage with an ordinary day.
 func (s *Scene) calm(ctx context.Context) error {
 	s.hire(3, shopQueues, shopKinds)
 	if err := s.Beat(ctx); err != nil {
@@ -238,7 +241,7 @@ func (s *Scene) calm(ctx context.Context) error {
 	return s.run(ctx, "exports", 4)
 }
 
-// run starts tasks of a queue that go on.
+// run starts n tasks of a queue that keep running.
 func (s *Scene) run(ctx context.Context, queue string, n int) error {
 	claimed, err := s.Session.Claim(ctx, storage.ClaimRequest{
 		Runner: s.runner(queue), Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: 24 * time.Hour,
@@ -251,14 +254,14 @@ func (s *Scene) run(ctx context.Context, queue string, n int) error {
 	return err
 }
 
-// The two causes of the night.
+// The two causes of death in the scene "night".
 const (
 	CauseMail = "dial tcp 10.0.4.17:25: connect: connection refused"
 	CauseDisk = "write /var/exports/%d.csv: no space left on device"
 )
 
-// night is a night on call: 300 tasks of three kinds died of two causes, one queue is paused, one schedule is
-// orphaned, and one task waits for a kind that nobody knows.
+// night fills the storage with a night on call: 300 tasks of three kinds died of two causes, one
+// queue is paused, one schedule is orphaned, and one task has a kind that no runner knows.
 func (s *Scene) night(ctx context.Context) error {
 	if err := s.calm(ctx); err != nil {
 		return err
@@ -302,13 +305,13 @@ func (s *Scene) night(ctx context.Context) error {
 	return nil
 }
 
-// deploy has the last runner be of another version.
+// deploy gives the last runner another version.
 func (s *Scene) deploy(ctx context.Context, version string) error {
 	s.Runners[len(s.Runners)-1].Version = version
 	return s.Beat(ctx)
 }
 
-// pause pauses a queue, as a person does.
+// pause pauses a queue with an entry in the audit log, as a person does.
 func (s *Scene) pause(ctx context.Context, queue string) error {
 	act, err := ledger.NewAudit(s.Store).Begin(ctx, ledger.Entry{
 		Who: "bo", Role: "operator", Via: "dashboard", Act: "pause", Queue: queue,
@@ -320,7 +323,7 @@ func (s *Scene) pause(ctx context.Context, queue string) error {
 	return errors.Join(err, act.End(ctx, 1, err))
 }
 
-// hour lets an hour of work pass, of which the history tells.
+// hour adds an hour of work, with an entry in the history for each minute.
 func (s *Scene) hour(ctx context.Context) error {
 	for minute := range 61 {
 		err := s.minute(ctx, minute)
@@ -332,7 +335,7 @@ func (s *Scene) hour(ctx context.Context) error {
 	return nil
 }
 
-// minute does what is done in a minute of an ordinary day.
+// minute adds the work of a minute of an ordinary day.
 func (s *Scene) minute(ctx context.Context, minute int) error {
 	some := 40 + 25*((minute*minute)%7) + minute%5*8
 	return errors.Join(

@@ -10,7 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTheMillionHasAllStates: of each state some tasks, and a history of its queues.
+// TestTheMillionHasAllStates checks that the scene has tasks in each state and a
+// history of its queues.
 func TestTheMillionHasAllStates(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "million", 20_000)
 	if err != nil {

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Counters count the runs of a runner. What they count for a kind is made once, so that a run costs
-// one atomic addition, and a failed one two.
+// Counters count the runs of a runner. The counters of a kind are allocated once, so that a run
+// costs one atomic addition, and a failed run two.
 type Counters struct {
-	kinds []Counter // sorted as the names
+	kinds []Counter // in the order of the names
 	names []string
 }
 
-// Counter counts the runs of a kind. A nil one counts nothing.
+// Counter counts the runs of a kind. A nil Counter counts nothing.
 type Counter struct {
 	failed atomic.Uint64
 	runs   [buckets]atomic.Uint64
 }
 
-// NewCounters makes counters for kinds, of which each is named once.
+// NewCounters returns counters for kinds, each of which must be named only once.
 func NewCounters(kinds []string) *Counters {
 	return &Counters{names: kinds, kinds: make([]Counter, len(kinds))}
 }
 
-// At gives the counter of the kind at a place among those that NewCounters was given.
+// At returns the counter of the i-th of the kinds that NewCounters was given.
 func (c *Counters) At(i int) *Counter { return &c.kinds[i] }
 
 // Count counts a run that has ended.
@@ -38,12 +38,12 @@ func (c *Counter) Count(took time.Duration, failed bool) {
 	}
 }
 
-// Read gives the vitals of this process, with the kinds that have run. Runs that end meanwhile may
-// be in it or not.
+// Read returns the vitals of this process, with the kinds that have run. It may or may not
+// include runs that end during the call.
 func (c *Counters) Read() Vitals {
 	v := Vitals{Memory: memory(), Goroutines: runtime.NumGoroutine()}
 	for i := range c.kinds {
-		k := Kind{Name: c.names[i], Failed: c.kinds[i].failed.Load()} // first: a failure is a run
+		k := Kind{Name: c.names[i], Failed: c.kinds[i].failed.Load()} // first, so that failures never exceed runs
 		for j := range c.kinds[i].runs {
 			k.Runs[j] = c.kinds[i].runs[j].Load()
 		}

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// buckets of a histogram: four for each doubling from 4 microseconds to 19 hours, and those of less. The
-// last one has all that took longer.
+// buckets is the number of buckets of a histogram: one for each microsecond below 4, four for
+// each doubling from 4 microseconds to 19 hours, and one for all longer durations.
 const buckets = 4 + 4*34 + 1
 
 // Histogram counts durations.
 type Histogram [buckets]uint64
 
-// bucket is that of a duration.
+// bucket returns the bucket of a duration.
 func bucket(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 0))
 	if us < 4 {
@@ -24,7 +24,8 @@ func bucket(d time.Duration) int {
 	return min(4*(octave-1)+int(quarter), buckets-1)
 }
 
-// bounds are those of the durations in a bucket, in microseconds.
+// bounds returns the bounds of the durations in a bucket, in microseconds: from low up to, but
+// not including, high.
 func bounds(bucket int) (low, high float64) {
 	begin := func(i int) float64 {
 		if i < 4 {
@@ -38,15 +39,15 @@ func bounds(bucket int) (low, high float64) {
 // Add counts a duration.
 func (h *Histogram) Add(d time.Duration) { h[bucket(d)]++ }
 
-// Merge adds what another histogram counted.
+// Merge adds the counts of another histogram.
 func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range other {
 		h[i] += n
 	}
 }
 
-// Since gives what was counted since an earlier state of the histogram. It is false where the
-// histogram cannot have been so: that was another one.
+// Since returns the counts since an earlier state of the histogram. It returns false if earlier
+// cannot be an earlier state of this histogram.
 func (h *Histogram) Since(earlier *Histogram) (Histogram, bool) {
 	var since Histogram
 	for i, n := range h {
@@ -58,7 +59,7 @@ func (h *Histogram) Since(earlier *Histogram) (Histogram, bool) {
 	return since, true
 }
 
-// Count is how many durations were counted.
+// Count returns the number of counted durations.
 func (h *Histogram) Count() (all uint64) {
 	for _, n := range h {
 		all += n
@@ -66,8 +67,8 @@ func (h *Histogram) Count() (all uint64) {
 	return all
 }
 
-// Quantile gives the duration that a part of all stay below, such as 0.95, to within a fifth; 0
-// where nothing was counted.
+// Quantile returns the duration below which a part of all durations lie, such as 0.95, exact to a
+// fifth. It returns 0 if nothing was counted.
 func (h *Histogram) Quantile(part float64) time.Duration {
 	all := h.Count()
 	rank := part * float64(all)
@@ -84,8 +85,8 @@ func (h *Histogram) Quantile(part float64) time.Duration {
 	return 0
 }
 
-// append writes the histogram: how many buckets have any, then for each how many empty ones stand
-// before it, and its count.
+// append appends the encoded histogram: the number of buckets that are not empty, then for each
+// of them the number of empty buckets before it, and its count.
 func (h *Histogram) append(b []byte) []byte {
 	filled := 0
 	for _, n := range h {

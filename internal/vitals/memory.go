@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// memory is the resident memory of the process as Linux tells it, elsewhere what the Go runtime holds.
+// memory returns the resident memory of the process in bytes, from Linux. On other systems it
+// returns the memory that the Go runtime holds.
 func memory() int64 {
 	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(b); len(fields) > 1 {

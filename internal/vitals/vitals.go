@@ -1,6 +1,6 @@
-// Package vitals writes and reads what a runner tells of itself with its heartbeats, as
+// Package vitals encodes and decodes the vitals that a runner sends with its heartbeats, as
 // storage.RunnerInfo.Vitals: how often jobs of each kind ran and failed, how long they took, and
-// what the process holds. All counts begin with the runner.
+// the memory and goroutines of the process. All counts begin with the runner.
 package vitals
 
 import (
@@ -14,39 +14,40 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// MaxKinds bounds the kinds of a heartbeat.
+// MaxKinds is the most kinds in the vitals of a heartbeat.
 const MaxKinds = 100
 
-// Vitals are what a runner tells of itself.
+// Vitals are what a runner reports about itself.
 type Vitals struct {
-	// Memory is the resident memory of the process in bytes, where the system tells it, else what
-	// the Go runtime holds; 0 where it is not known.
+	// Memory is the resident memory of the process in bytes on Linux, elsewhere the memory that the
+	// Go runtime holds. 0 means unknown.
 	Memory int64
-	// Goroutines of the process.
+	// Goroutines is the number of goroutines of the process.
 	Goroutines int
-	// Kinds of jobs that ran, those with the most runs first. At most MaxKinds.
+	// Kinds are the kinds of jobs that ran, at most MaxKinds of them when decoded, the kinds with
+	// the most runs first.
 	Kinds []Kind
-	// Omitted is how many kinds had no room.
+	// Omitted is the number of kinds that were left out for lack of room.
 	Omitted int
 }
 
-// Kind tells of the jobs of a kind.
+// Kind holds the counts of the jobs of a kind.
 type Kind struct {
 	Name string
-	// Failed is how many runs failed.
+	// Failed is the number of runs that failed.
 	Failed uint64
-	// Runs has the durations of all runs that ended.
+	// Runs counts the durations of all runs that ended.
 	Runs Histogram
 }
 
 // format is the first byte of vitals.
 const format = 1
 
-// errDamaged is the error of Decode.
+// errDamaged is the only error of Decode.
 var errDamaged = errors.New("vitals: damaged, or of another version")
 
-// Encode writes the vitals in at most storage.MaxVitals bytes. Kinds that have no room are counted
-// as omitted; the kinds with the most runs come first.
+// Encode encodes the vitals in at most storage.MaxVitals bytes. The kinds with the most runs come
+// first. Kinds for which there is no room are counted as omitted.
 func (v *Vitals) Encode() []byte {
 	kinds := slices.Clone(v.Kinds)
 	slices.SortFunc(kinds, func(a, b Kind) int {
@@ -69,10 +70,10 @@ func (v *Vitals) Encode() []byte {
 	return seal(append(b, body...))
 }
 
-// seal appends the sum of what stands before it.
+// seal appends the checksum of b.
 func seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 
-// headMost is how much stands around the kinds.
+// headMost is the most bytes that the encoding needs beside the kinds.
 const headMost = 1 + 4*binary.MaxVarintLen64 + 4
 
 func (k *Kind) append(b []byte) []byte {
@@ -82,8 +83,8 @@ func (k *Kind) append(b []byte) []byte {
 	return k.Runs.append(b)
 }
 
-// Decode reads what Encode wrote. Vitals of a later version, or damaged ones, are an error; nil
-// vitals are empty.
+// Decode decodes what Encode has encoded. It returns an error for damaged vitals or vitals of
+// another version. Without any bytes it returns empty vitals.
 func Decode(b []byte) (Vitals, error) {
 	if len(b) == 0 {
 		return Vitals{}, nil
@@ -115,7 +116,7 @@ func Decode(b []byte) (Vitals, error) {
 	return v, nil
 }
 
-// reader reads numbers and texts; bad is set where there is none.
+// reader reads numbers and texts. bad is set when the input is malformed.
 type reader struct {
 	b   []byte
 	bad bool
@@ -131,7 +132,7 @@ func (r *reader) number() uint64 {
 	return n
 }
 
-// size reads a number that fits a signed one.
+// size reads a number that must fit into an int64.
 func (r *reader) size() int64 {
 	n := int64(r.number())
 	r.bad = r.bad || n < 0

@@ -170,7 +170,8 @@ func TestDamagedVitals(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks behind the sum: it is made right.
+// FuzzDecode gives each input a valid checksum, so that it tests the decoding of
+// damaged contents.
 func FuzzDecode(f *testing.F) {
 	v := Vitals{Memory: 1, Kinds: []Kind{{Name: "a", Failed: 1, Runs: Histogram{1, 2, 3}}}}
 	f.Add(v.Encode())
