@@ -1,16 +1,18 @@
-# The one door: people and CI go through it.
+# The only entry point for people and CI.
 
 GO ?= go
 LINT := bin/golangci-lint
 VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
-# The modules beside the root's, for what it is not to download.
+# The modules beside the root's. They exist so that users of the root do not download what only
+# these modules need.
 MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
 	tracing/otel examples/shop cmd/midge dashboard/browser $(PEERS)
-# The dashboards of others, which make shots alone runs: it has no tests, and their vulnerabilities are theirs.
+# Other projects' dashboards, which only make shots runs. The module has no tests, and its
+# vulnerabilities are those of these projects.
 PEERS := dashboard/browser/peers
-# Those that hold code for more than one system.
+# The modules that hold code for more than one system.
 PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=
 SHOTS_FLAGS ?=
@@ -25,7 +27,7 @@ help: ## list the targets
 
 test: servers unit ## all tests, with real servers; a skip is a failure
 
-servers: # installs redis-server, PostgreSQL, pgbouncer and what else tests need where they are missing, or says how
+servers: # installs redis-server, PostgreSQL, pgbouncer and the other programs that tests need, or says how
 	@tools/need-servers.sh
 	@tools/need-prometheus.sh
 	@tools/need-axe.sh
@@ -36,7 +38,7 @@ systems: # builds, and vets with the tests, for linux, darwin and windows
 		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./...) || exit 1; \
 	done; done
 
-tidy: # fails where go.mod or go.sum would change
+tidy: # fails if go.mod or go.sum would change
 	$(GO) mod tidy -diff
 	for module in $(MODULES); do $(GO) mod tidy -C $$module -diff || exit 1; done
 
@@ -58,26 +60,29 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(VULNCHECK) golang.org/x/vuln/cmd/govulncheck
 	@touch $(VULNCHECK)
 
-# The packages whose tests measure time, or starve each other's leases of two seconds on two
-# cores: they run alone, one after the other. All others run side by side, two at a time, as
-# some wait for servers while others compute; the longest begin.
+# The packages whose tests measure time, or would starve each other's leases of two seconds on two
+# cores: they run alone, one after the other. All other packages run two at a time, because some
+# wait for servers while others compute. The longest start first.
 ALONE := ./internal/pgfault
 LONGEST := ./storage/postgres ./storage/redis ./storage/storagetest ./dashboard github.com/midgehq/midge
 BESIDE = $(LONGEST) $(filter-out $(ALONE) $(LONGEST),$(patsubst github.com/midgehq/midge/%,./%,$(shell $(GO) list ./...)))
 
-# SQLite's C, translated, is one thread's at a time, and ten times slower under the race detector. Its
-# driver is compiled like all else: a generic function of the standard library that it shares with
-# midge may be linked from either, and without the detector's marks would look like a race.
+# SQLite's C code, translated to Go, runs in only one thread at a time, and is ten times slower
+# under the race detector, so it is compiled without it. Its driver is compiled with it, like all
+# other code: a generic function of the standard library that the driver shares with midge may be
+# linked from either, and without the detector's instrumentation it would look like a race.
 UNRACED := -gcflags='modernc.org/libc/...=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false'
 
-# The fault tests, those of pgfault included, start hundreds of processes, whose work the race detector makes two to three
-# times as much. It watches the storm, in which all that the others do happens at once.
+# The fault tests, including those of pgfault, start hundreds of processes, which take two to
+# three times as long under the race detector. Only the storm, in which all faults of the other
+# tests happen at once, runs under it.
 STORM := TestAStorm
 
-# The modules whose tests run beside those of the command and of the browser, which wait most of their time.
+# The modules whose tests run in parallel with those of the command and of the browser, which
+# mostly wait.
 OTHERS := examples/embedded metrics/prometheus tracing/otel examples/shop bench
 
-unit: # the tests without a look at what is installed
+unit: # the tests, without a check of what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	status=0; export MIDGE_TEST_SERVERS=1; \
 	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
@@ -93,8 +98,9 @@ unit: # the tests without a look at what is installed
 	wait $$beside || status=1; \
 	exit $$status
 
-# Four hours on two cores. One after the other, as some measure time; the storm is last. The tag
-# midge_general makes storages without short ways: the random sequences and the storm run with and without.
+# These tests take four hours on two cores. They run one after the other, because some measure
+# time; the storm is last. With the tag midge_general, storages take no fast paths: the random
+# sequences and the storm run with and without it.
 WAYS := long long,midge_general
 LONG = MIDGE_TEST_SERVERS=1 $(GO) test -count=1 -timeout 120m
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that axe-core is there, the rules of accessibility by which a test of the dashboard judges its
-# pages: in the cache of the user, at the version that the test names, whose sum the test checks. npm fetches
-# it, and runs nothing of it; npm itself comes from Debian where it is missing.
+# Makes sure that axe-core is in the user's cache, in the version that a test of the dashboard
+# names. The test checks its checksum, and uses its rules of accessibility to check the pages. npm
+# fetches it without running any of it. npm itself is installed from Debian's packages if it is
+# missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

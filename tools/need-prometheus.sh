@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that prometheus and promtool are there, which a test of metrics/prometheus starts: in
-# PATH or in bin/prometheus. Where apt can download Debian's package, this takes them out of it and
-# installs nothing, so that no service starts. Elsewhere it prints where they come from, and fails.
+# Makes sure that prometheus and promtool, which a test of metrics/prometheus starts, are in PATH
+# or in bin/prometheus. If apt can download Debian's package, this extracts them from it. It does
+# not install the package, so that no service starts. Otherwise it prints where to get them, and
+# fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Makes sure that the servers the tests start are installed: redis-server, redis-cli,
-# the postgres and initdb of PostgreSQL, pgbouncer, tmux, in which midge top is tested, zsh, fish and bash-completion, in which its
-# completion is, a chromium, which shows the dashboard, and on Linux strace, which records what SQLite writes. Where apt can install them, it does; elsewhere this prints the one
-# command that does and fails.
+# Makes sure that the programs which the tests start are installed: redis-server, redis-cli,
+# postgres and initdb of PostgreSQL, pgbouncer, tmux (for the test of midge top), zsh, fish and
+# bash-completion (for the tests of its completion), a chromium (for the dashboard), and on Linux
+# strace (which records what SQLite writes). If apt can install them, this does. Otherwise it
+# prints the one command that does, and fails.
 #
 # A package may start a service of its own on the standard port. The tests never
-# use a standard port: they start private servers and stop those alone.
+# use a standard port: they start private servers and stop only those.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Debian keeps the programs of PostgreSQL out of PATH.
+# Debian installs the programs of PostgreSQL outside PATH.
 have_postgres() {
   have postgres && have initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null
 }
@@ -22,7 +23,7 @@ have_browser() {
     [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
 
-# Bash completes with the functions of a package, which stands where the system keeps it.
+# Bash completion needs the functions of a package, which is not a command in PATH.
 have_shells() {
   have zsh && have fish && compgen -G "/usr/share/bash-completion/bash_completion" >/dev/null ||
     [ "$(uname -s)" != Linux ]

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities in what the module of the working directory calls.
+# Checks the code that the module of the working directory calls for known vulnerabilities.
 # usage: vulncheck.sh govulncheck
 #
-# A vulnerability fails. Where the database of them cannot be reached, as without a network,
-# nothing can be looked for: that is said, and does not fail.
+# It fails if it finds a vulnerability. If the database of vulnerabilities cannot be
+# reached, for example without a network, nothing can be checked: it says so and does not
+# fail.
 set -uo pipefail
 
 if out=$("$1" ./... 2>&1); then
@@ -13,7 +14,8 @@ else
   code=$?
 fi
 echo "$out"
-# 3 says that one was found. Of all other failures only this one is the network's.
+# Code 3 means that a vulnerability was found. Of all other failures, only this one comes
+# from the network.
 if [ "$code" -ne 3 ] && grep -q '^govulncheck: fetching vulnerabilities: ' <<<"$out"; then
   echo "govulncheck: the database of vulnerabilities cannot be reached: NOTHING WAS CHECKED"
   exit 0
