@@ -44,15 +44,14 @@ func (s *shop) order(ctx context.Context, number string, declined bool) error {
 			return err
 		}
 		if declined {
-			return errDeclined // the error rolls back
+			return errDeclined // which rolls back
 		}
 		return nil
 	})
 }
 
 // send sends a receipt: the mail and the end of the task commit together, or neither does.
-// Here a mail is a row, as in an outbox, because a mail that has left the database cannot
-// be rolled back.
+// A mail is a row here, as in an outbox: what leaves the database cannot be taken back.
 func (s *shop) send(ctx context.Context, job Receipt) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO webshop.mails VALUES ($1)", job.Order); err != nil {
