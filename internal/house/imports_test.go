@@ -104,7 +104,7 @@ var table = []rule{
 		rooms: []string{".", "dashboard", "storage/...", "metrics/prometheus", "tracing/otel"},
 		modules: []string{
 			"github.com/jackc/pgx/v5",  // its own database
-			"go.opentelemetry.io/otel", // where traces go
+			"go.opentelemetry.io/otel", // the exporter of traces
 		},
 		testRooms: []string{"midgetest"},
 	},
@@ -190,7 +190,7 @@ var table = []rule{
 		room:      "internal/difftest",
 		testRooms: []string{"storage/..."},
 		testModules: []string{
-			"github.com/alicebob/miniredis/v2", // where no server is installed
+			"github.com/alicebob/miniredis/v2", // runs without a server
 			module + "/storage/sqlite/modernc", // SQLite's driver
 		},
 	},
@@ -201,7 +201,7 @@ var table = []rule{
 			"go.uber.org/zap",                  // what workers log
 			"github.com/redis/go-redis/v9",     // an application's own client, through a proxy
 			"github.com/jackc/pgx/v5",          // an application's own transaction
-			"github.com/alicebob/miniredis/v2", // where no server is installed
+			"github.com/alicebob/miniredis/v2", // runs without a server
 			module + "/storage/sqlite/modernc", // SQLite's driver
 		},
 	},

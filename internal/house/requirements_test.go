@@ -13,7 +13,7 @@ import (
 // requirements are the modules that the root's go.mod names, and so all modules that go get of
 // midge downloads. A package that needs another module must be in a module of its own.
 var requirements = []string{
-	"github.com/alicebob/miniredis/v2", // tests alone
+	"github.com/alicebob/miniredis/v2", // only tests
 	"github.com/cespare/xxhash/v2",
 	"github.com/fsnotify/fsnotify",
 	"github.com/jackc/pgpassfile",
@@ -24,9 +24,9 @@ var requirements = []string{
 	"github.com/robfig/cron/v3",
 	"github.com/vmihailenco/msgpack/v5",
 	"github.com/vmihailenco/tagparser/v2",
-	"github.com/yuin/gopher-lua", // tests alone
+	"github.com/yuin/gopher-lua", // only tests
 	"go.uber.org/atomic",
-	"go.uber.org/goleak", // tests alone
+	"go.uber.org/goleak", // only tests
 	"go.uber.org/multierr",
 	"go.uber.org/zap",
 	"golang.org/x/sync",
