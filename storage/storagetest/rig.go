@@ -30,7 +30,8 @@ const (
 	runner    = "runner-1"
 )
 
-// patience is how long a rule waits for an event that has no set moment.
+// patience is how long a rule waits for an event that has no set moment, and for a call: 16 MiB take
+// more than DefaultPatience under the race detector on a busy machine.
 const patience = 20 * time.Second
 
 // long is a lease that does not expire while a rule is tested.
@@ -51,7 +52,7 @@ func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig
 	}
 	return &rig{
 		TB: t, Opened: opened, ctx: ctx, store: opened.Storage, open: open, limits: limits,
-		virtual: virtual, session: storage.NewSession(opened.Storage, 0),
+		virtual: virtual, session: storage.NewSession(opened.Storage, patience),
 	}
 }
 
@@ -67,7 +68,7 @@ func (r *rig) again() (*rig, bool) {
 	}
 	other := *r
 	other.store = r.Again(r.TB)
-	other.session = storage.NewSession(other.store, 0)
+	other.session = storage.NewSession(other.store, patience)
 	r.Cleanup(func() { _ = other.store.Close() })
 	return &other, true
 }
