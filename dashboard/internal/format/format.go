@@ -61,6 +61,8 @@ func Rate(perSecond float64) string {
 		return Dash
 	case perSecond == 0:
 		return "0" + NBSP + "/s"
+	case perSecond*60 <= 0.5:
+		return "<" + NBSP + "1" + NBSP + "/min"
 	case perSecond < 0.095:
 		return Number(int64(math.Ceil(perSecond*60-0.5))) + NBSP + "/min"
 	case perSecond < 9.95:

@@ -54,3 +54,15 @@ func TestEachMomentIsSomewhereFromNow(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRateOfSomethingReadsAsNone writes rates from some in an hour to many in a second.
+func TestNoRateOfSomethingReadsAsNone(t *testing.T) {
+	for rate, want := range map[float64]string{
+		-1: Dash, 0: "0 /s", 1.0 / 3600: "< 1 /min", 0.5 / 60: "< 1 /min", 0.6 / 60: "1 /min", 5.0 / 60: "5 /min",
+		0.2: "0.2 /s", 9.96: "10 /s", 120_000: "120 k /s",
+	} {
+		if got := strings.ReplaceAll(Rate(rate), NBSP, " "); got != want {
+			t.Errorf("the rate %v: got %q, want %q", rate, got, want)
+		}
+	}
+}
