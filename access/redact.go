@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/midgehq/midge/internal/wildcard"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -204,26 +205,8 @@ func (w *word) matchShown(name string) bool {
 	return w.match(name) || strings.HasPrefix(name, "$$") && w.match(name[1:])
 }
 
-// match reports whether a word of a rule stands for a word of a field, which may have any characters. It
-// takes the first place of each text, as the patterns of filters do, because no later place leaves more.
-func (w *word) match(name string) bool {
-	last := len(w.texts) - 1
-	if last == 0 {
-		return name == w.texts[0]
-	}
-	name, ok := strings.CutPrefix(name, w.texts[0])
-	if !ok {
-		return false
-	}
-	for _, text := range w.texts[1:last] {
-		at := strings.Index(name, text)
-		if at < 0 {
-			return false
-		}
-		name = name[at+len(text):]
-	}
-	return strings.HasSuffix(name, w.texts[last])
-}
+// match reports whether a word of a rule stands for a word of a field, which may have any characters.
+func (w *word) match(name string) bool { return wildcard.Match(w.texts, name) }
 
 // maxDepth is how deep JSON may nest.
 const maxDepth = 100

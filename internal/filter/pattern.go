@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/midgehq/midge/internal/wildcard"
 )
 
 // pattern is one value: texts with any text between them.
@@ -13,24 +15,7 @@ type pattern struct{ parts []string }
 func (p pattern) exact() (string, bool) { return p.parts[0], len(p.parts) == 1 }
 
 // match reports whether a whole text matches.
-func (p pattern) match(text string) bool {
-	last := len(p.parts) - 1
-	if last == 0 {
-		return text == p.parts[0]
-	}
-	text, ok := strings.CutPrefix(text, p.parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range p.parts[1:last] {
-		at := strings.Index(text, part)
-		if at < 0 {
-			return false
-		}
-		text = text[at+len(part):]
-	}
-	return strings.HasSuffix(text, p.parts[last])
-}
+func (p pattern) match(text string) bool { return wildcard.Match(p.parts, text) }
 
 // within gives the pattern of the texts of which a part matches, in lower case.
 func (p pattern) within() pattern {

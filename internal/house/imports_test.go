@@ -129,7 +129,7 @@ var table = []rule{
 			"golang.org/x/sys", // processor time of a process
 		},
 	},
-	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
+	{room: "access", rooms: []string{"internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
 		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
@@ -174,7 +174,7 @@ var table = []rule{
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/fingerprint", rooms: []string{"storage"}},
-	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload"}},
+	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint"}, testRooms: []string{"storage/..."}},
 	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep", "internal/vitals"}},
