@@ -16,31 +16,31 @@ import (
 type kind int
 
 const (
-	ofWord   kind = iota // a word alone
-	ofQueue              // the whole text, of which a listing is made
+	ofWord   kind = iota // a word without a field
+	ofQueue              // the whole name of a queue, which also chooses the queues that are listed
 	ofText               // the whole text
 	ofPart               // a part of the text, whatever its case
 	ofState              // states
-	ofFlag               // one of some words
+	ofFlag               // a name behind "is:"
 	ofNumber             // an integer
 	ofAge                // a duration
-	ofPast               // a moment that has passed, where there is one
-	ofFuture             // a moment to come, where there is one
+	ofPast               // a moment that has passed, or none
+	ofFuture             // a moment to come, or none
 	ofHeader             // the whole value of a header
 	ofParams             // a value in the parameters
 )
 
-// field is what a word can ask for.
+// field is a property of a task that a word can name.
 type field struct {
-	name   string // ending in a dot where more names follow
+	name   string // ends in a dot where more names follow
 	kind   kind
-	states []storage.State // in which alone the field says something
+	states []storage.State // the only states in which the field has a value; nil for all
 	text   func(t *storage.Task) string
 	number func(t *storage.Task) int
 	moment func(t *storage.Task) time.Time
 }
 
-// ops are the operators of the field.
+// ops returns the operators that may follow the field.
 func (f field) ops() []string {
 	switch f.kind {
 	case ofNumber, ofAge, ofPast, ofFuture, ofParams:
@@ -55,7 +55,7 @@ var (
 	ended = []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
 )
 
-// fields are all fields.
+// fields lists each field that a filter may name.
 var fields = []field{
 	{name: "queue", kind: ofQueue},
 	{name: "state", kind: ofState},
@@ -90,7 +90,7 @@ var fields = []field{
 	{name: "expires", kind: ofFuture, states: ended, moment: func(t *storage.Task) time.Time { return t.Expires }},
 }
 
-// lastRunner is who runs the task, or ran it last.
+// lastRunner returns the id of the runner that runs the task, or else of the last that ran it.
 func lastRunner(t *storage.Task) string {
 	if t.Runner != "" {
 		return t.Runner
@@ -110,10 +110,10 @@ func due(t *storage.Task) time.Time {
 	return t.Due
 }
 
-// flag is a word behind "is:".
+// flag is a name behind "is:".
 type flag struct {
 	name  string
-	state storage.State // in which alone it holds, "" for any
+	state storage.State // the only state in which it holds, "" for any
 	holds func(t *storage.Task) bool
 }
 
@@ -127,7 +127,7 @@ var flags = []flag{
 	{"unique", "", func(t *storage.Task) bool { return t.Unique.Key != "" }},
 }
 
-// build makes the test of a term whose field, operator and values were read.
+// build makes the test of a term from its field, operator and values.
 func (w *word) build(t *term) error {
 	t.states = nil
 	if !t.not {
@@ -165,7 +165,8 @@ func matchAny(values []pattern, text string) bool {
 	return slices.ContainsFunc(values, func(p pattern) bool { return p.match(text) })
 }
 
-// buildPart looks for a part of one or several texts.
+// buildPart tests whether the text of the field contains a value. A word without a field is looked for in
+// the ref, the kind and the last error.
 func (w *word) buildPart(t *term) {
 	parts := make([]pattern, len(t.value))
 	for i, p := range t.value {
@@ -245,7 +246,7 @@ func (w *word) buildFlag(t *term) error {
 	return nil
 }
 
-// holds reports whether an order of two values is that of an operator.
+// holds reports whether two values stand as an operator says. order is what [cmp.Compare] returns for them.
 func holds(op string, order int) bool {
 	switch op {
 	case ">":
@@ -261,7 +262,7 @@ func holds(op string, order int) bool {
 	}
 }
 
-// single gives the only value of a word that compares.
+// single returns the value of a word that compares with > or <, which takes exactly one and no "*".
 func (w *word) single(t *term) (string, error) {
 	text, ok := t.value[0].exact()
 	if !ok || len(t.value) > 1 {
@@ -293,7 +294,7 @@ func (w *word) buildNumber(t *term) error {
 	return nil
 }
 
-// buildMoment compares the moment of a field.
+// buildMoment compares a moment of the task with a duration, a moment, a day, "yes" or "no".
 func (w *word) buildMoment(t *term) error {
 	text, err := w.single(t)
 	if err != nil {
@@ -337,7 +338,7 @@ func (w *word) buildMoment(t *term) error {
 	return nil
 }
 
-// parseMoment reads a moment. day says that it is a whole day.
+// parseMoment reads a moment; without an offset it is in UTC. day reports that the text names a whole day.
 func parseMoment(text string) (at time.Time, day, ok bool) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -347,8 +348,8 @@ func parseMoment(text string) (at time.Time, day, ok bool) {
 	return time.Time{}, false, false
 }
 
-// ParseMoment reads a moment as a person types it: with its offset, as RFC 3339 has it, or a date and a time
-// of the clock in a zone, with seconds or without. What is none gives a *[storage.InvalidError].
+// ParseMoment reads a moment as a person types it: RFC 3339 with an offset, or a date and a time of day in
+// zone, with seconds or without. For any other text it returns a *[storage.InvalidError].
 func ParseMoment(text string, zone *time.Location) (time.Time, error) {
 	for _, layout := range []string{
 		time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04",
@@ -365,8 +366,9 @@ func ParseMoment(text string, zone *time.Location) (time.Time, error) {
 		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in %s", where)
 }
 
-// ParseDuration reads a duration as time.ParseDuration does, and days (d) and weeks (w), which stand before
-// all other units: 2d12h.
+// ParseDuration reads a duration as [time.ParseDuration] does. The text may also have weeks (w) and days (d),
+// before all other units: 2d12h. A negative duration, one without a unit, and one longer than
+// [storage.MaxDelay] give a *[storage.InvalidError].
 func ParseDuration(text string) (time.Duration, error) {
 	rest, whole := text, time.Duration(0)
 	for _, unit := range []struct {
@@ -398,8 +400,8 @@ func badDuration(text string) error {
 		storage.MaxDelay/(24*time.Hour))
 }
 
-// buildParams compares a value in the parameters: numbers as numbers, moments as moments, and for equality
-// all others as texts.
+// buildParams compares a value in the parameters. Behind ":" the value is compared as a text, and a number
+// also as a number. Behind the other operators it is compared as a number or as a moment.
 func (w *word) buildParams(t *term) error {
 	path, op := t.path, t.op
 	if op == ":" {

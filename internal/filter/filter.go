@@ -6,8 +6,9 @@
 //
 // A word is a field, an operator and a value. A "-" before it chooses the tasks that do not match it. A
 // value in double quotes may have white space; within quotes \" is a quote, \\ a backslash, and "*" means
-// itself. A "*" outside of quotes stands for any text. Several values with commas between them mean any
-// of them. A word without an operator is looked for in the ref, the kind and the last error.
+// itself. A "*" outside of quotes stands for any text. A task matches several values with commas between
+// them if it matches one of them. A word without an operator is looked for in the ref, the kind and the last
+// error.
 //
 // # Fields
 //
@@ -15,22 +16,22 @@
 //	state:                               waiting pending scheduled retry completed cancelled dead cursor,
 //	                                     or live, ended, all
 //	error: reason:                       a part of the last error, or of the reason; case does not matter
-//	cause:                               the id of a cause, which tasks share whose errors differ only in numbers,
-//	                                     ids, addresses, moments and quoted values
+//	cause:                               the id of a cause; tasks have the same cause if their errors differ only
+//	                                     in numbers, ids, addresses, moments and quoted values
 //	header.NAME:                         the whole value of a header
-//	params.PATH:                         the value of a parameter, a field or the number of an element each
-//	                                     step; a list matches where one of its elements does
-//	is:                                  declined suspect start-only (that wait), cancel-asked started ahead
-//	                                     (that are pending), unique (with a unique key)
+//	params.PATH:                         the value of a parameter; each step of the path is a field or the number
+//	                                     of an element, and a list matches if one of its elements does
+//	is:                                  declined suspect start-only (waiting tasks), cancel-asked started ahead
+//	                                     (pending tasks), unique (with a unique key)
 //	priority retries crashes snoozes     numbers: retries>3 crashes:0 priority<=-1
-//	attempts size                        how many attempts the history has, how many bytes the parameters
+//	attempts size                        the attempts in the history, and the bytes of the parameters
 //	age                                  since the creation: age>1h age<2d12h
 //	created started declined ended       moments that have passed: ended<1h is less than an hour ago, and
-//	                                     created>2026-11-23 after the begin of that day (UTC)
+//	                                     created>2026-11-23 after the start of that day (UTC)
 //	due expires                          moments to come: due<10m is in less than ten minutes
 //
-// The operators are ":" (equal, or within a day), ">", "<", ">=" and "<=". Texts take ":" alone, and
-// parameters that are numbers or moments take all. A duration has its unit: ms, s, m, h, d or w. A moment is
+// The operators are ":" (equal, or within a day), ">", "<", ">=" and "<=". Texts take only ":". Parameters
+// that are numbers or moments take all of them. A duration has its unit: ms, s, m, h, d or w. A moment is
 // a duration from now, a day such as 2026-11-23, or RFC 3339; "due:yes" and "due:no" ask whether there is one.
 package filter
 
@@ -57,8 +58,8 @@ const Syntax = `A filter is words that a task must all match: kind:send_* retrie
 A - before a word means not. A word alone is looked for in the ref, the kind and the last error.
 `
 
-// HiddenPrefix begins the names of queues in which midge keeps what is its own. A filter matches them only
-// where it names them.
+// HiddenPrefix begins the names of the queues in which midge keeps its own records. A filter matches their
+// tasks only where it names the queue.
 const HiddenPrefix = storage.ReservedQueues
 
 // Filter chooses tasks. The zero Filter matches every task of the queues that are not hidden.
@@ -72,16 +73,16 @@ type Filter struct {
 type term struct {
 	not   bool
 	field field
-	name  string // of a header; the steps of a path, with the quotes that they need
-	path  []string
-	op    string // "" for a word alone
+	name  string   // the names behind the field, with dots and the quotes that they need
+	path  []string // the same names apart
+	op    string   // "" for a word without a field
 	value []pattern
 	test  func(s *subject) bool
-	// states are those in which a task can match, nil for all.
+	// states are the states in which a task can match, nil for all.
 	states []storage.State
 }
 
-// subject is a task at a moment.
+// subject is the task that is tested, at the moment from which durations count.
 type subject struct {
 	storage.Task
 
@@ -89,7 +90,7 @@ type subject struct {
 	params *payload.Values // nil until a word asks for them
 }
 
-// values gives the parameters, decoded once for all words.
+// values returns the parameters, decoded once for all words.
 func (s *subject) values() *payload.Values {
 	if s.params == nil {
 		s.params = payload.ValuesOf(s.Encoding, s.Payload)
@@ -97,15 +98,15 @@ func (s *subject) values() *payload.Values {
 	return s.params
 }
 
-// At gives the filter with the moment from which its durations count, which is the storage's time.
-// Without one they count from this machine's time.
+// At returns the filter with the moment from which its durations count: the time of the storage. Without it
+// they count from this machine's time at each call of Match.
 func (f Filter) At(now time.Time) Filter {
 	f.now = now
 	return f
 }
 
-// WithHidden gives the filter that matches tasks of hidden queues too: for whoever has named their queue
-// in another way.
+// WithHidden returns a filter that also matches tasks of hidden queues, for a caller who names the queue
+// outside of the filter.
 func (f Filter) WithHidden() Filter {
 	f.hidden = true
 	return f
@@ -131,7 +132,8 @@ func (f Filter) Match(t storage.Task) bool {
 	return true
 }
 
-// MatchQueue reports whether tasks of a queue can match. It is a hidden one only where the filter names it.
+// MatchQueue reports whether tasks of a queue can match. Those of a hidden queue can only where the filter
+// names the queue.
 func (f Filter) MatchQueue(queue string) bool {
 	named := f.hidden || !strings.HasPrefix(queue, HiddenPrefix)
 	for i := range f.terms {
@@ -148,8 +150,8 @@ func (f Filter) MatchQueue(queue string) bool {
 	return named
 }
 
-// Queues gives the names of the only queues in which tasks can match, where some words name queues
-// without a "*". Else it is nil, and Prefix begins the name of each.
+// Queues returns the names of the only queues in which tasks can match, if a word names queues without a
+// "*". Otherwise names is nil, and the names of all these queues begin with prefix.
 func (f Filter) Queues() (names []string, prefix string) {
 	for i := range f.terms {
 		t := &f.terms[i]
@@ -174,9 +176,9 @@ func (f Filter) Queues() (names []string, prefix string) {
 	return nil, prefix
 }
 
-// States gives the states in which tasks can match, in the order of a task's life: those of otherwise, but
-// where words ask for what only tasks in other states have, such as state:dead or ended<1h, all of theirs.
-// Schedules match only where a word names their state.
+// States returns the states in which tasks can match, in the order of a task's life. It returns the states of
+// otherwise, unless a word asks for a property that only tasks in some states have, such as state:dead or
+// ended<1h: then it returns those states. Schedules match only where a word names their state.
 func (f Filter) States(otherwise ...storage.State) []storage.State {
 	able, cursors := otherwise, false
 	for i := range f.terms {
@@ -191,7 +193,7 @@ func (f Filter) States(otherwise ...storage.State) []storage.State {
 	})
 }
 
-// NeedsPayload reports whether the filter looks at parameters, so that its matches tell of them.
+// NeedsPayload reports whether the filter looks at parameters, so that its matches reveal some of them.
 func (f Filter) NeedsPayload() bool {
 	return f.params() > 0
 }
@@ -206,9 +208,9 @@ func (f Filter) params() (n int) {
 	return n
 }
 
-// Fields gives the parameters and headers that the filter looks at, so that it can be refused to whoever may
-// not see them: "params" and the steps of a path, or "header" and a name. A number in a path, and none at
-// all, may stand for the elements of a list.
+// Fields returns the parameters and headers that the filter looks at, each as "params" and the steps of its
+// path, or as "header" and its name. A caller refuses the filter to people who may not see one of them. The
+// elements of a list have the path of the list, with or without their number.
 func (f Filter) Fields() (fields [][]string) {
 	for i := range f.terms {
 		switch t := &f.terms[i]; t.field.kind {
@@ -222,7 +224,7 @@ func (f Filter) Fields() (fields [][]string) {
 	return fields
 }
 
-// String gives the filter as Parse reads it, in a form that is the same for equal words.
+// String returns the filter as Parse reads it. Equal filters give equal texts.
 func (f Filter) String() string {
 	words := make([]string, len(f.terms))
 	for i := range f.terms {
@@ -231,7 +233,7 @@ func (f Filter) String() string {
 	return strings.Join(words, " ")
 }
 
-// String gives the word.
+// String returns the word as Parse reads it.
 func (t *term) String() string {
 	var b strings.Builder
 	if t.not {

@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// number is a number of a word, with which those in parameters are compared.
+// number is a number in a filter, with which numbers in parameters are compared.
 type number struct {
 	exact *big.Rat
-	near  float64 // the float next to exact
+	near  float64 // the nearest float to exact
 }
 
-// Numbers are exact, and the time and the memory that they take grow with their digits and with the power of ten.
+// Comparisons are exact. Their time and memory grow with the digits of a number and with its power of ten, so
+// both are bounded.
 const (
 	maxDigits = 400
 	maxPower  = 400
 )
 
-// parseNumber reads a number as JSON writes it: a sign, digits, a point and a power of ten. It refuses others,
-// and those that no float is next to.
+// parseNumber reads a number as JSON writes it: a sign, digits, a point and a power of ten. It reports false
+// for any other text, and for a number beyond the largest float.
 func parseNumber(text string) (n number, ok bool) {
 	if strings.Trim(text, "+-.eE0123456789") != "" {
 		return n, false
@@ -32,7 +33,7 @@ func parseNumber(text string) (n number, ok bool) {
 	return n, !math.IsInf(n.near, 0)
 }
 
-// numbersOf gives the numbers among values.
+// numbersOf returns the numbers among values.
 func numbersOf(values []pattern) (numbers []number) {
 	for _, p := range values {
 		text, whole := p.exact()
@@ -43,7 +44,7 @@ func numbersOf(values []pattern) (numbers []number) {
 	return numbers
 }
 
-// rational reads a number of which maxDigits and maxPower are not exceeded.
+// rational reads a number of at most maxDigits digits and a power of ten of at most maxPower.
 func rational(text string) (*big.Rat, bool) {
 	if len(text) > maxDigits {
 		return nil, false
@@ -56,14 +57,15 @@ func rational(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// compare gives the order of a number in parameters and this one: below 0 where it is less. It reports false
-// where the text is none, or one that would take too long to compare.
+// compare compares the number in text with n, and returns -1, 0 or 1 as [cmp.Compare] does. It reports false
+// for a text that is not a number, and for a number that would take too long to compare. The nearest floats
+// decide most comparisons, because rounding never reverses an order.
 func (n *number) compare(text string) (order int, ok bool) {
 	is, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err == nil && (math.IsNaN(is) || math.IsInf(is, 0)): // those of MessagePack
+	case err == nil && (math.IsNaN(is) || math.IsInf(is, 0)): // MessagePack has these
 		return 0, false
-	case is < n.near: // which rounding does not turn round
+	case is < n.near:
 		return -1, true
 	case is > n.near:
 		return 1, true

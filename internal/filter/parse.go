@@ -15,23 +15,23 @@ import (
 const (
 	maxText   = 4 << 10
 	maxTerms  = 100
-	maxParams = 10 // words about parameters: each looks through all of a task's
+	maxParams = 10 // words about parameters: each of them walks all parameters of a task
 )
 
-// Error says which word of a filter cannot be read. It is a *[storage.InvalidError] too.
+// Error tells which word of a filter cannot be read. It unwraps to a *[storage.InvalidError].
 type Error struct {
-	Word string // as it was given, shortened
-	At   int    // its first byte in the text, from 0
-	What string // what of the word is wrong, such as "field"
-	Want string // what is possible in its place
+	Word string // the word as it was given, shortened
+	At   int    // the offset of its first byte in the text
+	What string // the wrong part of the word, such as "the field"
+	Want string // what may stand in its place
 }
 
-// Error names the word, its place, counted from 1, and what is possible.
+// Error names the word, its position counted from 1, and what may stand there.
 func (e *Error) Error() string {
 	return fmt.Sprintf("filter: %s in %s at character %d: want %s", e.What, strconv.Quote(e.Word), e.At+1, e.Want)
 }
 
-// Unwrap gives the error as an *InvalidError.
+// Unwrap returns the error as a *[storage.InvalidError].
 func (e *Error) Unwrap() error {
 	return storage.Invalid("filter", e.Word, "%s", e.Want)
 }
@@ -73,14 +73,14 @@ func isSpace(text string) bool {
 // word reads one word of a text.
 type word struct {
 	text  string
-	begin int // of the word
-	at    int
+	begin int // where the word begins in text
+	at    int // the next byte to read
 }
 
 // more reports whether the word goes on.
 func (w *word) more() bool { return w.at < len(w.text) && !isSpace(w.text[w.at:]) }
 
-// wrong says that something of the word is not possible.
+// wrong returns the error that a part of the word is wrong.
 func (w *word) wrong(what, want string, args ...any) *Error {
 	end := w.at
 	for end < len(w.text) && !isSpace(w.text[end:]) {
@@ -92,7 +92,7 @@ func (w *word) wrong(what, want string, args ...any) *Error {
 	}
 }
 
-// read reads the word and what it tests.
+// read reads the word and builds its test.
 func (w *word) read() (term, error) {
 	var t term
 	if w.text[w.at] == '-' {
@@ -107,7 +107,7 @@ func (w *word) read() (term, error) {
 		return t, err
 	}
 	if t.op = w.operator(); t.op == "" {
-		w.at = begin // a word alone
+		w.at = begin // a word without a field
 	} else if err := w.look(&t, steps); err != nil {
 		return t, err
 	}
@@ -117,7 +117,7 @@ func (w *word) read() (term, error) {
 	return t, w.build(&t)
 }
 
-// name reads up to the operator, step by step.
+// name reads up to the operator, and returns the names between the dots.
 func (w *word) name() (steps []string, err error) {
 	var b strings.Builder
 	for w.more() {
@@ -142,7 +142,7 @@ func (w *word) name() (steps []string, err error) {
 	return append(steps, b.String()), nil
 }
 
-// operator reads an operator, "" where there is none.
+// operator reads an operator, and returns "" where none follows. "=" is the same as ":".
 func (w *word) operator() string {
 	for _, op := range []string{">=", "<=", ">", "<", ":", "="} {
 		if w.more() && strings.HasPrefix(w.text[w.at:], op) {
@@ -156,7 +156,7 @@ func (w *word) operator() string {
 	return ""
 }
 
-// look finds the field that the word names.
+// look finds the field that the word names, and checks its path and its operator.
 func (w *word) look(t *term, steps []string) error {
 	at := slices.IndexFunc(fields, func(f field) bool { return strings.TrimSuffix(f.name, ".") == steps[0] })
 	if at < 0 {
@@ -183,7 +183,7 @@ func (w *word) look(t *term, steps []string) error {
 	return nil
 }
 
-// possible lists the fields, those that resemble a name first.
+// possible lists the fields, first those whose names begin like name.
 func possible(name string) string {
 	var near, names []string
 	for _, f := range fields {
@@ -199,11 +199,11 @@ func possible(name string) string {
 	return "one of " + strings.Join(names, " ")
 }
 
-// values reads the rest of the word.
+// values reads the rest of the word: values with commas between them.
 func (w *word) values() (values []pattern, err error) {
 	var b strings.Builder
 	one := pattern{}
-	given := false // something stands before the comma
+	given := false // whether the value has begun
 	end := func() error {
 		if !given {
 			return w.wrong("the value", `a value, or "" for none`)
@@ -243,7 +243,7 @@ func (w *word) values() (values []pattern, err error) {
 	return values, end()
 }
 
-// quoted reads what stands in quotes.
+// quoted reads a text in quotes.
 func (w *word) quoted() (string, error) {
 	var b strings.Builder
 	for i := w.at + 1; i < len(w.text); i++ {

@@ -8,16 +8,16 @@ import (
 	"github.com/midgehq/midge/internal/wildcard"
 )
 
-// pattern is one value: texts with any text between them.
+// pattern is one value of a word: the texts before, between and behind its "*".
 type pattern struct{ parts []string }
 
-// exact gives the only text that matches, if there is only one.
+// exact returns the only text that matches, and reports whether there is only one.
 func (p pattern) exact() (string, bool) { return p.parts[0], len(p.parts) == 1 }
 
 // match reports whether a whole text matches.
 func (p pattern) match(text string) bool { return wildcard.Match(p.parts, text) }
 
-// within gives the pattern of the texts of which a part matches, in lower case.
+// within returns a pattern in lower case that matches each text of which p matches a part.
 func (p pattern) within() pattern {
 	parts := make([]string, 0, len(p.parts)+2)
 	parts = append(parts, "")
@@ -27,7 +27,7 @@ func (p pattern) within() pattern {
 	return pattern{append(parts, "")}
 }
 
-// text writes the pattern, with the quotes that it needs. A word alone needs more of them.
+// text writes the pattern with the quotes that it needs. A word without a field (alone) needs more of them.
 func (p pattern) text(alone bool) string {
 	quoted := make([]string, len(p.parts))
 	for i, part := range p.parts {
@@ -38,10 +38,11 @@ func (p pattern) text(alone bool) string {
 	return strings.Join(quoted, "*")
 }
 
-// Quote writes a text as one word that is looked for as it stands.
+// Quote writes a text as one word of a filter that matches exactly this text.
 func Quote(text string) string { return quote(text, true) }
 
-// quote puts a text into quotes where it would not be read back without.
+// quote puts a text into quotes where it would be read differently without them. name says that the text may
+// stand where a field is expected.
 func quote(text string, name bool) string {
 	special := func(r rune) bool {
 		return strings.ContainsRune(`*,"\`, r) || name && strings.ContainsRune(":<>=", r) || unicode.IsSpace(r) || !strconv.IsPrint(r)
