@@ -12,27 +12,26 @@ import (
 	"time"
 )
 
-// recheck is how long what was read from a file holds before the file is looked at again.
+// recheck is how long a file is believed to be unchanged before it is looked at again.
 const recheck = 2 * time.Second
 
 // maxFile bounds a file of users or tokens, in bytes.
 const maxFile = 4 << 20
 
-// file is a file of secrets that other processes may replace. Soon after it has changed, its text is
-// read and parsed anew. A file that cannot be read gives its error alone, so that its earlier text lets
-// nobody in.
+// file is a file of secrets that other processes may replace. It is read and parsed again soon after it has
+// changed. While it cannot be read, only the error is returned: its earlier contents let nobody in.
 type file[T any] struct {
 	path  string
 	parse func(text string) (T, error)
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	looked time.Time
 	seen   fs.FileInfo
 	value  T
 	err    error
 }
 
-// get gives what the file says.
+// get returns the parsed file, which may be recheck old.
 func (f *file[T]) get() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +41,7 @@ func (f *file[T]) get() (T, error) {
 	return f.readLocked()
 }
 
-// again gives what the file says now.
+// again reads and parses the file now.
 func (f *file[T]) again() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +72,7 @@ func (f *file[T]) readLocked() (T, error) {
 	return f.value, f.err
 }
 
-// read reads a file that its owner alone may read.
+// read reads a file that only its owner may read.
 func read(path string) (text string, info fs.FileInfo, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -93,8 +92,8 @@ func read(path string) (text string, info fs.FileInfo, err error) {
 	return string(b), info, err
 }
 
-// private gives an error where others may read or write the file. Windows keeps permissions
-// elsewhere.
+// private returns an error if others than the owner may read or write the file. On Windows these bits say
+// nothing about permissions.
 func private(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("want a regular file")
@@ -105,9 +104,9 @@ func private(info fs.FileInfo) error {
 	return nil
 }
 
-// replace writes what alter makes of the text of the file, "" where there is none yet. The new file
-// is whole before it takes the place of the old one. Another process that writes meanwhile is
-// refused: the name under which the new file begins is there once.
+// replace replaces the text of the file by what alter returns for it. alter gets "" if there is no file yet.
+// The new text is written and synced under the path with ".new", and then takes the place of the old file.
+// That name can be created only once, so a second process that writes at the same time gets an error.
 func (f *file[T]) replace(alter func(text string) (string, error)) (err error) {
 	defer func() {
 		if err != nil {
@@ -152,7 +151,7 @@ func (f *file[T]) replace(alter func(text string) (string, error)) (err error) {
 	return err
 }
 
-// syncFolder makes a renaming last. Not every system can.
+// syncFolder makes a renaming durable, on systems that can sync a folder.
 func syncFolder(path string) {
 	if d, err := os.Open(path); err == nil {
 		_ = d.Sync()

@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// rounds is how often PBKDF2 hashes a new password: OWASP's figure for HMAC-SHA-256.
+// rounds is how many iterations of PBKDF2 a new password takes, as OWASP recommends for HMAC-SHA-256.
 const rounds = 600_000
 
-// Bounds of the passwords, in bytes, and of the rounds of a hash in a file.
+// Bounds of the length of passwords, in bytes, and of the rounds of a hash in a file.
 const (
 	minPassword = 8
 	maxPassword = 1 << 10
@@ -24,10 +24,10 @@ const (
 	mostRounds  = 10_000_000
 )
 
-// scheme names how a password was hashed.
+// scheme names the function that hashed a password.
 const scheme = "pbkdf2-sha256"
 
-// hashed is a password that was hashed.
+// hashed is the hash of a password.
 type hashed struct {
 	rounds int
 	salt   []byte
@@ -51,19 +51,19 @@ func hash(password string, n int) (hashed, error) {
 	return h, err
 }
 
-// is reports whether the password is that which was hashed. It takes as long for a wrong one.
+// is reports whether h is the hash of the password. A wrong password takes as long as the right one.
 func (h hashed) is(password string) bool {
 	sum, err := pbkdf2.Key(sha256.New, password, h.salt, h.rounds, sha256.Size)
 	return err == nil && subtle.ConstantTimeCompare(sum, h.sum) == 1
 }
 
-// String is how the file of users has it.
+// String returns the hash as the file of users contains it.
 func (h hashed) String() string {
 	text := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("%s$%d$%s$%s", scheme, h.rounds, text(h.salt), text(h.sum))
 }
 
-// parseHash reads what String wrote.
+// parseHash reads the text that String returns.
 func parseHash(text string) (hashed, error) {
 	fields := strings.Split(text, "$")
 	if len(fields) != 4 || fields[0] != scheme {

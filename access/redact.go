@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The parts of a task that rules of a [Redaction] begin with.
+// The parts of a task, with one of which each rule of a [Redaction] begins.
 const (
 	PartParams     = "params"
 	PartResult     = "result"
@@ -23,33 +23,35 @@ const (
 	PartHeader     = "header"
 )
 
-// Hidden is the text that stands in the place of what a [Redaction] hides.
+// Hidden is the text that replaces each value that a [Redaction] hides.
 const Hidden = "***"
 
-// Redaction hides fields of parameters, results, progress, checkpoints and headers from people. A
-// nil one hides nothing. It is safe for concurrent use.
+// Redaction hides fields of parameters, results, progress, checkpoints and headers from people. A nil
+// Redaction hides nothing. It is safe for concurrent use.
 type Redaction struct {
-	words []word // of all rules, with the end of each rule behind its last word
+	words []word // the words of all rules; an end follows the last word of each rule
 }
 
-// word is a word of a rule: texts in small letters with any text between them.
+// word is a word of a rule, in small letters.
 type word struct {
-	texts []string
-	any   bool // it stands for any number of words
-	end   bool // it is none, but the end of a rule
+	texts []string // the texts before, between and behind its "*"
+	any   bool     // it stands for any number of words
+	end   bool     // it marks the end of a rule and is no word
 }
 
-// Redact makes a redaction of patterns, such as "params.card.*", "header.authorization" or
-// "params.**.password". A pattern begins with the part of the task: params, result, progress,
-// checkpoint or header. Its further words, split by dots, name fields, each within the one before:
-// '*' stands for any text within a word, and "**" for any number of words. A field that a pattern names
-// is hidden with all that it holds. Elements of a list count as if they stood in its place. A map whose
-// keys are of several types, shown as {"$map":[[key,value]]}, is hidden whole where a pattern may name
-// something in it. A field whose own name has dots is hidden by a pattern of the whole name as well, so that
-// "params.card.number" hides "number" in "card", and a field "card.number". Small and capital letters are the
-// same. A pattern that begins with "**" behind its
-// part may name something in any field, so that [Redaction.Hides] is true for every field of the part,
-// and no filter may look at any. Bad patterns give an *[storage.InvalidError].
+// Redact makes a Redaction from patterns such as "params.card.*", "header.authorization" or
+// "params.**.password". A pattern begins with a part of the task: params, result, progress, checkpoint or
+// header. The words behind it, with dots between them, name fields, each within the field before. In a word,
+// '*' stands for any text. The word "**" stands for any number of words. Case does not matter.
+//
+// A field that a pattern names is hidden with everything in it. The elements of a list have the name of the
+// list. A map whose keys are of several types, which is shown as {"$map":[[key,value]]}, is hidden as a whole
+// if a pattern may name something in it. A name that has dots itself matches a pattern in both ways:
+// "params.card.number" hides the field "number" in "card", and a field "card.number".
+//
+// A pattern with "**" behind its part may name something in every field. [Redaction.Hides] is then true for
+// every field of that part, and no filter may look at any of them. A bad pattern gives an
+// *[storage.InvalidError].
 func Redact(patterns ...string) (*Redaction, error) {
 	parts := []string{PartParams, PartResult, PartProgress, PartCheckpoint, PartHeader}
 	r := new(Redaction)
@@ -74,21 +76,20 @@ func Redact(patterns ...string) (*Redaction, error) {
 	return r, nil
 }
 
-// Hides reports whether a field is hidden, or one of the fields that it lies in, or one that lies in
-// it: whether a filter by that field would tell what is hidden. The first word is the part of the
-// task.
+// Hides reports whether a filter by a field would reveal something hidden: whether the field is hidden, or a
+// field around it, or a field in it. The first word of field is the part of the task.
 func (r *Redaction) Hides(field ...string) bool {
 	if r == nil {
 		return false
 	}
 	header := len(field) > 0 && field[0] == PartHeader
-	if header && len(field) > 1 { // the name of a header may have dots of its own
+	if header && len(field) > 1 { // the name of a header may have dots
 		field = []string{PartHeader, strings.Join(field[1:], ".")}
 	}
 	at := r.begin()
 	for _, name := range field {
 		next := r.next(at, name)
-		if _, err := strconv.Atoi(name); err == nil && !header { // perhaps of an element, which no rule names
+		if _, err := strconv.Atoi(name); err == nil && !header { // may number an element, which a rule does not name
 			next.join(at)
 		}
 		at = next
@@ -96,9 +97,9 @@ func (r *Redaction) Hides(field ...string) bool {
 	return at.open()
 }
 
-// JSON gives the JSON of a part of a task with what is to be hidden replaced by "***". All else
-// stays as it is, byte for byte. Where the part has rules and is not JSON, or nests deeper than a
-// hundred levels, all of it is hidden. The text given is not changed.
+// JSON returns the JSON of a part of a task, in which "***" replaces each hidden value. All other bytes stay
+// as they are. If the part has rules and text is not JSON, or nests deeper than 100 levels, all of it is
+// hidden. text is not changed.
 func (r *Redaction) JSON(part string, text []byte) []byte {
 	if r == nil {
 		return text
@@ -116,8 +117,7 @@ func (r *Redaction) JSON(part string, text []byte) []byte {
 	return append(h.out, text[h.copied:]...)
 }
 
-// Headers gives headers with the values replaced by "***" that are to be hidden. The headers given
-// are not changed.
+// Headers returns a copy of headers in which "***" replaces each hidden value.
 func (r *Redaction) Headers(headers map[string]string) map[string]string {
 	if r == nil || len(r.words) == 0 {
 		return headers
@@ -132,21 +132,21 @@ func (r *Redaction) Headers(headers map[string]string) map[string]string {
 	return shown
 }
 
-// state says of each word of the rules whether the words of the rule before it stand for a path. A path that
-// a rule names stays named, whatever follows.
+// state tells, for each word of the rules, whether the words before it in its rule match a path. If a rule
+// names a path, it also names each longer path.
 type state []bool
 
-// open reports whether a rule names the path, or may name something that lies in it.
+// open reports whether a rule names the path, or may name something in it.
 func (at state) open() bool { return slices.Contains(at, true) }
 
-// join adds another state.
+// join adds the matches of another state.
 func (at state) join(other state) {
 	for i, is := range other {
 		at[i] = at[i] || is
 	}
 }
 
-// begin gives the state before the first word of a path.
+// begin returns the state before the first word of a path.
 func (r *Redaction) begin() state {
 	at := make(state, len(r.words))
 	for i := range at {
@@ -155,7 +155,7 @@ func (r *Redaction) begin() state {
 	return at
 }
 
-// next gives the state behind a name, which may have dots of its own.
+// next returns the state behind a name. A name with dots is taken as one word and as several.
 func (r *Redaction) next(at state, name string) state {
 	name = strings.ToLower(name)
 	next := r.step(at, name)
@@ -169,7 +169,7 @@ func (r *Redaction) next(at state, name string) state {
 	return next
 }
 
-// step gives the state behind a word in small letters.
+// step returns the state behind a word, which is in small letters.
 func (r *Redaction) step(at state, name string) state {
 	next := make(state, len(at))
 	for i := range r.words {
@@ -189,7 +189,7 @@ func (r *Redaction) step(at state, name string) state {
 	return next
 }
 
-// names reports whether a rule names the path, or a field that it lies in.
+// names reports whether a rule names the path, or a field around it.
 func (r *Redaction) names(at state) bool {
 	for i, is := range at {
 		if is && r.words[i].end {
@@ -199,13 +199,13 @@ func (r *Redaction) names(at state) bool {
 	return false
 }
 
-// matchShown reports whether a word of a rule stands for a word as JSON shows it: with one "$" more before
-// one that begins with it.
+// matchShown reports whether a word of a rule matches a name as the JSON shows it: a name that begins with "$"
+// has one "$" more there.
 func (w *word) matchShown(name string) bool {
 	return w.match(name) || strings.HasPrefix(name, "$$") && w.match(name[1:])
 }
 
-// match reports whether a word of a rule stands for a word of a field, which may have any characters.
+// match reports whether a word of a rule matches a name, which may have any characters.
 func (w *word) match(name string) bool { return wildcard.Match(w.texts, name) }
 
 // maxDepth is how deep JSON may nest.
@@ -213,8 +213,7 @@ const maxDepth = 100
 
 var errDepth = errors.New("nests too deep")
 
-// asMap names the member that shows a map as a list of its keys and values, as maps with keys of several
-// types are shown.
+// asMap is the name of the member that shows a map with keys of several types, as a list of keys and values.
 const asMap = "$map"
 
 // hider copies JSON and hides values on its way.
@@ -223,11 +222,11 @@ type hider struct {
 	text   []byte
 	dec    *json.Decoder
 	out    []byte
-	copied int // of text
+	copied int // how many bytes of text are in out, or were replaced
 	depth  int
 }
 
-// value copies a value at a path, or hides it.
+// value copies a value at a path, or hides it, with everything in it.
 func (h *hider) value(at state, hidden bool) error {
 	if hidden {
 		return h.hide()
@@ -241,7 +240,7 @@ func (h *hider) value(at state, hidden bool) error {
 	if err != nil || delim == 0 {
 		return err
 	}
-	hidden = delim == '[' && h.r.names(h.r.step(at, "0")) // where a rule names the elements
+	hidden = delim == '[' && h.r.names(h.r.step(at, "0")) // a rule may name the elements
 	for h.dec.More() {
 		next := at
 		if delim == '{' {
@@ -267,7 +266,7 @@ func (h *hider) value(at state, hidden bool) error {
 	return err
 }
 
-// hide skips a value.
+// hide reads a value and writes Hidden in its place.
 func (h *hider) hide() error {
 	begin := int(h.dec.InputOffset())
 	for begin < len(h.text) && strings.IndexByte(" \t\r\n:,", h.text[begin]) >= 0 {

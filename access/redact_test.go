@@ -212,7 +212,7 @@ func FuzzRedaction(f *testing.F) {
 	})
 }
 
-// secrets gives what stands below a field "secret" and is not hidden.
+// secrets returns what stands below a field "secret" and is not hidden.
 func secrets(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

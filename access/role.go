@@ -6,14 +6,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Role is what a user is to the tasks; it permits verbs. The zero Role permits nothing.
+// Role is a set of permitted verbs that has a name. The zero Role permits nothing.
 type Role string
 
-// The roles, from the least to the most.
+// The roles, from the one that permits least to the one that permits most.
 const (
 	// Viewer sees queues, tasks, schedules and runners, but no payloads.
 	Viewer Role = "viewer"
-	// Worker is for programs that work tasks off: it enqueues, fetches and settles.
+	// Worker is for programs that run tasks: it enqueues, fetches and settles.
 	Worker Role = "worker"
 	// Operator sees payloads, pauses and resumes queues, and requeues, cancels and moves tasks.
 	Operator Role = "operator"
@@ -41,7 +41,7 @@ const (
 	Alter Verb = "alter"
 )
 
-// grants is the table of what each role permits.
+// grants has the verbs that each role permits.
 var grants = map[Role]map[Verb]bool{
 	Viewer:   {Read: true},
 	Worker:   {Read: true, Payloads: true, Enqueue: true, Work: true},
@@ -49,17 +49,17 @@ var grants = map[Role]map[Verb]bool{
 	Admin:    {Read: true, Payloads: true, Enqueue: true, Work: true, Operate: true, Alter: true},
 }
 
-// Roles lists the roles, from the least to the most.
+// Roles lists the roles, from the one that permits least to the one that permits most.
 func Roles() []Role { return []Role{Viewer, Worker, Operator, Admin} }
 
 // Verbs lists the verbs in the order of the table of roles.
 func Verbs() []Verb { return []Verb{Read, Payloads, Enqueue, Work, Operate, Alter} }
 
-// May reports whether the role permits the verb. A role or a verb that there is not permits
-// nothing.
+// May reports whether the role permits the verb. An unknown role permits nothing, and no role permits an
+// unknown verb.
 func (r Role) May(v Verb) bool { return grants[r][v] }
 
-// Check gives an *[storage.InvalidError] where there is no such role.
+// Check returns an *[storage.InvalidError] if the role is unknown.
 func (r Role) Check() error {
 	if _, ok := grants[r]; !ok {
 		return storage.Invalid("role", string(r), "one of %s", listed(Roles()))
@@ -67,7 +67,7 @@ func (r Role) Check() error {
 	return nil
 }
 
-// listed lists names for a message.
+// listed joins names for a message.
 func listed[T ~string](names []T) string {
 	texts := make([]string, len(names))
 	for i, name := range names {
@@ -76,11 +76,11 @@ func listed[T ~string](names []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// User is who acts.
+// User is a person who acts.
 type User struct {
-	// Name tells users apart; the audit names them so. A name from a file of users has no space.
+	// Name tells users apart, and the audit shows it. A name from a file of users has no space.
 	Name string
-	// Role says what the user may do.
+	// Role permits what the user may do.
 	Role Role
 }
 

@@ -19,11 +19,12 @@ const SessionLife = 12 * time.Hour
 // SessionCookie names the cookie of a session.
 const SessionCookie = "midge_session"
 
-// Login gives the user of a name and a password. remote is the address from which the login came,
-// as http.Request.RemoteAddr has it. The error is [ErrDenied], a *[ThrottledError] where the
-// address, or its network, has failed 20 times within a minute by that name, that of ctx while it
-// waits for others, or says why the file of users cannot be read. Behind a proxy all logins come from
-// one address, so that others go on by their own names.
+// Login returns the user of a name and a password. remote is the address from which the login came, in the
+// form of http.Request.RemoteAddr. The error is [ErrDenied] for a wrong name or password. It is a
+// *[ThrottledError] if the address, or its network, has failed 20 times within a minute with that name. Only
+// two passwords are hashed at a time: if ctx ends while Login waits, its error is the cause of ctx. Any other
+// error tells why the file of users cannot be read. Failures count by name, too, because all logins through
+// a proxy come from one address: users with other names can go on.
 func (u *Users) Login(ctx context.Context, remote, name, password string) (User, error) {
 	all, err := u.file.get()
 	if err != nil {
@@ -41,7 +42,7 @@ func (u *Users) Login(ctx context.Context, remote, name, password string) (User,
 	}
 	e, known := all.find(name)
 	if !known {
-		e.password = u.dummy() // a name that there is not takes as long
+		e.password = u.dummy() // an unknown name takes as long as a known one
 	}
 	if len(password) > maxPassword || !e.password.is(password) || !known {
 		return User{}, ErrDenied
@@ -50,9 +51,9 @@ func (u *Users) Login(ctx context.Context, remote, name, password string) (User,
 	return e.User, nil
 }
 
-// Cookie gives the cookie of a session of [SessionLife] that begins now. It is for the paths below
-// path, and sent over TLS alone where secure is set. The error is [ErrDenied] where the file has
-// no such user any more.
+// Cookie returns the cookie of a session of [SessionLife] that begins now. Browsers send it for the paths
+// below path, and only over TLS if secure is set. The error is [ErrDenied] if the file does not have the user
+// any more.
 func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error) {
 	all, err := u.file.get()
 	if err != nil {
@@ -70,9 +71,9 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 	return c, nil
 }
 
-// EndSession ends the session that a request carries, if it carries one: in this process its cookie admits
-// nobody any more. Another process that shares the file takes the cookie until the session is over, and so
-// does this one after a restart. A new password or role of the user ends its sessions everywhere.
+// EndSession ends the session that a request carries, if it carries one: this process does not accept its
+// cookie any more. Another process that shares the file accepts the cookie until the session is over, and so
+// does this process after a restart. A new password or role of a user ends the user's sessions everywhere.
 func (u *Users) EndSession(r *http.Request) {
 	e, until, ok := u.session(r)
 	if !ok {
@@ -88,8 +89,8 @@ func (u *Users) EndSession(r *http.Request) {
 	u.ended[session{e.Name, until}] = true
 }
 
-// freshEnd gives the end of a new session. An ended session of the user may have the same end: the new one is
-// then shorter by a second.
+// freshEnd returns the end of a new session. If an ended session of the user has the same end, the new session
+// is shorter by a second, because a session is known by its user and its end.
 func (u *Users) freshEnd(name string, until int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,7 +106,7 @@ type session struct {
 	until int64
 }
 
-// EndCookie gives the cookie that ends a session in the browser: path and secure are those of
+// EndCookie returns the cookie that removes a session from the browser. path and secure are the same as for
 // [Users.Cookie]. Call [Users.EndSession], too.
 func EndCookie(path string, secure bool) *http.Cookie {
 	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
@@ -119,9 +120,9 @@ func cookie(path string, secure bool) *http.Cookie {
 	}
 }
 
-// Who gives the user whose session a request carries, as the file has the user now. It is false
-// where the request carries none, or one that is over, was forged, is older than the user's
-// password or role, or cannot be checked because the file cannot be read.
+// Who returns the user whose session a request carries, with the role that the file gives the user now. It
+// reports false if the request carries no session, or one that is over, was forged, or is older than the
+// user's password or role, and also if the file cannot be read.
 func (u *Users) Who(r *http.Request) (User, bool) {
 	e, _, ok := u.session(r)
 	if !ok {
@@ -130,7 +131,7 @@ func (u *Users) Who(r *http.Request) (User, bool) {
 	return e.User, true
 }
 
-// session gives the user and the end of the session that a request carries. It is false where Who is.
+// session returns the user and the end of the session that a request carries. It reports false when Who does.
 func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 	c, err := r.Cookie(SessionCookie)
 	if err != nil || len(c.Value) > 512 {
@@ -156,7 +157,7 @@ func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 	return e, until, !u.ended[session{e.Name, until}]
 }
 
-// sign signs a session: its user, with the role and the hash of the password, and its end.
+// sign returns the signature of a session. It covers the user's name, role and hashed password, and the end.
 func (r *register) sign(e entry, until int64) []byte {
 	mac := hmac.New(sha256.New, r.key)
 	end := strconv.FormatInt(until, 10)

@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// Failed logins that an address has at once by a name, and how long it takes until another one is let in.
+// An address may fail failuresAtOnce times at once with a name, and then once each failureCost.
 const (
 	failuresAtOnce = 20
 	failureCost    = time.Minute / failuresAtOnce
 )
 
-// hashesAtOnce is how many passwords are hashed at a time: one takes a tenth of a second or two, and
-// logins must not take the processors from all else.
+// hashesAtOnce is how many passwords are hashed at a time. Each takes 0.1 to 0.2 s of a processor, and logins
+// must not take all processors from the rest of the process.
 const hashesAtOnce = 2
 
 // maxAddresses bounds the addresses that a throttle remembers.
 const maxAddresses = 10_000
 
-// ThrottledError is the error of a login from an address with too many failed ones.
+// ThrottledError is the error of a login from an address that has failed too often.
 type ThrottledError struct {
 	// After is how long to wait before the next try.
 	After time.Duration
 }
 
-// Error says how long to wait.
+// Error tells how long to wait.
 func (e *ThrottledError) Error() string {
 	return fmt.Sprintf("access: too many failed logins: try again in %v", e.After.Round(time.Second))
 }
 
-// throttle lets an address fail 20 times a minute: each failure moves the moment on from which
-// the address has none left.
+// throttle lets an address fail 20 times a minute. It keeps one moment for each address, and each failure
+// moves that moment on by failureCost. An address whose moment lies a minute ahead may not fail again.
 type throttle struct {
 	mu  sync.Mutex
-	all map[string]time.Time // until when the failures of an address last
+	all map[string]time.Time // the moment of each address
 }
 
 func newThrottle() *throttle { return &throttle{all: make(map[string]time.Time)} }
 
-// charge notes a try before it is made, so that tries side by side count too, and gives a
-// *ThrottledError where the address has too many.
+// charge counts a try as failed before it is made, so that concurrent tries count too. It returns a
+// *ThrottledError if the address has failed too often.
 func (t *throttle) charge(key string) error {
 	now := time.Now()
 	t.mu.Lock()
@@ -61,7 +61,7 @@ func (t *throttle) charge(key string) error {
 	return nil
 }
 
-// refund takes back what charge noted, for a try that succeeded.
+// refund takes back a charge, for a try that succeeded.
 func (t *throttle) refund(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,8 @@ func (t *throttle) refund(key string) {
 	}
 }
 
-// forgetLocked makes room: it drops what has passed, and where that is nothing, any half.
+// forgetLocked makes room. It drops addresses whose moment has passed, and then others until half of the room
+// is free.
 func (t *throttle) forgetLocked(now time.Time) {
 	for key, until := range t.all {
 		if until.Before(now) {
@@ -85,14 +86,15 @@ func (t *throttle) forgetLocked(now time.Time) {
 	}
 }
 
-// tryOf is what counts as one at a login: an origin and a name, of any length.
+// tryOf returns the key under which the logins of an origin with a name count together. The name may have any
+// length.
 func tryOf(remote, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return origin(remote) + " " + string(sum[:16])
 }
 
-// origin is what of an address counts as one: an IPv4 address, or the network of 64 bits of an
-// IPv6 address. What is no address counts as one of its own.
+// origin returns the part of an address that counts as one client: an IPv4 address, or the /64 network of an
+// IPv6 address. All texts that are not addresses count as one client.
 func origin(remote string) string {
 	if ap, err := netip.ParseAddrPort(remote); err == nil {
 		return network(ap.Addr())

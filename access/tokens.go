@@ -21,21 +21,21 @@ import (
 // TokenPrefix begins every token, so that a scanner for secrets finds one that has leaked.
 const TokenPrefix = "mdg_"
 
-// Grant is what a token permits: verbs, in queues.
+// Grant is what a token permits: some verbs in some queues.
 type Grant struct {
-	// ID names the token in lists and in the audit; it is part of the token and no secret.
+	// ID names the token in lists and in the audit. It is part of the token, and not secret.
 	ID string
-	// Verbs that it permits.
+	// Verbs are the verbs that the token permits.
 	Verbs []Verb
 	// Queues are patterns, such as "mail" or "mail:*", in which '*' stands for any text and '?' for one
-	// character. A queue of midge's own is in none.
+	// character. No pattern matches a queue of midge's own.
 	Queues []string
-	// Expires is when it ends, zero for never.
+	// Expires is when the token ends, zero for never.
 	Expires time.Time
 }
 
-// May reports whether the grant permits the verb in all of the queues, of which there is at least one.
-// Whether it has ended is for [Tokens.Grant] to say.
+// May reports whether the grant permits the verb in all of the queues. It is false without a queue. May does
+// not look at Expires: [Tokens.Grant] returns no grant that has ended.
 func (g *Grant) May(v Verb, queues ...string) bool {
 	if !slices.Contains(g.Verbs, v) || len(queues) == 0 {
 		return false
@@ -51,15 +51,15 @@ func (g *Grant) May(v Verb, queues ...string) bool {
 	return true
 }
 
-// Tokens are the tokens of programs: a text with one token a line, which its owner alone may read
+// Tokens is a file with the tokens of programs. It has one token a line, and only its owner may read it
 // (permissions 0600).
 //
 //	token 4k2f read,enqueue mail,mail:* 2027-01-01T00:00:00Z 9f86d0…
 //
-// A line has the id, verbs, patterns of queues, the end or "never", and the SHA-256 of the token, never
-// the token itself. The file is read again within 5 seconds after it has changed; while it cannot be
-// read, no token is good. A program changes its token without a break while it has two. The methods are
-// safe for concurrent use.
+// A line has the id, the verbs, the patterns of queues, the end or "never", and the SHA-256 of the token. The
+// token itself is not in the file. The file is read again within 5 seconds after it has changed. While it
+// cannot be read, no token is accepted. To replace a token without a break, add the new one before you remove
+// the old one. The methods are safe for concurrent use.
 type Tokens struct {
 	file     *file[[]token]
 	throttle *throttle
@@ -72,8 +72,8 @@ type token struct {
 	sum [sha256.Size]byte
 }
 
-// OpenTokens reads a file of tokens. The error says what is wrong with the file, and wraps
-// fs.ErrNotExist where there is none.
+// OpenTokens reads a file of tokens. The error tells what is wrong with the file, and wraps fs.ErrNotExist if
+// it does not exist.
 func OpenTokens(path string) (*Tokens, error) {
 	t := &Tokens{file: &file[[]token]{path: path, parse: parseTokens}, throttle: newThrottle()}
 	if _, err := t.file.again(); err != nil {
@@ -82,8 +82,9 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, nil
 }
 
-// CreateToken adds a token to the file at path, which it makes where there is none, and gives the
-// token: it is shown this once. ID is made where it is "". Bad input is an *[storage.InvalidError].
+// CreateToken makes a token, adds it to the file at path, and returns it. The token cannot be read from the
+// file later. CreateToken makes the file if there is none, and an ID if g has none. Bad input gives an
+// *[storage.InvalidError].
 func CreateToken(path string, g Grant) (string, error) {
 	var random [20]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -108,7 +109,7 @@ func CreateToken(path string, g Grant) (string, error) {
 	return secret, nil
 }
 
-// RemoveToken removes the token of an id. The error wraps fs.ErrNotExist where there is none.
+// RemoveToken removes the token with an id. The error wraps fs.ErrNotExist if there is none.
 func RemoveToken(path, id string) error {
 	f := &file[[]token]{path: path, parse: parseTokens}
 	return f.replace(func(text string) (string, error) {
@@ -128,7 +129,7 @@ func RemoveToken(path, id string) error {
 	})
 }
 
-// List lists what the tokens permit, by id.
+// List returns the grants of all tokens, in the order of their ids.
 func (t *Tokens) List() ([]Grant, error) {
 	all, err := t.file.get()
 	if err != nil {
@@ -141,10 +142,10 @@ func (t *Tokens) List() ([]Grant, error) {
 	return grants, nil
 }
 
-// Grant gives what a token permits. remote is the address from which it came, as
-// http.Request.RemoteAddr has it. The error is [ErrDenied] where there is no such token, or it has
-// ended, a *[ThrottledError] in its place where the address has shown 20 such within a minute, or says
-// why the file cannot be read. A token that is good is never refused for others from its address.
+// Grant returns what a token permits. remote is the address from which it came, in the form of
+// http.Request.RemoteAddr. The error is [ErrDenied] if there is no such token or it has ended, and a
+// *[ThrottledError] instead if the address has shown 20 such tokens within a minute. Any other error tells
+// why the file cannot be read. A valid token is never refused because of others from its address.
 func (t *Tokens) Grant(remote, secret string) (Grant, error) {
 	all, err := t.file.get()
 	if err != nil {
@@ -152,7 +153,7 @@ func (t *Tokens) Grant(remote, secret string) (Grant, error) {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	found := -1
-	for i := range all { // all of them, so that the time tells nothing
+	for i := range all { // all of them, so that the time does not tell which one matched
 		if subtle.ConstantTimeCompare(sum[:], all[i].sum[:]) == 1 {
 			found = i
 		}
@@ -168,7 +169,7 @@ func (t *Tokens) Grant(remote, secret string) (Grant, error) {
 
 func (g *Grant) ended() bool { return !g.Expires.IsZero() && !time.Now().Before(g.Expires) }
 
-// Bearer gives the token that a request carries in its header Authorization, "" for none.
+// Bearer returns the token in the Authorization header of a request, or "" if there is none.
 func Bearer(r *http.Request) string {
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") {
@@ -177,15 +178,15 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(secret)
 }
 
-// small32 writes bytes in small letters and digits.
+// small32 encodes bytes in base32, with small letters and digits.
 func small32(b []byte) string {
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
 }
 
-// never is the end of a token without one.
+// never stands in the file for the end of a token that does not expire.
 const never = "never"
 
-// line is how the file has the token.
+// line returns the token as a line of the file.
 func (t token) line() string {
 	verbs := make([]string, len(t.Verbs))
 	for i, v := range t.Verbs {
@@ -200,7 +201,7 @@ func (t token) line() string {
 	}, " ") + "\n"
 }
 
-// check gives an *InvalidError where the grant makes no sense.
+// check returns an *[storage.InvalidError] for a grant that a file cannot contain.
 func (g *Grant) check() error {
 	if len(g.ID) > 64 || strings.ContainsFunc(g.ID, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'

@@ -14,32 +14,31 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Users are the users of a file: a text with one user a line, which its owner alone may read
-// (permissions 0600).
+// Users is a file of users. It has one user a line, and only its owner may read it (permissions 0600).
 //
 //	key <256 random bits, in base64>
 //	user ann admin pbkdf2-sha256$600000$…
 //
-// Lines that are empty or begin with '#' mean nothing. The file is read again within 5 seconds
-// after it has changed, also by another process: a user that is removed, or has a new password or
-// role, loses its session then. While the file cannot be read, nobody is let in. Sessions are
-// signed with the key: processes that share the file share them, and a new key ends them all. The
-// methods are safe for concurrent use.
+// Lines that are empty or begin with '#' are ignored. The file is read again within 5 seconds after it has
+// changed, also if another process has changed it. A user who is removed, or has a new password or role, then
+// loses its sessions. While the file cannot be read, nobody is let in. The key signs sessions, so processes
+// that share the file share the sessions, and a new key ends all of them. The methods are safe for concurrent
+// use.
 type Users struct {
 	file     *file[register]
 	throttle *throttle
-	hashing  chan struct{} // filled while a password is hashed
+	hashing  chan struct{} // has an element for each password that is being hashed
 	rounds   int           // of new passwords
-	dummy    func() hashed // what the password of a user that there is not is compared with
+	dummy    func() hashed // the hash to compare with for an unknown user
 
-	mu    sync.Mutex
-	ended map[session]bool // sessions that EndSession has ended, until they are over
+	mu    sync.Mutex       // guards ended
+	ended map[session]bool // the sessions that EndSession has ended, until they are over
 }
 
-// register is what a file of users says.
+// register is the parsed text of a file of users.
 type register struct {
 	key   []byte
-	users []entry // by name
+	users []entry // sorted by name
 }
 
 // entry is one user with its password.
@@ -49,11 +48,11 @@ type entry struct {
 	password hashed
 }
 
-// ErrDenied is the error of a login whose name or password is wrong. It does not tell which.
+// ErrDenied is the error of a login with a wrong name or password. It does not tell which is wrong.
 var ErrDenied = errors.New("access: wrong name or password")
 
-// OpenUsers reads a file of users. The error says what is wrong with the file, such as that others
-// may read it, and wraps fs.ErrNotExist where there is none.
+// OpenUsers reads a file of users. The error tells what is wrong with the file, such as that others may read
+// it, and wraps fs.ErrNotExist if it does not exist.
 func OpenUsers(path string) (*Users, error) {
 	u := newUsers(path)
 	_, err := u.file.again()
@@ -63,8 +62,8 @@ func OpenUsers(path string) (*Users, error) {
 	return u, nil
 }
 
-// CreateUsers makes a file without users, with permissions 0600. The error wraps fs.ErrExist where
-// there is a file.
+// CreateUsers makes a file without users, with permissions 0600. The error wraps fs.ErrExist if the file
+// exists.
 func CreateUsers(path string) (*Users, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("access: create %s: %w", path, fs.ErrExist)
@@ -95,7 +94,7 @@ func newUsers(path string) *Users {
 	}
 }
 
-// List lists the users, by name.
+// List returns the users, sorted by name.
 func (u *Users) List() ([]User, error) {
 	all, err := u.file.get()
 	if err != nil {
@@ -108,8 +107,8 @@ func (u *Users) List() ([]User, error) {
 	return users, nil
 }
 
-// Set adds a user, or gives one that is there another password and role. A password has 8 to 1,024
-// bytes; "" keeps that of a user who is there. Bad input is an *[storage.InvalidError].
+// Set adds a user, or changes the password and the role of an existing one. A password has 8 to 1,024 bytes.
+// The password "" keeps that of an existing user. Bad input gives an *[storage.InvalidError].
 func (u *Users) Set(user User, password string) error {
 	if err := errors.Join(checkUserName(user.Name), user.Role.Check()); err != nil {
 		return err
@@ -137,7 +136,7 @@ func (u *Users) Set(user User, password string) error {
 	})
 }
 
-// Remove removes a user. The error wraps fs.ErrNotExist where there is none of the name.
+// Remove removes a user. The error wraps fs.ErrNotExist if there is no user of that name.
 func (u *Users) Remove(name string) error {
 	if err := checkUserName(name); err != nil {
 		return err
@@ -151,7 +150,8 @@ func (u *Users) Remove(name string) error {
 	})
 }
 
-// without gives the text of the file without a user, and the user's hashed password, "" for none.
+// without returns the text of the file without the line of a user, and that user's hashed password, or "" if
+// there is no such user.
 func without(text, name string) (kept, password string) {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -164,7 +164,7 @@ func without(text, name string) (kept, password string) {
 	return strings.Join(lines, ""), password
 }
 
-// find gives the user of a name.
+// find returns the user with a name, and reports whether there is one.
 func (r *register) find(name string) (entry, bool) {
 	i, ok := slices.BinarySearchFunc(r.users, name, func(e entry, name string) int {
 		return strings.Compare(e.Name, name)
@@ -220,7 +220,8 @@ func (r *register) parseLine(fields []string) error {
 	return errors.New(`want "user NAME ROLE PASSWORD", or "key KEY" once`)
 }
 
-// checkUserName gives an *InvalidError unless a name is of 1 to 64 letters, digits and some signs.
+// checkUserName returns an *[storage.InvalidError] unless a name has 1 to 64 letters, digits and the signs that
+// it permits, and does not begin with "-".
 func checkUserName(name string) error {
 	ok := name != "" && len(name) <= 64
 	for _, c := range []byte(name) {

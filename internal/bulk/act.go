@@ -44,7 +44,7 @@ type Act struct {
 	Requeue bool
 }
 
-// Check gives a *[storage.InvalidError] where the act cannot be done to any task.
+// Check returns a *[storage.InvalidError] where the act cannot be done to any task.
 func (a *Act) Check() error {
 	switch {
 	case !slices.Contains(Verbs(), a.Verb):
@@ -61,14 +61,14 @@ func (a *Act) Check() error {
 	return nil
 }
 
-// States gives the states in which the act can be done to tasks, in the order of a task's life.
+// States returns the states in which the act can be done to tasks, in the order of a task's life.
 func (a *Act) States() []storage.State {
 	return slices.DeleteFunc(storage.States(), func(s storage.State) bool {
 		return !a.permitted(&storage.Task{State: s, Declined: time.Unix(0, 0)})
 	})
 }
 
-// Default gives the states of the tasks to which the act is done where nothing names states: to requeue is
+// Default returns the states of the tasks to which the act is done where nothing names states: to requeue is
 // meant for the dead, and everything else for the tasks that have not ended.
 func (a *Act) Default() []storage.State {
 	if a.Verb == Requeue {
@@ -116,7 +116,7 @@ type keptError string
 
 func (e keptError) Error() string { return string(e) }
 
-// step gives the Tx that does the act to a task. done says that it was done before. The error is a keptError
+// step returns the Tx that does the act to a task. done says that it was done before. The error is a keptError
 // where the act cannot be done to this task, and any other where it can be done to none.
 func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	switch {

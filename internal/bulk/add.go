@@ -36,7 +36,7 @@ type Add struct {
 	Headers   map[string]string
 }
 
-// Insert gives what a storage takes. Names of midge's own queues and parameters that are no JSON give a
+// Insert returns what a storage takes. Names of midge's own queues and parameters that are no JSON give a
 // *[storage.InvalidError]; all else is for [storage.CheckInsert].
 func (a *Add) Insert() (storage.Insert, error) {
 	if storage.Reserved(a.Queue) {

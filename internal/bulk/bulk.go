@@ -180,7 +180,7 @@ type worker struct {
 	unsearched bool      // one of the two ended before all were searched
 }
 
-// rest gives the bounds of the next step of the search: those of a scan, or less where the budget has less.
+// rest returns the bounds of the next step of the search: those of a scan, or less where the budget has less.
 func (w *worker) rest() (tasks int, of time.Duration) {
 	tasks, of = scan.DefaultTasks, scan.DefaultTime
 	if w.budget > 0 {

@@ -95,7 +95,7 @@ func text(d time.Duration) string {
 	return d.String()
 }
 
-// Insert gives the insert that brings the task back: to wait, or until the moment at which it was due. A
+// Insert returns the insert that brings the task back: to wait, or until the moment at which it was due. A
 // duration that cannot be read gives a *[storage.InvalidError]; a storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{

@@ -41,13 +41,13 @@ type Print struct {
 	Text string
 }
 
-// Of gives the fingerprint of the error of a task. It is zero where the task has no error.
+// Of returns the fingerprint of the error of a task. It is zero where the task has no error.
 func Of(t storage.Task) Print { return OfText(Error(t)) }
 
-// Error gives the last error of a task, or its reason where no attempt left an error.
+// Error returns the last error of a task, or its reason where no attempt left an error.
 func Error(t storage.Task) string { return cmp.Or(t.LastError(), t.Reason) }
 
-// OfText gives the fingerprint of an error.
+// OfText returns the fingerprint of an error.
 func OfText(text string) Print {
 	text = Text(text)
 	if text == "" {

@@ -137,7 +137,7 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
 }
 
-// earlier gives the moment by the storage's clock. If that clock has jumped ahead since the first act of this
+// earlier returns the moment by the storage's clock. If that clock has jumped ahead since the first act of this
 // process, it gives the moment that the clock would show without the jump, so that a clock that is ahead for a
 // while deletes no acts.
 func (a *Audit) earlier(now time.Time) time.Time {

@@ -131,7 +131,7 @@ func (r *reader) builds() (all []build) {
 	return all
 }
 
-// deploys gives the versions that were first seen in the grid, in the order of time.
+// deploys returns the versions that were first seen in the grid, in the order of time.
 func (g *grid) deploys() (all []Deploy) {
 	for version, b := range g.builds {
 		if b.first >= g.from && b.first < g.end() {

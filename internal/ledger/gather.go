@@ -135,7 +135,7 @@ func (s *stored) setHours(of *Series, from, to, first int64, queues, kinds []str
 	}
 }
 
-// samples gives copies of the samples of the page, by their slots.
+// samples returns copies of the samples of the page, by their slots.
 func (p *page) samples() []*sample {
 	all := make([]*sample, p.slots())
 	_ = p.each(func(s *sample) { // it was read before

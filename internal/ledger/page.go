@@ -95,7 +95,7 @@ func (p *page) slots() int {
 	return 24
 }
 
-// find gives the place of a queue, and adds it where it is new.
+// find returns the place of a queue, and adds it where it is new.
 func (p *page) find(name string, places map[string]int) int {
 	at, ok := places[name]
 	if !ok {
@@ -106,7 +106,7 @@ func (p *page) find(name string, places map[string]int) int {
 	return at
 }
 
-// findKind gives the place of a kind, and adds it where it is new.
+// findKind returns the place of a kind, and adds it where it is new.
 func (p *page) findKind(name string, places map[string]int) int {
 	at, ok := places[name]
 	if !ok {
@@ -148,7 +148,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// list gives the totals in the order of a page.
+// list returns the totals in the order of a page.
 func (t totals) list() [4]int64 { return [4]int64{t.enqueued, t.done, t.failed, t.dead} }
 
 // decode reads a page: its head, and all samples for damage.

@@ -42,7 +42,7 @@ func randomPage(random *rand.Rand) (*page, []sample) {
 	return p, all
 }
 
-// samples gives copies of all samples of a page.
+// samples returns copies of all samples of a page.
 func samples(t *testing.T, p *page) (all []sample) {
 	t.Helper()
 	err := p.each(func(s *sample) {

@@ -133,7 +133,7 @@ func appendKinds(b []byte, figures []kindFigures) []byte {
 	return b
 }
 
-// each gives the samples one after the other. Each is valid until the next one. It names all queues
+// each returns the samples one after the other. Each is valid until the next one. It names all queues
 // that have any figure but zero.
 func (p *page) each(tell func(*sample)) error {
 	return p.eachRaw(make([]sizes, len(p.queues)), tell)

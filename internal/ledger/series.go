@@ -299,7 +299,7 @@ func (g *grid) addSlot(
 	}
 }
 
-// share gives the k-th of so many equal parts, whose sum is the whole.
+// share returns the k-th of so many equal parts, whose sum is the whole.
 func share(whole, k, parts int64) int64 {
 	if parts == 1 {
 		return whole
@@ -325,7 +325,7 @@ func (p *Point) add(t totals, waiting, oldest int64) {
 	p.Oldest = max(p.Oldest, time.Duration(oldest)*time.Second)
 }
 
-// series gives what was added up.
+// series returns what was added up.
 func (g *grid) series() *Series {
 	g.init()
 	s := &Series{

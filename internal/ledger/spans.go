@@ -24,7 +24,7 @@ var Spans = []Span{
 	{"90d", 36 * time.Hour, 90 * 24 * time.Hour},
 }
 
-// SpanOf gives a span by its name, and an *[storage.InvalidError] where there is none of this name.
+// SpanOf returns a span by its name, and an *[storage.InvalidError] where there is none of this name.
 func SpanOf(name string) (Span, error) {
 	names := make([]string, len(Spans))
 	for i, s := range Spans {
@@ -63,7 +63,7 @@ func TotalsOf(queue string, steps []Point) Totals {
 // Share is the part of the attempts that failed.
 func (t Totals) Share() float64 { return float64(t.Failed) / max(1, float64(t.Done+t.Failed)) }
 
-// Totals gives those of each queue, the one with the most attempts first.
+// Totals returns those of each queue, the one with the most attempts first.
 func (s *Series) Totals() []Totals {
 	totals := make([]Totals, 0, len(s.Queues))
 	for queue, steps := range s.Queues {

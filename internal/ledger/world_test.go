@@ -67,7 +67,7 @@ func (w *world) limits(limits storage.Limits) {
 	w.Cleanup(func() { _ = store.Close() })
 }
 
-// queue gives the stats of a queue, which a test changes.
+// queue returns the stats of a queue, which a test changes.
 func (w *world) queue(name string) *storage.Stats {
 	s := w.stats[name]
 	if s == nil {
@@ -189,7 +189,7 @@ func (w *world) ran(runner string, kinds ...vitals.Kind) {
 	w.runners[at].Vitals = v.Encode()
 }
 
-// cancelled gives a context that a test ends.
+// cancelled returns a context that a test ends.
 func cancelled(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithCancel(t.Context())

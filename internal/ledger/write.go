@@ -98,7 +98,7 @@ const (
 	keptPages = int64(MinutesKept/time.Minute) / pageMinutes
 )
 
-// lastOf gives all parts of the last page of which there is any, and none where there is no page.
+// lastOf returns all parts of the last page of which there is any, and none where there is no page.
 func lastOf(pages []stored) []stored {
 	number := int64(-1)
 	for i := range pages {
@@ -197,7 +197,7 @@ func partsFor(queues, kinds, bytes, maxPayload int) int {
 	return min(max(1, (queues+each-1)/each, (kinds+each-1)/each), maxParts)
 }
 
-// opened gives all parts of a page: those that were read, and empty ones for those that are missing,
+// opened returns all parts of a page: those that were read, and empty ones for those that are missing,
 // or damaged and can be replaced. Where nobody has begun the page it has so many parts.
 func opened(pages []stored, parts int) []stored {
 	for i := range pages {
@@ -239,7 +239,7 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 	return all, nil
 }
 
-// of gives the totals that the ledger follows.
+// of returns the totals that the ledger follows.
 func of(t *storage.Totals) totals {
 	return totals{sum(t.Enqueued, t.Requeued), sum(t.Completed), sum(t.Failed, t.Crashed), sum(t.Dead)}
 }
@@ -293,7 +293,7 @@ func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 	s.append(sm)
 }
 
-// places gives the place of each queue of the page.
+// places returns the place of each queue of the page.
 func (p *page) places() map[string]int {
 	places := make(map[string]int, len(p.queues))
 	for i := range p.queues {
@@ -302,7 +302,7 @@ func (p *page) places() map[string]int {
 	return places
 }
 
-// kindPlaces gives the place of each kind of the page.
+// kindPlaces returns the place of each kind of the page.
 func (p *page) kindPlaces() map[string]int {
 	places := make(map[string]int, len(p.kinds))
 	for i, name := range p.kinds {
@@ -311,7 +311,7 @@ func (p *page) kindPlaces() map[string]int {
 	return places
 }
 
-// since gives how much totals have grown since earlier ones. It is back where any of them is smaller: a
+// since returns how much totals have grown since earlier ones. It is back where any of them is smaller: a
 // failover has lost the last steps of the queue, or the queue was removed and made anew between two samples.
 // How much is new cannot be told then, and a total that is smaller has not grown.
 func (t totals) since(o totals) (grown totals, back bool) {

@@ -21,7 +21,7 @@ import (
 // decoder of the job reads it. An integer stays an integer, a float a float of its width, bytes stay
 // bytes, a moment a moment, and the keys of a map stay integers. A new element of a list is like the
 // elements that the list has, where they are of one type. What has no place in like is of the type that
-// JSON gives it, and null is always taken.
+// JSON returns it, and null is always taken.
 //
 // JSON that cannot be read, or that has another type than like in some place, gives a
 // *[storage.InvalidError] which names that place. A like that is damaged gives a *[DamagedError].
@@ -57,7 +57,7 @@ func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 	return w.out, nil
 }
 
-// CheckJSON gives a *[storage.InvalidError] where a text is not one value of JSON, with the place of what does
+// CheckJSON returns a *[storage.InvalidError] where a text is not one value of JSON, with the place of what does
 // not fit. given is what the error calls it.
 func CheckJSON(given string, text []byte) error {
 	var whole json.RawMessage
@@ -72,7 +72,7 @@ func CheckJSON(given string, text []byte) error {
 	return storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
 }
 
-// fromJSON gives the MessagePack that has the types of JSON.
+// fromJSON returns the MessagePack that has the types of JSON.
 func fromJSON(text []byte) ([]byte, error) {
 	w := newWriter(text)
 	err := w.document(likeOf(nil))

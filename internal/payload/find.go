@@ -83,7 +83,7 @@ func find(data []byte, at int, path []string, found func(value) bool) bool {
 	return false
 }
 
-// nameOf gives the key of a map as it is shown.
+// nameOf returns the key of a map as it is shown.
 func nameOf(key value) (string, bool) {
 	switch key.kind {
 	case kindText:

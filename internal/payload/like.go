@@ -19,7 +19,7 @@ func likeOf(data []byte) example {
 	return example{data: data, places: []int{0}, strict: true}
 }
 
-// find gives the first example of one of the kinds, and where there is none the kind that is wanted
+// find returns the first example of one of the kinds, and where there is none the kind that is wanted
 // instead, if one is.
 func (e example) find(kinds ...kind) (v value, at int, ok bool, wanted kind) {
 	for _, place := range e.places {
@@ -63,7 +63,7 @@ func (w *writer) elementsOf(data []byte, items, at int) elements {
 	return e
 }
 
-// element gives what the element of a number is to be like.
+// element returns what the element of a number is to be like.
 func (e elements) element(n int) example {
 	places := e.kinds
 	if n < len(e.places) {
@@ -111,7 +111,7 @@ func (w *writer) fieldsOf(data []byte, old value, at int) fields {
 	return f
 }
 
-// field gives what the value of a key is to be like. A new one may be of any kind.
+// field returns what the value of a key is to be like. A new one may be of any kind.
 func (f fields) field(key string) example {
 	if at, ok := f.places[key]; ok {
 		return example{data: f.data, places: []int{at}, strict: true}

@@ -420,7 +420,7 @@ func keysOf(data []byte, v value, at int) keys {
 	return found
 }
 
-// skip gives the place behind the value at a place.
+// skip returns the place behind the value at a place.
 func skip(data []byte, at int) int {
 	v, next := valueAt(data, at)
 	return skipItems(data, next, v.items)

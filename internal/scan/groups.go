@@ -31,7 +31,7 @@ func (g *Group) Filter() string {
 	return "state:dead cause:" + g.ID
 }
 
-// LastError gives the first line of the error of the task that ended last.
+// LastError returns the first line of the error of the task that ended last.
 func (g *Group) LastError() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(fingerprint.Error(g.Sample)), "\n")
 	return line
@@ -126,7 +126,7 @@ func (g *Grouping) begin(ctx context.Context) error {
 	return nil
 }
 
-// newest gives the front to read on at: one that has not begun, else the one that is least far back.
+// newest returns the front to read on at: one that has not begun, else the one that is least far back.
 func (g *Grouping) newest() (best int) {
 	for i := range g.fronts {
 		switch f := &g.fronts[i]; {
@@ -161,7 +161,7 @@ func (g *Grouping) add(t storage.Task) {
 	}
 }
 
-// Groups gives what was counted so far, the largest first.
+// Groups returns what was counted so far, the largest first.
 func (g *Grouping) Groups() []Group {
 	groups := make([]Group, 0, len(g.groups))
 	for _, one := range g.groups {

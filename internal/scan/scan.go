@@ -382,10 +382,10 @@ func (w *walker) passed(tasks []storage.Task) {
 	w.page.Searched += int64(len(tasks))
 }
 
-// cursor gives the cursor of the first place that is left.
+// cursor returns the cursor of the first place that is left.
 func (w *walker) cursor() string { return w.mark().String() }
 
-// mark gives the first place that is left.
+// mark returns the first place that is left.
 func (w *walker) mark() mark {
 	p := w.places[0]
 	return mark{
