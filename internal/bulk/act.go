@@ -16,10 +16,10 @@ type Verb string
 
 // The verbs.
 const (
-	Requeue    Verb = "requeue"    // a task that ended starts anew, and one that is due later runs now
-	Delete     Verb = "delete"     // a task that is not pending goes, whatever its state
-	Cancel     Verb = "cancel"     // a task that has not ended ends, or is asked to where it runs
-	Move       Verb = "move"       // a task goes to Act.Queue, in the state in which it is
+	Requeue    Verb = "requeue"    // a task that has ended starts anew, and a task that is due later runs now
+	Delete     Verb = "delete"     // a task is deleted, unless it is pending
+	Cancel     Verb = "cancel"     // a task that has not ended is cancelled; a running job is asked to stop
+	Move       Verb = "move"       // a task goes to Act.Queue and keeps its state
 	Prioritise Verb = "prioritise" // a task gets Act.Priority
 	Reschedule Verb = "reschedule" // a task becomes due at Act.At, or now
 	Edit       Verb = "edit"       // a task gets the parameters Act.Params
@@ -28,23 +28,23 @@ const (
 // Verbs lists every verb.
 func Verbs() []Verb { return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Reschedule, Edit} }
 
-// Act is what is to be done to each task.
+// Act is a change to be made to each task of a request.
 type Act struct {
 	Verb Verb
-	// Queue is where Move leads.
+	// Queue is the queue to which Move moves tasks.
 	Queue string
-	// Priority is that of Prioritise, -9 to 9.
+	// Priority is the priority that Prioritise gives tasks, -9 to 9.
 	Priority int
-	// At is when Reschedule makes a task due, by the storage's clock; zero means now. A moment that has come
-	// when the run begins means now, too.
+	// At is the moment at which Reschedule makes a task due, by the storage's clock. Zero means now, and so does
+	// a moment that has passed when the run begins.
 	At time.Time
-	// Params are the parameters of Edit: JSON as payload.JSON shows it. Values keep the types that they have.
+	// Params are the new parameters of Edit, as the JSON that payload.JSON shows. Values keep their types.
 	Params []byte
-	// Requeue has Edit requeue the task in the same step where it has ended.
+	// Requeue makes Edit also requeue a task that has ended, in the same step.
 	Requeue bool
 }
 
-// Check returns a *[storage.InvalidError] where the act cannot be done to any task.
+// Check returns a *[storage.InvalidError] if the act cannot be done to any task.
 func (a *Act) Check() error {
 	switch {
 	case !slices.Contains(Verbs(), a.Verb):
@@ -68,8 +68,8 @@ func (a *Act) States() []storage.State {
 	})
 }
 
-// Default returns the states of the tasks to which the act is done where nothing names states: to requeue is
-// meant for the dead, and everything else for the tasks that have not ended.
+// Default returns the states of the tasks to which the act is done if a request names no states: Requeue is
+// meant for dead tasks, and every other act for tasks that have not ended.
 func (a *Act) Default() []storage.State {
 	if a.Verb == Requeue {
 		return []storage.State{storage.Dead}
@@ -78,7 +78,7 @@ func (a *Act) Default() []storage.State {
 	return slices.DeleteFunc(slices.Clone(scan.Live), func(s storage.State) bool { return !slices.Contains(able, s) })
 }
 
-// permitted reports whether the act does something to a task in its state.
+// permitted reports whether the act can be done to a task in its state.
 func (a *Act) permitted(t *storage.Task) bool {
 	ch := a.change(t)
 	switch {
@@ -90,7 +90,7 @@ func (a *Act) permitted(t *storage.Task) bool {
 	return ch.Permitted(t.State) && (a.Verb != Cancel || !t.State.Ended())
 }
 
-// change is the change that the act is, without the parameters of Edit.
+// change returns the act as a change of a task, without the parameters of Edit.
 func (a *Act) change(t *storage.Task) storage.Change {
 	ch := storage.Change{Ref: t.Ref, Version: t.Version}
 	switch a.Verb {
@@ -111,13 +111,13 @@ func (a *Act) change(t *storage.Task) storage.Change {
 	return ch
 }
 
-// keptError says why the act cannot be done to a task.
+// keptError tells why the act cannot be done to a task.
 type keptError string
 
 func (e keptError) Error() string { return string(e) }
 
-// step returns the Tx that does the act to a task. done says that it was done before. The error is a keptError
-// where the act cannot be done to this task, and any other where it can be done to none.
+// step returns the Tx that does the act to a task. done reports that the act was done to the task before. The
+// error is a keptError if the act cannot be done to this task, and any other error if it can be done to none.
 func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	switch {
 	case a.was(t):
@@ -139,7 +139,7 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	return storage.Tx{Changes: []storage.Change{ch}}, false, nil
 }
 
-// was reports whether the act was done to a task before, or the task is as the act would leave it.
+// was reports whether the task is already as the act would leave it.
 func (a *Act) was(t *storage.Task) bool {
 	waits := t.State == storage.Waiting && t.Declined.IsZero()
 	switch a.Verb {
@@ -158,7 +158,7 @@ func (a *Act) was(t *storage.Task) bool {
 	}
 }
 
-// Consequence says in a sentence what becomes of tasks.
+// Consequence returns a sentence that tells what happens to the tasks.
 func (a *Act) Consequence() string {
 	switch a.Verb {
 	case Requeue:
@@ -185,7 +185,7 @@ func (a *Act) Consequence() string {
 	return ""
 }
 
-// Done is the word for tasks to which the act was done: "requeued".
+// Done returns the word for tasks to which the act was done, such as "requeued".
 func (a *Act) Done() string {
 	switch a.Verb {
 	case Cancel:

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What a task has that a person adds and says nothing else of.
+// The properties of an added task that a person does not choose.
 const (
 	DefaultRetries    = 20
 	DefaultCrashLimit = 3
@@ -18,26 +18,26 @@ type Add struct {
 	storage.Ref
 
 	Kind string
-	// Params are JSON, which is stored in Encoding.
+	// Params are the parameters as JSON. They are stored in Encoding.
 	Params   []byte
 	Encoding string
 	Priority int
-	// In is after which time it runs, and At is at which moment: one of them at most.
+	// In is the delay of the task, and At the moment at which it is due. At most one of them is set.
 	In                  time.Duration
 	At                  time.Time
 	Retries, CrashLimit int
-	// Timeout bounds an attempt, and Keep is for how long the task is kept once it is completed: 0 for what
-	// the storage does.
+	// Timeout bounds an attempt, and Keep is how long a completed task is kept. 0 leaves both to the defaults of
+	// the storage.
 	Timeout, Keep time.Duration
-	// Unique has no second task of the kind with this key enqueued while the first lives, or for UniqueFor
-	// where that is not 0.
+	// Unique is a key. While the task lives, or for UniqueFor if that is not 0, no second task of its kind can
+	// be enqueued with the same key.
 	Unique    string
 	UniqueFor time.Duration
 	Headers   map[string]string
 }
 
-// Insert returns what a storage takes. Names of midge's own queues and parameters that are no JSON give a
-// *[storage.InvalidError]; all else is for [storage.CheckInsert].
+// Insert returns the insert of the task. It returns a *[storage.InvalidError] for a queue of midge's own and
+// for parameters that are not JSON. [storage.CheckInsert] checks everything else.
 func (a *Add) Insert() (storage.Insert, error) {
 	if storage.Reserved(a.Queue) {
 		return storage.Insert{}, storage.Invalid("queue name", a.Queue, "one that does not begin with %q",
@@ -59,7 +59,7 @@ func (a *Add) Insert() (storage.Insert, error) {
 	if a.UniqueFor > 0 {
 		in.Unique.Mode = storage.UniqueWindow
 	}
-	// As the client makes the key of Unique{Key: …}.
+	// The client makes the key of Unique{Key: …} in the same way.
 	in.Unique.Key = storage.UniqueKey([]byte(a.Kind), []byte(in.Unique.Mode), []byte("key"), []byte(a.Unique))
 	in.OnConflict = storage.Skip
 	return in, nil

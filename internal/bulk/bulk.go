@@ -1,10 +1,10 @@
-// Package bulk does one act to many tasks: to those that are named, or to all that match a filter. It is
-// how the command and the dashboard requeue, delete, cancel, move, prioritise, reschedule and edit.
+// Package bulk does one act to many tasks: to named tasks, or to all tasks that match a filter. The command
+// and the dashboard use it to requeue, delete, cancel, move, prioritise, reschedule and edit.
 //
-// Each task is changed at the version at which it matched, in a step of its own: a task that somebody
-// changed meanwhile is left, and counted. Nothing but a task's own state says whether the act was done to
-// it, so that a run which was killed can be repeated: it does what is left. No task is acted upon twice in
-// a run, also where it comes back into the state from which it was taken.
+// Each task is changed in a step of its own, at the version at which it matched. A task that somebody has
+// changed meanwhile is left alone and counted. Only the state of a task tells whether the act was done to it,
+// so a run that was killed can be repeated and does the rest. A run never acts twice on a task, even if the
+// task comes back into the state in which it matched.
 package bulk
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Target is one task. Version is that at which somebody looked at it, 0 for whatever it is.
+// Target is one task. Version is the version at which a person saw the task, or 0 for any version.
 type Target struct {
 	storage.Ref
 
 	Version int64
 }
 
-// Refs makes targets of refs.
+// Refs returns targets for refs, at any version.
 func Refs(refs ...storage.Ref) []Target {
 	targets := make([]Target, len(refs))
 	for i, r := range refs {
@@ -41,42 +41,42 @@ func Refs(refs ...storage.Ref) []Target {
 	return targets
 }
 
-// Request is an act and its tasks.
+// Request is an act and the tasks to which it is done.
 type Request struct {
 	Act Act
-	// Tasks are the tasks that are named. Without any, the act is done to all that Scan matches.
+	// Tasks are named tasks. If there are none, the act is done to all tasks that Scan matches.
 	Tasks []Target
-	// Scan chooses tasks by its Filter, Queues and States; its bounds and cursor are not heeded. Without
-	// States, and where the filter names none, they are those of Act.Default. States in which the act cannot
+	// Scan chooses tasks by its Filter, Queues and States. Its bounds and its cursor are ignored. If neither
+	// States nor the filter names states, the states are those of Act.Default. States in which the act cannot
 	// be done to a task are left out.
 	Scan scan.Request
-	// Limit is how many tasks the act is done to at most, 0 for no bound.
+	// Limit is the largest number of tasks to which the act is done, 0 for no bound.
 	Limit int
-	// Rate is how many tasks a second are acted upon at most, 0 for no bound.
+	// Rate is the largest number of tasks a second to which the act is done, 0 for no bound.
 	Rate float64
-	// Backup gets each task that is to be deleted as a line of JSON, a [Record], before it is deleted, and a
-	// second line for one that was not deleted then: see [Record.NotDeleted]. Where it has a method
-	// Sync() error, as a file has, that is called before each call to the storage.
+	// Backup gets each task before it is deleted, as a line of JSON with a [Record], and a second line if the
+	// task was then not deleted: see [Record.NotDeleted]. If Backup has a method Sync() error, as a file has,
+	// that method is called before each call to the storage.
 	Backup io.Writer
-	// Progress is told how far it is after each call to the storage, and while tasks are searched. It may be
-	// nil, and is not called by two goroutines at once.
+	// Progress gets the counts after each call to the storage, and while tasks are searched. It may be nil.
+	// Only one goroutine calls it at a time.
 	Progress func(Result)
 }
 
-// Result counts what became of the tasks.
+// Result counts what happened to the tasks.
 type Result struct {
-	Matched int64 // tasks that were named or matched, and to which the act was not done before
-	Done    int64 // the act was done to them
-	Changed int64 // they changed meanwhile, and were left as they are
-	Gone    int64 // they are not there, or no more
-	Kept    int64 // the act cannot be done to them: see Reasons
-	// Reasons says why, for the first five of those kept.
+	Matched int64 // tasks that were named or matched, without those to which the act was done before
+	Done    int64 // tasks to which the act was done
+	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
+	Gone    int64 // tasks that do not exist, or no longer
+	Kept    int64 // tasks to which the act cannot be done: see Reasons
+	// Reasons tells why, for the first five kept tasks.
 	Reasons []Reason
 	// Searched of Total tasks were searched, where a filter chooses them.
 	Searched, Total int64
 }
 
-// Reason says why the act cannot be done to a task.
+// Reason tells why the act cannot be done to a task.
 type Reason struct {
 	Ref  storage.Ref
 	Text string
@@ -85,7 +85,7 @@ type Reason struct {
 // maxReasons bounds Result.Reasons.
 const maxReasons = 5
 
-// check validates what a request says, and fills the states of its scan.
+// check validates the request, and sets the states of its scan.
 func (r *Request) check() error {
 	if err := r.Act.Check(); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (r *Request) check() error {
 	return nil
 }
 
-// prepare checks a request, and says now in the place of a moment that has come: tasks that wait are as the act
-// leaves them then.
+// prepare checks a request. It replaces a moment of Reschedule that has passed by "now", so that waiting tasks
+// count as tasks to which the act was done before.
 func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
 	if err := r.check(); err != nil || r.Act.Verb != Reschedule || r.Act.At.IsZero() {
 		return err
@@ -135,9 +135,9 @@ func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
 	return nil
 }
 
-// Run does the act and counts. An error ends it, and what was done until then is in the result: bad input
-// is a *[storage.InvalidError] and nothing was done. Where the outcome of a call is not known, the error is
-// a [storage.ErrUnknown], and a repeat of the run does what is left.
+// Run does the act and counts. An error ends the run, and the result counts what was done until then. Bad
+// input gives a *[storage.InvalidError], and nothing is done. If the outcome of a call is not known, the error
+// is a [storage.ErrUnknown], and a repeat of the run does the rest.
 func Run(ctx context.Context, session *storage.Session, req Request) (Result, error) {
 	if err := req.prepare(ctx, session); err != nil {
 		return Result{}, err
@@ -169,18 +169,19 @@ type worker struct {
 	session *storage.Session
 	chunk   int
 	begun   time.Time
-	acted   int // tasks to which the act is being done, or was
+	acted   int // tasks to which the act was done or is being done
 	result  Result
 	backup  bytes.Buffer // lines of tasks that are about to be deleted, which are not written yet
 	kept    bytes.Buffer // lines of tasks that were not deleted, which are not written yet
 	err     error        // ends the run
 
-	budget     int       // of tasks that are searched, 0 or less for no bound
+	budget     int       // how many tasks may be searched, 0 or less for no bound
 	until      time.Time // when the search ends, zero for no bound
-	unsearched bool      // one of the two ended before all were searched
+	unsearched bool      // budget or until ended the search before the last task
 }
 
-// rest returns the bounds of the next step of the search: those of a scan, or less where the budget has less.
+// rest returns the bounds of the next step of the search: the default bounds of a scan, or what remains of the
+// budget if that is less.
 func (w *worker) rest() (tasks int, of time.Duration) {
 	tasks, of = scan.DefaultTasks, scan.DefaultTime
 	if w.budget > 0 {
@@ -192,7 +193,7 @@ func (w *worker) rest() (tasks int, of time.Duration) {
 	return tasks, of
 }
 
-// late reports whether the time for a search is over, and notes that tasks are left.
+// late reports whether the time for the search is over, and if so notes that tasks remain unsearched.
 func (w *worker) late() bool {
 	if !w.until.IsZero() && time.Now().After(w.until) {
 		w.unsearched = true
@@ -214,7 +215,7 @@ func (w *worker) keep(ref storage.Ref, reason string) {
 	}
 }
 
-// tasks lists what is acted upon, at the pace of the request and up to its limit.
+// tasks yields the tasks to act on, at the rate of the request and up to its limit.
 func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 	from := w.matching(ctx)
 	if len(w.req.Tasks) > 0 {
@@ -237,7 +238,7 @@ func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 	}
 }
 
-// wait waits until the pace allows another task, and reports false where ctx ended first.
+// wait waits until the rate allows another task. It reports false if ctx ends first.
 func (w *worker) wait(ctx context.Context) bool {
 	if w.req.Rate == 0 {
 		return true
@@ -248,7 +249,7 @@ func (w *worker) wait(ctx context.Context) bool {
 	return ahead <= 0 || sleep.For(ctx, ahead)
 }
 
-// named reads the tasks that are named.
+// named yields the named tasks.
 func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 	return func(yield func(storage.Task, error) bool) {
 		for _, target := range w.req.Tasks {
@@ -277,7 +278,7 @@ func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 	}
 }
 
-// matching reads the tasks that match.
+// matching yields the tasks that match.
 func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 	return func(yield func(storage.Task, error) bool) {
 		req := w.req.Scan
@@ -310,7 +311,7 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 	}
 }
 
-// step makes the step of one task.
+// step returns the Tx for one task, and reports false if there is none to apply.
 func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	tx, done, err := w.req.Act.step(&t)
 	if done {
@@ -332,7 +333,7 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	return tx, true
 }
 
-// record adds the line of a task to the backup, and reports false where the task cannot be read.
+// record adds the line of a task to the backup. It reports false if the task cannot be read.
 func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 	t, err := w.session.Storage().Task(ctx, ref) // a listing leaves out its stack and result
 	switch {
@@ -348,7 +349,7 @@ func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 	return err == nil
 }
 
-// before writes the backup, ahead of each call.
+// before writes the backup before each call to the storage.
 func (w *worker) before() error {
 	w.tell()
 	return w.write(&w.kept, &w.backup)
@@ -374,7 +375,7 @@ func (w *worker) write(lines ...*bytes.Buffer) error {
 	return nil
 }
 
-// after counts what became of one task.
+// after counts what happened to one task.
 func (w *worker) after(t storage.Task, a storage.Applied) {
 	var dep *storage.DependencyError
 	switch errors.As(a.Err, &dep); {

@@ -9,9 +9,9 @@ import (
 
 // Preview tells what a request would do.
 type Preview struct {
-	// Count is to how many tasks the act would be done, at least where More is set.
+	// Count is the number of tasks to which the act would be done. If More is set, there may be more.
 	Count int64
-	// More says that the budget ended before all tasks were searched.
+	// More tells that the budget ended before all tasks were searched.
 	More bool
 	// Queues counts the tasks by queue.
 	Queues map[string]int64
@@ -20,26 +20,26 @@ type Preview struct {
 	// Gone, Kept and Reasons are as in Result.
 	Gone, Kept int64
 	Reasons    []Reason
-	// Searched of Total tasks were searched, where a filter chooses them.
+	// Searched of Total tasks were searched, if a filter chooses the tasks.
 	Searched, Total int64
-	// Consequence says in a sentence what becomes of the tasks.
+	// Consequence tells in a sentence what would happen to the tasks.
 	Consequence string
 }
 
-// None reports whether the request would do nothing. A preview that counted no task is not one of none where
-// more remain to be searched.
+// None reports whether the request would do nothing. A preview without a task does not tell that while tasks
+// remain to be searched.
 func (p *Preview) None() bool { return p.Count == 0 && !p.More }
 
 // Budget bounds a preview.
 type Budget struct {
-	Tasks int           // tasks that are searched, to some more: 0 for 20,000, negative for no bound
+	Tasks int           // about how many tasks are searched: 0 for 20,000, negative for no bound
 	Time  time.Duration // 0 for a second, negative for no bound
 }
 
 // samples is how many tasks a preview shows.
 const samples = 5
 
-// Look tells what a request would do and changes nothing. Bad input is a *[storage.InvalidError].
+// Look returns what a request would do, and changes nothing. Bad input gives a *[storage.InvalidError].
 func Look(ctx context.Context, session *storage.Session, req Request, budget Budget) (Preview, error) {
 	if err := req.prepare(ctx, session); err != nil {
 		return Preview{}, err

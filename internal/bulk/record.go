@@ -6,9 +6,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Record is a task as a backup has it, one object of JSON a line: all that an insert needs to bring the
-// task back, and what else was known of it. Bytes are base64, times RFC 3339, and durations are texts such
-// as "1m30s". What is zero is left out.
+// Record is a task in a backup, one JSON object a line. It has all that an insert needs to bring the task
+// back, and everything else that was known of the task. Bytes are base64, times are RFC 3339, and durations
+// are texts such as "1m30s". Zero values are left out.
 type Record struct {
 	Queue      string            `json:"queue"`
 	ID         string            `json:"id"`
@@ -22,7 +22,7 @@ type Record struct {
 	Timeout    string            `json:"timeout,omitempty"`
 	KeepFor    string            `json:"keep_for,omitempty"`
 	UntilRead  bool              `json:"until_read,omitempty"`
-	// UniqueKey is a key that the task holds for its life. That of a window is not brought back.
+	// UniqueKey is the unique key that the task holds for its life. The key of a window is not brought back.
 	UniqueKey string          `json:"unique_key,omitempty"`
 	Schedule  *RecordSchedule `json:"schedule,omitempty"` // of a cursor
 
@@ -39,12 +39,12 @@ type Record struct {
 	Progress   []byte          `json:"progress,omitempty"`
 	Checkpoint []byte          `json:"checkpoint,omitempty"`
 
-	// NotDeleted says of the task of an earlier line that it was not deleted, since it had changed or ended by
-	// then. A line that says so has no other fields than Queue and ID.
+	// NotDeleted tells that the task of an earlier line was not deleted, because it had changed or ended in the
+	// meantime. Such a line has no other fields than Queue and ID.
 	NotDeleted bool `json:"not_deleted,omitempty"`
 }
 
-// notDeleted is how a line is written that says so.
+// notDeleted is a line that tells that a task was not deleted.
 type notDeleted struct {
 	Queue      string `json:"queue"`
 	ID         string `json:"id"`
@@ -87,7 +87,7 @@ func RecordOf(t storage.Task) Record {
 	return r
 }
 
-// text writes a duration, "" for none.
+// text writes a duration, and "" for zero.
 func text(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -95,8 +95,8 @@ func text(d time.Duration) string {
 	return d.String()
 }
 
-// Insert returns the insert that brings the task back: to wait, or until the moment at which it was due. A
-// duration that cannot be read gives a *[storage.InvalidError]; a storage checks the rest.
+// Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
+// due. A duration that cannot be read gives a *[storage.InvalidError]. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,

@@ -1,4 +1,4 @@
-// Package fingerprint tells which tasks failed of one cause: their errors say the same but for what varies
+// Package fingerprint tells which tasks failed for the same cause. Their errors differ only in parts that vary
 // from task to task, such as numbers, ids, addresses, moments and quoted values.
 package fingerprint
 
@@ -13,38 +13,37 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// maxText bounds a fingerprint, in bytes, and maxRead what is read of an error: a line may be long.
+// maxText bounds the text of a fingerprint, and maxRead the part of an error that is read, both in bytes.
 const (
 	maxText = 200
 	maxRead = 1 << 10
 )
 
-// varying is what differs between two errors of one cause, the longest kinds first.
+// varying matches the parts in which two errors of one cause may differ. Longer kinds come first.
 var varying = regexp.MustCompile(strings.Join([]string{
 	`"(?:[^"\\]|\\.)*"`, "`[^`]*`", `\B'[^']*'\B`, // quoted
 	`\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?`,    // a moment
 	`(?i:\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)`,           // a UUID
-	`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,                                                    // an address of mail
-	`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?\](?::\d+)?`, `\d+(?:\.\d+){3}(?::\d+)?`, // of a host
+	`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,                                                    // a mail address
+	`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?\](?::\d+)?`, `\d+(?:\.\d+){3}(?::\d+)?`, // the address of a host
 	`(?i:\b0x[0-9a-f]+\b)`, // an address in memory
 	`(?i:\b[0-9a-z]*\d[0-9a-z]*[a-z][0-9a-z]*\d[0-9a-z]*\b)`,           // an id: letters between digits
 	`(?i:\b[0-9a-f]*(?:\d[0-9a-f]*[a-f]|[a-f][0-9a-f]*\d)[0-9a-f]*\b)`, // hexadecimal
 	`[+-]?\d+(?:[.,]\d+)*`,
 }, "|"))
 
-// Print is what the tasks of one cause share.
+// Print identifies a cause.
 type Print struct {
 	// ID names the cause, as in the filter "cause:ID".
 	ID string
-	// Text is the first line of the error with a '#' in the place of each part that varies, and "…" in that
-	// of what was quoted.
+	// Text is the first line of the error. A '#' replaces each part that varies, and "…" a quoted value.
 	Text string
 }
 
-// Of returns the fingerprint of the error of a task. It is zero where the task has no error.
+// Of returns the fingerprint of the error of a task, or the zero Print if the task has no error.
 func Of(t storage.Task) Print { return OfText(Error(t)) }
 
-// Error returns the last error of a task, or its reason where no attempt left an error.
+// Error returns the last error of a task, or its reason if no attempt left an error.
 func Error(t storage.Task) string { return cmp.Or(t.LastError(), t.Reason) }
 
 // OfText returns the fingerprint of an error.
@@ -58,7 +57,7 @@ func OfText(text string) Print {
 	return Print{ID: strconv.FormatUint(h.Sum64(), 36), Text: text}
 }
 
-// Text is the first line of an error without what varies, of at most 200 bytes.
+// Text returns the first line of an error with the varying parts replaced, in at most 200 bytes.
 func Text(text string) string {
 	text = strings.TrimSpace(cut(text, maxRead))
 	text, _, _ = strings.Cut(text, "\n")
@@ -71,7 +70,7 @@ func Text(text string) string {
 	return cut(strings.Join(strings.Fields(text), " "), maxText)
 }
 
-// cut shortens a text to whole characters.
+// cut shortens a text to at most so many bytes, without cutting a character.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -13,72 +13,72 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// AuditQueue is where the records of the audit are.
+// AuditQueue is the queue that holds the records of the audit.
 const AuditQueue = storage.ReservedQueues + "audit"
 
-// How long acts are kept, and how many.
+// Bounds of the age and of the number of acts that are kept.
 const (
 	ActsKept = 90 * 24 * time.Hour
 	MaxActs  = 10_000
 )
 
-// MaxIDs is how many ids of tasks an act names; Count tells how many there are.
+// MaxIDs is how many ids of tasks an act names at most. Count tells how many tasks it changed.
 const MaxIDs = 100
 
-// What became of an act.
+// The outcomes of an act.
 const (
-	// Intended: the act was begun, and nobody wrote what became of it. It may have happened in part.
+	// Intended: the act was begun, and its outcome was not written. It may have happened in part.
 	Intended = "intended"
 	Done     = "done"
 	Failed   = "failed"
 )
 
-// Entry is an act of a person, as the audit keeps it.
+// Entry is the record of an act of a person.
 type Entry struct {
-	// Who did it, with which role, and by what: "dashboard" or "command".
+	// Who is the person, Role the role of that person, and By the program: "dashboard" or "command".
 	Who  string `json:"who"`
 	Role string `json:"role,omitempty"`
 	Via  string `json:"via,omitempty"`
-	// Act is what was done, such as "requeue".
+	// Act is the verb, such as "requeue".
 	Act string `json:"act"`
-	// Queue that it concerned, "" for several.
+	// Queue is the queue that the act concerned, "" for several.
 	Queue string `json:"queue,omitempty"`
-	// IDs of the tasks, or names of what else it concerned: at most MaxIDs.
+	// IDs are the ids of the tasks, or the names of other things that the act concerned: at most MaxIDs.
 	IDs []string `json:"ids,omitempty"`
-	// Filter that chose the tasks, and Note what else there is to say, such as until when.
+	// Filter chose the tasks. Note tells what else is known, such as the end of a pause.
 	Filter string `json:"filter,omitempty"`
 	Note   string `json:"note,omitempty"`
 
-	// At is when it began, by the storage's clock, and Ended when its outcome was written, zero before.
-	// The audit fills these and what follows.
+	// At is when the act began, by the storage's clock, and Ended when its outcome was written, zero before.
+	// The audit sets these and the fields below.
 	At    time.Time `json:"at"`
 	Ended time.Time `json:"ended,omitzero"`
 	// Outcome is Intended, Done or Failed.
 	Outcome string `json:"outcome"`
-	// Count is how many tasks, or other things, it changed.
+	// Count is how many tasks, or other things, the act changed.
 	Count int `json:"count,omitempty"`
-	// Error says why it failed.
+	// Error tells why the act failed.
 	Error string `json:"error,omitempty"`
 
-	// ID of the record.
+	// ID is the id of the record.
 	ID string `json:"-"`
 }
 
-// Audit keeps what people did. It is safe for concurrent use.
+// Audit keeps the acts of people. It is safe for concurrent use.
 type Audit struct {
 	store   storage.Storage
 	session *storage.Session
-	begun   atomic.Int64 // counts the acts, from anywhere
+	begun   atomic.Int64 // counts acts; it starts at a random number
 
 	first       sync.Once
-	told, asked time.Time // the storage's time and this machine's at the first act
+	told, asked time.Time // the storage's time and this machine's time at the first act
 }
 
-// trimEach is after how many acts, over all processes about, those that are too many are deleted: also where
-// nobody keeps a ledger.
+// trimEach is after about how many acts of all processes the surplus acts are deleted. This bounds the audit
+// also where no process keeps a ledger.
 const trimEach = 1000
 
-// NewAudit makes an audit on a storage. It does no I/O.
+// NewAudit returns the audit of a storage. It does no I/O.
 func NewAudit(store storage.Storage) *Audit {
 	a := &Audit{store: store, session: storage.NewSession(store, 0)}
 	a.begun.Store(rand.Int64N(trimEach))
@@ -92,15 +92,15 @@ type Act struct {
 	version int64
 }
 
-// first is before any act: acts are due the sooner the later they were, so that they are listed newest
-// first.
+// first is a moment before all acts. A later act is due earlier, so that a listing by due moments begins with
+// the newest act.
 var (
 	first  = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	latest = time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// dueOf is when the record of an act is due: never. If the clock is ahead by many decades, the record is due a
-// day after the moment of the act, since a record that is due is not listed.
+// dueOf returns when the record of an act is due: so far ahead that nobody claims it. If the clock is ahead by
+// many decades, the record is due a day after the act, because a due record would not be listed.
 func dueOf(at time.Time) time.Time {
 	due, least := latest.Add(-at.Sub(first)), at.Add(24*time.Hour)
 	if due.Before(least) {
@@ -109,8 +109,8 @@ func dueOf(at time.Time) time.Time {
 	return due
 }
 
-// Begin writes what is about to be done. An act whose Begin fails is not to be done. Texts are cut to
-// what a record holds.
+// Begin writes what is about to be done. If Begin fails, the caller must not do the act. Texts are cut to the
+// room that a record has.
 func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	now, err := a.session.Now(ctx)
 	if err != nil {
@@ -132,13 +132,13 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if a.begun.Add(1)%trimEach == 0 {
-		_ = a.Trim(ctx, steady) // the act matters more, and the next process tries anew
+		_ = a.Trim(ctx, steady) // the act matters more, and a later act tries again
 	}
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
 }
 
-// earlier returns the moment by the storage's clock. If that clock has jumped ahead since the first act of this
-// process, it gives the moment that the clock would show without the jump, so that a clock that is ahead for a
+// earlier returns the storage's time. If the storage's clock has jumped ahead since the first act of this
+// process, it returns the time that the clock would show without the jump, so that a clock that is ahead for a
 // while deletes no acts.
 func (a *Audit) earlier(now time.Time) time.Time {
 	a.first.Do(func() { a.told, a.asked = now, time.Now() })
@@ -148,8 +148,8 @@ func (a *Audit) earlier(now time.Time) time.Time {
 	return now
 }
 
-// End writes what became of the act: how many tasks it changed, and its error, nil where it was done.
-// A nil Act, of a caller who keeps no audit, does nothing.
+// End writes the outcome of the act: how many tasks it changed, and its error, nil if it was done. The End of a
+// nil Act does nothing, for callers without an audit.
 func (act *Act) End(ctx context.Context, count int, failed error) error {
 	if act == nil {
 		return nil
@@ -176,7 +176,7 @@ func (act *Act) End(ctx context.Context, count int, failed error) error {
 	return nil
 }
 
-// clean cuts the texts.
+// clean cuts the texts to the room that a record has.
 func (e *Entry) clean() {
 	for _, text := range []*string{&e.Who, &e.Role, &e.Via, &e.Act, &e.Queue} {
 		*text = storage.CleanText(*text, storage.MaxName)
@@ -190,9 +190,9 @@ func (e *Entry) clean() {
 	e.IDs = ids
 }
 
-// List lists acts, the newest first, a page at a time: after is the next of the page before, "" for the
-// first page, and limit its size, 1 to 200, where 0 means 50. Records that cannot be read are listed
-// with their id, and "damaged" as the outcome.
+// List returns a page of acts, the newest first. after is the next that the page before returned, "" for the
+// first page. limit is the size of the page, 1 to 200, or 0 for 50. A record that cannot be read is listed
+// with its id and the outcome Damaged.
 func (a *Audit) List(ctx context.Context, after string, limit int) (acts []Entry, next string, err error) {
 	page, err := a.store.Tasks(ctx, storage.TasksQuery{
 		Queue: AuditQueue, State: storage.Scheduled, After: after, Limit: limit,
@@ -221,8 +221,8 @@ func entryOf(t *storage.Task) Entry {
 	return e
 }
 
-// Trim deletes the acts that are older than 90 days at a moment, and all but the newest 10,000. A process
-// that keeps a ledger calls it now and then, and Begin does once in a thousand acts.
+// Trim deletes the acts that are older than 90 days at the moment now, and all but the newest 10,000. A process
+// that keeps a ledger calls it once a day, and Begin calls it once in a thousand acts.
 func (a *Audit) Trim(ctx context.Context, now time.Time) error {
 	n := 0
 	var old []storage.Tx

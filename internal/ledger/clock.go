@@ -2,19 +2,19 @@ package ledger
 
 import "time"
 
-// clock is what a process has seen of the storage's clock. A clock that is ahead for a few minutes must not
-// delete the history of months, so that nothing is deleted before the clock is steady.
+// clock watches the storage's clock. A clock that is ahead for a few minutes must not delete the history of
+// months, so nothing is deleted until the clock is steady.
 type clock struct {
 	last  time.Time // the storage's time at the last look
 	since time.Time // the storage's time at the first look after which the clock did not jump
 }
 
 const (
-	// maxStep is how far the clock may go between two looks. Looks are a minute apart. A jump of less deletes
-	// pages an hour before their time at most.
+	// maxStep is how far the clock may go between two looks, which are a minute apart. A smaller jump deletes
+	// pages at most an hour too early.
 	maxStep = time.Hour
-	// steadyAfter is how long the clock goes on after a jump, and after the first look of a process, until it
-	// is steady. A storage itself believes a jump sooner, after storage.JumpWait. A page can wait.
+	// steadyAfter is how long the clock must go on without a jump until it is steady, also after the first look
+	// of a process. A storage itself believes a jump sooner, after storage.JumpWait. Pages can wait.
 	steadyAfter = 10 * time.Minute
 )
 

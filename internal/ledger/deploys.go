@@ -12,19 +12,19 @@ import (
 
 // Deploy is the moment at which a version of a program was first seen.
 type Deploy struct {
-	// At is the first minute of which a sample saw the version.
+	// At is the first minute in which a sample saw the version.
 	At time.Time
-	// Version is that of the runners.
+	// Version is the version of the runners.
 	Version string
-	// Runners is how many of them a sample of the span saw at most.
+	// Runners is the largest number of these runners that a sample of the span saw.
 	Runners int
 }
 
-// build is a version of runners, as a page knows it: the first part of it has those that its samples saw.
+// build is a version of runners that the samples of a page saw. The first part of a page has its builds.
 type build struct {
 	version string
-	first   int64 // minute at which it was first seen; 0 where it was there before, or replaced nothing
-	runners int64 // at most
+	first   int64 // the minute at which it was first seen; 0 if it was there before, or replaced nothing
+	runners int64 // the largest number of runners that a sample saw
 }
 
 // maxBuilds bounds the versions of a page.
@@ -42,19 +42,19 @@ func (p *page) saw(b build) {
 	}
 }
 
-// knownBuilds are the versions of runners that pages name, but for those that had been gone for an hour when
-// the last page that names any was written.
+// knownBuilds are the versions of runners that pages name, without those that had been gone for an hour when
+// the last page that names a version was written.
 type knownBuilds map[string]knownBuild
 
-// knownBuild is since which minute a version is there, and which page said so last.
+// knownBuild tells since which minute a version has been seen, and which page named it last.
 type knownBuild struct {
 	first   int64
 	version int64 // of the page
 	minute  int64 // of its last sample
 }
 
-// goneAfter is after how many minutes a version that no page names is forgotten. One that comes back sooner,
-// such as that of a program that runs for a few minutes of each hour, is no deploy.
+// goneAfter is after how many minutes a version that no page names is forgotten. A version that comes back
+// sooner is no deploy: a program may run for only a few minutes of each hour.
 const goneAfter = 60
 
 // learn takes in the versions that a page names.
@@ -80,9 +80,9 @@ func (k knownBuilds) learnAll(pages []stored) {
 	}
 }
 
-// sawAll notes the versions of the runners that this process saw at a minute. What is known from before runs
-// for longer; where there is no page nobody knows for how long. The first versions that the history knows
-// replace nothing: they are a start, and no deploy.
+// sawAll notes the versions of the runners that this process saw at a minute. A version that was known before
+// is not new. If there is no page before, nobody knows how long a version has been running. The first versions
+// of a history replace nothing, so they are a start and no deploy.
 func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 	if s.part != 0 {
 		return
@@ -99,7 +99,7 @@ func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 	}
 }
 
-// sawDay notes the versions that minutes know in a page of hours, but for those of a later day.
+// sawDay notes the versions of pages of minutes in a page of hours, without those of a later day.
 func (s *stored) sawDay(builds map[string]build) {
 	for _, version := range names(builds) {
 		if b := builds[version]; s.part == 0 && b.first < s.start+s.step*int64(s.slots()) {
@@ -131,7 +131,7 @@ func (r *reader) builds() (all []build) {
 	return all
 }
 
-// deploys returns the versions that were first seen in the grid, in the order of time.
+// deploys returns the versions that were first seen in the span of the grid, in the order of time.
 func (g *grid) deploys() (all []Deploy) {
 	for version, b := range g.builds {
 		if b.first >= g.from && b.first < g.end() {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// hourBytes is what a queue and a kind may take in a page of hours, at most, about.
+// hourBytes is about the largest room of a queue and a kind in a page of hours.
 const hourBytes = 1100
 
-// gather adds up the minutes of hours that are over, up to one that is not, and writes them into the
-// pages of hours. An hour that another process has written without a gap stays.
+// gather adds up the minutes of the hours before hour, which are over, and writes them into the pages of hours.
+// An hour that another process has written without a gap stays.
 func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 	if l.gathered == 0 {
 		if err := l.gatheredTo(ctx, hour); err != nil {
 			return err
 		}
 	}
-	// There are no minutes from before, and an hour that was gathered by a clock ahead of this one is not over.
+	// Older minutes are not kept, and an hour that a clock ahead of this one has gathered may not be over.
 	l.gathered = min(max(l.gathered, hour-keptHours), hour)
 	if l.gathered >= hour {
 		return nil
@@ -38,10 +38,10 @@ func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 	for from := l.gathered; from < hour; {
 		to := min(hour, (from/24+1)*24)
 		switch err := l.gatherDay(ctx, s, from, to, l.gathered, maxPayload); {
-		case goesOn(err): // the other parts and days do
+		case goesOn(err): // the other parts and days are gathered
 			damaged = append(damaged, err)
 		case err != nil:
-			l.gathered = 0 // how far is looked up again
+			l.gathered = 0 // the next call looks up how far hours are gathered
 			return err
 		}
 		from = to
@@ -50,8 +50,8 @@ func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 	return errors.Join(damaged...)
 }
 
-// gatheredTo finds out up to which hour was gathered: the hour of the last sample there is, or as far
-// back as there are minutes.
+// gatheredTo finds out up to which hour minutes were gathered: up to the hour of the last sample, or as far
+// back as minutes are kept.
 func (l *Ledger) gatheredTo(ctx context.Context, hour int64) error {
 	l.gathered = hour - keptHours
 	for day := (hour - 1) / 24; day >= l.gathered/24; day-- {
@@ -64,7 +64,7 @@ func (l *Ledger) gatheredTo(ctx context.Context, hour int64) error {
 		for i := range pages {
 			if p := pages[i].page; p != nil && p.count > 0 {
 				if next := p.lastMinute()/60 + 1; first == 0 || next < first {
-					first = next // of the part that is furthest behind
+					first = next // the part that is furthest behind decides
 				}
 			}
 		}
@@ -76,7 +76,7 @@ func (l *Ledger) gatheredTo(ctx context.Context, hour int64) error {
 	return nil
 }
 
-// gatherDay appends hours of one day, which a series has from an hour on.
+// gatherDay writes the hours of one day from a series, which begins with the hour first.
 func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64, maxPayload int) error {
 	pages, err := l.readParts(ctx, hourPages, from/24)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64
 	return damage(pages)
 }
 
-// names lists those of a map, sorted.
+// names returns the keys of a map, sorted.
 func names[P any](of map[string]P) []string {
 	all := make([]string, 0, len(of))
 	for name := range of {
@@ -114,8 +114,8 @@ func names[P any](of map[string]P) []string {
 }
 
 // setHours writes hours of a series, which begins with the hour first, into the page. An hour that the page has
-// without a gap stays. A gap gives way to the hour of the series. A gap later than these hours is deleted: the
-// clock was ahead when that hour was gathered, and the hour is not over.
+// without a gap stays, and an hour with a gap is replaced. A later hour with a gap is deleted: the clock was
+// ahead when it was gathered, and the hour is not over.
 func (s *stored) setHours(of *Series, from, to, first int64, queues, kinds []string) {
 	had := s.samples()
 	s.raw, s.count, s.last = nil, 0, -1
@@ -135,10 +135,10 @@ func (s *stored) setHours(of *Series, from, to, first int64, queues, kinds []str
 	}
 }
 
-// samples returns copies of the samples of the page, by their slots.
+// samples returns copies of the samples of the page by their slots.
 func (p *page) samples() []*sample {
 	all := make([]*sample, p.slots())
-	_ = p.each(func(s *sample) { // it was read before
+	_ = p.each(func(s *sample) { // no error: the page was checked when it was read
 		one := *s
 		one.queues, one.kinds = slices.Clone(s.queues), slices.Clone(s.kinds)
 		all[s.slot] = &one
@@ -146,7 +146,7 @@ func (p *page) samples() []*sample {
 	return all
 }
 
-// hour makes the sample of an hour, which stands in the series at a place.
+// hour makes the sample of an hour from a place of the series.
 func (s *stored) hour(of *Series, at, slot int, queues, kinds []string) *sample {
 	sm := &sample{slot: slot, span: 1, gap: of.All[at].Gap}
 	places := s.places()

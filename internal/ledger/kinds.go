@@ -8,28 +8,28 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kindMemory is what the runners told of the kinds of their jobs. It belongs to this process alone:
-// it tells what has happened between two minutes at which this process looked.
+// kindMemory is what the heartbeats of runners have told about the kinds of their jobs. It lives in this
+// process, and tells what has happened between two minutes at which this process looked.
 type kindMemory struct {
-	minute  int64 // of the last look, 0 for none
-	before  int64 // of the look before
-	runners map[string]*told
-	since   map[string]*vitals.Kind // what ran between the two
-	builds  map[string]int64        // how many runners of each version there were at the last look
+	minute  int64                   // the minute of the last look, 0 for none
+	before  int64                   // the minute of the look before
+	runners map[string]*told        // by the id of the runner
+	since   map[string]*vitals.Kind // what ran between the two looks
+	builds  map[string]int64        // the number of runners of each version at the last look
 }
 
-// told is what a runner told last.
+// told has the last figures of a runner.
 type told struct {
 	kinds   map[string]vitals.Kind
-	omitted bool  // other kinds had no room
-	seen    int64 // the minute
+	omitted bool  // the heartbeat had no room for other kinds
+	seen    int64 // the minute at which the runner was last listed
 }
 
-// forgetAfter is after how many minutes a runner that is not listed is forgotten. One that only lost
-// its heartbeat for a while comes back with what it had counted.
+// forgetAfter is after how many minutes a runner that is not listed is forgotten. A runner that only could not
+// send heartbeats for a while comes back with its counts.
 const forgetAfter = 60
 
-// look reads what the runners tell, once a minute.
+// look reads the figures of the runners, once a minute.
 func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int64) error {
 	if k.minute == minute {
 		return nil
@@ -51,9 +51,9 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 		}
 		v, err := vitals.Decode(runners[i].Vitals)
 		if err != nil || runners[i].Vitals == nil {
-			continue // of another version, or damaged
+			continue // vitals of another version, or damaged
 		}
-		// This process has forgotten an old runner that it does not know, or was not there to see its start.
+		// An old runner that is not known was forgotten, or started before this process did.
 		old := runners[i].Started.Unix()/60 < minute-forgetAfter
 		k.learn(runners[i].ID, &v, first || old)
 	}
@@ -65,9 +65,9 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 	return nil
 }
 
-// learn takes in what a runner tells, and adds the growth of its counts to since. The first counts of an old
-// runner, and of a kind that had no room in the heartbeat before, are of a longer time than the last minute:
-// they are the base of later growth, and are not added.
+// learn takes in the figures of a runner, and adds the growth of its counts to since. The first counts of an
+// old runner, and of a kind for which the heartbeat before had no room, cover more than the last minute. They
+// are not added, and are the base of later growth.
 func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
 	before := k.runners[runner]
 	if before == nil {
@@ -92,10 +92,10 @@ func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
 	}
 }
 
-// most is how many kinds a sample may have.
+// most returns how many kinds a sample may have.
 func (k *kindMemory) most() int { return len(k.since) }
 
-// figures adds the kinds of a part to its sample, where this process looked last at the minute of the
+// figures adds the kinds of a part to its sample, if the last look of this process was at the minute of the
 // sample before.
 func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
 	if sm.blind = k.before != before || k.before == 0; sm.blind {

@@ -1,16 +1,16 @@
-// Package ledger keeps the history of queues and kinds, and what people did, in the storage
-// itself: figures of minutes for 7 days and of hours for 90 days, without another database.
+// Package ledger keeps two records in the storage itself, without another database: the history of queues and
+// kinds, as figures of minutes for 7 days and of hours for 90 days, and the audit of what people did.
 //
-// The history is pages by time in the queue midge.ledger: one record has a quarter of an hour of
-// minutes of up to 500 queues and kinds, one a day of hours. Any number of processes write: each reads,
-// once a minute, the totals of all queues, and appends what has happened since the last sample to the page
-// at the version that it read. One of them is the first; the others find the minute written. A page
-// keeps the totals of its last sample, so that nothing counts twice and nothing is lost, whoever
-// writes next. Where nobody wrote for a while, the next sample covers that time, and its figures are
-// averaged over it and marked as a gap.
+// The history consists of pages in the queue midge.ledger. A page of minutes has a quarter of an hour, a page
+// of hours has a day, each of up to about 500 queues and kinds. Any number of processes may write. Once a
+// minute each of them reads the totals of all queues, and appends what has happened since the last sample to
+// the page, at the version that it read. The first process succeeds, and the others find the minute written. A
+// page keeps the totals of its last sample, so that nothing is counted twice or lost, whichever process writes
+// next. If no process wrote for a while, the next sample covers that time. Its figures are averaged over that
+// time and marked as a gap.
 //
-// Records are tasks that are scheduled for a moment far in the future, by which they are listed: the
-// pages that are to go first, and the newest act first.
+// Records are tasks that are scheduled for a moment far in the future. Listings are in the order of these
+// moments: the page that expires first comes first, and the newest act comes first.
 package ledger
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Queue is where the pages are.
+// Queue is the queue that holds the pages.
 const Queue = storage.ReservedQueues + "ledger"
 
-// How long the pages are kept: minutes and hours.
+// How long pages of minutes and pages of hours are kept.
 const (
 	MinutesKept = 7 * 24 * time.Hour
 	HoursKept   = 90 * 24 * time.Hour
@@ -38,26 +38,26 @@ type Ledger struct {
 	store   storage.Storage
 	session *storage.Session
 
-	mu       sync.Mutex  // guards what follows, and lets one sample be written at a time
+	mu       sync.Mutex  // guards the fields below; only one sample is written at a time
 	known    *remembered // nil before the first sample
 	kinds    kindMemory
-	gathered int64 // minutes were gathered into the hours before this one; 0 where that is not known
-	swept    int64 // the hour in which pages that are over were last looked for
+	gathered int64 // minutes were gathered into the hours before this hour; 0 if that is not known
+	swept    int64 // the hour in which expired pages were last deleted
 	trimmed  int64 // the day in which the audit was last trimmed
 	clock    clock
 }
 
-// New makes a ledger on a storage. It does no I/O.
+// New returns the ledger of a storage. It does no I/O.
 func New(store storage.Storage) *Ledger {
 	return &Ledger{store: store, session: storage.NewSession(store, 0)}
 }
 
-// settle is how long behind the beginning of a minute the minute before is sampled.
+// settle is how long after the end of a minute its sample is written.
 const settle = 2 * time.Second
 
-// Run writes a sample at the beginning of each minute, by the storage's clock, until ctx ends. It
-// tells trouble what went wrong, such as a storage that is away, once while it stays so; the next
-// sample makes up for it.
+// Run writes a sample at the beginning of each minute, by the storage's clock, until ctx ends. It calls trouble
+// with an error, such as that of a storage that does not answer, once for as long as the error stays the same.
+// The next sample covers the minutes that could not be written.
 func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 	wait, last := time.Duration(0), ""
 	for sleep.For(ctx, wait) {
@@ -75,9 +75,9 @@ func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 	}
 }
 
-// Write writes the sample of the last minute that is over, unless there is one. It gathers the hours that are
-// over, and deletes pages and acts that have been kept for long enough once the storage's clock is steady. It
-// gives the storage's time, zero where that is not known.
+// Write writes the sample of the last full minute, unless it is written already. It also gathers full hours,
+// and once the storage's clock is steady it deletes pages and acts that have been kept for long enough. It
+// returns the storage's time, or zero if the storage did not tell it.
 func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,16 +103,16 @@ func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	return d.Now, err
 }
 
-// goesOn reports whether an error concerns single pages, and stops nothing else.
+// goesOn reports whether an error concerns only single pages, so that the rest of the work goes on.
 func goesOn(err error) bool { return errors.Is(err, errDamaged) || errors.Is(err, errLarge) }
 
-// far is how much later than its end a page is due: never.
+// far is how much later than its end a page is due: so far ahead that nobody claims it.
 const far = 100 * 365 * 24 * time.Hour
 
-// sweepPage is how many pages are listed at a time: each may be large.
+// sweepPage is how many pages are listed at a time, because each may be large.
 const sweepPage = 10
 
-// sweep deletes the pages that are over. They are listed by when that is.
+// sweep deletes expired pages. A listing begins with the pages that expire first.
 func (l *Ledger) sweep(ctx context.Context, now time.Time) error {
 	for {
 		page, err := l.store.Tasks(ctx, storage.TasksQuery{Queue: Queue, State: storage.Scheduled, Limit: sweepPage})
@@ -140,7 +140,7 @@ func (l *Ledger) sweep(ctx context.Context, now time.Time) error {
 	}
 }
 
-// trim trims the audit, once a day, and where it has too many acts.
+// trim trims the audit, once a day and whenever it has too many acts.
 func (l *Ledger) trim(ctx context.Context, now time.Time) error {
 	day := now.Unix() / (24 * 60 * 60)
 	stats, err := l.store.Stats(ctx, AuditQueue)
@@ -160,13 +160,13 @@ func raced(err error) bool {
 	return errors.As(err, &dependency)
 }
 
-// What the ids of pages begin with: pages of minutes, and of hours.
+// The prefixes of the ids of pages: of minutes, and of hours.
 const (
 	minutePages = "m"
 	hourPages   = "h"
 )
 
-// expires is until when a page is kept.
+// expires returns until when a page is kept.
 func (p *page) expires() time.Time {
 	end := time.Unix((p.start+p.step*int64(p.slots()))*60, 0)
 	if p.step == 1 {
@@ -175,23 +175,23 @@ func (p *page) expires() time.Time {
 	return end.Add(HoursKept)
 }
 
-// stored is a page as it was read.
+// stored is a page with its record.
 type stored struct {
-	*page // nil where there is none, or it is damaged
+	*page // nil if there is no record, or the record is damaged
 
 	of      string // minutePages or hourPages
-	number  int64  // of its time since 1970: which quarter of an hour, or which day
+	number  int64  // its number since 1970, in quarters of an hour or in days
 	part    int
-	version int64 // of the record; 0 where there is none, or it cannot be read
+	version int64 // of the record; 0 if there is none, or it cannot be read
 	damaged bool
 }
 
 func (s *stored) id() string { return fmt.Sprintf("%s.%d.%d", s.of, s.number, s.part) }
 
-// lacks reports whether the page has no sample of a moment, in minutes.
+// lacks reports whether the page has no sample of a minute or a later one.
 func (s *stored) lacks(minute int64) bool { return s.page == nil || s.lastMinute() < minute }
 
-// lastMinute is the moment of the last sample; it lies before the page where there is none.
+// lastMinute returns the minute of the last sample. It lies before the page if the page has no sample.
 func (p *page) lastMinute() int64 { return p.start + int64(p.last)*p.step }
 
 // fill reads the page.
@@ -223,10 +223,10 @@ func newPage(of string, number int64, parts int) *page {
 	return &page{start: number * 24 * 60, step: 60, parts: parts, last: -1}
 }
 
-// readers are how many pages are read at a time.
+// readers is how many pages are read at a time.
 const readers = 8
 
-// readAll reads pages side by side.
+// readAll reads pages, several at a time.
 func (l *Ledger) readAll(ctx context.Context, pages []stored) error {
 	errs := make([]error, readers)
 	var all sync.WaitGroup
@@ -241,8 +241,8 @@ func (l *Ledger) readAll(ctx context.Context, pages []stored) error {
 	return errors.Join(errs...)
 }
 
-// readParts reads all parts of pages, those of one page side by side. The first part tells how many
-// there are; where it is damaged, or missing, the others are looked for until one is not there.
+// readParts reads all parts of pages. The first part of a page tells how many parts there are. If that part is
+// damaged or missing, parts are read until one does not exist.
 func (l *Ledger) readParts(ctx context.Context, of string, numbers ...int64) ([]stored, error) {
 	pages := make([]stored, 0, len(numbers))
 	for _, number := range numbers {
@@ -275,7 +275,7 @@ func (l *Ledger) readParts(ctx context.Context, of string, numbers ...int64) ([]
 	return append(pages, rest...), nil
 }
 
-// tx makes the Tx that stores a page: at the version at which it was read, or as a new record.
+// tx returns the Tx that stores a page: at the version at which it was read, or as a new record.
 func (s *stored) tx() storage.Tx {
 	ref := storage.Ref{Queue: Queue, ID: s.id()}
 	payload := s.encode()
@@ -289,7 +289,7 @@ func (s *stored) tx() storage.Tx {
 	}}}
 }
 
-// What the records of the ledger are.
+// The properties of the records of the ledger.
 const (
 	kind     = "midge.page"
 	encoding = "midge.ledger"

@@ -11,42 +11,42 @@ import (
 )
 
 // page is one record of the ledger: a quarter of an hour of minutes, or a day of hours, of a part of the
-// queues and kinds. It holds samples in the order of time, as bytes: a sample is appended, and read on the
-// way through all.
+// queues and kinds. It holds its samples as bytes, in the order of time. A sample is appended, and can only be
+// read by reading all samples before it.
 type page struct {
 	start  int64 // minutes since 1970
 	step   int64 // minutes from slot to slot: 1, or 60
-	parts  int   // into which the queues and kinds of its time are split
+	parts  int   // into how many parts the queues and kinds are split
 	queues []counted
 	kinds  []string
-	builds []build // of the runners; in the first part alone
-	count  int     // samples
+	builds []build // the versions of runners; only the first part has them
+	count  int     // the number of samples
 	last   int     // slot of the last sample, -1 for none
 	raw    []byte
 }
 
-// counted is a queue with its totals as they stood at the last sample, so that whoever samples
-// next knows how much has happened since.
+// counted is a queue with its totals at the last sample. The process that writes the next sample takes the
+// growth of the totals from there.
 type counted struct {
 	name string
 	totals
 }
 
-// totals are the lifetime totals of a queue that the ledger follows.
+// totals are the totals of a queue since its beginning, as far as the ledger keeps them.
 type totals struct{ enqueued, done, failed, dead int64 }
 
-// sample is what one slot of a page says. It covers the slots since the sample before it too, where
-// those are without one: span slots in all.
+// sample has the figures of one slot of a page. It also covers the slots before it that have no sample: span
+// slots in all.
 type sample struct {
 	slot   int
 	span   int
-	gap    bool // it is averaged over a longer time than its slot
-	blind  bool // how often jobs of each kind ran is not known
+	gap    bool // the figures are averaged over a longer time than the slot
+	blind  bool // it is not known how often jobs of each kind ran
 	queues []queueFigures
 	kinds  []kindFigures
 }
 
-// queueFigures are those of a queue, by its place in the page.
+// queueFigures are the figures of a queue, which is named by its place in the page.
 type queueFigures struct {
 	at int
 	totals
@@ -54,24 +54,23 @@ type queueFigures struct {
 	waiting, oldest int64 // oldest in seconds
 }
 
-// kindFigures are those of a kind, by its place in the page.
+// kindFigures are the figures of a kind, which is named by its place in the page.
 type kindFigures struct {
 	at            int
 	runs, failed  int64
-	p50, p95, p99 byte // durations as packDuration makes them
+	p50, p95, p99 byte // durations as packDuration writes them
 }
 
 // format is the first byte of a page.
 const format = 2
 
-// pageMinutes is how many minutes a page of minutes holds. The page is written anew each minute, and on
-// average half full: the fewer minutes it holds, the less is written. But each page names its queues and
-// kinds, and the more pages there are of a day, the more are read to show it. Ids of pages count from 1970 in
-// pages, so that pages of another length have other ids: they are not read, and go when they are over.
+// pageMinutes is how many minutes a page of minutes holds. Each minute writes the whole page, which is half
+// full on average, so shorter pages mean fewer written bytes. But each page names its queues and kinds, and
+// more pages have to be read to show a day. The id of a page is its number since 1970, so pages of another
+// length have other ids: they are not read, and are deleted when they expire.
 const pageMinutes = 15
 
-// Bounds of a page that is read. What happened in a longer gap than maxSpan counts as of its last
-// minutes.
+// Bounds of a page that is read. The figures of a gap longer than maxSpan belong to its last maxSpan slots.
 const (
 	maxParts = 10_000
 	maxSpan  = int64(MinutesKept / time.Minute)
@@ -80,14 +79,14 @@ const (
 // errDamaged is the error of a page that cannot be read.
 var errDamaged = errors.New("ledger: damaged page, or one of another version")
 
-// part is that of a name among so many.
+// part returns the part, of so many, to which a name belongs.
 func part(name string, parts int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
 	return int(h.Sum32() % uint32(max(parts, 1)))
 }
 
-// slots are how many there are in a page.
+// slots returns how many slots the page has.
 func (p *page) slots() int {
 	if p.step == 1 {
 		return pageMinutes
@@ -95,7 +94,7 @@ func (p *page) slots() int {
 	return 24
 }
 
-// find returns the place of a queue, and adds it where it is new.
+// find returns the place of a queue, and adds the queue if it is new.
 func (p *page) find(name string, places map[string]int) int {
 	at, ok := places[name]
 	if !ok {
@@ -106,7 +105,7 @@ func (p *page) find(name string, places map[string]int) int {
 	return at
 }
 
-// findKind returns the place of a kind, and adds it where it is new.
+// findKind returns the place of a kind, and adds the kind if it is new.
 func (p *page) findKind(name string, places map[string]int) int {
 	at, ok := places[name]
 	if !ok {
@@ -117,7 +116,7 @@ func (p *page) findKind(name string, places map[string]int) int {
 	return at
 }
 
-// encode writes the page.
+// encode returns the page as bytes.
 func (p *page) encode() []byte {
 	b := make([]byte, 0, len(p.raw)+64*(len(p.queues)+len(p.kinds))+64)
 	b = append(b, format)
@@ -141,17 +140,17 @@ func (p *page) encode() []byte {
 	return seal(append(b, p.raw...))
 }
 
-// seal appends the sum of what stands before it.
+// seal appends the checksum of b.
 func seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 
 func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// list returns the totals in the order of a page.
+// list returns the totals in the order in which a page has them.
 func (t totals) list() [4]int64 { return [4]int64{t.enqueued, t.done, t.failed, t.dead} }
 
-// decode reads a page: its head, and all samples for damage.
+// decode reads a page. It reads all samples once, to find damage.
 func decode(b []byte) (*page, error) {
 	if len(b) < 5 || b[0] != format || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errDamaged
@@ -182,7 +181,7 @@ func decode(b []byte) (*page, error) {
 	return p, nil
 }
 
-// reader reads numbers and names; bad is set where there is none.
+// reader reads numbers and names. It sets bad where the bytes have none.
 type reader struct {
 	b   []byte
 	bad bool
@@ -192,7 +191,7 @@ func (r *reader) fail() {
 	r.b, r.bad = nil, true
 }
 
-// number reads one that is not negative.
+// number reads a number that is not negative.
 func (r *reader) number() int64 {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 || int64(n) < 0 {
@@ -203,7 +202,7 @@ func (r *reader) number() int64 {
 	return int64(n)
 }
 
-// delta reads one that may be negative.
+// delta reads a number that may be negative.
 func (r *reader) delta() int64 {
 	n, size := binary.Varint(r.b)
 	if size <= 0 {

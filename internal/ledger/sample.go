@@ -8,32 +8,32 @@ import (
 
 // A sample is written as
 //
-//	slots since the last one, less one; flags; span;
-//	the number of queues, and of each its figures; the number of kinds, and of each its figures.
+//	the slots since the last sample, less one; flags; span;
+//	the number of queues, and the figures of each; the number of kinds, and the figures of each.
 //
-// The figures of a queue begin with a byte that tells which of them follow. Totals are those since
-// the last sample. The sizes are differences to what the last sample said of the queue, so that a
-// queue of which nothing is written is as it was.
+// The figures of a queue begin with a byte that tells which of them follow. Totals are the growth since the
+// last sample. Sizes are differences to the sizes in the last sample, so a queue without figures has had no
+// task, and has the same sizes as before.
 const (
 	flagGap = 1 << iota
 	flagBlind
 )
 
-// Which figures follow. The first bits are the totals, in their order.
+// The bits that tell which figures follow. The first bits are the totals, in their order.
 const (
 	hasWaiting = 1 << (4 + iota)
 	hasOldest
-	hasSkip // it is not the next one in the page, but so many behind that
+	hasSkip // a number follows: how many queues of the page are skipped before this one
 )
 
-// sizes are what the samples of a page said last of each queue.
+// sizes are the last sizes of a queue in the samples of a page.
 type sizes struct{ waiting, oldest int64 }
 
-// append adds a sample behind the last one. Figures are in the order of their places. A queue that
-// is not named has had no task since, and has sizes of zero.
+// append adds a sample behind the last one. Its figures are in the order of their places. A queue without
+// figures has had no task since the last sample, and its sizes are zero.
 func (p *page) append(s *sample) {
 	before := make([]sizes, len(p.queues))
-	_ = p.eachRaw(before, func(*sample) {}) // it was read before
+	_ = p.eachRaw(before, func(*sample) {}) // no error: the page was checked when it was read
 	b := binary.AppendUvarint(p.raw, uint64(s.slot-p.last-1))
 	flags := byte(0)
 	if s.gap {
@@ -49,7 +49,7 @@ func (p *page) append(s *sample) {
 	p.raw, p.last, p.count = b, s.slot, p.count+1
 }
 
-// appendQueues writes the figures of queues, and a drop to zero of those that are not named.
+// appendQueues writes the figures of queues, and a drop to zero for queues without figures.
 func appendQueues(b []byte, figures []queueFigures, before []sizes) []byte {
 	var body []byte
 	n, next := 0, 0
@@ -65,8 +65,8 @@ func appendQueues(b []byte, figures []queueFigures, before []sizes) []byte {
 	return append(binary.AppendUvarint(b, uint64(n)), body...)
 }
 
-// Bounds of figures. A damaged record, or a runner, may tell any number. Figures up to maxFigure can be added
-// up, and maxOldest seconds fit into a duration.
+// Bounds of figures, because a damaged record or a runner may contain any number. Figures up to maxFigure can
+// be added without an overflow, and maxOldest seconds fit into a duration.
 const (
 	maxFigure = 1 << 50
 	maxOldest = int64(math.MaxInt64 / time.Second)
@@ -82,8 +82,8 @@ func (f *queueFigures) clamp() {
 	f.oldest = clamped(f.oldest, maxOldest)
 }
 
-// append writes the figures of a queue that stands so many behind the one that was written last, or
-// nothing where nothing has happened.
+// append writes the figures of a queue, of which the place is skip behind the queue that was written last. It
+// writes nothing if nothing has happened.
 func (f *queueFigures) append(b []byte, before sizes, skip int) []byte {
 	f.clamp()
 	mask, values := byte(0), f.list()
@@ -133,13 +133,13 @@ func appendKinds(b []byte, figures []kindFigures) []byte {
 	return b
 }
 
-// each returns the samples one after the other. Each is valid until the next one. It names all queues
-// that have any figure but zero.
+// each calls tell with one sample after the other. A sample is valid until tell returns. It has all queues that
+// have a figure other than zero.
 func (p *page) each(tell func(*sample)) error {
 	return p.eachRaw(make([]sizes, len(p.queues)), tell)
 }
 
-// eachRaw is each, and leaves in now what the last sample says.
+// eachRaw does what each does, and leaves the sizes of the last sample in now.
 func (p *page) eachRaw(now []sizes, tell func(*sample)) error {
 	r := reader{b: p.raw}
 	var s sample
@@ -200,7 +200,7 @@ func (r *reader) queues(now []sizes, counts []totals) bool {
 	return !r.bad
 }
 
-// figure reads a number that can be added up.
+// figure reads a number, and bounds it so that it can be added up.
 func (r *reader) figure() int64 { return min(r.number(), maxFigure) }
 
 // kinds reads the figures of kinds.
@@ -220,8 +220,8 @@ func (r *reader) kinds(s *sample, most int) bool {
 	return !r.bad
 }
 
-// packDuration keeps a duration from a microsecond to 50 days in a byte, to within a twentieth; 0 is
-// none.
+// packDuration writes a duration from a microsecond to 50 days in a byte, to within a twentieth. 0 means no
+// duration.
 func packDuration(d time.Duration) byte {
 	us := float64(d) / float64(time.Microsecond)
 	if us < 1 {

@@ -9,14 +9,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Point is what happened in a step of time.
+// Point has the figures of all tasks in a step of time.
 type Point struct {
 	// At is when the step begins.
 	At time.Time
-	// Known is false where nothing was written of the step: all figures are zero then.
+	// Known is false if nothing was written about the step. All figures are zero then.
 	Known bool
-	// Gap says that a part of the step is averaged over a longer time, in which nobody wrote, or
-	// not known.
+	// Gap tells that a part of the step is not known, or is averaged over a longer time in which no process
+	// wrote.
 	Gap bool
 	// Enqueued counts tasks that joined the queue, requeues included, Done those that completed, Failed
 	// attempts that failed or lost their runner, and Dead tasks that died.
@@ -27,7 +27,7 @@ type Point struct {
 	Oldest time.Duration
 }
 
-// KindPoint is what ran in a step of time.
+// KindPoint has the figures of a kind in a step of time.
 type KindPoint struct {
 	// At, Known and Gap are as in Point.
 	At    time.Time
@@ -35,8 +35,8 @@ type KindPoint struct {
 	Gap   bool
 	// Runs counts the runs of jobs that ended, and Failed those that failed.
 	Runs, Failed int64
-	// P50, P95 and P99 are durations that so many percent of the runs of a minute stayed below, and of a
-	// longer step their mean, weighted by runs. They are right to within a fifth.
+	// P50, P95 and P99 are percentiles of the durations of the runs in a minute, and the mean of these
+	// percentiles, weighted by runs, in a longer step. They are right to within a fifth.
 	P50, P95, P99 time.Duration
 }
 
@@ -45,29 +45,28 @@ type Series struct {
 	// From is when the first step begins.
 	From time.Time
 	Step time.Duration
-	// All has the figures of all queues that were asked for together: the sums of theirs, and the
-	// greatest age.
+	// All has the figures of all requested queues together: the sums of their counts, and the greatest age.
 	All []Point
-	// Queues and Kinds have those of each; all slices are as long as All.
+	// Queues and Kinds have the figures of each queue and kind. All slices are as long as All.
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
-	// Deploys are the versions of runners that were first seen in the span, in the order of time. The
-	// first versions that the history knows, versions that were seen before the span, and versions that come
-	// back within an hour are no deploys. Each quarter of an hour, and each day, knows its first 20 versions.
+	// Deploys are the versions of runners that were first seen in the span, in the order of time. The first
+	// versions of the history, versions that were seen before the span, and versions that come back within an
+	// hour are no deploys. Only the first 20 versions of each quarter of an hour, and of each day, are kept.
 	Deploys []Deploy
-	// Damaged names pages that could not be read: what they had is missing.
+	// Damaged names the pages that could not be read. Their figures are missing.
 	Damaged []string
 
 	builds map[string]build
 }
 
-// maxPoints bounds the steps of Series.
+// maxPoints bounds the steps of a Series.
 const maxPoints = 5000
 
-// Series reads the history from a moment to another one, step by step. A step has whole minutes, or
-// whole hours; hours reach back 90 days, and less 7. The first step begins at or before from, at a
-// whole number of steps since 1970, UTC. Without queues it is of all queues. What does not fit is an
-// *[storage.InvalidError].
+// Series returns the history from a moment to another one, in steps. A step has whole minutes or whole hours.
+// The history of hours reaches back 90 days, and that of minutes 7 days. The first step begins at or before
+// from, at a whole number of steps since 1970 in UTC. Without queues, Series returns the history of all queues.
+// A span or step that is not possible gives an *[storage.InvalidError].
 func (l *Ledger) Series(
 	ctx context.Context, from, to time.Time, step time.Duration, queues ...string,
 ) (*Series, error) {
@@ -90,17 +89,17 @@ func (l *Ledger) Series(
 	return g.series(), nil
 }
 
-// collect reads the pages of the grid: of hours, where its steps are hours, and of minutes from where
-// hours were gathered on.
+// collect reads the pages of the grid: pages of hours if its steps are hours, and pages of minutes from the
+// last gathered hour on.
 func (l *Ledger) collect(ctx context.Context, g *grid) error {
-	d, err := l.store.Describe(ctx) // a session's time stands still while this machine sleeps
+	d, err := l.store.Describe(ctx) // a session's clock stands still while this machine sleeps
 	if err != nil {
 		return err
 	}
 	now := d.Now
-	minutes := g.from // what is before comes from hours
+	minutes := g.from // earlier minutes come from pages of hours
 	if g.step%60 == 0 {
-		// An hour that is not over was gathered by a clock that was ahead. No page of hours is older than kept.
+		// Only a clock that was ahead has gathered an hour that is not over. Older pages of hours are not kept.
 		oldest, over := now.Add(-HoursKept).Unix()/60-2*24*60, now.Unix()/3600*60
 		end := min(g.end(), over)
 		pages, err := l.readParts(ctx, hourPages, numbers(max(g.from, oldest), end, 24*60)...)
@@ -114,7 +113,7 @@ func (l *Ledger) collect(ctx context.Context, g *grid) error {
 		}
 		g.add(pages, g.from, end)
 	}
-	// No page of minutes is older, and none is ahead of the clock, but for one by a clock that was wrong.
+	// Older pages of minutes are not kept, and only a wrong clock has written a page ahead of now.
 	minutes = max(minutes, now.Add(-MinutesKept).Unix()/60-pageMinutes)
 	end := min(g.end(), now.Unix()/60+pageMinutes)
 	if minutes >= end {
@@ -128,8 +127,8 @@ func (l *Ledger) collect(ctx context.Context, g *grid) error {
 	return l.behind(ctx, g, minutes, now.Unix()/60)
 }
 
-// behind reads the first page behind the grid, where the end of the grid lies in a gap, which the
-// sample behind it covers.
+// behind reads the first page behind the grid if the end of the grid lies in a gap. The first sample of that
+// page covers the gap.
 func (l *Ledger) behind(ctx context.Context, g *grid, minutes, now int64) error {
 	if g.latest >= g.end()-1 {
 		return nil
@@ -152,7 +151,7 @@ func (l *Ledger) behind(ctx context.Context, g *grid, minutes, now int64) error 
 	return nil
 }
 
-// numbers lists those of the pages from a minute to another one, of which each has so many.
+// numbers returns the numbers of the pages from a minute to another one. Each page has size minutes.
 func numbers(from, to, size int64) (all []int64) {
 	for n := from / size; n*size < to; n++ {
 		all = append(all, n)
@@ -160,27 +159,27 @@ func numbers(from, to, size int64) (all []int64) {
 	return all
 }
 
-// grid is what figures are added up in.
+// grid adds up figures in steps of time.
 type grid struct {
 	from, step int64 // minutes
 	n          int
-	wanted     []string // queues; none for all
+	wanted     []string // the requested queues, none for all
 
 	all     line
 	queues  map[string]*line
 	kinds   map[string]*kindLine
 	builds  map[string]build
-	latest  int64 // the last minute of which there is a sample
+	latest  int64 // the last minute that has a sample
 	damaged []string
 }
 
-// line has the points of a queue, and how many minutes of each are known.
+// line has the points of a queue, and how many minutes of each point are known.
 type line struct {
 	points []Point
 	known  []float64
 }
 
-// kindLine has the points of a kind. The durations are sums over runs.
+// kindLine has the points of a kind. Its durations are sums over the runs.
 type kindLine struct {
 	points []KindPoint
 	sums   [][3]float64
@@ -192,7 +191,7 @@ func (g *grid) wants(queue string) bool {
 	return len(g.wanted) == 0 || slices.Contains(g.wanted, queue)
 }
 
-// init makes the lines, once.
+// init makes the lines at its first call.
 func (g *grid) init() {
 	if g.queues != nil {
 		return
@@ -240,7 +239,7 @@ func (g *grid) add(pages []stored, from, to int64) {
 
 // addPage adds the samples of a page.
 func (g *grid) addPage(s *stored, from, to int64) {
-	lines := make([]*line, len(s.queues)) // nil for what is not wanted
+	lines := make([]*line, len(s.queues)) // nil for a queue that was not requested
 	for i, q := range s.queues {
 		lines[i] = g.queues[q.name]
 	}
@@ -248,13 +247,13 @@ func (g *grid) addPage(s *stored, from, to int64) {
 	for i, name := range s.kinds {
 		kinds[i] = g.kinds[name]
 	}
-	var covered []*line // the queues of this part, whether the page names them or not
+	var covered []*line // the queues that belong to this part, also those that the page does not name
 	for name, l := range g.queues {
 		if part(name, s.parts) == s.part {
 			covered = append(covered, l)
 		}
 	}
-	_ = s.each(func(sm *sample) { // it was read before
+	_ = s.each(func(sm *sample) { // no error: the page was checked when it was read
 		last := s.start + int64(sm.slot)*s.step
 		if last+s.step-1 < to {
 			g.latest = max(g.latest, last+s.step-1)
@@ -269,7 +268,7 @@ func (g *grid) addPage(s *stored, from, to int64) {
 	})
 }
 
-// addSlot adds what a sample says of one slot, the k-th that it covers, to the points at a place.
+// addSlot adds the figures of a sample for one slot, the k-th that it covers, to the points at a place.
 func (g *grid) addSlot(
 	s *stored, sm *sample, at int, k int64, lines, covered []*line, kinds []*kindLine,
 ) {
@@ -299,7 +298,7 @@ func (g *grid) addSlot(
 	}
 }
 
-// share returns the k-th of so many equal parts, whose sum is the whole.
+// share returns the k-th of equal parts. The sum of all parts is the whole.
 func share(whole, k, parts int64) int64 {
 	if parts == 1 {
 		return whole
@@ -308,14 +307,14 @@ func share(whole, k, parts int64) int64 {
 	return each + rest*(k+1)/parts - rest*k/parts
 }
 
-// cover notes that so many minutes of a step are known.
+// cover notes that some minutes of a step are known.
 func (l *line) cover(at int, minutes float64, gap bool) {
 	l.known[at] += minutes
 	l.points[at].Known = true
 	l.points[at].Gap = l.points[at].Gap || gap
 }
 
-// add adds totals, and keeps the largest sizes.
+// add adds totals and keeps the largest sizes.
 func (p *Point) add(t totals, waiting, oldest int64) {
 	p.Enqueued += t.enqueued
 	p.Done += t.done
@@ -325,7 +324,7 @@ func (p *Point) add(t totals, waiting, oldest int64) {
 	p.Oldest = max(p.Oldest, time.Duration(oldest)*time.Second)
 }
 
-// series returns what was added up.
+// series returns the figures as a Series.
 func (g *grid) series() *Series {
 	g.init()
 	s := &Series{
@@ -360,8 +359,8 @@ func (g *grid) series() *Series {
 
 func (g *grid) at(i int) time.Time { return time.Unix((g.from+int64(i)*g.step)*60, 0).UTC() }
 
-// finish fills in when each step begins, and marks steps of which a part is not known. Of the last one
-// that has begun the rest is still to come.
+// finish sets when each step begins, and marks the steps of which a part is not known. The last step that has
+// begun is not marked for its future part.
 func (g *grid) finish(l *line) {
 	for i := range l.points {
 		p := &l.points[i]

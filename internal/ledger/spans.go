@@ -8,13 +8,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Span is a length of the history as it is shown, in at most 60 steps.
+// Span is a length of the history that is shown in at most 60 steps.
 type Span struct {
 	Name         string // such as "24h"
 	Step, Length time.Duration
 }
 
-// Spans are those that are shown, the shortest first.
+// Spans are the spans that can be shown, the shortest first.
 var Spans = []Span{
 	{"1h", time.Minute, time.Hour},
 	{"6h", 6 * time.Minute, 6 * time.Hour},
@@ -24,7 +24,7 @@ var Spans = []Span{
 	{"90d", 36 * time.Hour, 90 * 24 * time.Hour},
 }
 
-// SpanOf returns a span by its name, and an *[storage.InvalidError] where there is none of this name.
+// SpanOf returns the span with a name, or an *[storage.InvalidError] if there is none.
 func SpanOf(name string) (Span, error) {
 	names := make([]string, len(Spans))
 	for i, s := range Spans {
@@ -35,13 +35,13 @@ func SpanOf(name string) (Span, error) {
 	return Span{}, storage.Invalid("span", name, "one of %v", names)
 }
 
-// End is when the step ends that goes on at a moment.
+// End returns the end of the step to which a moment belongs.
 func (s Span) End(now time.Time) time.Time {
 	epoch := time.Unix(0, 0)
 	return epoch.Add(now.Sub(epoch).Truncate(s.Step) + s.Step).UTC()
 }
 
-// Totals are the sums of a queue over a span, and the most that waited in it.
+// Totals are the sums of a queue over a span, and its largest number of waiting tasks.
 type Totals struct {
 	Queue                        string
 	Enqueued, Done, Failed, Dead int64
@@ -60,10 +60,10 @@ func TotalsOf(queue string, steps []Point) Totals {
 	return t
 }
 
-// Share is the part of the attempts that failed.
+// Share returns the share of the attempts that failed.
 func (t Totals) Share() float64 { return float64(t.Failed) / max(1, float64(t.Done+t.Failed)) }
 
-// Totals returns those of each queue, the one with the most attempts first.
+// Totals returns the totals of each queue, beginning with the most attempts.
 func (s *Series) Totals() []Totals {
 	totals := make([]Totals, 0, len(s.Queues))
 	for queue, steps := range s.Queues {

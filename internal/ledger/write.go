@@ -12,31 +12,31 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// splitAt is how many queues, or kinds, there are in a page at most, about.
+// splitAt is about the largest number of queues, or of kinds, in a page.
 const splitAt = 500
 
-// pageBytes is what a queue and a kind may take in a page of minutes, at most, about, where a part has
-// more than its share of them: their names and totals some 280 bytes, and the figures of a minute some 20.
+// pageBytes is about the largest room of a queue and a kind in a page of minutes. Their names and totals take
+// some 280 bytes and the figures of a minute some 20. The rest is for parts with more than their share.
 const pageBytes = 400 + 27*pageMinutes
 
-// remembered is what was last written of each queue, by this process or another one.
+// remembered has what this process or another one has last written about each queue.
 type remembered struct {
 	queues map[string]mark
-	newest mark // the last sample, whatever it is of; zero where none is known
+	newest mark // the last sample of all; zero if none is known
 	builds knownBuilds
-	whole  bool // it has all queues that there were at the last sample
+	whole  bool // it has all queues that existed at the last sample
 }
 
-// mark is what a page says of a queue. Of two pages the one that was written later counts, whatever
-// the clock was then: versions only grow.
+// mark has the totals of a queue in a page. Of two pages the one with the greater version was written later,
+// whatever the clock showed: versions only grow.
 type mark struct {
 	totals
 
-	version int64 // of the page; 0 for none
+	version int64 // of the page; 0 for no page
 	minute  int64 // of the sample
 }
 
-// learn takes in a page that was read, or written.
+// learn takes in a page that was read or written.
 func (m *remembered) learn(p *page, version int64) {
 	if p.count == 0 {
 		return
@@ -54,10 +54,10 @@ func (m *remembered) learn(p *page, version int64) {
 	}
 }
 
-// recall brings the memory of this process up to what others may have written since its last sample:
-// where it begins, where a page has, or where the clock has jumped. It looks at the pages before, back to
-// that of the last sample that it knows, and at that where it is ahead. A process that begins looks back
-// to the last page that there is.
+// recall reads what other processes may have written since the last sample of this process. It is called when a
+// process or a page begins, and after a jump of the clock. It reads the pages before, back to that of the last
+// sample that is known, and also that page if it lies ahead. A process that begins looks back to the last page
+// that exists.
 func (l *Ledger) recall(ctx context.Context, number int64) error {
 	m, begins := l.known, l.known == nil
 	if begins {
@@ -92,13 +92,13 @@ func (l *Ledger) recall(ctx context.Context, number int64) error {
 	return nil
 }
 
-// How many pages of minutes there are at most, and of how many hours.
+// Bounds of the pages of minutes that exist, and of the hours that they cover.
 const (
 	keptHours = int64(MinutesKept / time.Hour)
 	keptPages = int64(MinutesKept/time.Minute) / pageMinutes
 )
 
-// lastOf returns all parts of the last page of which there is any, and none where there is no page.
+// lastOf returns all parts of the last page that has a part, and nil if there is no page.
 func lastOf(pages []stored) []stored {
 	number := int64(-1)
 	for i := range pages {
@@ -109,7 +109,7 @@ func lastOf(pages []stored) []stored {
 	return slices.DeleteFunc(slices.Clone(pages), func(s stored) bool { return s.number != number })
 }
 
-// learnAll takes in pages that were read, and reports whether there is one.
+// learnAll takes in pages that were read, and reports whether one of them exists.
 func (m *remembered) learnAll(pages []stored) (some bool) {
 	for i := range pages {
 		if pages[i].page != nil {
@@ -120,7 +120,7 @@ func (m *remembered) learnAll(pages []stored) (some bool) {
 	return some
 }
 
-// sample writes the sample of a minute, part by part, where nobody has written it.
+// sample writes the sample of a minute into each part that does not have it yet.
 func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error {
 	if err := l.kinds.look(ctx, l.store, minute); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 	return errors.Join(err, damage(pages))
 }
 
-// damage is the error that names the pages that can be neither read nor written.
+// damage returns an error that names the pages that can be neither read nor written, or nil.
 func damage(pages []stored) error {
 	var names []string
 	for i := range pages {
@@ -178,7 +178,7 @@ func damage(pages []stored) error {
 	return fmt.Errorf("%w: %s", errDamaged, strings.Join(names, ", "))
 }
 
-// forget drops the queues that have been removed: a queue that comes back under the name is another one.
+// forget drops queues that were removed. A queue that later has the same name is another queue.
 func (m *remembered) forget(stats []storage.Stats) {
 	there := make(map[string]bool, len(stats))
 	for i := range stats {
@@ -191,14 +191,14 @@ func (m *remembered) forget(stats []storage.Stats) {
 	}
 }
 
-// partsFor is into how many parts queues and kinds are split, of which each takes so many bytes.
+// partsFor returns into how many parts queues and kinds are split, if each takes so many bytes.
 func partsFor(queues, kinds, bytes, maxPayload int) int {
 	each := max(min(splitAt, maxPayload/bytes), 1)
 	return min(max(1, (queues+each-1)/each, (kinds+each-1)/each), maxParts)
 }
 
-// opened returns all parts of a page: those that were read, and empty ones for those that are missing,
-// or damaged and can be replaced. Where nobody has begun the page it has so many parts.
+// opened returns all parts of a page. A part that is missing, or damaged and replaceable, is empty. A page that
+// no process has begun gets the given number of parts.
 func opened(pages []stored, parts int) []stored {
 	for i := range pages {
 		if pages[i].page != nil {
@@ -239,12 +239,12 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 	return all, nil
 }
 
-// of returns the totals that the ledger follows.
+// of returns the totals that the ledger keeps.
 func of(t *storage.Totals) totals {
 	return totals{sum(t.Enqueued, t.Requeued), sum(t.Completed), sum(t.Failed, t.Crashed), sum(t.Dead)}
 }
 
-// sum adds up counts, which a damaged record may tell, and stays within the numbers of a page.
+// sum adds counts and bounds the result, because a damaged record may contain any count.
 func sum(counts ...int64) (all int64) {
 	for _, n := range counts {
 		all += min(max(n, 0), math.MaxInt64-all)
@@ -252,15 +252,15 @@ func sum(counts ...int64) (all int64) {
 	return all
 }
 
-// measure appends the sample of a minute to a part: what has happened since the last sample that the
-// memory has.
+// measure appends the sample of a minute to a part: the growth of the totals since the last sample that is
+// remembered.
 func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 	since := l.known.newest
 	if s.count > 0 {
 		since = mark{version: s.version, minute: s.lastMinute()}
 	}
 	places := s.places()
-	for i := range s.page.queues { // a queue that was removed begins anew where it comes back
+	for i := range s.page.queues { // a queue that was removed and comes back begins anew
 		s.page.queues[i].totals = totals{}
 	}
 	sm := &sample{slot: int(minute - s.start)}
@@ -271,7 +271,7 @@ func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 		if before.version > since.version {
 			since = before
 		}
-		if !known && !l.known.whole { // how much of it is new cannot be told
+		if !known && !l.known.whole { // it is not known how much of the totals is new
 			before.totals = now
 		}
 		grown, back := now.since(before.totals)
@@ -311,9 +311,9 @@ func (p *page) kindPlaces() map[string]int {
 	return places
 }
 
-// since returns how much totals have grown since earlier ones. It is back where any of them is smaller: a
-// failover has lost the last steps of the queue, or the queue was removed and made anew between two samples.
-// How much is new cannot be told then, and a total that is smaller has not grown.
+// since returns how much totals have grown since earlier ones. It reports back if one of them has become
+// smaller: a failover has lost the last steps of the queue, or the queue was removed and made again between two
+// samples. The growth is then not known exactly, and a smaller total counts as no growth.
 func (t totals) since(o totals) (grown totals, back bool) {
 	grown = totals{
 		max(t.enqueued-o.enqueued, 0), max(t.done-o.done, 0), max(t.failed-o.failed, 0), max(t.dead-o.dead, 0),
@@ -321,12 +321,12 @@ func (t totals) since(o totals) (grown totals, back bool) {
 	return grown, t.enqueued < o.enqueued || t.done < o.done || t.failed < o.failed || t.dead < o.dead
 }
 
-// errLarge is the error of a page that has outgrown its record: more queues have come than were to be
-// expected when it was begun. What happens until the next page is averaged there.
+// errLarge is the error of a page that has outgrown its record, because more queues have come than were expected
+// when it was begun. The next page averages the time until then.
 var errLarge = errors.New("ledger: a page is larger than a payload may be")
 
-// write stores pages, each at its version, and learns those that were written. It gives how many;
-// the others were written by another process first, or are too large.
+// write stores pages, each at its version, and learns those that were written. It returns their number. The
+// others are too large, or another process has written them first.
 func (l *Ledger) write(ctx context.Context, pages []stored, maxPayload int) (won int, err error) {
 	var large error
 	txs := make([]storage.Tx, 0, len(pages))

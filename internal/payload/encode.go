@@ -16,15 +16,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Encode writes JSON as [JSON] shows it, and somebody edited, in an encoding. like is the payload as it
-// was, nil for none: a value stays of the type that the value in its place has there, so that the
-// decoder of the job reads it. An integer stays an integer, a float a float of its width, bytes stay
-// bytes, a moment a moment, and the keys of a map stay integers. A new element of a list is like the
-// elements that the list has, where they are of one type. What has no place in like is of the type that
-// JSON returns it, and null is always taken.
+// Encode writes JSON in an encoding. The JSON has the form that [JSON] shows, and somebody may have edited it.
+// like is the payload before the edit, or nil. Each value keeps the type that the value in the same place of
+// like has, so that the decoder of the job can read it: an integer stays an integer, a float a float of its
+// width, bytes stay bytes, a moment a moment, and the keys of a map stay integers. A new element of a list
+// gets the type of the other elements, if they have one type. A value without a place in like gets the type
+// that the JSON gives it. null is permitted everywhere.
 //
-// JSON that cannot be read, or that has another type than like in some place, gives a
-// *[storage.InvalidError] which names that place. A like that is damaged gives a *[DamagedError].
+// JSON that cannot be read, or that has another type than like in some place, gives a *[storage.InvalidError]
+// that names the place. A damaged like gives a *[DamagedError].
 func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 	if err := codec.CheckEncoding("encoding", encoding); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 	return w.out, nil
 }
 
-// CheckJSON returns a *[storage.InvalidError] where a text is not one value of JSON, with the place of what does
-// not fit. given is what the error calls it.
+// CheckJSON returns a *[storage.InvalidError] with the place of the fault if text is not one JSON value. The
+// error calls the text by the name given.
 func CheckJSON(given string, text []byte) error {
 	var whole json.RawMessage
 	err := json.Unmarshal(text, &whole)
@@ -72,7 +72,7 @@ func CheckJSON(given string, text []byte) error {
 	return storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
 }
 
-// fromJSON returns the MessagePack that has the types of JSON.
+// fromJSON returns MessagePack whose values have the types of the JSON.
 func fromJSON(text []byte) ([]byte, error) {
 	w := newWriter(text)
 	err := w.document(likeOf(nil))
@@ -83,12 +83,12 @@ func fromJSON(text []byte) ([]byte, error) {
 type writer struct {
 	in    *json.Decoder
 	out   []byte
-	path  []string // to the value that is read
-	name  string   // of the whole
-	write bool     // MessagePack is wanted, in which objects may stand for other values
-	exact bool     // bytes, which JSON has none of, hold the digits of numbers that are no integers of 64 bits
+	path  []string // the path to the current value
+	name  string   // what errors call the whole text
+	write bool     // write MessagePack; objects may then stand for other values
+	exact bool     // keep the digits of a number that is no 64-bit integer as bytes, which JSON does not have
 	depth int
-	// What stands at the places of lists and maps in like, so that each is looked at once.
+	// The lists and maps of like by their place, so that each is read once.
 	lists map[int]elements
 	maps  map[int]fields
 }
@@ -121,7 +121,7 @@ func (w *writer) token() (json.Token, error) {
 	return token, nil
 }
 
-// invalid says that something else is wanted in the place where the writer is.
+// invalid returns the error that the current place wants another kind of value.
 func (w *writer) invalid(got any, want kind) error {
 	what := w.name
 	if len(w.path) > 0 {
@@ -130,7 +130,7 @@ func (w *writer) invalid(got any, want kind) error {
 	return storage.Invalid(what, got, "%v", want)
 }
 
-// value writes the value that begins with a token.
+// value writes the value that begins with token.
 func (w *writer) value(token json.Token, like example) error {
 	switch t := token.(type) {
 	case nil:
@@ -176,7 +176,7 @@ func (w *writer) number(text string, like example) error {
 			bits = v.bits
 		}
 		f, err := strconv.ParseFloat(text, bits)
-		if err != nil && w.write { // JSON has larger ones
+		if err != nil && w.write { // JSON has larger numbers
 			return w.invalid(json.Number(text), kindFloat)
 		}
 		w.float(f, bits)
@@ -198,7 +198,7 @@ func (w *writer) number(text string, like example) error {
 	return nil
 }
 
-// isInteger reports whether a number is an integer that MessagePack holds.
+// isInteger reports whether a number is an integer that fits into MessagePack.
 func isInteger(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *writer) float(f float64, bits int) {
 
 func (w *writer) uint(n uint64) { w.out = binary.BigEndian.AppendUint64(append(w.out, 0xcf), n) }
 
-// int writes an integer in as few bytes as it takes.
+// int writes an integer in as few bytes as possible.
 func (w *writer) int(n int64) {
 	switch {
 	case n >= -32 && n < 128:
@@ -278,8 +278,8 @@ func (w *writer) moment(at time.Time) {
 	}
 }
 
-// head writes the head of a value of a size: in one byte where the size is at most small, else with the
-// code of the narrowest size there is, which for texts and bytes has one byte.
+// head writes the head of a value that has a size. A size of at most small goes into one byte with short. A
+// larger one follows the code for the fewest bytes that it takes: code, or a code behind it.
 func (w *writer) head(short byte, small int, code byte, size int) {
 	narrow := code == 0xd9 || code == 0xc4 || code == 0xc7 // lists and maps have no size of one byte
 	switch {
@@ -300,7 +300,7 @@ func (w *writer) head(short byte, small int, code byte, size int) {
 	}
 }
 
-// headed writes what body writes, which is a number of values, behind the head of a list or a map.
+// headed writes the values that body writes behind the head of a list or a map. body returns their number.
 func (w *writer) headed(short, code byte, body func() (int, error)) error {
 	begin := len(w.out)
 	n, err := body()
@@ -313,7 +313,7 @@ func (w *writer) headed(short, code byte, body func() (int, error)) error {
 	return nil
 }
 
-// array writes a list whose bracket was read.
+// array writes a list, of which the opening bracket was read.
 func (w *writer) array(like example) error {
 	old, at, ok, wanted := like.find(kindArray)
 	if !ok && wanted != kindNil {
@@ -332,7 +332,7 @@ func (w *writer) array(like example) error {
 	})
 }
 
-// item writes one value within a list or a map. first is its token where that was read.
+// item writes one value of a list or a map. first is its first token, or nil if that was not read yet.
 func (w *writer) item(name string, first json.Token, like example) (err error) {
 	if first == nil {
 		if first, err = w.token(); err != nil {
@@ -344,7 +344,7 @@ func (w *writer) item(name string, first json.Token, like example) (err error) {
 	return w.value(first, like)
 }
 
-// object writes an object whose brace was read, or the value that it stands for.
+// object writes an object, of which the opening brace was read, or the value that the object stands for.
 func (w *writer) object(like example) error {
 	name, more, err := w.key()
 	if err != nil {
@@ -368,7 +368,7 @@ func (w *writer) object(like example) error {
 	})
 }
 
-// key reads the name of a member of an object, or the brace behind the last.
+// key reads the name of the next member of an object. It reports false at the closing brace.
 func (w *writer) key() (name string, more bool, err error) {
 	more = w.in.More()
 	token, err := w.token()
@@ -376,7 +376,7 @@ func (w *writer) key() (name string, more bool, err error) {
 	return name, more, err
 }
 
-// entry writes one entry of a map whose name was read.
+// entry writes one entry of a map, of which the name was read.
 func (w *writer) entry(name string, fields fields) error {
 	if w.write && strings.HasPrefix(name, "$") {
 		name = name[1:]

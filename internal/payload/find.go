@@ -9,22 +9,22 @@ import (
 
 // Scalar is one value of a payload that holds no other values.
 type Scalar struct {
-	// Text is the value as people write it: digits, a text, "true", "false", "null", or a moment in
-	// RFC 3339. A number of JSON has the digits that the JSON has. Bytes and extensions have none.
+	// Text is the value as people write it: digits, a text, "true", "false", "null", or a moment in RFC 3339. A
+	// number from JSON has the digits of the JSON. Bytes and extensions have no text.
 	Text string
-	// Number says that Text is an integer or a float.
+	// Number tells that Text is an integer or a float.
 	Number bool
-	// Moment is that of a moment, zero for other values.
+	// Moment is set if the value is a moment.
 	Moment time.Time
 }
 
-// Values are the parameters of a task, decoded so far that many paths can be looked for.
+// Values are the parameters of a task, prepared for looking up many paths.
 type Values struct {
-	packed []byte // MessagePack that is sound, nil where the payload was damaged
-	exact  bool   // bytes in it are the digits of a number
+	packed []byte // checked MessagePack, nil if the payload was damaged
+	exact  bool   // bytes in packed are the digits of a number
 }
 
-// ValuesOf decodes a payload. What is damaged has no values.
+// ValuesOf decodes a payload. A damaged payload has no values.
 func ValuesOf(encoding string, payload []byte) *Values {
 	if check(encoding, payload) != nil {
 		return &Values{}
@@ -40,9 +40,9 @@ func ValuesOf(encoding string, payload []byte) *Values {
 	return &Values{packed: w.out, exact: true}
 }
 
-// Find hands the scalars at a path to found, until found says true, and reports whether it did. A step of
-// a path is the name of a field or the number of an element. A list without a number in the path stands
-// for each of its elements.
+// Find calls found with each scalar at a path until found returns true, and reports whether it did. A step of
+// a path is the name of a field or the number of an element. If the path has no number for a list, it leads to
+// all elements of the list.
 func (v *Values) Find(path []string, found func(Scalar) bool) bool {
 	return len(v.packed) > 0 && find(v.packed, 0, path, func(is value) bool {
 		if v.exact && is.kind == kindBytes {
@@ -83,7 +83,7 @@ func find(data []byte, at int, path []string, found func(value) bool) bool {
 	return false
 }
 
-// nameOf returns the key of a map as it is shown.
+// nameOf returns the key of a map as JSON shows it, and reports whether it is a text or an integer.
 func nameOf(key value) (string, bool) {
 	switch key.kind {
 	case kindText:

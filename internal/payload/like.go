@@ -2,13 +2,13 @@ package payload
 
 import "slices"
 
-// example is the value in like that stands in the place of one that is written: the first of the places,
-// or another of its kind.
+// example has the values of like whose types a value may take: the value in its own place, and values in
+// similar places.
 type example struct {
 	data   []byte
 	places []int
-	// strict says that a value must be of the kind of the places: they stand for one field, or for the
-	// elements of a list of one type.
+	// strict tells that the value must have the kind of the places, because they are one field, or the elements
+	// of a list of one type.
 	strict bool
 }
 
@@ -19,8 +19,8 @@ func likeOf(data []byte) example {
 	return example{data: data, places: []int{0}, strict: true}
 }
 
-// find returns the first example of one of the kinds, and where there is none the kind that is wanted
-// instead, if one is.
+// find returns the first example of one of the kinds. If there is none, it returns the kind that the value must
+// have instead, if there is such a kind.
 func (e example) find(kinds ...kind) (v value, at int, ok bool, wanted kind) {
 	for _, place := range e.places {
 		v, next := valueAt(e.data, place)
@@ -34,12 +34,12 @@ func (e example) find(kinds ...kind) (v value, at int, ok bool, wanted kind) {
 	return value{}, 0, false, wanted
 }
 
-// elements are those of a list in like.
+// elements are the elements of a list in like.
 type elements struct {
 	data   []byte
 	places []int
-	one    bool  // they are of one kind, nil aside
-	kinds  []int // the places of the first of each kind
+	one    bool  // all elements but nil have one kind
+	kinds  []int // the place of the first element of each kind
 }
 
 func (w *writer) elementsOf(data []byte, items, at int) elements {
@@ -63,7 +63,7 @@ func (w *writer) elementsOf(data []byte, items, at int) elements {
 	return e
 }
 
-// element returns what the element of a number is to be like.
+// element returns the example for the n-th element.
 func (e elements) element(n int) example {
 	places := e.kinds
 	if n < len(e.places) {
@@ -76,8 +76,8 @@ func (e elements) element(n int) example {
 type fields struct {
 	data   []byte
 	keys   keys
-	places map[string]int // by key, as it is shown
-	kinds  []int          // the places of the first value of each kind
+	places map[string]int // the places of the values by key, as JSON shows the key
+	kinds  []int          // the place of the first value of each kind
 }
 
 func (w *writer) fieldsOf(data []byte, old value, at int) fields {
@@ -111,7 +111,7 @@ func (w *writer) fieldsOf(data []byte, old value, at int) fields {
 	return f
 }
 
-// field returns what the value of a key is to be like. A new one may be of any kind.
+// field returns the example for the value of a key. The value of a new key may have any kind.
 func (f fields) field(key string) example {
 	if at, ok := f.places[key]; ok {
 		return example{data: f.data, places: []int{at}, strict: true}

@@ -1,8 +1,8 @@
-// Package payload shows the parameters, results and checkpoints of tasks as JSON, and writes JSON that
-// somebody edited back into the encoding of the task.
+// Package payload shows the parameters, results and checkpoints of tasks as JSON, and writes edited JSON back
+// into the encoding of the task.
 //
-// JSON has no bytes, moments or map keys but texts, so that a value of MessagePack which JSON cannot
-// hold is an object of one member whose name begins with "$":
+// JSON has no bytes and no moments, and the keys of its objects are texts. A MessagePack value that JSON does
+// not have is shown as an object of one member whose name begins with "$":
 //
 //	{"$bytes":"AAEC"}                 bytes, in base64
 //	{"$text":"gA=="}                  a text that is not valid UTF-8, in base64
@@ -10,12 +10,12 @@
 //	{"$extension":[5,"AAEC"]}         an extension: its type, and its bytes in base64
 //	{"$map":[[true,1],[null,2]]}      a map with other keys than texts or integers, with both, or with one twice
 //
-// A text key that begins with "$" is shown with one "$" more. A moment is a text in RFC 3339, integers
-// have all their digits, and a float always has a point or an exponent. The entries of a map keep the
-// order in which they are stored, and keys that are integers are shown as texts.
+// A text key that begins with "$" is shown with one "$" more. A moment is a text in RFC 3339, integers have
+// all their digits, and a float always has a point or an exponent. The entries of a map are shown in the order
+// in which they are stored, and keys that are integers are shown as texts.
 //
-// Parameters that are stored as JSON are shown as they are, without white space. Whatever is shown is
-// valid UTF-8 without control characters, so that a terminal can print it.
+// Parameters that are stored as JSON are shown unchanged but for white space, which is left out. The output is
+// always valid UTF-8 without control characters, so that a terminal can print it.
 package payload
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The members of objects that stand for what JSON cannot hold.
+// The names of the members that show values which JSON does not have.
 const (
 	asBytes     = "$bytes"
 	asText      = "$text"
@@ -43,13 +43,13 @@ const (
 	asMap       = "$map"
 )
 
-// maxDepth bounds how many arrays and maps stand within each other, as the encodings of jobs do.
+// maxDepth bounds how deep lists and maps nest. The encodings of jobs have the same bound.
 const maxDepth = 100
 
-// maxSize bounds what is read and what is written, in bytes: four times the largest payload.
+// maxSize bounds the input and the output, in bytes: four times the largest payload.
 const maxSize = 4 * storage.MaxPayloadCap
 
-// DamagedError says why a payload cannot be shown. Its text quotes nothing of the payload.
+// DamagedError tells why a payload cannot be shown. Its text quotes nothing of the payload.
 type DamagedError struct {
 	Encoding string // of the payload
 	Problem  string
@@ -60,8 +60,8 @@ func (e *DamagedError) Error() string {
 	return "payload is no " + storage.PrintableText(e.Encoding, 64) + ": " + e.Problem
 }
 
-// JSON shows a payload as JSON without white space. Bytes that are damaged, too deep or too large give a
-// *[DamagedError], and so does an encoding that midge does not know.
+// JSON returns a payload as JSON without white space. A payload that is damaged, nests too deep, is too large,
+// or has an encoding that midge does not know gives a *[DamagedError].
 func JSON(encoding string, payload []byte) ([]byte, error) {
 	if err := check(encoding, payload); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func JSON(encoding string, payload []byte) ([]byte, error) {
 	return shown, nil
 }
 
-// check examines a payload.
+// check returns a *[DamagedError] if a payload cannot be shown.
 func check(encoding string, payload []byte) error {
 	if len(payload) > maxSize {
 		return &DamagedError{Encoding: encoding, Problem: fmt.Sprintf("%d bytes", len(payload))}
@@ -100,7 +100,7 @@ func check(encoding string, payload []byte) error {
 	return &DamagedError{Encoding: encoding, Problem: err.Error()}
 }
 
-// shower writes MessagePack, which is sound, as JSON.
+// shower writes checked MessagePack as JSON.
 type shower struct {
 	data []byte
 	out  []byte
@@ -108,7 +108,7 @@ type shower struct {
 
 func (s *shower) add(text string) { s.out = append(s.out, text...) }
 
-// value writes the value at a place and gives the place behind it.
+// value writes the value at a place, and returns the place behind it.
 func (s *shower) value(at int) int {
 	v, next := valueAt(s.data, at)
 	switch v.kind {
@@ -149,7 +149,7 @@ func (s *shower) comma(i int) {
 	}
 }
 
-// mapping writes the entries of a map, which begin at a place.
+// mapping writes the entries of a map, of which the first begins at a place.
 func (s *shower) mapping(v value, at int) int {
 	keys := keysOf(s.data, v, at)
 	open, between, behind := "{", ":", "}"
@@ -234,8 +234,8 @@ func (s *shower) text(body []byte) {
 	s.out = append(s.out, '"')
 }
 
-// Printable escapes the characters of JSON that a terminal would heed or not show. They stand in texts
-// alone, but for the ends of lines, which are left.
+// Printable escapes the characters of JSON that a terminal would obey or not show. JSON has such characters
+// only in texts, apart from line breaks, which are kept.
 func Printable(text []byte) []byte {
 	sound := true
 	for i := 0; sound && i < len(text); {
@@ -265,7 +265,7 @@ func Printable(text []byte) []byte {
 	return out
 }
 
-// kind is what a value of MessagePack is.
+// kind is the kind of a MessagePack value.
 type kind int
 
 const (
@@ -281,7 +281,7 @@ const (
 	kindExtension
 )
 
-// String names the kind in an error that tells what is wanted.
+// String names the kind in errors.
 func (k kind) String() string {
 	return [...]string{
 		"null", "true or false", "an integer", "a number", "a text", `bytes as {"` + asBytes + `":"base64"}`,
@@ -294,13 +294,13 @@ type value struct {
 	kind     kind
 	flag     bool    // of kindBool
 	negative bool    // of kindInt
-	number   uint64  // of kindInt: two's complement where it is negative
+	number   uint64  // of kindInt: in two's complement if negative
 	float    float64 // of kindFloat
 	bits     int     // of kindFloat: 32 or 64
 	body     []byte  // of texts, bytes and extensions
 	at       time.Time
 	ext      int8 // the type of an extension
-	items    int  // values that follow: of a map two for each entry
+	items    int  // how many values follow; a map has two for each entry
 }
 
 // digits writes an integer.
@@ -311,12 +311,12 @@ func (v *value) digits() string {
 	return strconv.FormatUint(v.number, 10)
 }
 
-// valueAt reads the value at a place of data, which is sound, and gives the place behind it, or that
-// of its first item.
+// valueAt reads the value at a place of checked data. It returns the place behind the value, which for a list
+// or a map is the place of its first item.
 func valueAt(data []byte, at int) (value, int) {
 	next, size, items, isMap, err := codec.Head(data, at)
 	if err != nil {
-		return value{}, len(data) // cannot be: it was checked
+		return value{}, len(data) // cannot happen: data was checked
 	}
 	c, body := data[at], data[next:next+size]
 	v := value{body: body, items: items}
@@ -353,7 +353,7 @@ func valueAt(data []byte, at int) (value, int) {
 	return v, next + size
 }
 
-// unsigned reads up to eight bytes.
+// unsigned reads a number of up to eight bytes.
 func unsigned(body []byte) (n uint64) {
 	for _, c := range body {
 		n = n<<8 | uint64(c)
@@ -365,7 +365,7 @@ func unsigned(body []byte) (n uint64) {
 // (github.com/msgpack/msgpack/blob/master/spec.md#timestamp-extension-type).
 const extMoment = -1
 
-// moment makes a moment of an extension that is one, where RFC 3339 can write it.
+// moment turns an extension into a moment if it is one and RFC 3339 can write it.
 func (v *value) moment() {
 	var seconds int64
 	var nanos uint64
@@ -388,7 +388,7 @@ func (v *value) moment() {
 	}
 }
 
-// keys is what the keys of a map are.
+// keys is the common kind of the keys of a map.
 type keys int
 
 const (
@@ -398,7 +398,7 @@ const (
 	keysOther
 )
 
-// keysOf looks at the keys of a map whose entries begin at a place.
+// keysOf returns the kind of the keys of a map, of which the first entry begins at a place.
 func keysOf(data []byte, v value, at int) keys {
 	found := keysNone
 	seen := make(map[string]bool, v.items/2)

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stands writes the value that an object stands for, whose first name was read.
+// stands writes the value that an object stands for. The name of its first member was read.
 func (w *writer) stands(name string, like example) error {
 	write, ok := map[string]func(example) error{
 		asBytes: w.bytes, asText: w.invalidText, asFloat: w.special, asExtension: w.extension, asMap: w.pairs,
@@ -27,7 +27,7 @@ func (w *writer) stands(name string, like example) error {
 	return err
 }
 
-// base64 reads a text of base64, of which want is written.
+// base64 reads a text in base64 that stands for a value of kind want.
 func (w *writer) base64(token json.Token, want kind) ([]byte, error) {
 	text, ok := token.(string)
 	b, err := base64.StdEncoding.DecodeString(text)
@@ -120,7 +120,7 @@ func (w *writer) extension(like example) error {
 	return nil
 }
 
-// pairs writes a map of any keys, whose entries are lists of two.
+// pairs writes a map with keys of any kind. Its entries are lists of a key and a value.
 func (w *writer) pairs(like example) error {
 	old, at, ok, wanted := like.find(kindMap)
 	if !ok && wanted != kindNil {

@@ -12,18 +12,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Group is the tasks of one cause.
+// Group counts the tasks of one cause.
 type Group struct {
 	fingerprint.Print
 
 	Tasks       int64
-	Sample      storage.Task     // the last of them to end
+	Sample      storage.Task     // the task that ended last
 	Kinds       map[string]int64 // tasks of each kind
 	Queues      map[string]int64 // tasks of each queue
-	First, Last time.Time        // when the first and the last of them ended
+	First, Last time.Time        // when the first and the last task ended
 }
 
-// Filter chooses the tasks of the group among the dead.
+// Filter returns the filter that chooses the tasks of the group among the dead.
 func (g *Group) Filter() string {
 	if g.ID == "" {
 		return `state:dead cause:""`
@@ -37,28 +37,30 @@ func (g *Group) LastError() string {
 	return line
 }
 
-// maxGroups bounds the groups that a Grouping keeps: errors may all differ. The tasks of other causes are
-// counted in Others.
+// maxGroups bounds the groups that a Grouping keeps, because all errors may differ. Others counts the tasks of
+// further causes.
 const maxGroups = 1000
 
-// atOnce is about how many tasks a Grouping reads of all queues before it goes on where they are newest.
+// atOnce is about how many tasks a Grouping reads in all queues together, before it goes on in the order of
+// time.
 const atOnce = 2000
 
-// Grouping counts tasks by their cause, step by step, the newest of all queues first. It is for one goroutine.
+// Grouping counts tasks by their cause, step by step, beginning with the newest tasks of all queues. It is not
+// safe for concurrent use.
 type Grouping struct {
 	store  Source
 	req    Request
 	groups map[string]*Group
 	walker *walker // nil before the first step
-	fronts []front // those that are left
+	fronts []front // the queues and states that are not read to their end
 
 	// Searched of Total tasks were read.
 	Searched, Total int64
-	// Others are the tasks of causes beyond the first thousand.
+	// Others counts the tasks of causes beyond the first thousand.
 	Others int64
 }
 
-// front is how far the tasks of a queue and state are read.
+// front tells how far the tasks of a queue and state are read.
 type front struct {
 	place
 
@@ -66,8 +68,8 @@ type front struct {
 	reached time.Time // when the last task that was read ended
 }
 
-// NewGrouping groups what a request asks for: the dead, where neither it nor its filter names states. Its
-// Limit, Newest and Cursor are not heeded.
+// NewGrouping groups the tasks that a request asks for: the dead tasks, if neither the request nor its filter
+// names states. Limit, Newest and Cursor of the request are ignored.
 func NewGrouping(store Source, req Request) *Grouping {
 	if req.States == nil {
 		req.States = []storage.State{storage.Dead}
@@ -76,8 +78,8 @@ func NewGrouping(store Source, req Request) *Grouping {
 	return &Grouping{store: store, req: req, groups: make(map[string]*Group)}
 }
 
-// Read reads on, for about as many tasks or as long as the request allows for a step, and reports whether
-// all are read. It goes on after an error, too.
+// Read reads more tasks, about as many or for as long as the request allows for a step, and reports whether
+// all are read. After an error it can be called again and goes on.
 func (g *Grouping) Read(ctx context.Context) (done bool, err error) {
 	begun := time.Now()
 	if err := g.begin(ctx); err != nil {
@@ -110,7 +112,7 @@ func (g *Grouping) Read(ctx context.Context) (done bool, err error) {
 	return len(g.fronts) == 0, nil
 }
 
-// begin finds the queues that have such tasks.
+// begin finds the queues and states that have tasks.
 func (g *Grouping) begin(ctx context.Context) error {
 	if g.walker != nil {
 		return nil
@@ -126,7 +128,8 @@ func (g *Grouping) begin(ctx context.Context) error {
 	return nil
 }
 
-// newest returns the front to read on at: one that has not begun, else the one that is least far back.
+// newest returns the front to read next: one that has not begun, or else the one that has reached the latest
+// moment.
 func (g *Grouping) newest() (best int) {
 	for i := range g.fronts {
 		switch f := &g.fronts[i]; {

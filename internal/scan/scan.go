@@ -23,18 +23,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What a request means where it says nothing.
+// The defaults of a request.
 const (
 	DefaultLimit = 50
 	DefaultTasks = 20_000
 	DefaultTime  = 250 * time.Millisecond
 )
 
-// Live are the states of the tasks that have not ended, which are read where neither a request nor its
-// filter names states.
+// Live are the states of tasks that have not ended. They are read if neither a request nor its filter names
+// states.
 var Live = []storage.State{storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry}
 
-// Source is what of a storage is read.
+// Source has the methods of a storage that a scan calls.
 type Source interface {
 	storage.Reader
 
@@ -46,28 +46,30 @@ type Source interface {
 type Request struct {
 	// Filter chooses the tasks. Its durations count from the storage's time at the first call.
 	Filter filter.Filter
-	// Queues are read where the filter matches their names, nil for all that are not hidden.
+	// Queues are the queues to read, as far as the filter matches their names. nil means all queues that are
+	// not hidden.
 	Queues []string
-	// States are read where the filter names none by itself, nil for [Live].
+	// States are the states to read if the filter names none. nil means [Live].
 	States []storage.State
-	// Limit is how many tasks are wanted: 0 for DefaultLimit.
+	// Limit is the number of tasks to return, 0 for DefaultLimit.
 	Limit int
-	// Count goes on behind the last task that is wanted, and counts what matches up to the budget: see Page.Rest.
+	// Count makes the scan go on behind the last task that it returns, and count further matches within the
+	// budget: see Page.Rest.
 	Count bool
-	// Tasks is how many tasks are read at most, to a page more: 0 for DefaultTasks, negative for no bound.
+	// Tasks bounds the tasks that are read, to within a page: 0 for DefaultTasks, negative for no bound.
 	Tasks int
-	// Time is how long pages are read at most, to a page more, whose tasks are matched for as long at most: 0 for
-	// DefaultTime, negative for no bound.
+	// Time bounds how long pages are read, to within a page. The tasks of that last page are matched for as long
+	// again at most. 0 means DefaultTime, negative no bound.
 	Time time.Duration
-	// Newest reads the ended tasks of each queue newest first, see storage.TasksQuery. Queues and states keep
-	// their order.
+	// Newest reads the ended tasks of each queue from the newest on: see storage.TasksQuery. Queues and states
+	// keep their order.
 	Newest bool
-	// Cursor is that of the page before, "" for the first. It belongs to a filter, its queues and states,
-	// and to Newest.
+	// Cursor is the cursor of the page before, "" for the first page. It is valid for the same filter, queues,
+	// states and Newest.
 	Cursor string
 }
 
-// Order says in which order the tasks come, "" where the newest are not first: where it is not asked for, or
+// Order tells in which order the tasks come. It is "" if the newest are not first, because Newest is not set or
 // states are read whose tasks have not ended.
 func (r *Request) Order() string {
 	states := r.States
@@ -92,28 +94,29 @@ func (r *Request) Order() string {
 	return "the newest of each queue first"
 }
 
-// Page is what a call found.
+// Page has the tasks that a call found.
 type Page struct {
-	// Tasks match, at most Request.Limit. Stack, Result, Progress and Checkpoint are left out.
+	// Tasks are the matching tasks, at most Request.Limit. Stack, Result, Progress and Checkpoint are left out.
 	Tasks []storage.Task
-	// Searched is how many tasks were read and Matched how many of them matched, since the first call.
+	// Searched counts the tasks that were read since the first call, and Matched those that matched.
 	Searched, Matched int64
-	// Total is about how many tasks there are to search: at least Searched.
+	// Total is about the number of tasks to search. It is at least Searched.
 	Total int64
-	// Cursor is where the next call goes on, "" where all is searched. There may be nothing behind it.
+	// Cursor is where the next call goes on, "" if all tasks are searched. It does not promise that a task
+	// remains.
 	Cursor string
-	// Rest is where tasks go on that match and were counted, and for which Request.Limit left no room: "" where
-	// there are none. Cursor is behind them.
+	// Rest is the cursor of the first matching task that was counted but for which Request.Limit left no room,
+	// "" if there is none. Cursor lies behind all counted tasks.
 	Rest string
 	// Now is the storage's time at the first call.
 	Now time.Time
 }
 
-// Done reports whether all is searched.
+// Done reports whether all tasks are searched.
 func (p *Page) Done() bool { return p.Cursor == "" }
 
-// Next reads on from the cursor of a request, a page at least. A cursor of another filter, or one that is
-// damaged, gives a *[storage.InvalidError], and so does a name that is none.
+// Next reads from the cursor of a request on, at least one page. A damaged cursor, one of another filter, and
+// an invalid name give a *[storage.InvalidError].
 func Next(ctx context.Context, store Source, req Request) (Page, error) {
 	w, err := begin(ctx, store, req)
 	if err != nil {
@@ -126,14 +129,14 @@ func Next(ctx context.Context, store Source, req Request) (Page, error) {
 	return w.page, nil
 }
 
-// place is a state of a queue, and where in it a page begins.
+// place is a state of a queue, and the cursor in it at which a page begins.
 type place struct {
 	queue string
 	state storage.State
 	after string
 }
 
-// mark is what a cursor says.
+// mark is a decoded cursor.
 type mark struct {
 	Queue    string        `json:"q"`
 	State    storage.State `json:"s"`
@@ -149,13 +152,13 @@ type walker struct {
 	store  Source
 	req    Request
 	of     uint64
-	places []place // that are left
+	places []place // the places that are not read to their end
 	read   int
 	until  time.Time // zero for no bound
 	page   Page
 
-	rest    mark      // behind the last task that is wanted, where more are counted
-	most    int       // tasks of a page of the storage
+	rest    mark      // behind the last task of the page, if further matches are counted
+	most    int       // the size of a page of the storage
 	reached time.Time // when the last task that was read ended, zero where it has not
 }
 
@@ -185,7 +188,7 @@ func begin(ctx context.Context, store Source, req Request) (*walker, error) {
 	return w, w.list(ctx, names, from)
 }
 
-// defaults fills what the request leaves out.
+// defaults sets the fields that the request leaves out.
 func (w *walker) defaults() {
 	r := &w.req
 	if r.Limit == 0 {
@@ -209,7 +212,7 @@ func (w *walker) defaults() {
 	w.of = h.Sum64()
 }
 
-// from reads a cursor.
+// from decodes a cursor.
 func (w *walker) from(cursor string) (mark, error) {
 	var m mark
 	if cursor == "" {
@@ -228,7 +231,7 @@ func (w *walker) from(cursor string) (mark, error) {
 	return m, nil
 }
 
-// names lists the queues that are searched.
+// names returns the queues to search.
 func (w *walker) names(ctx context.Context) (names []string, err error) {
 	exact, prefix := w.req.Filter.Queues()
 	switch {
@@ -254,7 +257,7 @@ func (w *walker) names(ctx context.Context) (names []string, err error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !w.req.Filter.MatchQueue(name) }), nil
 }
 
-// list makes the places that are left of what is not empty, and counts the tasks of all.
+// list sets the places from a mark on that have tasks, and counts the tasks of all places.
 func (w *walker) list(ctx context.Context, names []string, from mark) error {
 	for some := range slices.Chunk(names, storage.MaxNames) {
 		stats, err := w.store.Stats(ctx, some...)
@@ -282,7 +285,7 @@ func (w *walker) list(ctx context.Context, names []string, from mark) error {
 	return nil
 }
 
-// walk reads place after place.
+// walk reads one place after the other.
 func (w *walker) walk(ctx context.Context) error {
 	for len(w.places) > 0 {
 		if w.page.Cursor = w.cursor(); w.spent() {
@@ -309,7 +312,7 @@ func (w *walker) walk(ctx context.Context) error {
 	return nil
 }
 
-// spent reports whether all tasks that were wanted are found, or the budget is used up.
+// spent reports whether the page is full or the budget is used up.
 func (w *walker) spent() bool {
 	if !w.req.Count && len(w.page.Tasks) >= w.req.Limit {
 		return true
@@ -317,10 +320,10 @@ func (w *walker) spent() bool {
 	return w.read > 0 && (w.req.Tasks > 0 && w.read >= w.req.Tasks || !w.until.IsZero() && time.Now().After(w.until))
 }
 
-// step reads a page and gives where the next begins, "" behind the last. A page on which more tasks match
-// than are wanted, if any are, is read again up to the last of these, and so is one whose tasks take longer to
-// match than the budget, up to those that it was enough for: the next call goes on behind it, and a place is
-// all that a storage can go on from.
+// step reads a page of the storage, and returns the cursor of the next page, "" behind the last. If more tasks
+// of the page match than there is room for, or matching takes longer than the budget, the page is read again
+// with fewer tasks: up to the last task with room, or up to the last that was matched in time. The next call
+// then goes on behind that task. A shorter page is the only way to get a cursor there from a storage.
 func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	wanted := w.req.Limit - len(w.page.Tasks)
 	query := w.query(p, wanted)
@@ -329,7 +332,7 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 		if err != nil {
 			return "", err
 		}
-		w.read += len(page.Tasks) // also where it is read again: it is work
+		w.read += len(page.Tasks) // a page that is read again counts again, because it is work
 		found := make([]storage.Task, 0, max(0, min(wanted, len(page.Tasks))))
 		matched, last := 0, 0
 		cut, began := 0, time.Now()
@@ -352,7 +355,7 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 			query.Limit = last + 1
 			continue
 		}
-		if cut > 0 { // as many as there was time for, all of them
+		if cut > 0 { // read again the tasks for which there was time
 			query.Limit, late = cut, true
 			continue
 		}
@@ -363,7 +366,7 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	}
 }
 
-// query asks for a page at a place.
+// query returns the query for a page at a place.
 func (w *walker) query(p place, wanted int) storage.TasksQuery {
 	query := storage.TasksQuery{
 		Queue: p.queue, State: p.state, After: p.after, Limit: w.most, Newest: w.req.Newest && p.state.Ended(),
@@ -374,7 +377,7 @@ func (w *walker) query(p place, wanted int) storage.TasksQuery {
 	return query
 }
 
-// passed counts tasks that were searched.
+// passed counts searched tasks.
 func (w *walker) passed(tasks []storage.Task) {
 	if n := len(tasks); n > 0 {
 		w.reached = tasks[n-1].Ended
@@ -382,10 +385,10 @@ func (w *walker) passed(tasks []storage.Task) {
 	w.page.Searched += int64(len(tasks))
 }
 
-// cursor returns the cursor of the first place that is left.
+// cursor returns the cursor of the first place that is not read to its end.
 func (w *walker) cursor() string { return w.mark().String() }
 
-// mark returns the first place that is left.
+// mark returns the mark of that place.
 func (w *walker) mark() mark {
 	p := w.places[0]
 	return mark{
@@ -394,7 +397,7 @@ func (w *walker) mark() mark {
 	}
 }
 
-// String is the cursor of a place.
+// String encodes the mark as a cursor.
 func (m mark) String() string {
 	b, _ := json.Marshal(m) //nolint:errchkjson // cannot fail: texts and numbers
 	return base64.RawURLEncoding.EncodeToString(b)
