@@ -89,7 +89,7 @@ func (r *Redaction) Hides(field ...string) bool {
 	at := r.begin()
 	for _, name := range field {
 		next := r.next(at, name)
-		if _, err := strconv.Atoi(name); err == nil && !header { // may number an element, which a rule does not name
+		if _, err := strconv.Atoi(name); err == nil && !header { // may number an element, which no rule names
 			next.join(at)
 		}
 		at = next
@@ -199,8 +199,8 @@ func (r *Redaction) names(at state) bool {
 	return false
 }
 
-// matchShown reports whether a word of a rule matches a name as the JSON shows it: a name that begins with "$"
-// has one "$" more there.
+// matchShown reports whether a word of a rule matches a name as the JSON shows it, with one "$" more if the name
+// begins with "$".
 func (w *word) matchShown(name string) bool {
 	return w.match(name) || strings.HasPrefix(name, "$$") && w.match(name[1:])
 }

@@ -89,8 +89,8 @@ func (u *Users) EndSession(r *http.Request) {
 	u.ended[session{e.Name, until}] = true
 }
 
-// freshEnd returns the end of a new session. If an ended session of the user has the same end, the new session
-// is shorter by a second, because a session is known by its user and its end.
+// freshEnd returns the end of a new session. If an ended session of the user has the same end, the new one is
+// shorter by a second, because a session is known by its user and its end.
 func (u *Users) freshEnd(name string, until int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

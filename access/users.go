@@ -220,8 +220,8 @@ func (r *register) parseLine(fields []string) error {
 	return errors.New(`want "user NAME ROLE PASSWORD", or "key KEY" once`)
 }
 
-// checkUserName returns an *[storage.InvalidError] unless a name has 1 to 64 letters, digits and the signs that
-// it permits, and does not begin with "-".
+// checkUserName returns an *[storage.InvalidError] unless a name has 1 to 64 letters, digits and the signs
+// below, and does not begin with "-".
 func checkUserName(name string) error {
 	ok := name != "" && len(name) <= 64
 	for _, c := range []byte(name) {
