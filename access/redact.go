@@ -199,8 +199,8 @@ func (r *Redaction) names(at state) bool {
 	return false
 }
 
-// matchShown reports whether a word of a rule matches a name as the JSON shows it, with one "$" more if the name
-// begins with "$".
+// matchShown reports whether a word of a rule matches a name as the JSON shows it: with one "$" more if the
+// name begins with "$".
 func (w *word) matchShown(name string) bool {
 	return w.match(name) || strings.HasPrefix(name, "$$") && w.match(name[1:])
 }
