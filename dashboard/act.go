@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts are what can be done, by name.
+// acts are the acts that users can do, by name.
 var acts = map[string]act{
 	"requeue": {verb: access.Operate, title: "Requeue", bulk: bulk.Requeue},
 	"cancel":  {verb: access.Operate, title: "Cancel", bulk: bulk.Cancel},
@@ -45,42 +45,42 @@ var acts = map[string]act{
 	},
 }
 
-// act is one thing that can be done.
+// act is something that users can do.
 type act struct {
 	verb   access.Verb
 	title  string
-	says   string // of what is not done to tasks
+	says   string // the consequence of an act that is not on tasks
 	danger bool
-	bulk   bulk.Verb // of what is done to tasks, "" of all else
+	bulk   bulk.Verb // the act on tasks, "" for other acts
 }
 
-// askData is what a dialog asks.
+// askData is what a dialog before an act shows.
 type askData struct {
 	Do, Title, Says, Button string
 	Danger                  bool
-	Refs                    []string // of the tasks chosen one by one
+	Refs                    []string // the refs of tasks that were chosen one by one
 	Queue                   string
 	Samples                 []storage.Task
 	More                    int64
 	Back                    string
 	Pause                   bool
-	Typed                   string // what has to be typed, "" for nothing
+	Typed                   string // what the user must type to confirm, "" for nothing
 	CountDown               bool
-	Most                    int64 // to how many tasks the act is done, 0 for all
+	Most                    int64 // the limit of tasks for the act, 0 for none
 	Command                 string
-	Chosen                  *chosen // with all that match
+	Chosen                  *chosen // the choice of all tasks that match, nil for single tasks
 	Count                   int64
-	Many                    bool     // the act may be done to several tasks
-	None                    bool     // there is nothing to which it could be done
-	Kept                    []string // tasks to which it cannot be done, and why
-	Fresh                   string   // the id of the task that "run" enqueues, once however often it is sent
+	Many                    bool     // the act may be on several tasks
+	None                    bool     // there is no task for the act
+	Kept                    []string // tasks on which the act is not possible, and why
+	Fresh                   string   // the id of the task that "run" enqueues; a form sent twice enqueues one
 	Rates                   []int
 }
 
-// mostRefs bounds the tasks that are chosen one by one.
+// mostRefs limits the tasks that are chosen one by one.
 const mostRefs = 200
 
-// asked reads what a request wants to do, and refuses who may not.
+// asked reads which act a request asks for, and refuses a user who may not do it.
 func (s *server) asked(r *http.Request) (act, *askData, error) {
 	if err := r.ParseForm(); err != nil {
 		return act{}, nil, &statusError{http.StatusBadRequest, "The form cannot be read."}
@@ -115,7 +115,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	return a, d, nil
 }
 
-// parseRef reads "queue/id" of a task that is not midge's own.
+// parseRef parses a ref such as "queue/id". It refuses tasks in midge's own queues.
 func parseRef(text string) (storage.Ref, error) {
 	queue, id, _ := strings.Cut(text, "/")
 	ref := storage.Ref{Queue: queue, ID: id}
@@ -125,7 +125,7 @@ func parseRef(text string) (storage.Ref, error) {
 	return ref, storage.CheckRef(ref)
 }
 
-// ask shows what an act would do, before it is done.
+// ask shows what an act would do, before the user confirms it.
 func (s *server) ask(r *http.Request, v *view) error {
 	a, d, err := s.asked(r)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *server) ask(r *http.Request, v *view) error {
 	}
 }
 
-// commandOf is the verb of the command for an act.
+// commandOf returns the verb of the midge command for an act.
 func commandOf(do string) string {
 	if do == "delete" || do == "remove" || do == "unschedule" {
 		return "rm"
@@ -150,7 +150,7 @@ func commandOf(do string) string {
 	return do
 }
 
-// typedAbove is from how many tasks on the name of what is removed has to be typed.
+// typedAbove is the number of tasks above which a user must type a name or a count to confirm a removal.
 const typedAbove = 1000
 
 func askQueue(v *view, a act, d *askData) error {
@@ -208,7 +208,7 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	return nil
 }
 
-// does carries an act out, and leads back to where it came from.
+// does carries out an act, and redirects to the page from which the user came.
 func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	a, d, err := s.asked(r)
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
 }
 
-// leave has an act lead elsewhere than to the page that it takes away.
+// leave changes the page to which an act redirects, if the act removes that page.
 func (s *server) leave(d *askData) {
 	if d.Do != "remove" && (d.Do != "delete" || len(d.Refs) != 1) {
 		return
@@ -257,10 +257,11 @@ func (s *server) leave(d *askData) {
 	}
 }
 
-// pauses are for how long a queue can be paused from its dialog.
+// pauses are the times that the dialog offers for a pause. 0 means until the queue is resumed.
 var pauses = []time.Duration{0, 15 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour}
 
-// askedQueue asks of a queue what its dialog asks. It is one that is listed, and so none of midge's own.
+// askedQueue returns what the dialog of an act on a queue shows. The queue must be in the sample, so it is
+// none of midge's own.
 func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	if err := storage.CheckName("queue", d.Queue); err != nil {
 		return nil, err
@@ -295,7 +296,7 @@ func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
 	return notice{Text: d.Queue + text}, err
 }
 
-// doRemove removes a queue, which goes on where the request ends before.
+// doRemove removes a queue. The removal goes on if the request ends before it does.
 func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
 	ask, err := s.askedQueue(r, d)
 	if err == nil && ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
@@ -332,7 +333,8 @@ func (s *server) doSchedule(r *http.Request, d *askData) (notice, error) {
 	return notice{Text: "The schedule runs as " + made.String() + "."}, err
 }
 
-// runSchedule enqueues a task of a schedule under an id, once however often the form with that id is sent.
+// runSchedule enqueues a task of a schedule under an id. However often a form with this id is sent, it
+// enqueues one task.
 func (s *server) runSchedule(ctx context.Context, schedule storage.Ref, id string) (storage.Ref, error) {
 	if err := storage.CheckName("task id", id); err != nil {
 		return storage.Ref{}, err

@@ -21,17 +21,17 @@ import (
 type addData struct {
 	Queue, Kind, Params, Priority, In, At, ID, Unique string
 
-	// Fresh is the id of the task where none is given, so that a form that is sent twice enqueues one task.
+	// Fresh is the id of the task if the user gives none, so that a form that is sent twice enqueues one task.
 	Fresh    string
-	Kinds    []string          // that are suggested
-	Problems map[string]string // by field, and of the whole under ""
+	Kinds    []string          // suggestions
+	Problems map[string]string // by field; that of the whole form is under ""
 	Back     string
 }
 
-// mostKinds bounds the kinds that are suggested.
+// mostKinds limits the kinds that the form suggests.
 const mostKinds = 200
 
-// mayAdd begins the form of a queue, and refuses who may not.
+// mayAdd prepares the form of a queue, and refuses a user who may not enqueue.
 func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
 	name := r.PathValue("queue")
 	switch {
@@ -67,7 +67,8 @@ func (s *server) addForm(r *http.Request, v *view) error {
 	return nil
 }
 
-// read reads the form, and notes what is wrong beside each field. Nothing is asked of a storage.
+// read reads the form, and notes the problem of each field. It returns the task to insert if there are no
+// problems. It does not read the storage.
 func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
 	field := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	d.Params, d.Priority, d.In, d.At = r.PostFormValue("params"), field("priority"), field("in"), field("at")
@@ -109,7 +110,7 @@ func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
 	return in
 }
 
-// fieldOf is the field of the form with which an error is, "" for the whole.
+// fieldOf returns the field of the form to which an error belongs, "" for the whole form.
 func fieldOf(err error) string {
 	var invalid *storage.InvalidError
 	if !errors.As(err, &invalid) {
@@ -173,7 +174,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // below Base
 }
 
-// enqueue enqueues a task, and tells the audit.
+// enqueue enqueues a task, and records this in the audit.
 func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Placed, err error) {
 	user := userOf(r.Context())
 	record, err := s.audit.Begin(r.Context(), ledger.Entry{

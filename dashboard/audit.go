@@ -43,8 +43,9 @@ func (s *server) audits(r *http.Request, v *view) error {
 	return nil
 }
 
-// veil hides the filter of an act from a viewer who may not search by it, because it tells what others looked
-// for in parameters and headers. The error of the act may repeat the filter.
+// veil hides the filter of an act from a viewer who may not search by it, because the filter shows for which
+// parameters and headers others have searched. It also hides the error of the act, which may repeat the
+// filter.
 func (s *server) veil(v *view, act *ledger.Entry) {
 	f, err := filter.Parse(act.Filter)
 	if err != nil && v.May(string(access.Payloads)) && s.cfg.Redact == nil {
@@ -58,10 +59,10 @@ func (s *server) veil(v *view, act *ledger.Entry) {
 	}
 }
 
-// auditTimeout bounds the write that tells the audit what became of an act.
+// auditTimeout limits the write that records the result of an act.
 const auditTimeout = 5 * time.Second
 
-// entry is what the audit keeps of an act.
+// entry returns the record of an act for the audit.
 func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
 	user := userOf(r.Context())
 	e := ledger.Entry{
@@ -77,8 +78,8 @@ func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
 	return e
 }
 
-// written tells the audit what became of an act. Where the storage does not take that, the audit keeps the
-// intent alone.
+// written records the result of an act in the audit. If the storage refuses the record, the audit has only
+// the intent.
 func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
@@ -88,7 +89,7 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 	}
 }
 
-// writtenOne tells the audit what became of an act on one thing.
+// writtenOne is written for an act on one thing.
 func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
 	count := 1
 	if failed != nil {

@@ -36,7 +36,7 @@ func TestEachActIsInTheAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acts = slices.DeleteFunc(acts, func(e ledger.Entry) bool { return e.Who == "bo" }) // of the scene itself
+	acts = slices.DeleteFunc(acts, func(e ledger.Entry) bool { return e.Who == "bo" }) // the acts of the scene
 	if len(acts) != len(forms)+1 {
 		t.Errorf("%d acts are in the audit, want %d", len(acts), len(forms)+1)
 	}
@@ -59,13 +59,13 @@ func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 	s := open(t, "night", as(access.Viewer))
 	s.post("/act", "do", "pause", "queue", "mail")
 	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
-	if err != nil || len(acts) != 1 { // that of the scene itself
+	if err != nil || len(acts) != 1 { // the act of the scene
 		t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
 	}
 }
 
-// TestTheAuditShowsNoParametersToAViewer: a filter tells what others searched for in them, also where it is
-// misspelt.
+// TestTheAuditShowsNoParametersToAViewer checks that the audit hides filters on parameters, which show for
+// what others searched, even if a filter is misspelt.
 func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 	cfg, role := as(access.Operator), access.Operator
 	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// counting counts the calls to a storage by their names, and the tasks that they bring.
+// counting is a storage that counts the calls by their names, and the tasks that they return.
 type counting struct {
 	storage.Storage
 
@@ -26,7 +26,7 @@ func (c *counting) count(name string, n int) {
 	c.calls[name] += n
 }
 
-// taken gives the counts, and begins anew.
+// taken returns the counts, and resets them.
 func (c *counting) taken() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (c *counting) Describe(ctx context.Context) (storage.Description, error) {
 	return c.Storage.Describe(ctx)
 }
 
-// TestPagesAskTheStorageForLittle: what a page shows of queues, runners and causes of death is of the last look,
-// which all viewers share. What it asks for itself does not grow with the tasks.
+// TestPagesAskTheStorageForLittle checks that pages take queues, runners and causes of death from the last
+// sample, which all viewers share. What a page reads itself does not grow with the number of tasks.
 func TestPagesAskTheStorageForLittle(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "million", 20_000)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 	}
 	get := func(path string) map[string]int {
 		t.Helper()
-		// What takes longer than a look is fresh may look again: the best of some counts.
+		// A slow request may find the sample too old and look again, so the least of three counts is taken.
 		var best map[string]int
 		for range 3 {
 			store.taken()
@@ -120,7 +120,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 			}
 		}
 	}
-	for _, span := range []string{"6h", "7d", "90d"} { // those that no page before has read
+	for _, span := range []string{"6h", "7d", "90d"} { // spans that no page has read before
 		store.taken()
 		h.ServeHTTP(httptest.NewRecorder(), request(http.MethodGet, "/metrics?span="+span, ""))
 		if calls := store.taken(); calls["Task"] == 0 {
@@ -132,7 +132,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 	}
 }
 
-// taskIn gives a task of a queue in a state.
+// taskIn returns a task of a queue in a state.
 func taskIn(t *testing.T, sc *scene.Scene, queue, state string) string {
 	t.Helper()
 	page, err := sc.Store.Tasks(t.Context(), storage.TasksQuery{Queue: queue, State: storage.State(state), Limit: 1})

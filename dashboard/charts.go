@@ -10,8 +10,9 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// chartOf charts a queue, or all queues under the empty name: over the last five minutes, as this process saw
-// them, or else over the last hour, of which the history may know more than this process saw.
+// chartOf returns the chart of a queue, or of all queues if queue is empty. It covers the last five minutes,
+// as this process saw them, if which is "5m". Else it covers the last hour, of which the history may know
+// more than this process saw.
 func (v *view) chartOf(queue, which string) *chart.Chart {
 	span := 1
 	if which == "5m" {
@@ -32,7 +33,8 @@ func (v *view) chartOf(queue, which string) *chart.Chart {
 	return c
 }
 
-// past draws a number of the last hour until now, with its maximum; "" where no history is known.
+// past draws a number over the last hour until now, with its maximum. It returns "" if the history knows
+// nothing of that hour.
 func (v *view) past(now float64, of func(ledger.Point) float64, text func(float64) string) template.HTML {
 	if v.Sample.KnownMinutes() == 0 {
 		return ""
@@ -44,7 +46,7 @@ func (v *view) past(now float64, of func(ledger.Point) float64, text func(float6
 			values[i] = -1
 		}
 	}
-	for len(values) > 0 && values[len(values)-1] < 0 { // the newest minutes, for which now stands
+	for len(values) > 0 && values[len(values)-1] < 0 { // now stands for the newest minutes, which are not known
 		values = values[:len(values)-1]
 	}
 	return chart.Sparkline(slices.Concat(values, []float64{now}), 1, text)
@@ -53,10 +55,10 @@ func (v *view) past(now float64, of func(ledger.Point) float64, text func(float6
 // hourOf is what a queue did in the last hour.
 type hourOf struct {
 	Attempts, Failed int64
-	Spark            template.HTML // what was done, with its maximum
+	Spark            template.HTML // the rate of work, with its maximum
 }
 
-// Hour tells of the last hour of a queue.
+// Hour returns what a queue did in the last hour.
 func (v *view) Hour(queue string) hourOf {
 	c := v.chartOf(queue, "1h")
 	done, failed := c.Sums()

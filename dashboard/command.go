@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// A page shows the line of the command that tells the same: a shell splits it into words as they were put
-// together here, and the command writes the rows of the page.
+// A page shows the command line that prints the same data. A shell splits this line into the words of which
+// the functions below make it, and the command prints the rows of the page.
 
-// commandLine writes words as a line of a shell, "" where there is none: no shell hands a NUL over.
+// commandLine joins words to a command line for a shell. It returns "" if a word contains a NUL, which no
+// shell can pass to a command.
 func commandLine(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -21,7 +22,8 @@ func commandLine(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// behind puts an argument behind flags: one that begins like a flag stands behind "--".
+// behind appends an argument to flags, unless it is empty. It puts "--" before an argument that begins like a
+// flag.
 func behind(words []string, argument string) []string {
 	switch {
 	case argument == "":
@@ -32,13 +34,13 @@ func behind(words []string, argument string) []string {
 	return append(words, argument)
 }
 
-// listCommand is the line for a page of a list of tasks.
+// listCommand returns the command line for a page of a list of tasks.
 func listCommand(c chosen, after string) string {
 	words, text := []string{"midge", "task", "ls"}, c.Text()
 	if after != "" {
 		words = append(words, "--after", after)
 	}
-	if after != "" && c.plain() { // as the request is made to which the cursor belongs
+	if after != "" && c.plain() { // the cursor belongs to a request that has no filter, see chosen.request
 		text = ""
 		if c.Queue != "" {
 			words = append(words, "--queue", c.Queue)
@@ -50,8 +52,8 @@ func listCommand(c chosen, after string) string {
 	return commandLine(behind(words, text)...)
 }
 
-// queuesCommand is the line for a page of the list of queues. The command knows no rates and no trouble, and
-// lists the queues of all pages where they are ordered by those.
+// queuesCommand returns the command line for a page of the list of queues. The command knows neither rates
+// nor trouble. For a page that is ordered by one of these, the line lists the queues of all pages.
 func queuesCommand(d *queuesData) string {
 	words := []string{"midge", "queue", "ls"}
 	if d.Filter != "" {
@@ -71,7 +73,7 @@ func queuesCommand(d *queuesData) string {
 	return commandLine(words...)
 }
 
-// shellQuoted writes a text as one word of a shell.
+// shellQuoted quotes a text as one word for a shell.
 func shellQuoted(text string) string {
 	unsafe := func(c rune) bool {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

@@ -38,7 +38,7 @@ func open(t *testing.T, name string, cfg dashboard.Config) *site {
 
 func sprint(v any) string { return fmt.Sprintf("%+v", v) }
 
-// request makes one as a browser on this machine does.
+// request returns a request as a browser on this machine makes it.
 func request(method, path string, body string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:4000"
@@ -55,7 +55,7 @@ func (s *site) do(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// get gives a page, which must be there.
+// get returns a page, which must exist.
 func (s *site) get(path string) string {
 	s.t.Helper()
 	w := s.do(request(http.MethodGet, path, ""))
@@ -65,7 +65,7 @@ func (s *site) get(path string) string {
 	return w.Body.String()
 }
 
-// shows fails where a page lacks a text.
+// shows fails the test if a page lacks a text.
 func (s *site) shows(path string, texts ...string) {
 	s.t.Helper()
 	page := strings.ReplaceAll(s.get(path), "\u00a0", " ")
@@ -76,7 +76,7 @@ func (s *site) shows(path string, texts ...string) {
 	}
 }
 
-// paths are those of all pages of a scene.
+// paths returns the paths of all pages of a scene.
 func (s *site) paths() []string {
 	s.t.Helper()
 	paths := []string{
@@ -110,7 +110,8 @@ func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	}
 }
 
-// TestManyCausesHideNothingElse: hundreds of causes of death, two paused queues and three orphaned schedules.
+// TestManyCausesHideNothingElse checks the overview of hundreds of causes of death, two paused queues and
+// three orphaned schedules.
 func TestManyCausesHideNothingElse(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "million", 10_000)
 	if err != nil {
@@ -277,7 +278,7 @@ func TestItsOwnLogin(t *testing.T) {
 	}
 }
 
-// unsafeRoutes are all that change something.
+// unsafeRoutes are all routes that change something.
 var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act", "/edit", "/queues/mail/add"}
 
 func TestAnotherSiteChangesNothing(t *testing.T) {
@@ -378,7 +379,7 @@ func TestBadInputIsRefused(t *testing.T) {
 func TestTheBaseIsInEachAddress(t *testing.T) {
 	s := open(t, "night", dashboard.Config{Base: "/ops/midge"})
 	for _, path := range s.paths() {
-		for _, at := range []string{"/ops/midge" + path, path} { // as it is, and with Base cut off
+		for _, at := range []string{"/ops/midge" + path, path} { // with Base, and with Base cut off
 			page := []byte(s.get(at))
 			for _, attr := range []string{"href=\"", "src=\"", "action=\""} {
 				for rest := page; ; {
@@ -396,7 +397,8 @@ func TestTheBaseIsInEachAddress(t *testing.T) {
 	}
 }
 
-// TestTheBodyOfAGetChoosesNoPage: pages are shared by their addresses.
+// TestTheBodyOfAGetChoosesNoPage checks that a page depends only on its address, under which viewers share
+// it.
 func TestTheBodyOfAGetChoosesNoPage(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
 	r := request(http.MethodGet, "/metrics", "--x\r\nContent-Disposition: form-data; name=\"span\"\r\n\r\n90d\r\n--x--\r\n")

@@ -20,11 +20,11 @@ import (
 // deadData is what the page of the dead tasks shows.
 type deadData struct {
 	Groups []causeView // by cause, the largest first
-	Read   int64       // dead tasks that were counted
-	All    int64       // dead tasks that there are
-	Whole  bool        // all are counted, so that the first of each cause is known
-	More   int         // causes that are not shown
-	Calm   string      // what stands in the place of the causes where there are none
+	Read   int64       // dead tasks that were counted by cause
+	All    int64       // all dead tasks
+	Whole  bool        // all are counted, so the first death of each cause is known
+	More   int         // causes that the page does not show
+	Calm   string      // the text if there are no causes
 }
 
 func (s *server) dead(r *http.Request, v *view) error {
@@ -52,14 +52,14 @@ func (s *server) dead(r *http.Request, v *view) error {
 	return nil
 }
 
-// unscathed says for how long nothing has died: since the last death, the last hour without a record, or the
-// beginning of the history. An hour that is averaged, or known in part, counts where an hour before it is
-// whole.
+// unscathed says for how long no task has died: since the last death, the last hour that is not known, or the
+// beginning of the history. An hour that is averaged, or known in part, counts only if an earlier hour is
+// known as a whole.
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
 	past, err := s.sampler.Series(ctx, sampler.Range{End: end, Length: ledger.HoursKept, Step: step})
-	if err != nil || len(past.Damaged) > 0 { // the page does without a history that cannot be read
+	if err != nil || len(past.Damaged) > 0 { // the page does not need the history
 		return "No task is dead."
 	}
 	since := now
@@ -86,7 +86,7 @@ type causeView struct {
 	*sampler.Cause
 }
 
-// Of says of which kinds the tasks are.
+// Of names the most frequent kinds of the tasks, and counts the other kinds.
 func (g causeView) Of() string {
 	names := make([]string, 0, 3)
 	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
@@ -111,8 +111,8 @@ func (g causeView) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKi
 // MoreKinds is how many further kinds there are.
 func (g causeView) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
 
-// CauseURL is the address of the page of a cause, and that of the list of dead tasks for tasks without a
-// cause.
+// CauseURL is the address of the page of a cause. For tasks without a cause, it is the address of the list of
+// dead tasks.
 func (v *view) CauseURL(id string) string {
 	if id == "" {
 		return v.URL("/tasks", "state", "dead")
@@ -127,16 +127,16 @@ func (v *view) KindURL(g causeView, kind string) string {
 
 // causeData is what the page of a cause shows: the tasks that died of it.
 type causeData struct {
-	Group  *causeView // nil where no task is dead of the cause
-	Known  bool       // all dead tasks are counted, so that the first of the cause is known
+	Group  *causeView // nil if no task is dead of the cause
+	Known  bool       // all dead tasks are counted, so the first death of the cause is known
 	Rows   []taskRow
 	Newest storage.Task
-	Whole  string // the newest error, whole
+	Whole  string // the whole text of the newest error
 	Stack  string
 	List   string // the address of the list of all tasks of the cause
 }
 
-// cause shows what died of a cause.
+// cause fills the page of a cause of death.
 func (s *server) cause(r *http.Request, v *view, id string) error {
 	if _, err := strconv.ParseUint(id, 36, 64); err != nil {
 		return storage.Invalid("cause", id, "the id of a cause, as the list of the dead has it")
@@ -166,7 +166,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	if err != nil {
 		return err
 	}
-	if d.Group == nil && len(tasks) > 0 { // the count of the dead tasks has not come to these yet
+	if d.Group == nil && len(tasks) > 0 { // these dead tasks are not counted yet
 		d.Group = &causeView{sampler.CauseOf(tasks)}
 		v.Title = d.Group.Error
 	}
@@ -177,7 +177,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		}
 	}
 	if v.May("read") && len(d.Rows) > 0 {
-		// Lists have no stacks. The page does without the stack of a task that is gone since.
+		// Lists of tasks have no stacks. If the task has gone since, the page shows no stack.
 		if t, err := s.store.Task(r.Context(), d.Newest.Ref); err == nil {
 			d.Newest = t
 		}
@@ -186,12 +186,12 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	return nil
 }
 
-// causeFor is for how long a page goes on to search tasks that were counted.
+// causeFor limits how long a page searches for tasks that were counted.
 const causeFor = time.Second
 
-// search finds a page of the tasks. One step of a scan may end before the first of them, where many other
-// tasks died later or the machine is busy: the search goes on while it has found fewer tasks than were
-// counted.
+// search finds a page of the tasks. A step of a scan may end before it reaches the first of them, if many
+// other tasks died later or the machine is busy. So search takes further steps while it has found fewer tasks
+// than were counted.
 func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Request) ([]storage.Task, error) {
 	var tasks []storage.Task
 	wanted := 0

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kill makes tasks die in a queue, each of the error.
+// kill makes n tasks of a queue die of an error.
 func kill(t *testing.T, store storage.Storage, queue, errorText string, n int) {
 	t.Helper()
 	session := storage.NewSession(store, 0)
@@ -48,14 +48,14 @@ func kill(t *testing.T, store storage.Storage, queue, errorText string, n int) {
 	}
 }
 
-// TestNothingHasDiedForAWhile: the page says no more than the history knows. The clock is that of a bubble,
-// which begins with a whole hour.
+// TestNothingHasDiedForAWhile checks that the page claims no more than the history knows. The clock of the
+// bubble begins at a full hour.
 func TestNothingHasDiedForAWhile(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		begins      int           // minutes after the hour, when the history does
-		length, die int           // minutes of the history; 0 for no death
-		without     time.Duration // in which nobody wrote, and then a minute in which somebody did
+		begins      int           // how many minutes after the hour the history begins
+		length, die int           // the minutes of the history, and the minute of the death, 0 for none
+		without     time.Duration // the time after it in which nobody wrote, before one more minute
 		want        string
 	}{
 		{"without a history", 50, 0, 0, 0, "No task is dead."},
@@ -78,8 +78,9 @@ func TestNothingHasDiedForAWhile(t *testing.T) {
 	}
 }
 
-// remembers makes a storage with a history of so many minutes, in one of which a task died that was deleted
-// at once; in none for 0. Behind them it writes the history once more where it was not written for a while.
+// remembers returns a storage with a history of so many minutes. In the minute die a task died and was
+// deleted at once; if die is 0, none died. If without is not 0, the history is written once more after that
+// time.
 func remembers(t *testing.T, minutes, die int, without time.Duration) storage.Storage {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
@@ -110,7 +111,8 @@ func remembers(t *testing.T, minutes, die int, without time.Duration) storage.St
 	return sc.Store
 }
 
-// TestADamagedHistoryTellsOfNoTimeWithoutDeaths: what the damaged page had may be a death.
+// TestADamagedHistoryTellsOfNoTimeWithoutDeaths checks that the page of the dead names no time, because the
+// damaged page of the history may have held a death.
 func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remembers(t, 130, 0, 0)
@@ -118,7 +120,7 @@ func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
 		if err != nil || len(pages.Tasks) == 0 {
 			t.Fatalf("%d pages of the history, %v", len(pages.Tasks), err)
 		}
-		page := pages.Tasks[len(pages.Tasks)-1] // that of the hours, which is kept the longest
+		page := pages.Tasks[len(pages.Tasks)-1] // the page of the hours, which is kept the longest
 		page.Payload[len(page.Payload)/2] ^= 1
 		_, err = storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{
 			{Ref: page.Ref, Version: page.Version, Encoding: page.Encoding, Payload: page.Payload},
@@ -132,7 +134,7 @@ func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
 	})
 }
 
-// saidOfNoDeath gives what the page of the dead says where none is, and what stands behind it.
+// saidOfNoDeath returns what the page of the dead says if there are none, and the rest of the page.
 func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	t.Helper()
 	d, err := Handler(store, Config{})
@@ -147,7 +149,7 @@ func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	return text
 }
 
-// tardy is a storage that takes its time to list the dead.
+// tardy is a storage that takes its time to list dead tasks.
 type tardy struct {
 	storage.Storage
 
@@ -165,7 +167,7 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 	return w.Storage.Tasks(ctx, q)
 }
 
-// causePage gives the page of a cause.
+// causePage returns the page of a cause.
 func causePage(t *testing.T, d *Dashboard, text string) string {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead?cause="+fingerprint.OfText(text).ID, nil)
@@ -177,8 +179,8 @@ func causePage(t *testing.T, d *Dashboard, text string) string {
 	return w.Body.String()
 }
 
-// buriedUnder makes a scene in which three tasks died of "no route", and a second later so many others of the
-// same queue. The time is that of a bubble.
+// buriedUnder returns a scene in which three tasks died of "no route", and a second later many others in the
+// same queue. It must be called in a bubble.
 func buriedUnder(t *testing.T, others int) *scene.Scene {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
@@ -191,8 +193,8 @@ func buriedUnder(t *testing.T, others int) *scene.Scene {
 	return sc
 }
 
-// TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort: the tasks were counted, so they are there, however slow
-// the storage or the machine is.
+// TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort checks that tasks that were counted are found, however
+// slow the storage or the machine is.
 func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc := buriedUnder(t, storage.MaxPage+100)
@@ -206,7 +208,8 @@ func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 	})
 }
 
-// TestACauseThatIsNotCountedYetIsShown: the count of the dead begins with the newest.
+// TestACauseThatIsNotCountedYetIsShown checks a cause of old tasks, because the count of dead tasks begins
+// with the newest.
 func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc := buriedUnder(t, sampler.MostDead+100)

@@ -1,32 +1,32 @@
-// Package dashboard shows what midge's queues, tasks, schedules and runners do, in a browser, and lets
-// those who may act on them. It is one http.Handler made of the standard library alone:
+// Package dashboard shows midge's queues, tasks, schedules and runners in a browser, and lets users act on
+// them as far as their roles permit. It is one http.Handler, and depends on the standard library only:
 //
 //	h, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Who: who})
 //	mux.Handle("/midge/", h)
 //	go h.Run(ctx) // keeps the history
 //
-// All pages are rendered by the server and work without JavaScript; with it they are live. Queues, runners,
-// schedules and causes of death are read from the storage once a second for all viewers of a process
-// together, and not at all while nobody looks. Lists of tasks, a task and the audit are read for each viewer.
-// Only Run writes the history, once a minute.
+// All pages are rendered by the server and work without JavaScript; with it they are live. A process reads
+// queues, runners, schedules and causes of death from the storage at most once a second for all its viewers
+// together, and not at all while nobody looks. It reads lists of tasks, single tasks and the audit for each
+// viewer. Only Run writes the history, once a minute.
 //
 // # Who may look
 //
 // With neither Config.Who nor Config.Users the handler serves only this machine: requests from a loopback
-// address, for a loopback name, that no proxy has passed on. A proxy shows by the headers that it adds, by
-// HTTP/1.0, or by an Origin or a Referer that names another host. A proxy on this machine that speaks
-// HTTP/1.1, adds no header and puts a loopback name in the place of the one that was asked for cannot be
-// told from a browser at a first GET. Whoever passes requests on sets Config.Who or Config.Users.
+// address, for a loopback name, that did not pass through a proxy. It recognizes a proxy by the headers that
+// proxies add, by HTTP/1.0, or by an Origin or a Referer that names another host. If a proxy on this machine
+// speaks HTTP/1.1, adds no header, and replaces the requested name by a loopback name, its first GET request
+// looks like one from a browser. Behind a proxy, set Config.Who or Config.Users.
 //
 // # What pages have in common
 //
-// A page shows at its foot the line of the command midge that tells the same. The field at the left
-// suggests what a text names while it is typed, and its page works without JavaScript. Charts have a tick
-// where a runner of another version came, as storage.RunnerInfo.Version names it, and a table beside them.
+// At the foot of a page stands the command line of midge that prints the same data. The search field at the
+// left makes suggestions while its text is typed, and works without JavaScript, too. Charts have a tick where
+// a runner of another version appeared (see storage.RunnerInfo.Version), and a table of their values.
 //
 // # Safety
 //
-// A GET changes nothing, a role permits what a page offers, and each act is in the audit. A request from
-// another site that would change something is refused (http.CrossOriginProtection). Each answer forbids
-// scripts and styles that are not the dashboard's own.
+// A GET request changes nothing. A role permits what a page offers, and each act is recorded in the audit. A
+// request from another site that would change something is refused (http.CrossOriginProtection). Each
+// response forbids scripts and styles that are not the dashboard's own.
 package dashboard

@@ -14,13 +14,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// editData is what the form for parameters shows.
+// editData is what the form that edits parameters shows.
 type editData struct {
 	storage.Task
 
-	Version string // of the task as it was first shown: what was changed since is not overwritten
+	Version string // of the task that the form first showed; later changes are not overwritten
 	Text    string
-	Present string // the parameters as they are now, where somebody has changed the task since
+	Present string // the current parameters, if somebody has changed the task since
 	Problem string
 	Ended   bool
 	Back    string
@@ -32,7 +32,8 @@ var errChanged = &statusError{
 	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Edit it anew.",
 }
 
-// mayEdit reads the task that a request wants to edit, and refuses who may not.
+// mayEdit reads the task that a request wants to edit, and returns the form and the parameters as JSON. It
+// refuses a user who may not edit.
 func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 	if !v.May("alter") || !v.May("payloads") {
 		return nil, nil, &statusError{http.StatusForbidden, "You may not edit tasks here."}
@@ -62,7 +63,8 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 	return d, s.indented(whole), nil
 }
 
-// indented gives JSON with a line for each value, or as it is where no form of such a length could be saved.
+// indented returns JSON with a line for each value. It returns the JSON unchanged if the form would be too
+// long to be saved.
 func (s *server) indented(text []byte) []byte {
 	var pretty bytes.Buffer
 	if json.Indent(&pretty, text, "", "  ") != nil {
@@ -85,7 +87,7 @@ func (s *server) editForm(r *http.Request, v *view) error {
 	return nil
 }
 
-// edit writes edited parameters, and requeues the task where that is asked.
+// edit saves edited parameters, and requeues the task if the user asks for that.
 func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	d, _, err := s.mayEdit(r, v)
@@ -137,8 +139,8 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text}), http.StatusSeeOther)
 }
 
-// editAgain shows what was sent, and why it was not saved. Where somebody has changed the task, it shows the
-// present parameters, too.
+// editAgain shows the form as it was sent, and why it was not saved. If somebody has changed the task, it
+// also shows the current parameters.
 func (s *server) editAgain(w http.ResponseWriter, r *http.Request, v *view, d *editData, err error) {
 	code, text := status(err)
 	d.Problem = text

@@ -11,10 +11,10 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// theTask is what tests edit.
+// theTask is the task that tests edit.
 var theTask = storage.Ref{Queue: "mail", ID: "a"}
 
-// params gives the parameters of the task.
+// params returns the parameters of the task.
 func params(t *testing.T, store *memory.Storage) string {
 	t.Helper()
 	task, err := store.Task(t.Context(), theTask)
@@ -24,8 +24,8 @@ func params(t *testing.T, store *memory.Storage) string {
 	return string(task.Payload)
 }
 
-// TestAnEditOverwritesNoOther: a form that was refused once, for whatever reason, is of the version that it
-// first showed.
+// TestAnEditOverwritesNoOther checks that a form that was refused, for whatever reason, keeps the version
+// that it first showed.
 func TestAnEditOverwritesNoOther(t *testing.T) {
 	const theirs = `{"to":"bo"}`
 	s, store := inserted(t, dashboard.Config{}, storage.Insert{
@@ -65,7 +65,8 @@ func TestAnEditOverwritesNoOther(t *testing.T) {
 	}
 }
 
-// TestALargeTaskIsSaved as it is opened, up to the limit of the storage; what is larger is called so.
+// TestALargeTaskIsSaved checks that a task up to the limit of the storage is saved as it was opened, and that
+// the error about a larger form says so.
 func TestALargeTaskIsSaved(t *testing.T) {
 	const most = 1 << 20
 	for what, payload := range map[string]string{
@@ -77,7 +78,7 @@ func TestALargeTaskIsSaved(t *testing.T) {
 			Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(payload),
 		})
 		page := s.get("/edit?ref=mail/a")
-		// As a browser sends what stands in a field of a form.
+		// A browser sends the text of a field with these line ends.
 		text := strings.ReplaceAll(between(t, page, `spellcheck="false">`, `</textarea>`), "\n", "\r\n")
 		version := between(t, page, `name="version" value="`, `"`)
 		if code, page := s.post("/edit", "ref", "mail/a", "version", version, "params", text); code != http.StatusOK {

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// corpus is what an attacker, or an accident, writes where a page shows text. xss7 marks each, so that a test
-// finds markup that came from it.
+// corpus returns what an attacker, or an accident, may write into a text that pages show. Each text contains
+// xss7, by which a test finds markup that came from it.
 func corpus() (texts []string) {
 	for _, tag := range []string{"script", "img", "svg", "iframe", "object", "embed", "math", "details", "form", "base", "link", "meta", "style", "a", "button", "input", "video", "x-y"} {
 		for _, wrap := range []string{
@@ -30,7 +30,7 @@ func corpus() (texts []string) {
 	)
 }
 
-// clean fails where a page has markup that the corpus brought.
+// clean fails the test if a page has markup that came from the corpus.
 func clean(t *testing.T, path, page string) {
 	t.Helper()
 	if tag := foreign(page); tag != "" {
@@ -38,7 +38,7 @@ func clean(t *testing.T, path, page string) {
 	}
 }
 
-// foreign gives the first tag of a page that is the corpus's, "" where there is none.
+// foreign returns the first tag of a page that came from the corpus, "" if there is none.
 func foreign(page string) string {
 	for rest := page; ; {
 		open := strings.IndexByte(rest, '<')
@@ -67,8 +67,8 @@ func foreign(page string) string {
 	}
 }
 
-// asName gives texts of the corpus as a name may have them: none of their marks is permitted there, so that
-// only what is left of them is tried.
+// asName returns a text of the corpus as a name: names permit none of the characters of markup, so the test
+// can try only the rest of the text.
 func asName(text string) string {
 	var b strings.Builder
 	b.WriteString("n")
@@ -130,7 +130,7 @@ func TestWhatOthersWroteIsTextOnly(t *testing.T) {
 	}
 }
 
-// poison puts a text everywhere where a task, a schedule or a runner has room for one.
+// poison puts a text everywhere in a task, a schedule and a runner where there is room for one.
 func (s *site) poison(i int, text string) {
 	s.t.Helper()
 	payload, err := json.Marshal(map[string]string{text: text, "n": text})

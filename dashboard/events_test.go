@@ -19,7 +19,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestStreamsEndWithRun: a server that shuts down waits for them.
+// TestStreamsEndWithRun checks that streams end when Run does, because a server that shuts down waits for
+// them.
 func TestStreamsEndWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -59,7 +60,7 @@ func TestStreamsEndWithRun(t *testing.T) {
 	})
 }
 
-// many is a storage of so many queues with names of a length.
+// many is a storage with so many queues, whose names have a given length.
 type many struct {
 	storage.Storage
 
@@ -87,7 +88,7 @@ func (s *many) Stats(_ context.Context, queues ...string) ([]storage.Stats, erro
 	return all, nil
 }
 
-// begun gives what a stream begins with.
+// begun returns the first message of a stream.
 func begun(t *testing.T, d *Dashboard) (size int, told map[string]string) {
 	t.Helper()
 	first, _, _ := strings.Cut(answer(t, d, "/events"), "\n\n")
@@ -98,7 +99,7 @@ func begun(t *testing.T, d *Dashboard) (size int, told map[string]string) {
 	return len(first), told
 }
 
-// answer is what the dashboard answers within three seconds.
+// answer returns what the dashboard answers within three seconds.
 func answer(t *testing.T, d *Dashboard, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
@@ -110,7 +111,7 @@ func answer(t *testing.T, d *Dashboard, path string) string {
 	return w.Body.String()
 }
 
-// watchesTold fails where a page watches nothing, or a cell that the stream does not tell.
+// watchesTold fails the test if a page watches nothing, or a cell that the stream does not send.
 func watchesTold(t *testing.T, told map[string]string, path, page string) {
 	t.Helper()
 	marks := watchedBy(t, page)
@@ -124,11 +125,12 @@ func watchesTold(t *testing.T, told map[string]string, path, page string) {
 	}
 }
 
-// TestAStreamIsBounded however many queues there are, and pages watch what it tells.
+// TestAStreamIsBounded checks that a stream is bounded however many queues there are, and that pages watch
+// only cells that it sends.
 func TestAStreamIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		queues, length int
-		each           bool // the cells of each queue are told
+		each           bool // the stream sends the cells of each queue
 	}{{1000, 12, true}, {1900, 12, true}, {10_000, 12, false}, {10_000, 128, false}, {600, 128, false}, {400, 128, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			sc, err := scene.Open(t.Context(), "empty", 0)
@@ -154,7 +156,7 @@ func TestAStreamIsBounded(t *testing.T) {
 	}
 }
 
-// watchedBy gives the cells that a page watches.
+// watchedBy returns the cells that a page watches.
 func watchedBy(t *testing.T, page string) map[string]string {
 	t.Helper()
 	_, rest, _ := strings.Cut(page, `data-watch="`)
@@ -166,7 +168,8 @@ func watchedBy(t *testing.T, page string) map[string]string {
 	return marks
 }
 
-// TestAPageHasTheMarksOfItsLook: a browser compares them with the first message of the stream.
+// TestAPageHasTheMarksOfItsLook checks the marks in a page, which a browser compares with the first message
+// of the stream.
 func TestAPageHasTheMarksOfItsLook(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "calm", 0)
 	if err != nil {

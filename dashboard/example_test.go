@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// The dashboard stands in the mux of an application, behind the application's own login.
+// An application mounts the dashboard in its mux, behind its own login.
 func ExampleHandler() {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleHandler() {
 	board, err := dashboard.Handler(store, dashboard.Config{
 		Base: "/midge",
 		Who: func(r *http.Request) (access.User, bool) {
-			name, _, ok := r.BasicAuth() // or whatever the application's login keeps
+			name, _, ok := r.BasicAuth() // or what the application's login knows of the user
 			return access.User{Name: name, Role: access.Operator}, ok
 		},
 	})

@@ -15,13 +15,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// policy is what a browser may load and run for a page: what this handler serves, and nothing written
-// within a page.
+// policy is the Content-Security-Policy of all responses. A browser may load and run only files that this
+// handler serves, and no script or style inside a page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// open reports whether a request is for what is shown before a login.
+// open reports whether a request is for the login page, or for a file that this page needs.
 func (s *server) open(r *http.Request) bool {
 	path := s.path(r)
 	return s.cfg.Users != nil && s.cfg.Who == nil && (path == "/login" || strings.HasPrefix(path, "/assets/"))
@@ -34,17 +34,18 @@ func query(r *http.Request) string {
 	return "?" + r.URL.RawQuery
 }
 
-// failed is what a viewer is told of a fault of the dashboard itself.
+// failed is the text that a viewer sees after a fault of the dashboard itself.
 const failed = "The dashboard failed at this page. Its log tells more."
 
-// maxForm bounds the body of a request, beside its payload. formGrowth is by how much a payload may be longer
-// as the text of a form: most payloads grow less.
+// maxForm limits the body of a request without its payload, in bytes. formGrowth is how many times longer a
+// payload may be as the text of a form. Most payloads grow less.
 const (
 	maxForm    = 4 << 20
 	formGrowth = 10
 )
 
-// formOf bounds the body of a request that has a payload, by the limit of the storage as a look found it.
+// formOf returns the largest body of a request with a payload, in bytes. It depends on the storage's limit in
+// the given sample, or on the default limit if there is no sample.
 func (s *server) formOf(last *sampler.Sample) int64 {
 	var limits storage.Limits
 	if last != nil {
@@ -53,12 +54,12 @@ func (s *server) formOf(last *sampler.Sample) int64 {
 	return maxForm + formGrowth*int64(limits.WithDefaults().MaxPayload)
 }
 
-// formed reads the form of a request that changes something, within its bound.
+// formed limits the bodies of requests, and reads the form of each request that changes something.
 func (s *server) formed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		most := int64(maxForm)
 		if path := s.path(r); unsafe(r) && (path == "/edit" || strings.HasSuffix(path, "/add")) {
-			now, _ := s.sampler.Sample(r.Context()) // without one the default limit holds
+			now, _ := s.sampler.Sample(r.Context()) // without a sample the default limit holds
 			most = s.formOf(now)
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
@@ -81,7 +82,8 @@ func (s *server) formed(next http.Handler) http.Handler {
 	})
 }
 
-// guard lets in who may look, refuses what another site has sent, and forbids what no page needs.
+// guard serves only users who may look, refuses requests that another site sent, and forbids browsers
+// everything that no page needs.
 func (s *server) guard(next http.Handler) http.Handler {
 	sameSite := http.NewCrossOriginProtection()
 	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,13 +123,13 @@ func unsafe(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// cookieAlone reports whether the request was sent by something that keeps cookies, and does not say from
-// which site: http.CrossOriginProtection lets that pass, as no browser of this decade does so.
+// cookieAlone reports whether a request has a cookie, but no header that says which site sent it.
+// http.CrossOriginProtection lets such a request pass, because all current browsers send such a header.
 func cookieAlone(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" && r.Header.Get("Cookie") != ""
 }
 
-// recovered answers for a page that panicked.
+// recovered logs a panic in a page's handler, and answers the request with an error.
 func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -141,8 +143,9 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, &statusError{http.StatusInternalServerError, failed})
 }
 
-// local reports whether a request comes from this machine, for a name that no other site can own, and not
-// through a proxy. A bare proxy shows by HTTP/1.0, or by a page of another name that sent the request.
+// local reports whether a request comes from this machine, for a host name that no other site can own, and
+// not through a proxy. A proxy that adds no header is recognized by HTTP/1.0, or by an Origin or a Referer
+// that names another host.
 func local(r *http.Request) bool {
 	for _, passedOn := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(passedOn) != "" {
@@ -160,7 +163,8 @@ func local(r *http.Request) bool {
 	return err == nil && from.Addr().Unmap().IsLoopback() && loopback(r.Host) && r.ProtoAtLeast(1, 1)
 }
 
-// loopback reports whether a host, with a port or without one, is a name of this machine alone.
+// loopback reports whether a host, with a port or without one, is a name or an address that always means this
+// machine.
 func loopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

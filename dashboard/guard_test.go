@@ -13,7 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestABareProxyIsSeenByWhatItPassesOn: a proxy on this machine that adds no header serves nobody without a login.
+// TestABareProxyIsSeenByWhatItPassesOn checks that a proxy on this machine that adds no header cannot serve
+// anybody without a login.
 func TestABareProxyIsSeenByWhatItPassesOn(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
 	for name, alter := range map[string]func(*http.Request){
@@ -40,7 +41,8 @@ func TestABareProxyIsSeenByWhatItPassesOn(t *testing.T) {
 	}
 }
 
-// TestMidgesOwnQueuesAreNotActedUpon: nobody changes the audit through the dashboard, not even an admin.
+// TestMidgesOwnQueuesAreNotActedUpon checks that nobody can change the audit through the dashboard, not even
+// an admin.
 func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
 	ref := s.list(ledger.AuditQueue, storage.Scheduled)[0]
@@ -78,7 +80,8 @@ func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
 	s.lacks("no_such_queue")
 }
 
-// TestADeleteIsOfWhatWasConfirmed: the server wants the count of the dialog, and deletes no more than that.
+// TestADeleteIsOfWhatWasConfirmed checks that the server requires the count of the dialog, and deletes no
+// more tasks than that.
 func TestADeleteIsOfWhatWasConfirmed(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
 	before := len(s.list("payments", storage.Waiting))
@@ -118,7 +121,7 @@ func TestADeleteIsOfWhatWasConfirmed(t *testing.T) {
 	}
 }
 
-// lacks fails where there is a queue.
+// lacks fails the test if a queue exists.
 func (s *site) lacks(queue string) {
 	s.t.Helper()
 	page, err := s.Store.Queues(s.t.Context(), storage.QueuesQuery{Prefix: queue})
@@ -127,7 +130,7 @@ func (s *site) lacks(queue string) {
 	}
 }
 
-// leaver is a storage under which a viewer leaves while a queue is removed.
+// leaver is a storage that makes the viewer leave while a queue is removed.
 type leaver struct {
 	storage.Storage
 
@@ -160,7 +163,8 @@ func TestAQueueIsRemovedAlsoWhereItsViewerLeaves(t *testing.T) {
 	}
 }
 
-// TestCookiesAreSecureBehindAProxyThatEndsTLS: the browser's own word tells that it speaks TLS.
+// TestCookiesAreSecureBehindAProxyThatEndsTLS checks that cookies are secure if the browser's Origin says
+// that it uses TLS.
 func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
 	users, err := access.CreateUsers(t.TempDir() + "/users")
 	if err != nil {

@@ -17,28 +17,29 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config is how a dashboard is made. The zero value works, for this machine alone.
+// Config configures a dashboard. The zero value works, and serves only this machine.
 type Config struct {
-	// Base is the path under which the handler is mounted, such as "/midge": it begins with a slash and
-	// ends with none. The empty Base is the root. The handler takes requests with and without it, so that
-	// http.StripPrefix and proxies may cut it off. No page has an address that begins as Base does: "/tasks" is
-	// refused.
+	// Base is the path under which the handler is mounted, such as "/midge": it begins with a slash and does not
+	// end with one. The empty Base is the root. The handler takes requests with and without Base, so that
+	// http.StripPrefix and proxies may cut it off. A Base that begins like a path of the dashboard, such as
+	// "/tasks", is refused.
 	Base string
-	// Name is shown beside midge's own, to tell installations apart: "production". Default none.
+	// Name is shown beside the name of midge, to tell installations apart: "production". Default none.
 	Name string
-	// ReadOnly takes every act from every user.
+	// ReadOnly forbids every act, for every user.
 	ReadOnly bool
-	// Who says who asks, by an application's own login. Where it gives false, or a role that may not read,
-	// the request is refused with 403.
+	// Who returns the user of a request, according to the application's own login. If it returns false, or a
+	// user whose role may not read, the request is refused with 403.
 	Who func(*http.Request) (access.User, bool)
-	// Users has the dashboard show a login of its own, where Who is nil. With neither the dashboard serves
-	// only this machine, whose user may do everything.
+	// Users makes the dashboard show a login page of its own. It is used only if Who is nil. If both are nil,
+	// the dashboard serves only this machine, whose user may do everything.
 	Users *access.Users
-	// Redact hides fields of payloads from everybody. nil hides none.
+	// Redact hides fields of payloads from all users. nil hides none.
 	Redact *access.Redaction
-	// TooOld is for how long a task may wait before the overview says so. Default five minutes.
+	// TooOld is how long a task may wait before the overview reports it. Default five minutes.
 	TooOld time.Duration
-	// Log receives what goes wrong in a request and concerns no viewer. nil means slog.Default.
+	// Log receives faults that no viewer caused, such as panics and failures of the storage. nil means
+	// slog.Default.
 	Log *slog.Logger
 }
 
@@ -73,18 +74,18 @@ type server struct {
 	now      func() time.Time
 }
 
-// Dashboard is the http.Handler of a dashboard.
+// Dashboard is the http.Handler that serves the pages of a dashboard.
 type Dashboard struct {
 	http.Handler
 
 	server *server
 }
 
-// Run keeps the history until ctx ends: without a process in which it runs, there is none but of the time in
-// which somebody looks. Then it ends the live streams, for which a server that shuts down would wait, stops
-// the acts on many tasks that are under way, and waits for them. A handler for which Run is not called serves
-// all pages, its streams end with their requests, and its acts end by themselves. A read-only one writes no
-// history.
+// Run writes the history until ctx ends. If no process calls it, the charts know only the times in which
+// somebody looked. When ctx ends, Run ends the live streams, because a server that shuts down would wait for
+// them. It stops the acts on many tasks that are in progress, and waits for them. A handler for which Run is
+// not called serves all pages; its streams end with their requests, and its acts run to their end. A
+// read-only dashboard writes no history.
 func (d *Dashboard) Run(ctx context.Context) {
 	s := d.server
 	defer s.jobs.close()
@@ -99,8 +100,8 @@ func (d *Dashboard) Run(ctx context.Context) {
 	})
 }
 
-// Handler makes the dashboard of a storage. It gives an *storage.InvalidError where cfg is out of range. The
-// handler asks the storage nothing while nobody looks.
+// Handler returns the dashboard of a storage. It fails with a *storage.InvalidError if store is nil or cfg is
+// out of range. The dashboard does not read the storage while nobody looks.
 func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if store == nil {
 		return nil, storage.Invalid("storage", "nil", "an opened storage")
@@ -131,7 +132,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil
 }
 
-// serve cuts Base off, and hands the request to its page.
+// serve cuts Base off the path of a request, and calls the handler of the page.
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	if path := s.path(r); path != r.URL.Path {
 		r2, u := *r, *r.URL
@@ -142,7 +143,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// path is that of a request below Base.
+// path returns the path of a request without Base.
 func (s *server) path(r *http.Request) string {
 	rest, cut := strings.CutPrefix(r.URL.Path, s.cfg.Base)
 	if !cut || rest != "" && rest[0] != '/' {
@@ -151,13 +152,13 @@ func (s *server) path(r *http.Request) string {
 	return "/" + strings.TrimPrefix(rest, "/")
 }
 
-// firstOf gives the first name of a path.
+// firstOf returns the first element of a path.
 func firstOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return name
 }
 
-// routes makes the routes, and gives the first names of their paths.
+// routes registers the handlers of all paths, and returns the first elements of these paths.
 func (s *server) routes() map[string]bool {
 	names := map[string]bool{}
 	handle := func(pattern string, serve http.HandlerFunc) {
@@ -168,7 +169,7 @@ func (s *server) routes() map[string]bool {
 	page := func(pattern string, show filler) {
 		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
 	}
-	// These show a look at the storage and nothing else.
+	// These pages show only a sample of the storage, so that viewers can share one rendering.
 	lookPage := func(pattern string, show filler) {
 		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.showLook(w, r, show) })
 	}
@@ -215,7 +216,7 @@ func (s *server) routes() map[string]bool {
 	return names
 }
 
-// statusError is an error that a viewer is told, with a status of its own.
+// statusError is an error whose text is shown to the viewer, with an HTTP status.
 type statusError struct {
 	status int
 	text   string
@@ -225,7 +226,7 @@ func (e *statusError) Error() string { return e.text }
 
 var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
 
-// status gives the status and the sentence that a viewer is told of an error.
+// status returns the HTTP status for an error, and the sentence about it that the viewer sees.
 func status(err error) (int, string) {
 	var known *statusError
 	var invalid *storage.InvalidError

@@ -15,11 +15,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// hanging is a storage whose reads can wait for as long as their contexts.
+// hanging is a storage whose reads can hang until their contexts end.
 type hanging struct {
 	storage.Storage
 
-	on, tasks atomic.Bool // all reads hang, or those of single tasks alone: the history is read so
+	on, tasks atomic.Bool // whether all reads hang, or only those of single tasks, such as the history
 }
 
 func (h *hanging) wait(ctx context.Context, hangs bool) error {
@@ -58,7 +58,7 @@ func (h *hanging) Describe(ctx context.Context) (storage.Description, error) {
 	return h.Storage.Describe(ctx)
 }
 
-// stuck makes a dashboard that has looked once, of a storage that can hang.
+// stuck returns a dashboard that has looked once, with a storage that can hang.
 func stuck(t *testing.T) (*site, *hanging) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "calm", 0)
@@ -75,7 +75,7 @@ func stuck(t *testing.T) (*site, *hanging) {
 	return s, store
 }
 
-// TestAStorageThatHangsHoldsUpNoPage for longer than a look at it may take.
+// TestAStorageThatHangsHoldsUpNoPage checks that no page takes longer than a look may.
 func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := stuck(t)
@@ -91,7 +91,8 @@ func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
 	})
 }
 
-// TestAHistoryThatHangsIsAwaitedOnce: for no longer than a look, and a viewer who leaves does not wait.
+// TestAHistoryThatHangsIsAwaitedOnce checks that pages wait for the history no longer than a look may take,
+// and that a viewer who leaves does not wait.
 func TestAHistoryThatHangsIsAwaitedOnce(t *testing.T) {
 	for path, want := range map[string]int{"/": 200, "/dead": 200, "/metrics": 503} {
 		synctest.Test(t, func(t *testing.T) {

@@ -21,46 +21,46 @@ import (
 )
 
 const (
-	// atOnce is how long a request waits for its act: what takes longer has a page of its own.
+	// atOnce is how long a request waits for its act. An act that takes longer has a page of its own.
 	atOnce = 1500 * time.Millisecond
-	// mostJobs bounds the acts that are kept, and mostRunning the long ones that are under way.
+	// mostJobs limits the acts that are kept, and mostRunning the long acts that run at once.
 	mostJobs, mostRunning = 64, 8
 )
 
-// rates are those at which an act can be done, in tasks a second; 0 is as fast as it goes.
+// rates are the rates at which an act can be done, in tasks a second; 0 is no limit.
 var rates = []int{0, 1, 10, 100, 1000}
 
-// job is an act on many tasks that is under way, or was.
+// job is an act in a goroutine of its own, running or ended.
 type job struct {
 	ID, Title, Back, Who string
 	Began                time.Time
 
-	short  bool        // it is on a few named tasks, as fast as it goes, and so waits for no other act
-	record *ledger.Act // of the audit
-	said   string      // where it is done, "" for how many tasks it was done to
+	short  bool        // it is on a few named tasks, without a rate, and mostRunning does not count it
+	record *ledger.Act // its record in the audit
+	said   string      // the notice if it succeeds, "" for one that counts the tasks
 	stop   context.CancelFunc
-	ended  chan struct{} // closed when it has ended
+	ended  chan struct{} // closed when the act has ended
 
 	mu     sync.Mutex
 	result bulk.Result
 	err    error
 }
 
-// Result is how far it is.
+// Result returns the progress of the act.
 func (j *job) Result() bulk.Result {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.result
 }
 
-// tell keeps how far it is.
+// tell records the progress of the act.
 func (j *job) tell(r bulk.Result) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result = r
 }
 
-// Ended reports whether it has ended.
+// Ended reports whether the act has ended.
 func (j *job) Ended() bool {
 	select {
 	case <-j.ended:
@@ -70,7 +70,7 @@ func (j *job) Ended() bool {
 	}
 }
 
-// jobs are the acts on many tasks of this process.
+// jobs has the running acts of this process, and those that ended last.
 type jobs struct {
 	mu     sync.Mutex
 	byID   map[string]*job
@@ -81,7 +81,8 @@ type jobs struct {
 
 var errBusy = &statusError{http.StatusServiceUnavailable, "Too many acts are under way."}
 
-// start begins an act in a goroutine of its own, which ends with the act, by stop or by close.
+// start runs an act in a goroutine, which ends with the act. The job's stop and jobs.close cancel the act.
+// start returns errBusy if too many acts run.
 func (s *server) start(ctx context.Context, j *job, run func(context.Context) (bulk.Result, error)) error {
 	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
 	j.ID, j.Began, j.ended = rand.Text(), s.now(), make(chan struct{})
@@ -102,7 +103,7 @@ func (s *server) start(ctx context.Context, j *job, run func(context.Context) (b
 	return nil
 }
 
-// carryOut runs an act; a panic in it is an error.
+// carryOut runs an act, and returns an error if it panics.
 func (s *server) carryOut(
 	ctx context.Context, run func(context.Context) (bulk.Result, error),
 ) (result bulk.Result, err error) {
@@ -150,7 +151,7 @@ func (js *jobs) of(id string) *job {
 	return js.byID[id]
 }
 
-// close stops the acts that are under way, and waits for them.
+// close stops the acts that run, and waits for them.
 func (js *jobs) close() {
 	js.mu.Lock()
 	js.closed = true
@@ -161,7 +162,7 @@ func (js *jobs) close() {
 	js.open.Wait()
 }
 
-// request makes the request of an act from a form.
+// request returns the request of an act that a form describes.
 func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Request, error) {
 	req := bulk.Request{Act: bulk.Act{Verb: a.bulk}}
 	if text := r.FormValue("rate"); text != "" {
@@ -193,7 +194,7 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 		return req, err
 	}
 	d.Chosen, d.Refs = &c, nil
-	// What a list shows without a state is what the act is done to.
+	// Without a state, the act is on the tasks that a list without a state shows.
 	req.Scan = scan.Request{Filter: f, States: scan.Live}
 	if c.State != "" {
 		req.Scan.States = nil
@@ -201,7 +202,7 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	return req, nil
 }
 
-// consequence says what an act does, of one task and of tasks that have all ended in their own words.
+// consequence says what an act does. There are special texts for one task, and for tasks that have all ended.
 func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	lives := func(t storage.Task) bool { return !t.State.Ended() }
 	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
@@ -223,7 +224,7 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	return look.Consequence
 }
 
-// askTasks tells what an act would do to tasks.
+// askTasks shows what an act would do to tasks.
 func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	req, err := s.request(r, v, a, d)
 	if err != nil {
@@ -263,7 +264,8 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	return nil
 }
 
-// searchedOf says on how many tasks an act is, and how far they were searched where tasks are left.
+// searchedOf says on how many tasks an act is. If tasks are left to search, it also says how many were
+// searched.
 func searchedOf(look *bulk.Preview) (about, searched string) {
 	about = format.Count(look.Count, "task")
 	switch {
@@ -277,7 +279,7 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 		"; the act searches all."
 }
 
-// Confirms is the count that a dialog posts.
+// Confirms is the count that the dialog posts to confirm the act.
 func (d *askData) Confirms() string {
 	if d.Most == 0 {
 		return unbounded
@@ -285,7 +287,7 @@ func (d *askData) Confirms() string {
 	return strconv.FormatInt(d.Most, 10)
 }
 
-// commandFilter is the filter that chooses for the command what is chosen here.
+// commandFilter returns the filter with which the command chooses the same tasks.
 func commandFilter(c chosen) string {
 	if f, err := c.parse(); c.State == "" && err == nil && len(f.States()) == 0 {
 		c.State = stateLive
@@ -293,8 +295,8 @@ func commandFilter(c chosen) string {
 	return c.Text()
 }
 
-// doTasks does an act to tasks: at once where that is soon done, and else it leads to a page that tells how
-// far it is.
+// doTasks carries out an act on tasks. If the act is not done soon, the request is redirected to a page that
+// shows its progress.
 func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
@@ -313,10 +315,10 @@ func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act)
 	})
 }
 
-// unbounded is the count of a dialog whose tasks were not all searched.
+// unbounded is the count that a dialog posts if not all tasks were searched.
 const unbounded = "all"
 
-// typed says what has to be typed before an act on tasks that a filter chooses, "" for nothing.
+// typed returns what the user must type to confirm an act on tasks that a filter chooses, "" for nothing.
 func (a act) typed(most int64, found string) string {
 	if !a.danger || most > 0 && most <= typedAbove {
 		return ""
@@ -324,8 +326,8 @@ func (a act) typed(most int64, found string) string {
 	return found
 }
 
-// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match: to
-// no more than the dialog told.
+// confirmed returns the limit of tasks for an act that was confirmed in a dialog: as many as the dialog
+// showed, or 0 for all that match.
 func confirmed(r *http.Request, a act) (int, error) {
 	text, n := r.PostFormValue("count"), 0
 	if text != unbounded {
@@ -340,7 +342,7 @@ func confirmed(r *http.Request, a act) (int, error) {
 	return n, nil
 }
 
-// await starts an act, and leads to its page where it is not soon done.
+// await starts an act, and redirects to its page if the act is not done soon.
 func (s *server) await(
 	r *http.Request, d *askData, j *job, done string, run func(context.Context) (bulk.Result, error),
 ) (notice, error) {
@@ -359,7 +361,7 @@ func (s *server) await(
 	return j.notice(done), nil
 }
 
-// notice tells what became of the tasks.
+// notice returns the notice about the result of the act.
 func (j *job) notice(done string) notice {
 	r := j.Result()
 	switch {
@@ -427,7 +429,7 @@ func (s *server) job(r *http.Request, v *view) error {
 	return nil
 }
 
-// halt stops an act that is under way.
+// halt stops an act, and waits until it has ended.
 func (s *server) halt(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	j := s.jobs.of(r.PathValue("job"))

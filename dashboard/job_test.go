@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestSlowActsHoldUpNoActOnATask: further slow acts are refused, and acts on named tasks are done.
+// TestSlowActsHoldUpNoActOnATask checks that further slow acts are refused, but acts on named tasks are done.
 func TestSlowActsHoldUpNoActOnATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020

@@ -15,9 +15,9 @@ import (
 )
 
 // A cell is a text that the live stream keeps up to date on every page that shows it. Its key is "all." and a
-// name, or "q.", a queue, ":" and a name. Pages and the stream write a cell with the same function.
+// name, or "q.", a queue, ":" and a name. Pages and the stream get the text of a cell from the same function.
 
-// events is the live stream of the cells that change.
+// events serves the live stream of the cells that change.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	if s.live.Closed() {
 		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is about to stop."})
@@ -26,7 +26,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	s.live.Serve(w, r, s.watch)
 }
 
-// watch tells the streams what each look at the storage finds, until ctx ends.
+// watch sends each sample to the streams, until ctx ends.
 func (s *server) watch(ctx context.Context) {
 	s.sampler.Watch(ctx, func(now *sampler.Sample, err error) {
 		if err != nil {
@@ -37,8 +37,8 @@ func (s *server) watch(ctx context.Context) {
 	})
 }
 
-// installationCells and queueCells name the cells. No page shows a mark, a tick or a second: pages watch
-// them, and are read anew when one changes.
+// installationCells and queueCells name all cells. No page shows a mark, a tick or a second: pages watch
+// these cells, and are fetched again when one of them changes.
 var (
 	installationCells = []string{
 		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// cells gives all cells of a sample that are told.
+// cells returns all cells of a sample that the stream sends.
 func cells(now *sampler.Sample) map[string]string {
 	cells := make(map[string]string, len(installationCells)+len(queueCells)*len(now.Queues)+1)
 	for _, name := range installationCells {
@@ -71,12 +71,12 @@ func cells(now *sampler.Sample) map[string]string {
 	return cells
 }
 
-// A stream begins with all cells. mostTold bounds the bytes of the cells of queues, and cellSize is what a
-// cell takes at most beside the name of its queue.
+// A stream begins with all cells, so there is a limit for their size. mostTold limits the bytes of the cells
+// of queues, and cellSize is the most that a cell takes besides the name of its queue, in bytes.
 const mostTold, cellSize = 1 << 20, 30
 
-// tellsQueues reports whether the cells of the queues are told. Where there are too many queues, all pages
-// are read anew by the mark of the installation.
+// tellsQueues reports whether the stream sends the cells of queues. If there are too many queues it does not,
+// and all pages are fetched again when the mark of the installation changes.
 func tellsQueues(s *sampler.Sample) bool {
 	size := 0
 	for i := range s.Queues {
@@ -85,7 +85,7 @@ func tellsQueues(s *sampler.Sample) bool {
 	return size <= mostTold
 }
 
-// watchQueue is what a page about a queue watches.
+// watchQueue returns the key that a page about a queue watches.
 func (v *view) watchQueue(queue string) string {
 	if tellsQueues(v.Sample) {
 		return queueKey(queue, "mark")
@@ -93,8 +93,8 @@ func (v *view) watchQueue(queue string) string {
 	return "all.mark"
 }
 
-// Marks gives the cells that the page watches as they were when it was rendered, as JSON. The stream tells a
-// browser which of them have changed since.
+// Marks returns, as JSON, the cells that the page watches as they were when it was rendered. The browser
+// compares them with the stream, to find those that have changed since.
 func (v *view) Marks() (string, error) {
 	marks := make(map[string]string)
 	for key := range strings.FieldsSeq(v.Watch) {
@@ -112,7 +112,7 @@ func (v *view) Marks() (string, error) {
 	return string(encoded), err
 }
 
-// installationCell writes a cell of the whole installation.
+// installationCell returns the text of a cell of the whole installation.
 func installationCell(s *sampler.Sample, name string) string {
 	sum := func(of func(*sampler.Queue) int64) string { return format.Number(s.Sum(of)) }
 	if state := storage.State(name); state.Valid() {
@@ -142,11 +142,11 @@ func installationCell(s *sampler.Sample, name string) string {
 	case "slots":
 		used, slots := s.Slots()
 		return format.Number(used) + " of " + format.Number(slots)
-	case "counted": // of the dead
+	case "counted": // the dead tasks
 		return counted(s)
 	case "mark":
 		return strconv.FormatUint(s.Mark, 36)
-	case "tick": // charts move on with time, whatever happens
+	case "tick": // charts advance with time, even if nothing happens
 		return strconv.FormatInt(s.At.UnixNano()/int64(sampler.Spans[0]), 36)
 	case "second":
 		return strconv.FormatInt(s.At.Unix(), 36)
@@ -156,7 +156,7 @@ func installationCell(s *sampler.Sample, name string) string {
 	return format.Dash
 }
 
-// counted writes how many dead tasks are counted by cause.
+// counted returns how many dead tasks have been counted by cause.
 func counted(s *sampler.Sample) string {
 	if s.Dead == nil {
 		return format.Dash
@@ -164,7 +164,7 @@ func counted(s *sampler.Sample) string {
 	return format.Number(s.Dead.Read)
 }
 
-// failedShare writes the share of the attempts that fail now.
+// failedShare returns the share of attempts that fail now, a dash if there are none.
 func failedShare(s *sampler.Sample) string {
 	done, failed := s.Rates()
 	if done+failed <= 0 {
@@ -173,7 +173,7 @@ func failedShare(s *sampler.Sample) string {
 	return format.Percent(failed / (done + failed))
 }
 
-// oldest writes for how long the oldest task has waited, a dash where none waits.
+// oldest returns how long the oldest task has waited, a dash if none waits.
 func oldest(d time.Duration) string {
 	if d == 0 {
 		return format.Dash
@@ -181,7 +181,8 @@ func oldest(d time.Duration) string {
 	return format.Age(d)
 }
 
-// oldestSeen writes for how long the oldest task waited that the history saw. The history has whole seconds.
+// oldestSeen returns the longest time that a task has waited according to the history, a dash if none has.
+// The history has whole seconds.
 func oldestSeen(t ledger.Totals) string {
 	if t.Waiting > 0 && t.Oldest == 0 {
 		return "<" + format.NBSP + "1" + format.NBSP + "s"
@@ -189,7 +190,7 @@ func oldestSeen(t ledger.Totals) string {
 	return oldest(t.Oldest)
 }
 
-// Cell writes a cell of a queue.
+// Cell returns the text of a cell of the queue.
 func (q queueView) Cell(name string) string {
 	switch name {
 	case "done":

@@ -23,7 +23,7 @@ func userOf(ctx context.Context) access.User {
 	return user
 }
 
-// who gives the user of a request, or says why there is none.
+// who returns the user of a request, or an error that says why there is none.
 func (s *server) who(r *http.Request) (access.User, error) {
 	switch {
 	case s.cfg.Who != nil:
@@ -42,11 +42,11 @@ func (s *server) who(r *http.Request) (access.User, error) {
 	return access.User{}, &statusError{http.StatusForbidden, loopbackOnly}
 }
 
-// loopbackOnly is what others than this machine are told where there is no login.
+// loopbackOnly is the answer to requests from other machines if there is no login.
 const loopbackOnly = "This dashboard has no login, so it serves only the machine on which it runs. " +
 	"Set Config.Who or Config.Users, or open it through an SSH tunnel."
 
-// errLogin asks for a login.
+// errLogin asks the viewer to log in.
 var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}
 
 // loginData is what the login page shows.
@@ -54,7 +54,8 @@ type loginData struct {
 	Name, Back, Problem string
 }
 
-// back gives the path of this dashboard to which a login leads, never one of another site.
+// back returns to if it is a path of this dashboard, or else the path of the overview, so that no redirection
+// leads to another site.
 func (s *server) back(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(to, s.cfg.Base+"/") ||
@@ -64,7 +65,7 @@ func (s *server) back(to string) string {
 	return to
 }
 
-// overTLS reports whether the browser speaks TLS, also where a proxy before this process ends it.
+// overTLS reports whether the browser uses TLS, even if a proxy in front of this process terminates it.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }

@@ -35,7 +35,7 @@ func (metricsData) Word(span string) string {
 	return n + format.NBSP + unit
 }
 
-// kindTotals are what runs of a kind came to.
+// kindTotals sums up the runs of a kind.
 type kindTotals struct {
 	Kind          string
 	Runs, Failed  int64
@@ -47,7 +47,7 @@ func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(
 
 func (s *server) metrics(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title = "metrics", "Metrics", "Metrics"
-	query := r.URL.Query() // a form of several parts is read from the body of a GET, too
+	query := r.URL.Query() // FormValue would also read a multipart form in the body of a GET
 	d := metricsData{Span: cmp.Or(query.Get("span"), "1h"), Queue: query.Get("queue")}
 	if d.Queue != "" {
 		if err := storage.CheckName("queue", d.Queue); err != nil {
@@ -98,7 +98,7 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	return nil
 }
 
-// kindOf sums up a kind. Its durations are means of those of the steps, weighted by runs.
+// kindOf sums up the steps of a kind. Its durations are the means of the steps' durations, weighted by runs.
 func kindOf(kind string, steps []ledger.KindPoint) kindTotals {
 	t := kindTotals{Kind: kind}
 	var p50, p95, p99 float64

@@ -9,7 +9,8 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// TestWhatWaitedForLessThanASecondWaited: the history has whole seconds.
+// TestWhatWaitedForLessThanASecondWaited checks a time that the history, which has whole seconds, rounds to
+// zero.
 func TestWhatWaitedForLessThanASecondWaited(t *testing.T) {
 	for _, c := range []struct {
 		waiting int64

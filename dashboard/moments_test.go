@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// inserted makes a dashboard of a storage with tasks.
+// inserted returns a dashboard of a storage with tasks.
 func inserted(t *testing.T, cfg dashboard.Config, tasks ...storage.Insert) (*site, *memory.Storage) {
 	t.Helper()
 	store, err := memory.Open(memory.Config{})
@@ -34,7 +34,8 @@ func inserted(t *testing.T, cfg dashboard.Config, tasks ...storage.Insert) (*sit
 	return &site{t: t, Dashboard: h}, store
 }
 
-// TestMomentsOfAllYearsAreShown: a moment that others wrote may lie further from now than a duration reaches.
+// TestMomentsOfAllYearsAreShown checks moments written by others that are further from now than a duration
+// reaches.
 func TestMomentsOfAllYearsAreShown(t *testing.T) {
 	for _, year := range []string{"0000", "0001", "1500", "2199"} {
 		moment := year + "-01-02T00:00:00Z"

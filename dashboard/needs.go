@@ -13,20 +13,20 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// mostNeeds is how many the overview shows.
+// mostNeeds is how many needs the overview shows.
 const mostNeeds = 5
 
-// need is one thing that somebody has to look at.
+// need is something that somebody should look at.
 type need struct {
-	rank   int    // the worst is 0
-	Glyph  string // with the class Look, which gives the colour
+	rank   int    // 0 is the worst
+	Glyph  string // shown with the class Look, which gives the colour
 	Look   string
 	Text   string    // what is wrong
 	Small  string    // how much of it, and what that means
-	Since  time.Time // zero where nobody knows
-	Last   time.Time // when it last happened, zero for what lasts
-	Action string    // the word on its button
-	Ask    bool      // its address is that of a dialog
+	Since  time.Time // zero if it is not known
+	Last   time.Time // when it last happened, zero for a state that lasts
+	Action string    // the text of its button
+	Ask    bool      // URL is the address of a dialog
 	URL    string
 }
 
@@ -40,13 +40,13 @@ const (
 	rankOld
 	rankDamaged
 	rankWarning
-	rankFurther // causes of death beyond the first ones, which are not to hide all else
+	rankFurther // causes of death after the first ones, which must not hide other needs
 )
 
-// firstCauses is how many causes of death come before what else needs somebody.
+// firstCauses is how many causes of death have rankDead. All others have rankFurther.
 const firstCauses = 3
 
-// needs finds all that somebody has to look at, the worst first.
+// needs returns everything that somebody should look at, the worst first.
 func (v *view) needs() []need {
 	s := v.Sample
 	var needs []need
@@ -69,7 +69,7 @@ func (v *view) needs() []need {
 	return needs
 }
 
-// queueNeeds finds what is wrong with a queue.
+// queueNeeds returns what is wrong with a queue.
 func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 	add := func(rank int, look, text, small string, since time.Time, action, url string) {
 		needs = append(needs, need{
@@ -112,7 +112,7 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 	return needs
 }
 
-// sentence makes a sentence of its words.
+// sentence capitalizes a text and adds a full stop.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // waits says how many tasks wait.
@@ -126,7 +126,7 @@ func waits(n int64) string {
 	return format.Number(n) + format.NBSP + "tasks wait"
 }
 
-// deadNeeds finds what died, by cause.
+// deadNeeds returns the causes of death.
 func (v *view) deadNeeds() (needs []need) {
 	if v.Sample.Dead == nil {
 		return nil
@@ -165,7 +165,7 @@ func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
 	return n, false
 }
 
-// calm says in words that all is well, with what the history tells of today.
+// calm returns the text if nothing needs anybody, with what the history knows of today.
 func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
@@ -183,21 +183,21 @@ func (v *view) calm(ctx context.Context) string {
 	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."
 }
 
-// day keeps what the history tells of today, so that it is not read for each viewer.
+// day caches what the history says of today, so that it is not read for each viewer.
 type day struct {
 	mu    sync.Mutex
-	until time.Time // for how long the text holds
+	until time.Time // when the text has to be made again
 	text  string
 }
 
-// tell says what was done today, by UTC, "" where that is not known.
+// tell returns what was done today, by UTC, or "" if that is not known.
 func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time) string {
 	if text, ok := d.last(now); ok {
 		return text
 	}
 	begin, end := now.UTC().Truncate(24*time.Hour), now.Truncate(time.Minute).Add(time.Minute)
 	past, err := history.Series(ctx, sampler.Range{End: end, Length: end.Sub(begin), Step: time.Minute})
-	if err != nil { // a history that cannot be read takes no page from anybody
+	if err != nil { // the page is shown without the history
 		return ""
 	}
 	text := doneToday(past)
@@ -207,14 +207,14 @@ func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time)
 	return text
 }
 
-// last gives the text that still holds, if there is one.
+// last returns the cached text, and whether it is still valid.
 func (d *day) last(now time.Time) (string, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.text, now.Before(d.until)
 }
 
-// doneToday says what the history of today tells, "" where it tells nothing.
+// doneToday says what was done today according to the history, "" if the history does not know.
 func doneToday(past *ledger.Series) string {
 	first := slices.IndexFunc(past.All, func(p ledger.Point) bool { return p.Known })
 	if first < 0 {
@@ -235,7 +235,7 @@ func doneToday(past *ledger.Series) string {
 	return text
 }
 
-// verb puts a verb behind a counted subject.
+// verb appends a verb to a counted subject, with an s after a subject of one.
 func verb(subject string, n int, verb string) string {
 	if n == 1 {
 		verb += "s"

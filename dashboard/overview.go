@@ -15,7 +15,7 @@ import (
 type overviewData struct {
 	Needs   []need
 	Needing int // how many needs there are
-	More    int // of these, how many are not shown
+	More    int // how many needs are not shown
 	Calm    string
 	Figures []figure
 	Chart   *chart.Chart
@@ -23,14 +23,14 @@ type overviewData struct {
 	Others  int // queues that are not shown
 	Running []runningTask
 	Next    []scheduleView
-	Still   int // schedules that never tick, as they are
+	Still   int // orphaned and damaged schedules, which do not tick
 }
 
-// figure is a large number with its hour: a text, or a cell, which changes while it is looked at.
+// figure is a large number with its last hour. It has a Text, or a Cell that stays live.
 type figure struct {
 	Name, Text, Cell string
 	Note             string
-	Now              string // a cell behind the note, which says how it is now
+	Now              string // a cell after the note, with the present value
 	Spark            template.HTML
 }
 
@@ -69,7 +69,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 	return nil
 }
 
-// figures are the four large numbers, each with its hour.
+// figures returns the four large numbers, each with its last hour.
 func (v *view) figures() []figure {
 	hour := v.chartOf("", "1h")
 	done, failed := hour.Sums()
@@ -104,7 +104,7 @@ func (v *view) figures() []figure {
 	return figures
 }
 
-// atMost says of a text of a number that it is the maximum.
+// atMost returns a function that marks the text of a number as a maximum.
 func atMost(text func(float64) string) func(float64) string {
 	return func(n float64) string { return "max" + format.NBSP + text(n) }
 }

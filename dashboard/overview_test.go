@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// steady is a storage in which a queue has done so many tasks a second since a moment. Its clock is ahead of
-// that of this process.
+// steady is a storage with a queue that has completed rate tasks a second since began. Its clock is ahead of
+// this process's clock.
 type steady struct {
 	storage.Storage
 
@@ -35,7 +35,8 @@ func (s *steady) Stats(context.Context, ...string) ([]storage.Stats, error) {
 	return []storage.Stats{{Queue: "q", Totals: storage.Totals{Completed: done}}}, nil
 }
 
-// TestAChartOfSteadyWorkIsLevel: however far the storage's clock is from that of this process.
+// TestAChartOfSteadyWorkIsLevel checks that a chart shows the same rate everywhere, however far the storage's
+// clock is from this process's clock.
 func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
 	const rate = 10
 	for _, skew := range []time.Duration{0, 2500 * time.Millisecond, -1700 * time.Millisecond, time.Hour + 3*time.Second} {

@@ -52,12 +52,12 @@ func (s *server) queues(r *http.Request, v *view) error {
 	return nil
 }
 
-// Orders are the orders of the list: the empty one is trouble first.
+// Orders are the orders of the list. The empty order puts queues in trouble first.
 func (*queuesData) Orders() []string {
 	return []string{"", "name", "waiting", "pending", "scheduled", "retry", "dead", "done", "oldest"}
 }
 
-// Sorted tells a screen reader how a column orders the list, "" for not at all.
+// Sorted tells a screen reader how a column orders the list. It is "" if the list has another order.
 func (d *queuesData) Sorted(column string) string {
 	switch {
 	case column != d.Sort:
@@ -68,7 +68,8 @@ func (d *queuesData) Sorted(column string) string {
 	return "descending"
 }
 
-// sortBy gives the order of queues by a column, for numbers the largest first.
+// sortBy returns the comparison of queues for the order by a column. Large numbers come first. It fails with
+// a *storage.InvalidError if there is no such column.
 func sortBy(column string) (func(a, b queueView) int, error) {
 	switch column {
 	case "name":
@@ -88,7 +89,7 @@ func sortBy(column string) (func(a, b queueView) int, error) {
 type queueData struct {
 	queueView
 
-	Now       queueView // the same queue, for the parts of pages that show any queue
+	Now       queueView // the same queue, for templates that show any queue
 	Chart     *chart.Chart
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleView
@@ -131,10 +132,10 @@ type queueView struct {
 	*sampledQueue
 }
 
-// sampledQueue has a name of its own, because an embedded Queue would hide the name of the queue.
+// sampledQueue is an alias, because an embedded field named Queue would hide the name of the queue.
 type sampledQueue = sampler.Queue
 
-// queueViews gives the queues in the order of their names.
+// queueViews returns the queues in the order of their names.
 func queueViews(s *sampler.Sample) []queueView {
 	queues := make([]queueView, len(s.Queues))
 	for i := range s.Queues {
@@ -158,19 +159,19 @@ func (q queueView) Trouble() string {
 	return ""
 }
 
-// Waited says of what the age of the oldest task tells.
+// Waited is the text beside the age of the oldest task.
 func (q queueView) Waited() string {
 	switch {
 	case q.Oldest > 0:
 		return "has waited"
-	case q.Waiting > 0: // the age is that of the tasks which no runner declined
+	case q.Waiting > 0: // the age ignores tasks that runners have declined
 		return "no task of a known kind waits"
 	}
 	return "nothing waits"
 }
 
-// troubleFirst orders queues as the overview orders what needs somebody: queues on which nobody works, queues
-// with dead tasks, paused queues, queues in other trouble, then busy queues.
+// troubleFirst orders queues as the overview orders needs: queues on which nobody works, queues with dead
+// tasks, paused queues, queues in other trouble, and then busy queues.
 func troubleFirst(s *sampler.Sample) []queueView {
 	queues := queueViews(s)
 	weight := func(q queueView) int {
@@ -194,10 +195,10 @@ func troubleFirst(s *sampler.Sample) []queueView {
 	return queues
 }
 
-// SizeOf is Size by the name of a state.
+// SizeOf is Size for the name of a state.
 func (q queueView) SizeOf(state string) int64 { return q.Size(storage.State(state)) }
 
-// Rate is how many tasks of the queue are done a second.
+// Rate is how many tasks of the queue are completed in a second.
 func (q queueView) Rate() float64 { return q.Done }
 
 // segment is a part of a queue's bar.
@@ -208,10 +209,10 @@ type segment struct {
 	X, Width int
 }
 
-// barWidth is the width of a queue's bar, in units of its own.
+// barWidth is the width of a queue's bar, in the units of its viewBox.
 const barWidth = 120
 
-// Bar gives the parts of the queue's bar: tasks that have not ended, and dead tasks, by state.
+// Bar returns the parts of the queue's bar, by state: tasks that have not ended, and dead tasks.
 func (q queueView) Bar() []segment {
 	var total int64
 	var segments []segment
@@ -224,7 +225,7 @@ func (q queueView) Bar() []segment {
 			total += n
 		}
 	}
-	// Each segment is wide enough to be seen; the rest is shared by size.
+	// Each segment is wide enough to be seen. The tasks share the rest of the width.
 	const least = 5
 	free := barWidth - least*len(segments)
 	x := 0
@@ -242,14 +243,14 @@ func (q queueView) Bar() []segment {
 	return segments
 }
 
-// outlookText says when the backlog of a queue is gone.
+// outlookText says when the backlog of a queue will be gone.
 type outlookText struct {
 	Text, Exact string
-	Gone        bool // the text is a time, for the words "gone in", and no sentence of its own
+	Gone        bool // the text may follow the words "gone in", and is no sentence of its own
 	Bad         bool // the backlog does not shrink
 }
 
-// Outlook tells when the backlog of a queue is gone.
+// Outlook says when the backlog of a queue will be gone.
 func (v *view) Outlook(q queueView) outlookText {
 	switch o := v.Sample.Outlook(q.sampledQueue); {
 	case q.Waiting == 0:
@@ -270,7 +271,7 @@ func (v *view) Outlook(q queueView) outlookText {
 	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "It does not shrink.", Bad: true}
 }
 
-// backlogGone says when the backlog of all queues is gone.
+// backlogGone says when the backlogs of all queues will be gone.
 func backlogGone(s *sampler.Sample) string {
 	var longest time.Duration
 	var still *sampler.Queue // the queue with the largest backlog that does not shrink

@@ -19,8 +19,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// growing is a storage of one queue in which a task more waits each second, and the oldest as long as a test
-// says.
+// growing is a storage with one queue. Each second one more task waits in it, and the oldest has always
+// waited for the given time.
 type growing struct {
 	storage.Storage
 
@@ -37,7 +37,8 @@ func (s *growing) Stats(context.Context, ...string) ([]storage.Stats, error) {
 	return []storage.Stats{{Queue: "mail", Waiting: n, Oldest: s.oldest, Totals: storage.Totals{Enqueued: n}}}, nil
 }
 
-// watched gives the view of a queue whose oldest task has waited for a time, after half a minute of looks.
+// watched returns the view of a queue whose oldest task has waited for a time, after half a minute of
+// samples.
 func watched(t *testing.T, oldest time.Duration, each func(*view, queueView)) (*view, queueView) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
@@ -59,7 +60,8 @@ func watched(t *testing.T, oldest time.Duration, each func(*view, queueView)) (*
 	return v, queueView{v.Sample.Queue("mail")}
 }
 
-// TestWorkInFlowIsNoTrouble: where no task waits for ten seconds, a backlog that grows is work on its way.
+// TestWorkInFlowIsNoTrouble checks that a backlog that grows is no trouble as long as no task waits for ten
+// seconds.
 func TestWorkInFlowIsNoTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := watched(t, 451*time.Millisecond, func(v *view, q queueView) {
@@ -97,7 +99,8 @@ func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
 	}
 }
 
-// TestAColumnOrdersTheQueues by a link in its head, which keeps the choice of names.
+// TestAColumnOrdersTheQueues checks that the link in the head of a column orders the queues by it and keeps
+// the filter of names.
 func TestAColumnOrdersTheQueues(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "night", 0)
 	if err != nil {

@@ -10,15 +10,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// recovering is a storage of which a panic is an error. The dashboard also calls the storage in goroutines of
-// its own, where a panic would end the process of an application: net/http prevents that for handlers alone.
+// recovering is a storage that returns an error if a call panics. The dashboard also calls the storage in
+// goroutines of its own, where a panic would end the process of the application. net/http recovers only the
+// panics of handlers.
 type recovering struct {
 	storage.Storage
 
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged map[string]bool // the calls of which the log has a panic
+	logged map[string]bool // the calls whose first panic is in the log
 }
 
 // panicError is the error of a call in which the storage panicked.
@@ -31,7 +32,7 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("the storage panicked: %s: %v", e.call, e.value)
 }
 
-// recovered turns a panic of a call into its error. The log has the stack of the first panic of each call.
+// recovered turns a panic of a call into an error. It logs the first panic of each call, with its stack.
 func (s *recovering) recovered(ctx context.Context, call string, err *error) {
 	v := recover()
 	if v == nil {
@@ -95,5 +96,5 @@ func (s *recovering) Describe(ctx context.Context) (d storage.Description, err e
 	return s.Storage.Describe(ctx)
 }
 
-// Spans is that of the storage.
+// Spans reports what storage.Spans reports for the storage.
 func (s *recovering) Spans(queues ...string) bool { return storage.Spans(s.Storage, queues...) }

@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// panicking is a storage that can panic.
+// panicking is a storage whose calls can panic.
 type panicking struct {
 	storage.Storage
 
@@ -71,8 +71,8 @@ func (p *panicking) Describe(ctx context.Context) (storage.Description, error) {
 	return p.Storage.Describe(ctx)
 }
 
-// TestAStorageThatPanicsEndsNoProcess: also where no page calls it, but the live stream, the history, or one of
-// the goroutines of a look.
+// TestAStorageThatPanicsEndsNoProcess checks panics in pages, in the live stream, in the history, and in the
+// goroutines of a look.
 func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

@@ -30,11 +30,11 @@ var pageFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// pages are the parsed templates by name.
+// pages are the parsed templates and the assets, by name.
 type pages struct {
 	byName map[string]*template.Template
 	assets map[string]asset
-	// version names the assets of this build, so that browsers may keep them for ever.
+	// version is a hash of all assets. It is in their addresses, so that browsers may cache them forever.
 	version string
 }
 
@@ -89,16 +89,16 @@ func (p *pages) readAssets() error {
 	return nil
 }
 
-// zipped compresses an asset, once for all.
+// zipped compresses an asset. This is done once for all requests.
 func zipped(plain []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is the package's own
-	_, _ = w.Write(plain)                                 // a buffer takes everything
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // cannot fail: the level is a constant of gzip
+	_, _ = w.Write(plain)                                 // a write to a buffer cannot fail
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// takesGzip reports whether the answer may be compressed.
+// takesGzip reports whether the browser accepts a compressed response.
 func takesGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
@@ -120,10 +120,10 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.plain)
 }
 
-// filler fills a page.
+// filler fills a view with the data of the page that a request asks for.
 type filler func(*http.Request, *view) error
 
-// show renders the page that a function fills.
+// show answers a request with the page that fill makes.
 func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
 	if v := s.look(w, r); v != nil {
 		body, err := s.filled(r, v, fill)
@@ -131,7 +131,8 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
 	}
 }
 
-// showLook renders a page that shows one look at the storage alone, once for all that ask for it.
+// showLook is show for a page that depends only on the sample. Such a page is rendered once for all viewers
+// who ask for it.
 func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	if v := s.look(w, r); v != nil {
 		body, err := s.rendered.page(r, v).get(r.Context(), func() ([]byte, error) { return s.filled(r, v, fill) })
@@ -139,8 +140,8 @@ func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	}
 }
 
-// look makes the view of a request, with the last look at the storage. Where there is none it answers with
-// why, and gives nil.
+// look makes the view of a request, with the current sample, or with the last one if the storage fails. If
+// there is no sample, look answers the request with the error, and returns nil.
 func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	v := s.view(r)
 	if now, err := s.sampler.Sample(r.Context()); err == nil {
@@ -155,10 +156,10 @@ func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	return v
 }
 
-// errRender is the error of a page that cannot be rendered, which the log has.
+// errRender means that a page could not be rendered. The log has the reason.
 var errRender = errors.New("the page cannot be rendered")
 
-// filled has a function fill the page, and renders it.
+// filled fills the view by fill, and returns the rendered page.
 func (s *server) filled(r *http.Request, v *view, fill filler) ([]byte, error) {
 	if err := fill(r, v); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (s *server) filled(r *http.Request, v *view, fill filler) ([]byte, error) {
 	return s.markup(r, v)
 }
 
-// answer answers with a page, or with the error that came in its place.
+// answer answers a request with a page or, if err is not nil, with a redirection or an error.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, body []byte, err error) {
 	var elsewhere redirectError
 	switch {
@@ -181,7 +182,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, body []byte, err
 	}
 }
 
-// render answers with a page.
+// render answers a request with the page of a view.
 func (s *server) render(w http.ResponseWriter, r *http.Request, status int, v *view) {
 	body, err := s.markup(r, v)
 	if err != nil {
@@ -191,7 +192,7 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, status int, v *v
 	s.write(w, r, status, body)
 }
 
-// markup gives a page as it is sent.
+// markup returns the rendered page, compressed if the browser accepts that.
 func (s *server) markup(r *http.Request, v *view) ([]byte, error) {
 	var b bytes.Buffer
 	if err := s.pages.byName[v.Page].ExecuteTemplate(&b, "shell.html", v); err != nil {
@@ -205,7 +206,7 @@ func (s *server) markup(r *http.Request, v *view) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// write answers with a page, which is compressed where the browser takes that.
+// write sends a page that markup returned.
 func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -217,7 +218,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body 
 	_, _ = w.Write(body) //nolint:gosec // html/template has escaped it
 }
 
-// fail shows an error as a page.
+// fail answers a request with an error: as plain text if it asks for JSON, or else as a page.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := status(err)
 	if code == http.StatusServiceUnavailable {
@@ -244,12 +245,12 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s.render(w, r, code, v)
 }
 
-// themes are what a viewer may choose; the empty one is the system's.
+// themes are the themes that a viewer may choose. The empty one follows the system.
 var themes = []string{"", "light", "dark"}
 
 const themeCookie = "midge_theme"
 
-// preferences keeps a viewer's choice of a theme in a cookie.
+// preferences stores the theme that a viewer chose in a cookie.
 func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 	theme := r.FormValue("theme")
 	if !slices.Contains(themes, theme) {
@@ -270,7 +271,7 @@ func themeOf(r *http.Request) string {
 	return ""
 }
 
-// funcs are what templates call.
+// funcs are the functions that templates call.
 var funcs = template.FuncMap{
 	"number":   func(n any) string { return format.Number(integer(n)) },
 	"exact":    func(n any) string { return format.Exact(integer(n)) },

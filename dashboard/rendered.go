@@ -11,15 +11,15 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// rendered keeps the pages that show one look at the storage and nothing else: where many browsers read such
-// a page anew because something changed, it is rendered once.
+// rendered caches pages that depend only on a sample. If something changes and many browsers fetch such a
+// page at once, it is rendered once.
 type rendered struct {
 	mu    sync.Mutex
 	of    *sampler.Sample
 	pages map[pageKey]*renderedPage
 }
 
-// pageKey is all that such a page depends on beside the look.
+// pageKey is everything that such a page depends on besides the sample.
 type pageKey struct {
 	address, theme string
 	user           access.User
@@ -27,12 +27,12 @@ type pageKey struct {
 }
 
 type renderedPage struct {
-	turn chan struct{} // holds the right to render: one viewer has the page rendered for all
-	body []byte        // nil before; guarded by the turn
+	turn chan struct{} // a semaphore: one viewer renders the page for all
+	body []byte        // nil until it is rendered; guarded by turn
 }
 
-// get gives the page, which a function renders where nobody had it rendered. A nil page is rendered each
-// time. A viewer who leaves waits for no other one.
+// get returns the page, and calls render if nobody has rendered it yet. A nil page is rendered each time. If
+// ctx ends while get waits for another viewer, it returns the cause of that.
 func (p *renderedPage) get(ctx context.Context, render func() ([]byte, error)) ([]byte, error) {
 	if p == nil {
 		return render()
@@ -51,10 +51,10 @@ func (p *renderedPage) get(ctx context.Context, render func() ([]byte, error)) (
 	return body, err
 }
 
-// The bounds of what is kept: pages of a look, and the length of an address.
+// mostRendered limits the pages that are kept of a sample, and mostAddress the length of an address.
 const mostRendered, mostAddress = 100, 500
 
-// page gives the place of the page of a request, nil where it is not kept.
+// page returns the entry for the page that a request asks for, nil if the page is not kept.
 func (p *rendered) page(r *http.Request, v *view) *renderedPage {
 	address := r.URL.RequestURI()
 	if v.Notice != nil || len(address) > mostAddress {
@@ -74,19 +74,19 @@ func (p *rendered) page(r *http.Request, v *view) *renderedPage {
 	return page
 }
 
-// zippers are kept, because each takes a megabyte.
+// zippers are reused, because each takes a megabyte of memory.
 var zippers = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed+2) // the level is the package's own
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed+2) // cannot fail: the level is valid
 	return w
 }}
 
 // zippedPage compresses a page.
 func zippedPage(page []byte) []byte {
-	w, _ := zippers.Get().(*gzip.Writer) // it holds nothing else
+	w, _ := zippers.Get().(*gzip.Writer) // the pool has no other type
 	defer zippers.Put(w)
 	var b bytes.Buffer
 	w.Reset(&b)
-	_, _ = w.Write(page) // a buffer takes everything
+	_, _ = w.Write(page) // a write to a buffer cannot fail
 	_ = w.Close()
 	return b.Bytes()
 }

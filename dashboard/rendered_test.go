@@ -15,7 +15,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAPageOfALookIsRenderedOnce: for all viewers who may see the same, until the next look.
+// TestAPageOfALookIsRenderedOnce checks that a page is rendered once for all viewers who may see the same,
+// until the next look.
 func TestAPageOfALookIsRenderedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -64,7 +65,7 @@ func TestAPageOfALookIsRenderedOnce(t *testing.T) {
 	})
 }
 
-// rendersOnce fails where a page is rendered for more than one of many viewers.
+// rendersOnce fails the test if a page is rendered for more than one of many viewers.
 func rendersOnce(t *testing.T, page *renderedPage) {
 	t.Helper()
 	renders := 0
@@ -83,11 +84,11 @@ func rendersOnce(t *testing.T, page *renderedPage) {
 	}
 }
 
-// held is a storage whose counts wait where a test wants it.
+// held is a storage whose counts wait if a test wants that.
 type held struct {
 	storage.Storage
 
-	wait chan struct{} // nil for not at all
+	wait chan struct{} // if it is nil, they do not wait
 }
 
 func (h *held) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
@@ -97,7 +98,7 @@ func (h *held) Stats(ctx context.Context, queues ...string) ([]storage.Stats, er
 	return h.Storage.Stats(ctx, queues...)
 }
 
-// TestARequestThatEndsShowsTheLastSample: a request that ends while another one looks at the storage.
+// TestARequestThatEndsShowsTheLastSample checks a request that ends while another one looks at the storage.
 func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -114,7 +115,7 @@ func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
 		}
 		time.Sleep(2 * sampler.Period) // virtual
 		store.wait = make(chan struct{})
-		go func() { _, _ = d.server.sampler.Sample(t.Context()) }() // another viewer's
+		go func() { _, _ = d.server.sampler.Sample(t.Context()) }() // for another viewer
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

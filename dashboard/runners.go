@@ -50,22 +50,22 @@ func (s *server) runner(r *http.Request, v *view) error {
 	return nil
 }
 
-// runnerView is a runner with what it tells of itself.
+// runnerView is a runner with what it reports of itself.
 type runnerView struct {
 	storage.RunnerInfo
 
 	Memory, Goroutines int
 	Kinds              []kindTotals // since the runner was started, the kind with the most runs first
-	Omitted            int          // kinds for which a heartbeat has no room
+	Omitted            int          // kinds for which a heartbeat had no room
 	Runs, Failed       int64
-	Told               bool // the runner has told of itself: its first heartbeats do not
-	Unreadable         bool // this program cannot read what the runner tells
+	Told               bool // the runner has reported of itself, which its first heartbeats do not
+	Unreadable         bool // this program cannot decode what the runner reports
 }
 
 // Share is the part of the runs that failed.
 func (r *runnerView) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
 
-// runnerOf reads what a runner tells of itself.
+// runnerOf decodes what a runner reports of itself.
 func runnerOf(info storage.RunnerInfo) runnerView {
 	r := runnerView{RunnerInfo: info, Told: len(info.Vitals) > 0}
 	told, err := vitals.Decode(info.Vitals)
@@ -89,7 +89,8 @@ func runnerOf(info storage.RunnerInfo) runnerView {
 	return r
 }
 
-// clamped bounds a count that a runner tells, which may be any number, so that counts can be added up.
+// clamped limits a count that a runner reports, which may be any number, so that sums of counts do not
+// overflow.
 func clamped(n uint64) int64 { return int64(min(n, 1<<50)) }
 
 // runningTask is a task that a runner runs.
@@ -99,7 +100,7 @@ type runningTask struct {
 	Runner string
 }
 
-// longest gives the tasks that have run for the longest, as many as most.
+// longest returns the tasks that have run the longest, at most as many as most, without midge's own.
 func longest(runners []storage.RunnerInfo, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {

@@ -33,7 +33,7 @@ type scheduleView struct {
 	*sampler.Schedule
 }
 
-// scheduleViews gives the schedules, the next to tick first.
+// scheduleViews returns the schedules, the next to tick first.
 func scheduleViews(s *sampler.Sample) []scheduleView {
 	schedules := make([]scheduleView, len(s.Schedules))
 	for i := range s.Schedules {
@@ -45,11 +45,11 @@ func scheduleViews(s *sampler.Sample) []scheduleView {
 // tick is a moment at which a schedule is due.
 type tick struct {
 	At     time.Time
-	Local  string // in its zone
-	Change string // how the offset of its zone changed since the tick before, "" where it did not
+	Local  string // in the zone of the schedule
+	Change string // how the offset of the zone changed since the last tick, "" if it did not
 }
 
-// Ticks gives the next ten moments of the schedule.
+// Ticks returns the next ten ticks of the schedule, or none if it does not tick.
 func (c scheduleView) Ticks() []tick {
 	moments, err := schedule.Parse(c.Declaration.Spec, c.Declaration.Zone)
 	if err != nil || c.Cursor.Next.IsZero() {
@@ -80,7 +80,7 @@ func (c scheduleView) Zone() string {
 	return c.Declaration.Zone
 }
 
-// apart puts the numbers of a duration and their units apart.
+// apart puts spaces around the units of a duration.
 var apart = strings.NewReplacer(
 	"h", format.NBSP+"h"+format.NBSP, "m", format.NBSP+"m"+format.NBSP, "s", format.NBSP+"s"+format.NBSP,
 )
@@ -94,8 +94,8 @@ func (c scheduleView) Spec() string {
 	return spec
 }
 
-// Anchor is the schedule's place on its page.
+// Anchor is the id of the schedule on its page.
 func (c scheduleView) Anchor() string { return anchor(c.Ref) }
 
-// anchor is the name of a schedule's place on its page.
+// anchor returns the id of a schedule on the page of the schedules.
 func anchor(ref storage.Ref) string { return "s." + ref.Queue + "." + ref.ID }

@@ -29,23 +29,23 @@ type searchData struct {
 	Query string
 	Hits  []hit
 	Tasks []taskRow
-	Scan  string // the address of a search through all tasks
-	All   string // the same through those that have ended, too
+	Scan  string // the address of a scan of the tasks that have not ended
+	All   string // the address of a scan that includes ended tasks
 }
 
 const (
 	mostHits  = 12
 	mostQuery = 4096
-	// shortestID is how much of an id has to be typed before it is looked for.
+	// shortestID is how many bytes must be typed before they are looked up as an id.
 	shortestID = 6
-	// What looks for tasks asks the storage so often at most, while a text is typed and for a page, and no
-	// longer than suggestFor or searchFor.
+	// mostTyped and mostLookups limit how often a search reads tasks from the storage, and suggestFor and
+	// searchFor for how long: while a text is typed, and for the page of a search.
 	mostTyped, mostLookups = 100, 1000
 	suggestFor, searchFor  = 300 * time.Millisecond, 3 * time.Second
 )
 
-// search finds what a text names: a task by its ref, its id or a line of a log that has one, and
-// everything else by its name.
+// search finds what a text names: tasks by a ref, by an id, or by a line of a log that contains one of them,
+// and everything else by its name.
 func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if len(text) > mostQuery {
@@ -76,16 +76,16 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// redirectError leads to another page.
+// redirectError redirects to another page, of which it is the address.
 type redirectError string
 
 func (e redirectError) Error() string { return "redirected to " + string(e) }
 
-// scanURL is the address of a search through tasks, which goes on by itself until it has found a page.
+// scanURL is the address of a list of tasks whose scan goes on by itself until it has found a page.
 func (v *view) scanURL(words string) string { return v.URL("/tasks", "filter", words, "scan", "1") }
 
-// suggest answers with what a text names, while it is typed. All it knows by names stands in the last sample,
-// and it asks the storage for few tasks.
+// suggest answers with what a text names, while it is typed. It finds names in the last sample, and reads few
+// tasks from the storage.
 func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
@@ -93,8 +93,8 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	if now, err := s.sampler.Sample(r.Context()); err == nil && text != "" && len(text) <= mostQuery {
 		v.Sample = now
 		var tasks []storage.Task
-		if len(text) >= shortestID && strings.ContainsAny(text, "0123456789") { // else a word is being typed
-			tasks, _ = s.named(r.Context(), now, text, mostTyped, suggestFor) // the names are told all the same
+		if len(text) >= shortestID && strings.ContainsAny(text, "0123456789") { // otherwise somebody types a word
+			tasks, _ = s.named(r.Context(), now, text, mostTyped, suggestFor) // names are suggested in any case
 		}
 		for _, t := range tasks[:min(mostHits, len(tasks))] {
 			hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
@@ -108,11 +108,11 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(hits) //nolint:errchkjson // texts alone, and the viewer may be gone
 }
 
-// found are the hits of one sort.
+// found collects the hits of one sort.
 type found struct {
 	text  string
 	most  int
-	best  []hit // whose names begin with the text
+	best  []hit // hits whose names begin with the text
 	other []hit
 }
 
@@ -127,8 +127,8 @@ func (f *found) add(what, label, url, names string) {
 	}
 }
 
-// hits finds queues, kinds, causes, schedules and runners by a part of their names, each sort as often as
-// there is room for all.
+// hits finds queues, kinds, causes, schedules and runners by a part of their names. It returns at most as
+// many hits as most, and divides them among the sorts.
 func (v *view) hits(text string, most int) []hit {
 	text = strings.ToLower(text)
 	if text == "" || v.Sample == nil {
@@ -170,7 +170,8 @@ func (v *view) hits(text string, most int) []hit {
 	return dealt(sorts, most)
 }
 
-// dealt takes hits of all sorts in turn, as many as there is room for, and puts them together by their sorts.
+// dealt takes hits of all sorts in turn, at most as many as most, and returns them in the order of their
+// sorts.
 func dealt(sorts [][]hit, most int) (hits []hit) {
 	taken := make([]int, len(sorts))
 	for left := true; left && most > 0; {
@@ -187,8 +188,8 @@ func dealt(sorts [][]hit, most int) (hits []hit) {
 	return hits
 }
 
-// named finds the tasks that a text names: by a ref in it, else by an id in it, which is looked for in all
-// queues. It asks the storage at most so often and for so long.
+// named finds the tasks that a text names: by the refs in it or, if no such task exists, by the ids in it,
+// which it looks up in all queues. It reads at most as many tasks as most, in at most the time d.
 func (s *server) named(
 	ctx context.Context, now *sampler.Sample, text string, most int, d time.Duration,
 ) ([]storage.Task, error) {
@@ -210,10 +211,11 @@ func (s *server) named(
 	return s.existing(within, refs), ctx.Err()
 }
 
-// existing reads the tasks of refs that are there, and are not midge's own, some of them side by side.
+// existing reads the tasks of refs, some of them concurrently. It leaves out tasks that do not exist, damaged
+// ones, and midge's own.
 func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
 	found := make([]*storage.Task, len(refs))
-	_ = sampler.Concurrently(len(refs), func(i int) error { // those that were found before are told all the same
+	_ = sampler.Concurrently(len(refs), func(i int) error { // on an error, the tasks found so far are returned
 		if storage.Reserved(refs[i].Queue) {
 			return nil
 		}

@@ -46,9 +46,9 @@ type body struct {
 	Name    string
 	Size    int
 	Tree    *node
-	Text    string // where it is no tree
+	Text    string // if it is not shown as a tree
 	Problem string
-	URL     string // of the whole, as a download
+	URL     string // of the whole payload, for a download
 }
 
 type header struct{ Name, Value string }
@@ -57,7 +57,7 @@ type fact struct {
 	Name, Value, Exact, URL string
 }
 
-// actLink is an act that is offered.
+// actLink is an act that the page of a task offers.
 type actLink struct {
 	Text, URL, Key string
 	Danger         bool
@@ -102,7 +102,7 @@ func (s *server) task(r *http.Request, v *view) error {
 	return nil
 }
 
-// outcomes are the words and looks of how attempts ended.
+// outcomes has the glyph, the class and the words for each way in which an attempt can end.
 var outcomes = map[string][3]string{
 	storage.AttemptFailed:      {"↻", "retry", "failed"},
 	storage.AttemptTimedOut:    {"↻", "retry", "timed out"},
@@ -116,7 +116,7 @@ var outcomes = map[string][3]string{
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
 
-// timeline tells the task's life, the newest first.
+// timeline returns the events of the task's life, the newest first.
 func (v *view) timeline(t storage.Task) []moments {
 	line := []moments{{At: t.Created, Glyph: "○", Look: "waiting", What: "created"}}
 	for i, a := range t.Attempts {
@@ -161,7 +161,7 @@ func (v *view) timeline(t storage.Task) []moments {
 	return line
 }
 
-// facts are what else is known of the task.
+// facts returns the other properties of the task.
 func (v *view) facts(t storage.Task) (facts []fact) {
 	add := func(name, value, exactly, url string) {
 		if value != "" {
@@ -206,7 +206,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	return facts
 }
 
-// taskActs are the acts that the viewer may do to the task.
+// taskActs returns the acts that the viewer may do to the task.
 func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	add := func(text, do, key string, danger bool) {
 		acts = append(acts, actLink{text, v.URL("/act", "do", do, "ref", t.Ref.String()), key, danger})
@@ -238,7 +238,7 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	return acts
 }
 
-// parts are the payloads of a task by their names.
+// parts returns the payloads of a task with their names.
 func parts(t storage.Task) []struct {
 	name string
 	data []byte
@@ -254,10 +254,10 @@ func parts(t storage.Task) []struct {
 	}
 }
 
-// mostTree bounds the JSON that is shown as a tree, in bytes; what is longer is a download.
+// mostTree limits the JSON that a page shows, in bytes. Longer JSON can only be downloaded.
 const mostTree = 48 << 10
 
-// bodies are the payloads that the task has.
+// bodies returns the payloads that the task has.
 func (v *view) bodies(t storage.Task) (bodies []body) {
 	for _, part := range parts(t) {
 		if len(part.data) == 0 {
@@ -280,7 +280,7 @@ func (v *view) bodies(t storage.Task) (bodies []body) {
 	return bodies
 }
 
-// readable gives a payload as JSON, without what nobody may see.
+// readable returns a payload as JSON, without the fields that Config.Redact hides.
 func (s *server) readable(t storage.Task, part string, data []byte) ([]byte, error) {
 	text, err := payload.JSON(t.Encoding, data)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *server) readable(t storage.Task, part string, data []byte) ([]byte, err
 	return s.cfg.Redact.JSON(part, text), nil
 }
 
-// download hands a payload out as a file.
+// download sends a payload as a file.
 func (s *server) download(w http.ResponseWriter, r *http.Request) {
 	ref, err := refOf(r)
 	if err == nil && !userOf(r.Context()).May(access.Payloads) {
@@ -333,7 +333,7 @@ type node struct {
 // Open reports whether the node is shown unfolded.
 func (n *node) Open() bool { return len(n.Kids) <= 20 }
 
-// tree reads JSON, nil where it is none, or nests too deep.
+// tree parses JSON. It returns nil if the text is not JSON, or is nested too deeply.
 func tree(text []byte) *node {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -395,7 +395,7 @@ func scalar(token json.Token) *node {
 	return &node{Value: "null"}
 }
 
-// quotedJSON writes a text with quotes, and as it is within them.
+// quotedJSON returns a text as a string of JSON, in which HTML is not escaped.
 func quotedJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -404,7 +404,7 @@ func quotedJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// verdict says in a sentence why the task is where it is.
+// verdict says in a sentence why the task is in its state.
 func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
 	known := v.sampled(t)
 	why, err := storage.Why(r.Context(), known, t.Ref, v.Sample.Before(t.Queue)...)

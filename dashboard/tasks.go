@@ -12,7 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// chosen is which tasks a list shows and an act concerns: what its address says.
+// chosen is the choice of tasks that a list shows, or that an act is on. It stands in the address of the
+// page.
 type chosen struct {
 	Queue, State, Filter string
 }
@@ -28,7 +29,7 @@ func chosenOf(r *http.Request) chosen {
 	return c
 }
 
-// Text is the filter that chooses the same tasks without anything beside it.
+// Text is a filter that chooses the same tasks by itself.
 func (c chosen) Text() string {
 	var words []string
 	if c.Queue != "" {
@@ -43,7 +44,7 @@ func (c chosen) Text() string {
 	return strings.Join(words, " ")
 }
 
-// parse checks what was chosen, and gives its filter.
+// parse checks the choice, and returns it as a filter.
 func (c chosen) parse() (filter.Filter, error) {
 	if c.Queue != "" {
 		if err := storage.CheckName("queue", c.Queue); err != nil {
@@ -56,8 +57,8 @@ func (c chosen) parse() (filter.Filter, error) {
 	return filter.Parse(c.Text())
 }
 
-// request asks for a page of what was chosen. Where no filter chooses among the tasks of a queue and a state,
-// no more of them are read than the page shows.
+// request returns the request for a page of the chosen tasks. Without a filter it asks by queue and state, so
+// that no more tasks are read than the page shows.
 func (c chosen) request(f filter.Filter, after string) scan.Request {
 	req := scan.Request{Filter: f, Limit: pageSize, Cursor: after, Newest: true}
 	if !c.plain() {
@@ -73,10 +74,10 @@ func (c chosen) request(f filter.Filter, after string) scan.Request {
 	return req
 }
 
-// plain reports whether the storage counts what was chosen itself.
+// plain reports whether there is no filter, so that the storage counts the chosen tasks itself.
 func (c chosen) plain() bool { return c.Filter == "" }
 
-// size is how many tasks there are of what was chosen without its filter.
+// size is the number of tasks that are chosen by the queue and the state, without the filter.
 func (c chosen) size(s *sampler.Sample) (n int64) {
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -91,13 +92,13 @@ func (c chosen) size(s *sampler.Sample) (n int64) {
 	return n
 }
 
-// tab is a state of the list.
+// tab is a link to the list of the tasks in one state.
 type tab struct {
 	stateLook
 
 	URL     string
 	Tasks   int64
-	Key     string // of its cell
+	Key     string // the key of its cell
 	Current bool
 }
 
@@ -107,13 +108,13 @@ type tasksData struct {
 
 	Tabs    []tab
 	Rows    []taskRow
-	Problem string // with the filter
+	Problem string // what is wrong with the filter
 	Syntax  string
-	Of      string // how many there are
-	Scanned string // how far a search is
-	Read    int64  // tasks that it has read, of Total
+	Of      string // how many tasks there are
+	Scanned string // the progress of a search
+	Read    int64  // tasks that the search has read, of Total
 	Total   int64
-	First   string // address of the first page, "" there
+	First   string // the address of the first page, "" on that page
 	Next    string
 	Widen   string
 }
@@ -123,11 +124,11 @@ type taskRow struct {
 	storage.Task
 
 	Look stateLook
-	Note string // why it is where it is: the last error or the reason
-	// Params are the begin of its parameters, where there is no note and the viewer may see them.
+	Note string // the last error, or the reason for its state
+	// Params is the beginning of its parameters, if there is no note and the viewer may see them.
 	Params string
 	When   string
-	At     string // the moment, whole
+	At     string // the exact moment
 }
 
 func (s *server) tasks(r *http.Request, v *view) error {
@@ -172,7 +173,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	return nil
 }
 
-// tell says how many tasks there are, or how far a search for them is.
+// tell says how many tasks there are, or how far the search for them has come.
 func (d *tasksData) tell(v *view, page *scan.Page) {
 	if d.plain() {
 		shown := int64(len(d.Rows))
@@ -190,7 +191,8 @@ func (d *tasksData) tell(v *view, page *scan.Page) {
 	}
 }
 
-// mayFilter refuses a filter that would tell a viewer of payloads.
+// mayFilter refuses a filter on payloads or fields that are hidden from the viewer, which its matches would
+// reveal.
 func (s *server) mayFilter(v *view, f filter.Filter) error {
 	fields := f.Fields()
 	if len(fields) > 0 && !v.May("payloads") {
@@ -208,7 +210,7 @@ func (s *server) mayFilter(v *view, f filter.Filter) error {
 	return nil
 }
 
-// tabs makes the tabs of the states.
+// tabs makes the tabs of all states.
 func (d *tasksData) tabs(v *view) {
 	add := func(l stateLook, state, key string) {
 		c := d.chosen
@@ -235,7 +237,7 @@ func (v *view) listURL(c chosen, after string) string {
 	return v.URL("/tasks", "queue", c.Queue, "state", c.State, "filter", c.Filter, "after", after)
 }
 
-// row makes a row of a list.
+// row returns the row of a task in a list.
 func (v *view) row(t storage.Task) taskRow {
 	row := taskRow{Task: t, Look: lookOf(t.State)}
 	at := t.Created
@@ -269,10 +271,11 @@ func (v *view) row(t storage.Task) taskRow {
 	return row
 }
 
-// mostShort bounds the parameters of which a list shows the begin, in bytes, and mostShown that begin.
+// mostShort limits the payloads whose beginning a list shows, and mostShown that beginning, both in bytes.
 const mostShort, mostShown = 8 << 10, 160
 
-// shortly gives the begin of a task's parameters, without what nobody may see; "" for long ones.
+// shortly returns the beginning of a task's parameters, without hidden fields. It returns "" for long or
+// empty parameters.
 func (s *server) shortly(t storage.Task) string {
 	if len(t.Payload) == 0 || len(t.Payload) > mostShort {
 		return ""

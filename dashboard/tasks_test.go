@@ -17,14 +17,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// as serves the dashboard to a user with a role.
+// as returns the configuration that serves the dashboard to a user with a role.
 func as(role access.Role) dashboard.Config {
 	return dashboard.Config{Who: func(*http.Request) (access.User, bool) {
 		return access.User{Name: "ann", Role: role}, true
 	}}
 }
 
-// list gives the refs of all tasks of a queue in a state.
+// list returns the refs of all tasks of a queue in a state.
 func (s *site) list(queue string, state storage.State) (refs []string) {
 	s.t.Helper()
 	for t, err := range storage.Each(s.t.Context(), s.Store, queue, state) {
@@ -36,7 +36,7 @@ func (s *site) list(queue string, state storage.State) (refs []string) {
 	return refs
 }
 
-// between gives what stands in a page between two texts.
+// between returns the text of a page between two others.
 func between(t *testing.T, page, before, after string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(page, before)
@@ -47,7 +47,7 @@ func between(t *testing.T, page, before, after string) string {
 	return html.UnescapeString(text)
 }
 
-// post sends a form and gives the page that it leads to.
+// post sends a form, and returns the page to which it leads.
 func (s *site) post(path string, pairs ...string) (int, string) {
 	s.t.Helper()
 	form := url.Values{}
@@ -189,7 +189,7 @@ func TestActsOnTasks(t *testing.T) {
 	}
 }
 
-// TestAQueueWhoseTasksRunIsNotRemoved and keeps all that it holds.
+// TestAQueueWhoseTasksRunIsNotRemoved checks that such a queue keeps all its tasks.
 func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	claimed, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
@@ -378,7 +378,7 @@ func TestASuggestionAsksTheStorageLittle(t *testing.T) {
 	}
 }
 
-// state is all that the storage holds, as far as its contract tells.
+// state returns everything in the storage that its contract can read.
 func (s *site) state() string {
 	s.t.Helper()
 	var b strings.Builder
@@ -439,7 +439,8 @@ func TestAGetChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAnActWhoseMatchesLieFarBehindIsOffered: a dialog searches the first 20,000 tasks, and the act all of them.
+// TestAnActWhoseMatchesLieFarBehindIsOffered checks an act whose first match is not among the 20,000 tasks
+// that a dialog searches. The act itself searches all tasks.
 func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 	s := open(t, "empty", dashboard.Config{})
 	for _, kind := range []string{"other", "needle"} {

@@ -13,21 +13,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// view is what a template shows: the frame that all pages have, and the page's own Data.
+// view is the data of a template: of the frame that all pages share, and in Data that of the page itself.
 type view struct {
-	Page   string // the template
-	Nav    string // the entry of the navigation that is marked
+	Page   string // the name of the template
+	Nav    string // the entry of the navigation to mark
 	Title  string
-	Kind   string // of what the page tells, above the title
-	Ref    string // of the task that the page is about, "" for none
+	Kind   string // what the title names, such as "Runner"; above the title
+	Ref    string // the task that the page shows, "" on other pages
 	Data   any
 	Now    time.Time // by the storage's clock
 	Sample *sampler.Sample
 	User   access.User
 	Theme  string
-	// Command is the line of the command that tells the same.
+	// Command is the command line that prints the same data.
 	Command string
-	// Watch are keys of the live stream: the page is read anew when one of them changes.
+	// Watch has keys of the live stream, separated by spaces. The page is fetched again when one of their cells
+	// changes.
 	Watch  string
 	Notice *notice
 	Bare   bool // without navigation
@@ -42,12 +43,14 @@ func (s *server) view(r *http.Request) *view {
 	}
 }
 
-// sampled gives the storage behind the sample, for a page that reads further tasks, and has read some.
+// sampled returns the storage for a page that reads tasks itself. The sample answers for queues and runners.
+// tasks are those that the page has read already.
 func (v *view) sampled(tasks ...storage.Task) *sampler.Cached {
 	return v.Sample.Cached(v.server.store, v.Now, tasks...)
 }
 
-// URL makes an address of the dashboard from a path and pairs of parameters; empty ones are left out.
+// URL returns an address of the dashboard, made of a path and pairs of a parameter's name and value. It
+// leaves out empty parameters.
 func (v *view) URL(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -62,10 +65,10 @@ func (v *view) URL(path string, pairs ...string) string {
 	return at
 }
 
-// QueueURL is the page of a queue.
+// QueueURL is the address of the page of a queue.
 func (v *view) QueueURL(queue string) string { return v.URL("/queues/" + url.PathEscape(queue)) }
 
-// TaskURL is the stable page of a task.
+// TaskURL is the permanent address of the page of a task.
 func (v *view) TaskURL(ref storage.Ref) string {
 	return v.URL("/r/" + url.PathEscape(ref.Queue) + "/" + url.PathEscape(ref.ID))
 }
@@ -75,16 +78,16 @@ func (v *view) Asset(name string) string {
 	return v.URL("/assets/" + v.server.pages.version + "/" + name)
 }
 
-// Base is where the dashboard is mounted.
+// Base is the path under which the dashboard is mounted.
 func (v *view) Base() string { return v.server.cfg.Base }
 
 // Installation is the name of the installation.
 func (v *view) Installation() string { return v.server.cfg.Name }
 
-// ReadOnly says that nobody may act.
+// ReadOnly reports whether all acts are forbidden.
 func (v *view) ReadOnly() bool { return v.server.cfg.ReadOnly }
 
-// May says whether the viewer may do what a verb names.
+// May reports whether the viewer may do what a verb names.
 func (v *view) May(verb string) bool {
 	does := access.Verb(verb)
 	return v.User.May(does) && (!v.ReadOnly() || does == access.Read || does == access.Payloads)
@@ -99,11 +102,11 @@ func (v *view) Since(at time.Time) time.Duration { return max(0, v.Now.Sub(at)) 
 // navEntry is an entry of the navigation.
 type navEntry struct {
 	Name, Path, Key string
-	Cell            string // the cell beside it, "" for none
-	Bad             bool   // what the cell counts is trouble
+	Cell            string // the name of the cell beside it, "" for none
+	Bad             bool   // the cell counts trouble
 }
 
-// Navigation gives the entries.
+// Navigation returns the entries of the navigation.
 func (v *view) Navigation() []navEntry {
 	return []navEntry{
 		{Name: "Overview", Path: "/", Key: "o"},
@@ -117,7 +120,7 @@ func (v *view) Navigation() []navEntry {
 	}
 }
 
-// Cell gives the text of a cell of the whole installation as it is now.
+// Cell returns the current text of a cell of the whole installation.
 func (v *view) Cell(name string) string {
 	if v.Sample == nil {
 		return ""
@@ -125,14 +128,14 @@ func (v *view) Cell(name string) string {
 	return installationCell(v.Sample, name)
 }
 
-// stateLook is how a state looks: always glyph, word and colour.
+// stateLook is how pages show a state: always with a glyph, a word and a colour.
 type stateLook struct {
 	State storage.State
 	Glyph string
 	Word  string
 }
 
-// looks are the looks of all states that tasks have, in the order of a task's life.
+// looks has the look of each state that tasks can have, in the order of a task's life.
 var looks = []stateLook{
 	{storage.Waiting, "○", "waiting"},
 	{storage.Pending, "▶", "pending"},
@@ -143,7 +146,7 @@ var looks = []stateLook{
 	{storage.Dead, "✕", "dead"},
 }
 
-// lookOf gives the look of a state.
+// lookOf returns the look of a state.
 func lookOf(state storage.State) stateLook {
 	for _, l := range looks {
 		if l.State == state {
@@ -153,7 +156,7 @@ func lookOf(state storage.State) stateLook {
 	return stateLook{State: state, Glyph: "·", Word: string(state)}
 }
 
-// notice tells what an act did.
+// notice tells the viewer the result of an act.
 type notice struct {
 	Text string
 	Bad  bool
@@ -162,14 +165,14 @@ type notice struct {
 // mostNotices is how many notices are kept.
 const mostNotices = 256
 
-// notices keeps what acts have told, for the page that follows each act.
+// notices keeps the results of acts, for the page that follows each act.
 type notices struct {
 	mu    sync.Mutex
 	order []string
 	texts map[string]notice
 }
 
-// with keeps a notice and gives the address that shows it.
+// with keeps a notice, and returns the address of the page with the notice.
 func (s *notices) with(address string, n notice) string {
 	id := rand.Text()
 	s.mu.Lock()
@@ -192,7 +195,7 @@ func (s *notices) with(address string, n notice) string {
 	return u.String()
 }
 
-// of gives a notice by its id, nil where there is none.
+// of returns a notice by its id, nil if there is none.
 func (s *notices) of(id string) *notice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,13 +208,14 @@ func (s *notices) of(id string) *notice {
 // pageSize is how many rows a list shows.
 const pageSize = 50
 
-// pager leads through a list that is longer than a page.
+// pager is a page of a longer list: its rows From to To, counted from 1, of all rows.
 type pager struct {
 	From, To, Of int
-	Prev, Next   string // addresses, "" where there is none
+	Prev, Next   string // the addresses of the pages beside it, "" for none
 }
 
-// pageOf gives the page of a list of n rows. Its addresses keep the pairs of parameters.
+// pageOf returns a page of a list of n rows. The addresses in it keep the pairs of parameters. It fails with
+// a *storage.InvalidError if number is not the number of a page.
 func pageOf(v *view, number string, n int, path string, pairs ...string) (pager, error) {
 	page := 1
 	if number != "" {

@@ -1,14 +1,14 @@
-// The dashboard's one module: it keeps pages live and adds keys. Every page works without it.
-// Texts reach the page as text nodes alone, and markup as nodes of a document that the browser fetched
-// from this very server: the policy of the page permits nothing else.
+// This is the only module of the dashboard. It keeps pages live and adds keys. Every page works without it.
+// Texts come into the page only as text nodes, and markup only as nodes of a document that the browser
+// fetched from the same server, because the policy of the page permits nothing else.
 
-const base = document.body.dataset.base; // where the dashboard is mounted
+const base = document.body.dataset.base; // the path under which the dashboard is mounted
 
-// $ and $$ give the first element and all elements that match a query.
+// $ returns the first element that matches a query, and $$ all elements that match it.
 const $ = (query, from = document) => from.querySelector(query);
 const $$ = (query, from = document) => [...from.querySelectorAll(query)];
 
-// make makes an element.
+// make returns a new element.
 const make = (tag, text, className) => {
   const e = document.createElement(tag);
   if (text) e.textContent = text;
@@ -16,7 +16,7 @@ const make = (tag, text, className) => {
   return e;
 };
 
-// fetchPage reads an address as a document.
+// fetchPage fetches the document at an address. It fails if the server does not answer.
 const fetchPage = address => new Promise((done, failed) => {
   const request = new XMLHttpRequest();
   request.open('GET', address);
@@ -31,8 +31,8 @@ const fetchPage = address => new Promise((done, failed) => {
 
 const dot = $('#live'); // the element that shows the state; a bare page has none
 const silence = 20_000; // milliseconds without a message of the stream, after which pages are fetched instead
-let frozen = false; // by the viewer
-let lostSince = null; // when the server was last found to be lost
+let frozen = false; // whether the viewer has frozen the page
+let lostSince = null; // since when the server does not answer, null if it does
 let lastHeard = 0; // when the stream last sent something
 
 const clock = at => at.toISOString().slice(11, 19);
@@ -54,8 +54,9 @@ const setNotLost = () => setState(Date.now() - lastHeard < silence ? 'live' : 'p
 
 // ── Cells: texts by key, which the stream sends for the elements whose data-v names the key ───────
 
-let cells = {}; // all texts as they are
-// The cells whose change has the page read anew, as they were when the server rendered it.
+let cells = {}; // the present text of each cell
+// The cells that the page watches, as they were when the server rendered it. If one changes, the page is
+// fetched again.
 let marks = JSON.parse(document.body.dataset.watch ?? '{}');
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -71,7 +72,8 @@ function setCell(key, text) {
   }
 }
 
-// receive takes a message of the stream: all cells, or the cells that have changed. An empty text removes a cell.
+// receive handles a message of the stream: all cells, or the cells that have changed. An empty text removes a
+// cell.
 function receive(kind, changes) {
   lastHeard = Date.now();
   const first = kind === 'all';
@@ -87,12 +89,12 @@ function receive(kind, changes) {
   if (moved) refreshSoon();
 }
 
-// ── Parts: elements with a data-part, which are read anew from the server ─────────────────────────
+// ── Parts: elements with a data-part, which are fetched again from the server ─────────────────────
 
-const least = 900; // milliseconds between two readings
+const least = 900; // milliseconds between two fetches of the page
 let refreshing = false;
-let again = false; // somebody asked while it was refreshing
-let soon = 0; // the timer of the next reading
+let again = false; // refresh was called while it was running
+let soon = 0; // the timer of the next fetch
 let refreshedAt = 0;
 
 function refreshSoon() {
@@ -125,7 +127,8 @@ async function refresh() {
 const hasFocus = part => part.contains(document.activeElement);
 const inUse = part => part.matches(':hover') || hasFocus(part) && part !== document.activeElement;
 
-// update brings a part up to date. A part in use stays as it is, and keeps its successor in its property fresh.
+// update replaces a part by a fresh one. A part in use is not replaced yet, and keeps the fresh one in its
+// property fresh.
 function update(part, fresh) {
   if (!fresh) return;
   keepOpen(part, fresh);
@@ -141,7 +144,7 @@ function replace(part, fresh) {
   enhance(nodes);
 }
 
-// Under the pointer nothing moves: a successor waits until the pointer has left.
+// Nothing moves under the pointer: a fresh part waits until the pointer has left.
 document.addEventListener('pointerout', event => {
   for (const part of $$('[data-part]')) {
     if (!part.fresh || part.contains(event.relatedTarget)) continue;
@@ -151,7 +154,7 @@ document.addEventListener('pointerout', event => {
   }
 });
 
-// keepOpen has the fresh part unfold the same details, and tick the same boxes, as the part on the page.
+// keepOpen opens the same details, and ticks the same boxes, in the fresh part as in the part on the page.
 function keepOpen(part, fresh) {
   const was = $$('details', part), is = $$('details', fresh);
   if (was.length === is.length) was.forEach((e, i) => { is[i].open = e.open; });
@@ -163,8 +166,8 @@ function keepOpen(part, fresh) {
   }
 }
 
-// holdRows keeps new rows of a list behind a button, and brings the others up to date. It reports whether it did:
-// a list without rows has nothing to keep in its place.
+// holdRows keeps new rows of a list behind a button, and updates the other rows. It returns false if the list
+// has no rows, so that update replaces it.
 function holdRows(part, fresh) {
   const keys = new Set($$('tr[data-key]', part).map(row => row.dataset.key));
   if (!keys.size) return false;
@@ -185,12 +188,12 @@ function holdRows(part, fresh) {
   return true;
 }
 
-// ── The stream: of all visible tabs of a browser one, the leader, opens it and tells the others ───
+// ── The stream: one visible tab of a browser, the leader, opens it and passes it on ───────────────
 
 const channel = new BroadcastChannel(`midge:${base}`);
-const me = Math.random(); // of two leaders the one with the smaller number gives way
+const me = Math.random(); // of two leaders, the one with the larger number gives way
 const started = Date.now();
-let source = null; // the stream, where this tab leads
+let source = null; // the stream, if this tab leads
 let leaderHeard = 0; // when another tab that leads was last heard
 
 function openStream() {
@@ -231,7 +234,7 @@ channel.onmessage = ({data}) => {
   receive(data.kind, data.changes);
 };
 
-// lead opens the stream where no other visible tab has it.
+// lead opens the stream if no other visible tab has it.
 function lead() {
   if (document.hidden || source || Date.now() - leaderHeard < 4000) return;
   openStream();
@@ -243,7 +246,7 @@ function resign() {
   channel.postMessage({bye: true});
 }
 
-// join asks the leader for all cells, and leads where there is none.
+// join asks the leader for all cells, and leads if there is no leader.
 function join() {
   channel.postMessage({ask: true});
   setTimeout(lead, 60 + Math.random() * 60);
@@ -256,7 +259,7 @@ document.addEventListener('visibilitychange', () => {
 });
 addEventListener('pagehide', resign);
 
-// While the stream is silent pages are fetched.
+// While the stream is silent, the page is fetched instead.
 setInterval(() => {
   if (document.hidden || !dot) return;
   if (!source) lead();
@@ -265,11 +268,12 @@ setInterval(() => {
   refresh();
 }, 5000);
 
-// ── Dialogs: a link to a page that asks opens it above this one ───────────────────────────────────
+// ── Dialogs: a link to a page with a question opens it above this page ────────────────────────────
 
 const dialog = $('#dialog');
 
-// ask shows the form of a page that asks. Where the page has none, as it refuses, the browser goes there.
+// ask shows the form of a page as a dialog. If the page has no form, because it refuses the act, the browser
+// opens that page.
 async function ask(address) {
   const {page, at} = await fetchPage(address);
   const form = page && $('.ask', page);
@@ -292,7 +296,8 @@ document.addEventListener('click', event => {
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); showKeys(); }
 });
 
-// copy copies the text of a button, of a file of the server, or of an element, as the button has it in its data.
+// copy copies a text to the clipboard. The data of the button has the text, the address of a file, or the id
+// of an element.
 async function copy(button) {
   const {text, from, copy: id} = button.dataset;
   try {
@@ -315,7 +320,8 @@ document.addEventListener('submit', event => {
   }
 });
 
-// askOfRows asks about the act of a button above a list, on the chosen rows, or else on the current row.
+// askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the
+// current row.
 function askOfRows(form, button) {
   const query = new URLSearchParams(new FormData(form, button));
   if (!query.has('ref') && !query.has('all')) {
@@ -326,7 +332,7 @@ function askOfRows(form, button) {
   ask(`${form.action}?${query}`).catch(setLost);
 }
 
-// countDown submits a form in five seconds: an act on many tasks waits for second thoughts.
+// countDown submits a form after five seconds, in which the user can still undo an act on many tasks.
 function countDown(form) {
   const button = $('.buttons button', form);
   let left = 5;
@@ -362,7 +368,7 @@ dialog?.addEventListener('close', () => { if (!dialog.open) dialog.replaceChildr
 // ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 
 const keysOff = () => localStorage.getItem('midge:keys') === 'off';
-let goUntil = 0; // until when a key after g goes to a page
+let goUntil = 0; // until when the key after g opens a page
 
 function toggleFrozen() {
   frozen = !frozen;
@@ -455,12 +461,12 @@ document.addEventListener('keydown', event => {
   if (Object.hasOwn(keyActs, key)) { event.preventDefault(); keyActs[key](); }
 });
 
-// ── Search: suggestions while a text is typed, in a combobox as WAI-ARIA has it ───────────────────
+// ── Search: suggestions while a text is typed, in a combobox as WAI-ARIA defines it ───────────────
 
 const field = $('[data-key="/"]');
 const hits = $('#hits');
 let typing = 0; // the timer of the next call
-let call = null; // the AbortController of the call that is under way
+let call = null; // the AbortController of the current call
 
 if (field) {
   field.setAttribute('role', 'combobox');
@@ -510,7 +516,8 @@ function hit({what, label, url}, i) {
   return item;
 }
 
-// chooseHit chooses the next or the previous hit. Before the first and behind the last is the text itself.
+// chooseHit chooses the next or the previous hit. Before the first hit and after the last one, it chooses the
+// typed text.
 function chooseHit(step) {
   const all = $$('a', hits);
   const at = all.findIndex(e => e.ariaSelected === 'true');
@@ -538,14 +545,14 @@ field?.addEventListener('keydown', event => {
 hits?.addEventListener('pointerdown', event => event.preventDefault()); // the focus stays in the field
 field?.addEventListener('blur', closeHits);
 
-// ── A scan of tasks goes on by itself, where a viewer asked for it, until it has found a page ─────
+// ── A scan of tasks that a viewer asked for goes on by itself until it has found a page ───────────
 
 async function continueScan() {
   const part = $('[data-rows]');
   if (!part) return;
   const bar = $('progress', part), stop = $('[data-stop]', part);
   if (!bar || !new URLSearchParams(location.search).has('scan')) return;
-  delete part.dataset.part; // what the scan finds stays
+  delete part.dataset.part; // a refresh would remove the rows that the scan finds
   let going = true;
   stop.hidden = bar.hidden = false;
   stop.onclick = () => { going = false; };
@@ -562,7 +569,7 @@ async function continueScan() {
   stop.hidden = bar.hidden = true;
 }
 
-// addFound adds the rows of the next page of a scan, and takes over how far it has come.
+// addFound adds the rows of the next page of a scan, and shows how far the scan has come.
 function addFound(part, fresh) {
   const rows = $$('tbody tr', fresh), body = $('tbody', part);
   if (body) body.append(...rows.map(row => document.importNode(row, true)));
@@ -574,7 +581,7 @@ function addFound(part, fresh) {
 
 // ── Controls and charts that need this module ─────────────────────────────────────────────────────
 
-// enhance shows the controls of a part that need this module, and gives its charts a tip.
+// enhance shows the controls of a part that need this module, and adds tips to its charts.
 function enhance(part) {
   for (const e of $$('[data-copy], [data-keys]', part)) e.hidden = false;
   for (const plot of $$('[data-plot]', part)) addTip(plot);
@@ -582,7 +589,7 @@ function enhance(part) {
 
 // addTip shows the values of a chart under the pointer, from the table beside it.
 function addTip(plot) {
-  const rows = $$('tbody tr', plot.closest('.card')).reverse(); // the newest is the first of the table
+  const rows = $$('tbody tr', plot.closest('.card')).reverse(); // the table begins with the newest
   if (!rows.length) return;
   plot.onpointermove = event => {
     const box = plot.getBoundingClientRect();
@@ -601,12 +608,12 @@ function addTip(plot) {
   plot.onpointerleave = () => { $('.cross', plot)?.remove(); $('.tip', plot)?.remove(); };
 }
 
-// tipOf gives the values of a row of the table in words.
+// tipOf returns the values of a row of the table in words.
 function tipOf(rows, i) {
   const [at, done, failed, deployed] = [...rows[i].cells].map(cell => cell.textContent);
   const values = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
   if (deployed === undefined) return values;
-  // A tick of a deploy is narrow: the points beside it tell of it, too.
+  // The tick of a deploy is narrow, so the tips of the points beside it name the deploy, too.
   const near = [i, i - 1, i + 1].map(j => rows[j]?.cells[3].textContent).find(Boolean);
   return near ? `${values}, ${near} deployed` : values;
 }

@@ -1,5 +1,5 @@
-// Package chart draws SVG: what queues did over a time, sparklines, and bars of shares. The drawings have no
-// style of their own but classes, because the pages permit no styles within markup.
+// Package chart draws SVG: what queues did over time, sparklines, and bars of shares. Classes give the
+// drawings their style, because the pages permit no styles within markup.
 package chart
 
 import (
@@ -19,21 +19,21 @@ type Chart struct {
 	From   time.Time     // when the first point begins
 	Step   time.Duration // from a point to the next
 	Part   float64       // how much of the last point has passed, 1 for all of it
-	Which  string        // the name of the time in the address of the page
+	Which  string        // the name of the span in the address of the page
 	// Versions are the versions of runners, each with the moment at which it was first seen.
 	Versions []ledger.Deploy
 }
 
-// span is the time over which the chart goes.
+// span is the time that the chart covers.
 func (c *Chart) span() time.Duration { return c.Step * time.Duration(len(c.Points)) }
 
 // End is the moment at which the chart ends.
 func (c *Chart) End() time.Time { return c.From.Add(c.span()) }
 
-// least is which part of a point has to have passed before the point tells a rate.
+// least is the part of a point that must have passed before the point gives a rate.
 const least = 0.25
 
-// at gives a point as it is drawn: the rest of the last point is supposed to be like the part that has
+// at returns a point as it is drawn: it is assumed that the rest of the last point is like the part that has
 // passed.
 func (c *Chart) at(i int) sampler.Point {
 	p := c.Points[i]
@@ -47,16 +47,17 @@ func (c *Chart) at(i int) sampler.Point {
 	return p
 }
 
-// soon is how long after a minute the history may tell of it.
+// soon is how long the history may take to know a minute that is over.
 const soon = 90 * time.Second
 
-// coming reports whether nothing is known of a point yet because it has only just ended, or has not.
+// coming reports whether a point is not known yet because it has only just ended, or has not ended.
 func (c *Chart) coming(i int) bool {
 	missing := float64(len(c.Points)-1-i) - 1 + c.Part // in points, from its end until now
 	return !c.at(i).Seen && time.Duration(missing*float64(c.Step)) < soon
 }
 
-// mean joins points into one, in rates. The mean is known where one of the points is.
+// mean returns the mean of some points as one point, in attempts a second. The mean is known if one of the
+// points is.
 func (c *Chart) mean(from, each int) (mean sampler.Point) {
 	n := 0.0
 	for i := from; i < min(from+each, len(c.Points)); i++ {
@@ -73,7 +74,7 @@ func (c *Chart) mean(from, each int) (mean sampler.Point) {
 	return mean
 }
 
-// Sums are the attempts of the whole chart.
+// Sums returns the attempts of the whole chart.
 func (c *Chart) Sums() (done, failed float64) {
 	for _, p := range c.Points {
 		done, failed = done+p.Done, failed+p.Failed
@@ -81,7 +82,7 @@ func (c *Chart) Sums() (done, failed float64) {
 	return done, failed
 }
 
-// Max is the highest rate of the chart, a second.
+// Max is the highest rate of the chart, in attempts a second.
 func (c *Chart) Max() (most float64) {
 	for i := range c.Points {
 		if p := c.at(i); p.Seen {
@@ -94,7 +95,7 @@ func (c *Chart) Max() (most float64) {
 // Top is Max as text.
 func (c *Chart) Top() string { return format.Rate(c.Max()) }
 
-// Blank reports whether nothing is known of a part of the time.
+// Blank reports whether a part of the time is not known.
 func (c *Chart) Blank() bool {
 	for i := range c.Points {
 		if !c.at(i).Seen && !c.coming(i) {
@@ -109,7 +110,7 @@ func (c *Chart) Averaged() bool {
 	return slices.ContainsFunc(c.Points, func(p sampler.Point) bool { return p.Seen && p.Gap })
 }
 
-// Deploys are the versions of runners that were first seen within the chart.
+// Deploys returns the versions of runners that were first seen within the chart.
 func (c *Chart) Deploys() []ledger.Deploy {
 	return slices.DeleteFunc(slices.Clone(c.Versions), func(d ledger.Deploy) bool {
 		return d.At.Before(c.From) || !d.At.Before(c.End())
@@ -121,10 +122,10 @@ type Row struct {
 	At           time.Time
 	Done, Failed int64
 	Seen, Gap    bool
-	Deployed     string // the versions that were first seen then
+	Deployed     string // the versions that were first seen in its time
 }
 
-// Rows gives the chart as a table, the newest first.
+// Rows returns the chart as a table, the newest point first.
 func (c *Chart) Rows() []Row {
 	rows := make([]Row, 0, len(c.Points))
 	for i, p := range slices.Backward(c.Points) {

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// TestAChartNeverHidesAGap: what is not known is hatched and no zero, an average over a gap keeps its height,
-// and the minute that goes on is scaled by what of it has passed.
+// TestAChartNeverHidesAGap checks that unknown times are hatched and not drawn as zero, that an average over
+// a gap keeps its height, and that the current minute is scaled by the part of it that has passed.
 func TestAChartNeverHidesAGap(t *testing.T) {
 	known := sampler.Point{Done: 120, Seen: true}
 	c := &Chart{
@@ -64,7 +64,8 @@ func TestRoundRates(t *testing.T) {
 	}
 }
 
-// TestAChartShowsWhereNearlyAllFails: what failed has its height, however little was done.
+// TestAChartShowsWhereNearlyAllFails checks that failed attempts have their height, however few were
+// completed.
 func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 	for _, failed := range []float64{10, 290, 300, 5000} {
 		c := &Chart{Step: time.Minute, Part: 1, Points: []sampler.Point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
@@ -74,7 +75,8 @@ func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 	}
 }
 
-// TestTheMaximumOfASparklineIsText: a small share is written with a sign that begins markup.
+// TestTheMaximumOfASparklineIsText checks that the maximum is escaped, because a small share is written with
+// a sign that begins markup.
 func TestTheMaximumOfASparklineIsText(t *testing.T) {
 	got := string(Sparkline([]float64{0.00001}, 1, format.Percent))
 	if !strings.Contains(got, ">&lt;"+format.NBSP+"0.01"+format.NBSP+"%</span>") {

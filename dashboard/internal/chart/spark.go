@@ -42,7 +42,7 @@ func Sparkline(values []float64, least float64, text func(float64) string) templ
 	return svg(&b)
 }
 
-// line draws the line of a sparkline, and what lies below it.
+// line draws the line of a sparkline, and the area below it.
 func line(values []float64, least float64) template.HTML {
 	top := max(least, slices.Max(append(values, least)))
 	var path, fill, gaps strings.Builder

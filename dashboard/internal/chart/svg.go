@@ -16,19 +16,21 @@ import (
 // The sizes of charts, in pixels. All paths run along whole pixels.
 const (
 	chartStep, chartHeight = 10, 160
-	chartTop               = 12 // above the highest point, for its line
-	barLeast               = 3  // what failed is high enough to be seen
+	chartTop               = 12 // room above the highest point, for its line
+	barLeast               = 3  // the least height of a bar, so that it can be seen
 )
 
-// plane is where a chart is drawn: what was done up from its axis, what failed down from it, on one scale.
+// plane has the coordinates of a chart: completed attempts go up from the axis, failed ones down, on one
+// scale.
 type plane struct {
-	axis  int       // how far the axis is below the top
-	scale float64   // pixels for one a second
-	lines []int     // where the grid has lines above the axis
-	rates []float64 // for which the lines stand
+	axis  int       // the distance of the axis from the top
+	scale float64   // pixels for one attempt a second
+	lines []int     // the heights of the lines of the grid, all above the axis
+	rates []float64 // the rates for which the lines stand
 }
 
-// plane finds the scale of the chart. Its ceiling is at least one a second, so that noise is no storm.
+// plane computes the scale of the chart. Its ceiling is at least one attempt a second, so that a few attempts
+// do not fill the chart.
 func (c *Chart) plane() plane {
 	done, failed := 1.0, 0.0
 	for i := range c.Points {
@@ -39,7 +41,7 @@ func (c *Chart) plane() plane {
 	pl := plane{axis: chartHeight - 1, scale: room / done}
 	if failed > 0 {
 		pl.scale = room / (done + failed)
-		above := max(1, int(math.Round(done*pl.scale))) // where nearly all fails
+		above := max(1, int(math.Round(done*pl.scale))) // if nearly all attempts fail
 		pl.axis = min(chartTop+above, chartHeight-4*barLeast)
 		pl.scale = min(pl.scale, float64(pl.axis-chartTop)/done)
 	}
@@ -61,8 +63,8 @@ func roundRate(rate float64) float64 {
 	return ten
 }
 
-// SVG draws the chart: what was done as an area, what failed as bars below the axis. The points are drawn one
-// by one, and again three at a time for a narrow window.
+// SVG draws the chart: completed attempts as an area, failed ones as bars below the axis. The points are
+// drawn one by one, and again in groups of three for a narrow window.
 func (c *Chart) SVG() template.HTML {
 	pl := c.plane()
 	var b strings.Builder
@@ -99,7 +101,7 @@ func (c *Chart) Rates() template.HTML {
 	return svg(&b)
 }
 
-// drawGaps hatches, behind everything, the time of which nothing is known.
+// drawGaps hatches the times that are not known, behind everything else.
 func (c *Chart) drawGaps(b *strings.Builder, pl plane) {
 	for i := 0; i < len(c.Points); i++ {
 		from := i
@@ -118,7 +120,7 @@ func (c *Chart) share(n int) string {
 	return strconv.FormatFloat(100*float64(n)/float64(len(c.Points)), 'f', 3, 64) + "%"
 }
 
-// draw draws so many points at a time as one. An average over a gap is hatched in the place of a full area.
+// draw draws each group of so many points as one. An average over a gap is hatched instead of filled.
 func (c *Chart) draw(b *strings.Builder, pl plane, class string, each int) {
 	var area, gaps, line, bars strings.Builder
 	was := sampler.Point{}
@@ -155,16 +157,16 @@ func (c *Chart) draw(b *strings.Builder, pl plane, class string, each int) {
 // mark is a moment of the time axis.
 type mark struct {
 	x, text string
-	class   string // of one that a narrow window has no room for
+	class   string // set if a narrow window has no room for the mark
 }
 
-// markSteps are how far the moments of a time axis may be apart.
+// markSteps are the possible distances between the moments of a time axis.
 var markSteps = []time.Duration{
 	time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
 	24 * time.Hour, 48 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
 }
 
-// marks are the moments of the time axis, at most five, none at an edge.
+// marks returns the moments of the time axis, at most five, and none at an edge.
 func (c *Chart) marks() (marks []mark) {
 	span := c.span()
 	step := markSteps[len(markSteps)-1]
@@ -202,7 +204,8 @@ func (c *Chart) Axis() template.HTML {
 	return svg(&b)
 }
 
-// svg marks a drawing of this package as markup. Nothing from elsewhere is in it but numbers and units.
+// svg declares a drawing of this package as markup. It contains no text from elsewhere, only numbers and
+// units.
 func svg(text *strings.Builder) template.HTML {
 	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
 }

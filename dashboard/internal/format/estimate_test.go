@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestAnEstimateHasTwoDigits: below ten seconds. Longer ones are written as all durations are.
+// TestAnEstimateHasTwoDigits checks durations below ten seconds. Longer ones are written as all durations
+// are.
 func TestAnEstimateHasTwoDigits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 s", 300 * time.Microsecond: "< 1 ms", time.Millisecond: "1.0 ms", 9949 * time.Microsecond: "9.9 ms",

@@ -12,10 +12,10 @@ import (
 // NBSP keeps a number and its unit on one line.
 const NBSP = "\u00a0"
 
-// Dash stands where there is no value.
+// Dash stands for a missing value.
 const Dash = "–"
 
-// Exact writes a number with its thousands apart.
+// Exact writes a number with commas between its thousands.
 func Exact(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	from := 0
@@ -28,7 +28,7 @@ func Exact(n int64) string {
 	return s
 }
 
-// Number writes up to five digits whole, and what is longer in three digits and a unit.
+// Number writes a number of up to five digits whole, and a longer one with three digits and a unit.
 func Number(n int64) string {
 	if n > -100_000 && n < 100_000 {
 		return Exact(n)
@@ -54,7 +54,7 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// Rate writes how often something happens in a second, or in a minute where that is seldom.
+// Rate writes how often something happens in a second, or in a minute if it is rare.
 func Rate(perSecond float64) string {
 	switch {
 	case perSecond < 0:
@@ -71,7 +71,8 @@ func Rate(perSecond float64) string {
 	return Number(int64(perSecond+0.5)) + NBSP + "/s"
 }
 
-// Percent writes a share of one. What is not all never reads as all, nor what is something as nothing.
+// Percent writes a share of one. A share below 1 never reads as 100 %, and a share above 0 never reads as 0
+// %.
 func Percent(share float64) string {
 	p := share * 100
 	switch {
@@ -95,9 +96,10 @@ var units = []struct {
 	name string
 }{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
 
-// opposite is what a negative duration is before or behind. The shortest duration has no opposite of its own:
-// its negative is negative again. It is also the difference of all moments that lie further apart than a
-// duration reaches, which anybody may write into a header.
+// opposite returns -d for a negative duration. The lowest duration has no opposite, because its negative is
+// negative again, so opposite returns the highest duration for it. The lowest duration is also the difference
+// of moments that are further apart than a duration reaches, and anybody may write such a moment into a
+// header.
 func opposite(d time.Duration) time.Duration { return -max(d, -math.MaxInt64) }
 
 // Duration writes a duration in its two largest units: "4 m 12 s", or in milliseconds below a second.
@@ -128,7 +130,8 @@ func Duration(d time.Duration) string {
 	return Dash
 }
 
-// Estimate writes a duration that is known to within a fifth: in two digits below ten seconds, as "1.2 s".
+// Estimate writes a duration that is known to within a fifth. Below ten seconds it has two digits, as in "1.2
+// s".
 func Estimate(d time.Duration) string {
 	unit, name, digit := time.Second, "s", time.Second
 	if d < 995*time.Millisecond {
@@ -145,7 +148,7 @@ func Estimate(d time.Duration) string {
 	return Duration(d.Round(digit))
 }
 
-// Age is a duration of which one unit is enough.
+// Age writes a duration in its largest unit only.
 func Age(d time.Duration) string {
 	if d < time.Second {
 		return Duration(d)
@@ -158,7 +161,8 @@ func Age(d time.Duration) string {
 	return Dash
 }
 
-// Moment writes a time as it is read beside others of the day or the year of now, in UTC.
+// Moment writes a time in UTC: without the date if it is on the day of now, and without the year if it is in
+// the same year.
 func Moment(at, now time.Time) string {
 	at, now = at.UTC(), now.UTC()
 	switch {
@@ -172,7 +176,7 @@ func Moment(at, now time.Time) string {
 	return at.Format("2006-01-02" + NBSP + "15:04")
 }
 
-// Whole writes a time exactly.
+// Whole writes a time in full, to the millisecond.
 func Whole(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -180,7 +184,7 @@ func Whole(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-// Away says how far a moment is from now, ahead or behind.
+// Away says how far a moment is from now, in the future or the past.
 func Away(at, now time.Time) string {
 	switch d := at.Sub(now); {
 	case at.IsZero():
@@ -223,10 +227,10 @@ func Bytes(n int) string {
 	return threeDigits(float64(n)/(1<<30)) + NBSP + "GiB"
 }
 
-// tail is how many characters of a long name are never cut off.
+// tail is how many characters at the end of a long name are never cut off.
 const tail = 10
 
-// Halves gives the two parts of a name between which a narrow column cuts it. A short name is one part.
+// Halves returns the two parts of a name between which a narrow column cuts it. A short name is one part.
 func Halves(name string) [2]string {
 	if utf8.RuneCountInString(name) <= 2*tail {
 		return [2]string{name, ""}
@@ -239,7 +243,7 @@ func Halves(name string) [2]string {
 	return [2]string{name[:at], name[at:]}
 }
 
-// mostInside is how many characters of a name stand in a sentence.
+// mostInside is how many characters of a name stand in a sentence at most.
 const mostInside = 32
 
 // Middle cuts a long name in its middle, for a sentence.
@@ -251,7 +255,7 @@ func Middle(name string) string {
 	return string(runes[:mostInside-tail-1]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// FirstLine gives what a list shows of a longer text.
+// FirstLine returns the part of a longer text that a list shows.
 func FirstLine(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	const most = 240

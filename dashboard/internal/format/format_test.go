@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestEachDurationIsWritten: also the shortest and the longest, of which one has no negative.
+// TestEachDurationIsWritten also checks the lowest and the highest duration. The lowest has no opposite.
 func TestEachDurationIsWritten(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		math.MinInt64:                "-106,751 d 23 h",
@@ -32,7 +32,7 @@ func TestEachDurationIsWritten(t *testing.T) {
 	}
 }
 
-// TestEachMomentIsSomewhereFromNow: a moment may lie further from now than a duration reaches.
+// TestEachMomentIsSomewhereFromNow also checks moments that are further from now than a duration reaches.
 func TestEachMomentIsSomewhereFromNow(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestEachMomentIsSomewhereFromNow(t *testing.T) {
 	}
 }
 
-// TestNoRateOfSomethingReadsAsNone writes rates from some in an hour to many in a second.
+// TestNoRateOfSomethingReadsAsNone checks rates from a few an hour to many a second.
 func TestNoRateOfSomethingReadsAsNone(t *testing.T) {
 	for rate, want := range map[float64]string{
 		-1: Dash, 0: "0 /s", 1.0 / 3600: "< 1 /min", 0.5 / 60: "< 1 /min", 0.6 / 60: "1 /min", 5.0 / 60: "5 /min",

@@ -1,5 +1,5 @@
-// Package live tells browsers what changes on the pages that they show, by server-sent events. It tells
-// cells: texts of pages, by keys that the pages have, too.
+// Package live sends browsers the changes of the pages that they show, by server-sent events. It sends cells:
+// texts of pages, under keys that the pages have, too.
 package live
 
 import (
@@ -13,24 +13,24 @@ import (
 // kept is how many differences a hub keeps for streams that fall behind.
 const kept = 8
 
-// Hub tells all streams of this process what has changed on the pages. It encodes each change once, however
-// many streams there are.
+// Hub sends changes of the pages to all streams of this process. It encodes each change once, however many
+// streams there are.
 type Hub struct {
 	mu      sync.Mutex
 	streams int
-	stop    context.CancelFunc // ends the watch
-	ended   chan struct{}      // closed when the watch has ended
+	stop    context.CancelFunc // ends the call of watch
+	ended   chan struct{}      // closed when the call of watch has ended
 	closed  chan struct{}      // closed when the process stops
-	once    sync.Once          // closes it
+	once    sync.Once          // closes closed
 
 	cells   map[string]string
 	version int
-	full    []byte        // the encoded cells, nil until a stream wants them
+	full    []byte        // the encoded cells, nil until a stream needs them
 	diffs   [kept][]byte  // by version, modulo kept
 	told    chan struct{} // closed with the next version
 }
 
-// New makes a hub without streams.
+// New returns a hub without streams.
 func New() *Hub {
 	return &Hub{told: make(chan struct{}), closed: make(chan struct{})}
 }
@@ -48,14 +48,14 @@ func (h *Hub) Closed() bool {
 	}
 }
 
-// join counts a stream in. The first starts watch in a goroutine, which the last one ends and waits for.
+// join adds a stream. The first stream starts watch in a goroutine, which the last stream ends and waits for.
 func (h *Hub) join(ctx context.Context, watch func(context.Context)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streams++; h.streams > 1 {
 		return
 	}
-	h.version, h.cells, h.full = 0, nil, nil // what was told last may be of long ago
+	h.version, h.cells, h.full = 0, nil, nil // the last cells may be old
 	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	h.ended = ended
@@ -65,7 +65,7 @@ func (h *Hub) join(ctx context.Context, watch func(context.Context)) {
 	}()
 }
 
-// leave counts a stream out.
+// leave removes a stream.
 func (h *Hub) leave() {
 	h.mu.Lock()
 	h.streams--
@@ -79,7 +79,8 @@ func (h *Hub) leave() {
 	<-ended
 }
 
-// Tell makes a version of the cells that differ from the last ones.
+// Tell makes a new version of the cells, and sends the cells that differ from the last version to the
+// streams.
 func (h *Hub) Tell(cells map[string]string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,9 +102,8 @@ func (h *Hub) Tell(cells map[string]string) {
 	h.told = make(chan struct{})
 }
 
-// next gives the changes since the version that a stream knows, and the version that it knows then. A stream
-// that knows no version, or one of long ago, gets all cells. Where nothing has changed, wait is closed with
-// the next change.
+// next returns the changes since the version that a stream knows, and the new version. A stream that knows no
+// version, or one too old, gets all cells. If nothing has changed, wait is closed with the next change.
 func (h *Hub) next(known int) (data []byte, version int, wait <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAStreamIsToldNothingOfLongAgo: of what the last one was told, before nobody listened.
+// TestAStreamIsToldNothingOfLongAgo checks that a stream gets no cells that were sent before the last stream
+// left.
 func TestAStreamIsToldNothingOfLongAgo(t *testing.T) {
 	h := New()
 	watch := func(ctx context.Context) { <-ctx.Done() }

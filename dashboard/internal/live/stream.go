@@ -9,21 +9,21 @@ import (
 const (
 	// silence is the longest time for which a stream sends nothing.
 	silence = 10 * time.Second
-	// streamFor is how long a stream lives. Then the browser opens another, for which the dashboard decides
-	// anew who may look.
+	// streamFor is how long a stream lives. Then the browser opens another one, and the dashboard checks again
+	// who may look.
 	streamFor = 30 * time.Minute
-	// writeFor bounds one write to a browser.
+	// writeFor limits one write to a browser.
 	writeFor = 10 * time.Second
 )
 
 // Serve answers a request with a stream of the cells that change. The first stream of the hub starts watch in
-// a goroutine, which tells the hub the cells; the last stream cancels its context and waits for it. A stream
+// a goroutine, which passes the cells to Tell. The last stream cancels its context and waits for it. A stream
 // ends with its request, with the hub, or after streamFor.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.Context)) {
 	out := http.NewResponseController(w)
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
-	header.Set("X-Accel-Buffering", "no") // nginx passes it on as it comes
+	header.Set("X-Accel-Buffering", "no") // tells nginx not to buffer the stream
 	w.WriteHeader(http.StatusOK)
 	h.join(r.Context(), watch)
 	defer h.leave()
@@ -50,7 +50,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.C
 		}
 		known = version
 		quiet.Reset(silence)
-		_ = out.SetWriteDeadline(time.Now().Add(writeFor)) // what cannot set one bounds writes itself
+		_ = out.SetWriteDeadline(time.Now().Add(writeFor)) // a server without deadlines has limits of its own
 		if _, err := w.Write(data); err != nil {
 			return
 		}

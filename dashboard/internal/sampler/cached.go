@@ -9,22 +9,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Cached is the storage for a page that reads it itself: the sample answers for queues, runners and the
-// storage itself.
+// Cached is the storage for a page that reads it itself. The sample answers for queues, runners, and the
+// description of the storage.
 type Cached struct {
 	storage.Storage
 
 	sample *Sample
 	now    time.Time      // by the storage's clock
-	tasks  []storage.Task // that the page has read
+	tasks  []storage.Task // those that the page has read
 }
 
-// Cached puts the sample in front of a storage, for a page that has read tasks. now is the storage's time.
+// Cached returns a storage for which the sample answers as far as it can. tasks are those that a page has
+// read already. now is the storage's time.
 func (s *Sample) Cached(store storage.Storage, now time.Time, tasks ...storage.Task) *Cached {
 	return &Cached{Storage: store, sample: s, now: now, tasks: tasks}
 }
 
-// Task gives a task, from the storage where the page has not read it yet.
+// Task returns a task, from the storage if the page has not read it yet.
 func (c *Cached) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	for i := range c.tasks {
 		if c.tasks[i].Ref == ref {
@@ -34,19 +35,19 @@ func (c *Cached) Task(ctx context.Context, ref storage.Ref) (storage.Task, error
 	return c.Storage.Task(ctx, ref)
 }
 
-// Describe gives the description that the sample has, at the time of the page.
+// Describe returns the description in the sample, with the time of the page.
 func (c *Cached) Describe(context.Context) (storage.Description, error) {
 	d := c.sample.Info
 	d.Now = c.now
 	return d, nil
 }
 
-// Runners gives the runners of the sample.
+// Runners returns the runners of the sample.
 func (c *Cached) Runners(context.Context) ([]storage.RunnerInfo, error) {
 	return c.sample.Runners, nil
 }
 
-// Stats gives the sizes that the sample has, and asks the storage where it lacks one of the queues.
+// Stats returns the sizes in the sample. It asks the storage if the sample lacks one of the queues.
 func (c *Cached) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	all := make([]storage.Stats, 0, len(queues))
 	for _, name := range queues {
@@ -59,10 +60,11 @@ func (c *Cached) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return all, nil
 }
 
-// Queues lists the queues of the sample. Midge's own are not among them, and come from the storage.
+// Queues lists the queues of the sample. It asks the storage if midge's own queues may be among them, which
+// the sample lacks.
 func (c *Cached) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
 	_, own := strings.CutPrefix(query.Prefix, storage.ReservedQueues)
-	for i := 1; i < len(storage.ReservedQueues) && !own; i++ { // or a part of that prefix
+	for i := 1; i < len(storage.ReservedQueues) && !own; i++ { // a shorter prefix matches these queues, too
 		own = query.Prefix == storage.ReservedQueues[:i]
 	}
 	page := cmp.Or(query.Limit, storage.MaxNames)

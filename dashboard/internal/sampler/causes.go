@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// MostDead bounds the dead tasks that one look reads to group them: the newest of all queues.
+	// MostDead limits the dead tasks that one look reads to group them: the newest of all queues.
 	MostDead = 2000
-	// mostCauses bounds the causes that are told apart, because errors may all differ. Tasks of further causes
-	// are read and not shown.
+	// mostCauses limits the causes that are distinguished, because all errors may differ. Tasks of further
+	// causes are read but not shown.
 	mostCauses = 2000
-	// countFor bounds the time for which Watch counts dead tasks after each look. Where nobody watches, a look
-	// counts for itself: countPages at most, and no longer than countWaiting, because a page waits for it.
+	// countFor limits the time for which Watch counts dead tasks after each look. If nobody watches, a look
+	// itself counts at most countPages pages, and no longer than countWaiting, because a page waits for it.
 	countFor     = 200 * time.Millisecond
 	countPages   = MostDead / storage.MaxPage
 	countWaiting = 10 * time.Millisecond
 )
 
-// Cause is a cause of death, with the dead tasks that were counted of it.
+// Cause is a cause of death, with those dead tasks of it that were counted.
 type Cause struct {
 	ID          string
 	Error       string // the first line of the newest error
-	Filter      string // chooses the tasks; "" where no filter does
+	Filter      string // chooses the tasks; "" if no filter does
 	Tasks       int64
 	Kinds       []storage.KindSize // of the tasks, the most frequent first
-	Queues      []string           // in which they died, by name
+	Queues      []string           // the queues in which the tasks died, by name
 	First, Last time.Time          // when the first and the last of them died
 
 	kinds map[string]int64
@@ -49,22 +49,22 @@ type Causes struct {
 // since.
 type deadCount struct {
 	queues map[string]*queueCauses
-	all    *Causes // nil where it has to be made anew
-	turn   int     // counts the pages, and so chooses the queue of the next one
+	all    *Causes // nil if it has to be made anew
+	turn   int     // counts the pages, and chooses the queue of the next page
 }
 
-// queueCauses are the causes of death in a queue as far as its dead tasks are counted.
+// queueCauses are the causes of death in a queue, as far as its dead tasks are counted.
 type queueCauses struct {
 	queue       string
-	dead, total int64 // the dead tasks, and those that ever died, as the storage counted them then
+	dead, total int64 // dead tasks, and deaths in all, by the storage's count at the time
 	read        int64
-	newest      storage.Ref // of the tasks that were counted
+	newest      storage.Ref // the newest task that was counted
 	after       string      // where the next page begins
 	whole       bool        // all dead tasks are counted
 	groups      map[string]*Cause
 }
 
-// behind gives the queues whose dead tasks have changed since they were counted.
+// behind returns the queues whose dead tasks have changed since they were counted.
 func (c *deadCount) behind(s *Sample) (changed []*Queue) {
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -111,7 +111,7 @@ func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*
 	return nil
 }
 
-// newestDead reads the newest dead tasks of a queue, as many as most.
+// newestDead reads the newest dead tasks of a queue, at most as many as most.
 func newestDead(
 	ctx context.Context, store storage.Storage, q *Queue, most int,
 ) (all storage.TasksPage, err error) {
@@ -129,8 +129,8 @@ func newestDead(
 	return all, nil
 }
 
-// join counts the tasks of a page that died since the queue was counted. It reports false where other dead
-// tasks have changed, too: the queue has to be counted anew.
+// join counts the tasks of a page that died since the queue was counted. It returns false if other dead tasks
+// have changed, too, and the queue has to be counted anew.
 func (q *queueCauses) join(now *Queue, tasks []storage.Task) bool {
 	more := now.Dead - q.dead
 	known := slices.IndexFunc(tasks, func(t storage.Task) bool { return t.Ref == q.newest })
@@ -152,7 +152,7 @@ func (q *queueCauses) addPage(page storage.TasksPage) {
 	q.after, q.whole = page.Next, page.Next == ""
 }
 
-// next counts a further page, and reports false where all dead tasks are counted.
+// next counts a further page. It returns false if all dead tasks are counted.
 func (c *deadCount) next(ctx context.Context, store storage.Storage) (bool, error) {
 	var left []*queueCauses
 	for _, q := range c.queues {
@@ -200,13 +200,14 @@ func (q *queueCauses) add(t storage.Task) {
 	g.died(t.Ended, t.Ended, errorOf(t))
 }
 
-// errorOf is the text that stands for what a task died of.
+// errorOf returns the text for what a task died of.
 func errorOf(t storage.Task) string {
 	return cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
 }
 
-// died takes in when the first and the last of further tasks died, and the error of the last. Of the errors
-// of one moment the first by its text stands for the cause, in whatever order the tasks are counted.
+// died takes in the times of the first and the last death of further tasks, and the error of the last. Of
+// several errors at the same moment it keeps the first in the order of texts, so that the order of counting
+// does not matter.
 func (g *Cause) died(first, last time.Time, text string) {
 	if first.Before(g.First) {
 		g.First = first
@@ -256,7 +257,7 @@ func (c *deadCount) groups() *Causes {
 	return all
 }
 
-// join adds what died of the cause in a queue.
+// join adds the tasks that died of the cause in a queue.
 func (g *Cause) join(queue string, of *Cause) {
 	g.Tasks += of.Tasks
 	g.Queues = append(g.Queues, queue)
@@ -266,7 +267,8 @@ func (g *Cause) join(queue string, of *Cause) {
 	g.died(of.First, of.Last, of.Error)
 }
 
-// readDead groups the dead tasks by cause, and reads them where any died or came back since the last look.
+// readDead groups the dead tasks by cause. It reads dead tasks of the queues in which any died or came back
+// since the last look.
 func (s *Sampler) readDead(ctx context.Context, before, fresh *Sample) error {
 	changed := s.causes.behind(fresh)
 	soon := before != nil && before.Dead != nil && fresh.At.Sub(s.deadAt) < deadFor
@@ -292,8 +294,8 @@ func (s *Sampler) readDead(ctx context.Context, before, fresh *Sample) error {
 	return nil
 }
 
-// countDead counts further dead tasks for a while, and lets looks go first. The next look tells what it
-// found.
+// countDead counts further dead tasks for a while, and stops if somebody looks. The next sample shows the
+// result.
 func (s *Sampler) countDead(ctx context.Context) {
 	for end := s.now().Add(countFor); s.now().Before(end); {
 		if mine, _ := s.takeTurn(ctx, false); !mine {
@@ -307,14 +309,14 @@ func (s *Sampler) countDead(ctx context.Context) {
 	}
 }
 
-// nextDead counts a further page, for no longer than a look may take, because looks wait for the turn.
+// nextDead counts a further page. It takes no longer than a look may, because looks wait for the turn.
 func (s *Sampler) nextDead(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
 	defer cancel()
 	return s.causes.next(ctx, s.store)
 }
 
-// CauseOf gives the cause of tasks that all died of the same one. There is at least one task.
+// CauseOf returns the cause of tasks that all died of the same one. There must be at least one task.
 func CauseOf(tasks []storage.Task) *Cause {
 	count := deadCount{queues: make(map[string]*queueCauses)}
 	for _, t := range tasks {

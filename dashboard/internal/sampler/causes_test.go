@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// reading counts the calls that read tasks, and the tasks that they bring.
+// reading is a storage that counts the calls that read tasks, and the tasks that they return.
 type reading struct {
 	storage.Storage
 
@@ -32,7 +32,7 @@ func (r *reading) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	return page, err
 }
 
-// mourning is a sampler of a scene, with a clock that the test sets.
+// mourning returns a sampler of a scene, with a clock that the test sets.
 func mourning(t *testing.T) (*scene.Scene, *Sampler, *reading, *time.Duration) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
@@ -43,7 +43,7 @@ func mourning(t *testing.T) (*scene.Scene, *Sampler, *reading, *time.Duration) {
 	return sc, New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
 }
 
-// bury has so many tasks of a queue die of a cause.
+// bury makes n tasks of a queue die of a cause.
 func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 	t.Helper()
 	if err := sc.Add(t.Context(), queue, "work", n, func(_ int, in *storage.Insert) { in.MaxRetries = 0 }); err != nil {
@@ -57,7 +57,7 @@ func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 	}
 }
 
-// look looks once, some time later, and wants causes with so many tasks.
+// mustLook looks once, after the time d, and requires causes with the wanted numbers of tasks.
 func (s *Sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
 	t.Helper()
 	*ahead += d
@@ -97,7 +97,7 @@ func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 	if store.calls["tasks"] > MostDead || store.calls["dead"] > countPages {
 		t.Errorf("five died, and %v are read", store.calls)
 	}
-	// What comes back has its queue counted anew.
+	// If dead tasks are requeued, the tasks of their queue are counted anew.
 	if _, err := sc.Session.RequeueAll(t.Context(), "small", storage.Dead, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +105,8 @@ func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 	s.mustLook(t, ahead, deadFor+time.Second, all)
 }
 
-// TestTheDeadAreCountedFromTheNewestOn: the newest at once, the others with the looks that follow; what dies
-// meanwhile is shown soon, and deletes begin a new count.
+// TestTheDeadAreCountedFromTheNewestOn checks that the newest dead tasks are counted at once, and the others
+// by later looks. Tasks that die meanwhile are shown soon, and deletes make the count begin anew.
 func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 	sc, s, store, ahead := mourning(t)
 	bury(t, sc, "a.old", "disk full", 5000)
@@ -144,7 +144,7 @@ func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 	want("few left", "1510 true: timeout 1500 refused 10")
 }
 
-// tardy is a storage that takes its time to list the dead.
+// tardy is a storage that takes its time to list dead tasks.
 type tardy struct {
 	storage.Storage
 
@@ -162,8 +162,8 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 	return w.Storage.Tasks(ctx, q)
 }
 
-// TestACountOfTheDeadTakesTheTurnFromNobody: where the storage does not answer it, all pages would wait for
-// it.
+// TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a look may if
+// the storage does not answer it, because all pages wait for the turn.
 func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "empty", 0)
@@ -213,7 +213,7 @@ func TestManyCausesAreBounded(t *testing.T) {
 	}
 }
 
-// word writes a number in letters, which no fingerprint leaves out.
+// word writes a number in letters, because a fingerprint ignores digits.
 func word(n int) (text string) {
 	for ; n > 0 || text == ""; n /= 16 {
 		text = fmt.Sprintf("%c%s", 'g'+n%16, text)
@@ -221,8 +221,8 @@ func word(n int) (text string) {
 	return "w" + text
 }
 
-// TestALookReadsSchedulesOnceTheyTick: the schedules of a queue are read again where their number changed,
-// where one has ticked, and now and then.
+// TestALookReadsSchedulesOnceTheyTick checks that the schedules of a queue are read again if their number has
+// changed, if one was due, and after schedulesAgain.
 func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 	sc, s, store, ahead := mourning(t)
 	for i := range 20 {
@@ -253,7 +253,7 @@ func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 	reads("a minute after", schedulesAgain, 20)
 }
 
-// TestADeploysSchedulesAreNoOrphans: a schedule that takes the place of its predecessor is read again soon.
+// TestADeploysSchedulesAreNoOrphans checks that a schedule that replaces another one is read again soon.
 func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
 	sc, s, _, ahead := mourning(t)
 	sc.Runners = []storage.RunnerInfo{{ID: "r1", Queues: []string{"q"}, Concurrency: 1}}
@@ -295,7 +295,8 @@ func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
 	look()
 }
 
-// TestOneErrorOfAMomentStandsForItsCause: in whatever order the tasks and the queues are counted.
+// TestOneErrorOfAMomentStandsForItsCause checks that the error does not depend on the order in which tasks
+// and queues are counted.
 func TestOneErrorOfAMomentStandsForItsCause(t *testing.T) {
 	at := time.Now()
 	died := func(queue, text string) storage.Task {
@@ -308,7 +309,7 @@ func TestOneErrorOfAMomentStandsForItsCause(t *testing.T) {
 	tasks := []storage.Task{
 		died("a", "timeout after 3 s"), died("a", "timeout after 2 s"), died("b", want), died("b", "timeout after 4 s"),
 	}
-	for range 50 { // the order of a map differs from time to time
+	for range 50 { // the order of a map varies
 		if got := CauseOf(tasks); got.Error != want || got.Tasks != 4 {
 			t.Fatalf("%d tasks died of %q, want 4 of %q", got.Tasks, got.Error, want)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Series gives a range of the history, no older than a small part of a step. Where the history cannot be read
-// it gives what was read of the range before, and an error where nothing was. While the storage does not
-// answer, nobody waits for it here. All viewers share a series, and nobody changes it.
+// Series returns a range of the history, no older than a small part of a step. If the history cannot be read,
+// it returns the last series that was read of the range, or an error if there is none. While the storage does
+// not answer, Series does not wait for it. All viewers share a series, and nobody changes it.
 func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) {
 	if last := s.Last(); last != nil && last.Err != nil {
 		return s.past.kept(of, last.Err)
@@ -19,8 +19,8 @@ func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) 
 	return s.past.read(ctx, of)
 }
 
-// historyCache keeps what was read of the history, for all viewers. The history changes once a minute, and 90
-// days of it are a hundred pages.
+// historyCache caches the history for all viewers. The history changes once a minute, and 90 days of it are a
+// hundred pages.
 type historyCache struct {
 	ledger *ledger.Ledger
 	now    func() time.Time
@@ -36,18 +36,18 @@ type Range struct {
 	Queue        string // "" for all queues
 }
 
-// keptFor is for how long a range is kept: a small part of a step.
+// keptFor is how long a range is kept: a small part of a step.
 func (s Range) keptFor() time.Duration { return min(max(s.Step/12, historyFor), 10*time.Minute) }
 
 // cachedSeries is the series of a range.
 type cachedSeries struct {
-	turn chan struct{} // holds the right to read: one viewer reads for all
+	turn chan struct{} // a semaphore: one viewer reads for all
 
-	// The mutex of the cache guards what follows.
+	// The mutex of the cache guards the fields below.
 	used   time.Time
-	at     time.Time      // of the reading that gave the series
-	series *ledger.Series // nil before it is read
-	// failed is why the last reading, which ended at failedAt, gave no series; nil where it gave one.
+	at     time.Time      // when the reading began that gave the series
+	series *ledger.Series // nil until it is read
+	// failed is the error of the last reading, which ended at failedAt; nil if that reading gave a series.
 	failed   error
 	failedAt time.Time
 }
@@ -55,7 +55,8 @@ type cachedSeries struct {
 // mostSeries is how many ranges are kept.
 const mostSeries = 24
 
-// read gives the series of a range. A viewer who leaves waits for no other one.
+// read returns the series of a range. If ctx ends while another viewer reads, it returns the last series, or
+// the cause if there is none.
 func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error) {
 	p := h.find(s)
 	select {
@@ -71,7 +72,7 @@ func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error
 	if s.Queue != "" {
 		queues = []string{s.Queue}
 	}
-	// The reading goes on for others where the viewer who began it goes away.
+	// The reading goes on for other viewers if the viewer who began it leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
 	defer cancel()
 	at := h.now()
@@ -84,8 +85,8 @@ func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error
 	return p.told(err)
 }
 
-// fresh reports whether the last reading of a range is recent enough. A failed reading is so for a Period, so
-// that the viewers who waited for it do not wait for a second one.
+// fresh reports whether the last reading of a range is recent enough. A failed reading is recent for a
+// Period, so that the viewers who waited for it do not wait for a second one.
 func (h *historyCache) fresh(p *cachedSeries, keptFor time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,8 +94,8 @@ func (h *historyCache) fresh(p *cachedSeries, keptFor time.Duration) bool {
 	return p.series != nil && now.Sub(p.at) < keptFor || p.failed != nil && now.Sub(p.failedAt) < Period
 }
 
-// kept gives what was read of a range before. Where nothing was, it gives err, or else why the last reading
-// failed.
+// kept returns the last series of a range. If there is none, it returns err, or else the error of the last
+// reading.
 func (h *historyCache) kept(s Range, err error) (*ledger.Series, error) {
 	p := h.find(s)
 	h.mu.Lock()
@@ -102,7 +103,7 @@ func (h *historyCache) kept(s Range, err error) (*ledger.Series, error) {
 	return p.told(err)
 }
 
-// told is what a viewer is told: an error only where there is no series.
+// told returns the series, or an error if there is none.
 func (p *cachedSeries) told(err error) (*ledger.Series, error) {
 	if p.series != nil {
 		return p.series, nil
@@ -110,11 +111,11 @@ func (p *cachedSeries) told(err error) (*ledger.Series, error) {
 	return nil, cmp.Or(err, p.failed)
 }
 
-// find gives the place of a range. A new range takes the place of the least recently used one.
+// find returns the entry of a range. If the cache is full, a new range replaces the least recently used one.
 func (h *historyCache) find(s Range) *cachedSeries {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.End = s.End.Round(0).UTC() // as a key
+	s.End = s.End.Round(0).UTC() // equal moments are equal keys
 	p := h.ranges[s]
 	if p == nil {
 		if len(h.ranges) >= mostSeries {
@@ -130,7 +131,7 @@ func (h *historyCache) find(s Range) *cachedSeries {
 	return p
 }
 
-// forget drops the range that was not used for the longest.
+// forget removes the least recently used range.
 func (h *historyCache) forget() {
 	var oldest Range
 	for s, p := range h.ranges {

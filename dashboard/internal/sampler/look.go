@@ -13,23 +13,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// For how long a sample repeats what the one before it has.
+// The times for which samples repeat what an earlier sample read, and other bounds of a look.
 const (
 	namesFor     = 2 * time.Second
 	runnersFor   = 2 * time.Second
 	infoFor      = 15 * time.Second
 	schedulesFor = 5 * time.Second
-	// schedulesAgain is after how long the schedules of a queue are read again although nothing tells of a
-	// change.
+	// schedulesAgain is the time after which the schedules of a queue are read again, even if nothing indicates
+	// a change.
 	schedulesAgain = time.Minute
 	historyFor     = 30 * time.Second
 	deadFor        = 5 * time.Second
 	sinceFor       = 15 * time.Second
-	// historyTimeout bounds the reading of the history, so that a look without it ends in time.
+	// historyTimeout limits the reading of the history, so that a look ends in time without it.
 	historyTimeout = LookTimeout / 2
 	// smoothing is the time over which rates are averaged.
 	smoothing = 8 * time.Second
-	// maxSchedules bounds the schedules that a sample has.
+	// maxSchedules limits the schedules of a sample.
 	maxSchedules = 2000
 )
 
@@ -64,7 +64,7 @@ func (s *Sampler) look(ctx context.Context, before *Sample) (*Sample, error) {
 	return fresh, s.readSchedules(ctx, before, fresh)
 }
 
-// beside calls functions side by side, and gives their errors.
+// beside calls functions concurrently, waits for them, and returns their errors.
 func beside(calls ...func() error) []error {
 	errs := make([]error, len(calls))
 	var all sync.WaitGroup
@@ -75,11 +75,11 @@ func beside(calls ...func() error) []error {
 	return errs
 }
 
-// concurrency is how many calls Concurrently makes side by side.
+// concurrency is how many calls Concurrently makes at a time.
 const concurrency = 8
 
-// Concurrently calls a function for each number below n, up to eight of them side by side. It makes no
-// further calls where one fails, and gives its error.
+// Concurrently calls a function for each number below n, in up to eight goroutines, and waits for them. A
+// goroutine whose call fails makes no further calls. Concurrently returns one of the errors.
 func Concurrently(n int, do func(i int) error) error {
 	errs := make([]error, min(n, concurrency))
 	var all sync.WaitGroup
@@ -113,7 +113,7 @@ func (s *Sampler) sizes(ctx context.Context, before, fresh *Sample) ([]storage.S
 	return stats, nil
 }
 
-// names lists the queues, or repeats the names that the sample before has.
+// names lists the queues, or repeats the names in the sample before.
 func (s *Sampler) names(ctx context.Context, before *Sample, now time.Time) ([]string, error) {
 	if before != nil && now.Sub(s.namesAt) < namesFor {
 		names := make([]string, len(before.Queues))
@@ -135,8 +135,7 @@ func (s *Sampler) names(ctx context.Context, before *Sample, now time.Time) ([]s
 	return names, nil
 }
 
-// rest reads the runners and the description of the storage where the sample before has them from too long
-// ago.
+// rest reads the runners and the description of the storage, unless the sample before has recent ones.
 func (s *Sampler) rest(ctx context.Context, before, fresh *Sample) (err error) {
 	if before != nil {
 		fresh.Runners, fresh.Kinds, fresh.serving = before.Runners, before.Kinds, before.serving
@@ -160,7 +159,7 @@ func (s *Sampler) rest(ctx context.Context, before, fresh *Sample) (err error) {
 	return nil
 }
 
-// readHistory reads the history of the last hour. Where it cannot be read, pages show all else.
+// readHistory reads the history of the last hour. If it cannot be read, pages show everything else.
 func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	if before != nil {
 		fresh.Hour = before.Hour
@@ -180,7 +179,7 @@ func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	if before != nil {
 		return
 	}
-	// A first look tells no rates: the rates of the last minute that the history knows stand in for them.
+	// One look gives no rates: the rates of the last minute that the history knows stand in for them.
 	for i := len(hour.All) - 1; i >= max(0, len(hour.All)-4); i-- {
 		if !hour.All[i].Known {
 			continue
@@ -196,7 +195,7 @@ func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	}
 }
 
-// kindsOf gives the kinds that runners know, each once.
+// kindsOf returns the kinds that runners know, sorted and each once.
 func kindsOf(runners []storage.RunnerInfo) []string {
 	known := map[string]bool{}
 	for i := range runners {
@@ -207,14 +206,14 @@ func kindsOf(runners []storage.RunnerInfo) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// measure computes the rates of a queue from what the sample before it counted.
+// measure computes the rates and the pause of a queue by comparison with the sample before.
 func (q *Queue) measure(before *Sample, now time.Time, skew time.Duration) {
 	q.Done, q.Failed = -1, -1
 	if before == nil {
 		return
 	}
 	was := before.byName[q.Queue]
-	if was == nil { // a new queue: all that it counted happened since
+	if was == nil { // a new queue: everything that it counted happened since
 		was = &Queue{}
 	}
 	switch {
@@ -233,7 +232,8 @@ func (q *Queue) measure(before *Sample, now time.Time, skew time.Duration) {
 	q.Failed = smoothed(was.Failed, q.failures()-was.failures(), passed, weight)
 }
 
-// smoothed joins the events since the sample before to the average so far.
+// smoothed returns the average rate after so many events in the time passed, in seconds. The new rate has the
+// given weight in it. A negative average means that there is none yet.
 func smoothed(average float64, events int64, passed, weight float64) float64 {
 	now := float64(max(0, events)) / passed
 	if average < 0 {
@@ -248,11 +248,11 @@ func smoothed(average float64, events int64, passed, weight float64) float64 {
 // serving is what the live runners of a queue can run.
 type serving struct {
 	runners int
-	all     bool // one of them runs kinds of any name
+	all     bool // one of the runners runs all kinds
 	kinds   map[string]bool
 }
 
-// servingOf tells of each queue that a runner serves what its runners can run.
+// servingOf returns, for each queue that a runner serves, what its runners can run.
 func servingOf(runners []storage.RunnerInfo) map[string]*serving {
 	by := make(map[string]*serving)
 	for i := range runners {
@@ -272,7 +272,7 @@ func servingOf(runners []storage.RunnerInfo) map[string]*serving {
 	return by
 }
 
-// served notes how many live runners the queue has, and which of its kinds none of them knows.
+// served sets how many live runners the queue has, and which declined kinds none of them knows.
 func (q *Queue) served(by *serving) {
 	if by == nil {
 		by = &serving{}

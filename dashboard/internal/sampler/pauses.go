@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// readSince finds who paused queues, and since when: the audit tells of pauses that began before this process
-// looked. It also finds since when tasks of unknown kinds wait.
+// readSince finds who paused queues, and since when: the audit has pauses that began before this process
+// looked. It also finds since when tasks of unknown kinds have waited.
 func (s *Sampler) readSince(ctx context.Context, before, fresh *Sample) {
 	var paused, unknown []*Queue
 	for i := range fresh.Queues {
@@ -39,7 +39,7 @@ func (s *Sampler) readSince(ctx context.Context, before, fresh *Sample) {
 	}
 }
 
-// pauseUnknown reports whether the queue is paused, and the audit may tell more of the pause than is known.
+// pauseUnknown reports whether the queue is paused and the audit may know more about the pause.
 func (q *Queue) pauseUnknown(now time.Time) bool {
 	return q.Paused && (q.PausedSince.IsZero() || q.PausedBy == "" && now.Sub(q.PausedSince) < 2*pausedWithin)
 }
@@ -54,7 +54,7 @@ func (s *Sampler) readPauses(ctx context.Context, paused []*Queue) {
 		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
 			return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
 		})
-		if i < 0 || acts[i].Act == "resume" { // a program paused it, of which no audit knows
+		if i < 0 || acts[i].Act == "resume" { // a program paused it without a record in the audit
 			continue
 		}
 		by := &acts[i]
@@ -67,11 +67,11 @@ func (s *Sampler) readPauses(ctx context.Context, paused []*Queue) {
 	}
 }
 
-// pausedWithin is how far apart an act and the look that first saw its pause may be.
+// pausedWithin is the longest time between an act in the audit and the look that first saw its pause.
 const pausedWithin = 30 * time.Second
 
-// declinedSince is since when a task of a queue waits in the line of its kind; zero where no such task is
-// found soon.
+// declinedSince returns since when a declined task of a queue has waited for a runner that knows its kind;
+// zero if a short search finds no such task.
 func (s *Sampler) declinedSince(ctx context.Context, queue string) time.Time {
 	f, err := filter.Parse("is:declined queue:" + queue)
 	if err != nil {

@@ -7,19 +7,20 @@ import (
 // Points is how many points of each span the sampler keeps.
 const Points = 60
 
-// Spans are how long a point is: the newest Points of each span are kept.
+// Spans are the lengths of a point. The sampler keeps the newest Points of each length.
 var Spans = [2]time.Duration{5 * time.Second, time.Minute}
 
 // Point is what happened in one span of time.
 type Point struct {
 	Done, Failed float64 // attempts
-	// Seen says that the attempts are known. Gap says that they are averages over a time in which nobody looked.
+	// Seen is whether the attempts are known. Gap is whether they are averages over a time in which nobody
+	// looked.
 	Seen, Gap bool
 }
 
 // ring holds the newest points of one span.
 type ring struct {
-	slot   int64 // the number of the newest point
+	slot   int64 // the number of the newest point, counted from the Unix epoch
 	points [Points]Point
 }
 
@@ -51,7 +52,7 @@ func (r rings) add(before, fresh *Sample) {
 	}
 }
 
-// of gives the rings of a queue, which it makes where there are none.
+// of returns the rings of a queue, and makes them if there are none.
 func (r rings) of(queue string) *ringPair {
 	both := r[queue]
 	if both == nil {
@@ -82,7 +83,7 @@ func (r *ring) add(span time.Duration, from, to time.Time, done, failed float64)
 	if last <= r.slot-Points { // somebody set the clock back
 		*r = ring{}
 	}
-	if last > r.slot { // make room
+	if last > r.slot { // clear the new points
 		for slot := max(r.slot+1, last-Points+1); slot <= last; slot++ {
 			r.points[slot%Points] = Point{}
 		}
@@ -103,7 +104,7 @@ func (r *ring) add(span time.Duration, from, to time.Time, done, failed float64)
 	}
 }
 
-// read gives the points up to a moment, the oldest first.
+// read returns the points up to a moment, the oldest first.
 func (r *ring) read(span time.Duration, now time.Time) []Point {
 	read := make([]Point, Points)
 	last := now.UnixNano() / int64(span)

@@ -14,28 +14,28 @@ import (
 // Sample is what a look at the storage found. Nobody changes a sample once it is made.
 type Sample struct {
 	At        time.Time            // of the look, by this process's clock
-	RoundTrip time.Duration        // in which the storage told the sizes of the queues
+	RoundTrip time.Duration        // how long the storage took to return the sizes of the queues
 	Info      storage.Description  // of the storage
-	Queues    []Queue              // by name, without midge's own
-	Runners   []storage.RunnerInfo // that are alive
-	Kinds     []string             // that live runners know, by name
+	Queues    []Queue              // by name, without midge's own queues
+	Runners   []storage.RunnerInfo // the live runners
+	Kinds     []string             // the kinds that live runners know, sorted
 	Schedules []Schedule           // of all queues, the next to tick first
 	Dead      *Causes
-	Hour      *ledger.Series // the history of the last hour, nil where it cannot be read
+	Hour      *ledger.Series // the history of the last hour, nil if it cannot be read
 	Mark      uint64         // changes with the marks of the queues, and with the runners
-	// Err is why the storage does not answer, nil where it does. Lost is since when it does not: all else is
-	// from the look before.
+	// Err is the error of the storage, nil if it answered. Lost is the time of the first look that failed. The
+	// other fields are from the last look that did not fail.
 	Err  error
 	Lost time.Time
 
-	acts    int64         // of this process, before the look
-	skew    time.Duration // how far the storage's clock was ahead of this process's
+	acts    int64         // the acts in this process before the look
+	skew    time.Duration // how far the storage's clock was ahead of this process's clock
 	byName  map[string]*Queue
 	serving map[string]*serving // by queue
 	// runnersRead counts how often the runners were read.
 	runnersRead int
-	// then is what the queues were some seconds before, for forecasts. later takes its place in a sample to
-	// come. Both are nil where that is not known.
+	// then has the sizes of the queues some seconds before, for forecasts. later replaces it in a later sample.
+	// Both are nil if they are not known.
 	then, later *past
 }
 
@@ -43,25 +43,25 @@ type Sample struct {
 type Queue struct {
 	storage.Stats
 
-	// Done and Failed are attempts a second, averaged over the last seconds; -1 where there was one look only.
+	// Done and Failed are attempts a second, averaged over the last seconds; -1 if they are not known yet.
 	Done, Failed float64
 	// Runners is how many live runners serve the queue.
 	Runners int
-	// Unknown are the declined kinds that no live runner of the queue can run.
+	// Unknown are the declined kinds that no live runner of the queue knows.
 	Unknown []storage.KindSize
-	// PausedSince is when the pause began by the storage's clock, as this process saw it or the audit tells;
-	// zero where that is not known.
+	// PausedSince is when the pause began by the storage's clock, as this process saw it or the audit has it;
+	// zero if that is not known.
 	PausedSince time.Time
-	// PausedBy is who paused the queue, by the audit; "" where that is not known.
+	// PausedBy is who paused the queue, as the audit has it; "" if that is not known.
 	PausedBy string
 	// Mark changes with the sizes, the totals, the pause, the unknown kinds and the runners of the queue. It is
 	// the same in all processes.
 	Mark uint64
-	// UnknownSince is since when a task of an unknown kind waits; zero where that is not known.
+	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
 }
 
-// failures are the attempts of a queue that failed or crashed.
+// failures returns how many attempts of the queue failed or crashed.
 func (q *Queue) failures() int64 { return q.Totals.Failed + q.Totals.Crashed }
 
 // mark computes the mark of a queue.
@@ -111,10 +111,10 @@ type Schedule struct {
 // Name is the schedule's name, as its declaration has it.
 func (c *Schedule) Name() string { return strings.TrimPrefix(c.ID, storage.CursorPrefix) }
 
-// Queue gives a queue by its name, nil where there is none.
+// Queue returns a queue by its name, nil if there is none.
 func (s *Sample) Queue(name string) *Queue { return s.byName[name] }
 
-// Sum adds up a number of all queues.
+// Sum adds up a number over all queues.
 func (s *Sample) Sum(of func(*Queue) int64) (sum int64) {
 	for i := range s.Queues {
 		sum += of(&s.Queues[i])
@@ -122,7 +122,7 @@ func (s *Sample) Sum(of func(*Queue) int64) (sum int64) {
 	return sum
 }
 
-// Rates are the rates of all queues together, -1 where they are not known yet.
+// Rates returns the rates of all queues together, -1 if they are not known yet.
 func (s *Sample) Rates() (done, failed float64) {
 	if len(s.Queues) > 0 && s.Queues[0].Done < 0 {
 		return -1, -1
@@ -133,7 +133,7 @@ func (s *Sample) Rates() (done, failed float64) {
 	return done, failed
 }
 
-// Oldest is for how long the oldest task of all queues has waited, zero where nothing waits.
+// Oldest is how long the oldest task of all queues has waited, zero if nothing waits.
 func (s *Sample) Oldest() (oldest time.Duration) {
 	for i := range s.Queues {
 		oldest = max(oldest, s.Queues[i].Oldest)
@@ -152,7 +152,7 @@ func (s *Sample) OldestQueue() (queue string) {
 	return queue
 }
 
-// Slots is how many slots all live runners have, and how many of these are in use.
+// Slots returns how many slots of all live runners are in use, and how many slots they have.
 func (s *Sample) Slots() (used, slots int64) {
 	for i := range s.Runners {
 		used, slots = used+int64(len(s.Runners[i].Running)), slots+int64(s.Runners[i].Concurrency)
@@ -160,8 +160,8 @@ func (s *Sample) Slots() (used, slots int64) {
 	return used, slots
 }
 
-// KindsFor gives the kinds that are known for a queue: kinds that its runners know, and kinds of which tasks
-// wait for a runner that does.
+// KindsFor returns the kinds that are known for a queue: kinds that its runners know, and kinds of waiting
+// tasks that its runners declined.
 func (s *Sample) KindsFor(queue string) []string {
 	var serving []storage.RunnerInfo
 	for i := range s.Runners {
@@ -189,7 +189,7 @@ func (s *Sample) Knows(queue, kind string) bool {
 // Empty reports whether there is no queue at all.
 func (s *Sample) Empty() bool { return len(s.Queues) == 0 }
 
-// past is what the queues were at a moment.
+// past has the sizes of the queues at a moment.
 type past struct {
 	at     time.Time // by this process's clock
 	queues map[string]storage.Stats
@@ -198,8 +198,8 @@ type past struct {
 // pastFor is the least time over which a forecast looks back.
 const pastFor = 10 * time.Second
 
-// remember gives the sample that follows this one what the queues were: pastFor before it, where this process
-// has looked for as long.
+// remember gives the sample that follows this one the sizes of the queues from pastFor or more before it.
+// Until this process has looked for so long, these are the sizes from its first look.
 func (s *Sample) remember(fresh *Sample) {
 	switch {
 	case s == nil:
@@ -213,7 +213,7 @@ func (s *Sample) remember(fresh *Sample) {
 	}
 }
 
-// past is what the queues were in this sample.
+// past returns the sizes of the queues in this sample.
 func (s *Sample) past() *past {
 	p := &past{at: s.At, queues: make(map[string]storage.Stats, len(s.Queues))}
 	for i := range s.Queues {
@@ -222,7 +222,7 @@ func (s *Sample) past() *past {
 	return p
 }
 
-// Before gives what a queue was some seconds before the sample, by the storage's clock; nothing where that is
+// Before returns the sizes of a queue some seconds before the sample, by the storage's clock; nil if they are
 // not known.
 func (s *Sample) Before(queue string) []storage.Sample {
 	if s.then == nil {
@@ -235,9 +235,9 @@ func (s *Sample) Before(queue string) []storage.Sample {
 	return []storage.Sample{{At: s.then.at.Add(s.skew), Stats: stats}}
 }
 
-// Outlook tells when the backlog of a queue is gone.
+// Outlook forecasts when the backlog of a queue will be gone.
 func (s *Sample) Outlook(q *Queue) storage.Outlook {
-	var before storage.Sample // of no queue, from which no rate is known
+	var before storage.Sample // without earlier sizes, no rate is known
 	if known := s.Before(q.Queue); known != nil {
 		before = known[0]
 	}
@@ -257,15 +257,16 @@ func (s *Sample) KnownMinutes() (n int) {
 	return n
 }
 
-// Recall overwrites points of a minute each, the first of which begins at from, with the minutes of the queue
-// that the history knows.
+// Recall overwrites points with the minutes of the queue that the history knows. The points have a minute
+// each, and the first begins at from.
 func (s *Sample) Recall(queue string, from time.Time, points []Point) {
 	if s.Hour == nil {
 		return
 	}
 	for i, all := range s.Hour.All {
 		at := int(all.At.Sub(from) / time.Minute)
-		if !all.Known || all.At.Before(from) || at >= len(points)-1 { // the history knows whole minutes
+		// The last point is a minute that is not over, of which the history knows nothing.
+		if !all.Known || all.At.Before(from) || at >= len(points)-1 {
 			continue
 		}
 		p := all

@@ -1,7 +1,6 @@
-// Package sampler reads the storage for all pages of the dashboard: what the queues, the runners, the
-// schedules and the dead tasks are now, and what the history tells. However many people watch, a process
-// looks at the storage once a second. The package gives facts alone; package dashboard makes texts and charts
-// of them.
+// Package sampler reads the storage for all pages of the dashboard: the present queues, runners, schedules
+// and dead tasks, and the history. However many people watch, a process takes one sample of the storage a
+// second. The package returns only data, of which package dashboard makes texts and charts.
 package sampler
 
 import (
@@ -17,30 +16,31 @@ import (
 const (
 	// Period is the time between two looks while anybody watches.
 	Period = time.Second
-	// LookTimeout bounds one look at the storage.
+	// LookTimeout limits one look at the storage.
 	LookTimeout = 5 * time.Second
 )
 
-// Sampler looks at the storage for all viewers of this process: once a second while anybody watches, and
-// else when a page is asked for. All pages of a second share one look. It is safe for concurrent use.
+// Sampler takes samples of the storage for all viewers of this process: once a second while anybody watches,
+// and otherwise when a page is requested. All pages of a second share one sample. It is safe for concurrent
+// use.
 type Sampler struct {
 	store  storage.Storage
 	ledger *ledger.Ledger
 	past   *historyCache
 	audit  *ledger.Audit
 	now    func() time.Time
-	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
-	acts   atomic.Int64 // how often somebody acted here
+	skew   atomic.Int64 // how far the storage's clock is ahead of this process's clock
+	acts   atomic.Int64 // counts the acts in this process
 	// watchers counts the calls of Watch that are under way.
 	watchers atomic.Int64
 
-	turn chan struct{} // holds the right to look: its holder sends before the look, and receives behind it
-	// The turn guards what follows.
+	turn chan struct{} // a semaphore: its holder sends before a look, and receives after it
+	// The turn guards the fields up to mu.
 	namesAt, runnersAt, infoAt, historyAt, deadAt, sinceAt time.Time
-	actsSeen                                               int64 // the acts before the last look
+	actsSeen                                               int64 // the value of acts before the last look
 	causes                                                 deadCount
 	cursors                                                map[string]*queueCursors
-	// failed is why the last look, at failedAt, gave no sample; nil where it gave one.
+	// failed is the error of the last look, which ended at failedAt; nil if that look gave a sample.
 	failed   error
 	failedAt time.Time
 
@@ -49,8 +49,8 @@ type Sampler struct {
 	rings   rings
 }
 
-// New makes a sampler of a storage and its history. It asks the storage nothing before somebody asks for a
-// sample. now gives this process's time.
+// New returns a sampler of a storage and its history. It does not read the storage until somebody asks for a
+// sample. now returns this process's time.
 func New(store storage.Storage, history *ledger.Ledger, now func() time.Time) *Sampler {
 	return &Sampler{
 		store: store, ledger: history, audit: ledger.NewAudit(store), now: now,
@@ -58,30 +58,30 @@ func New(store storage.Storage, history *ledger.Ledger, now func() time.Time) *S
 	}
 }
 
-// StorageNow is the storage's time, as far as the last look tells.
+// StorageNow is the storage's time, as far as the last description of the storage tells.
 func (s *Sampler) StorageNow() time.Time { return s.now().Add(time.Duration(s.skew.Load())) }
 
-// Last gives the last sample, nil before the first.
+// Last returns the last sample, nil before the first.
 func (s *Sampler) Last() *Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
 }
 
-// Sample gives what the storage holds, no older than a Period. Where the storage does not answer it gives the
-// last sample with the error in it, and an error where there is no sample yet. It gives the last sample and
-// an error where ctx ends while another caller looks.
+// Sample returns a sample that is at most a Period old. If the storage fails, it returns the last sample with
+// the error in it, or the error if there is no sample yet. If ctx ends while another caller looks, it returns
+// the last sample and an error.
 func (s *Sampler) Sample(ctx context.Context) (*Sample, error) {
 	return s.sampleAfter(ctx, s.now().Add(-Period))
 }
 
-// sampleAfter gives a sample that was made after a moment.
+// sampleAfter is Sample for a sample that was taken after a moment.
 func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, error) {
 	last := s.Last()
 	if last != nil && last.At.After(after) && last.acts == s.acts.Load() {
 		return last, nil
 	}
-	// Where the storage did not answer before, one caller waits for it, and all others get the last sample.
+	// If the last look failed, one caller waits for the storage, and all others get the last sample.
 	if mine, err := s.takeTurn(ctx, last == nil || last.Err == nil); !mine {
 		return last, err
 	}
@@ -90,13 +90,14 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 	if s.actsSeen != acts {
 		s.actsSeen = acts
 		s.forget()
-	} else if before != nil && before.At.After(after) { // somebody else looked meanwhile
+	} else if before != nil && before.At.After(after) { // somebody else has looked meanwhile
 		return before, nil
 	}
-	if s.failed != nil && s.now().Sub(s.failedAt) < Period { // who waited for a failed look awaits no second one
+	// A caller who waited for a failed look does not wait for a second one.
+	if s.failed != nil && s.now().Sub(s.failedAt) < Period {
 		return before, s.failedFor(before)
 	}
-	// The look goes on for others where the viewer who began it goes away.
+	// The look goes on for other callers if the viewer who began it leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
 	defer cancel()
 	fresh, err := s.look(ctx, before)
@@ -122,8 +123,8 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 	return fresh, nil
 }
 
-// takeTurn takes the turn to look. It reports false where another caller has the turn and this one is not to
-// wait, or where ctx ends before.
+// takeTurn waits for the right to look. It returns false if another caller has it and wait is false. It
+// returns false and an error if ctx ends first.
 func (s *Sampler) takeTurn(ctx context.Context, wait bool) (bool, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -141,8 +142,8 @@ func (s *Sampler) takeTurn(ctx context.Context, wait bool) (bool, error) {
 	}
 }
 
-// failedFor is the error for a caller who gets the sample from before the failed look: nil where there is
-// such a sample.
+// failedFor returns the error for a caller who waited for a failed look: nil if there is a sample from before
+// that look.
 func (s *Sampler) failedFor(before *Sample) error {
 	if before != nil {
 		return nil
@@ -150,8 +151,8 @@ func (s *Sampler) failedFor(before *Sample) error {
 	return s.failed
 }
 
-// Seen gives the Points of one of Spans until a moment of the storage's time, as far as this process has seen
-// them: those of a queue, or of all queues together under the empty name.
+// Seen returns the Points of the given one of Spans until now, which is in the storage's time, as far as this
+// process has seen them. They are those of a queue, or of all queues together if queue is empty.
 func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,17 +162,18 @@ func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	return make([]Point, Points)
 }
 
-// Changed has the next look read everything, because somebody acted here. It waits for no look that is under
-// way.
+// Changed makes the next look read queues, runners, schedules and dead tasks anew, because somebody acted
+// here. It does not wait for a look in progress.
 func (s *Sampler) Changed() { s.acts.Add(1) }
 
-// forget has the look that follows read everything.
+// forget makes the next look read queues, runners, schedules and dead tasks anew.
 func (s *Sampler) forget() {
 	s.failed = nil
 	s.namesAt, s.runnersAt, s.deadAt, s.cursors = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
-// Watch looks once a Period until ctx ends, and tells each sample, or the error where there is none.
+// Watch looks once a Period until ctx ends, and calls tell with each sample, or with the error if there is no
+// sample. It counts dead tasks after each look.
 func (s *Sampler) Watch(ctx context.Context, tell func(*Sample, error)) {
 	s.watchers.Add(1)
 	defer s.watchers.Add(-1)

@@ -27,7 +27,7 @@ func (f *failing) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return f.Storage.Stats(ctx, queues...)
 }
 
-// clocked makes the sampler of a calm scene with a clock that a test sets.
+// clocked returns a sampler of a calm scene, with a clock that a test sets.
 func clocked(t *testing.T) (*Sampler, *failing, *time.Duration) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "calm", 0)
@@ -38,8 +38,8 @@ func clocked(t *testing.T) (*Sampler, *failing, *time.Duration) {
 	return New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
 }
 
-// TestWhoPausedAQueueIsNamed: where a person did it before or after the first look, and nobody where a
-// program did, even if a person paused the same queue earlier.
+// TestWhoPausedAQueueIsNamed checks that a person who paused a queue before or after the first look is named.
+// Nobody is named if a program paused it, even if a person paused the same queue earlier.
 func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	sampler, store, ahead := clocked(t)
 	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
@@ -82,8 +82,8 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	}
 }
 
-// TestAFailedLookIsNotRepeatedAtOnce: those who waited for a look that failed do not look one after the
-// other.
+// TestAFailedLookIsNotRepeatedAtOnce checks that callers who waited for a look that failed do not look one
+// after the other.
 func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	s, store, ahead := clocked(t)
 	look := func(after time.Duration, looks int, sampled bool) {
@@ -110,7 +110,8 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(2*Period, 0, true)
 }
 
-// TestAnActWaitsForNoLook that is under way, and what that look finds is not what the next page shows.
+// TestAnActWaitsForNoLook checks that an act does not wait for a look in progress, and that the next page
+// does not show what that look finds.
 func TestAnActWaitsForNoLook(t *testing.T) {
 	s, store, _ := clocked(t)
 	if _, err := s.Sample(t.Context()); err != nil {
@@ -130,7 +131,7 @@ func TestAnActWaitsForNoLook(t *testing.T) {
 	}
 }
 
-// TestTheSampleBeforeIsOfTheStoragesTime: the clock of this process may be an hour behind.
+// TestTheSampleBeforeIsOfTheStoragesTime checks a process whose clock is an hour behind.
 func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
 	s, store, ahead := clocked(t)
 	var last *Sample
@@ -150,11 +151,11 @@ func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
 	}
 }
 
-// slowly is a storage whose counts wait where a test wants it.
+// slowly is a storage whose counts wait if a test wants that.
 type slowly struct {
 	storage.Storage
 
-	wait chan struct{} // nil for not at all
+	wait chan struct{} // if it is nil, they do not wait
 }
 
 func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
@@ -164,7 +165,8 @@ func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return s.Storage.Stats(ctx, queues...)
 }
 
-// TestAPageBehindAnActAwaitsTheLookBehindIt: also where somebody else has begun that look.
+// TestAPageBehindAnActAwaitsTheLookBehindIt checks that the page after an act waits for the look after it,
+// even if another caller began that look.
 func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -179,7 +181,7 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 		}
 		store.wait = make(chan struct{})
 		s.Changed()
-		go func() { _, _ = s.Sample(t.Context()) }() // another viewer's
+		go func() { _, _ = s.Sample(t.Context()) }() // for another viewer
 		synctest.Wait()
 		var got *Sample
 		go func() { got, _ = s.Sample(t.Context()) }()
@@ -192,7 +194,8 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 	})
 }
 
-// TestAForecastLooksBackFarEnough: what a queue was a second ago tells no rate.
+// TestAForecastLooksBackFarEnough checks that a forecast does not use sizes from a second ago, which give no
+// rate.
 func TestAForecastLooksBackFarEnough(t *testing.T) {
 	s, _, ahead := clocked(t)
 	for ; *ahead < time.Minute; *ahead += time.Second {
@@ -209,7 +212,8 @@ func TestAForecastLooksBackFarEnough(t *testing.T) {
 	}
 }
 
-// TestAPauseIsNoOlderThanWhatResumedTheQueue: a program pauses without the audit.
+// TestAPauseIsNoOlderThanWhatResumedTheQueue checks a queue that a program paused, without the audit, after a
+// person resumed it.
 func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "night", 0)
 	if err != nil {
@@ -238,7 +242,7 @@ func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 	}
 }
 
-// TestAKindIsUnknownSinceItsOwnTime: what was so before, and is no more, tells nothing of it.
+// TestAKindIsUnknownSinceItsOwnTime checks that the time is kept only as long as the queue has unknown kinds.
 func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
 	s, _, _ := clocked(t)
 	long := time.Now().Add(-time.Hour)
@@ -275,7 +279,8 @@ func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, er
 	return f.Storage.Task(ctx, ref)
 }
 
-// TestChartsOutliveAReadingOfTheHistoryThatFails: what was read before stays until the next.
+// TestChartsOutliveAReadingOfTheHistoryThatFails checks that charts keep what was read of the history until
+// it can be read again.
 func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "calm", 0)
 	if err != nil {
@@ -295,8 +300,8 @@ func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 	}
 }
 
-// TestALookOutlivesAHistoryThatHangs: the history takes a part of the time of a look, and leaves the rest to
-// what follows.
+// TestALookOutlivesAHistoryThatHangs checks that the history takes only a part of the time of a look, and
+// leaves the rest to the other reads.
 func TestALookOutlivesAHistoryThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

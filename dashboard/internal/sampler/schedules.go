@@ -9,24 +9,24 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// queueCursors are the schedules of a queue as they were read.
+// queueCursors are the schedules of a queue, as they were last read.
 type queueCursors struct {
 	at    time.Time
 	count int64
-	due   time.Time // when the first of them ticks, by the storage's clock; zero for never
+	due   time.Time // when the first of them ticks, by the storage's clock; zero if none does
 	tasks []storage.Task
 	as    map[storage.Declared]bool // their declarations
 }
 
-// old reports whether the schedules have to be read again: there are more or fewer of them, or one has
-// ticked. Schedules that tick late, or stand still, are read again after schedulesAgain.
+// old reports whether the schedules have to be read again: their number has changed, one of them was due and
+// they were not read for schedulesFor, or they were not read for schedulesAgain.
 func (c *queueCursors) old(count int64, at, now time.Time) bool {
 	ticked := !c.due.IsZero() && now.After(c.due) && at.Sub(c.at) >= schedulesFor
 	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
 }
 
-// redeclared gives the queues of which a runner declares a schedule otherwise than it was read: a deploy has
-// replaced the schedule, or soon does.
+// redeclared returns the queues with a schedule that a runner declares differently from what was read: a
+// deploy has replaced the schedule, or soon will.
 func (s *Sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
 	queues := make(map[string]bool)
 	for i := range runners {
@@ -108,8 +108,7 @@ func (s *Sampler) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queue
 	return c, nil
 }
 
-// schedulesOf makes schedules of cursors, and marks those that no runner declares. The next to tick is the
-// first.
+// schedulesOf makes schedules of cursors, the next to tick first. It marks those that no runner declares.
 func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []Schedule {
 	declared := map[storage.Declared]bool{}
 	for i := range runners {
