@@ -58,7 +58,9 @@ func (s *server) dead(r *http.Request, v *view) error {
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
-	past, err := s.sampler.Series(ctx, sampler.Range{End: end, Length: ledger.HoursKept, Step: step})
+	past, err := s.sampler.Series(ctx, sampler.Range{
+		End: end, Length: ledger.HoursKept, Step: step, Sums: true,
+	})
 	if err != nil || len(past.Damaged) > 0 { // the page does not need the history
 		return "No task is dead."
 	}

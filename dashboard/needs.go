@@ -195,8 +195,10 @@ func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time)
 	if text, ok := d.last(now); ok {
 		return text
 	}
-	begin, end := now.UTC().Truncate(24*time.Hour), now.Truncate(time.Minute).Add(time.Minute)
-	past, err := history.Series(ctx, sampler.Range{End: end, Length: end.Sub(begin), Step: time.Minute})
+	const length = 24 * time.Hour
+	past, err := history.Series(ctx, sampler.Range{
+		End: now.UTC().Truncate(length).Add(length), Length: length, Step: time.Minute, Sums: true,
+	})
 	if err != nil { // the page is shown without the history
 		return ""
 	}

@@ -70,7 +70,19 @@ const maxPoints = 5000
 func (l *Ledger) Series(
 	ctx context.Context, from, to time.Time, step time.Duration, queues ...string,
 ) (*Series, error) {
-	g := &grid{step: int64(step / time.Minute)}
+	return l.series(ctx, &grid{wanted: queues}, from, to, step)
+}
+
+// Sums returns a Series that only has the figures of all queues together, without those of each queue and kind.
+// It needs little memory, however many queues there are. Waiting is not known, and zero.
+func (l *Ledger) Sums(ctx context.Context, from, to time.Time, step time.Duration) (*Series, error) {
+	return l.series(ctx, &grid{sums: true}, from, to, step)
+}
+
+func (l *Ledger) series(
+	ctx context.Context, g *grid, from, to time.Time, step time.Duration,
+) (*Series, error) {
+	g.step = int64(step / time.Minute)
 	switch {
 	case step < time.Minute || step%time.Minute != 0 || step > time.Hour && step%time.Hour != 0 || step > HoursKept:
 		return nil, storage.Invalid("step", step, "whole minutes up to an hour, or whole hours up to %v", HoursKept)
@@ -82,7 +94,6 @@ func (l *Ledger) Series(
 		return nil, storage.Invalid("step", step, "a longer one: at most %d steps from %v to %v", maxPoints, from, to)
 	}
 	g.n = int((to.Unix()+59)/60-g.from+g.step-1) / int(g.step)
-	g.wanted = queues
 	if err := l.collect(ctx, g); err != nil {
 		return nil, fmt.Errorf("ledger: read the history: %w", err)
 	}
@@ -164,6 +175,7 @@ type grid struct {
 	from, step int64 // minutes
 	n          int
 	wanted     []string // the requested queues, none for all
+	sums       bool     // only add up all
 
 	all     line
 	queues  map[string]*line
@@ -218,6 +230,9 @@ func (g *grid) add(pages []stored, from, to int64) {
 			continue
 		}
 		g.addBuilds(p.builds)
+		if g.sums {
+			continue
+		}
 		for _, q := range p.queues {
 			if g.queues[q.name] == nil && g.wants(q.name) {
 				l := g.newLine()
@@ -241,9 +256,11 @@ func (g *grid) add(pages []stored, from, to int64) {
 func (g *grid) addPage(s *stored, from, to int64) {
 	lines := make([]*line, len(s.queues)) // nil for a queue that was not requested
 	for i, q := range s.queues {
-		lines[i] = g.queues[q.name]
+		if lines[i] = g.queues[q.name]; g.sums {
+			lines[i] = &g.all
+		}
 	}
-	kinds := make([]*kindLine, len(s.kinds))
+	kinds := make([]*kindLine, len(s.kinds)) // nil for a sum
 	for i, name := range s.kinds {
 		kinds[i] = g.kinds[name]
 	}
@@ -284,10 +301,17 @@ func (g *grid) addSlot(
 		t := totals{
 			share(f.enqueued, k, span), share(f.done, k, span), share(f.failed, k, span), share(f.dead, k, span),
 		}
-		lines[f.at].points[at].add(t, f.waiting, f.oldest)
+		waiting := f.waiting
+		if g.sums { // the sum of the largest sizes of each queue takes the figures of each queue
+			waiting = 0
+		}
+		lines[f.at].points[at].add(t, waiting, f.oldest)
 	}
 	for _, f := range sm.kinds {
 		l := kinds[f.at]
+		if l == nil {
+			continue
+		}
 		p, runs := &l.points[at], share(f.runs, k, span)
 		p.Known, p.Gap = true, p.Gap || sm.gap
 		p.Runs += runs

@@ -160,7 +160,26 @@ func (w *world) read(from, to time.Time, step time.Duration, queues ...string) *
 	if err != nil {
 		w.Fatal(err)
 	}
+	if len(queues) == 0 {
+		w.sums(s, from, to, step)
+	}
 	return s
+}
+
+// sums checks that Sums returns what a Series has of all queues together, and nothing of each queue and kind.
+func (w *world) sums(of *Series, from, to time.Time, step time.Duration) {
+	w.Helper()
+	sums, err := New(w).Sums(w.Context(), from, to, step)
+	if err != nil {
+		w.Fatal(err)
+	}
+	all := slices.Clone(of.All)
+	for i := range all {
+		all[i].Waiting = 0
+	}
+	w.want("the sums", sums.All, all)
+	w.want("queues and kinds of the sums", []int{len(sums.Queues), len(sums.Kinds)}, []int{0, 0})
+	w.want("deploys and damaged pages of the sums", []any{sums.Deploys, sums.Damaged}, []any{of.Deploys, of.Damaged})
 }
 
 // enqueued adds up what a queue was enqueued.

@@ -9,9 +9,9 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Series returns a range of the history, no older than a small part of a step. If the history cannot be read,
-// it returns the last series that was read of the range, or an error if there is none. While the storage does
-// not answer, Series does not wait for it. All viewers share a series, and nobody changes it.
+// Series returns a range of the history, no older than a small part of a step. If the history cannot be read, it
+// returns the last series that was read of such a range, whatever its end, or an error if there is none. While
+// the storage does not answer, Series does not wait for it. All viewers share a series, and nobody changes it.
 func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) {
 	if last := s.Last(); last != nil && last.Err != nil {
 		return s.past.kept(of, last.Err)
@@ -26,78 +26,109 @@ type historyCache struct {
 	now    func() time.Time
 
 	mu     sync.Mutex
-	ranges map[Range]*cachedSeries
+	shapes map[shape]*cachedSeries
 }
 
-// Range is a part of the history.
+// Range is a part of the history up to a moment.
 type Range struct {
 	End          time.Time
 	Length, Step time.Duration
 	Queue        string // "" for all queues
+	Sums         bool   // only the figures of all queues together, see [ledger.Ledger.Sums]
 }
 
-// keptFor is how long a range is kept: a small part of a step.
+// shape is a Range without its end. The cache keeps one series of each shape, the last: the ends of ranges move
+// on with the time, and a series of many queues is large.
+type shape struct {
+	length, step time.Duration
+	queue        string
+	sums         bool
+}
+
+func (s Range) shape() shape { return shape{s.Length, s.Step, s.Queue, s.Sums} }
+
+// keptFor is how long a series is kept: a small part of a step.
 func (s Range) keptFor() time.Duration { return min(max(s.Step/12, historyFor), 10*time.Minute) }
 
-// cachedSeries is the series of a range.
+// cachedSeries is the series of a shape.
 type cachedSeries struct {
 	turn chan struct{} // a semaphore: one viewer reads for all
 
 	// The mutex of the cache guards the fields below.
 	used   time.Time
 	at     time.Time      // when the reading began that gave the series
+	end    time.Time      // the end of its range
 	series *ledger.Series // nil until it is read
 	// failed is the error of the last reading, which ended at failedAt; nil if that reading gave a series.
 	failed   error
 	failedAt time.Time
 }
 
-// mostSeries is how many ranges are kept.
+// mostSeries is how many shapes are kept.
 const mostSeries = 24
 
-// read returns the series of a range. If ctx ends while another viewer reads, it returns the last series, or
-// the cause if there is none.
+// read returns the series of a range. If ctx ends while another viewer reads, it returns the last series of the
+// shape, or the cause if there is none.
 func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error) {
-	p := h.find(s)
+	p := h.find(s.shape())
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
-		return h.kept(s, context.Cause(ctx))
+		return h.told(p, context.Cause(ctx))
 	}
-	if h.fresh(p, s.keptFor()) {
-		return h.kept(s, nil)
-	}
-	var queues []string
-	if s.Queue != "" {
-		queues = []string{s.Queue}
+	if h.fresh(p, s) {
+		return h.told(p, nil)
 	}
 	// The reading goes on for other viewers if the viewer who began it leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
 	defer cancel()
 	at := h.now()
-	series, err := h.ledger.Series(ctx, s.End.Add(-s.Length), s.End, s.Step, queues...)
+	series, err := h.load(ctx, s)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.failed, p.failedAt = err, h.now(); err == nil {
-		p.at, p.series = at, series
+		p.at, p.end, p.series = at, s.End, series
 	}
 	return p.told(err)
 }
 
-// fresh reports whether the last reading of a range is recent enough. A failed reading is recent for a
-// Period, so that the viewers who waited for it do not wait for a second one.
-func (h *historyCache) fresh(p *cachedSeries, keptFor time.Duration) bool {
+// load reads a range from the storage.
+func (h *historyCache) load(ctx context.Context, s Range) (*ledger.Series, error) {
+	begin := s.End.Add(-s.Length)
+	switch {
+	case s.Sums:
+		return h.ledger.Sums(ctx, begin, s.End, s.Step)
+	case s.Queue != "":
+		return h.ledger.Series(ctx, begin, s.End, s.Step, s.Queue)
+	default:
+		return h.ledger.Series(ctx, begin, s.End, s.Step)
+	}
+}
+
+// fresh reports whether the last reading of a shape is recent enough for a range. A failed reading is recent for
+// a Period, so that the viewers who waited for it do not wait for a second one.
+func (h *historyCache) fresh(p *cachedSeries, s Range) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	return p.series != nil && now.Sub(p.at) < keptFor || p.failed != nil && now.Sub(p.failedAt) < Period
+	return p.series != nil && !p.end.Before(s.End) && now.Sub(p.at) < s.keptFor() ||
+		p.failed != nil && now.Sub(p.failedAt) < Period
 }
 
-// kept returns the last series of a range. If there is none, it returns err, or else the error of the last
-// reading.
+// kept returns the last series of the shape of a range, or err if there is none.
 func (h *historyCache) kept(s Range, err error) (*ledger.Series, error) {
-	p := h.find(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.shapes[s.shape()]; p != nil {
+		return p.told(err)
+	}
+	return nil, err
+}
+
+// told returns the last series of an entry. If there is none, it returns err, or else the error of the last
+// reading.
+func (h *historyCache) told(p *cachedSeries, err error) (*ledger.Series, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return p.told(err)
@@ -111,33 +142,32 @@ func (p *cachedSeries) told(err error) (*ledger.Series, error) {
 	return nil, cmp.Or(err, p.failed)
 }
 
-// find returns the entry of a range. If the cache is full, a new range replaces the least recently used one.
-func (h *historyCache) find(s Range) *cachedSeries {
+// find returns the entry of a shape. If the cache is full, a new shape replaces the least recently used one.
+func (h *historyCache) find(s shape) *cachedSeries {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.End = s.End.Round(0).UTC() // equal moments are equal keys
-	p := h.ranges[s]
+	p := h.shapes[s]
 	if p == nil {
-		if len(h.ranges) >= mostSeries {
+		if len(h.shapes) >= mostSeries {
 			h.forget()
 		}
-		if h.ranges == nil {
-			h.ranges = make(map[Range]*cachedSeries)
+		if h.shapes == nil {
+			h.shapes = make(map[shape]*cachedSeries)
 		}
 		p = &cachedSeries{turn: make(chan struct{}, 1)}
-		h.ranges[s] = p
+		h.shapes[s] = p
 	}
 	p.used = h.now()
 	return p
 }
 
-// forget removes the least recently used range.
+// forget removes the least recently used shape.
 func (h *historyCache) forget() {
-	var oldest Range
-	for s, p := range h.ranges {
-		if was := h.ranges[oldest]; was == nil || p.used.Before(was.used) {
+	var oldest shape
+	for s, p := range h.shapes {
+		if was := h.shapes[oldest]; was == nil || p.used.Before(was.used) {
 			oldest = s
 		}
 	}
-	delete(h.ranges, oldest)
+	delete(h.shapes, oldest)
 }
