@@ -1,5 +1,5 @@
-// Package show writes what a command found: as a table for people, as JSON for programs, as ids for
-// the next command. It decides how times, numbers and texts look; what is shown is the caller's.
+// Package show writes the results of a command: as a table for people, as JSON for programs, or as ids for
+// the next command. It formats times, numbers and texts; the caller chooses which values to show.
 package show
 
 import (
@@ -24,31 +24,33 @@ type Format string
 const (
 	Table Format = "table" // columns that fit a terminal
 	Wide  Format = "wide"  // all columns, nothing cut
-	JSON  Format = "json"  // one array, or one object where one thing was asked for
-	JSONL Format = "jsonl" // an object a line
-	IDs   Format = "ids"   // what the next command takes as its arguments, one a line
+	JSON  Format = "json"  // one array, or one object if the command is about one thing
+	JSONL Format = "jsonl" // one object per line
+	IDs   Format = "ids"   // the arguments for the next command, one per line
 )
 
 // Formats lists the formats.
 func Formats() []string { return []string{"table", "wide", "json", "jsonl", "ids"} }
 
-// Printer writes for one command.
+// Printer writes the output of one command.
 type Printer struct {
 	Out    io.Writer
 	Format Format
-	// Columns are those that a table shows, in order; none for the usual ones.
+	// Columns are the names of the columns that a table shows, in this order. If it is empty, a table shows
+	// its usual columns.
 	Columns []string
-	// Color marks what stands out, by the escape sequences of terminals.
+	// Color turns on the styles, which are escape sequences of terminals.
 	Color bool
-	// UTC shows moments as such and in UTC, instead of how far away they are.
+	// UTC shows times as dates in UTC, and not relative to Now.
 	UTC bool
-	// Width is that of the terminal, 0 where rows may be of any length.
+	// Width is the width of the terminal in characters; 0 means that rows may have any length.
 	Width int
-	// Now is the storage's time, from which moments are told.
+	// Now is the storage's time, to which relative times refer.
 	Now time.Time
 }
 
-// Check gives an error for a format that there is not, or for columns where there are none.
+// Check returns a *[storage.InvalidError] for an unknown format, or for Columns with a format that has no
+// columns.
 func (p *Printer) Check() error {
 	if !slices.Contains(Formats(), string(p.Format)) {
 		return storage.Invalid("output format", string(p.Format), "%s", strings.Join(Formats(), ", "))
@@ -62,7 +64,7 @@ func (p *Printer) Check() error {
 // People reports whether the output is for people, and not for a program.
 func (p *Printer) People() bool { return p.Format == Table || p.Format == Wide }
 
-// Line writes a line for people; programs are not told.
+// Line writes a line if the output is for people, and nothing otherwise.
 func (p *Printer) Line(format string, args ...any) error {
 	if !p.People() {
 		return nil
@@ -71,7 +73,7 @@ func (p *Printer) Line(format string, args ...any) error {
 	return err
 }
 
-// Value writes one thing as JSON, in which what would command a terminal is escaped.
+// Value writes one value as JSON. It escapes the characters that would command a terminal.
 func (p *Printer) Value(v any) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -86,7 +88,7 @@ func (p *Printer) Value(v any) error {
 	return err
 }
 
-// One writes one thing that the next command takes by an id: the id, or the thing as JSON.
+// One writes one thing that has an id: only the id in the format IDs, and v as JSON in any other format.
 func (p *Printer) One(id string, v any) error {
 	if p.Format != IDs {
 		return p.Value(v)
@@ -95,20 +97,20 @@ func (p *Printer) One(id string, v any) error {
 	return err
 }
 
-// Style is how a text stands out.
+// Style is the escape sequence that sets the colour or the weight of a text.
 type Style string
 
 // The styles.
 const (
 	Plain  Style = ""
-	Bad    Style = "\x1b[31m" // red: somebody has to act
-	Warn   Style = "\x1b[33m" // yellow: look at it
+	Bad    Style = "\x1b[31m" // red: needs action
+	Warn   Style = "\x1b[33m" // yellow: worth a look
 	Good   Style = "\x1b[32m" // green
 	Strong Style = "\x1b[1m"
 	Faint  Style = "\x1b[2m"
 )
 
-// Paint gives a text its style, where colours are wanted.
+// Paint returns a text in a style if Color is set, and the bare text otherwise.
 func (p *Printer) Paint(text string, style Style) string {
 	if !p.Color || style == Plain || text == "" {
 		return text
@@ -116,7 +118,8 @@ func (p *Printer) Paint(text string, style Style) string {
 	return string(style) + text + "\x1b[0m"
 }
 
-// Moment tells a time from now, such as "3m ago" or "in 2h", or in UTC; "-" where there is none.
+// Moment formats a time relative to Now, such as "3m ago" or "in 2h", or as a date if UTC is set. It
+// returns "-" for the zero time.
 func (p *Printer) Moment(t time.Time) string {
 	switch {
 	case t.IsZero():
@@ -134,7 +137,7 @@ func (p *Printer) Moment(t time.Time) string {
 	return "now"
 }
 
-// Exact gives a time to the second and from now, for a page about one thing.
+// Exact formats a time for a page about one thing: to the second, and relative to Now unless UTC is set.
 func (p *Printer) Exact(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -146,11 +149,11 @@ func (p *Printer) Exact(t time.Time) string {
 		" (" + p.Moment(t) + ")"
 }
 
-// Span writes a duration in at most two units, such as "3m", "2h 5m" or "340ms". Two moments may be further
-// apart than the longest duration, which time.Time.Sub gives then.
+// Span formats a duration in at most two units, such as "3m", "2h 5m" or "340ms". It accepts every
+// duration, because time.Time.Sub returns the longest or the shortest one for times that are further apart.
 func Span(d time.Duration) string {
 	if d < 0 {
-		return "-" + Span(d.Abs()) // the shortest duration has no opposite
+		return "-" + Span(d.Abs()) // not -d, which overflows for the shortest duration
 	}
 	units := []struct {
 		name string
@@ -172,7 +175,7 @@ func Span(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 }
 
-// Number writes an integer with a comma between thousands.
+// Number formats an integer with a comma between thousands.
 func Number(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	sign := ""
@@ -185,7 +188,7 @@ func Number(n int64) string {
 	return sign + text
 }
 
-// Count writes a number and its noun, such as "1 task" or "12,345 tasks".
+// Count formats a number and its noun, such as "1 task" or "12,345 tasks".
 func Count(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -193,11 +196,11 @@ func Count(n int64, one string) string {
 	return Number(n) + " " + one + "s"
 }
 
-// Text makes a foreign text fit to be printed: an error, a header or a name may hold escape sequences
-// that would command the terminal.
+// Text makes a text from outside midge safe to print: an error, a header or a name may contain escape
+// sequences that would command the terminal.
 func Text(text string) string { return storage.PrintableText(text, 1<<10) }
 
-// Lines is Text for a text of several lines, such as a stack.
+// Lines does the same as Text for a text of several lines, such as a stack trace.
 func Lines(text string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i, line := range lines {
@@ -206,8 +209,8 @@ func Lines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Wrapped breaks the lines of a text between words, so that they fit a terminal behind an indent. A command
-// in it that somebody copies is better not broken.
+// Wrapped breaks the lines of a text between words, so that they fit a terminal behind an indent. Do not
+// pass a text that contains a command, because a user copies a command as one line.
 func (p *Printer) Wrapped(text string, indent int) string {
 	if p.Width == 0 {
 		return text
@@ -236,7 +239,7 @@ func (p *Printer) Wrapped(text string, indent int) string {
 	return strings.Join(all, "\n")
 }
 
-// Middle shortens a name to a number of characters, in its middle: names differ at either end.
+// Middle shortens a name to a number of characters. It cuts the middle, because names differ at either end.
 func Middle(text string, most int) string {
 	r := []rune(text)
 	if most <= 0 || len(r) <= most {

@@ -12,11 +12,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The records are what JSON shows. Their fields are documented in docs/operating.md, and a test keeps
-// them: a field may be added, and none changes its name or its meaning. Times are RFC 3339 in UTC,
-// durations are seconds.
+// The records are the JSON output of the commands. docs/operating.md documents their fields, and a test
+// protects them: a field may be added, but no field changes its name or its meaning. Times are RFC 3339 in
+// UTC, durations are seconds.
 
-// Sizes are how many records there are of each state.
+// Sizes are the numbers of records in each state.
 type Sizes struct {
 	Waiting   int64 `json:"waiting"`
 	Pending   int64 `json:"pending"`
@@ -29,7 +29,7 @@ type Sizes struct {
 	Damaged   int64 `json:"damaged"`
 }
 
-// sizesOf gives the sizes of a queue.
+// sizesOf returns the sizes of a queue.
 func sizesOf(s *storage.Stats) Sizes {
 	return Sizes{
 		Waiting: s.Waiting, Pending: s.Pending, Scheduled: s.Scheduled, Retry: s.Retry, Completed: s.Completed,
@@ -37,7 +37,7 @@ func sizesOf(s *storage.Stats) Sizes {
 	}
 }
 
-// Queue is a queue.
+// Queue is the record of a queue.
 type Queue struct {
 	Queue string `json:"queue"`
 	Sizes
@@ -49,13 +49,13 @@ type Queue struct {
 	Totals      Totals     `json:"totals"`
 }
 
-// Kind is how many tasks of a kind there are.
+// Kind is the number of tasks of a kind.
 type Kind struct {
 	Kind  string `json:"kind"`
 	Tasks int64  `json:"tasks"`
 }
 
-// Totals are those of a queue over its lifetime.
+// Totals are the counts of a queue over its lifetime.
 type Totals struct {
 	Enqueued  int64 `json:"enqueued"`
 	Requeued  int64 `json:"requeued"`
@@ -67,7 +67,7 @@ type Totals struct {
 	Crashed   int64 `json:"crashed"`
 }
 
-// Runner is a live runner.
+// Runner is the record of a live runner.
 type Runner struct {
 	ID          string    `json:"id"`
 	Host        string    `json:"host"`
@@ -88,7 +88,7 @@ type Running struct {
 	Since time.Time `json:"since"`
 }
 
-// Schedule is a periodic schedule.
+// Schedule is the record of a periodic schedule.
 type Schedule struct {
 	Schedule string      `json:"schedule"`
 	Queue    string      `json:"queue"`
@@ -104,8 +104,8 @@ type Schedule struct {
 	Moments  []time.Time `json:"moments,omitempty"`
 }
 
-// Moment is a time in JSON, null where there is none, or where RFC 3339 has none: outside of the years 0 to
-// 9999.
+// Moment returns a time in UTC for JSON. It returns nil, which JSON shows as null, for the zero time and
+// for a year outside 0 to 9999, which RFC 3339 cannot express.
 func Moment(t time.Time) *time.Time {
 	t = t.UTC()
 	if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
@@ -114,7 +114,7 @@ func Moment(t time.Time) *time.Time {
 	return &t
 }
 
-// Empty gives an empty list for none, so that JSON has [] and not null.
+// Empty returns an empty list for nil, so that JSON has [] and not null.
 func Empty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -122,7 +122,7 @@ func Empty[T any](list []T) []T {
 	return list
 }
 
-// Serving counts the runners that serve each queue.
+// Serving counts the runners that serve each queue, by the name of the queue.
 func Serving(runners []storage.RunnerInfo) map[string]int {
 	serving := make(map[string]int)
 	for i := range runners {
@@ -133,7 +133,7 @@ func Serving(runners []storage.RunnerInfo) map[string]int {
 	return serving
 }
 
-// QueueOf makes the record of a queue that a number of runners serve.
+// QueueOf makes the record of a queue. runners is the number of live runners that serve it.
 func QueueOf(s storage.Stats, runners int) Queue {
 	declined := make([]Kind, len(s.Declined))
 	for i, k := range s.Declined {
@@ -157,32 +157,32 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	}
 }
 
-// Stats is what queues have together. Oldest is that of the queue whose tasks have waited longest.
+// Stats is the sum over several queues, except that Oldest is the maximum over them.
 type Stats struct {
 	Time   time.Time `json:"time"`
 	Queues int       `json:"queues"`
 	Sizes
 	Oldest float64 `json:"oldest_seconds"`
 	Totals Totals  `json:"totals"`
-	// PerSecond is what happened since the line before; null in the first one.
+	// PerSecond are the rates since the previous line; null in the first line.
 	PerSecond *Rates `json:"per_second"`
 }
 
-// Rates are tasks a second.
+// Rates are numbers of tasks per second.
 type Rates struct {
 	Enqueued  float64 `json:"enqueued"`
 	Completed float64 `json:"completed"`
 	Failed    float64 `json:"failed"`
 }
 
-// Add adds a queue.
+// Add adds the numbers of a queue.
 func (s *Stats) Add(q storage.Stats) {
 	addAll(&s.Sizes, sizesOf(&q))
 	addAll(&s.Totals, Totals(q.Totals))
 	s.Oldest = max(s.Oldest, q.Oldest.Seconds())
 }
 
-// addAll adds each field of a struct of integers to that of another one.
+// addAll adds each field of more, a struct of integers, to the same field of sum.
 func addAll[T Sizes | Totals](sum *T, more T) {
 	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(more)
 	for i := range to.NumField() {
@@ -190,8 +190,8 @@ func addAll[T Sizes | Totals](sum *T, more T) {
 	}
 }
 
-// Since fills the rates since an earlier sample. A total that shrank, because a queue was removed,
-// gives a rate of 0.
+// Since sets PerSecond to the rates since an earlier sample. A total that shrank, because a queue was
+// removed, gives a rate of 0.
 func (s *Stats) Since(before Stats) {
 	seconds := s.Time.Sub(before.Time).Seconds()
 	if seconds <= 0 {
@@ -205,24 +205,24 @@ func (s *Stats) Since(before Stats) {
 	}
 }
 
-// Import is what an import did, or would do.
+// Import is the report of an import, or of its dry run.
 type Import struct {
-	// Moved counts tasks by their types.
+	// Moved counts the moved tasks by type.
 	Moved map[string]int64 `json:"moved"`
-	// Left are those that stay because of what they are.
+	// Left lists the tasks that stay because of their type or their content.
 	Left []Left `json:"left"`
-	// Stays counts those that the import does not look at, by their states.
+	// Stays counts the tasks that the import does not examine, by state.
 	Stays map[string]int64 `json:"stays"`
 }
 
-// Left is why tasks of a type stay where they are.
+// Left is the number of tasks of a type that stay where they are, and the reason.
 type Left struct {
 	Type   string `json:"type"`
 	Reason string `json:"reason"`
 	Tasks  int64  `json:"tasks"`
 }
 
-// Task is a task.
+// Task is the record of a task.
 type Task struct {
 	Ref         string            `json:"ref"`
 	Queue       string            `json:"queue"`
@@ -257,14 +257,14 @@ type Task struct {
 	Params      json.RawMessage   `json:"params"`
 	Headers     map[string]string `json:"headers"`
 	Attempts    []Attempt         `json:"attempts"`
-	// What a list leaves out.
+	// A list leaves out the fields below.
 	Stack      string          `json:"stack,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 }
 
-// Attempt is an attempt of a task, or a requeue between two.
+// Attempt is an attempt of a task, or a requeue between two attempts.
 type Attempt struct {
 	At      time.Time `json:"at"`
 	Took    float64   `json:"took_seconds"`
@@ -273,7 +273,7 @@ type Attempt struct {
 	Error   string    `json:"error"`
 }
 
-// TaskOf makes the record of a task. Parameters that are damaged are null.
+// TaskOf makes the record of a task. Damaged parameters are null.
 func TaskOf(t storage.Task) Task {
 	attempts := make([]Attempt, len(t.Attempts))
 	for i, a := range t.Attempts {
@@ -304,7 +304,7 @@ func TaskOf(t storage.Task) Task {
 	}
 }
 
-// Params gives an encoded value as JSON, nil where there is none or where it is damaged.
+// Params returns an encoded value as JSON, or nil if there is no value or the value is damaged.
 func Params(encoding string, data []byte) json.RawMessage {
 	if data == nil {
 		return nil
@@ -316,18 +316,18 @@ func Params(encoding string, data []byte) json.RawMessage {
 	return text
 }
 
-// Act is what became of the tasks of a command that changes them.
+// Act is the outcome of a command that changes tasks.
 type Act struct {
 	Matched int64       `json:"matched"`
 	Done    int64       `json:"done"`
 	Changed int64       `json:"changed"`
 	Gone    int64       `json:"gone"`
 	Kept    int64       `json:"kept"`
-	More    bool        `json:"more"` // of --dry-run: at least so many match
+	More    bool        `json:"more"` // with --dry-run: Matched is a lower bound
 	Reasons []ActReason `json:"reasons"`
 }
 
-// ActReason says why the act could not be done to a task.
+// ActReason says why a task could not be changed.
 type ActReason struct {
 	Ref    string `json:"ref"`
 	Reason string `json:"reason"`
@@ -341,7 +341,7 @@ func ActOf(r bulk.Result) Act {
 	}
 }
 
-// ActTo makes the record of an act that is not done yet.
+// ActTo makes the record of an act from its preview.
 func ActTo(p bulk.Preview) Act {
 	return Act{
 		Matched: p.Count + p.Gone + p.Kept, Gone: p.Gone, Kept: p.Kept, More: p.More,
@@ -357,7 +357,7 @@ func reasonsOf(kept []bulk.Reason) []ActReason {
 	return reasons
 }
 
-// Restored is what became of the tasks of a backup.
+// Restored is the outcome of a restore from a backup.
 type Restored struct {
 	Enqueued   int64       `json:"enqueued"`
 	Existing   int64       `json:"existing"`
@@ -366,7 +366,7 @@ type Restored struct {
 	Reasons    []ActReason `json:"reasons"`
 }
 
-// Cause is the tasks that died of one cause.
+// Cause is a group of tasks that died of one cause.
 type Cause struct {
 	Cause  string           `json:"cause"`
 	Tasks  int64            `json:"tasks"`
@@ -386,7 +386,7 @@ func CauseOf(g scan.Group) Cause {
 	}
 }
 
-// Entry is an act of a person, as the audit keeps it.
+// Entry is an entry of the audit: an act of a person.
 type Entry struct {
 	ID      string     `json:"id"`
 	At      time.Time  `json:"at"`
@@ -404,7 +404,7 @@ type Entry struct {
 	Error   string     `json:"error"`
 }
 
-// EntryOf makes the record of an act in the audit.
+// EntryOf makes the record of an entry of the audit.
 func EntryOf(e ledger.Entry) Entry {
 	return Entry{
 		ID: e.ID, At: e.At.UTC(), Ended: Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
@@ -413,7 +413,7 @@ func EntryOf(e ledger.Entry) Entry {
 	}
 }
 
-// History is what a queue did in a span of time. Waiting and Oldest are the most that was seen in it.
+// History is the activity of a queue in a span of time. Waiting and Oldest are the maxima in the span.
 type History struct {
 	Queue    string  `json:"queue"`
 	Enqueued int64   `json:"enqueued"`
@@ -432,14 +432,14 @@ func HistoryOf(t ledger.Totals) History {
 	}
 }
 
-// Added is a task that was enqueued, or was there already.
+// Added is a task that was enqueued, or that existed already.
 type Added struct {
 	Ref      string `json:"ref"`
 	State    string `json:"state"`
 	Existing bool   `json:"existing"`
 }
 
-// Version is that of this command.
+// Version is the version of the command midge.
 type Version struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
@@ -453,7 +453,7 @@ type User struct {
 	Role string `json:"role"`
 }
 
-// Why is why a task is where it is.
+// Why explains the state of a task.
 type Why struct {
 	Ref        string     `json:"ref"`
 	Kind       string     `json:"kind"`
@@ -478,7 +478,7 @@ type Why struct {
 	Error      string     `json:"error"`
 }
 
-// WhyOf makes the record of a verdict, behind which somebody may type next.
+// WhyOf makes the record of a verdict. next is the command that a user may type next, "" for none.
 func WhyOf(v storage.Verdict, next string) Why {
 	return Why{
 		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(),

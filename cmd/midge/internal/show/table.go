@@ -11,29 +11,29 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Column is one of a table.
+// Column is a column of a table.
 type Column[T any] struct {
-	// Name is what --columns calls it. The head of the column is the same in capitals.
+	// Name is the name of the column in --columns. The head of the column is the name in capitals.
 	Name string
-	// Wide columns are shown where they are asked for, and with -o wide.
+	// Wide hides the column unless --columns names it or the format is Wide.
 	Wide bool
-	// Right aligns numbers.
+	// Right aligns the column to the right, for numbers.
 	Right bool
 	Text  func(p *Printer, row T) string
-	// Style makes the text of a row stand out; nil for none.
+	// Style returns the style of the text of a row; nil means no style.
 	Style func(row T) Style
 }
 
-// List says how rows of a type are written.
+// List defines how rows of a type are written.
 type List[T any] struct {
 	Columns []Column[T]
-	// Record is what stands in JSON for a row.
+	// Record returns the value that represents a row in JSON.
 	Record func(row T) any
-	// ID is what the next command takes as its argument.
+	// ID returns the argument that names a row in the next command.
 	ID func(row T) string
 }
 
-// Write writes rows.
+// Write writes rows in the format of p. A table without rows has no head.
 func (l List[T]) Write(p *Printer, rows []T) error {
 	switch p.Format {
 	case IDs:
@@ -65,7 +65,7 @@ func (l List[T]) Write(p *Printer, rows []T) error {
 	}
 }
 
-// Chosen gives the columns that a table shows, or an error for one that there is not.
+// Chosen returns the columns that a table shows, or a *[storage.InvalidError] if p names an unknown column.
 func (l List[T]) Chosen(p *Printer) ([]Column[T], error) {
 	var chosen []Column[T]
 	for _, name := range p.Columns {
@@ -95,7 +95,7 @@ func (l List[T]) Names() []string {
 	return names
 }
 
-// table writes columns side by side. On a terminal the last one is cut to what is left of the line.
+// table writes columns side by side. On a terminal it cuts the last column to the rest of the line.
 func table[T any](p *Printer, columns []Column[T], rows []T) error {
 	cells := make([][]string, len(rows))
 	width := make([]int, len(columns))
@@ -142,14 +142,15 @@ func table[T any](p *Printer, columns []Column[T], rows []T) error {
 	return nil
 }
 
-// leasts are how many characters a terminal leaves a name, which the next command takes, and another text: as
-// many as a usual ref has, and where that is not enough fewer. leastLast is that of the last column.
+// leasts are the least widths, in characters, to which narrow cuts a name, which the next command takes,
+// and any other text. The first entry keeps a usual ref whole; the second applies where the first is not
+// enough. leastLast is the least width of the last column.
 var leasts = []struct{ name, text int }{{32, 12}, {12, 8}}
 
 const leastLast = 10
 
-// narrow cuts texts in their middle where the rows are wider than the terminal, the widest column first.
-// Numbers stay whole.
+// narrow cuts texts in their middle if the rows are wider than the terminal. It shortens the widest column
+// first. Numbers stay whole.
 func narrow[T any](p *Printer, columns []Column[T], width []int, cells [][]string) {
 	if p.Width == 0 || p.Format == Wide {
 		return
@@ -184,7 +185,7 @@ func narrow[T any](p *Printer, columns []Column[T], width []int, cells [][]strin
 	}
 }
 
-// room is how many characters the last column may have, 0 for any number.
+// room returns the maximum width of the last column in characters; 0 means no maximum.
 func room(p *Printer, width []int) int {
 	if p.Width == 0 || p.Format == Wide || len(width) == 0 {
 		return 0
@@ -196,7 +197,7 @@ func room(p *Printer, width []int) int {
 	return max(leastLast, p.Width-before)
 }
 
-// pad writes a cell, painted, and the space up to the next column.
+// pad writes a painted cell and the space up to the next column.
 func pad(b *strings.Builder, text string, width int, right, last bool, paint func(string) string) {
 	space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
 	switch {
@@ -217,13 +218,13 @@ func writeLine(out io.Writer, line string) error {
 	return err
 }
 
-// Field is a line of a page about one thing: a name and a text, of one line or several.
+// Field is an entry of a page about one thing: a name, and a text of one or more lines.
 type Field struct {
 	Name, Text string
 	Style      Style
 }
 
-// Fields writes a page about one thing, names to the left. Fields without a text are left out.
+// Fields writes a page about one thing, with the names on the left. It leaves out fields without a text.
 func Fields(p *Printer, fields ...Field) error {
 	width := 0
 	for _, f := range fields {
@@ -236,7 +237,7 @@ func Fields(p *Printer, fields ...Field) error {
 			continue
 		}
 		text := f.Text
-		if !strings.ContainsAny(text[:1], `{["`) { // JSON stays as it is, for whoever copies it
+		if !strings.ContainsAny(text[:1], `{["`) { // keep JSON whole, so that users can copy it
 			text = p.Wrapped(text, width+2)
 		}
 		for i, line := range strings.Split(text, "\n") {
@@ -255,7 +256,7 @@ func Fields(p *Printer, fields ...Field) error {
 	return nil
 }
 
-// Compact writes JSON on one line.
+// Compact returns v as JSON on one line, or the text of the error if v has no JSON.
 func Compact(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
