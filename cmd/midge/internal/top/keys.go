@@ -14,10 +14,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// mostAct is how many tasks an act of one key touches at most. More want the command.
+// mostAct is the maximum number of tasks that one key changes. For more tasks the user runs the command.
 const mostAct = 1000
 
-// key is what a key does.
+// key handles a key.
 func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return tea.Quit
@@ -62,7 +62,7 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// answer takes in the answer to a question.
+// answer handles the key that answers a question. Any key except y and Y means no.
 func (m *Model) answer(msg tea.KeyPressMsg) tea.Cmd {
 	asked := m.question
 	m.question = nil
@@ -74,7 +74,7 @@ func (m *Model) answer(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// typeKey takes in a key of the filter.
+// typeKey handles a key while the user types a filter.
 func (m *Model) typeKey(msg tea.KeyPressMsg) tea.Cmd {
 	switch msg.String() {
 	case "enter":
@@ -95,7 +95,7 @@ func (m *Model) typeKey(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// back goes to the screen before.
+// back returns to the previous screen.
 func (m *Model) back() tea.Cmd {
 	switch m.screen {
 	case tasksScreen:
@@ -108,7 +108,7 @@ func (m *Model) back() tea.Cmd {
 	return nil
 }
 
-// move moves the cursor, or the page about a task.
+// move moves the cursor, or scrolls the page about a task, by a number of lines.
 func (m *Model) move(by int) {
 	within := func(at, n int) int { return max(0, min(at+by, n-1)) }
 	switch m.screen {
@@ -123,7 +123,7 @@ func (m *Model) move(by int) {
 	}
 }
 
-// tab goes to another state of a queue's tasks.
+// tab switches the list of tasks to another state.
 func (m *Model) tab(by int) tea.Cmd {
 	if m.screen != tasksScreen {
 		return nil
@@ -136,10 +136,10 @@ func (m *Model) tab(by int) tea.Cmd {
 	return m.list()
 }
 
-// tabs are the states of tasks.
+// tabs returns the states of tasks.
 func tabs() []storage.State { return storage.States()[:7] }
 
-// enter goes down: from a queue to its tasks, and from a task to its page.
+// enter opens what is under the cursor: the tasks of a queue, or the page about a task.
 func (m *Model) enter() tea.Cmd {
 	switch m.screen {
 	case queuesScreen:
@@ -169,7 +169,7 @@ func (m *Model) enter() tea.Cmd {
 	return nil
 }
 
-// act asks whether to do what a key stands for.
+// act asks the user to confirm the act of a key.
 func (m *Model) act(key string) tea.Cmd {
 	switch {
 	case m.screen == queuesScreen:
@@ -194,7 +194,7 @@ func (m *Model) act(key string) tea.Cmd {
 	return nil
 }
 
-// actOnQueue asks about the queue under the cursor.
+// actOnQueue asks the user to confirm an act on the queue under the cursor.
 func (m *Model) actOnQueue(key string) {
 	at := m.at0()
 	if at < 0 {
@@ -215,7 +215,7 @@ func (m *Model) actOnQueue(key string) {
 	case n > mostAct:
 		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, act.Verb, q.Queue)
 	default:
-		req := bulk.Request{Act: act, Limit: int(n)} // tasks that come later were not asked about
+		req := bulk.Request{Act: act, Limit: int(n)} // the question did not cover tasks that come later
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
 			text: fmt.Sprintf("%s the %s of queue %s?", title(string(act.Verb)), show.Count(n, word+" task"), q.Queue),
@@ -226,7 +226,7 @@ func (m *Model) actOnQueue(key string) {
 
 func title(word string) string { return string(word[0]-'a'+'A') + word[1:] }
 
-// pause asks whether to pause a queue, or to resume it.
+// pause makes the question whether to pause or to resume a queue.
 func (m *Model) pause(q *queue) *question {
 	name, on, word, done := q.Queue, !q.Paused, "Pause", "paused "
 	if !on {
@@ -240,7 +240,7 @@ func (m *Model) pause(q *queue) *question {
 	}}
 }
 
-// bulk is the command that does an act.
+// bulk returns the command that executes a request.
 func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	return func() tea.Msg {
 		var r bulk.Result
@@ -259,7 +259,7 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	}
 }
 
-// audited does an act, and gives what there is to say of its record in the audit.
+// audited executes an act and records it in the audit. said holds the warnings of the audit, "" for none.
 func (m *Model) audited(e ledger.Entry, do func() (int64, error)) (said string, err error) {
 	w := m.cfg.Audit
 	w.Warn = func(err error) { said += "; " + err.Error() }

@@ -14,23 +14,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says what is shown.
+// Config configures a Model.
 type Config struct {
-	// Session is on the storage.
+	// Session is the session on the storage.
 	Session *storage.Session
-	// Audit keeps the acts; its Warn is not called.
+	// Audit records the acts of the user. Its Warn is not called: the screen shows the warnings.
 	Audit audit.Writer
-	// Target names the storage, as it stands above each screen.
+	// Target names the storage above each screen.
 	Target string
-	// Every is how often the storage is asked: default a second.
+	// Every is the interval between two reads of the storage; default a second.
 	Every time.Duration
-	// Page writes the page about a task, its verdict included.
+	// Page returns the page about a task, its verdict included.
 	Page func(ctx context.Context, ref storage.Ref) (string, error)
-	// Printer says how moments and colours look.
+	// Printer formats times and colours.
 	Printer show.Printer
 }
 
-// screen is what is shown.
+// screen is one of the screens of a Model.
 type screen int
 
 const (
@@ -39,43 +39,43 @@ const (
 	taskScreen
 )
 
-// question is asked before an act.
+// question asks the user to confirm an act.
 type question struct {
 	text string
 	act  tea.Cmd
 }
 
-// Model is what is on the screen. It is a model of bubbletea's.
+// Model is the state of the screen. It implements [tea.Model].
 type Model struct {
 	cfg           Config
 	ctx           context.Context //nolint:containedctx // a model has no calls of its caller's to take one from
 	width, height int
 	screen        screen
 
-	at     time.Time // of the last sample
+	at     time.Time // time of the last sample
 	queues []queue
-	total  queue  // of all queues together
-	away   string // why the storage does not answer, "" where it does
-	chosen string // the queue under the cursor, by its name, so that it stays there
+	total  queue  // sums over all queues
+	away   string // why the storage does not answer, "" if it does
+	chosen string // name of the queue under the cursor, which stays on it when the rows move
 
 	state  storage.State
 	page   scan.Page
-	task   int // the task under the cursor
+	task   int // index of the task under the cursor
 	filter string
 	loaded bool
-	broken string // why there is no list, "" where there is one
+	broken string // why there is no list, "" if there is one
 
 	ref    storage.Ref
 	lines  []string // of the page about a task
 	scroll int
 
-	typing   bool // a filter
+	typing   bool // the user types a filter
 	typed    string
 	question *question
 	message  string
 }
 
-// New makes a model.
+// New makes a model. ctx bounds every call to the storage.
 func New(ctx context.Context, cfg Config) *Model {
 	if cfg.Every == 0 {
 		cfg.Every = time.Second
@@ -83,7 +83,8 @@ func New(ctx context.Context, cfg Config) *Model {
 	return &Model{cfg: cfg, ctx: ctx, width: 80, height: 24, state: storage.Waiting}
 }
 
-// What the storage answers.
+// The messages of a Model: the answers of the storage, and turn, at which the model reads the storage
+// again.
 type (
 	sampled struct {
 		sample sample
@@ -108,10 +109,10 @@ type (
 	turn struct{}
 )
 
-// Init asks the storage for the first time.
+// Init reads the storage for the first time and starts the turns.
 func (m *Model) Init() tea.Cmd { return tea.Batch(m.sample(), m.next()) }
 
-// next is the next turn.
+// next schedules the next turn.
 func (m *Model) next() tea.Cmd {
 	return tea.Tick(m.cfg.Every, func(time.Time) tea.Msg { return turn{} })
 }
@@ -141,7 +142,7 @@ func (m *Model) look() tea.Cmd {
 	}
 }
 
-// refresh asks for what the screen shows.
+// refresh reads what the current screen shows.
 func (m *Model) refresh() tea.Cmd {
 	switch m.screen {
 	case tasksScreen:
@@ -153,7 +154,7 @@ func (m *Model) refresh() tea.Cmd {
 	return m.sample()
 }
 
-// Update takes in a key or an answer.
+// Update handles a message: a key, an answer of the storage, or a turn.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -205,18 +206,18 @@ func (m *Model) sampled(msg sampled) {
 	}
 }
 
-// at0 is the line of the queue under the cursor, -1 where it is gone.
+// at0 returns the index of the queue under the cursor, -1 if the queue is gone.
 func (m *Model) at0() int {
 	return slices.IndexFunc(m.queues, func(q queue) bool { return q.Queue == m.chosen })
 }
 
 func (m *Model) listed(msg listed) {
 	if msg.queue != m.chosen || msg.state != m.state || msg.filter != m.filter {
-		return // of a list that is no longer shown
+		return // the answer is for a list that is no longer shown
 	}
 	m.loaded, m.broken = true, ""
 	if msg.err != nil {
-		m.page, m.broken = scan.Page{}, msg.err.Error() // nothing to act on is left
+		m.page, m.broken = scan.Page{}, msg.err.Error() // leave no stale task for a key to act on
 		return
 	}
 	m.page = msg.page

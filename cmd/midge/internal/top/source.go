@@ -1,5 +1,5 @@
-// Package top shows a storage live in a terminal: its queues with their rates, the tasks of a queue, and
-// a task. source.go reads the storage, model.go keeps what is on the screen, keys.go is what keys do, and
+// Package top shows a storage live in a terminal: its queues with their rates, the tasks of a queue, and a
+// task. source.go reads the storage, model.go holds the state of the screen, keys.go handles the keys, and
 // view.go draws.
 package top
 
@@ -15,23 +15,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// history is how many samples of a rate are kept.
+// history is the number of rates that a trend keeps.
 const history = 60
 
-// pageTasks is how many tasks a list holds.
+// pageTasks is the maximum number of tasks in a list.
 const pageTasks = 100
 
-// callTime bounds what one turn asks of the storage.
+// callTime bounds each read of the storage.
 const callTime = 5 * time.Second
 
-// sample is what the storage said at a moment.
+// sample is the state of the storage at a moment.
 type sample struct {
 	at      time.Time
 	queues  []storage.Stats
 	runners []storage.RunnerInfo
 }
 
-// read reads all queues that are not midge's own.
+// read reads the runners and all queues, except midge's own queues.
 func read(ctx context.Context, session *storage.Session) (s sample, err error) {
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
@@ -61,20 +61,20 @@ func read(ctx context.Context, session *storage.Session) (s sample, err error) {
 	return s, nil
 }
 
-// queue is a line of the first screen.
+// queue is a row of the list of queues.
 type queue struct {
 	storage.Stats
 
 	runners          int
-	in, done, failed float64   // tasks a second, over the last samples
-	trend            []float64 // done a second, oldest first
+	in, done, failed float64   // tasks per second, over the last samples
+	trend            []float64 // rates of done between two samples, oldest first
 	samples          []storage.Sample
 }
 
-// rateSpan is over how many samples a rate is taken.
+// rateSpan is the number of intervals between samples over which a rate is taken.
 const rateSpan = 5
 
-// merge makes the lines of a sample, with what the lines before have of the past.
+// merge makes the rows of a sample. It takes the earlier samples and trends from the rows before.
 func merge(before []queue, s sample) []queue {
 	was := make(map[string]queue, len(before))
 	for _, q := range before {
@@ -98,7 +98,7 @@ func merge(before []queue, s sample) []queue {
 
 func keep[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
 
-// rates gives what happened a second between two samples.
+// rates returns the numbers of tasks per second between two samples.
 func rates(before, after storage.Sample) (in, done, failed float64) {
 	span := after.At.Sub(before.At)
 	if span <= 0 {
@@ -111,7 +111,7 @@ func rates(before, after storage.Sample) (in, done, failed float64) {
 		is.Failed)
 }
 
-// outlook is when nothing waits any more at the rates of now.
+// outlook forecasts when no task waits any more, at the current rates.
 func (q *queue) outlook() storage.Outlook {
 	if len(q.samples) == 0 {
 		return storage.Outlook{Backlog: q.Waiting}
@@ -119,7 +119,7 @@ func (q *queue) outlook() storage.Outlook {
 	return storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
 }
 
-// tasks reads the tasks of a queue in a state that a filter chooses.
+// tasks reads the newest tasks of a queue that are in a state and match a filter, pageTasks at most.
 func tasks(
 	ctx context.Context, session *storage.Session, name string, state storage.State, text string,
 ) (scan.Page, error) {

@@ -13,16 +13,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// head and foot are how many lines stand above and below the rows of a screen.
+// head and foot are the numbers of lines above and below the rows of a screen.
 const (
 	head = 4
 	foot = 2
 )
 
-// wide is how many columns a terminal has for whose lines nothing is left out.
+// wide is the least width of a terminal, in characters, for the full list of tasks and the full help on
+// keys.
 const wide = 80
 
-// rows is how many lines a screen has for what is listed.
+// rows returns the number of lines that a screen has for its rows.
 func (m *Model) rows() int { return max(1, m.height-head-foot) }
 
 // View draws the screen.
@@ -33,7 +34,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// screenLines gives as many lines as the terminal has, each no longer than it is wide.
+// screenLines returns one line for each line of the terminal. No line is wider than the terminal.
 func (m *Model) screenLines() []string {
 	lines := m.top()
 	switch m.screen {
@@ -55,7 +56,7 @@ func (m *Model) fit(text string, style show.Style) string {
 	return m.cfg.Printer.Paint(show.Cut(text, m.width), style)
 }
 
-// top is what stands above each screen: the storage, and all queues together.
+// top returns the lines above each screen: the storage, and the sums over all queues.
 func (m *Model) top() []string {
 	left, right := "midge top  on "+m.cfg.Target, m.at.UTC().Format("15:04:05Z")
 	if m.at.IsZero() {
@@ -74,7 +75,7 @@ func (m *Model) top() []string {
 	return []string{first, second, ""}
 }
 
-// rate writes tasks a second in at most five characters.
+// rate formats a number of tasks per second in at most five characters.
 func rate(r float64) string {
 	switch {
 	case r < 0.05:
@@ -87,16 +88,16 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.0fk", r/1000)
 }
 
-// queueColumn is one behind the name of a queue.
+// queueColumn is a column after the name of a queue.
 type queueColumn struct {
 	head  string
 	width int
-	rank  int // that of least rank is left out first, where a terminal is narrow
+	rank  int // a narrow terminal leaves out the column of least rank first
 	text  func(q *queue) string
 }
 
-// leastName is how many characters the name of a queue has at least, with the mark before it, and trendWidth
-// how many a trend.
+// leastName is the least width of the name of a queue, with the mark before it, and trendWidth is the width
+// of a trend, both in characters.
 const (
 	leastName  = 14
 	trendWidth = 8
@@ -113,7 +114,7 @@ var queueColumns = []queueColumn{
 	{"DONE", -trendWidth, 1, func(q *queue) string { return sparkline(q.trend, trendWidth) }},
 }
 
-// columns gives the columns for which the terminal has room, and how wide the names are beside them.
+// columns returns the columns that fit the terminal, and the width that is left for the names.
 func (m *Model) columns() (columns []queueColumn, name int) {
 	columns = slices.Clone(queueColumns)
 	for {
@@ -129,7 +130,7 @@ func (m *Model) columns() (columns []queueColumn, name int) {
 	}
 }
 
-// queueLines lists queues.
+// queueLines returns the list of queues.
 func (m *Model) queueLines() []string {
 	columns, name := m.columns()
 	heads := row("  QUEUE", name, columns, func(c *queueColumn) string { return c.head })
@@ -145,7 +146,7 @@ func (m *Model) queueLines() []string {
 	return lines
 }
 
-// row is a line of the table of queues.
+// row returns a line of the table of queues.
 func row(first string, name int, columns []queueColumn, text func(c *queueColumn) string) string {
 	var line strings.Builder
 	_, _ = fmt.Fprintf(&line, "%-*s", name, show.Cut(first, name))
@@ -155,7 +156,7 @@ func row(first string, name int, columns []queueColumn, text func(c *queueColumn
 	return line.String()
 }
 
-// window gives the first of the rows that are shown, so that the cursor is among them.
+// window returns the index of the first row to show, so that the cursor is on the screen.
 func window(at, n, rows int) int { return max(0, min(at-rows/2, n-rows)) }
 
 func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool) string {
@@ -172,12 +173,12 @@ func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool
 	line := row(mark+show.Middle(q.Queue, max(1, name-len(mark))), name, columns,
 		func(c *queueColumn) string { return c.text(q) })
 	if chosen {
-		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reversed
+		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reverse video
 	}
 	return m.fit(line, style)
 }
 
-// emptyIn is when nothing waits any more, or why that is not known.
+// emptyIn returns the time until no task waits, or a word for why there is no such time.
 func emptyIn(q *queue) string {
 	o := q.outlook()
 	switch {
@@ -200,10 +201,10 @@ func oldest(q *queue) string {
 	return tight(show.Span(q.Oldest))
 }
 
-// tight writes a span without its space.
+// tight removes the space from a span.
 func tight(span string) string { return strings.ReplaceAll(span, " ", "") }
 
-// short writes a number in at most seven characters.
+// short formats a number in at most seven characters.
 func short(n int64) string {
 	switch {
 	case n < 100_000:
@@ -214,7 +215,7 @@ func short(n int64) string {
 	return show.Number(n/1_000_000) + "M"
 }
 
-// sparkline draws the last values, the highest as a full block.
+// sparkline draws the last values. The highest value is a full block.
 func sparkline(values []float64, width int) string {
 	values = keep(values, width)
 	most := 0.0
@@ -232,7 +233,7 @@ func sparkline(values []float64, width int) string {
 	return string(line)
 }
 
-// taskLines lists the tasks of a queue.
+// taskLines returns the list of the tasks of a queue.
 func (m *Model) taskLines() []string {
 	states := make([]string, 0, len(tabs()))
 	for _, s := range tabs() {
@@ -294,7 +295,7 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 	return m.fit(line, show.Plain)
 }
 
-// pageLines is the page about a task.
+// pageLines returns the visible part of the page about a task.
 func (m *Model) pageLines() []string {
 	if m.lines == nil {
 		return []string{"asking…"}
@@ -306,7 +307,7 @@ func (m *Model) pageLines() []string {
 	return lines
 }
 
-// bottom is what stands below each screen: a question, a message, and the keys.
+// bottom returns the lines below each screen: a question, an input or a message, and the help on keys.
 func (m *Model) bottom() []string {
 	keys := map[screen]string{
 		queuesScreen: "↑↓ choose  Enter tasks  p pause/resume  r requeue dead  c cancel live  q quit",
