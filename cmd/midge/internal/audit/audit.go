@@ -1,4 +1,4 @@
-// Package audit has the audit of a storage keep what people do by the command.
+// Package audit records in the audit of a storage what people do by the command.
 package audit
 
 import (
@@ -12,24 +12,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Writer writes acts into the audit of a storage. One without a Store writes none.
+// Writer writes acts into the audit of a storage. A Writer without a Store writes nothing.
 type Writer struct {
 	Store storage.Storage
-	// Who acts.
+	// Who is the name of the person who acts.
 	Who string
-	// Warn is told of what the audit did not take.
+	// Warn is called with the error of each record that the audit did not take.
 	Warn func(error)
 }
 
-// recordTime bounds how long an act waits for a record of it, and lateTime how long one does whose own
-// time is over.
+// recordTime bounds how long an act waits for each of its records. lateTime is the bound if the context of
+// the act has ended.
 const (
 	recordTime = 5 * time.Second
 	lateTime   = time.Second
 )
 
-// Do does an act. It writes what is meant before, and the outcome afterwards: do gives how many things it
-// changed. An audit that takes no record holds no act up, as it may be a full storage that is repaired.
+// Do executes an act. It records the intention before it calls do, and the outcome afterwards. do returns
+// the number of things that it changed. Do returns the error of do. An audit that takes no record does not
+// stop the act, because the act may be the repair of a full storage.
 func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, err error)) error {
 	if w.Store == nil {
 		_, err := do()
@@ -42,7 +43,7 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 	w.warn(err)
 	count, failed := do()
 	left := recordTime
-	if ctx.Err() != nil { // somebody waits no more
+	if ctx.Err() != nil { // the user no longer waits
 		left = lateTime
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), left)
@@ -51,7 +52,7 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 	return failed
 }
 
-// One is an act on one thing.
+// One makes the function for Do of an act on one thing. It counts 1 if do succeeds.
 func One(do func() error) func() (int64, error) {
 	return func() (int64, error) {
 		if err := do(); err != nil {
@@ -67,7 +68,7 @@ func (w Writer) warn(err error) {
 	}
 }
 
-// Tasks is the entry of an act on tasks.
+// Tasks makes the entry of an act on tasks.
 func Tasks(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
 	for _, t := range req.Tasks[:min(len(req.Tasks), ledger.MaxIDs)] {
@@ -94,7 +95,7 @@ func Tasks(req bulk.Request) ledger.Entry {
 	return e
 }
 
-// note says what an act does beyond its name.
+// note returns the parameters of an act for people, "" for none.
 func note(act *bulk.Act) string {
 	switch {
 	case act.Verb == bulk.Move:
