@@ -1,5 +1,5 @@
-// Package connect finds the storage that a command works on, and opens it: by a flag, by the
-// environment, or by a profile of the user's configuration.
+// Package connect finds and opens the storage of a command. A flag, the environment, or a profile of the
+// user's configuration names the storage.
 package connect
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// The environment that a command reads.
+// The environment variables that name a storage.
 const (
 	EnvStorage = "MIDGE_STORAGE" // the URL of a storage
 	EnvProfile = "MIDGE_PROFILE" // the name of a profile
 )
 
-// Choice is what the flags of a command say of the storage. What is empty was not given.
+// Choice holds the flags that name a storage. A flag that was not given is empty.
 type Choice struct {
 	Storage string // a URL
 	Profile string // the name of a profile
@@ -34,29 +34,29 @@ type Choice struct {
 
 // Target is a storage that was chosen.
 type Target struct {
-	// Profile is the name under which it stands in the configuration, "" where it does not.
+	// Profile is the name of the storage in the configuration, "" if it has none.
 	Profile string
-	// From says what chose it, such as "MIDGE_STORAGE".
+	// From names the source of the choice, such as "MIDGE_STORAGE".
 	From string
-	// Warning is for the operator, "" for none.
+	// Warning is a warning for the operator, "" for none.
 	Warning string
-	// Accept are the findings of doctor that the profile accepts, one a line.
+	// Accept lists the findings of doctor that the profile accepts, one per line.
 	Accept string
 
 	url, prefix, schema string
 }
 
-// NoStorageError says that nothing names a storage.
+// NoStorageError means that no flag, no variable and no profile names a storage. File is the configuration.
 type NoStorageError struct{ File string }
 
-// Error says how to name one.
+// Error says how to name a storage.
 func (e *NoStorageError) Error() string {
 	return "no storage was named: give --storage URL, set " + EnvStorage + ", or write a profile into " + e.File
 }
 
 // Choose finds the storage that flags, environment and configuration name, in this order: --storage,
-// --profile, MIDGE_STORAGE, MIDGE_PROFILE, and the profile that the configuration has as its default.
-// env reads a variable of the environment.
+// --profile, MIDGE_STORAGE, MIDGE_PROFILE, and the default profile of the configuration. env returns a
+// variable of the environment. The error is a *[NoStorageError] if nothing names a storage.
 func Choose(c Choice, env func(string) string) (Target, error) {
 	if c.Storage != "" && c.Profile != "" {
 		return Target{}, storage.Invalid("flags", "--storage and --profile", "one of them")
@@ -88,7 +88,8 @@ func chosen(c Choice, env func(string) string) (Target, error) {
 	return fromProfile("", "the default profile", env)
 }
 
-// check says what does not fit together, before anything is dialled.
+// check returns an error for a prefix or a schema that does not fit the storage. It runs before any
+// connection is made.
 func (t Target) check() error {
 	switch {
 	case t.prefix != "" && !t.redis():
@@ -101,15 +102,16 @@ func (t Target) check() error {
 	return nil
 }
 
-// Memory reports whether the storage lives in the process that opens it, so that nobody else sees it.
+// Memory reports whether the storage lives in the process that opens it, so that no other process can see
+// it.
 func (t Target) Memory() bool { return t.scheme() == "memory" }
 
-// Postgres is the configuration of a storage on PostgreSQL, and whether this is one.
+// Postgres returns the configuration of a storage on PostgreSQL, and whether the target is one.
 func (t Target) Postgres() (postgres.Config, bool) {
 	return postgres.Config{URL: t.url, Schema: t.schema, NoListener: true}, t.postgres()
 }
 
-// SQLite is the path of a storage on SQLite, and whether this is one.
+// SQLite returns the path of a storage on SQLite, and whether the target is one.
 func (t Target) SQLite() (path string, ok bool) {
 	return strings.TrimPrefix(strings.TrimPrefix(t.url, "sqlite:"), "//"), t.scheme() == "sqlite"
 }
@@ -125,15 +127,15 @@ func (t Target) redis() bool {
 
 func (t Target) postgres() bool { return t.scheme() == "postgres" || t.scheme() == "postgresql" }
 
-// Open opens the storage; the caller closes it. Unlike the storages themselves it makes no file where
-// there is none: whoever looks for tasks has mistyped the path. No error shows a password.
+// Open opens the storage; the caller closes it. Unlike the storages themselves, Open creates no missing
+// file, because the user of a command has mistyped the path. No error shows a password.
 func (t Target) Open(ctx context.Context) (storage.Storage, error) {
 	if path, ok := t.SQLite(); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil, storage.Invalid("storage", t.Address(), "a file that is there; midge migrate makes one")
 		}
 	}
-	if info, err := os.Stat(t.url); err == nil && info.Mode().IsRegular() { // so it is no password
+	if info, err := os.Stat(t.url); err == nil && info.Mode().IsRegular() { // a file, so no password
 		return nil, storage.Invalid("storage", t.url, "a URL: sqlite:%s", t.url)
 	}
 	switch {
@@ -146,7 +148,7 @@ func (t Target) Open(ctx context.Context) (storage.Storage, error) {
 	return open.Open(ctx, t.url, modernc.URL{})
 }
 
-// opened gives no storage that is a nil pointer.
+// opened returns nil on an error, and not an interface that holds a nil pointer.
 func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
 	if err != nil {
 		return nil, err
@@ -154,7 +156,8 @@ func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
 	return store, nil
 }
 
-// String shows the target to whoever is about to change it, such as "production, redis://host:6379/0".
+// String names the target for the user who is about to change it, such as "production,
+// redis://host:6379/0".
 func (t Target) String() string {
 	if t.Profile == "" {
 		return t.Address()
@@ -162,7 +165,8 @@ func (t Target) String() string {
 	return t.Profile + ", " + t.Address()
 }
 
-// Address is the URL without credentials and options, and the prefix or the schema where one was chosen.
+// Address returns the URL without credentials and options, followed by the prefix or the schema if one was
+// chosen.
 func (t Target) Address() string {
 	shown := redacted(t.url)
 	if t.prefix != "" {
@@ -174,12 +178,13 @@ func (t Target) Address() string {
 	return storage.PrintableText(shown, 300)
 }
 
-// redacted leaves scheme, hosts and path of a URL. What stands before the last '@' may be a password
-// with characters that should have been encoded, so it goes before anything else is looked at.
+// redacted returns only the scheme, the hosts and the path of a URL. The part before the last '@' may be a
+// password with characters that should have been encoded, such as '?' and '#', so it is removed before the
+// options are.
 func redacted(text string) string {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if u, err := url.Parse(scheme + ":"); !ok || err != nil || u.Scheme == "" {
-		return "***" // a text without a scheme may be a password, or have one: "host=db password=x:y"
+		return "***" // a text without a scheme may be or contain a password: "host=db password=x:y"
 	}
 	if scheme == "sqlite" || scheme == "memory" {
 		return text

@@ -27,7 +27,7 @@ import (
 //	[profiles.production]
 //	storage_file = "/run/secrets/midge"
 type file struct {
-	// Default is the profile that is used where none is named.
+	// Default is the profile to use if none is named.
 	Default  string             `toml:"default"`
 	Profiles map[string]profile `toml:"profiles"`
 }
@@ -38,12 +38,12 @@ type profile struct {
 	StorageFile string `toml:"storage_file"`
 	Prefix      string `toml:"prefix"`
 	Schema      string `toml:"schema"`
-	// Accept are the findings of doctor that are known.
+	// Accept lists the findings of doctor that are known.
 	Accept []string `toml:"accept"`
 }
 
-// File is the path of the user's configuration, in the folder that XDG_CONFIG_HOME names or that the
-// system has for it.
+// File returns the path of the user's configuration file. Its folder is the one that XDG_CONFIG_HOME names,
+// or the one of [os.UserConfigDir].
 func File(env func(string) string) (string, error) {
 	dir := env("XDG_CONFIG_HOME")
 	if dir == "" {
@@ -55,7 +55,7 @@ func File(env func(string) string) (string, error) {
 	return filepath.Join(dir, "midge", "config.toml"), nil
 }
 
-// Profiles lists the names of the profiles, and which is the default.
+// Profiles returns the names of the profiles in order, and the name of the default profile.
 func Profiles(env func(string) string) (names []string, byDefault string, err error) {
 	path, err := File(env)
 	if err != nil {
@@ -65,7 +65,7 @@ func Profiles(env func(string) string) (names []string, byDefault string, err er
 	return slices.Sorted(maps.Keys(f.Profiles)), f.Default, err
 }
 
-// fromProfile gives the target of a profile, or of the default one where name is empty.
+// fromProfile returns the target of a profile, or of the default profile if name is empty.
 func fromProfile(name, from string, env func(string) string) (Target, error) {
 	path, err := File(env)
 	if err != nil {
@@ -102,7 +102,7 @@ func fromProfile(name, from string, env func(string) string) (Target, error) {
 	return target, nil
 }
 
-// read reads the configuration; there need not be one.
+// read reads the configuration file. A missing file is an empty configuration.
 func read(path string) (f file, err error) {
 	meta, err := toml.DecodeFile(path, &f)
 	switch {
@@ -110,7 +110,7 @@ func read(path string) (f file, err error) {
 		return file{}, nil
 	case err != nil:
 		at := ""
-		if parse := (toml.ParseError{}); errors.As(err, &parse) { // its text may quote a password
+		if parse := (toml.ParseError{}); errors.As(err, &parse) { // the text of the error may quote a password
 			at = fmt.Sprintf(", line %d", parse.Position.Line)
 		}
 		return file{}, storage.Invalid("configuration", path+at, "TOML that can be read")
@@ -122,7 +122,7 @@ func read(path string) (f file, err error) {
 	return f, nil
 }
 
-// url gives the URL of the storage of a profile.
+// url returns the URL of the storage of a profile.
 func (p profile) url(name, path string) (string, error) {
 	switch {
 	case (p.Storage == "") == (p.StorageFile == ""):
@@ -137,7 +137,7 @@ func (p profile) url(name, path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// readable reports whether others than the owner can read a file.
+// readable reports whether users other than the owner can read a file. It is false on Windows.
 func readable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o044 != 0
