@@ -13,23 +13,24 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What a checkup reads of the dead, and how many causes it tells by themselves.
+// The bounds of a checkup: how many dead tasks it reads at once and for how long, and how many causes get a
+// finding of their own.
 const (
 	readTasks  = 20_000
 	readTime   = time.Second
 	toldCauses = 5
 )
 
-// acceptable are the codes of the findings that can be accepted, with what names one of them.
+// acceptable lists the codes of the findings that can be accepted, each with the syntax of its subject.
 var acceptable = []string{
 	"paused:QUEUE", "cause:ID", "no-runner:QUEUE", "unknown-kind:QUEUE/KIND", "orphaned:QUEUE/SCHEDULE",
 }
 
-// AcceptSyntax says how findings are named that are accepted, for people.
+// AcceptSyntax is the part of the help that says how to name an accepted finding.
 var AcceptSyntax = "  " + strings.Join(acceptable, "\n  ") + "\n"
 
-// CheckAccepted gives a *[storage.InvalidError] for a text that can name no finding. from says where it
-// was given.
+// CheckAccepted returns a *[storage.InvalidError] for a text that cannot name a finding. from says where
+// the text was given.
 func CheckAccepted(from, text string) error {
 	code, what, _ := strings.Cut(text, ":")
 	known := func(a string) bool { return strings.HasPrefix(a, code+":") }
@@ -39,7 +40,8 @@ func CheckAccepted(from, text string) error {
 	return nil
 }
 
-// causes says of what tasks died, where that is too many of them, or where no number is.
+// causes adds findings on the causes of the dead tasks, if there are more dead tasks than the bound or if
+// there is no bound.
 func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 	if r.Dead <= max(0, r.bounds.Dead) {
 		return nil
@@ -57,7 +59,7 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 		groups = g.Groups()
 		accepted := r.accepted(groups)
 		dead = r.Dead - accepted
-		// Those that were not read may all be of accepted causes, and the others few enough.
+		// The unread tasks may all be of accepted causes, and the other tasks within the bound: read on.
 		again = !done && known && dead > r.bounds.Dead && g.Searched-accepted <= r.bounds.Dead
 	}
 	if r.bounds.Dead >= 0 && dead > r.bounds.Dead {
@@ -67,7 +69,7 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 	told, left, leftTasks := 0, 0, g.Others
 	for _, of := range groups {
 		switch accepted := r.accepts(causeName(of)); {
-		case !accepted && r.bounds.Dead >= 0 && dead <= r.bounds.Dead: // few enough died of the others
+		case !accepted && r.bounds.Dead >= 0 && dead <= r.bounds.Dead: // the other tasks are within the bound
 		case !accepted && told == toldCauses:
 			left, leftTasks = left+1, leftTasks+of.Tasks
 		default:
@@ -88,7 +90,7 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 	return nil
 }
 
-// accepted is how many tasks died of causes that are accepted.
+// accepted returns the number of tasks that died of accepted causes.
 func (r *Report) accepted(groups []scan.Group) (tasks int64) {
 	for _, of := range groups {
 		if r.accepts(causeName(of)) {
@@ -98,10 +100,10 @@ func (r *Report) accepted(groups []scan.Group) (tasks int64) {
 	return tasks
 }
 
-// causeName names a cause as the filter does, and as it is accepted.
+// causeName returns the name of a cause in filters and in Bounds.Accepted.
 func causeName(of scan.Group) string { return "cause:" + of.ID }
 
-// cause tells of one cause.
+// cause adds the finding on one cause.
 func (r *Report) cause(of scan.Group) {
 	f := Finding{
 		Level: Notice, Code: "cause", Accept: causeName(of),
@@ -122,7 +124,7 @@ func (r *Report) cause(of scan.Group) {
 	r.add(f, "%s of %s died%s%s", show.Count(of.Tasks, "task"), kinds(of.Kinds), since, said)
 }
 
-// kinds names up to three kinds, and counts more.
+// kinds names up to three kinds, or gives the number of more kinds.
 func kinds(of map[string]int64) string {
 	names := slices.Sorted(maps.Keys(of))
 	switch len(names) {

@@ -1,5 +1,5 @@
-// Package checkup looks over a storage and says what needs somebody: doctor prints it, and so does
-// midge alone.
+// Package checkup examines a storage and reports what needs attention. The commands midge doctor and midge,
+// without arguments, print the report.
 package checkup
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Bounds are what a storage should keep to. The zero Bounds judge neither age nor dead tasks.
+// Bounds are the limits that a storage should keep to. The zero Bounds allow any age, and no dead task.
 type Bounds struct {
-	// Oldest is how old the oldest waiting task of a queue may be; 0 for any age.
+	// Oldest is the maximum age of the oldest waiting task of a queue; 0 means any age.
 	Oldest time.Duration
-	// Dead is how many dead tasks there may be in all queues, beside those of an accepted cause; a negative
-	// number for any.
+	// Dead is the maximum number of dead tasks in all queues. Tasks of an accepted cause do not count. A
+	// negative number means no maximum.
 	Dead int64
-	// Accepted are the findings that are known, each as its Finding.Accept names it. CheckAccepted has
-	// checked them.
+	// Accepted lists the known findings, each by its Finding.Accept. The caller has checked them with
+	// CheckAccepted.
 	Accepted []string
 }
 
@@ -30,25 +30,26 @@ type Level string
 
 // The levels.
 const (
-	Problem Level = "problem" // somebody has to act: doctor exits with 1
+	Problem Level = "problem" // needs action: doctor exits with 1
 	Notice  Level = "notice"  // look at it when there is time
 )
 
-// Finding is something that was found. JSON shows it as it is.
+// Finding is one result of a checkup. JSON shows its fields unchanged.
 type Finding struct {
 	Level Level `json:"level"`
 	// Code names the kind of finding, for programs.
 	Code string `json:"code"`
-	// Queue is the queue that it is about, "" for none.
+	// Queue is the queue that the finding is about, "" for none.
 	Queue string `json:"queue"`
-	// Text says it in a sentence.
+	// Text is the finding in a sentence.
 	Text string `json:"text"`
-	// Next is a command that shows more, or mends it.
+	// Next is a command that shows more, or that repairs the problem.
 	Next string `json:"next"`
-	// Accept names it in Bounds.Accepted, such as "paused:reports"; "" for what nobody can accept.
+	// Accept is the name of the finding in Bounds.Accepted, such as "paused:reports"; "" if it cannot be
+	// accepted.
 	Accept string `json:"accept"`
-	// Cause, Tasks, Kinds, Since and Error are of a cause of which tasks died: its ID, how many died of it and
-	// of which kinds, when the first of them died, and what their errors share.
+	// Cause, Tasks, Kinds, Since and Error describe a cause of death: its ID, the number and the kinds of
+	// the tasks that died of it, the time when the first of them died, and the text that their errors share.
 	Cause string           `json:"cause"`
 	Tasks int64            `json:"tasks"`
 	Kinds map[string]int64 `json:"kinds"`
@@ -56,7 +57,7 @@ type Finding struct {
 	Error string           `json:"error"`
 }
 
-// Report is what a checkup found.
+// Report is the result of a checkup.
 type Report struct {
 	Storage    string    `json:"storage"`
 	Durability string    `json:"durability"`
@@ -69,7 +70,7 @@ type Report struct {
 	Retry      int64     `json:"retry"`
 	Dead       int64     `json:"dead"`
 	Findings   []Finding `json:"findings"`
-	// Accepted are the findings that Bounds.Accepted names.
+	// Accepted lists the findings that Bounds.Accepted names. Findings does not contain them.
 	Accepted []Finding `json:"accepted"`
 
 	// Now is the storage's time.
@@ -78,7 +79,7 @@ type Report struct {
 	bounds Bounds
 }
 
-// Problems counts the findings on which somebody has to act.
+// Problems counts the findings that need action.
 func (r *Report) Problems() (n int) {
 	for _, f := range r.Findings {
 		if f.Level == Problem {
@@ -88,7 +89,7 @@ func (r *Report) Problems() (n int) {
 	return n
 }
 
-// Look looks over the storage. Queues that begin with one of hidden are left out.
+// Look examines a storage. It leaves out the queues whose names begin with hidden.
 func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (*Report, error) {
 	before := time.Now()
 	described, err := store.Describe(ctx)
@@ -148,7 +149,8 @@ func (r *Report) count(s storage.Stats) {
 	r.Dead += s.Dead
 }
 
-// add adds a finding in its words, to those that are accepted where it is one of them.
+// add adds a finding with its text. The finding goes to Accepted if it is accepted, and to Findings
+// otherwise.
 func (r *Report) add(f Finding, text string, args ...any) {
 	f.Text = show.Text(fmt.Sprintf(text, args...))
 	if f.Kinds == nil {
@@ -161,14 +163,15 @@ func (r *Report) add(f Finding, text string, args ...any) {
 	r.Findings = append(r.Findings, f)
 }
 
-// accepts reports whether somebody has accepted the finding of a name.
+// accepts reports whether the user accepts the finding of a name.
 func (r *Report) accepts(name string) bool {
 	return name != "" && slices.Contains(r.bounds.Accepted, name)
 }
 
-// live is what the live runners do together: a storage may have thousands of runners and of queues.
+// live indexes what the live runners serve and declare, because a storage may have thousands of runners and
+// of queues.
 type live struct {
-	serving  map[string]int // runners by queue
+	serving  map[string]int // number of runners, by queue
 	declared map[storage.Declared]bool
 }
 
@@ -182,7 +185,7 @@ func liveOf(runners []storage.RunnerInfo) live {
 	return l
 }
 
-// queue looks over a queue.
+// queue adds the findings on a queue.
 func (r *Report) queue(s storage.Stats, l live) {
 	waiting, paused := s.Waiting, "paused:"+s.Queue
 	for _, k := range s.Declined {
@@ -205,7 +208,7 @@ func (r *Report) queue(s storage.Stats, l live) {
 			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: "no-runner:" + s.Queue,
 		}, "%s in queue %s, and no live runner serves it", waits(waiting), s.Queue)
 	}
-	known := s.Paused && r.accepts(paused) // so its tasks grow old
+	known := s.Paused && r.accepts(paused) // the pause is accepted, so the tasks may grow old
 	if oldest := r.bounds.Oldest; oldest > 0 && s.Oldest > oldest && !known {
 		r.add(Finding{Level: Problem, Code: "oldest", Queue: s.Queue, Next: "midge queue show " + s.Queue},
 			"the oldest task of queue %s has waited for %s, and --max-oldest allows %s",
@@ -231,7 +234,7 @@ func (r *Report) until(t time.Time) string {
 	return " for another " + show.Span(t.Sub(r.Now))
 }
 
-// schedules looks for schedules that stand still.
+// schedules adds the findings on the schedules of a queue that stand still.
 func (r *Report) schedules(ctx context.Context, store storage.Storage, s storage.Stats, l live) error {
 	if s.Cursors == 0 {
 		return nil
