@@ -19,7 +19,7 @@ import (
 //go:embed scripts/*.lua
 var scripts embed.FS
 
-// script reads a script; it is part of the program.
+// script reads an embedded script. It panics if the program does not contain the script.
 func script(name string) *goredis.Script {
 	text, err := scripts.ReadFile("scripts/" + name + ".lua")
 	if err != nil {
@@ -32,49 +32,52 @@ func script(name string) *goredis.Script {
 type Asynq struct {
 	Source   goredis.UniversalClient
 	Session  *storage.Session
-	From, To string // the names of the queues
+	From, To string // names of the queues
 	Kinds    Kinds
 	// Archived moves archived tasks too, as tasks that run at once. Without it they stay.
 	Archived bool
-	// Gone says that the storage for which a killed run has set tasks aside is gone: Abort gives the tasks back
-	// all the same.
+	// Gone says that the storage for which a killed run has set tasks aside no longer exists. Abort then
+	// gives these tasks back too.
 	Gone bool
-	// Done is told after each chunk; nil for nobody.
+	// Done is called after each chunk, if it is not nil.
 	Done func(*Report)
 
 	target target
-	step   func(name string) error // of tests, which end an import in the middle
+	step   func(name string) error // of tests, to end an import in the middle
 }
 
-// The bounds of a chunk. The cursor's change and the headers that are added need room, too.
+// The bounds of a chunk, in tasks and bytes, and of a call that puts tasks back. chunkBytes leaves space in
+// a Tx for the change of the cursor and for added headers.
 const (
 	chunkTasks   = 250
 	chunkBytes   = storage.MaxTxBytes / 2
 	restoreTasks = 500
 )
 
-// ErrActive means that tasks of the queue are active. They would be lost to asynq if the rest moved.
+// ErrActive means that tasks of the queue are active in asynq. They would stay behind in asynq if the rest
+// moved.
 var ErrActive = errors.New("tasks are active in asynq")
 
 // recordKind is the kind of the records of an import.
 const recordKind = "midge.import"
 
-// cursor is what the record says that names the chunk that was inserted last.
+// cursor is the payload of the record of an import. It names the chunk that was inserted last.
 type cursor struct {
 	Chunk    string `json:"chunk"`
-	Inserted string `json:"inserted"` // of each task of the chunk, "1" or "0"
+	Inserted string `json:"inserted"` // for each task of the chunk, "1" if inserted, else "0"
 }
 
 func (a *Asynq) key(name string) string { return "asynq:{" + a.From + "}:" + name }
 
 func (a *Asynq) taskPrefix() string { return a.key("t:") }
 
-// keys of the lists of the queue.
+// lists returns the keys of the lists of the queue.
 func (a *Asynq) lists() []string {
 	return []string{a.key("pending"), a.key("scheduled"), a.key("retry"), a.key("archived")}
 }
 
-// Check says whether the queues are there, before anything is changed.
+// Check returns a *[storage.InvalidError] if asynq does not know the queue, or if the name of midge's queue
+// is not valid. It changes nothing.
 func (a *Asynq) Check(ctx context.Context) error {
 	if err := storage.CheckName("queue name", a.To); err != nil {
 		return err
@@ -89,7 +92,7 @@ func (a *Asynq) Check(ctx context.Context) error {
 	return nil
 }
 
-// pause pauses the queue of asynq, and says where tasks of it are active still.
+// pause pauses the queue of asynq. It returns an [ErrActive] if tasks of the queue are still active.
 func (a *Asynq) pause(ctx context.Context) error {
 	if err := a.Source.SetNX(ctx, a.key("paused"), time.Now().Unix(), 0).Err(); err != nil {
 		return fmt.Errorf("pause queue %s of asynq: %w", a.From, err)
@@ -104,9 +107,9 @@ func (a *Asynq) pause(ctx context.Context) error {
 	return nil
 }
 
-// Run moves the tasks. The queue of asynq is paused, and stays so. A second run goes on where one was
-// killed, and takes what was enqueued meanwhile. The error is a *[TargetError] if the killed run has set
-// tasks aside for another queue or storage.
+// Run moves the tasks. It pauses the queue of asynq and leaves it paused. A second run continues where a
+// killed run stopped, and moves the tasks that were enqueued meanwhile. The error is an [ErrActive] if
+// tasks are active, and a *[TargetError] if a killed run has set tasks aside for another queue or storage.
 func (a *Asynq) Run(ctx context.Context) (*Report, error) {
 	report := newReport()
 	if err := a.Check(ctx); err != nil {
@@ -136,8 +139,8 @@ func (a *Asynq) Run(ctx context.Context) (*Report, error) {
 	}
 }
 
-// Abort ends an import that was killed, to whatever queue of midge: it puts the tasks that were not inserted
-// back into asynq, whose queue goes on. Inserted tasks stay in midge.
+// Abort ends an import that was killed, whichever queue of midge it moved tasks to. It puts the tasks that
+// were not inserted back into asynq, and resumes the queue of asynq. Inserted tasks stay in midge.
 func (a *Asynq) Abort(ctx context.Context) error {
 	if err := a.Check(ctx); err != nil {
 		return err
@@ -146,7 +149,7 @@ func (a *Asynq) Abort(ctx context.Context) error {
 		return err
 	}
 	none := *a
-	none.Kinds = nil // the chunk that is set aside becomes one of which nothing was inserted
+	none.Kinds = nil // so no task of a chunk that is set aside is inserted
 	for {
 		record, more, err := none.chunk(ctx, 0, storage.Limits{}, newReport())
 		if err != nil {
@@ -161,7 +164,8 @@ func (a *Asynq) Abort(ctx context.Context) error {
 	}
 }
 
-// end puts back what was left, and deletes the record of the import, unless another process uses it.
+// end puts the tasks that stay back into asynq, and deletes the record of the import unless another process
+// uses it.
 func (a *Asynq) end(ctx context.Context, record storage.Task) error {
 	if err := a.restore(ctx); err != nil {
 		return err
@@ -179,7 +183,7 @@ func (a *Asynq) end(ctx context.Context, record storage.Task) error {
 	return err
 }
 
-// at is where a test may end the import.
+// at calls the hook of a test, which may end the import at a named step.
 func (a *Asynq) at(name string) error {
 	if a.step == nil {
 		return nil
@@ -187,12 +191,12 @@ func (a *Asynq) at(name string) error {
 	return a.step(name)
 }
 
-// chunk moves a chunk of so many tasks at most, of none only the one that is set aside, and reports
-// whether there was one. It gives the record as it was before.
+// chunk moves one chunk of no more than most tasks. If most is 0, it moves only a chunk that is set aside
+// already. more reports whether there was a chunk. record is the record of the import as it was before.
 func (a *Asynq) chunk(
 	ctx context.Context, most int, limits storage.Limits, report *Report,
 ) (record storage.Task, more bool, err error) {
-	// The cursor is read before the chunk: where the Tx then finds it as it was read, nobody has
+	// Read the cursor before the chunk: if the Tx then finds the cursor unchanged, no other process has
 	// inserted the chunk in between.
 	record, said, err := a.cursor(ctx)
 	if err != nil {
@@ -236,12 +240,12 @@ type staged struct {
 }
 
 type stagedTask struct {
-	list    string // p, s, r or a
+	list    string // p, s, r or a: pending, scheduled, retry or archived
 	due     time.Time
 	message []byte
 }
 
-// stage sets a chunk aside, or finds the one that is.
+// stage sets a chunk aside, or returns the chunk that is set aside already.
 func (a *Asynq) stage(ctx context.Context, most int) (staged, error) {
 	archived := "0"
 	if a.Archived {
@@ -271,11 +275,11 @@ func (a *Asynq) stage(ctx context.Context, most int) (staged, error) {
 	return s, nil
 }
 
-// insert inserts the tasks of a chunk, and has the cursor name the chunk in the same step.
+// insert inserts the tasks of a chunk, and has the cursor name the chunk, in one Tx.
 func (a *Asynq) insert(
 	ctx context.Context, record storage.Task, s staged, limits storage.Limits, report *Report,
 ) (cursor, error) {
-	taken := make(map[string]bool) // ids that another task has
+	taken := make(map[string]bool) // ids that other tasks have
 	for {
 		tx, said, chunk := a.tx(record, s, limits, taken)
 		_, err := a.Session.ApplyOne(ctx, tx)
@@ -293,7 +297,7 @@ func (a *Asynq) insert(
 	}
 }
 
-// tx makes the step that inserts a chunk.
+// tx makes the Tx that inserts a chunk, with the new cursor and the counts of the chunk.
 func (a *Asynq) tx(
 	record storage.Task, s staged, limits storage.Limits, taken map[string]bool,
 ) (storage.Tx, cursor, *Report) {
@@ -319,7 +323,7 @@ func (a *Asynq) tx(
 	return tx, said, report
 }
 
-// convert makes an insert of a task; the reason says why it cannot be one.
+// convert makes the insert of a task. reason says why the task cannot be inserted, "" if it can.
 func (a *Asynq) convert(task stagedTask, limits storage.Limits) (in storage.Insert, typ, reason string) {
 	m, err := readMessage(task.message)
 	if err != nil {
@@ -333,7 +337,7 @@ func (a *Asynq) convert(task stagedTask, limits storage.Limits) (in storage.Inse
 	return in, m.typ, reason
 }
 
-// cursor reads the record of this import, and makes it where there is none.
+// cursor reads the record of this import, and creates it if there is none.
 func (a *Asynq) cursor(ctx context.Context) (storage.Task, cursor, error) {
 	name, err := a.name(ctx)
 	if err != nil {
@@ -351,8 +355,9 @@ func (a *Asynq) cursor(ctx context.Context) (storage.Task, cursor, error) {
 	return t, said, nil
 }
 
-// name gives the name of this import. It stands in asynq's Redis, so that it is the same however that is
-// addressed, and stays there: a process that was frozen may come back.
+// name returns the name of this import. The name is stored in asynq's Redis, so that it does not depend on
+// the address by which a run reaches that Redis. It stays there, because a process that was frozen may come
+// back.
 func (a *Asynq) name(ctx context.Context) (string, error) {
 	key := a.key("midge:import")
 	if err := a.Source.SetNX(ctx, key, "import."+storage.NewID(), 0).Err(); err != nil {
@@ -365,7 +370,7 @@ func (a *Asynq) name(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// restore puts back what was left.
+// restore puts the tasks that stay back into the lists of asynq.
 func (a *Asynq) restore(ctx context.Context) error {
 	for {
 		n, err := restore.Run(ctx, a.Source, append(a.lists(), a.key("midge:left")), restoreTasks).Int()
@@ -378,7 +383,7 @@ func (a *Asynq) restore(ctx context.Context) error {
 	}
 }
 
-// Plan reports what Run would do, and changes nothing. Chunks that were set aside are not counted.
+// Plan reports what Run would do, and changes nothing. It does not count the tasks that are set aside.
 func (a *Asynq) Plan(ctx context.Context) (*Report, error) {
 	report := newReport()
 	described, err := a.Session.Storage().Describe(ctx)
@@ -405,7 +410,7 @@ func (a *Asynq) Plan(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// page reads ids of a list, or of a set.
+// page reads a page of ids from a list or from a sorted set.
 func (a *Asynq) page(ctx context.Context, key string, isList bool, from int64) ([]string, error) {
 	if isList {
 		return a.Source.LRange(ctx, key, from, from+chunkTasks-1).Result()
@@ -433,8 +438,8 @@ func (a *Asynq) plan(ctx context.Context, ids []string, limits storage.Limits, r
 	return nil
 }
 
-// Stays counts what an import does not look at: archived and completed tasks, and those that wait in
-// groups.
+// Stays counts the tasks that an import does not examine: archived and completed tasks, and tasks that wait
+// in groups.
 func (a *Asynq) Stays(ctx context.Context) (archived, completed, grouped int64, err error) {
 	if archived, err = a.Source.ZCard(ctx, a.key("archived")).Result(); err != nil {
 		return 0, 0, 0, err

@@ -1,10 +1,11 @@
-// Package imports moves tasks from other job queues into a midge storage, each once: a kill in the
-// middle, or a second run beside the first, neither doubles nor loses one.
+// Package imports moves tasks from other job queues into a midge storage. Each task moves exactly once:
+// neither a kill in the middle nor a second run beside the first doubles or loses a task.
 //
-// From asynq, tasks move chunk by chunk. A script takes a chunk out of the queue's lists and sets it
-// aside; one Tx inserts it together with a change, at its version, of a cursor record that names the
-// chunk; a second script deletes it. Whoever finds a chunk set aside reads from the cursor whether it
-// was inserted. From River, a transaction of the database that both share moves a chunk.
+// Tasks of asynq move in chunks. A script takes a chunk out of the queue's lists and sets it aside. One Tx
+// inserts the chunk and has a cursor record name it; the Tx requires the version of the cursor that was
+// read. A second script deletes the chunk from asynq. A process that finds a chunk set aside reads from the
+// cursor whether the chunk was inserted. Jobs of River move in chunks too: one transaction of the database
+// that both share moves a chunk.
 package imports
 
 import (
@@ -18,11 +19,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Kinds says which type of task of the other queue becomes which kind. The type "*" stands for all
-// that are not named, whose kind is then their type.
+// Kinds maps each type of task of the other queue to the kind that it becomes. The type "*" stands for all
+// types that are not named; each of them becomes the kind of the same name.
 type Kinds map[string]string
 
-// All is the type that stands for all others.
+// All is the type that stands for all types that are not named.
 const All = "*"
 
 // Add adds a line of the table, "type = kind", or "*".
@@ -46,7 +47,7 @@ func (k Kinds) Add(line string) error {
 	return nil
 }
 
-// Read adds the lines of a table; what follows a # is a remark.
+// Read adds the lines of a table. A comment begins with #.
 func (k Kinds) Read(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
@@ -61,7 +62,7 @@ func (k Kinds) Read(in io.Reader) error {
 	return lines.Err()
 }
 
-// Of gives the kind that a type becomes, "" where it is to be left.
+// Of returns the kind that a type becomes, "" if tasks of the type stay.
 func (k Kinds) Of(typ string) string {
 	if kind, ok := k[typ]; ok && typ != All {
 		return kind
@@ -72,15 +73,15 @@ func (k Kinds) Of(typ string) string {
 	return ""
 }
 
-// Report is what an import did, or would do.
+// Report is the result of an import, or of its plan.
 type Report struct {
-	// Moved counts tasks that were inserted, by their types.
+	// Moved counts the inserted tasks by type.
 	Moved map[string]int64
-	// Left are those that stay where they are, by type and reason.
+	// Left counts the tasks that stay where they are, by type and reason.
 	Left map[Left]int64
 }
 
-// Left is why tasks of a type stay where they are.
+// Left is a type of tasks that stay where they are, and the reason.
 type Left struct {
 	Type, Reason string
 }
@@ -89,13 +90,13 @@ func newReport() *Report {
 	return &Report{Moved: make(map[string]int64), Left: make(map[Left]int64)}
 }
 
-// moved counts a task.
+// moved counts a task that moves.
 func (r *Report) moved(typ string) { r.Moved[typ]++ }
 
 // left counts a task that stays.
 func (r *Report) left(typ, reason string) { r.Left[Left{typ, reason}]++ }
 
-// add adds what another report counts.
+// add adds the counts of another report.
 func (r *Report) add(other *Report) {
 	for typ, n := range other.Moved {
 		r.Moved[typ] += n
@@ -105,7 +106,7 @@ func (r *Report) add(other *Report) {
 	}
 }
 
-// Tasks counts what was moved, and what stays.
+// Tasks returns the number of tasks that moved, and the number of tasks that stay.
 func (r *Report) Tasks() (moved, left int64) {
 	for _, n := range r.Moved {
 		moved += n
@@ -116,7 +117,7 @@ func (r *Report) Tasks() (moved, left int64) {
 	return moved, left
 }
 
-// Lefts lists what stays, in order.
+// Lefts lists the types and reasons of the tasks that stay, in order.
 func (r *Report) Lefts() []Left {
 	all := make([]Left, 0, len(r.Left))
 	for l := range r.Left {
@@ -128,8 +129,8 @@ func (r *Report) Lefts() []Left {
 	return all
 }
 
-// unknownType is the reason of tasks whose type the table does not name.
+// unknownType is the reason for tasks whose type the table does not name.
 const unknownType = "the table of kinds does not name the type"
 
-// Error texts of the other queue are kept as a header, cut to this many bytes.
+// maxError bounds, in bytes, an error text of the other queue. The task keeps the text as a header.
 const maxError = 1 << 10

@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// message is a task of asynq, as its hash has it: a protobuf message, read here by the numbers of its
-// fields, which asynq never changes.
+// message is a task of asynq. The hash of the task holds it as a protobuf message, which readMessage
+// decodes by the numbers of its fields. asynq never changes these numbers.
 type message struct {
 	typ, id, group, failure string
 	payload                 []byte
@@ -41,7 +41,7 @@ const (
 	fieldHeaders   = 15
 )
 
-// readMessage reads a message.
+// readMessage decodes a message. It returns errMessage if data is no message with a type and an id.
 func readMessage(data []byte) (m message, err error) {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -92,7 +92,7 @@ func (m *message) number(field protowire.Number, v int64) {
 		m.deadline = v
 	case fieldRetention:
 		m.retention = v
-	default: // of no use here
+	default: // an import does not need the field
 	}
 }
 
@@ -110,12 +110,12 @@ func (m *message) bytes(field protowire.Number, v []byte) error {
 		m.group = string(v)
 	case fieldHeaders:
 		return m.header(v)
-	default: // of no use here
+	default: // an import does not need the field
 	}
 	return nil
 }
 
-// header reads an entry of the map of headers: a key and a value.
+// header decodes an entry of the map of headers: a key and a value.
 func (m *message) header(entry []byte) error {
 	var pair [2]string
 	for len(entry) > 0 {
@@ -137,8 +137,8 @@ func (m *message) header(entry []byte) error {
 	return nil
 }
 
-// insert makes the insert of a message that becomes a task of a kind in a queue. due is its moment,
-// zero for now. The reason says why it cannot be one, "" where it can.
+// insert makes the insert of a task of a kind in a queue from a message. due is the time of the task, zero
+// for now. reason says why the message cannot be inserted, "" if it can.
 func (m *message) insert(
 	queue, kind string, due time.Time, limits storage.Limits,
 ) (in storage.Insert, reason string) {
@@ -169,12 +169,12 @@ func (m *message) insert(
 	return in, unfit(limits, &in)
 }
 
-// seconds is a span of the other queue's, within what the storage takes.
+// seconds converts a number of seconds to a duration within the limits of the storage.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(max(0, n), int64(storage.MaxDelay/time.Second))) * time.Second
 }
 
-// unfit says why the storage would refuse an insert, "" where it would not.
+// unfit returns why the storage would refuse an insert, "" if it would accept it.
 func unfit(limits storage.Limits, in *storage.Insert) string {
 	if err := storage.CheckInsert(limits, in); err != nil {
 		return err.Error()
@@ -182,7 +182,8 @@ func unfit(limits storage.Limits, in *storage.Insert) string {
 	return ""
 }
 
-// idOf gives the id under which a task is inserted: its own, or where that is none, a hash of it.
+// idOf returns the id under which a task is inserted: its own id, or a hash of it if midge does not allow
+// the id.
 func idOf(peer, id string) string {
 	ref := storage.Ref{Queue: "q", ID: id}
 	if storage.CheckRef(ref) == nil && !strings.HasPrefix(id, storage.CursorPrefix) {

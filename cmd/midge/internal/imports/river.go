@@ -17,20 +17,20 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// River moves a queue of River into a queue of midge, in the database that both share. Each chunk is
-// one transaction, which deletes the jobs of River and inserts the tasks.
+// River moves a queue of River into a queue of midge, in the database that both share. Each chunk is one
+// transaction, which deletes the jobs of River and inserts the tasks.
 type River struct {
-	Conn     *pgx.Conn // to the database
+	Conn     *pgx.Conn // connection to the database
 	Store    *postgres.Storage
-	Schema   string // of River's tables, "" for the search path
-	From, To string // the names of the queues
+	Schema   string // schema of River's tables, "" for the search path
+	From, To string // names of the queues
 	Kinds    Kinds
 	// Discarded moves discarded jobs too, as tasks that run at once. Without it they stay.
 	Discarded bool
-	// Done is told after each chunk; nil for nobody.
+	// Done is called after each chunk, if it is not nil.
 	Done func(*Report)
 
-	step func(name string) error // of tests, which end an import in the middle
+	step func(name string) error // of tests, to end an import in the middle
 }
 
 // job is a row of River's table.
@@ -42,7 +42,7 @@ type job struct {
 	tags                           []string
 }
 
-// table is the name of River's table.
+// table returns the name of River's table.
 func (r *River) table() string {
 	if r.Schema == "" {
 		return "river_job"
@@ -50,7 +50,7 @@ func (r *River) table() string {
 	return pgx.Identifier{r.Schema, "river_job"}.Sanitize()
 }
 
-// states are those whose jobs move.
+// states returns the states whose jobs move.
 func (r *River) states() []string {
 	states := []string{"available", "retryable", "scheduled"}
 	if r.Discarded {
@@ -59,7 +59,7 @@ func (r *River) states() []string {
 	return states
 }
 
-// types are those whose jobs move, nil for all.
+// types returns the types whose jobs move, nil for all types.
 func (r *River) types() (types []string) {
 	if _, all := r.Kinds[All]; all {
 		return nil
@@ -72,14 +72,15 @@ const selectJobs = `SELECT id, kind, args::text, metadata::text,
 	priority, attempt, max_attempts, scheduled_at, coalesce(tags, '{}')
 	FROM %s WHERE queue = $1 AND state::text = ANY($2) AND ($3::text[] IS NULL OR kind = ANY($3)) `
 
-// A chunk is read in the order in which River would work it, so that its tasks wait in that order in
-// midge, and a plan by the ids.
+// Run reads jobs in the order in which River would work them, so that the tasks wait in that order in
+// midge. Plan reads jobs by id.
 const (
 	inOrder = "AND id <> ALL($4) ORDER BY priority, scheduled_at, id LIMIT $5 FOR UPDATE SKIP LOCKED"
 	byID    = "AND id > $4 ORDER BY id LIMIT $5"
 )
 
-// Check says whether the queues are there, before anything is changed.
+// Check returns a *[storage.InvalidError] if the queue of River has no jobs, or if the name of midge's
+// queue is not valid. It changes nothing.
 func (r *River) Check(ctx context.Context) error {
 	if err := storage.CheckName("queue name", r.To); err != nil {
 		return err
@@ -96,8 +97,8 @@ func (r *River) Check(ctx context.Context) error {
 	return nil
 }
 
-// Run moves the jobs. Those that run stay with River, which goes on with the queue: its workers and the
-// import never take the same job.
+// Run moves the jobs. Running jobs stay with River, which continues to work the queue: River's workers and
+// the import never take the same job.
 func (r *River) Run(ctx context.Context) (*Report, error) {
 	report, left := newReport(), []int64{}
 	if err := r.Check(ctx); err != nil {
@@ -130,7 +131,7 @@ func (r *River) Run(ctx context.Context) (*Report, error) {
 	}
 }
 
-// chunk moves a chunk. It gives how many jobs it looked at, and which of them stay.
+// chunk moves one chunk. It returns the number of jobs that it read, and the ids of the jobs that stay.
 func (r *River) chunk(
 	ctx context.Context, limits storage.Limits, left []int64, taken map[string]bool, report *Report,
 ) (n int, stay []int64, err error) {
@@ -149,7 +150,7 @@ func (r *River) chunk(
 				reason = "another task of queue " + r.To + " has its id"
 			}
 			if reason == "" && len(inserts.Inserts) > 0 && inserts.Bytes()+len(in.Payload) > chunkBytes {
-				break // the rest comes with the next chunk
+				break // the next chunk takes the rest
 			}
 			if reason != "" {
 				stay = append(stay, jobs[i].id)
@@ -195,12 +196,13 @@ func (r *River) at(name string) error {
 	return r.step(name)
 }
 
-// queryer is a connection, or a transaction on it.
+// queryer is a connection or a transaction.
 type queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// read reads a chunk of jobs: which, and in what order, says the rest of the query with its place.
+// read reads a chunk of jobs. rest is the end of the query: it defines, with place as its argument, which
+// jobs are read and in which order.
 func (r *River) read(ctx context.Context, from queryer, rest string, place any) ([]job, error) {
 	rows, err := from.Query(ctx, fmt.Sprintf(selectJobs, r.table())+rest, r.From, r.states(), r.types(), place,
 		chunkTasks)
@@ -218,8 +220,8 @@ func (r *River) read(ctx context.Context, from queryer, rest string, place any) 
 	return jobs, nil
 }
 
-// insert makes the insert of a job; the reason says why it cannot be one. River's priorities are 1,
-// the highest, to 4.
+// insert makes the insert of a job. reason says why the job cannot be inserted, "" if it can. River's
+// priorities are 1, the highest, to 4.
 func (r *River) insert(j *job, limits storage.Limits) (in storage.Insert, reason string) {
 	kind := r.Kinds.Of(j.kind)
 	if kind == "" {
@@ -273,7 +275,7 @@ func (r *River) Plan(ctx context.Context) (*Report, error) {
 	}
 }
 
-// unknown counts the jobs whose types the table does not name.
+// unknown counts the jobs whose types the table does not name, and adds them to the report.
 func (r *River) unknown(ctx context.Context, report *Report) error {
 	return r.count(ctx, "kind", "state::text = ANY($2) AND NOT ($3::text[] IS NULL OR kind = ANY($3))",
 		func(kind string, n int64) {
@@ -281,7 +283,8 @@ func (r *River) unknown(ctx context.Context, report *Report) error {
 		}, r.types())
 }
 
-// count counts the jobs of the queue that a condition chooses, by a column.
+// count counts the jobs of the queue that match a condition, and calls each for every value of the column
+// by.
 func (r *River) count(ctx context.Context, by, where string, each func(string, int64), more ...any) error {
 	rows, err := r.Conn.Query(ctx,
 		"SELECT "+by+", count(*) FROM "+r.table()+" WHERE queue = $1 AND "+where+" GROUP BY 1",
@@ -298,7 +301,7 @@ func (r *River) count(ctx context.Context, by, where string, each func(string, i
 	return err
 }
 
-// Stays counts the jobs of a queue that an import does not look at, by their states.
+// Stays counts the jobs of the queue that an import does not examine, by state.
 func (r *River) Stays(ctx context.Context) (map[string]int64, error) {
 	stays := make(map[string]int64)
 	err := r.count(ctx, "state::text", "state::text <> ALL($2)", func(state string,

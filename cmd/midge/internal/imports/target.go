@@ -12,10 +12,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// target is where an import moves tasks to. It is part of the name of a chunk, so that asynq's Redis keeps
-// for each chunk which storage and queue may have its tasks already.
+// target is the destination of an import. It is part of the name of a chunk, so that asynq's Redis records
+// for each chunk which storage and queue may already have its tasks.
 type target struct {
-	storage string // its id
+	storage string // id of the storage
 	queue   string
 }
 
@@ -24,7 +24,7 @@ func (t target) chunkName() string {
 	return storage.NewID() + " " + t.storage + " " + t.queue
 }
 
-// targetOf reads the target of a chunk; a chunk of an earlier version has none.
+// targetOf reads the target from the name of a chunk. A chunk of an earlier version has no target.
 func targetOf(chunk string) (t target, ok bool) {
 	words := strings.Split(chunk, " ")
 	if len(words) != 3 {
@@ -33,16 +33,16 @@ func targetOf(chunk string) (t target, ok bool) {
 	return target{storage: words[1], queue: words[2]}, true
 }
 
-// TargetError means that a killed run has set tasks aside for another queue or storage. The tasks may be
-// there already, so that no other queue may take them.
+// TargetError means that a killed run has set tasks aside for another queue or storage. That queue may
+// already have the tasks, so that no other queue may take them.
 type TargetError struct {
 	From string // the queue of asynq
-	To   string // the queue that the tasks were set aside for
-	// Elsewhere says that the queue is in another storage.
+	To   string // the queue of midge for which the tasks were set aside
+	// Elsewhere says that To is a queue of another storage.
 	Elsewhere bool
 }
 
-// Error says what the tasks were set aside for.
+// Error says for which queue the tasks were set aside.
 func (e *TargetError) Error() string {
 	text := fmt.Sprintf("a killed run has set tasks of queue %s of asynq aside for queue %s", e.From, e.To)
 	if e.Elsewhere {
@@ -51,26 +51,25 @@ func (e *TargetError) Error() string {
 	return text
 }
 
-// check refuses a chunk that was set aside for another target.
+// check returns a *[TargetError] for a chunk that was set aside for another target.
 func (a *Asynq) check(chunk string) error {
 	t, ok := targetOf(chunk)
 	if !ok || t == a.target || t.storage != a.target.storage && a.Gone {
 		return nil
 	}
-	to := storage.PrintableText(t.queue, storage.MaxName) // anybody may have written it
+	to := storage.PrintableText(t.queue, storage.MaxName) // any client of asynq's Redis may have written it
 	return &TargetError{From: a.From, To: to, Elsewhere: t.storage != a.target.storage}
 }
 
-// aim finds out what the target is.
+// aim sets the target of this import.
 func (a *Asynq) aim(ctx context.Context) error {
 	id, err := a.storageID(ctx)
 	a.target = target{storage: id, queue: a.To}
 	return err
 }
 
-// Resume sets To to the queue for which a killed run has set tasks aside. If there are no such tasks To
-// stays as it is. If the tasks are for another storage the error is a *[TargetError], unless that storage
-// is Gone.
+// Resume sets To to the queue for which a killed run has set tasks aside. Without such tasks, To stays as
+// it is. If the tasks are for another storage, the error is a *[TargetError], unless Gone is set.
 func (a *Asynq) Resume(ctx context.Context) error {
 	if err := a.aim(ctx); err != nil {
 		return err
@@ -85,8 +84,8 @@ func (a *Asynq) Resume(ctx context.Context) error {
 	return a.check(chunk)
 }
 
-// storageID gives the id of the storage, which stands in a record of it: its address may be written in many
-// ways, and one address may lead to many storages.
+// storageID returns the id of the storage, which a record in the storage holds. The address does not
+// identify a storage: it can be written in many ways, and one address may lead to many storages.
 func (a *Asynq) storageID(ctx context.Context) (string, error) {
 	ref := storage.Ref{Queue: storage.ReservedQueues + "import", ID: "storage"}
 	t, err := a.record(ctx, ref, []byte(`"`+storage.NewID()+`"`))
@@ -96,7 +95,7 @@ func (a *Asynq) storageID(ctx context.Context) (string, error) {
 	return strings.Trim(string(t.Payload), `"`), nil
 }
 
-// record reads a record, and makes it where there is none. It never falls due.
+// record reads a record, and creates it if there is none. The record never falls due.
 func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (storage.Task, error) {
 	for {
 		t, err := a.Session.Storage().Task(ctx, ref)
@@ -107,7 +106,7 @@ func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (st
 			Ref: ref, Kind: recordKind, Encoding: "json", Payload: payload, Delay: storage.MaxDelay, CrashLimit: 1,
 		}}})
 		var dependency *storage.DependencyError
-		if err != nil && !errors.As(err, &dependency) { // another process made it
+		if err != nil && !errors.As(err, &dependency) { // another process created it
 			return t, err
 		}
 	}
@@ -116,8 +115,9 @@ func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (st
 // finishTime bounds the step that ends a chunk.
 const finishTime = 10 * time.Second
 
-// finish deletes the inserted tasks of a chunk, and sets the others aside. The end of ctx does not stop
-// this step: until it is done the tasks are in both queues.
+// finish deletes the inserted tasks of a chunk from asynq, and sets the other tasks aside until the import
+// ends. The end of ctx does not stop this step, because the inserted tasks are in both queues until it is
+// done.
 func (a *Asynq) finish(ctx context.Context, chunk, inserted string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer stop()

@@ -1,10 +1,10 @@
--- Deletes the tasks of a chunk that were inserted, with their unique locks, and sets the others aside
--- until the end of the import.
+-- Deletes the inserted tasks of a chunk with their unique locks, and sets the other tasks aside until the
+-- end of the import.
 --
 -- KEYS: staged, chunk, left
--- ARGV: the name of the chunk, the prefix of the keys of tasks, a "1" for each task that was inserted
---       and a "0" for each that was not, in one text
--- Returns 1, or 0 where another process has finished the chunk.
+-- ARGV: the name of the chunk, the prefix of the keys of tasks, one text with a
+--       "1" for each inserted task and a "0" for each other task
+-- Returns 1, or 0 if another process has finished the chunk.
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
 	return 0
 end

@@ -1,9 +1,9 @@
--- Puts tasks that were set aside back to where they were, the last that was taken first, so that the
--- order of pending tasks is as it was.
+-- Puts tasks that were set aside back into their lists. It begins with the task that was taken last, so that
+-- pending tasks keep their order.
 --
 -- KEYS: pending, scheduled, retry, archived, left
--- ARGV: how many at most
--- Returns how many were put back.
+-- ARGV: how many tasks to put back at most
+-- Returns how many tasks were put back.
 local sets = {s = KEYS[2], r = KEYS[3], a = KEYS[4]}
 for n = 1, tonumber(ARGV[1]) do
 	local entry = redis.call('RPOP', KEYS[5])

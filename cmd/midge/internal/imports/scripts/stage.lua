@@ -1,11 +1,11 @@
 -- Takes tasks out of a queue of asynq and sets them aside as a chunk, unless a chunk is set aside
--- already. Nothing is taken while tasks are active, or where the queue is not paused.
+-- already. It takes nothing and fails while tasks are active or while the queue is not paused.
 --
--- KEYS: pending, scheduled, retry, archived, active, paused, and of the import: staged, chunk
--- ARGV: the name of a new chunk, how many tasks and bytes it holds at most, the prefix of the keys of
+-- KEYS: pending, scheduled, retry, archived, active, paused; and the keys of the import: staged, chunk
+-- ARGV: the name of a new chunk, the most tasks and bytes that it holds, the prefix of the keys of
 --       tasks, "1" to take archived tasks too
--- Returns the name of the chunk, then for each task its entry and its message. An entry is the list
--- that it was in, a space, its score, a space, and its id.
+-- Returns the name of the chunk, then for each task its entry and its message. An entry is the letter
+-- of the task's list, a space, the task's score, a space, and the task's id.
 local pending, active, paused, staged, chunk = KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local sets = {{'s', KEYS[2]}, {'r', KEYS[3]}}
 if ARGV[5] == '1' then
@@ -22,7 +22,7 @@ end
 
 local count = 0
 
--- fits reports whether the chunk has room for a task; it always has for one.
+-- fits reports whether the chunk has room for a task. The size of the first task does not matter.
 local function fits(id)
 	local size = redis.call('HSTRLEN', prefix .. id, 'msg')
 	if count == most or (count > 0 and size > room) then
