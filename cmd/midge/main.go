@@ -1,4 +1,4 @@
-// Command midge shows and repairs the tasks of a midge storage from a shell: for whoever is on call.
+// Command midge shows and repairs the tasks of a midge storage from a shell, for the person on call.
 //
 //	midge --storage redis://localhost:6379
 //	midge task ls 'state:dead error:timeout'
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
+	context.AfterFunc(ctx, stop) // a second signal ends a command that ignores the first
 	code := cli.Run(ctx, os.Args[1:], cli.Process())
 	stop()
 	os.Exit(code)

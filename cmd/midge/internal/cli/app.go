@@ -19,12 +19,12 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// app is one command that runs.
+// app is the state of one run of a command.
 type app struct {
 	std    Std
-	ended  <-chan struct{} // the command was interrupted
+	ended  <-chan struct{} // closed when the command is interrupted
 	choice connect.Choice
-	// The flags that all commands have.
+	// The flags of all commands.
 	output  string
 	columns []string
 	timeout span
@@ -36,14 +36,14 @@ type app struct {
 	chosen  bool
 	store   storage.Storage
 	session *storage.Session
-	writing bool   // something may have been sent that changes the storage
-	again   string // how to look what became of it
+	writing bool   // a change may have been sent to the storage
+	again   string // the command that shows the outcome of the change
 }
 
-// errTimeout ends a command whose time is over.
+// errTimeout is the cause of a context whose time is over.
 var errTimeout = errors.New("it took too long")
 
-// quickTime bounds the commands that answer at once, where --timeout does not.
+// quickTime bounds the quick commands if --timeout is not set.
 const quickTime = 30 * time.Second
 
 func (a *app) globals(flags *pflag.FlagSet) {
@@ -62,17 +62,18 @@ func (a *app) globals(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")
 }
 
-// quick makes the function of a command that answers at once.
+// quick makes the function of a command that answers at once. Its time is bounded by default.
 func (a *app) quick(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return a.command(quickTime, do)
 }
 
-// long makes the function of a command that may take as long as it likes.
+// long makes the function of a command that may take any time.
 func (a *app) long(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return a.command(0, do)
 }
 
-// command makes the function of a command: it checks what all commands have, and bounds its time.
+// command makes the function of a command. The function checks the flags of all commands and bounds the
+// time of do; most is the bound without --timeout, 0 for none.
 func (a *app) command(
 	most time.Duration, do func(ctx context.Context, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -100,7 +101,8 @@ func (a *app) command(
 	}
 }
 
-// open finds and opens the storage.
+// open finds and opens the storage. It refuses a storage in the memory of this process, because no other
+// process can see it.
 func (a *app) open(ctx context.Context) error {
 	if err := a.choose(); err != nil {
 		return err
@@ -112,7 +114,7 @@ func (a *app) open(ctx context.Context) error {
 	return a.openAny(ctx)
 }
 
-// openAny is open for a command to which the memory of its own process is a storage, too.
+// openAny does the same as open, but also opens a storage in the memory of this process.
 func (a *app) openAny(ctx context.Context) error {
 	if a.store != nil {
 		return nil
@@ -120,7 +122,7 @@ func (a *app) openAny(ctx context.Context) error {
 	if err := a.choose(); err != nil {
 		return err
 	}
-	redis.SendLogs(slog.New(slog.DiscardHandler)) // the answer of a call says what was wrong
+	redis.SendLogs(slog.New(slog.DiscardHandler)) // the errors of the calls say what is wrong
 	openIt := a.target.Open
 	if a.std.Open != nil {
 		openIt = func(ctx context.Context) (storage.Storage, error) { return a.std.Open(ctx, a.target) }
@@ -133,7 +135,7 @@ func (a *app) openAny(ctx context.Context) error {
 	return nil
 }
 
-// choose finds the storage.
+// choose finds the storage, once, and prints its warning.
 func (a *app) choose() (err error) {
 	if a.chosen {
 		return nil
@@ -147,30 +149,30 @@ func (a *app) choose() (err error) {
 
 func (a *app) close() {
 	if a.store != nil {
-		_ = a.store.Close() // all calls were answered
+		_ = a.store.Close() // all calls have been answered
 	}
 }
 
-// write says on which storage something is about to be changed. again is how to look what became of
-// it, where the reply is lost.
+// write names the storage that is about to be changed. again is the command that shows the outcome, for the
+// case that the reply is lost.
 func (a *app) write(again string) {
 	a.notef("on %s", a.target)
 	a.writing, a.again = true, again
 }
 
-// audit is the audit of the storage, which is open.
+// audit returns the writer for the audit of the storage, which has to be open.
 func (a *app) audit() audit.Writer {
 	return audit.Writer{Store: a.store, Who: a.std.User, Warn: func(err error) { a.notef("warning: %v", err) }}
 }
 
-// notef says something beside the output, unless it should be quiet.
+// notef writes a message to standard error, unless --quiet is set.
 func (a *app) notef(format string, args ...any) {
 	if !a.quiet {
 		_, _ = fmt.Fprintf(a.std.Err, format+"\n", args...)
 	}
 }
 
-// printer writes the output. now is the storage's time.
+// printer returns a printer for the output. now is the storage's time.
 func (a *app) printer(now time.Time) *show.Printer {
 	return &show.Printer{
 		Out: a.std.Out, Format: show.Format(a.output), Columns: a.columns, UTC: a.utc, Now: now,
@@ -186,13 +188,13 @@ func (a *app) width() int {
 	return a.std.Width
 }
 
-// shown is the printer for what a command found, which tells moments from the storage's time.
+// shown returns a printer with the current time of the storage, for relative times.
 func (a *app) shown(ctx context.Context) (*show.Printer, error) {
 	now, err := a.session.Now(ctx)
 	return a.printer(now), err
 }
 
-// list writes rows, and what was left out.
+// list writes rows. For people it adds the message none if there are no rows.
 func list[T any](ctx context.Context, a *app, l show.List[T], rows []T, none string) error {
 	p, err := a.shown(ctx)
 	if err != nil {
@@ -204,8 +206,8 @@ func list[T any](ctx context.Context, a *app, l show.List[T], rows []T, none str
 	return l.Write(p, rows)
 }
 
-// arguments gives the arguments of a command: those of the line, or where that is "-" the lines of
-// standard input.
+// arguments returns the arguments of a command. If the only argument is "-", they are the words of standard
+// input.
 func (a *app) arguments(args []string) ([]string, error) {
 	if len(args) != 1 || args[0] != "-" {
 		return args, nil
@@ -217,8 +219,8 @@ func (a *app) arguments(args []string) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// input reads what somebody types or another program writes, until the command is interrupted: a read that
-// waits would go on for ever.
+// input makes in end when the command is interrupted. A read that waits for a user or for another program
+// would otherwise last for ever.
 func (a *app) input(in io.Reader) io.Reader { return &input{in: in, done: a.ended} }
 
 type input struct {
@@ -226,7 +228,7 @@ type input struct {
 	done <-chan struct{}
 }
 
-// Read reads. The goroutine of a read that is interrupted ends with the process.
+// Read reads until the command is interrupted. The goroutine of an interrupted read ends with the process.
 func (r *input) Read(p []byte) (int, error) {
 	type result struct {
 		n   int

@@ -44,7 +44,7 @@ var auditList = show.List[ledger.Entry]{
 	ID:     func(e ledger.Entry) string { return e.ID },
 }
 
-// actedOn says what an act was done to.
+// actedOn returns the target of an act: a queue, a filter or tasks, and the note.
 func actedOn(e ledger.Entry) string {
 	on := e.Queue
 	switch {

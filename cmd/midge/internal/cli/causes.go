@@ -26,7 +26,7 @@ var causeList = show.List[scan.Group]{
 	ID:     cause,
 }
 
-// cause is the word of a filter that chooses the tasks of a group.
+// cause returns the word of a filter that matches the tasks of a group.
 func cause(g scan.Group) string {
 	if g.ID == "" {
 		return `cause:""`
@@ -38,7 +38,8 @@ func counted(of map[string]int64) string {
 	return strings.Join(slices.Sorted(maps.Keys(of)), ",")
 }
 
-// listCauses lists what the tasks of a request, the dead unless it says otherwise, died of.
+// listCauses lists the causes of death of the tasks of a request, which are the dead tasks unless it names
+// other states. most is the maximum number of causes.
 func (a *app) listCauses(ctx context.Context, req scan.Request, text string, most int) error {
 	g := scan.NewGrouping(a.store, req)
 	for {
@@ -66,7 +67,7 @@ func (a *app) listCauses(ctx context.Context, req scan.Request, text string, mos
 			words = "queue:" + strings.Join(req.Queues, ",") + " " + words
 		}
 		next := "midge task requeue '" + strings.ReplaceAll(words, "'", `'\''`) + "' --rate 50"
-		if show.Text(next) == next { // a command that is cut would choose other tasks
+		if show.Text(next) == next { // a command that Text has changed would match other tasks
 			a.notef("next: %s", next)
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// completeTime bounds what a completion asks the storage: somebody waits for the next key.
+// completeTime bounds the calls of a completion to the storage, because the user waits for the next key.
 const completeTime = 300 * time.Millisecond
 
-// completer gives what may stand in a place of the line.
+// completer returns the possible words at a place of the command line.
 type completer func(ctx context.Context) []string
 
-// completions says of every command what may stand where: names that the storage has, where it
-// answers in time, and nothing where it does not.
+// completions sets the completions of every command. A completion offers names from the storage, or nothing
+// if the storage does not answer in time.
 func (a *app) completions(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output",
 		a.completed(func(context.Context) []string { return show.Formats() }))
@@ -65,15 +65,15 @@ func (a *app) completions(root *cobra.Command) {
 	}
 }
 
-// completed makes a completion of cobra's. It fails silently: a message would stand in the line that
-// somebody types.
+// completed makes a completion for cobra. It fails silently, because a message would appear in the line
+// that the user types.
 func (a *app) completed(names completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completeTime)
 		defer stop()
 		a.quiet = true
 		found := make(chan []string, 1)
-		go func() { found <- names(ctx) }() // ends with the process, where a storage heeds no context
+		go func() { found <- names(ctx) }() // ends with the process if the storage ignores ctx
 		select {
 		case all := <-found:
 			return slices.DeleteFunc(all, func(s string) bool {
@@ -108,7 +108,7 @@ func (a *app) runnerNames(ctx context.Context) (names []string) {
 	return names
 }
 
-// kindNames gives the kinds that live runners know.
+// kindNames returns the kinds that live runners know.
 func (a *app) kindNames(ctx context.Context) (names []string) {
 	for _, r := range a.livingRunners(ctx) {
 		names = append(names, r.Kinds...)
@@ -142,7 +142,7 @@ func (a *app) scheduleNames(ctx context.Context) (names []string) {
 	return names
 }
 
-// filterWords gives words with which a filter may begin.
+// filterWords returns the words with which a filter may begin.
 func (a *app) filterWords(ctx context.Context) (words []string) {
 	for _, state := range stateNames(ctx) {
 		words = append(words, "state:"+state)

@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// typeAbove is how many tasks an act may touch before a "y" is not enough.
+// typeAbove is the number of tasks above which an act needs a typed word, and not only "y".
 const typeAbove = 1000
 
-// confirm asks whether to go on with what the notes before it have told. Where more than typeAbove
-// tasks are touched, word has to be typed. yes is the flag --yes, which answers.
+// confirm asks the user to confirm the act that the notes have described. If it changes more than typeAbove
+// tasks, the user has to type word. yes is the flag --yes, which skips the question. Without a
+// confirmation, confirm returns an error.
 func (a *app) confirm(yes bool, question string, tasks int64, word string) error {
 	if yes {
 		return nil
@@ -44,7 +45,7 @@ func (a *app) confirm(yes bool, question string, tasks int64, word string) error
 	return &exitError{code: Failed, text: "nothing was changed"}
 }
 
-// ask opens where somebody can be asked.
+// ask opens a dialog with the user. It fails if there is nobody to ask.
 func (a *app) ask() (Dialog, error) {
 	if a.std.Ask == nil {
 		return Dialog{}, os.ErrNotExist
@@ -52,7 +53,7 @@ func (a *app) ask() (Dialog, error) {
 	return a.std.Ask()
 }
 
-// yesFlag adds --yes to a command that asks.
+// yesFlag adds --yes to a command that asks for a confirmation.
 func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().BoolP("yes", "y", false, "do not ask")
 }

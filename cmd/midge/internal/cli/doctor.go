@@ -65,12 +65,12 @@ func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
 		err = a.report(p, r)
 	}
 	if err == nil && r.Problems() > 0 {
-		err = &exitError{code: Failed} // all was said
+		err = &exitError{code: Failed} // the report says everything
 	}
 	return err
 }
 
-// look looks over the storage, which is open; what the profile accepts is accepted.
+// look examines the open storage. The findings that the profile accepts are accepted, too.
 func (a *app) look(ctx context.Context, bounds checkup.Bounds) (*checkup.Report, error) {
 	for known := range strings.SplitSeq(a.target.Accept, "\n") {
 		if known == "" {
@@ -84,7 +84,7 @@ func (a *app) look(ctx context.Context, bounds checkup.Bounds) (*checkup.Report,
 	return checkup.Look(ctx, a.store, bounds, hidden)
 }
 
-// report writes a checkup for people.
+// report writes the report of a checkup for people.
 func (a *app) report(p *show.Printer, r *checkup.Report) error {
 	if !a.quiet {
 		err := show.Fields(p,
@@ -107,7 +107,7 @@ func sizes(r *checkup.Report) string {
 		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
 }
 
-// findings writes what was found, and that nothing was.
+// findings writes the findings, or a line that there are none.
 func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 	if len(r.Findings) == 0 && !a.quiet {
 		if err := p.Line("\n%s", p.Paint("Nothing needs you.", show.Good)); err != nil {
@@ -145,7 +145,7 @@ func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 	return nil
 }
 
-// greet is midge alone: how the storage is, and what to type next.
+// greet is the command midge without arguments. It shows the state of the storage and what to type next.
 func (a *app) greet(ctx context.Context, _ []string) error {
 	if err := a.open(ctx); err != nil {
 		return withWelcome(err, a)
@@ -169,7 +169,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	return p.Line("\n%s", next)
 }
 
-// next is what midge alone offers.
+// next is the list of commands that greet shows.
 const next = `midge queue ls            the queues and their sizes
 midge task ls --by-cause  what died, and of what
 midge task why REF        why a task is not running
@@ -177,7 +177,7 @@ midge top                 watch it live
 midge doctor              what needs somebody
 midge help                everything else`
 
-// withWelcome adds how to begin to the error of somebody who has named no storage yet.
+// withWelcome adds to an error how to begin, if the user has not named a storage yet.
 func withWelcome(err error, a *app) error {
 	path, perr := connect.File(a.std.Env)
 	if names, byDefault, _ := connect.Profiles(a.std.Env); perr == nil && a.target == (connect.Target{}) &&

@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// What a stranger may take of the server of the dashboard: time, memory and connections. A page that stays
-// live is answered for hours, so that no bound holds for a whole request and its answer.
+// The bounds on the time, memory and connections that an unknown client of the dashboard can take. A live
+// page is answered for hours, so that no bound covers a whole request and its answer.
 const (
 	headerTime = 5 * time.Second
 	idleTime   = time.Minute
 	maxHeader  = 16 << 10
 	maxConns   = 1000
-	// bodyTime is how long the body of a request may take, and a second more for each bodyRate bytes.
+	// bodyTime is the time for the body of a request. Each bodyRate bytes add a second.
 	bodyTime = 8 * time.Second
 	bodyRate = 32 << 10
 )
 
-// httpServer makes the server of the dashboard. Requests end with acting, and requests that only look end
-// with looked.
+// httpServer makes the server of the dashboard. Requests that only read end with looked, and all requests
+// end with acting.
 func httpServer(looked, acting context.Context, next http.Handler, security *tls.Config) *http.Server {
 	var conns atomic.Int64
 	return &http.Server{
 		Handler: looking(looked, inTime(next)), TLSConfig: security,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return acting },
-		// What a stranger's handshake lacks is no matter of whoever reads this log.
+		// A faulty handshake of an unknown client does not concern the reader of this log.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
@@ -47,7 +47,7 @@ func httpServer(looked, acting context.Context, next http.Handler, security *tls
 	}
 }
 
-// looking ends the requests that only look as soon as ctx ends.
+// looking ends requests that only read, by the method GET, as soon as ctx ends.
 func looking(ctx context.Context, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -60,8 +60,9 @@ func looking(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// inTime bounds how long the body of a request takes. The bound ends with the body, since the answer may take
-// longer: a server takes a read that is out of time for the end of the connection, and ends the request.
+// inTime bounds the time of the body of a request. The bound ends with the body, because the answer may
+// take longer: a server treats a read that is out of time as the end of the connection, and ends the
+// request.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
@@ -73,22 +74,22 @@ func inTime(next http.Handler) http.Handler {
 	})
 }
 
-// timedBody is a body that has to come in time.
+// timedBody is a request body with a bounded time.
 type timedBody struct {
 	io.ReadCloser
 
 	conn  *http.ResponseController
 	begun time.Time
-	bytes int64 // that have come
+	bytes int64 // read so far
 }
 
-// bound sets until when the next bytes have to come.
+// bound sets the deadline for the next bytes.
 func (b *timedBody) bound() {
 	left := bodyTime + time.Duration(b.bytes)*time.Second/bodyRate
-	_ = b.conn.SetReadDeadline(b.begun.Add(left)) // a connection of a server has deadlines
+	_ = b.conn.SetReadDeadline(b.begun.Add(left)) // connections of a server support deadlines
 }
 
-// Read reads.
+// Read reads from the body and extends the deadline. It removes the deadline at the end of the body.
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.bytes += int64(n); err == nil {

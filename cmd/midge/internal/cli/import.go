@@ -21,10 +21,10 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// EnvFrom names the Redis of asynq, for whom a flag is no place for a password.
+// EnvFrom is the variable with the URL of asynq's Redis, because a password should not be in a flag.
 const EnvFrom = "MIDGE_IMPORT_FROM"
 
-// importFlags are those that both imports have.
+// importFlags are the flags of both imports.
 type importFlags struct {
 	peer             string
 	queue, to, table string
@@ -75,7 +75,7 @@ func (f *importFlags) read() (imports.Kinds, error) {
 	return kinds, checkOwn(f.to)
 }
 
-// importer is an import from a peer.
+// importer is an import from another job queue.
 type importer interface {
 	Check(ctx context.Context) error
 	Plan(ctx context.Context) (*imports.Report, error)
@@ -139,7 +139,7 @@ func (a *app) importAsynq() *cobra.Command {
 	return cmd
 }
 
-// asynqError says what to do where an import of asynq is refused.
+// asynqError adds what to do next to the error of an import of asynq that was refused.
 func asynqError(err error) error {
 	var target *imports.TargetError
 	switch {
@@ -169,7 +169,7 @@ func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
 		return err
 	}
 	a.write("the same command again")
-	if err := i.Resume(ctx); err != nil { // the audit names the queue
+	if err := i.Resume(ctx); err != nil { // Resume sets the queue that the audit names
 		return err
 	}
 	e := ledger.Entry{Act: "abort an import", Queue: i.To, Note: "from queue " + i.From + " of asynq"}
@@ -180,7 +180,7 @@ func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
 	return nil
 }
 
-// unreachable is the error of a peer that gives no answer.
+// unreachable returns the error for another job queue that does not answer.
 func unreachable(peer string, err error) error {
 	return &exitError{code: Unreachable, text: peer + " gives no answer: " + err.Error()}
 }
@@ -246,7 +246,8 @@ func (a *app) importRiver() *cobra.Command {
 	return cmd
 }
 
-// bring moves what an import finds, once somebody has seen what that is.
+// bring runs an import after it has shown the plan and the user has confirmed it. With --dry-run it only
+// shows the plan.
 func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[string]int64) error {
 	if err := i.Check(ctx); err != nil {
 		return err
@@ -289,7 +290,7 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	return a.imported(p, report, stays, "moved")
 }
 
-// progress tells how far an import is.
+// progress returns a function that reports the progress of an import.
 func (a *app) progress() func(*imports.Report) {
 	return func(r *imports.Report) {
 		moved, left := r.Tasks()
@@ -297,7 +298,7 @@ func (a *app) progress() func(*imports.Report) {
 	}
 }
 
-// imported writes what an import did, or would do.
+// imported writes the report of an import, or of its dry run.
 func (a *app) imported(p *show.Printer, r *imports.Report, stays map[string]int64, done string) error {
 	if !p.People() {
 		record := show.Import{Moved: r.Moved, Left: []show.Left{}, Stays: stays}

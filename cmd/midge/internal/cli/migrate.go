@@ -65,7 +65,7 @@ func (a *app) migratePostgres(ctx context.Context, cfg postgres.Config, check, t
 	return nil
 }
 
-// migrateSQLite opens the file, which migrates it.
+// migrateSQLite opens the file, because opening it migrates it.
 func (a *app) migrateSQLite(ctx context.Context, path string, check bool) error {
 	_, err := os.Stat(path)
 	missing := errors.Is(err, fs.ErrNotExist)

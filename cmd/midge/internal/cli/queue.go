@@ -21,10 +21,10 @@ import (
 
 var zeroTime time.Time
 
-// hidden begins the names of the queues in which midge keeps records of its own.
+// hidden is the prefix of the names of the queues in which midge keeps its own records.
 const hidden = filter.HiddenPrefix
 
-// row is a queue and the live runners that serve it.
+// row is a queue with the number of live runners that serve it.
 type row struct {
 	storage.Stats
 
@@ -67,7 +67,7 @@ func count(of func(row) int64) func(*show.Printer, row) string {
 	return func(_ *show.Printer, r row) string { return show.Number(of(r)) }
 }
 
-// age is how old the oldest waiting task is.
+// age formats the age of the oldest waiting task.
 func age(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -75,7 +75,7 @@ func age(d time.Duration) string {
 	return show.Span(d)
 }
 
-// status says in a word whether somebody works on the queue.
+// status says in a few words whether runners work on the queue.
 func (r row) status(p *show.Printer) string {
 	switch {
 	case r.Paused && !r.PausedUntil.IsZero() && p.UTC:
@@ -133,7 +133,7 @@ func (a *app) queueLs() *cobra.Command {
 	return cmd
 }
 
-// queuePart is which queues of a list are shown, and in which order.
+// queuePart holds the flags that choose and sort the queues of a list.
 type queuePart struct {
 	contains, sort string
 	skip, limit    int
@@ -157,7 +157,7 @@ func (q *queuePart) check() error {
 	return nil
 }
 
-// of gives the part of rows, which are in the order of their names.
+// of returns the chosen rows in their order. rows have to be sorted by name.
 func (q *queuePart) of(rows []row) []row {
 	rows = slices.DeleteFunc(rows, func(r row) bool {
 		return !strings.Contains(strings.ToLower(r.Queue), strings.ToLower(q.contains))
@@ -177,7 +177,7 @@ func (q *queuePart) of(rows []row) []row {
 	return rows
 }
 
-// matching names the pattern of a list that is empty.
+// matching returns the text that names the pattern of an empty list.
 func matching(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -185,7 +185,8 @@ func matching(args []string) string {
 	return " that match " + show.Text(args[0])
 }
 
-// rows reads the queues that match a pattern, all where there is none.
+// rows reads the queues that match a pattern, or all queues without a pattern. own includes midge's own
+// queues.
 func (a *app) rows(ctx context.Context, patterns []string, own bool) ([]row, error) {
 	pattern := "*"
 	if len(patterns) > 0 {
@@ -209,7 +210,7 @@ func (a *app) rows(ctx context.Context, patterns []string, own bool) ([]row, err
 	return a.statsOf(ctx, names)
 }
 
-// statsOf reads the sizes of queues, and who serves them.
+// statsOf reads the sizes of queues, and the numbers of runners that serve them.
 func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 	runners, err := a.store.Runners(ctx)
 	if err != nil {
@@ -229,7 +230,7 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 	return rows, nil
 }
 
-// there opens the storage and reads queues that have to be there.
+// there opens the storage and reads queues. It returns an error if one does not exist.
 func (a *app) there(ctx context.Context, names []string) ([]row, error) {
 	if err := a.exist(ctx, names); err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func (a *app) there(ctx context.Context, names []string) ([]row, error) {
 	return a.statsOf(ctx, names)
 }
 
-// exist opens the storage and wants queues to be there.
+// exist opens the storage and returns an error if a queue does not exist.
 func (a *app) exist(ctx context.Context, names []string) error {
 	for _, name := range names {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -259,7 +260,8 @@ func (a *app) exist(ctx context.Context, names []string) error {
 	return nil
 }
 
-// checkOwn checks the name of a queue that a command changes, or brings tasks to: not one of midge's own.
+// checkOwn checks the name of a queue that a command changes or adds tasks to. It refuses midge's own
+// queues.
 func checkOwn(name string) error {
 	if storage.Reserved(name) {
 		return storage.Invalid("queue name", name, "one that does not begin with %q, as midge's own do",
@@ -268,7 +270,7 @@ func checkOwn(name string) error {
 	return storage.CheckName("queue name", name)
 }
 
-// own is there for queues that a command changes.
+// own does the same as there, for queues that a command changes.
 func (a *app) own(ctx context.Context, names []string) ([]row, error) {
 	for _, name := range names {
 		if err := checkOwn(name); err != nil {
@@ -313,7 +315,7 @@ func (a *app) queueShow() *cobra.Command {
 	return cmd
 }
 
-// queueFields is the page about a queue.
+// queueFields returns the page about a queue.
 func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	declined := make([]string, 0, len(r.Declined))
 	for _, k := range r.Declined {
@@ -388,7 +390,7 @@ func (a *app) queueResume() *cobra.Command {
 	}
 }
 
-// configure pauses or resumes queues; how says for how long.
+// configure pauses or resumes queues. how is the duration as text, for messages.
 func (a *app) configure(ctx context.Context, args []string, pause storage.Pause, act, how string) error {
 	done := act + "d"
 	names, err := a.arguments(args)
@@ -412,13 +414,13 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 	return nil
 }
 
-// partly is the error of one of several things, of which some were done before.
+// partly returns the error of an act on several things that failed after did of them were done.
 func (a *app) partly(did, of int64, one, done string, err error) error {
 	if did == 0 {
 		return err
 	}
 	told := show.Number(did) + " of " + show.Count(of, one) + " " + done
-	if errors.Is(err, storage.ErrUnknown) { // which says how to look
+	if errors.Is(err, storage.ErrUnknown) { // the message for it says how to find the outcome
 		return fmt.Errorf("%s, then: %w", told, err)
 	}
 	return &exitError{code: Partly, text: told + ", then: " + ended(err), next: a.again}
@@ -481,7 +483,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	return a.partly(int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
 }
 
-// samples shows five of the tasks that are about to go.
+// samples shows up to five of the tasks that are about to be removed.
 func (a *app) samples(ctx context.Context, r row) error {
 	left := 5
 	for _, state := range storage.States() {

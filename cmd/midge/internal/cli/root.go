@@ -46,7 +46,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// noun makes a command that only holds others.
+// noun makes a command that only groups other commands.
 func noun(name, short string, aliases []string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: name, DisableFlagsInUseLine: true, Short: short, Aliases: aliases}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ func noun(name, short string, aliases []string, verbs ...*cobra.Command) *cobra.
 	return cmd
 }
 
-// noCommand is the error of a word that is no command.
+// noCommand returns the error for an unknown command.
 func noCommand(cmd *cobra.Command, word string) error {
 	next := cmd.CommandPath() + " --help"
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
@@ -72,7 +72,7 @@ func noCommand(cmd *cobra.Command, word string) error {
 	}
 }
 
-// noArguments refuses arguments.
+// noArguments accepts no arguments.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(cmd, "unexpected argument %q", args[0])
@@ -80,7 +80,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// wants asks for a number of arguments, at most where most is not negative. what names them.
+// wants accepts least to most arguments, or any number from least on if most is negative. what names the
+// arguments for people.
 func wants(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least {

@@ -1,5 +1,5 @@
-// Package cli is the commands of midge: what they are called, what they take, in which words they
-// answer, and with which code they exit. A noun has a file: queue.go, task.go, and so on.
+// Package cli implements the commands of midge: their names, arguments, messages and exit codes. Each noun
+// has a file: queue.go, task.go, and so on.
 package cli
 
 import (
@@ -19,47 +19,47 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The codes with which a command exits.
+// The exit codes of a command.
 const (
 	Done        = 0
-	Failed      = 1   // it was tried and failed, or doctor found something
-	BadInput    = 2   // nothing was sent
-	NotFound    = 3   // there is no such task, queue or schedule
+	Failed      = 1   // the attempt failed, or doctor found a problem
+	BadInput    = 2   // the command line is wrong; nothing was sent
+	NotFound    = 3   // the task, queue or schedule does not exist
 	Refused     = 4   // the storage refused, and changed nothing
-	Partly      = 5   // some of it was done
-	Unknown     = 6   // it may have happened or not
+	Partly      = 5   // only a part was done
+	Unknown     = 6   // the outcome is unknown: the change may have happened or not
 	Unreachable = 7   // the storage cannot be reached
-	TimedOut    = 124 // --timeout was over
-	Interrupted = 130 // by the user
+	TimedOut    = 124 // the time of --timeout ran out
+	Interrupted = 130 // the user interrupted the command
 )
 
-// Std is what a command has of its process.
+// Std is the process of a command, as the command sees it.
 type Std struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// User is who gave the command, as the audit knows him: "ann@host".
+	// User is the person who gave the command, by the name that the audit records: "ann@host".
 	User string
-	// Env reads a variable of the environment.
+	// Env returns a variable of the environment.
 	Env func(name string) string
-	// Person says that somebody reads Err.
+	// Person says that a person reads Err.
 	Person bool
-	// Ask opens where somebody can be asked, and fails where nobody can be.
+	// Ask opens a dialog with the user. It fails if there is nobody to ask.
 	Ask func() (Dialog, error)
-	// Terminal says that Out is a terminal, of a number of columns.
+	// Terminal says that Out is a terminal. Width is its width in columns.
 	Terminal bool
 	Width    int
-	// Open opens a storage, in the place of Target.Open; nil outside of tests.
+	// Open replaces Target.Open in tests; nil otherwise.
 	Open func(ctx context.Context, target connect.Target) (storage.Storage, error)
 }
 
-// Dialog is where somebody is asked: questions go to Out, and answers come from In.
+// Dialog is a dialog with the user: questions go to Out, and answers come from In.
 type Dialog struct {
 	In    io.Reader
 	Out   io.Writer
 	Close func() error
 }
 
-// Process is that of this process.
+// Process returns the Std of this process.
 func Process() Std {
 	std := Std{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Ask: dialog}
 	out := int(os.Stdout.Fd())
@@ -72,8 +72,8 @@ func Process() Std {
 	return std
 }
 
-// dialog asks on standard input and standard error, or where one of them is no terminal, on the terminal of
-// this process.
+// dialog opens standard input and standard error, or, if one of them is no terminal, the terminal of this
+// process.
 func dialog() (Dialog, error) {
 	if term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())) {
 		return Dialog{In: os.Stdin, Out: os.Stderr, Close: func() error { return nil }}, nil
@@ -85,7 +85,7 @@ func dialog() (Dialog, error) {
 	return Dialog{In: tty, Out: tty, Close: tty.Close}, nil
 }
 
-// account is the user of this process and its host, as far as they are known.
+// account returns the user and the host of this process, "unknown" for a part that is not known.
 func account() string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
@@ -97,11 +97,11 @@ func account() string {
 	return name + "@" + host
 }
 
-// Run runs one command and gives the code with which the process is to exit.
+// Run runs one command and returns the exit code for the process.
 func Run(ctx context.Context, args []string, std Std) int {
 	a := &app{std: std, ended: ctx.Done()}
 	root := a.root()                          //nolint:contextcheck // each command takes the context of its run
-	root.SetArgs(append([]string{}, args...)) // none is not nil, which means those of the process
+	root.SetArgs(append([]string{}, args...)) // not nil, which would mean the arguments of the process
 	err := root.ExecuteContext(ctx)
 	a.close()
 	code := a.codeOf(ctx, err)
@@ -111,26 +111,26 @@ func Run(ctx context.Context, args []string, std Std) int {
 	return code
 }
 
-// exitError ends a command with a code.
+// exitError ends a command with an exit code.
 type exitError struct {
 	code int
-	text string // "" where all was said
+	text string // "" if the output says everything
 	next string // the command to type next, "" for none
 }
 
 func (e *exitError) Error() string { return e.text }
 
-// badInput is an error of the command line.
+// badInput returns the error for a wrong command line.
 func badInput(format string, args ...any) error {
 	return &exitError{code: BadInput, text: fmt.Sprintf(format, args...)}
 }
 
-// notFound says that something is not there, and what shows what is.
+// notFound returns the error for something that does not exist. next is a command that shows what exists.
 func notFound(next, format string, args ...any) error {
 	return &exitError{code: NotFound, text: fmt.Sprintf(format, args...), next: next}
 }
 
-// codeOf gives the code for an error.
+// codeOf returns the exit code for an error.
 func (a *app) codeOf(ctx context.Context, err error) int {
 	var exit *exitError
 	var invalid *storage.InvalidError
@@ -159,7 +159,7 @@ func (a *app) codeOf(ctx context.Context, err error) int {
 	return Failed
 }
 
-// cobraMeans reports whether an error is cobra's own, of a line that it cannot read.
+// cobraMeans reports whether an error is from cobra, about a command line that cobra cannot parse.
 func cobraMeans(err error) bool {
 	text := err.Error()
 	for _, begin := range []string{
@@ -173,7 +173,8 @@ func cobraMeans(err error) bool {
 	return false
 }
 
-// explain says what an error means, and what to type next.
+// explain returns the message for an error, with the command to type next. It is "" if nothing remains to
+// be said.
 func (a *app) explain(err error, code int) string {
 	if err == nil {
 		return ""
@@ -206,13 +207,13 @@ func (a *app) explain(err error, code int) string {
 	return text
 }
 
-// What a command says that did not come to its end.
+// The messages of a command that did not finish.
 const (
 	interrupted = "interrupted"
 	timedOut    = "the time of --timeout was over"
 )
 
-// ended says why an act that was done in part did not come to its end.
+// ended returns why an act that was done in part did not finish.
 func ended(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -223,7 +224,7 @@ func ended(err error) string {
 	return inWords(err)
 }
 
-// usage makes the error of an argument that is wrong tell how the command is used.
+// usage returns the error for a wrong argument, with the usage of the command.
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &exitError{
 		code: BadInput, text: fmt.Sprintf(format, args...) + "\nusage: " +

@@ -123,7 +123,7 @@ func (a *app) runnerShow() *cobra.Command {
 	}
 }
 
-// findRunner finds the one runner whose id begins so.
+// findRunner returns the live runner whose id is begin, or else the only one whose id begins so.
 func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo, error) {
 	runners, err := a.store.Runners(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo,
 		show.Text(begin))
 }
 
-// runnerFields is the page about a runner.
+// runnerFields returns the page about a runner.
 func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 	running := make([]string, 0, len(r.Running))
 	for _, task := range r.Running {

@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// plan is a schedule as it is stored.
+// plan is a stored schedule.
 type plan struct {
 	storage.Task
 
@@ -50,7 +50,7 @@ var scheduleList = show.List[plan]{
 	ID:     plan.ref,
 }
 
-// ref names the schedule: its queue and its name.
+// ref returns the name of the schedule in commands: its queue and its own name.
 func (s plan) ref() string { return s.Queue + "/" + s.name }
 
 func (s plan) status() string {
@@ -77,7 +77,7 @@ func (s plan) next() time.Time {
 	return s.Cursor.Next
 }
 
-// ticks is when the schedule ticks next, zero where it stands still.
+// ticks returns the time of the next tick, zero if the schedule stands still.
 func (s plan) ticks() time.Time {
 	if s.damaged || s.orphaned {
 		return time.Time{}
@@ -99,7 +99,7 @@ func (s plan) zone() string {
 	return s.declared.Zone
 }
 
-// spec is the schedule as people write it.
+// spec returns the specification of the schedule as people write it.
 func (s plan) spec() string { return show.Text(schedule.Short(s.declared.Spec)) }
 
 func (s plan) record() show.Schedule {
@@ -111,10 +111,10 @@ func (s plan) record() show.Schedule {
 	}
 }
 
-// shownTicks is how many moments to come are shown.
+// shownTicks is the number of ticks that the page about a schedule shows.
 const shownTicks = 10
 
-// moments gives the next ticks of a schedule, none where it is damaged.
+// moments returns the next n ticks of a schedule, none if it is damaged.
 func (s plan) moments(n int) (moments []time.Time) {
 	if s.damaged {
 		return nil
@@ -158,7 +158,7 @@ func (a *app) scheduleLs() *cobra.Command {
 	return cmd
 }
 
-// plans reads the schedules of queues, of all where none is named.
+// plans reads the schedules of queues, or of all queues if none is named.
 func (a *app) plans(ctx context.Context, queues []string) ([]plan, error) {
 	runners, err := a.store.Runners(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ func (a *app) plans(ctx context.Context, queues []string) ([]plan, error) {
 	return plans, nil
 }
 
-// planOf reads a cursor. A schedule that no live runner declares stands still.
+// planOf decodes a cursor. A schedule that no live runner declares is orphaned.
 func planOf(t storage.Task, runners []storage.RunnerInfo) plan {
 	s := plan{Task: t, name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
 	var err error
@@ -199,7 +199,7 @@ func planOf(t storage.Task, runners []storage.RunnerInfo) plan {
 	return s
 }
 
-// cursorOf reads the name of a schedule, as schedule ls prints it: its queue and its name.
+// cursorOf parses the name of a schedule as schedule ls prints it: its queue and its own name.
 func cursorOf(text string) (storage.Ref, error) {
 	queue, name, ok := strings.Cut(text, "/")
 	ref := storage.Ref{Queue: queue, ID: storage.CursorPrefix + strings.TrimPrefix(name, storage.CursorPrefix)}
@@ -229,7 +229,7 @@ func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
 	return planOf(t, runners), err
 }
 
-// ownPlan is findPlan for a schedule that a command changes.
+// ownPlan does the same as findPlan, for a schedule that a command changes.
 func (a *app) ownPlan(ctx context.Context, text string) (plan, error) {
 	if queue, _, ok := strings.Cut(text, "/"); ok {
 		if err := checkOwn(queue); err != nil {
@@ -264,7 +264,7 @@ func (a *app) scheduleShow() *cobra.Command {
 	}
 }
 
-// scheduleFields is the page about a schedule.
+// scheduleFields returns the page about a schedule.
 func scheduleFields(p *show.Printer, s plan) []show.Field {
 	status := s.status()
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// serveFlags are those of serve.
+// serveFlags are the flags of serve.
 type serveFlags struct {
 	listen, users, cert, key, base, name string
 	redact                               []string
@@ -54,7 +54,7 @@ func (a *app) serve() *cobra.Command {
 	return cmd
 }
 
-// check refuses to show tasks to everybody, before anything is opened.
+// check refuses flags that would show the tasks to everybody. It runs before anything is opened.
 func (f *serveFlags) check() error {
 	host, port, err := net.SplitHostPort(f.listen)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
@@ -78,7 +78,7 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
-// security is the TLS that the flags ask for, nil for none.
+// security returns the TLS configuration of the flags, nil for none.
 func (f *serveFlags) security() (*tls.Config, error) {
 	if f.cert == "" {
 		return nil, nil //nolint:nilnil // none is an answer
@@ -136,11 +136,11 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	return a.listen(ctx, f, board, security)
 }
 
-// shutdownTime is how long requests under way have when the command ends.
+// shutdownTime is the time that open requests have to finish when the command ends.
 const shutdownTime = 5 * time.Second
 
-// listen serves until ctx ends, and waits for what is under way: whatever only looks ends with ctx, as pages
-// that stay live would not by themselves, and acts have shutdownTime to come to their end.
+// listen serves until ctx ends, and then waits for open requests. Requests that only read end with ctx,
+// because live pages would not end by themselves. Acts have shutdownTime to finish.
 func (a *app) listen(
 	ctx context.Context, f *serveFlags, board *dashboard.Dashboard, security *tls.Config,
 ) error {
@@ -164,7 +164,7 @@ func (a *app) listen(
 		defer close(down)
 		end, cancel := context.WithTimeout(acting, shutdownTime)
 		defer cancel()
-		_ = server.Shutdown(end) // what is left after the time is cut off
+		_ = server.Shutdown(end) // requests that take longer are cut off
 	})
 	scheme := "http"
 	if f.cert != "" {
@@ -177,7 +177,7 @@ func (a *app) listen(
 		err = server.Serve(socket)
 	}
 	if !stop() {
-		<-down // the storage is closed behind it
+		<-down // the caller closes the storage after this
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 )
 
-// sample is what all queues have together at a moment, and what happened since the sample before.
+// sample holds the sums over queues at a time, and the rates since the sample before.
 type sample struct {
 	show.Stats
 
@@ -65,7 +65,7 @@ func (a *app) stats() *cobra.Command {
 	return cmd
 }
 
-// sum adds up the queues that match a pattern.
+// sum reads the sums over the queues that match a pattern.
 func (a *app) sum(ctx context.Context, patterns []string) (sample, error) {
 	rows, err := a.rows(ctx, patterns, false)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *app) statsOnce(ctx context.Context, args []string) error {
 	)
 }
 
-// watchStats writes a line for each turn.
+// watchStats writes a line for each sample.
 func (a *app) watchStats(ctx context.Context, args []string, every time.Duration) error {
 	var before *sample
 	return a.turns(ctx, every, func(ctx context.Context) error {
@@ -135,7 +135,7 @@ func (a *app) watchStats(ctx context.Context, args []string, every time.Duration
 	})
 }
 
-// line writes a sample; a table begins with its head.
+// line writes a sample. The first line of a table follows its head.
 func (a *app) line(s sample, first bool) error {
 	p := a.printer(s.now)
 	if !p.People() {

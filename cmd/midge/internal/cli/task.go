@@ -57,7 +57,7 @@ var taskList = show.List[storage.Task]{
 	ID:     func(t storage.Task) string { return t.Ref.String() },
 }
 
-// dash stands for nothing in a column that has another behind it.
+// dash returns "-" for an empty text, so that the column is not blank.
 func dash(text string) string {
 	if text == "" {
 		return "-"
@@ -65,11 +65,11 @@ func dash(text string) string {
 	return text
 }
 
-// retried is how many retries a task has used: the last failure of one that is dead was charged, and not
-// retried.
+// retried returns the number of retries that a task has used. The last failure of a dead task counts in
+// Retries, but was not retried.
 func retried(t storage.Task) int { return min(t.Retries, t.MaxRetries) }
 
-// standing is the state, and what else matters of it.
+// standing returns the state of a task, with what else matters about it.
 func standing(t storage.Task) string {
 	switch {
 	case t.PassedOver == storage.PassedOverKind:
@@ -94,8 +94,8 @@ func stateStyle(t storage.Task) show.Style {
 	return show.Plain
 }
 
-// when is the moment that matters most of a task in its state: when it ended, when it is due, since
-// when it runs, or when it was created.
+// when returns the time that matters most in the state of a task: when the task ended, when it started to
+// run, when it is due, or when it was created.
 func when(p *show.Printer, t storage.Task) string {
 	switch {
 	case t.State.Ended():
@@ -108,7 +108,7 @@ func when(p *show.Printer, t storage.Task) string {
 	return p.Moment(t.Created)
 }
 
-// firstLine is what went wrong last, on one line.
+// firstLine returns the first line of the last error of a task.
 func firstLine(t storage.Task) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
 	return show.Text(line)
@@ -121,7 +121,7 @@ func (a *app) task() *cobra.Command {
 		a.taskMove(), a.taskEdit(), a.taskRestore())
 }
 
-// taskFields is the page about a task.
+// taskFields returns the page about a task.
 func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	fields := []show.Field{
 		{Name: "task", Text: t.Ref.String(), Style: show.Strong},
@@ -155,7 +155,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 		storyFields(p, t)...)
 }
 
-// storyFields are what a task wrote and what was told of it.
+// storyFields returns the part of the page on what a task wrote and on its attempts.
 func storyFields(p *show.Printer, t storage.Task) []show.Field {
 	headers, attempts := make([]string, 0, len(t.Headers)), make([]string, 0, len(t.Attempts))
 	for _, name := range sorted(t.Headers) {

@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// actFlags are those of the commands that change tasks.
+// actFlags are the flags of the commands that change tasks.
 type actFlags struct {
 	choice
 
@@ -40,13 +40,14 @@ func (f *actFlags) add(cmd *cobra.Command, states string) {
 	f.yes = yesFlag(cmd)
 }
 
-// actLong is what the commands that change tasks have in common.
+// actLong is the end of the help of all commands that change tasks.
 const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs on standard input, or " +
 	"by a filter (midge task\n" +
 	"ls --help). Several tasks are shown and asked about first. A run that was interrupted is repeated as it\n" +
 	"was given, and does what is left."
 
-// actExample shows a command on one task, on those of a filter, and on those of a list.
+// actExample returns examples of a command: on one task, on the tasks of a filter, and on the tasks of a
+// list.
 func actExample(verb, filter string) string {
 	return "  midge task " + verb + " mail/01JABCDEF\n  midge task " + verb + " '" + filter + "' --dry-run\n" +
 		"  midge task ls '" + filter + "' -o ids | midge task " + verb + " -"
@@ -102,7 +103,8 @@ func (a *app) taskMove() *cobra.Command {
 	})
 }
 
-// acts makes the function of a command that changes tasks.
+// acts makes the function of a command that changes tasks. states names the states that a filter matches by
+// default.
 func (a *app) acts(cmd *cobra.Command, states string, act func() (bulk.Act, error)) *cobra.Command {
 	return a.actsWith(cmd, &actFlags{}, states, act)
 }
@@ -121,7 +123,8 @@ func (a *app) actsWith(
 	return cmd
 }
 
-// act does an act to the tasks that the arguments name.
+// act executes an act on the tasks that the arguments name, after a preview and a confirmation if it is
+// about more than one named task.
 func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) error {
 	req, err := a.actRequest(cmd, act, args, f)
 	if err != nil {
@@ -147,7 +150,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		if err := a.confirm(*f.yes, question, p.tasks, p.word); err != nil {
 			return err
 		}
-		if !*f.yes && !p.more && len(req.Tasks) == 0 { // what has come since is nothing that was confirmed
+		if !*f.yes && !p.more && len(req.Tasks) == 0 { // the user did not confirm tasks that came later
 			req.Limit = int(p.tasks)
 		}
 	}
@@ -156,13 +159,13 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		if err != nil {
 			return badInput("the backup has to be a new file: %v", err)
 		}
-		defer func() { _ = file.Close() }() // it is synced before each deletion
+		defer func() { _ = file.Close() }() // bulk.Run syncs it before each deletion
 		req.Backup = file
 	}
 	return a.done(ctx, req)
 }
 
-// actRequest reads which tasks are meant.
+// actRequest parses the arguments and the flags that choose tasks.
 func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) (bulk.Request, error) {
 	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate}
 	if f.limit < 0 {
@@ -202,8 +205,8 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview is what is about to happen: to how many tasks, as a number and in words, whether to more than were
-// counted, and the word to type where they are many.
+// preview describes an act before it happens: the number of its tasks, also in words, whether there may be
+// more tasks than were counted, and the word to type if the tasks are many.
 type preview struct {
 	record      show.Act
 	tasks       int64
@@ -211,7 +214,7 @@ type preview struct {
 	more        bool
 }
 
-// preview shows what is about to happen.
+// preview shows what an act would change.
 func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	p, err := bulk.Look(ctx, a.session, req, bulk.Budget{})
 	if err != nil {
@@ -247,7 +250,8 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	return found, nil
 }
 
-// unchanged ends a command that was to show what would happen, or has found no task to act on.
+// unchanged ends a command that only showed a preview, or that found no task. named says that the arguments
+// named tasks.
 func (a *app) unchanged(p *preview, named bool) error {
 	if out := a.printer(zeroTime); !out.People() {
 		if err := out.Value(p.record); err != nil {
@@ -263,7 +267,8 @@ func (a *app) unchanged(p *preview, named bool) error {
 	return nil
 }
 
-// previewed says how many tasks a preview has counted, for a question, and how far it has searched.
+// previewed returns the number of tasks of a preview as text, for a question, and the same with the extent
+// of the search.
 func previewed(p *bulk.Preview) (count, searched string) {
 	count = show.Count(p.Count, "task")
 	if !p.More {
@@ -278,7 +283,7 @@ func previewed(p *bulk.Preview) (count, searched string) {
 	return count, count + searched
 }
 
-// queuesText says of which queues tasks are, and names the first of many.
+// queuesText returns a text that names queues. It names only the first of many queues.
 func queuesText(queues []string) string {
 	const most = 5
 	switch {
@@ -292,7 +297,7 @@ func queuesText(queues []string) string {
 	return " of queues " + strings.Join(queues, ", ")
 }
 
-// done does it, and tells what became of the tasks.
+// done executes a request and reports the outcome.
 func (a *app) done(ctx context.Context, req bulk.Request) error {
 	a.writing, a.again = true, "the same command again: it does what is left"
 	told := time.Now()
@@ -332,7 +337,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 	return verdict(r, len(req.Tasks) == 1)
 }
 
-// outcome says what became of the tasks, such as "matched 300, requeued 297, 3 changed meanwhile".
+// outcome describes the outcome of an act, such as "matched 300, requeued 297, 3 changed meanwhile".
 func outcome(act bulk.Act, r bulk.Result) string {
 	if r.Matched == 0 && r.Kept == 0 {
 		return "nothing to do: it was so already"
@@ -349,7 +354,8 @@ func outcome(act bulk.Act, r bulk.Result) string {
 	return strings.Join(parts, ", ")
 }
 
-// verdict gives the code for what became of the tasks; all was said.
+// verdict returns the exit code for the outcome of an act as an error without a text, because the output
+// says everything. one says that the command named one task.
 func verdict(r bulk.Result, one bool) error {
 	var code int
 	switch {

@@ -19,10 +19,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// span is a flag that takes a duration, of days and weeks too.
+// span is a flag that takes a duration, also in days and weeks.
 type span struct{ time.Duration }
 
-// Set reads the duration.
+// Set parses the duration.
 func (s *span) Set(text string) (err error) {
 	s.Duration, err = filter.ParseDuration(text)
 	return err
@@ -31,7 +31,7 @@ func (s *span) Set(text string) (err error) {
 // Type names what the flag takes.
 func (*span) Type() string { return "time" }
 
-// String is empty for none.
+// String returns the duration, "" for 0.
 func (s *span) String() string {
 	if s.Duration == 0 {
 		return ""
@@ -41,10 +41,10 @@ func (s *span) String() string {
 
 var _ pflag.Value = (*span)(nil)
 
-// moment is a flag that takes a moment.
+// moment is a flag that takes a time.
 type moment struct{ time.Time }
 
-// Set reads the moment.
+// Set parses the time. Without an offset, it is local time.
 func (m *moment) Set(text string) (err error) {
 	m.Time, err = filter.ParseMoment(text, time.Local) //nolint:gosmopolitan // where the user is
 	return err
@@ -53,7 +53,7 @@ func (m *moment) Set(text string) (err error) {
 // Type names what the flag takes.
 func (*moment) Type() string { return "moment" }
 
-// String is empty for none.
+// String returns the time, "" for the zero time.
 func (m *moment) String() string {
 	if m.IsZero() {
 		return ""
@@ -61,7 +61,7 @@ func (m *moment) String() string {
 	return m.Format(time.RFC3339)
 }
 
-// addFlags are those of task add.
+// addFlags are the flags of task add.
 type addFlags struct {
 	kind, queue, params, id, encoding, unique string
 	in, timeout, keep, uniqueFor, within      span
@@ -116,7 +116,7 @@ func (a *app) taskAdd() *cobra.Command {
 
 func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	if f.id == "" {
-		f.id = storage.NewID() // a repeat of the line that is printed names the same task
+		f.id = storage.NewID() // a repetition of the printed command names the same task
 	}
 	in, err := a.insertOf(kind, f)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	return err
 }
 
-// enqueue enqueues a task, unless it is there.
+// enqueue enqueues a task, unless the task exists already.
 func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Placed, err error) {
 	e := ledger.Entry{
 		Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
@@ -173,7 +173,7 @@ func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Pl
 	return placed, err
 }
 
-// insertOf makes the insert that the flags say.
+// insertOf makes the insert that the flags describe.
 func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	if err := checkOwn(f.queue); err != nil {
 		return storage.Insert{}, err
@@ -198,7 +198,7 @@ func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	return add.Insert()
 }
 
-// headersOf reads headers.
+// headersOf parses headers, each as name=value.
 func headersOf(lines []string) (map[string]string, error) {
 	headers := make(map[string]string)
 	for _, line := range lines {
@@ -211,10 +211,11 @@ func headersOf(lines []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// maxInput bounds what is read as parameters.
+// maxInput bounds, in bytes, the parameters that are read from standard input.
 const maxInput = 64 << 20
 
-// text gives a text of the line: itself, or what a file or standard input holds. It has to be JSON.
+// text returns a JSON text of the command line: given itself, the file after an "@", or standard input for
+// "-". It returns an error if the text is no JSON.
 func (a *app) text(given string) ([]byte, error) {
 	text := []byte(given)
 	var err error

@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// editFlags are those of task edit.
+// editFlags are the flags of task edit.
 type editFlags struct {
 	actFlags
 
@@ -83,7 +83,8 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 	return a.act(ctx, cmd, act, args, &f.actFlags)
 }
 
-// editParams changes the parameters of one task, at the version at which they were shown.
+// editParams changes the parameters of one task. The change applies only to the version of the task that
+// was shown.
 func (a *app) editParams(
 	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags,
 ) (err error) {
@@ -134,8 +135,8 @@ func (a *app) editParams(
 	return err
 }
 
-// keep removes the file of an editor, or tells where it is if its text has not become the parameters:
-// somebody may have written for long.
+// keep removes the file of an editor. If the text did not become the parameters, keep reports where the
+// file is, because the user may have spent much time on it.
 func (a *app) keep(path string, ref storage.Ref, failed error) {
 	if failed == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
@@ -144,8 +145,8 @@ func (a *app) keep(path string, ref storage.Ref, failed error) {
 	a.notef("your text is kept in %s; once it is mended: midge task edit %s --params @%s", path, ref, path)
 }
 
-// editor has the user edit the parameters of a task in a file. Where nothing was changed, the text is nil and
-// the file is gone.
+// editor lets the user edit the parameters of a task in a file. If nothing was changed, the text is nil and
+// the file is removed.
 func (a *app) editor(ctx context.Context, t storage.Task) (text []byte, path string, err error) {
 	program := a.std.Env("VISUAL")
 	if program == "" {
@@ -188,5 +189,5 @@ func (a *app) editor(ctx context.Context, t storage.Task) (text []byte, path str
 		a.notef("nothing was changed")
 		return nil, "", nil
 	}
-	return append([]byte{}, bytes.TrimSpace(after)...), path, nil // not nil where the user deleted all
+	return append([]byte{}, bytes.TrimSpace(after)...), path, nil // not nil if the user deleted everything
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// choice is which tasks a command is about.
+// choice holds the flags that choose tasks.
 type choice struct {
 	queues, states []string
 }
@@ -26,14 +26,14 @@ func (c *choice) add(cmd *cobra.Command) {
 		"those in these `states`, or live, ended, all (default live)")
 }
 
-// request makes the request for tasks that a filter chooses.
+// request makes the request for the tasks that match the flags and the filter text.
 func (c *choice) request(text string) (scan.Request, error) {
 	for _, queue := range c.queues {
 		if err := storage.CheckName("queue name", queue); err != nil {
 			return scan.Request{}, err
 		}
 	}
-	switch { // an empty variable of a shell would choose everything
+	switch { // an empty variable of a shell would match everything
 	case c.queues != nil && len(c.queues) == 0:
 		return scan.Request{}, storage.Invalid("--queue", "", "names of queues")
 	case c.states != nil && len(c.states) == 0:
@@ -53,7 +53,7 @@ func (c *choice) request(text string) (scan.Request, error) {
 	return r, nil
 }
 
-// statesOf reads names of states.
+// statesOf parses names of states.
 func statesOf(names []string) (states []storage.State, err error) {
 	for _, name := range names {
 		switch name {
@@ -74,7 +74,7 @@ func statesOf(names []string) (states []storage.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// stateHelp says what the states mean. docs/operating.md says the same.
+// stateHelp describes the states. docs/operating.md says the same.
 const stateHelp = `States, of which the first four are live and the others have ended:
   waiting     a runner may claim it now
   pending     a runner has claimed it: it runs, or starts next
@@ -139,7 +139,8 @@ func (a *app) taskLs() *cobra.Command {
 	return cmd
 }
 
-// listTasks reads on until there are as many tasks as are wanted, or no more.
+// listTasks lists tasks. It reads pages until it has the wanted number of tasks, or until there are no
+// more.
 func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	var tasks []storage.Task
 	var page scan.Page
@@ -177,7 +178,7 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	return nil
 }
 
-// streamTasks lists all tasks for another program, a page at a time.
+// streamTasks lists all tasks for another program, one page after the other.
 func (a *app) streamTasks(ctx context.Context, req scan.Request, p *show.Printer) error {
 	listed := 0
 	for req.Limit = storage.MaxPage; ; {
@@ -196,13 +197,13 @@ func (a *app) streamTasks(ctx context.Context, req scan.Request, p *show.Printer
 	}
 }
 
-// named wants every queue to be there that a request names whole.
+// named returns an error unless every queue exists that a request names without a pattern.
 func (a *app) named(ctx context.Context, req scan.Request) error {
 	names, _ := req.Filter.Queues()
 	return a.exist(ctx, slices.Concat(req.Queues, names))
 }
 
-// showing tells how much of what there is was listed.
+// showing returns how many of the matching tasks were listed, and how to list more.
 func showing(shown int64, page scan.Page, req scan.Request) string {
 	var text string
 	switch {

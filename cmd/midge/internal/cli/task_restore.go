@@ -17,13 +17,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// maxRecord bounds a line of a backup.
+// maxRecord bounds a line of a backup, in bytes.
 const maxRecord = 256 << 20
 
-// restoreChunk is how many tasks are inserted by a call.
+// restoreChunk is the number of tasks that one call inserts.
 const restoreChunk = 100
 
-// maxRefused is of how many tasks that are refused restore says why.
+// maxRefused is the maximum number of refused tasks for which restore gives the reason.
 const maxRefused = 5
 
 func (a *app) taskRestore() *cobra.Command {
@@ -74,7 +74,7 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 	return a.restored(&r)
 }
 
-// restored tells what became of the tasks of a backup.
+// restored reports the outcome of a restore.
 func (a *app) restored(r *show.Restored) error {
 	p := a.printer(zeroTime)
 	if !p.People() {
@@ -99,7 +99,8 @@ func (a *app) restored(r *show.Restored) error {
 	return &exitError{code: Refused}
 }
 
-// enqueueAll enqueues tasks that are not there, and counts. A task that is refused keeps no other one back.
+// enqueueAll enqueues the tasks that do not exist yet, and counts the outcomes in r. A refused task does
+// not stop the other tasks.
 func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.Restored) error {
 	for chunk := range slices.Chunk(inserts, restoreChunk) {
 		txs := make([]storage.Tx, 0, len(chunk))
@@ -126,22 +127,22 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.
 	return nil
 }
 
-// idTaken reports whether an insert was refused because a task has its id.
+// idTaken reports whether an insert was refused because another task has its id.
 func idTaken(err error) bool {
 	var dependency *storage.DependencyError
 	byID := func(c storage.Collision) bool { return !c.Unique }
 	return errors.As(err, &dependency) && slices.ContainsFunc(dependency.Colliding, byID)
 }
 
-// backup is what a file of task rm holds.
+// backup is the content of a file that task rm has written.
 type backup struct {
 	inserts []storage.Insert
-	kept    int64 // tasks that were not deleted
-	cut     bool  // the last line, which has no end, is no record
+	kept    int64 // number of tasks that were not deleted
+	cut     bool  // the last line is incomplete, and no record
 }
 
-// readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent,
-// except a last line that was being written.
+// readBackup reads the records of a backup. It fails at a line that it cannot read, before anything is sent
+// to the storage. It ignores a last line that is incomplete, because the run that wrote it was killed.
 func (a *app) readBackup(path string) (b backup, err error) {
 	in := a.input(a.std.In)
 	if path != "-" {
@@ -152,7 +153,7 @@ func (a *app) readBackup(path string) (b backup, err error) {
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	whole := true // the line has an end
+	whole := true // the line ends with a newline
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxRecord)
 	lines.Split(func(data []byte, last bool) (int, []byte, error) {
@@ -178,7 +179,8 @@ func (a *app) readBackup(path string) (b backup, err error) {
 	return b, lines.Err()
 }
 
-// add adds the task of a line, or takes the task out that was not deleted. at is where the tasks are.
+// add adds the task of a record, or removes the task that the record says was not deleted. at maps each
+// task to its index in b.inserts.
 func (b *backup) add(record *bulk.Record, at map[storage.Ref]int) error {
 	ref := storage.Ref{Queue: record.Queue, ID: record.ID}
 	if record.NotDeleted {

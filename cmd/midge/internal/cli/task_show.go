@@ -18,10 +18,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sorted lists the names of headers.
+// sorted returns the names of headers in order.
 func sorted(headers map[string]string) []string { return slices.Sorted(maps.Keys(headers)) }
 
-// value is an encoded value for people: JSON, or why there is none.
+// value formats an encoded value for people: as JSON, or as the reason why it cannot be decoded.
 func value(encoding string, data []byte) string {
 	if data == nil {
 		return ""
@@ -58,7 +58,7 @@ func (a *app) taskShow() *cobra.Command {
 				return p.One(t.Ref.String(), show.TaskOf(t))
 			}
 			why := ""
-			// it may have gone meanwhile
+			// the task may be gone by now
 			if v, err := storage.Why(ctx, a.store, t.Ref); err == nil && !t.State.Ended() {
 				why = v.String()
 			}
@@ -71,7 +71,7 @@ func (a *app) taskShow() *cobra.Command {
 	}
 }
 
-// nextOf is what somebody may want to type behind a look at a task.
+// nextOf returns the line with the command that a user may type after seeing a task.
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
 	switch t.State {
@@ -86,7 +86,7 @@ func nextOf(t storage.Task) string {
 	return "next: midge task why " + ref
 }
 
-// find finds the task that a text names: a ref, an id, or a line of a log.
+// find finds the task that a text names: by a ref, by an id, or in a line of a log.
 func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 	tried, ids := scan.Mentioned(text)
 	for _, ref := range tried {
@@ -104,13 +104,13 @@ func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 	return storage.Task{}, a.noTask(tried[0].String())
 }
 
-// noTask says that a task is not there, and why that may be.
+// noTask returns the error for a task that does not exist, with the possible reasons.
 func (a *app) noTask(name string) error {
 	return notFound("midge task ls 'state:all id:"+name[strings.LastIndexByte(name, '/')+1:]+"'",
 		"there is no task %s on %s: it never was, or it has ended and was not kept", show.Text(name), a.target)
 }
 
-// findID finds the one task with an id, in whatever queue.
+// findID finds the only task with an id, in any queue.
 func (a *app) findID(ctx context.Context, id string) (storage.Task, error) {
 	var found []storage.Task
 	for queue, err := range storage.EachQueue(ctx, a.store, "") {
@@ -135,7 +135,7 @@ func (a *app) findID(ctx context.Context, id string) (storage.Task, error) {
 		len(found), id, found[0].Ref, found[1].Ref)
 }
 
-// refOf reads a ref, such as mail/01JABCDEF.
+// refOf parses a ref, such as mail/01JABCDEF.
 func refOf(text string) (storage.Ref, error) {
 	queue, id, ok := strings.Cut(text, "/")
 	ref := storage.Ref{Queue: queue, ID: id}
@@ -179,7 +179,7 @@ func (a *app) taskResult() *cobra.Command {
 	}
 }
 
-// The pauses between two looks at a task that is waited for.
+// The shortest and the longest pause between two reads of a task that is awaited.
 const (
 	waitFirst = 20 * time.Millisecond
 	waitMost  = time.Second
@@ -206,7 +206,7 @@ func (a *app) taskWait() *cobra.Command {
 	}
 }
 
-// refs reads the refs of a line, or of standard input.
+// refs parses the refs of the command line, or of standard input.
 func (a *app) refs(args []string) ([]storage.Ref, error) {
 	texts, err := a.arguments(args)
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *app) refs(args []string) ([]storage.Ref, error) {
 	return refs, nil
 }
 
-// await waits for the end of tasks, one after the other.
+// await waits for the end of tasks, one after the other. It returns an error if a task did not complete.
 func (a *app) await(ctx context.Context, refs []storage.Ref) error {
 	failed := 0
 	for _, ref := range refs {
@@ -263,7 +263,7 @@ func (a *app) awaitOne(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	}
 }
 
-// indented writes JSON for somebody who edits it.
+// indented formats JSON for a user who edits it.
 func indented(text []byte) []byte {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// apart is how far apart two samples are that tell how fast a queue is worked off.
+// apart is the time between the two samples that show how fast the tasks of a queue are done.
 const apart = 500 * time.Millisecond
 
 func (a *app) taskWhy() *cobra.Command {
@@ -50,7 +50,7 @@ func (a *app) taskWhy() *cobra.Command {
 	}
 }
 
-// meant finds the task that a text names, or the schedule, as midge schedule ls names it.
+// meant finds the task that a text names, or the schedule that it names as in midge schedule ls.
 func (a *app) meant(ctx context.Context, text string) (storage.Ref, error) {
 	t, err := a.find(ctx, text)
 	var none *exitError
@@ -62,8 +62,8 @@ func (a *app) meant(ctx context.Context, text string) (storage.Ref, error) {
 	return t.Ref, err
 }
 
-// why gives the verdict on a task. Where the task stands in line, it looks twice, to tell about when it
-// starts.
+// why returns the verdict on a task. If the task waits in line, why takes two samples of the queue, to
+// estimate when the task starts.
 func (a *app) why(ctx context.Context, ref storage.Ref) (storage.Verdict, error) {
 	v, err := storage.Why(ctx, a.store, ref)
 	if err != nil || v.Cause != storage.CauseInLine && v.Cause != storage.CauseBusy {
@@ -76,7 +76,7 @@ func (a *app) why(ctx context.Context, ref storage.Ref) (storage.Verdict, error)
 	return storage.Why(ctx, a.store, ref, before)
 }
 
-// sample reads the numbers of a queue, and when that was.
+// sample reads the sizes and totals of a queue, with the time.
 func (a *app) sample(ctx context.Context, queue string) (storage.Sample, error) {
 	now, err := a.session.Now(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *app) sample(ctx context.Context, queue string) (storage.Sample, error) 
 	return storage.Sample{At: now, Stats: stats[0]}, nil
 }
 
-// pause waits between two samples, and reports whether ctx has let it.
+// pause waits between two samples. It returns false if ctx ends first.
 func (a *app) pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -99,7 +99,7 @@ func (a *app) pause(ctx context.Context) bool {
 	}
 }
 
-// whyNext is the command to type behind a verdict, "" for none.
+// whyNext returns the command to type after a verdict, "" for none.
 func whyNext(v storage.Verdict) string {
 	ref, queue := v.Ref.String(), v.Ref.Queue
 	switch v.Cause {

@@ -42,7 +42,7 @@ func (a *app) top() *cobra.Command {
 	return cmd
 }
 
-// pageOf writes the page about a task for top.
+// pageOf returns the page about a task for top.
 func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
 	t, err := a.store.Task(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {

@@ -85,8 +85,9 @@ func (a *app) user() *cobra.Command {
 	return cmd
 }
 
-// openUsers opens the file of users, and makes it where that is wanted and there is none. A change replaces
-// the file, so that a symbolic link is followed first.
+// openUsers opens the file of users. If the file does not exist, create says whether to create it.
+// openUsers follows a symbolic link, because a change replaces the file and would otherwise replace the
+// link.
 func openUsers(file string, create bool) (*access.Users, error) {
 	if file == "" {
 		return nil, badInput("the file of users is wanted: --users FILE")
@@ -104,7 +105,7 @@ func openUsers(file string, create bool) (*access.Users, error) {
 	return users, err
 }
 
-// setUser sets the password and, where one is given, the role of a user.
+// setUser sets the password of a user, and the role if given is not nil.
 func (a *app) setUser(file, name string, given *access.Role) error {
 	if given != nil {
 		if err := given.Check(); err != nil {
@@ -132,7 +133,7 @@ func (a *app) setUser(file, name string, given *access.Role) error {
 	return nil
 }
 
-// roleOf gives the role that a user has, and that of a new one where there is no such user.
+// roleOf returns the role of a user, or the role of a new user if the user does not exist.
 func roleOf(users *access.Users, name string) (access.Role, error) {
 	all, err := users.List()
 	if err != nil {
@@ -146,7 +147,7 @@ func roleOf(users *access.Users, name string) (access.Role, error) {
 	return access.Viewer, nil
 }
 
-// password asks for a password, without showing it.
+// password asks for a password without showing it, or reads a line of standard input that is no terminal.
 func (a *app) password(name string) (string, error) {
 	if in, ok := a.std.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		_, _ = fmt.Fprintf(a.std.Err, "password of %s: ", name)
@@ -158,13 +159,13 @@ func (a *app) password(name string) (string, error) {
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
 		return "", fmt.Errorf("read the password: %w", err)
-	case line == "": // a program that failed, more likely than somebody who keeps the password
+	case line == "": // more likely the failure of a program than a wish to keep the password
 		return "", badInput("standard input is empty: want the password of %s, or an empty line to keep it", name)
 	}
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// unseen reads a line that the terminal does not show. The terminal shows the next one again, also where the
+// unseen reads a line without showing it. Afterwards the terminal shows its input again, also if the
 // command is interrupted.
 func (a *app) unseen(fd int) (string, error) {
 	before, err := term.GetState(fd)

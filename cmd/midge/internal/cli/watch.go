@@ -23,10 +23,10 @@ func watchFlag(cmd *cobra.Command) *span {
 	return every
 }
 
-// leastWatch keeps a watcher from being a load.
+// leastWatch is the least interval, so that a watching command puts no load on the storage.
 const leastWatch = 200 * time.Millisecond
 
-// watched makes the function of a command that can be watched.
+// watched makes the function of a command that runs do once, or again and again with --watch.
 func (a *app) watched(
 	every *span, do func(ctx context.Context, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -35,7 +35,7 @@ func (a *app) watched(
 	})
 }
 
-// either makes the function of a command that does one thing once, and another one where it is watched.
+// either makes the function of a command that runs once, or watched if --watch is set.
 func (a *app) either(
 	every *span, once, watched func(ctx context.Context, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -51,8 +51,8 @@ func (a *app) either(
 	}
 }
 
-// repeat does something until the user interrupts it or the time of --timeout is over, which is no
-// failure. On a terminal each turn takes the place of the one before.
+// repeat runs do again and again until the user interrupts it or the time of --timeout is over; neither is
+// a failure. On a terminal each output replaces the previous one.
 func (a *app) repeat(ctx context.Context, every time.Duration, do func(ctx context.Context) error) error {
 	out := a.std.Out
 	defer func() { a.std.Out = out }()
@@ -70,8 +70,9 @@ func (a *app) repeat(ctx context.Context, every time.Duration, do func(ctx conte
 	})
 }
 
-// turns does something each time, until ctx ends. Where the storage cannot be reached any more, it says so
-// and goes on: whoever watches an outage wants to see its end.
+// turns runs do once per interval until ctx ends. After the first success, it reports that the storage
+// cannot be reached and continues, because the user who watches an outage wants to see its end. It returns
+// any other error.
 func (a *app) turns(ctx context.Context, every time.Duration, do func(ctx context.Context) error) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

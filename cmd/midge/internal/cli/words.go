@@ -11,13 +11,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// flagWants is what the flags of a type take, by the type's name in pflag.
+// flagWants describes the values of a type of flags, by the name of the type in pflag.
 var flagWants = map[string]string{
 	"int": "a whole number, such as 50", "int64": "a whole number, such as 50",
 	"float64": "a number, such as 50 or 0.5", "bool": "true or false",
 }
 
-// flagError is the error of flags that cannot be read. It names the flag, what was given, and what is wanted.
+// flagError returns the error for flags that cannot be parsed. It names the flag, the value, and the wanted
+// values.
 func flagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	if !errors.As(err, &wrong) {
@@ -34,8 +35,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(cmd, "%v", storage.Invalid("--"+wrong.GetFlag().Name, wrong.GetValue(), "%s", want))
 }
 
-// notEmpty refuses the flags that name a storage where a shell has made them of a variable that is empty:
-// another storage would be taken.
+// notEmpty refuses an empty value of the flags that name a storage. A shell makes one from an empty
+// variable, and the command would work on another storage.
 func notEmpty(flags *pflag.FlagSet) error {
 	for name, want := range map[string]string{
 		"storage": "the URL of a storage", "profile": "the name of a profile", "prefix": "a prefix of keys",
@@ -48,7 +49,7 @@ func notEmpty(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// given is what the packages beneath call by the names of their fields, in the words of this command.
+// given translates the names of fields in the packages below into the words of this command.
 var given = map[string]string{
 	"Insert.MaxRetries": "--retries", "Insert.CrashLimit": "--crash-limit", "Insert.Delay": "--in",
 	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep",
@@ -56,7 +57,7 @@ var given = map[string]string{
 	"Config.Prefix": "prefix", "Config.Schema": "schema", "Config.Base": "--base", "cursor": "--after",
 }
 
-// inWords says an error about what was given, in the words of this command.
+// inWords returns the text of an error, with the names of fields in the words of this command.
 func inWords(err error) string {
 	text := err.Error()
 	var invalid *storage.InvalidError
@@ -70,7 +71,7 @@ func inWords(err error) string {
 	said := *invalid
 	said.What = word
 	if at := strings.LastIndex(text, invalid.Error()); at >= 0 && strings.HasPrefix(invalid.What, "Config.") {
-		return said.Error() // what was being done is in the words of the package, too
+		return said.Error() // the text before the error is in the words of the package, too
 	}
 	return strings.Replace(text, invalid.Error(), said.Error(), 1)
 }
