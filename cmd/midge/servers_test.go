@@ -25,13 +25,13 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// answer is what a command said and how it exited.
+// answer is the output and the exit code of a command.
 type answer struct {
 	out, err string
 	code     int
 }
 
-// run gives a line to midge, with an environment.
+// run runs a command line of midge in an environment.
 func run(t *testing.T, env map[string]string, in string, args ...string) answer {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -41,12 +41,12 @@ func run(t *testing.T, env map[string]string, in string, args ...string) answer 
 	return answer{out: out.String(), err: errs.String(), code: code}
 }
 
-// on gives an environment with a storage.
+// on returns an environment that names a storage.
 func on(t *testing.T, url string) map[string]string {
 	return map[string]string{"MIDGE_STORAGE": url, "XDG_CONFIG_HOME": t.TempDir()}
 }
 
-// TestTheNightOnEveryStorage has tasks die, and repairs them by the command alone.
+// TestTheNightOnEveryStorage lets tasks die, and repairs them only by commands.
 func TestTheNightOnEveryStorage(t *testing.T) {
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
@@ -71,7 +71,7 @@ func TestTheNightOnEveryStorage(t *testing.T) {
 	}
 }
 
-// die has all tasks of the queue die of two causes.
+// die lets all tasks of the queue mail die, of two causes.
 func die(t *testing.T, url string) {
 	t.Helper()
 	var store storage.Storage
@@ -103,7 +103,7 @@ func die(t *testing.T, url string) {
 	}
 }
 
-// repair finds what died, and repairs it, as scripts would.
+// repair finds and repairs the dead tasks, as scripts would.
 func repair(t *testing.T, env map[string]string) {
 	t.Helper()
 	wants := func(code int, out string, in string, args ...string) answer {
@@ -175,7 +175,7 @@ func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	proxy := testserver.NewProxy(t, server.Addr())
-	fault := proxy.HoldReply(func(request []byte) bool { // that of the task, not that of the audit
+	fault := proxy.HoldReply(func(request []byte) bool { // the reply about the task, not about the audit
 		return bytes.Contains(request, []byte("zzlost")) && !bytes.Contains(request, []byte("midge.act"))
 	})
 	defer fault.Release()
@@ -185,7 +185,8 @@ func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestAStorageThatIsCutOffInTheMiddle loses the storage while tasks are cancelled, and gives the line again.
+// TestAStorageThatIsCutOffInTheMiddle loses the storage while tasks are cancelled, and then repeats the
+// command.
 func TestAStorageThatIsCutOffInTheMiddle(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)
@@ -201,7 +202,7 @@ func TestAStorageThatIsCutOffInTheMiddle(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	proxy := testserver.NewProxy(t, server.Addr())
-	fault := proxy.HoldReply(testserver.Containing("t0250")) // of the second call
+	fault := proxy.HoldReply(testserver.Containing("t0250")) // the reply to the second call
 	defer fault.Release()
 	go func() {
 		<-fault.Struck()
@@ -259,7 +260,7 @@ func TestPostgresIsMigratedByTheCommand(t *testing.T) {
 	}
 }
 
-// TestCompletionIsSilent asks for completions as the scripts of shells do.
+// TestCompletionIsSilent asks for completions as the scripts for shells do.
 func TestCompletionIsSilent(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)
@@ -285,7 +286,7 @@ func TestCompletionIsSilent(t *testing.T) {
 	proxy.Blackhole()
 	begun := time.Now()
 	got := run(t, on(t, "redis://"+proxy.Addr()), "", "__complete", "queue", "show", "")
-	if took := time.Since(begun); took > 2*time.Second || !strings.HasPrefix(got.out, ":4") { // 300 ms, on a busy machine
+	if took := time.Since(begun); took > 2*time.Second || !strings.HasPrefix(got.out, ":4") { // the bound is 300 ms; a busy machine takes longer
 		t.Errorf("a storage that hangs: got %+v after %v, want silence at once", got, took)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -295,7 +296,7 @@ func TestCompletionIsSilent(t *testing.T) {
 	}
 }
 
-// TestServeDrainsOnSIGTERM ends a process that serves, while a page stays live.
+// TestServeDrainsOnSIGTERM stops a process that serves a live page.
 func TestServeDrainsOnSIGTERM(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), build(t), "serve", "--listen", "127.0.0.1:0", "--storage", "memory:")
 	said, err := cmd.StderrPipe()
@@ -326,11 +327,11 @@ func TestServeDrainsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// folder is that of all tests.
+// folder is the temporary folder of all tests.
 var folder string
 
 func TestMain(m *testing.M) {
-	_ = os.Unsetenv("MIDGE_STORAGE") // of whoever runs the tests
+	_ = os.Unsetenv("MIDGE_STORAGE") // the storage of the user who runs the tests
 	os.Exit(func() int {
 		var err error
 		if folder, err = os.MkdirTemp("", "midge"); err != nil {

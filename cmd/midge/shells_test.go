@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// completes are lines as somebody types them up to the Tab, and what the shell makes of each.
+// completes maps a line before the Tab to the line that the shell makes of it.
 var completes = map[string]string{
 	"midge queue show rep":              "midge queue show reports",
 	"midge queue pause rep":             "midge queue pause reports",
@@ -29,10 +29,10 @@ var completes = map[string]string{
 	"midge runner show web-1:47":        "midge runner show web-1:4711:x7",
 	"midge queue ls -o wi":              "midge queue ls -o wide",
 	"midge schedule sh":                 "midge schedule show",
-	"midge queue resume reports/nothin": "midge queue resume reports/nothin", // there is no such queue
+	"midge queue resume reports/nothin": "midge queue resume reports/nothin", // the queue does not exist
 }
 
-// busy is a storage on a Redis with all that completion knows: queues, kinds, a schedule and a runner.
+// busy fills a storage on Redis with all that completion knows: queues, kinds, a schedule and a runner.
 func busy(t *testing.T, url string) {
 	t.Helper()
 	store, err := redis.Open(t.Context(), redis.Config{URL: url})
@@ -63,7 +63,8 @@ func busy(t *testing.T, url string) {
 	}
 }
 
-// TestCompletionInLivingShells types lines into bash and zsh, in a terminal, and asks fish.
+// TestCompletionInLivingShells types lines into bash and zsh in a terminal, and asks fish for its
+// completions.
 func TestCompletionInLivingShells(t *testing.T) {
 	testserver.Require(t)
 	if runtime.GOOS != "linux" {
@@ -85,7 +86,7 @@ func TestCompletionInLivingShells(t *testing.T) {
 	t.Run("fish", func(t *testing.T) { asked(t, env) })
 }
 
-// typed types the lines into a shell of a terminal.
+// typed types the lines into a shell in a terminal.
 func typed(t *testing.T, env, shell []string, begin string) {
 	t.Helper()
 	term := startTerminal(t, env, shell...)
@@ -98,7 +99,7 @@ func typed(t *testing.T, env, shell []string, begin string) {
 		lines++
 		mark := fmt.Sprintf("#%d#", lines)
 		term.keys("C-u", "C-l", typed, "Tab", mark)
-		// What is typed behind the Tab is read once the completion is over.
+		// The shell reads the keys after the Tab only after the completion.
 		got, _, _ := strings.Cut(term.wants(mark), mark)
 		got = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(got), "$"))
 		if got != want {
@@ -117,7 +118,7 @@ func typed(t *testing.T, env, shell []string, begin string) {
 	}
 }
 
-// asked asks fish what it would offer.
+// asked asks fish for its completions.
 func asked(t *testing.T, env []string) {
 	t.Helper()
 	offers := func(line, url string) string {
@@ -133,7 +134,7 @@ func asked(t *testing.T, env []string) {
 	url := strings.TrimPrefix(env[0], "MIDGE_STORAGE=")
 	for before, after := range completes {
 		begin, want := before[:strings.LastIndexByte(before, ' ')+1], after
-		got, _, _ := strings.Cut(offers(before, url), "\t") // what it is called stands behind the tab
+		got, _, _ := strings.Cut(offers(before, url), "\t") // a tab separates the description
 		if got != "" || want != before {
 			got = begin + got
 		} else {

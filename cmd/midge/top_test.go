@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// terminal is a real terminal of 80 columns and 24 lines, by tmux.
+// terminal is a real terminal of 80 columns and 24 lines, in tmux.
 type terminal struct {
 	t      *testing.T
 	socket string
@@ -40,7 +40,7 @@ func startTerminal(t *testing.T, env []string, command ...string) *terminal {
 		t.Fatalf("tmux: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		_ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() // it may have ended
+		_ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() // the server may have ended already
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -48,7 +48,7 @@ func startTerminal(t *testing.T, env []string, command ...string) *terminal {
 	return term
 }
 
-// tmux gives a command to the terminal's own tmux.
+// tmux runs a command of the tmux of this terminal.
 func (term *terminal) tmux(args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(term.t.Context(), "tmux", append([]string{"-S", term.socket}, args...)...)
@@ -65,7 +65,7 @@ func (term *terminal) keys(keys ...string) {
 	}
 }
 
-// clears clears the screen of a shell, so that what is awaited next is not what stood there before.
+// clears clears the screen of a shell, so that the next wait does not match old text.
 func (term *terminal) clears() {
 	term.t.Helper()
 	term.keys("clear", "Enter")
@@ -75,7 +75,7 @@ func (term *terminal) clears() {
 	})
 }
 
-// wants awaits a screen with texts, and gives it.
+// wants waits for a screen that contains texts, and returns the screen.
 func (term *terminal) wants(texts ...string) string {
 	term.t.Helper()
 	var screen string
@@ -94,7 +94,7 @@ func (term *terminal) wants(texts ...string) string {
 	return screen
 }
 
-// built is the path of the command, which is built once for all tests.
+// built is the path of the command. All tests share one build.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(folder, "midge")
 	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
@@ -104,7 +104,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// build gives the path of the command.
+// build returns the path of the command.
 func build(t *testing.T) string {
 	t.Helper()
 	path, err := built()
@@ -114,7 +114,8 @@ func build(t *testing.T) string {
 	return path
 }
 
-// kitchen is a storage for top, behind a proxy: tasks that wait, one that died, and a queue with a long name.
+// kitchen opens a storage for top behind a proxy, with waiting tasks, a dead task, and a queue with a long
+// name.
 func kitchen(t *testing.T) (store *redis.Storage, proxy *testserver.Proxy) {
 	t.Helper()
 	testserver.Require(t)
@@ -152,9 +153,9 @@ func kitchen(t *testing.T) (store *redis.Storage, proxy *testserver.Proxy) {
 	return store, testserver.NewProxy(t, server.Addr())
 }
 
-// steady takes out of a screen what differs from run to run: the address, the time and ages.
+// steady replaces the parts of a screen that differ between runs: the address, the time and ages.
 func steady(screen string) string {
-	for _, of := range [][2]string{ // one after the other
+	for _, of := range [][2]string{ // replaced in this order
 		{`redis://127\.0\.0\.1:\d+ +\d\d:\d\d:\d\dZ`, "STORAGE TIME"},
 		{`redis://127\.0\.0\.1.*`, "STORAGE"},
 		{` +\d+(ms|s|m \d+s|m\d+s|m)\b`, " AGE"},
@@ -199,7 +200,7 @@ func TestTopInATerminal(t *testing.T) {
 	term.keys("y")
 	term.wants("paused mail", "paused")
 
-	term.keys("Down", "r") // the dead of reports
+	term.keys("Down", "r") // asks about the dead tasks of reports
 	term.wants("Requeue")
 	term.keys("y")
 	term.wants("requeued 1 task", "4 waiting")
@@ -232,7 +233,7 @@ func TestTopInATerminal(t *testing.T) {
 	})
 }
 
-// resize gives the terminal another size.
+// resize changes the size of the terminal.
 func (term *terminal) resize(width, height int) {
 	term.t.Helper()
 	if _, err := term.tmux("resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height)); err != nil {
@@ -240,7 +241,7 @@ func (term *terminal) resize(width, height int) {
 	}
 }
 
-// TestAPipeOnATerminalAsks pipes refs from one command into another, in the shell of a terminal.
+// TestAPipeOnATerminalAsks pipes refs from one command into another in the shell of a terminal.
 func TestAPipeOnATerminalAsks(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)
@@ -275,18 +276,18 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 	term.wants("interrupted")
 	waiting(3)
 	term.clears()
-	term.keys("setsid -w sh -c '"+line+"; echo ended with $?'", "Enter") // without a terminal of its own
+	term.keys("setsid -w sh -c '"+line+"; echo ended with $?'", "Enter") // without a controlling terminal
 	term.wants("nobody is here to confirm this: give --yes", "ended with 2")
 	waiting(3)
 	term.clears()
-	term.keys(line+" 2>/dev/null; echo ended with $?", "Enter") // what was told is lost, the question is not
+	term.keys(line+" 2>/dev/null; echo ended with $?", "Enter") // the messages are lost, but the question appears
 	term.wants("Cancel 3 tasks? [y/N]")
 	term.keys("y", "Enter")
 	term.wants("cancelled 3", "ended with 0")
 	waiting(0)
 }
 
-// The screens of queues, on a terminal of 80 × 24 and on one of 40 × 10.
+// The screens of queues on a terminal of 80 × 24 and on a terminal of 40 × 10.
 const (
 	queues80 = `midge top  on STORAGE TIME
 4 waiting  0 pending  0 retry  1 dead   in 0/s  done 0/s  failed 0/s   0 runners

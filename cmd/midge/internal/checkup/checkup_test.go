@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// large is a storage of as many queues and runners as there may be.
+// large is a storage with the greatest number of queues and runners to expect.
 type large struct {
 	storage.Storage
 }
@@ -40,7 +40,7 @@ func (l large) Stats(_ context.Context, queues ...string) (stats []storage.Stats
 	return stats, nil
 }
 
-// Runners gives runners that serve the first half of the queues.
+// Runners returns runners that serve the first half of the queues.
 func (l large) Runners(context.Context) ([]storage.RunnerInfo, error) {
 	runners := make([]storage.RunnerInfo, 1100)
 	for i := range runners {
@@ -51,7 +51,7 @@ func (l large) Runners(context.Context) ([]storage.RunnerInfo, error) {
 	return runners, nil
 }
 
-// TestALargeStorageIsLookedOverInSeconds although nobody serves half of its queues.
+// TestALargeStorageIsLookedOverInSeconds examines a storage with no runner for half of its queues.
 func TestALargeStorageIsLookedOverInSeconds(t *testing.T) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {

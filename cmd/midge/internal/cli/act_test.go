@@ -67,7 +67,7 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	}
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
-	for edit, problem := range map[string]string{"s/}/,/": "JSON", `s/"ann@example.org"/7/`: "a text"} { // of JSON, and of the job
+	for edit, problem := range map[string]string{"s/}/,/": "JSON", `s/"ann@example.org"/7/`: "a text"} { // no JSON, then a value of another type
 		r.env["EDITOR"] = "sed -i '" + edit + "'"
 		got := r.run("task edit mail/a2")
 		kept := regexp.MustCompile(`--params (@\S+)`).FindStringSubmatch(got.err)
@@ -106,7 +106,7 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	}
 }
 
-// TestAProgramIsToldWhatWouldHappen by --dry-run, and where there is nothing to act on.
+// TestAProgramIsToldWhatWouldHappen uses --dry-run, also on no task.
 func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -133,7 +133,7 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	}
 }
 
-// TestAnEmptyFilterChoosesNoTasks gives what a shell makes of variables that are empty.
+// TestAnEmptyFilterChoosesNoTasks gives the arguments that a shell makes of empty variables.
 func TestAnEmptyFilterChoosesNoTasks(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -158,7 +158,8 @@ func TestAnEmptyFilterChoosesNoTasks(t *testing.T) {
 	}
 }
 
-// TestManyTasksAreConfirmedByAWord wants the name of the queue where more than 1,000 tasks are meant.
+// TestManyTasksAreConfirmedByAWord requires the name of the queue to confirm an act on more than 1,000
+// tasks.
 func TestManyTasksAreConfirmedByAWord(t *testing.T) {
 	r := newRig(t)
 	for i := range typeAbove + 1 {
@@ -177,7 +178,7 @@ func TestManyTasksAreConfirmedByAWord(t *testing.T) {
 	}
 }
 
-// TestAnActReachesAMatchThatThePreviewDidNot where the only match comes behind more tasks than a preview reads.
+// TestAnActReachesAMatchThatThePreviewDidNot puts the only match after more tasks than a preview reads.
 func TestAnActReachesAMatchThatThePreviewDidNot(t *testing.T) {
 	r := newRig(t)
 	for i := range 210 {
@@ -214,7 +215,7 @@ func TestAnActReachesAMatchThatThePreviewDidNot(t *testing.T) {
 	}
 }
 
-// late is somebody who takes a while to answer.
+// late is a user who takes a while to answer.
 type late struct {
 	io.Reader
 
@@ -226,7 +227,7 @@ func (l *late) Read(b []byte) (int, error) {
 	return l.Reader.Read(b)
 }
 
-// TestAnActIsDoneToNoMoreTasksThanWereConfirmed although more match by the time of the answer.
+// TestAnActIsDoneToNoMoreTasksThanWereConfirmed adds a matching task before the user answers.
 func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	r := newRig(t)
 	n := 0
@@ -249,7 +250,7 @@ func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	}
 }
 
-// between is a storage in which something happens ahead of the first of several calls, or once it was answered.
+// between is a storage that runs a function before the first of several calls, or after its answer.
 type between struct {
 	storage.Storage
 
@@ -271,7 +272,7 @@ func (b *between) Apply(ctx context.Context, call storage.Call, txs ...storage.T
 	return applied, err
 }
 
-// TestARemovalThatARunnerStopsIsDoneInPart where the runner claims a task behind the first that are deleted.
+// TestARemovalThatARunnerStopsIsDoneInPart lets a runner claim a task after the first tasks are deleted.
 func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	r := newRig(t)
 	r.many()
@@ -288,7 +289,7 @@ func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	}
 }
 
-// TestAnActThatIsInterruptedTellsHowMuchIsDone on the terminal and in the audit.
+// TestAnActThatIsInterruptedTellsHowMuchIsDone checks the terminal and the audit.
 func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 	for line, want := range map[string]string{
 		"queue rm bulk --yes": "midge: 200 of 300 records deleted, then: interrupted\n", "task cancel --queue bulk --yes": "midge: interrupted\nnext: the same",
@@ -306,7 +307,8 @@ func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 	}
 }
 
-// TestARestoreLeavesOutATaskThatWasNotDeleted but changed while the backup was written, and was worked off since.
+// TestARestoreLeavesOutATaskThatWasNotDeleted restores a backup with a task that changed while the backup
+// was written, and that has run since.
 func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	r := newRig(t)
 	r.many()
@@ -337,7 +339,7 @@ func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := `{"queue":"bulk","id":"t001","not_deleted":true}` + "\n" // of an earlier run, in front of the later one's backup
+	mark := `{"queue":"bulk","id":"t001","not_deleted":true}` + "\n" // the mark of an earlier run, before the tasks of a later run
 	if err := os.WriteFile(two, append([]byte(mark), text...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +348,7 @@ func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	}
 }
 
-// TestABackupThatAKillHasCutIsRestored up to its last whole line.
+// TestABackupThatAKillHasCutIsRestored restores the tasks up to the last complete line.
 func TestABackupThatAKillHasCutIsRestored(t *testing.T) {
 	r := newRig(t)
 	r.many()
@@ -375,7 +377,7 @@ func TestABackupThatAKillHasCutIsRestored(t *testing.T) {
 	}
 }
 
-// TestARestoreTellsWhichTasksAreRefused and enqueues the others.
+// TestARestoreTellsWhichTasksAreRefused checks that the other tasks are enqueued.
 func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	r := newRig(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -399,7 +401,7 @@ func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	}
 }
 
-// refusing is a storage that refuses the third of some steps.
+// refusing is a storage that refuses the third step of each call with 100 steps.
 type refusing struct{ storage.Storage }
 
 func (s refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
@@ -410,7 +412,7 @@ func (s refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.T
 	return applied, err
 }
 
-// TestARestoreCountsBehindATaskThatIsRefused in the same call.
+// TestARestoreCountsBehindATaskThatIsRefused checks the tasks after a refused task in the same call.
 func TestARestoreCountsBehindATaskThatIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.many()

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts lists the audit, the newest act first.
+// acts returns the audit, the newest act first.
 func (r *rig) acts() []ledger.Entry {
 	r.t.Helper()
 	acts, _, err := ledger.NewAudit(r.store).List(r.t.Context(), "", 200)
@@ -49,7 +49,7 @@ func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestActsAreInTheAudit wants each act of a person in the audit, with its outcome.
+// TestActsAreInTheAudit checks that each act of a person is in the audit, with its outcome.
 func TestActsAreInTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.night()

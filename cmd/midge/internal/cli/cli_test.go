@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// rig is a storage, and the commands that are given to it.
+// rig runs commands on a storage.
 type rig struct {
 	t       *testing.T
 	store   storage.Storage
@@ -31,17 +31,17 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
-	width   int             // of the terminal, 0 for none
-	real    bool            // open what is named
-	ctx     context.Context // of the next command, nil for that of the test
+	width   int // width of the terminal, 0 for none
+	real    bool // open the storage that the command names
+	ctx     context.Context // context of the next command, nil for that of the test
 }
 
-// unclosed outlives the command that closes it.
+// unclosed is a storage that stays open when a command closes it.
 type unclosed struct{ storage.Storage }
 
 func (unclosed) Close() error { return nil }
 
-// noon is when the tests begin.
+// noon is the time at which the tests begin.
 var noon = time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
 
 // newRig makes a rig on the memory storage, whose clock stands still.
@@ -57,13 +57,13 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// answer is what a command said and how it exited.
+// answer is the output and the exit code of a command.
 type answer struct {
 	out, err string
 	code     int
 }
 
-// run gives a line to midge; words are separated by spaces, a quoted one may hold some.
+// run runs a command line of midge. Spaces separate the words; quotes keep the spaces of a word.
 func (r *rig) run(line string) answer {
 	r.t.Helper()
 	var out, errs bytes.Buffer
@@ -79,7 +79,7 @@ func (r *rig) run(line string) answer {
 	return answer{out: out.String(), err: errs.String(), code: code}
 }
 
-// std is what a command has of its process.
+// std returns the process of a command.
 func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 	return Std{
 		In: in, Out: out, Err: errs, Person: r.person, User: "ann@web-1", Terminal: r.width > 0, Width: r.width,
@@ -93,7 +93,7 @@ func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 	}
 }
 
-// open opens the storage of the rig, whatever is named.
+// open returns a function that opens the storage of the rig for any target, or nil if real is set.
 func (r *rig) open() func(context.Context, connect.Target) (storage.Storage, error) {
 	if r.real {
 		return nil
@@ -101,7 +101,7 @@ func (r *rig) open() func(context.Context, connect.Target) (storage.Storage, err
 	return func(context.Context, connect.Target) (storage.Storage, error) { return r.store, nil }
 }
 
-// ok wants a command to be done, and gives what it said.
+// ok runs a command that has to exit with 0, and returns its output.
 func (r *rig) ok(line string) string {
 	r.t.Helper()
 	got := r.run(line)
@@ -111,7 +111,7 @@ func (r *rig) ok(line string) string {
 	return got.out
 }
 
-// words splits a line as a shell would, with single quotes alone.
+// words splits a line as a shell would, but knows only single quotes.
 func words(line string) (args []string) {
 	for i, part := range strings.Split(line, "'") {
 		if i%2 == 1 {
@@ -123,7 +123,7 @@ func words(line string) (args []string) {
 	return args
 }
 
-// TestAQueueWhoseTasksRunIsNotRemoved and keeps all that it holds.
+// TestAQueueWhoseTasksRunIsNotRemoved checks that the queue keeps all its tasks and totals.
 func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -143,7 +143,7 @@ func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 	}
 }
 
-// golden compares a text with a file of testdata.
+// golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
@@ -165,7 +165,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// transcript gives what lines say, as a session at a shell would show it.
+// transcript returns the output of lines as a session in a shell would show it.
 func (r *rig) transcript(lines ...string) string {
 	r.t.Helper()
 	var all strings.Builder
@@ -219,7 +219,7 @@ func (r *rig) work(queue string, settle storage.Settle) {
 	}
 }
 
-// beat has a runner live.
+// beat sends a heartbeat of a runner.
 func (r *rig) beat(id string, queues, kinds []string, schedules ...storage.Declared) {
 	r.t.Helper()
 	_, err := r.session.Extend(r.t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{
@@ -231,8 +231,8 @@ func (r *rig) beat(id string, queues, kinds []string, schedules ...storage.Decla
 	}
 }
 
-// night is a storage on which somebody is on call: tasks died of two causes, a queue is paused, a
-// schedule is orphaned, and a task waits for a kind that nobody knows.
+// night fills the storage with work for the person on call: tasks died of two causes, a queue is paused, a
+// schedule is orphaned, and a task waits for a kind that no runner knows.
 func (r *rig) night() {
 	r.t.Helper()
 	for i, id := range []string{"a1", "a2", "a3"} {
@@ -319,7 +319,7 @@ func TestTheStorageIsLookedOver(t *testing.T) {
 		"doctor --accept paused", "doctor --accept ''", "doctor --accept damaged:mail", "stats", "stats -o json")))
 }
 
-// TestKnownFindingsAreAccepted accepts findings in a profile, and those that a report names.
+// TestKnownFindingsAreAccepted accepts findings in a profile, under the names that a report gives them.
 func TestKnownFindingsAreAccepted(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -362,7 +362,7 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestManyCausesAreToldInPart has tasks die of more causes than are told.
+// TestManyCausesAreToldInPart lets tasks die of more causes than doctor reports.
 func TestManyCausesAreToldInPart(t *testing.T) {
 	r := newRig(t)
 	for i := range 8 {
@@ -424,7 +424,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestManyTasksOfAnAcceptedCauseAreNotDead although more died than are read at once.
+// TestManyTasksOfAnAcceptedCauseAreNotDead lets more tasks die than one read covers.
 func TestManyTasksOfAnAcceptedCauseAreNotDead(t *testing.T) {
 	r := newRig(t)
 	for _, queue := range []string{"a", "b", "c"} {

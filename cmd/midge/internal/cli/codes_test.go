@@ -14,16 +14,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// faulty is a storage that fails at some of its calls.
+// faulty is a storage that fails in some of its calls.
 type faulty struct {
 	storage.Storage
 
-	good   int // calls that change tasks, of which all behind them fail
+	good   int // number of changing calls that succeed; all later ones fail
 	fails  error
-	away   bool          // where it reads, it cannot be reached
-	hangs  bool          // where it reads, until the call's context ends
-	hung   chan struct{} // closed once it does
-	passes bool          // a call that fails was done nevertheless
+	away   bool // reads fail: the storage cannot be reached
+	hangs  bool // reads block until the context of the call ends
+	hung   chan struct{} // closed when a read blocks
+	passes bool // a failing call takes effect nevertheless
 }
 
 func (f *faulty) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
@@ -59,7 +59,7 @@ func (f *faulty) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return f.Storage.Stats(ctx, queues...)
 }
 
-// many fills a queue with 300 tasks, more than a call changes.
+// many fills a queue with 300 tasks, which is more than one call changes.
 func (r *rig) many() {
 	r.t.Helper()
 	for from := range 3 {
@@ -76,7 +76,7 @@ func (r *rig) many() {
 	}
 }
 
-// backup gives a file with the tasks of many.
+// backup returns a file with the tasks of many.
 func (r *rig) backup() string {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "backup")
@@ -84,7 +84,7 @@ func (r *rig) backup() string {
 	return path
 }
 
-// ending is a line, what the storage does to it, and how it ends.
+// ending is a command line, the fault of the storage during it, and its result.
 type ending struct {
 	line  string
 	fault faulty
@@ -92,7 +92,8 @@ type ending struct {
 	says  string
 }
 
-// force gives the line, and where some of it may have been done, gives it again to a storage that is well.
+// force runs the line. If only a part of it may have been done, force runs the line again without the
+// fault.
 func (c *ending) force(r *rig) {
 	r.t.Helper()
 	r.night()
@@ -119,7 +120,7 @@ func (c *ending) force(r *rig) {
 	}
 }
 
-// TestEachExitCode forces each code of the table in docs/operating.md.
+// TestEachExitCode produces each exit code of the table in docs/operating.md.
 func TestEachExitCode(t *testing.T) {
 	forced := make(map[int]bool)
 	for _, c := range []ending{
@@ -144,7 +145,7 @@ func TestEachExitCode(t *testing.T) {
 		{line: "queue ls --timeout 50ms", fault: faulty{hangs: true}, code: TimedOut, says: "the time of --timeout was over"},
 		{line: "queue ls", fault: faulty{hangs: true}, code: Interrupted, says: "interrupted"},
 	} {
-		synctest.Test(t, func(t *testing.T) { c.force(newRig(t)) }) // calls that fail are repeated for a while
+		synctest.Test(t, func(t *testing.T) { c.force(newRig(t)) }) // failing calls are repeated for a while
 		forced[c.code] = true
 	}
 	text, err := os.ReadFile("../../../../docs/operating.md")

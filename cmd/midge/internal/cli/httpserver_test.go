@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in this process, and so in the time of a bubble.
+// pipes is a listener with connections in this process, so that they follow the time of a bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -33,14 +33,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial gives a connection to the server.
+// dial returns a connection to the server.
 func (p *pipes) dial() net.Conn {
 	here, there := net.Pipe()
 	p.conns <- there
 	return here
 }
 
-// serveIn serves with the server of the dashboard until the test of a bubble ends.
+// serveIn runs the server of the dashboard in a bubble until the test ends.
 func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
 	t.Helper()
 	server, p := httpServer(t.Context(), t.Context(), next, nil), &pipes{make(chan net.Conn), make(chan struct{})}
@@ -54,10 +54,10 @@ func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
 	return p
 }
 
-// trickle writes a byte a second until the other side closes, and gives how long it did.
+// trickle writes a byte per second until the other side closes, and returns how long that took.
 func trickle(conn net.Conn) time.Duration {
 	begun := time.Now()
-	go func() { _, _ = io.Copy(io.Discard, conn) }() // the answer
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // discards the answer
 	for {
 		if _, err := conn.Write([]byte("a")); err != nil {
 			return time.Since(begun)
@@ -66,7 +66,7 @@ func trickle(conn net.Conn) time.Duration {
 	}
 }
 
-// TestASlowRequestIsClosed whether it is the header or the body that comes by a byte a second.
+// TestASlowRequestIsClosed sends the header or the body at a byte per second.
 func TestASlowRequestIsClosed(t *testing.T) {
 	for _, begin := range []string{"GET /", "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,8 @@ func TestASlowRequestIsClosed(t *testing.T) {
 	}
 }
 
-// TestABodyThatIsLargeHasItsTime and leaves none of its bounds to the answer, which may take hours.
+// TestABodyThatIsLargeHasItsTime checks that the bound of the body does not apply to the answer, which may
+// take hours.
 func TestABodyThatIsLargeHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 2 << 20
@@ -119,7 +120,7 @@ func TestABodyThatIsLargeHasItsTime(t *testing.T) {
 	})
 }
 
-// TestALargeHeaderIsRefused before anything of the dashboard sees it.
+// TestALargeHeaderIsRefused checks that the dashboard does not get the request.
 func TestALargeHeaderIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serveIn(t, func(http.ResponseWriter, *http.Request) { t.Error("it is served") })
@@ -136,7 +137,7 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreBounded and those that end make room.
+// TestConnectionsAreBounded checks that closed connections make room for others.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serveIn(t, func(http.ResponseWriter, *http.Request) {})

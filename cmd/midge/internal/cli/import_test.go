@@ -23,7 +23,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// asynqs is a real asynq.
+// asynqs is a client of a real asynq.
 type asynqs struct {
 	t      *testing.T
 	url    string
@@ -45,7 +45,8 @@ func newAsynq(t *testing.T, server *testserver.Server) *asynqs {
 	return p
 }
 
-// fill enqueues into a queue 260 tasks that can move, five of them scheduled, two that cannot, and archives one.
+// fill enqueues into a queue 260 tasks that can move, of which five are scheduled, and two tasks that
+// cannot. It archives one more task.
 func (p *asynqs) fill(queue string) {
 	p.t.Helper()
 	add := func(typ, id, payload string, opts ...asynq.Option) {
@@ -68,7 +69,7 @@ func (p *asynqs) fill(queue string) {
 	}
 }
 
-// has gives the sizes of a queue of asynq.
+// has returns the sizes of a queue of asynq as text.
 func (p *asynqs) has(queue string) string {
 	p.t.Helper()
 	q, err := p.look.GetQueueInfo(queue)
@@ -78,7 +79,7 @@ func (p *asynqs) has(queue string) string {
 	return fmt.Sprintf("pending %d scheduled %d archived %d paused %v", q.Pending, q.Scheduled, q.Archived, q.Paused)
 }
 
-// on gives a rig whose commands open what is named.
+// on returns a rig whose commands open the storage of a URL.
 func on(t *testing.T, url string) *rig {
 	t.Helper()
 	r := &rig{t: t, real: true, env: map[string]string{connect.EnvStorage: url, "XDG_CONFIG_HOME": t.TempDir()}}
@@ -86,7 +87,7 @@ func on(t *testing.T, url string) *rig {
 	return r
 }
 
-// says wants a line to exit with a code and to say something.
+// says runs a line that has to exit with a code and to write a text.
 func (r *rig) says(code int, want, line string) answer {
 	r.t.Helper()
 	got := r.run(line)
@@ -131,7 +132,7 @@ func TestAsynqIsImportedIntoEveryStorage(t *testing.T) {
 	}
 }
 
-// badImports gives lines that are refused before anything is moved.
+// badImports runs lines that have to be refused before anything is moved.
 func badImports(r *rig, queue string) {
 	line := "import asynq --queue " + queue
 	r.says(BadInput, `invalid --from "***": want the URL of a Redis`, line+" --kind a=b")
@@ -145,7 +146,7 @@ func badImports(r *rig, queue string) {
 	r.says(BadInput, "unexpected argument", line+" x")
 }
 
-// imported moves a queue, then what was archived, and finds all of it in the storage.
+// imported moves a queue, then its archived tasks, and checks that all of them are in the storage.
 func imported(r *rig, peer *asynqs, queue, line string) {
 	t := r.t
 	t.Helper()
@@ -199,7 +200,7 @@ func imported(r *rig, peer *asynqs, queue, line string) {
 	}
 }
 
-// fullOf is a storage that takes no more than some tasks at once.
+// fullOf is a storage that refuses a Tx with more than most inserts.
 type fullOf struct {
 	storage.Storage
 
@@ -215,7 +216,7 @@ func (f fullOf) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx)
 	return f.Storage.Apply(ctx, call, txs...)
 }
 
-// TestAnImportThatFailsIsGivenBack has the storage refuse a chunk that was set aside.
+// TestAnImportThatFailsIsGivenBack lets the storage refuse a chunk that was set aside.
 func TestAnImportThatFailsIsGivenBack(t *testing.T) {
 	testserver.Require(t)
 	peer := newAsynq(t, testserver.Redis(t))
@@ -237,7 +238,8 @@ func TestAnImportThatFailsIsGivenBack(t *testing.T) {
 	r.says(Done, "moved: 260 tasks", line+" --yes")
 }
 
-// TestAnImportToAnotherQueueIsToldWhatToDo: a chunk is set aside for another queue, or another storage.
+// TestAnImportToAnotherQueueIsToldWhatToDo starts an import while a chunk is set aside for another queue or
+// another storage.
 func TestAnImportToAnotherQueueIsToldWhatToDo(t *testing.T) {
 	testserver.Require(t)
 	peer := newAsynq(t, testserver.Redis(t))
@@ -268,14 +270,15 @@ func TestAnImportToAnotherQueueIsToldWhatToDo(t *testing.T) {
 	r.says(Done, "moved: 260 tasks", line+" --yes")
 }
 
-// mailing is a job of River's.
+// mailing is a job of River.
 type mailing struct {
 	N int `json:"n"`
 }
 
 func (mailing) Kind() string { return "email_send" }
 
-// newRiver makes River's tables in a schema, the search path's where it is empty, with jobs in a queue.
+// newRiver creates River's tables in a schema, or in that of the search path if the name is empty, and
+// enqueues jobs in a queue.
 func newRiver(t *testing.T, url, schema string, jobs int) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)

@@ -9,11 +9,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// told finds the commands that doctor says come next.
+// told matches the commands that doctor suggests as next.
 var told = regexp.MustCompile(`(?m)^ *next: (?:deploy its program, or )?midge (.+)$`)
 
-// TestANightIsRepairedInTenCommands types what doctor says, and nothing else. The same walk is told in
-// docs/operating.md.
+// TestANightIsRepairedInTenCommands runs only the commands that doctor suggests. docs/operating.md
+// describes the same steps.
 func TestANightIsRepairedInTenCommands(t *testing.T) {
 	r := newRig(t)
 	s, err := scene.Open(t.Context(), "night", 0)
@@ -25,12 +25,12 @@ func TestANightIsRepairedInTenCommands(t *testing.T) {
 	next := told.FindAllStringSubmatch(before.out, -1)
 	for _, line := range next {
 		r.in = "y\n"
-		r.ok(strings.Replace(line[1], "--rate 50", "--rate 5000", 1)) // for the test's sake
+		r.ok(strings.Replace(line[1], "--rate 50", "--rate 5000", 1)) // so that the test does not take long
 	}
 	if commands := len(next) + 2; commands > 10 {
 		t.Errorf("the night took %d commands, want at most 10", commands)
 	}
-	for _, queue := range []string{"mail", "archive", "payments"} { // as their runners do
+	for _, queue := range []string{"mail", "archive", "payments"} { // as the runners of these queues do
 		if err := s.End(t.Context(), queue, 2000, nil); err != nil {
 			t.Fatal(err)
 		}

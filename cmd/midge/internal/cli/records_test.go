@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 )
 
-// records are the types that are written as JSON, by the beginnings of their rows in docs/operating.md.
+// records are the types that are written as JSON, by the first words of their rows in docs/operating.md.
 var records = map[string]any{
 	"a cause": show.Cause{}, "a queue": show.Queue{}, "a task": show.Task{}, "a verdict": show.Why{}, "an act": show.Act{}, "`task restore`": show.Restored{},
 	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": checkup.Report{},
@@ -44,7 +44,7 @@ func fieldsOf(typ reflect.Type, within string) (fields []string) {
 	return fields
 }
 
-// TestTheFieldsOfJSONAreFrozen compares them with a list: a field may be added to it, by -update.
+// TestTheFieldsOfJSONAreFrozen compares the fields with a golden file. -update adds new fields to it.
 func TestTheFieldsOfJSONAreFrozen(t *testing.T) {
 	var all strings.Builder
 	for _, row := range slices.Sorted(maps.Keys(records)) {
@@ -56,7 +56,7 @@ func TestTheFieldsOfJSONAreFrozen(t *testing.T) {
 	golden(t, "fields", all.String())
 }
 
-// documented gives the names that each row of docs/operating.md tells.
+// documented returns the names that each row of docs/operating.md lists.
 func documented(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/operating.md")
@@ -70,7 +70,7 @@ func documented(t *testing.T) map[string]map[string]bool {
 		told := make(map[string]bool)
 		for _, text := range code.FindAllString(row[2], -1) {
 			for word := range strings.FieldsSeq(strings.Trim(text, "`")) {
-				if name.MatchString(word) && !strings.HasSuffix(text, " show`") { // which is a command
+				if name.MatchString(word) && !strings.HasSuffix(text, " show`") { // this one is a command
 					told[word] = true
 				}
 			}
@@ -80,7 +80,8 @@ func documented(t *testing.T) map[string]map[string]bool {
 	return words
 }
 
-// TestTheFieldsOfJSONAreDocumented wants each field of a record in its row of docs/operating.md, and no others.
+// TestTheFieldsOfJSONAreDocumented checks that the row of a record in docs/operating.md lists exactly its
+// fields.
 func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
 	words := documented(t)
 	for name, record := range records {
@@ -90,7 +91,7 @@ func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
 			fields[field[strings.LastIndexByte(field, '.')+1:]] = true
 		}
 		for field := range fields {
-			if !told[field] && (name != "`stats`" || !words["a queue"][field]) { // its row says so
+			if !told[field] && (name != "`stats`" || !words["a queue"][field]) { // the row of stats refers to the row of a queue
 				t.Errorf("field %s of %s is not in its row", field, name)
 			}
 		}

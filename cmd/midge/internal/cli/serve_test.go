@@ -26,20 +26,20 @@ func TestTheDashboardIsOpenToThisMachineAlone(t *testing.T) {
 		"serve --listen nonsense", "serve --tls-cert c.pem", "serve --base x", "serve --users /none", "serve --redact ''"))
 }
 
-// shared is a buffer that one goroutine writes and another reads.
+// shared is a buffer that one goroutine writes while another one reads.
 type shared struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Write writes.
+// Write appends to the buffer.
 func (s *shared) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(p)
 }
 
-// String is what was written.
+// String returns the text of the buffer.
 func (s *shared) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func TestTheDashboardIsServedUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// slow is a storage whose settings change once it is told to go on.
+// slow is a storage that changes settings only when the test allows it.
 type slow struct {
 	storage.Storage
 
@@ -90,8 +90,8 @@ func (s slow) Configure(ctx context.Context, call storage.Call, queue string, se
 	return s.Storage.Configure(ctx, call, queue, settings)
 }
 
-// TestAnActUnderWayComesToItsEnd stops the command while a queue is being paused, and somebody looks at a
-// page that stays live.
+// TestAnActUnderWayComesToItsEnd stops the command while it pauses a queue, and while a browser has a live
+// page open.
 func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -116,7 +116,7 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	go func() {
 		defer close(paused)
 		answer, err := http.PostForm(site+"act", url.Values{"do": {"pause"}, "queue": {"mail"}})
-		if err == nil { // the page to which it leads may not be served any more
+		if err == nil { // the redirect may lead to a server that has stopped
 			_ = answer.Body.Close()
 		}
 	}()
@@ -135,7 +135,7 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 		code <- got
 	default:
 	}
-	_, _ = io.Copy(io.Discard, live.Body) // ends before the act does
+	_, _ = io.Copy(io.Discard, live.Body) // the live page ends before the act does
 	close(store.goOn)
 	<-paused
 	if got := <-code; got != Done {
@@ -178,7 +178,8 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedPasswordChangesNothing of the user, also where a part of it was read.
+// TestAnInterruptedPasswordChangesNothing interrupts the input of a password, also after a part of it was
+// read.
 func TestAnInterruptedPasswordChangesNothing(t *testing.T) {
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "users.json")
@@ -195,21 +196,22 @@ func TestAnInterruptedPasswordChangesNothing(t *testing.T) {
 		go func() {
 			code <- Run(ctx, words("user set ann --role admin --users "+file), r.std(in, io.Discard, io.Discard))
 		}()
-		if _, err := io.WriteString(to, part); err != nil { // it is read
+		if _, err := io.WriteString(to, part); err != nil { // returns when the command has read it
 			t.Fatal(err)
 		}
 		interrupt()
 		if got := <-code; got != Interrupted {
 			t.Errorf("behind %q: it exits with %d, want %d", part, got, Interrupted)
 		}
-		_ = to.Close() // ends the read
+		_ = to.Close() // ends the pending read
 		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
 			t.Errorf("behind %q: the file is changed, %v", part, err)
 		}
 	}
 }
 
-// TestAFileOfUsersStaysASymbolicLink where it is one, and the file behind it gets the user.
+// TestAFileOfUsersStaysASymbolicLink adds a user by a symbolic link, and checks that the file behind the
+// link gets the user.
 func TestAFileOfUsersStaysASymbolicLink(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a link wants a privilege there")

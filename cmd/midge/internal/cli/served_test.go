@@ -29,16 +29,16 @@ import (
 // served is a dashboard that the command serves.
 type served struct {
 	t    *testing.T
-	site string // its address, without the last slash
+	site string // URL of the dashboard, without the last slash
 	said *shared
 	stop context.CancelFunc
 	code chan int
-	pool *x509.CertPool // that knows its certificate, nil for none
+	pool *x509.CertPool // pool with the certificate of the server, nil for none
 }
 
 var listensAt = regexp.MustCompile(`(https?)://(\S+:\d+)/`)
 
-// serve runs serve in the background, with flags, until the test ends.
+// serve runs serve with flags in the background until the test ends.
 func (r *rig) serve(flags string) *served {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(r.t.Context())
@@ -57,7 +57,7 @@ func (r *rig) serve(flags string) *served {
 	return s
 }
 
-// ends stops it, and wants a code.
+// ends stops the dashboard, and checks the exit code.
 func (s *served) ends(want int) {
 	s.t.Helper()
 	s.stop()
@@ -69,7 +69,7 @@ func (s *served) ends(want int) {
 	}
 }
 
-// visitor is a browser, as far as the dashboard can tell.
+// visitor is a browser, as the dashboard sees it.
 type visitor struct {
 	*served
 
@@ -90,14 +90,14 @@ func (s *served) visitor() *visitor {
 	}}
 }
 
-// reply is what a visitor got.
+// reply is the answer to a request of a visitor.
 type reply struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// asks sends a request, whose form is nil for a page.
+// asks sends a request: a POST with a form, or a GET if the form is nil.
 func (v *visitor) asks(path string, form url.Values) reply {
 	v.t.Helper()
 	method, body := http.MethodGet, ""
@@ -124,7 +124,7 @@ func (v *visitor) asks(path string, form url.Values) reply {
 	return reply{answer.StatusCode, answer.Header, string(text)}
 }
 
-// wants asks for a page, or does something, and wants a status and a text.
+// wants sends a request, and checks the status and a text of the answer.
 func (v *visitor) wants(status int, text, path string, form url.Values) reply {
 	v.t.Helper()
 	got := v.asks(path, form)
@@ -134,7 +134,8 @@ func (v *visitor) wants(status int, text, path string, form url.Values) reply {
 	return got
 }
 
-// certificate writes a certificate for this machine and its key, and gives a pool that knows it.
+// certificate writes a certificate for this machine and its key to files, and returns a pool with the
+// certificate.
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -165,7 +166,7 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), pool
 }
 
-// users writes a file with a user of each role, whose password is the name twelve times over.
+// users writes a file with one user for each role. A password is the name twelve times.
 func (r *rig) users() string {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "users.json")
@@ -232,7 +233,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 	olderAndPlain(s, pool)
 }
 
-// olderAndPlain speaks TLS 1.1, TLS to a certificate that nobody knows, and no TLS.
+// olderAndPlain tries TLS 1.1, TLS without the authority of the certificate, and no TLS.
 func olderAndPlain(s *served, pool *x509.CertPool) {
 	s.t.Helper()
 	host := strings.TrimPrefix(s.site, "https://")
@@ -254,7 +255,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	s := r.serve("--users " + r.users())
 	v := s.visitor()
 	replies := make(chan reply)
-	const tries = 25 // more at once than there may be in a minute: each is counted before its password is looked at
+	const tries = 25 // more at once than one minute allows: each try is counted before its password is checked
 	for range tries {
 		go func() { replies <- v.asks("/login", url.Values{"name": {"operator"}, "password": {"guess"}}) }()
 	}
@@ -271,7 +272,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	if throttled == 0 {
 		t.Errorf("%d wrong passwords at once were all looked at", tries)
 	}
-	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer")) // nobody keeps others out
+	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer")) // the failures of one user do not lock out another one
 }
 
 func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
@@ -351,7 +352,7 @@ func TestTheDashboardOutlivesTheStorage(t *testing.T) {
 	}
 }
 
-// TestServeRefusesAKeyOfAnotherCertificate wants it refused before anything is served.
+// TestServeRefusesAKeyOfAnotherCertificate checks that serve fails before it serves anything.
 func TestServeRefusesAKeyOfAnotherCertificate(t *testing.T) {
 	r := newRig(t)
 	cert, _, _ := certificate(t)

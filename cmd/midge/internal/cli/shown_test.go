@@ -21,7 +21,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// pages is a dashboard and a command on the same storage.
+// pages holds a dashboard and a command on the same storage.
 type pages struct {
 	*rig
 
@@ -44,7 +44,7 @@ func openPages(t *testing.T, name string) *pages {
 	return &pages{rig: r, handler: h, scene: sc}
 }
 
-// get gives a page.
+// get returns a page.
 func (p *pages) get(path string) string {
 	p.t.Helper()
 	req := httptest.NewRequest(http.MethodGet, path, nil)
@@ -64,7 +64,7 @@ var (
 	nextPage  = regexp.MustCompile(`rel="next" href="([^"]*)"`)
 )
 
-// all gives what a pattern finds on a page, each once.
+// all returns the distinct matches of a pattern on a page.
 func all(pattern *regexp.Regexp, page string) (found []string) {
 	for _, m := range pattern.FindAllStringSubmatch(page, -1) {
 		if text := html.UnescapeString(m[1]); !slices.Contains(found, text) {
@@ -74,7 +74,7 @@ func all(pattern *regexp.Regexp, page string) (found []string) {
 	return found
 }
 
-// line gives the command that a page shows.
+// line returns the only command that a page shows.
 func (p *pages) line(path, page string) string {
 	p.t.Helper()
 	lines := all(shownLine, page)
@@ -84,7 +84,7 @@ func (p *pages) line(path, page string) string {
 	return lines[0]
 }
 
-// shell splits a line as a shell does, into the words behind midge.
+// shell splits a line as a shell does, and returns the words after midge.
 func (p *pages) shell(line string) []string {
 	p.t.Helper()
 	out, err := exec.CommandContext(p.t.Context(), "sh", "-c", `midge() { printf '%s\0' "$@"; }`+"\n"+line).Output()
@@ -94,7 +94,7 @@ func (p *pages) shell(line string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// give runs the words of a line, with flags that all commands have before them, and others behind the verb.
+// give runs the words of a line with more flags. The flag -o comes first, other flags come after the verb.
 func (p *pages) give(line string, flags ...string) answer {
 	p.t.Helper()
 	var out, errs bytes.Buffer
@@ -108,7 +108,7 @@ func (p *pages) give(line string, flags ...string) answer {
 	return answer{out: out.String(), err: errs.String(), code: code}
 }
 
-// records runs a line and reads the JSON that it writes.
+// records runs a line and decodes its JSON output.
 func (p *pages) records(path, line string) (records []map[string]any) {
 	p.t.Helper()
 	got := p.give(line, "-o", "json")
@@ -128,7 +128,7 @@ func (p *pages) records(path, line string) (records []map[string]any) {
 	return records
 }
 
-// named gives a field of all records.
+// named returns a field of all records.
 func named(records []map[string]any, field string) (names []string) {
 	for _, r := range records {
 		names = append(names, fmt.Sprint(r[field]))
@@ -136,7 +136,7 @@ func named(records []map[string]any, field string) (names []string) {
 	return names
 }
 
-// same fails where a page and its command do not show the same rows, in the same order where that matters.
+// same fails unless a page and its command show the same rows, in the same order if ordered is set.
 func (p *pages) same(path, line string, page, command []string, ordered bool) {
 	p.t.Helper()
 	if !ordered {
@@ -147,13 +147,13 @@ func (p *pages) same(path, line string, page, command []string, ordered bool) {
 	}
 }
 
-// tricky are texts that a shell, a filter and a page each read in a way of their own.
+// tricky are texts that a shell, a filter and a page interpret differently.
 var tricky = []string{
 	`it's`, `"quoted"`, `two words`, `$HOME`, "`id`", `$(id)`, `a;b`, `a|b&c`, `a>b`, `!!`, `~`, `\`, `a\b`, `*`, `?`, `[a]`, `{a,b}`, `#x`, `=ls`, `%s`,
 	`grüße`, `Ελλάς`, `🙂`, "tab\there", "line\nbreak", `-v`, `--all`, `'`, `''`, `"`, `<b>`, `&amp;`, "\u2028", "\u202e", `a'b"c$d`, `--`,
 }
 
-// wound puts a dead task for each tricky text into a queue.
+// wound adds a dead task to a queue for each tricky text.
 func (p *pages) wound() {
 	p.t.Helper()
 	err := p.scene.Add(p.t.Context(), "odd", "odd", len(tricky), func(i int, in *storage.Insert) {
@@ -172,12 +172,12 @@ func (p *pages) wound() {
 	}
 }
 
-// quote writes a text in the quotes of a filter.
+// quote quotes a text for a filter.
 func quote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// taskLists are addresses of lists of tasks.
+// taskLists returns the addresses of lists of tasks.
 func (p *pages) taskLists() []string {
 	at := func(pairs ...string) string {
 		q := url.Values{}
@@ -203,7 +203,7 @@ func (p *pages) taskLists() []string {
 	return lists
 }
 
-// parses tells whether a list says nothing against its filter.
+// parses reports whether a list shows no error about its filter.
 func parses(page string) bool { return !strings.Contains(page, `class="notice bad" role="alert"`) }
 
 func TestEachListOfTasksShowsACommandThatListsTheSame(t *testing.T) {
@@ -240,7 +240,7 @@ func TestEachSearchShowsACommandThatScans(t *testing.T) {
 	p.wound()
 	for _, text := range append(tricky, "mail", "odd-3 odd-4", "refused", "send_invoice") {
 		if strings.TrimSpace(text) == "" {
-			continue // nothing is searched
+			continue // an empty text is not searched
 		}
 		path := "/search?q=" + url.QueryEscape(text)
 		page := p.get(path)

@@ -45,7 +45,7 @@ func TestAllPagesAreListed(t *testing.T) {
 	}
 }
 
-// TestAPipeGetsAllTasks pipes more tasks than a page of a table has.
+// TestAPipeGetsAllTasks lists more tasks than a table shows, and pipes them.
 func TestAPipeGetsAllTasks(t *testing.T) {
 	r := newRig(t)
 	for i := range 250 {
@@ -83,7 +83,8 @@ func TestTheDeadAreCountedByCause(t *testing.T) {
 	}
 }
 
-// TestACommandThatIsTooLongIsNotOffered rather than one that is cut, and chooses other tasks.
+// TestACommandThatIsTooLongIsNotOffered checks that no shortened command is offered, because it would match
+// other tasks.
 func TestACommandThatIsTooLongIsNotOffered(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -97,7 +98,7 @@ func TestACommandThatIsTooLongIsNotOffered(t *testing.T) {
 	}
 }
 
-// TestIDsAreThoseOfOneThing where a command shows one.
+// TestIDsAreThoseOfOneThing checks the format ids of commands that show one thing.
 func TestIDsAreThoseOfOneThing(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -137,8 +138,8 @@ func TestATaskIsShown(t *testing.T) {
 	}
 }
 
-// TestADeadlineOfAnyYearIsShown lists tasks whose deadlines programs have set to moments that are out of bounds
-// for a duration, and for JSON.
+// TestADeadlineOfAnyYearIsShown lists tasks with deadlines that programs have set to times out of the
+// bounds of a duration and of JSON.
 func TestADeadlineOfAnyYearIsShown(t *testing.T) {
 	r := newRig(t)
 	for id, deadline := range map[string]string{"a": "0001-01-02T00:00:00Z", "b": "9999-12-31T23:59:59-12:00", "c": "2026-05-18T00:00:00Z"} {
@@ -168,10 +169,10 @@ func TestTextsOfTasksCommandNoTerminal(t *testing.T) {
 	}
 }
 
-// letter is a job whose tasks the command adds.
+// letter is a job for the tasks that the command adds.
 type letter struct{ To string }
 
-// Kind is the kind of the job.
+// Kind returns the kind of the job.
 func (*letter) Kind() string { return "letter" }
 
 // Run does nothing.
@@ -192,7 +193,7 @@ func TestATaskIsAdded(t *testing.T) {
 	}
 }
 
-// TestAUniqueKeyIsThatOfTheClient adds a task by the command and one by a client, under the same key.
+// TestAUniqueKeyIsThatOfTheClient adds one task by the command and one by a client, with the same key.
 func TestAUniqueKeyIsThatOfTheClient(t *testing.T) {
 	r := newRig(t)
 	client, err := midge.NewClient(r.store, midge.ClientConfig{})

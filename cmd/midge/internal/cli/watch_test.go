@@ -9,12 +9,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// outage is a storage that cannot be reached for some of its turns.
+// outage is a storage that cannot be reached in some turns.
 type outage struct {
 	storage.Storage
 
 	turn       int
-	from, last int // of the outage
+	from, last int // first and last turn of the outage
 	stop       func()
 }
 
@@ -28,7 +28,8 @@ func (o *outage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return o.Storage.Stats(ctx, queues...)
 }
 
-// TestAWatchOutlivesAnOutage that begins once the storage has answered, and ends with one that it begins in.
+// TestAWatchOutlivesAnOutage checks that a watch survives an outage after the first answer, and that it
+// fails if it begins in an outage.
 func TestAWatchOutlivesAnOutage(t *testing.T) {
 	for _, c := range []struct {
 		line        string

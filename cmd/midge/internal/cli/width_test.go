@@ -38,7 +38,7 @@ func TestListsFitATerminal(t *testing.T) {
 		for text := range strings.Lines(got) {
 			text = strings.TrimRight(text, "\n")
 			command := strings.Contains(text, "next: ") || strings.Contains(text, "midge ")
-			name := strings.Contains(text, "-so-on-and-so-on-and-so-on-and-so-on-and") // a word does not break
+			name := strings.Contains(text, "-so-on-and-so-on-and-so-on-and-so-on-and") // a single word is not broken
 			if n := utf8.RuneCountInString(plain(text)); n > 80 && !command && !name {
 				t.Errorf("midge %s writes a line of %d columns:\n%s", line, n, text)
 			}
@@ -57,7 +57,7 @@ func TestListsFitATerminal(t *testing.T) {
 	}
 }
 
-// plain takes the colours out.
+// plain removes the colours from a text.
 func plain(text string) string {
 	for _, style := range []string{"\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[2m", "\x1b[0m"} {
 		text = strings.ReplaceAll(text, style, "")
@@ -65,7 +65,7 @@ func plain(text string) string {
 	return text
 }
 
-// both gives all that a command says, which exits with 0, or with 1 as doctor does.
+// both returns all output of a command that exits with 0, or with 1 as doctor does.
 func (r *rig) both(line string) string {
 	r.t.Helper()
 	got := r.run(line)

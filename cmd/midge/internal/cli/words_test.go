@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// badLines are lines that cannot be done, with the sentence that each gets.
+// badLines are lines that cannot be executed, with the message for each line.
 var badLines = map[string]string{
 	"task ls --limit x":                                `invalid --limit "x": want a whole number, such as 50`,
 	"task ls --limit 99999999999999999999":             `invalid --limit "99999999999999999999": want a number of at most 18 digits`,
@@ -80,8 +80,8 @@ var badLines = map[string]string{
 	"runner show ''":                                   `invalid runner "": want the id of a runner, or how it begins`,
 }
 
-// TestEachBadLineIsAnsweredByASentence wants what was given and what is wanted in it, and nothing that only
-// those understand who know Go.
+// TestEachBadLineIsAnsweredByASentence checks that each message names the given value and the wanted
+// values, and that it needs no knowledge of Go.
 func TestEachBadLineIsAnsweredByASentence(t *testing.T) {
 	r := newRig(t)
 	internals := regexp.MustCompile(`strconv|time: |json: |parsing "|Insert\.|Config\.|\[[a-z]+ [a-z]+|goredis|pgx|<nil>|%!`)
@@ -93,7 +93,7 @@ func TestEachBadLineIsAnsweredByASentence(t *testing.T) {
 	}
 }
 
-// TestABadAddressOfAStorageIsNamed opens storages by URLs that cannot be read.
+// TestABadAddressOfAStorageIsNamed opens storages by malformed URLs.
 func TestABadAddressOfAStorageIsNamed(t *testing.T) {
 	r := newRig(t)
 	r.real = true

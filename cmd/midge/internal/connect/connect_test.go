@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// home writes a configuration and gives an environment that has it.
+// home writes a configuration file and returns an environment that points to it.
 func home(t *testing.T, text string, mode os.FileMode, more ...string) func(string) string {
 	t.Helper()
 	dir := t.TempDir()

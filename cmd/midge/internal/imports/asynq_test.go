@@ -21,7 +21,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// peer is a real asynq and a storage to move its tasks to.
+// peer holds a real asynq and a storage that gets its tasks.
 type peer struct {
 	t       *testing.T
 	server  *testserver.Server
@@ -36,8 +36,8 @@ func newPeer(t *testing.T) *peer {
 	return newPeerOf(t, "memory")
 }
 
-// newPeerOf makes a peer whose tasks move to a storage: on memory, on the Redis that asynq has, on PostgreSQL
-// or in a file of SQLite.
+// newPeerOf makes a peer with a storage of a kind: in memory, on asynq's Redis, on PostgreSQL, or in a file
+// of SQLite.
 func newPeerOf(t *testing.T, kind string) *peer {
 	t.Helper()
 	testserver.Require(t)
@@ -87,7 +87,7 @@ func (p *peer) asynq() *Asynq {
 	return &Asynq{Source: p.source, Session: p.session, From: "mail", To: "letters", Kinds: Kinds{"email:send": "send_mail"}}
 }
 
-// tasks reads all tasks of a state.
+// tasks reads all tasks in a state.
 func (p *peer) tasks(state storage.State) (tasks []storage.Task) {
 	p.t.Helper()
 	for t, err := range storage.Each(p.t.Context(), p.session.Storage(), "letters", state) {
@@ -144,10 +144,10 @@ func TestATaskOfAsynqKeepsWhatItSays(t *testing.T) {
 	}
 }
 
-// ended is the death of an import in the middle.
+// errEnded ends an import in the middle.
 var errEnded = errors.New("killed")
 
-// work completes the tasks that wait.
+// work completes the waiting tasks.
 func (p *peer) work(ran func(id string)) {
 	p.t.Helper()
 	claimed, err := p.session.Claim(p.t.Context(), storage.ClaimRequest{
@@ -166,8 +166,8 @@ func (p *peer) work(ran func(id string)) {
 	}
 }
 
-// TestAKilledImportDoublesNothing kills an import at every step, has the tasks that were inserted run and
-// go, and starts it again.
+// TestAKilledImportDoublesNothing kills an import at every step, runs and completes the inserted tasks, and
+// starts the import again.
 func TestAKilledImportDoublesNothing(t *testing.T) {
 	for _, kind := range []string{"memory", "redis", "postgres", "sqlite"} {
 		t.Run(kind, func(t *testing.T) { killed(newPeerOf(t, kind)) })
@@ -211,7 +211,8 @@ func killed(p *peer) {
 	p.all(seen, tasks)
 }
 
-// all wants each task of email:send to have run once, and the others in asynq in their order.
+// all checks that each task of email:send has run once, and that the other tasks are in asynq in their
+// order.
 func (p *peer) all(seen map[string]int, tasks int) {
 	p.t.Helper()
 	for i := range tasks {

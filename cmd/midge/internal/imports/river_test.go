@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sendMail is a job of River's.
+// sendMail is a job of River.
 type sendMail struct {
 	To string `json:"to"`
 	N  int64  `json:"n"`
@@ -89,7 +89,7 @@ func (s *shared) insert(args river.JobArgs, opts *river.InsertOpts) {
 	}
 }
 
-// jobs counts River's jobs.
+// jobs counts the jobs of River.
 func (s *shared) jobs() (n int) {
 	s.t.Helper()
 	if err := s.pool.QueryRow(s.t.Context(), "SELECT count(*) FROM river_job").Scan(&n); err != nil {

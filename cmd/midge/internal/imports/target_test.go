@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// killedAt enqueues ten tasks, and runs an import to letters that is killed at a step.
+// killedAt enqueues ten tasks, and runs an import to the queue letters that ends at a step.
 func (p *peer) killedAt(step string) {
 	p.t.Helper()
 	for i := range 10 {
@@ -28,7 +28,7 @@ func (p *peer) killedAt(step string) {
 	}
 }
 
-// has wants so many tasks to wait in queues of midge and of asynq.
+// has checks how many tasks wait in the queues of midge and of asynq.
 func (p *peer) has(letters, other, pending int) {
 	p.t.Helper()
 	stats, err := p.session.Storage().Stats(p.t.Context(), "letters", "other")
@@ -45,7 +45,7 @@ func (p *peer) has(letters, other, pending int) {
 	}
 }
 
-// elsewhere gives an import into another storage.
+// elsewhere returns an import into another storage.
 func (p *peer) elsewhere() *Asynq {
 	p.t.Helper()
 	store, err := memory.Open(memory.Config{})
@@ -58,7 +58,8 @@ func (p *peer) elsewhere() *Asynq {
 	return a
 }
 
-// TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside: the first queue may have taken the tasks.
+// TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside checks another queue and another storage,
+// because the first queue may have the tasks.
 func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
 	for _, step := range []string{"staged", "inserted"} {
 		p := newPeer(t)
@@ -79,14 +80,15 @@ func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
 		}
 		p.has(10, 0, 0)
 		p.enqueue("email:send", "{}")
-		if _, err := other.Run(t.Context()); err != nil { // nothing is set aside any more
+		if _, err := other.Run(t.Context()); err != nil { // no chunk is set aside any more
 			t.Fatal(err)
 		}
 		p.has(10, 1, 0)
 	}
 }
 
-// TestAnAbortIsForTheQueueOfTheKilledRun, whatever queue it is given: what was inserted there stays there alone.
+// TestAnAbortIsForTheQueueOfTheKilledRun gives the abort another queue. Tasks that the killed run inserted
+// stay only in its queue.
 func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
 	for step, want := range map[string][3]int{"staged": {0, 0, 10}, "inserted": {10, 0, 0}} {
 		p := newPeer(t)
@@ -103,7 +105,7 @@ func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
 	}
 }
 
-// TestAnAbortFromAnotherStorageIsRefused, unless the storage of the killed run is gone.
+// TestAnAbortFromAnotherStorageIsRefused checks that Gone allows the abort.
 func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
 	p := newPeer(t)
 	p.killedAt("inserted")
@@ -117,10 +119,11 @@ func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
 	if err := abort.Abort(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.has(10, 0, 10) // the tasks of the storage that is said to be gone are there still
+	p.has(10, 0, 10) // the tasks also remain in the storage that is said to be gone
 }
 
-// TestAnInterruptedImportFinishesItsChunk: whoever ends the command behind an insert leaves no task in both queues.
+// TestAnInterruptedImportFinishesItsChunk interrupts an import after an insert, and checks that no task is
+// in both queues.
 func TestAnInterruptedImportFinishesItsChunk(t *testing.T) {
 	p := newPeer(t)
 	for range 10 {
@@ -141,7 +144,7 @@ func TestAnInterruptedImportFinishesItsChunk(t *testing.T) {
 	p.has(10, 0, 0)
 }
 
-// TestAChunkOfAnEarlierVersionHasNoTarget, and is for whoever comes.
+// TestAChunkOfAnEarlierVersionHasNoTarget checks that any import takes such a chunk.
 func TestAChunkOfAnEarlierVersionHasNoTarget(t *testing.T) {
 	a := &Asynq{From: "mail", To: "letters", target: target{"s1", "letters"}}
 	for name, want := range map[string]bool{

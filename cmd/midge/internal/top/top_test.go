@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// rig is a model on a storage whose clock stands still.
+// rig is a model on a storage with a stopped clock.
 type rig struct {
 	t       *testing.T
 	m       *Model
@@ -47,7 +47,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// answer runs a command, and what follows from it, as bubbletea would; ticks are left out.
+// answer runs a command and the commands that follow from it, as bubbletea would, except for ticks.
 func (r *rig) answer(cmd tea.Cmd) {
 	r.t.Helper()
 	if cmd == nil {
@@ -65,7 +65,7 @@ func (r *rig) answer(cmd tea.Cmd) {
 	}
 }
 
-// keys presses keys, one a word.
+// keys presses keys, one for each word.
 func (r *rig) keys(words string) {
 	r.t.Helper()
 	for word := range strings.FieldsSeq(words) {
@@ -83,10 +83,10 @@ func (r *rig) keys(words string) {
 	}
 }
 
-// sample has the storage asked.
+// sample reads the storage once.
 func (r *rig) sample() { r.answer(r.m.refresh()) }
 
-// screen is what is on the screen.
+// screen returns the text of the screen.
 func (r *rig) screen() string {
 	r.t.Helper()
 	lines := r.m.screenLines()
@@ -101,7 +101,7 @@ func (r *rig) screen() string {
 	return strings.Join(lines, "\n")
 }
 
-// wants wants texts on the screen.
+// wants checks that texts are on the screen.
 func (r *rig) wants(texts ...string) {
 	r.t.Helper()
 	screen := r.screen()
@@ -145,8 +145,8 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 50)
 	r.insert("midge.ledger", 1)
-	r.now = r.now.Add(10 * time.Second) // tasks that wait for less are work in flow
-	r.work("none", 1, storage.Settle{}) // a claim tells the session the time
+	r.now = r.now.Add(10 * time.Second) // tasks that wait for less time are work in flow
+	r.work("none", 1, storage.Settle{}) // the answer to a claim tells the session the time
 	r.sample()
 	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner")
 	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
@@ -164,7 +164,7 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	}
 }
 
-// TestWorkInFlowIsNoBacklog: no task waits for long, however many do.
+// TestWorkInFlowIsNoBacklog shows a queue in which many tasks wait, but each only for a short time.
 func TestWorkInFlowIsNoBacklog(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)
@@ -271,7 +271,7 @@ ann@web-1 resume mail done`; got != want {
 	}
 }
 
-// TestAKeyActsOnNoMoreTasksThanItAskedAbout although more are enqueued before the answer.
+// TestAKeyActsOnNoMoreTasksThanItAskedAbout enqueues more tasks before the answer.
 func TestAKeyActsOnNoMoreTasksThanItAskedAbout(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 2)
@@ -293,7 +293,7 @@ func TestAKeyActsOnNoMoreTasksThanItAskedAbout(t *testing.T) {
 	}
 }
 
-// many gives a sample of as many queues and runners as a storage may have.
+// many returns a sample with the greatest number of queues and runners to expect.
 func many() sample {
 	s := sample{at: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
 	name := func(i int) string { return fmt.Sprintf("queue-of-tenant-%05d", i%10_000) }
@@ -310,7 +310,8 @@ func many() sample {
 	return s
 }
 
-// TestManyQueuesOfManyRunnersAreCountedOnce wants a sample counted in far less than the second between two.
+// TestManyQueuesOfManyRunnersAreCountedOnce checks that a sample is counted in much less than the second
+// between two samples.
 func TestManyQueuesOfManyRunnersAreCountedOnce(t *testing.T) {
 	s := many()
 	begun := time.Now()
