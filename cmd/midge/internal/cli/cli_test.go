@@ -31,8 +31,8 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
-	width   int // width of the terminal, 0 for none
-	real    bool // open the storage that the command names
+	width   int             // width of the terminal, 0 for none
+	real    bool            // open the storage that the command names
 	ctx     context.Context // context of the next command, nil for that of the test
 }
 

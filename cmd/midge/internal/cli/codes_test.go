@@ -20,10 +20,10 @@ type faulty struct {
 
 	good   int // number of changing calls that succeed; all later ones fail
 	fails  error
-	away   bool // reads fail: the storage cannot be reached
-	hangs  bool // reads block until the context of the call ends
+	away   bool          // reads fail: the storage cannot be reached
+	hangs  bool          // reads block until the context of the call ends
 	hung   chan struct{} // closed when a read blocks
-	passes bool // a failing call takes effect nevertheless
+	passes bool          // a failing call takes effect nevertheless
 }
 
 func (f *faulty) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {

@@ -483,7 +483,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	return a.partly(int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
 }
 
-// samples shows up to five of the tasks that are about to be removed.
+// samples shows up to five of the tasks and schedules that are about to be removed.
 func (a *app) samples(ctx context.Context, r row) error {
 	left := 5
 	for _, state := range storage.States() {
