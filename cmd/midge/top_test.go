@@ -280,7 +280,8 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 	term.wants("nobody is here to confirm this: give --yes", "ended with 2")
 	waiting(3)
 	term.clears()
-	term.keys(line+" 2>/dev/null; echo ended with $?", "Enter") // the messages are lost, but the question appears
+	// The messages are lost, but the question appears.
+	term.keys(line+" 2>/dev/null; echo ended with $?", "Enter")
 	term.wants("Cancel 3 tasks? [y/N]")
 	term.keys("y", "Enter")
 	term.wants("cancelled 3", "ended with 0")

@@ -1,5 +1,5 @@
-// Package checkup examines a storage and reports what needs attention. The commands midge doctor and midge,
-// without arguments, print the report.
+// Package checkup examines a storage and reports what needs attention. The command midge doctor prints the
+// report, and so does midge without arguments.
 package checkup
 
 import (

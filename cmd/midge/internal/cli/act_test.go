@@ -67,7 +67,8 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	}
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
-	for edit, problem := range map[string]string{"s/}/,/": "JSON", `s/"ann@example.org"/7/`: "a text"} { // no JSON, then a value of another type
+	// An edit that is no JSON, and an edit to a value of another type.
+	for edit, problem := range map[string]string{"s/}/,/": "JSON", `s/"ann@example.org"/7/`: "a text"} {
 		r.env["EDITOR"] = "sed -i '" + edit + "'"
 		got := r.run("task edit mail/a2")
 		kept := regexp.MustCompile(`--params (@\S+)`).FindStringSubmatch(got.err)
@@ -106,7 +107,7 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	}
 }
 
-// TestAProgramIsToldWhatWouldHappen uses --dry-run, also on no task.
+// TestAProgramIsToldWhatWouldHappen checks the JSON of --dry-run, and of acts that find no task to change.
 func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -250,7 +251,8 @@ func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	}
 }
 
-// between is a storage that runs a function before the first of several calls, or after its answer.
+// between is a storage that runs ahead before the first call with more than one Tx, and behind after that
+// call. Each of them may be nil.
 type between struct {
 	storage.Storage
 
@@ -339,7 +341,8 @@ func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := `{"queue":"bulk","id":"t001","not_deleted":true}` + "\n" // the mark of an earlier run, before the tasks of a later run
+	// The backup holds the mark of an earlier run before the tasks of a later run.
+	mark := `{"queue":"bulk","id":"t001","not_deleted":true}` + "\n"
 	if err := os.WriteFile(two, append([]byte(mark), text...), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type faulty struct {
 func (f *faulty) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
 	if len(txs) > 0 && len(txs[0].Inserts) > 0 && storage.Reserved(txs[0].Inserts[0].Ref.Queue) ||
 		len(txs[0].Changes) > 0 && storage.Reserved(txs[0].Changes[0].Ref.Queue) {
-		return f.Storage.Apply(ctx, call, txs...) // the audit
+		return f.Storage.Apply(ctx, call, txs...) // records of the audit do not fail
 	}
 	if f.good--; f.good < 0 && f.fails != nil {
 		if f.passes {

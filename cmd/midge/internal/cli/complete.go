@@ -19,8 +19,8 @@ const completeTime = 300 * time.Millisecond
 // completer returns the possible words at a place of the command line.
 type completer func(ctx context.Context) []string
 
-// completions sets the completions of every command. A completion offers names from the storage, or nothing
-// if the storage does not answer in time.
+// completions sets the completions of --output, of --profile, and of the commands below a noun, such as
+// queue show. A completion that needs the storage offers nothing if the storage does not answer in time.
 func (a *app) completions(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output",
 		a.completed(func(context.Context) []string { return show.Formats() }))

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The bounds on the time, memory and connections that an unknown client of the dashboard can take. A live
-// page is answered for hours, so that no bound covers a whole request and its answer.
+// The bounds on the time, memory and connections that an unknown client of the dashboard can take. The
+// answer of a live page lasts for hours, so no bound covers a whole request and its answer.
 const (
 	headerTime = 5 * time.Second
 	idleTime   = time.Minute

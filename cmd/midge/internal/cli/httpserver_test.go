@@ -49,7 +49,7 @@ func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
 	t.Cleanup(func() {
 		_ = server.Close()
 		served.Wait()
-		time.Sleep(time.Second) // for a connection that is closed after its answer
+		time.Sleep(time.Second) // the server closes a connection some time after its answer
 	})
 	return p
 }

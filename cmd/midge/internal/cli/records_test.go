@@ -44,7 +44,8 @@ func fieldsOf(typ reflect.Type, within string) (fields []string) {
 	return fields
 }
 
-// TestTheFieldsOfJSONAreFrozen compares the fields with a golden file. -update adds new fields to it.
+// TestTheFieldsOfJSONAreFrozen compares the fields with a golden file. A new field may be added to the file,
+// by -update; no other change is allowed.
 func TestTheFieldsOfJSONAreFrozen(t *testing.T) {
 	var all strings.Builder
 	for _, row := range slices.Sorted(maps.Keys(records)) {
@@ -91,7 +92,8 @@ func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
 			fields[field[strings.LastIndexByte(field, '.')+1:]] = true
 		}
 		for field := range fields {
-			if !told[field] && (name != "`stats`" || !words["a queue"][field]) { // the row of stats refers to the row of a queue
+			// The row of stats refers to the row of a queue.
+			if !told[field] && (name != "`stats`" || !words["a queue"][field]) {
 				t.Errorf("field %s of %s is not in its row", field, name)
 			}
 		}

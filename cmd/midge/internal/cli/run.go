@@ -22,9 +22,9 @@ import (
 // The exit codes of a command.
 const (
 	Done        = 0
-	Failed      = 1   // the attempt failed, or doctor found a problem
-	BadInput    = 2   // the command line is wrong; nothing was sent
-	NotFound    = 3   // the task, queue or schedule does not exist
+	Failed      = 1   // the command failed, the user said no, or doctor found a problem
+	BadInput    = 2   // the input is wrong; the storage was not changed
+	NotFound    = 3   // the task, queue, runner, schedule or user does not exist
 	Refused     = 4   // the storage refused, and changed nothing
 	Partly      = 5   // only a part was done
 	Unknown     = 6   // the outcome is unknown: the change may have happened or not

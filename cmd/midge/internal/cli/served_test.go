@@ -255,7 +255,8 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	s := r.serve("--users " + r.users())
 	v := s.visitor()
 	replies := make(chan reply)
-	const tries = 25 // more at once than one minute allows: each try is counted before its password is checked
+	// More tries at once than one minute allows: each try is counted before its password is checked.
+	const tries = 25
 	for range tries {
 		go func() { replies <- v.asks("/login", url.Values{"name": {"operator"}, "password": {"guess"}}) }()
 	}
@@ -272,7 +273,8 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	if throttled == 0 {
 		t.Errorf("%d wrong passwords at once were all looked at", tries)
 	}
-	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer")) // the failures of one user do not lock out another one
+	// The failures of one user do not lock out another user.
+	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer"))
 }
 
 func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {

@@ -135,7 +135,7 @@ func (a *app) watchStats(ctx context.Context, args []string, every time.Duration
 	})
 }
 
-// line writes a sample. The first line of a table follows its head.
+// line writes a sample. If first is set, a table begins with its head.
 func (a *app) line(s sample, first bool) error {
 	p := a.printer(s.now)
 	if !p.People() {

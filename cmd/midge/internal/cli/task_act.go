@@ -123,8 +123,9 @@ func (a *app) actsWith(
 	return cmd
 }
 
-// act executes an act on the tasks that the arguments name, after a preview and a confirmation if it is
-// about more than one named task.
+// act executes an act on the tasks that the arguments choose. Unless the arguments are the ref of one task,
+// it first shows a preview and asks for a confirmation. With --dry-run it shows the preview and does nothing
+// else.
 func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) error {
 	req, err := a.actRequest(cmd, act, args, f)
 	if err != nil {

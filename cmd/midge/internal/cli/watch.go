@@ -23,7 +23,8 @@ func watchFlag(cmd *cobra.Command) *span {
 	return every
 }
 
-// leastWatch is the least interval, so that a watching command puts no load on the storage.
+// leastWatch is the least interval between two outputs. It bounds the load that a watching command puts on
+// the storage.
 const leastWatch = 200 * time.Millisecond
 
 // watched makes the function of a command that runs do once, or again and again with --watch.

@@ -38,7 +38,8 @@ func TestListsFitATerminal(t *testing.T) {
 		for text := range strings.Lines(got) {
 			text = strings.TrimRight(text, "\n")
 			command := strings.Contains(text, "next: ") || strings.Contains(text, "midge ")
-			name := strings.Contains(text, "-so-on-and-so-on-and-so-on-and-so-on-and") // a single word is not broken
+			// A single word is not broken.
+			name := strings.Contains(text, "-so-on-and-so-on-and-so-on-and-so-on-and")
 			if n := utf8.RuneCountInString(plain(text)); n > 80 && !command && !name {
 				t.Errorf("midge %s writes a line of %d columns:\n%s", line, n, text)
 			}

@@ -102,8 +102,8 @@ func (t Target) check() error {
 	return nil
 }
 
-// Memory reports whether the storage lives in the process that opens it, so that no other process can see
-// it.
+// Memory reports whether the storage lives in the process that opens it. No other process can see such a
+// storage.
 func (t Target) Memory() bool { return t.scheme() == "memory" }
 
 // Postgres returns the configuration of a storage on PostgreSQL, and whether the target is one.
@@ -128,7 +128,7 @@ func (t Target) redis() bool {
 func (t Target) postgres() bool { return t.scheme() == "postgres" || t.scheme() == "postgresql" }
 
 // Open opens the storage; the caller closes it. Unlike the storages themselves, Open creates no missing
-// file, because the user of a command has mistyped the path. No error shows a password.
+// file, because the path of a missing file is most likely mistyped. No error shows a password.
 func (t Target) Open(ctx context.Context) (storage.Storage, error) {
 	if path, ok := t.SQLite(); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

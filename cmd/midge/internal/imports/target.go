@@ -34,7 +34,7 @@ func targetOf(chunk string) (t target, ok bool) {
 }
 
 // TargetError means that a killed run has set tasks aside for another queue or storage. That queue may
-// already have the tasks, so that no other queue may take them.
+// already have the tasks, so no other queue may take them.
 type TargetError struct {
 	From string // the queue of asynq
 	To   string // the queue of midge for which the tasks were set aside

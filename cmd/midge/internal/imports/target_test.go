@@ -105,7 +105,7 @@ func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
 	}
 }
 
-// TestAnAbortFromAnotherStorageIsRefused checks that Gone allows the abort.
+// TestAnAbortFromAnotherStorageIsRefused also checks that Gone allows the abort.
 func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
 	p := newPeer(t)
 	p.killedAt("inserted")

@@ -119,7 +119,8 @@ func (q *queue) outlook() storage.Outlook {
 	return storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
 }
 
-// tasks reads the newest tasks of a queue that are in a state and match a filter, pageTasks at most.
+// tasks reads up to pageTasks tasks of a queue that are in a state and match a filter. In a state of ended
+// tasks, the newest come first.
 func tasks(
 	ctx context.Context, session *storage.Session, name string, state storage.State, text string,
 ) (scan.Page, error) {
