@@ -89,7 +89,7 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 	}
 }
 
-// writtenOne is written for an act on one thing.
+// writtenOne is like written, for an act on one thing.
 func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
 	count := 1
 	if failed != nil {

@@ -1,5 +1,5 @@
 // Package dashboard shows midge's queues, tasks, schedules and runners in a browser, and lets users act on
-// them as far as their roles permit. It is one http.Handler, and depends on the standard library only:
+// them as far as their roles permit. It is one http.Handler, and imports only midge and the standard library:
 //
 //	h, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Who: who})
 //	mux.Handle("/midge/", h)
@@ -26,7 +26,7 @@
 //
 // # Safety
 //
-// A GET request changes nothing. A role permits what a page offers, and each act is recorded in the audit. A
-// request from another site that would change something is refused (http.CrossOriginProtection). Each
-// response forbids scripts and styles that are not the dashboard's own.
+// A GET request changes nothing. Users can do only what their roles permit, and each act is recorded in the
+// audit. A request from another site that would change something is refused (http.CrossOriginProtection).
+// Each response forbids scripts and styles that are not the dashboard's own.
 package dashboard

@@ -101,7 +101,7 @@ func (d *Dashboard) Run(ctx context.Context) {
 }
 
 // Handler returns the dashboard of a storage. It fails with a *storage.InvalidError if store is nil or cfg is
-// out of range. The dashboard does not read the storage while nobody looks.
+// out of range. The handler does not read the storage while nobody looks.
 func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if store == nil {
 		return nil, storage.Invalid("storage", "nil", "an opened storage")

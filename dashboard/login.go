@@ -54,8 +54,8 @@ type loginData struct {
 	Name, Back, Problem string
 }
 
-// back returns to if it is a path of this dashboard, or else the path of the overview, so that no redirection
-// leads to another site.
+// back returns its argument if that is a path of this dashboard, or else the path of the overview, so that no
+// redirection leads to another site.
 func (s *server) back(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(to, s.cfg.Base+"/") ||

@@ -195,7 +195,7 @@ func troubleFirst(s *sampler.Sample) []queueView {
 	return queues
 }
 
-// SizeOf is Size for the name of a state.
+// SizeOf is like Size, for the name of a state.
 func (q queueView) SizeOf(state string) int64 { return q.Size(storage.State(state)) }
 
 // Rate is how many tasks of the queue are completed in a second.

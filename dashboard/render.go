@@ -131,8 +131,8 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
 	}
 }
 
-// showLook is show for a page that depends only on the sample. Such a page is rendered once for all viewers
-// who ask for it.
+// showLook is like show, for a page that depends only on the sample. Such a page is rendered once for all
+// viewers who ask for it.
 func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	if v := s.look(w, r); v != nil {
 		body, err := s.rendered.page(r, v).get(r.Context(), func() ([]byte, error) { return s.filled(r, v, fill) })

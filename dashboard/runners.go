@@ -58,7 +58,7 @@ type runnerView struct {
 	Kinds              []kindTotals // since the runner was started, the kind with the most runs first
 	Omitted            int          // kinds for which a heartbeat had no room
 	Runs, Failed       int64
-	Told               bool // the runner has reported of itself, which its first heartbeats do not
+	Told               bool // the runner has reported of itself; its first heartbeats report nothing
 	Unreadable         bool // this program cannot decode what the runner reports
 }
 

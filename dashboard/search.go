@@ -76,7 +76,7 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// redirectError redirects to another page, of which it is the address.
+// redirectError is the address of a page to which a request is redirected.
 type redirectError string
 
 func (e redirectError) Error() string { return "redirected to " + string(e) }
@@ -189,7 +189,8 @@ func dealt(sorts [][]hit, most int) (hits []hit) {
 }
 
 // named finds the tasks that a text names: by the refs in it or, if no such task exists, by the ids in it,
-// which it looks up in all queues. It reads at most as many tasks as most, in at most the time d.
+// which it looks up in all queues. It looks up at most as many refs as most, and then as many ids again,
+// within the time d.
 func (s *server) named(
 	ctx context.Context, now *sampler.Sample, text string, most int, d time.Duration,
 ) ([]storage.Task, error) {

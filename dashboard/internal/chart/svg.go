@@ -25,7 +25,7 @@ const (
 type plane struct {
 	axis  int       // the distance of the axis from the top
 	scale float64   // pixels for one attempt a second
-	lines []int     // the heights of the lines of the grid, all above the axis
+	lines []int     // the y coordinates of the grid's lines, all above the axis
 	rates []float64 // the rates for which the lines stand
 }
 

@@ -71,8 +71,8 @@ func Rate(perSecond float64) string {
 	return Number(int64(perSecond+0.5)) + NBSP + "/s"
 }
 
-// Percent writes a share of one. A share below 1 never reads as 100 %, and a share above 0 never reads as 0
-// %.
+// Percent writes a share of one. A share below one never reads as all, and a share above zero never reads as
+// nothing.
 func Percent(share float64) string {
 	p := share * 100
 	switch {
@@ -130,8 +130,8 @@ func Duration(d time.Duration) string {
 	return Dash
 }
 
-// Estimate writes a duration that is known to within a fifth. Below ten seconds it has two digits, as in "1.2
-// s".
+// Estimate writes a duration that is known to within a fifth, as in "1.2 s": it has two digits below ten
+// seconds.
 func Estimate(d time.Duration) string {
 	unit, name, digit := time.Second, "s", time.Second
 	if d < 995*time.Millisecond {

@@ -75,7 +75,7 @@ func (s *Sampler) Sample(ctx context.Context) (*Sample, error) {
 	return s.sampleAfter(ctx, s.now().Add(-Period))
 }
 
-// sampleAfter is Sample for a sample that was taken after a moment.
+// sampleAfter is like Sample, for a sample that was taken after a moment.
 func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, error) {
 	last := s.Last()
 	if last != nil && last.At.After(after) && last.acts == s.acts.Load() {
@@ -151,8 +151,8 @@ func (s *Sampler) failedFor(before *Sample) error {
 	return s.failed
 }
 
-// Seen returns the Points of the given one of Spans until now, which is in the storage's time, as far as this
-// process has seen them. They are those of a queue, or of all queues together if queue is empty.
+// Seen returns the Points of Spans[span] up to now, by the storage's clock, as far as this process has seen
+// them: the points of a queue, or of all queues together if queue is empty.
 func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
