@@ -74,6 +74,7 @@ type askData struct {
 	None                    bool     // there is no task for the act
 	Kept                    []string // tasks on which the act is not possible, and why
 	Fresh                   string   // the id of the task that "run" enqueues; a form sent twice enqueues one
+	Form                    string   // the id of a dialog on tasks; sent twice, it acts once
 	Rates                   []int
 }
 
@@ -215,8 +216,14 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	form := r.PostFormValue("form")
+	if a.bulk != "" && !s.forms.take(form) {
+		http.Redirect(w, r, s.sentAgain(r, d, form), http.StatusSeeOther)
+		return
+	}
 	record, err := s.audit.Begin(r.Context(), s.entry(r, d))
 	if err != nil {
+		s.forms.free(form)
 		s.fail(w, r, err)
 		return
 	}
@@ -224,7 +231,9 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	var said notice
 	switch {
 	case a.bulk != "":
-		said, err = s.doTasks(r, a, d, record)
+		if said, err = s.doTasks(r, a, d, record); err != nil { // nothing was begun
+			s.forms.free(form)
+		}
 	case d.Do == "remove":
 		said, err = s.doRemove(r, a, d, record)
 	case d.Do == "run" || d.Do == "unschedule":
@@ -242,7 +251,39 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	if said.Text != "" {
 		d.Back = s.notices.with(d.Back, said)
 	}
-	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
+	http.Redirect(w, r, d.Back, http.StatusSeeOther)
+}
+
+// lasting returns a handler whose requests do not end with their viewers, but after actTime. A viewer who
+// leaves must not make the outcome of an act unknown. Acts that take longer have a job, which does not end
+// with the request.
+func lasting(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
+		defer cancel()
+		h(w, r.WithContext(ctx))
+	}
+}
+
+// actTime limits an act on one thing.
+const actTime = 10 * time.Second
+
+// keptLong returns how long a task is kept whose id makes a second sending of its form harmless: for as long
+// as people send forms again, at least.
+func keptLong(k storage.Keep) storage.Keep {
+	if k == (storage.Keep{}) {
+		k.For = 10 * time.Minute
+	}
+	return k
+}
+
+// sentAgain returns the page that answers a dialog which was sent before: the page of its act, or the page
+// from which the user came while the act begins.
+func (s *server) sentAgain(r *http.Request, d *askData, form string) string {
+	if j := s.jobs.ofForm(form); j != nil {
+		return s.view(r).URL("/acts/" + j.ID)
+	}
+	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its act is under way."})
 }
 
 // leave changes the page to which an act redirects, if the act removes that page.
@@ -343,7 +384,7 @@ func (s *server) runSchedule(ctx context.Context, schedule storage.Ref, id strin
 	if err != nil {
 		return storage.Ref{}, err
 	}
-	in.Ref.ID = id
+	in.Ref.ID, in.Keep = id, keptLong(in.Keep)
 	applied, err := s.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
 	if err != nil {
 		return storage.Ref{}, err

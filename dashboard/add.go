@@ -171,7 +171,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 			", so it waits for one that does."
 	}
 	to := s.notices.with(v.TaskURL(placed.Ref), said)
-	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // below Base
+	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 // enqueue enqueues a task, and records this in the audit.
@@ -184,17 +184,20 @@ func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Pla
 	if err != nil {
 		return placed, err
 	}
+	in.Keep = keptLong(in.Keep)
 	applied, err := s.session.ApplyOne(r.Context(), storage.Tx{Inserts: []storage.Insert{in}})
 	var taken *storage.DependencyError
 	if errors.As(err, &taken) && len(taken.Colliding) > 0 {
 		err = &statusError{http.StatusConflict, "Another task of the queue has the id " + in.Ref.ID + "."}
 	}
-	count := 0
-	if err == nil {
-		if placed = applied.Inserted[0]; !placed.Existing {
-			count = 1
-		}
+	if err != nil {
+		s.writtenOne(r.Context(), record, err)
+		return placed, err
 	}
-	s.written(r.Context(), record, count, err)
-	return placed, err
+	count := 1
+	if placed = applied.Inserted[0]; placed.Existing {
+		count = 0
+	}
+	s.written(r.Context(), record, count, nil)
+	return placed, nil
 }

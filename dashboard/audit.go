@@ -2,13 +2,16 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
 )
 
 // auditData is what the page of the audit shows.
@@ -45,11 +48,15 @@ func (s *server) audits(r *http.Request, v *view) error {
 
 // veil hides the filter of an act from a viewer who may not search by it, because the filter shows for which
 // parameters and headers others have searched. It also hides the error of the act, which may repeat the
-// filter.
+// filter, and the error of an edit, which may repeat a value of the parameters.
 func (s *server) veil(v *view, act *ledger.Entry) {
 	f, err := filter.Parse(act.Filter)
-	if err != nil && v.May(string(access.Payloads)) && s.cfg.Redact == nil {
-		return // nothing is hidden from this viewer
+	all := v.May(string(access.Payloads)) && s.cfg.Redact == nil // nothing is hidden from this viewer
+	if err != nil && all {
+		return
+	}
+	if act.Act == string(bulk.Edit) && !all {
+		act.Error = ""
 	}
 	if err == nil {
 		err = s.mayFilter(v, f)
@@ -89,10 +96,14 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 	}
 }
 
-// writtenOne is like written, for an act on one thing.
+// writtenOne is like written, for an act on one thing. If the outcome of the act is not known, the record
+// stays as it is: intended.
 func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
 	count := 1
-	if failed != nil {
+	switch {
+	case errors.Is(failed, storage.ErrUnknown):
+		return
+	case failed != nil:
 		count = 0
 	}
 	s.written(ctx, record, count, failed)

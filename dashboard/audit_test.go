@@ -94,6 +94,63 @@ func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 	}
 }
 
+// TestTheRecordsOfTheAuditAreNoTasks checks that no page shows a record of the audit as a task, because only
+// the page of the audit hides what a viewer may not see.
+func TestTheRecordsOfTheAuditAreNoTasks(t *testing.T) {
+	cfg := as(access.Operator)
+	var err error
+	if cfg.Redact, err = access.Redact("params.card.*"); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "night", cfg)
+	const secret = "4111222233334444"
+	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "requeue", Filter: "params.card.number:" + secret})
+	if err == nil {
+		err = act.End(t.Context(), 1, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{
+		"/tasks?queue=midge.audit&state=scheduled", "/act?do=requeue&all=1&filter=queue:midge.audit+state:scheduled",
+	}
+	for _, ref := range s.list(ledger.AuditQueue, storage.Scheduled) {
+		paths = append(paths, "/r/"+ref, "/r/"+ref+"/params")
+	}
+	for _, path := range paths {
+		w := s.do(request(http.MethodGet, path, ""))
+		if w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), secret) {
+			t.Errorf("GET %s: %d, want 404 without what somebody searched for", path, w.Code)
+		}
+	}
+	for _, filter := range []string{"queue:midge.audit", "queue:midge.*", "kind:x,y+queue:mail,midge.audit"} {
+		path := "/tasks?filter=" + filter + "+state:scheduled"
+		if page := s.get(path); strings.Contains(page, secret) || !strings.Contains(page, "does not show the queues of midge") {
+			t.Errorf("GET %s shows records of the audit", path)
+		}
+	}
+}
+
+// TestTheErrorOfAnEditIsHidden checks that a viewer does not read parameters in the error of an edit, which
+// may repeat a value.
+func TestTheErrorOfAnEditIsHidden(t *testing.T) {
+	cfg, role := as(access.Admin), access.Admin
+	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+	s := open(t, "night", cfg)
+	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "edit", Queue: "mail"})
+	if err == nil {
+		err = act.End(t.Context(), 0, storage.Invalid("parameter card", "SECRET-4111", "a number"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shows("/audit", "SECRET-4111")
+	role = access.Viewer
+	if page := s.get("/audit"); strings.Contains(page, "SECRET") {
+		t.Error("the audit shows the error of an edit to a viewer")
+	}
+}
+
 func TestTheHistoryIsShown(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
 	open(t, "empty", dashboard.Config{}).shows("/metrics", "There is no history of this time yet.")

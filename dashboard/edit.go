@@ -28,6 +28,9 @@ type editData struct {
 
 const someHidden = "Fields of these parameters are hidden, so they cannot be edited here."
 
+// errSaved ends an edit whose form was sent before: the task has exactly these parameters.
+var errSaved = errors.New("dashboard: the parameters are saved already")
+
 var errChanged = &statusError{
 	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Edit it anew.",
 }
@@ -117,16 +120,20 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	}
 	err = s.session.ChangeTask(r.Context(), d.Ref, func(t storage.Task) (storage.Change, error) {
 		ch := storage.Change{Encoding: t.Encoding, Payload: encoded, Requeue: requeue}
-		if t.Version != version || !ch.Permitted(t.State) {
+		switch done := bytes.Equal(t.Payload, encoded) && (!requeue || !t.State.Ended()); {
+		case t.Version != version && done:
+			return ch, errSaved
+		case t.Version != version || !ch.Permitted(t.State):
 			return ch, errChanged
 		}
 		return ch, nil
 	})
-	count := 1
-	if err != nil {
-		count = 0
+	if errors.Is(err, errSaved) {
+		s.written(r.Context(), record, 0, nil)
+		err = nil
+	} else {
+		s.writtenOne(r.Context(), record, err)
 	}
-	s.written(r.Context(), record, count, err)
 	if err != nil {
 		fail(err)
 		return

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/storage"
@@ -42,7 +43,30 @@ const failed = "The dashboard failed at this page. Its log tells more."
 const (
 	maxForm    = 4 << 20
 	formGrowth = 10
+	// maxLogin limits the body of a login, which anybody can send. Logins wait for each other with their forms.
+	maxLogin = 16 << 10
 )
+
+// limitOf returns the largest body of a request, in bytes. Only a user who may send a payload can send a long
+// one.
+func (s *server) limitOf(r *http.Request) int64 {
+	if s.open(r) {
+		return maxLogin
+	}
+	may, path, long := s.view(r).May, s.path(r), false
+	switch {
+	case !unsafe(r):
+	case path == "/edit":
+		long = may(string(access.Alter)) && may(string(access.Payloads))
+	case strings.HasSuffix(path, "/add"):
+		long = may(string(access.Enqueue))
+	}
+	if !long {
+		return maxForm
+	}
+	now, _ := s.sampler.Sample(r.Context()) // without a sample the default limit holds
+	return s.formOf(now)
+}
 
 // formOf returns the largest body of a request with a payload, in bytes. It depends on the storage's limit in
 // the given sample, or on the default limit if there is no sample.
@@ -57,12 +81,7 @@ func (s *server) formOf(last *sampler.Sample) int64 {
 // formed limits the bodies of requests, and reads the form of each request that changes something.
 func (s *server) formed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		most := int64(maxForm)
-		if path := s.path(r); unsafe(r) && (path == "/edit" || strings.HasSuffix(path, "/add")) {
-			now, _ := s.sampler.Sample(r.Context()) // without a sample the default limit holds
-			most = s.formOf(now)
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, most)
+		r.Body = http.MaxBytesReader(w, r.Body, s.limitOf(r))
 		if !unsafe(r) {
 			next.ServeHTTP(w, r)
 			return

@@ -68,6 +68,7 @@ type server struct {
 	notices  notices
 	day      day
 	jobs     jobs
+	forms    forms
 	pages    pages
 	rendered rendered
 	mux      *http.ServeMux
@@ -205,9 +206,9 @@ func (s *server) routes() map[string]bool {
 		handle("POST /login", s.login)
 		handle("POST /logout", s.logout)
 	}
-	handle("POST /act", s.does)
-	handle("POST /edit", s.edit)
-	handle("POST /queues/{queue}/add", s.add)
+	handle("POST /act", lasting(s.does))
+	handle("POST /edit", lasting(s.edit))
+	handle("POST /queues/{queue}/add", lasting(s.add))
 	handle("POST /acts/{job}/stop", s.halt)
 	handle("POST /preferences", s.preferences)
 	handle("/", func(w http.ResponseWriter, r *http.Request) {

@@ -33,6 +33,7 @@ var rates = []int{0, 1, 10, 100, 1000}
 // job is an act in a goroutine of its own, running or ended.
 type job struct {
 	ID, Title, Back, Who string
+	Form                 string // the id of the dialog that began it
 	Began                time.Time
 
 	short  bool        // it is on a few named tasks, without a rate, and mostRunning does not count it
@@ -145,6 +146,18 @@ func (js *jobs) add(j *job) error {
 	return nil
 }
 
+// ofForm returns the act that a dialog began, or nil.
+func (js *jobs) ofForm(form string) *job {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.byID {
+		if j.Form == form {
+			return j
+		}
+	}
+	return nil
+}
+
 func (js *jobs) of(id string) *job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -160,6 +173,46 @@ func (js *jobs) close() {
 	}
 	js.mu.Unlock()
 	js.open.Wait()
+}
+
+// forms knows the dialogs that were sent, so that an act is done once however often its dialog is sent: an
+// act that is done again may be on tasks that nobody has confirmed.
+type forms struct {
+	mu   sync.Mutex
+	sent map[string]bool
+	last []string // the oldest first
+}
+
+// mostForms limits the dialogs that are remembered.
+const mostForms = 10_000
+
+// take reports whether a dialog is sent for the first time. A request without a dialog, such as that of a
+// script, always is.
+func (f *forms) take(id string) bool {
+	if id == "" {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sent[id] {
+		return false
+	}
+	if f.sent == nil {
+		f.sent = map[string]bool{}
+	}
+	f.sent[id], f.last = true, append(f.last, id)
+	if len(f.last) > mostForms {
+		delete(f.sent, f.last[0])
+		f.last = f.last[1:]
+	}
+	return true
+}
+
+// free lets a dialog be sent again, because its act was not begun.
+func (f *forms) free(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sent, id)
 }
 
 // request returns the request of an act that a form describes.
@@ -245,7 +298,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	for _, reason := range look.Reasons {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
 	}
-	d.Title = a.title + " " + about + "?"
+	d.Title, d.Form = a.title+" "+about+"?", rand.Text()
 	d.CountDown = a.danger && d.Many
 	words := []string{"midge", "task", commandOf(d.Do)}
 	if d.Chosen != nil {
@@ -308,7 +361,9 @@ func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act)
 		return notice{}, err
 	}
 	short := d.Chosen == nil && req.Rate == 0
-	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name, short: short, record: record}
+	j := &job{
+		Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short, record: record,
+	}
 	req.Progress = j.tell
 	return s.await(r, d, j, req.Act.Done(), func(ctx context.Context) (bulk.Result, error) {
 		return bulk.Run(ctx, s.session, req)
@@ -443,5 +498,5 @@ func (s *server) halt(w http.ResponseWriter, r *http.Request) {
 	}
 	j.stop()
 	<-j.ended
-	http.Redirect(w, r, v.URL("/acts/"+j.ID), http.StatusSeeOther) //nolint:gosec // a page of this dashboard
+	http.Redirect(w, r, v.URL("/acts/"+j.ID), http.StatusSeeOther)
 }

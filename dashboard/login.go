@@ -73,7 +73,7 @@ func overTLS(r *http.Request) bool {
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	v.Page, v.Title, v.Bare = "login", "Log in", true
-	d := loginData{Name: r.FormValue("name"), Back: s.back(r.FormValue("back"))}
+	d := loginData{Name: r.PostFormValue("name"), Back: s.back(r.FormValue("back"))}
 	v.Data = &d
 	if r.Method != http.MethodPost {
 		s.render(w, r, http.StatusOK, v)

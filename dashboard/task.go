@@ -65,6 +65,9 @@ type actLink struct {
 
 func refOf(r *http.Request) (storage.Ref, error) {
 	ref := storage.Ref{Queue: r.PathValue("queue"), ID: r.PathValue("id")}
+	if storage.Reserved(ref.Queue) {
+		return ref, errHidden
+	}
 	return ref, storage.CheckRef(ref)
 }
 
@@ -316,7 +319,7 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.name + ".json"
 		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-		_, _ = w.Write(text) //nolint:gosec // JSON, as an attachment
+		_, _ = w.Write(text)
 		return
 	}
 	s.fail(w, r, errNoPage)

@@ -54,8 +54,16 @@ func (c chosen) parse() (filter.Filter, error) {
 	if c.State != "" && !storage.State(c.State).Valid() {
 		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", storage.States())
 	}
-	return filter.Parse(c.Text())
+	f, err := filter.Parse(c.Text())
+	if err == nil && f.NamesHidden() {
+		err = errHidden
+	}
+	return f, err
 }
+
+// errHidden is the answer to requests for midge's own queues. Their records repeat what people searched for
+// and did, so that only the pages of the audit and of the history show them, to those who may see it.
+var errHidden = &statusError{http.StatusNotFound, "The dashboard does not show the queues of midge itself."}
 
 // request returns the request for a page of the chosen tasks. Without a filter it asks by queue and state, so
 // that no more tasks are read than the page shows.

@@ -334,7 +334,7 @@ function askOfRows(form, button) {
 
 // countDown submits a form after five seconds, in which the user can still undo an act on many tasks.
 function countDown(form) {
-  const button = $('.buttons button', form);
+  const button = $('.buttons button', form), label = button.textContent;
   let left = 5;
   const say = () => { button.textContent = `Undo (${left} s)`; };
   const timer = setInterval(() => {
@@ -343,6 +343,8 @@ function countDown(form) {
     if (left > 0) { say(); return; }
     clearInterval(timer);
     form.dataset.sure = '1';
+    button.disabled = true; // nothing undoes the act from here on
+    button.textContent = label;
     form.requestSubmit();
   }, 1000);
   say();

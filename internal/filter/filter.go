@@ -31,8 +31,8 @@
 //	due expires                          moments to come: due<10m is in less than ten minutes
 //
 // The operators are ":" (equal, or within a day), ">", "<", ">=" and "<=". Texts take only ":". Parameters
-// that are numbers or moments take all of them. A duration has its unit: ms, s, m, h, d or w. A moment is
-// a duration from now, a day such as 2026-11-23, or RFC 3339; "due:yes" and "due:no" ask whether there is one.
+// that are numbers or moments take all of them. A duration has its unit: ms, s, m, h, d or w. A moment is a
+// duration from now, a day such as 2026-11-23, or RFC 3339; "due:yes" and "due:no" ask whether there is one.
 package filter
 
 import (
@@ -148,6 +148,15 @@ func (f Filter) MatchQueue(queue string) bool {
 		named = named || !t.not && strings.HasPrefix(t.value[of].parts[0], HiddenPrefix)
 	}
 	return named
+}
+
+// NamesHidden reports whether a word of the filter names hidden queues, so that their tasks can match.
+func (f Filter) NamesHidden() bool {
+	return slices.ContainsFunc(f.terms, func(t term) bool {
+		return t.field.kind == ofQueue && !t.not && slices.ContainsFunc(t.value, func(p pattern) bool {
+			return strings.HasPrefix(p.parts[0], HiddenPrefix)
+		})
+	})
 }
 
 // Queues returns the names of the only queues in which tasks can match, if a word names queues without a

@@ -111,16 +111,41 @@ func (h *Hub) next(known int) (data []byte, version int, wait <-chan struct{}) {
 	case h.version == 0 || behind == 0:
 		return nil, known, h.told
 	case known == 0 || behind < 0 || behind >= kept:
-		if h.full == nil {
-			h.full = event("all", h.cells)
-		}
-		return h.full, h.version, nil
+		return h.all(), h.version, nil
 	default:
-		for v := known + 1; v <= h.version; v++ {
-			data = append(data, h.diffs[v%kept]...)
-		}
-		return data, h.version, nil
+		return h.since(known), h.version, nil
 	}
+}
+
+// since returns the changes since a version, as one of the slices that all streams share wherever possible:
+// many slow streams must not take much more memory than one.
+func (h *Hub) since(known int) []byte {
+	if h.version-known == 1 {
+		return h.diffs[h.version%kept]
+	}
+	size := 0
+	for v := known + 1; v <= h.version; v++ {
+		size += len(h.diffs[v%kept])
+	}
+	if all := h.all(); size > len(all)/mostCopied {
+		return all
+	}
+	data := make([]byte, 0, size)
+	for v := known + 1; v <= h.version; v++ {
+		data = append(data, h.diffs[v%kept]...)
+	}
+	return data
+}
+
+// mostCopied is the part of all cells that the changes for one stream may take.
+const mostCopied = 8
+
+// all returns all cells as an event.
+func (h *Hub) all() []byte {
+	if h.full == nil {
+		h.full = event("all", h.cells)
+	}
+	return h.full
 }
 
 // event encodes a server-sent event.

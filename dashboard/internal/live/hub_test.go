@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -22,5 +23,33 @@ func TestAStreamIsToldNothingOfLongAgo(t *testing.T) {
 	h.Tell(map[string]string{"all.dead": "2"})
 	if data, _, _ := h.next(0); !strings.Contains(string(data), `"all.dead":"2"`) {
 		t.Errorf("a new stream is told %q", data)
+	}
+}
+
+// TestSlowStreamsShareWhatTheyAreSent checks that a stream which is some versions behind takes little memory
+// of its own, however much changes: it is sent slices that all streams share.
+func TestSlowStreamsShareWhatTheyAreSent(t *testing.T) {
+	h := New()
+	tell := func(version, busy int) {
+		cells := map[string]string{}
+		for i := range 2000 {
+			cells[fmt.Sprint("cell-", i)] = fmt.Sprint(version * min(1, max(0, busy-i)))
+		}
+		h.Tell(cells)
+	}
+	for _, busy := range []int{2, 100, 2000} {
+		tell(1, busy)
+		_, known, _ := h.next(0)
+		for late := 1; late < kept; late++ {
+			tell(late+1, busy)
+			one, version, _ := h.next(known)
+			other, _, _ := h.next(known)
+			if full := len(h.all()); &one[0] != &other[0] && len(one) > full/mostCopied {
+				t.Errorf("%d busy cells, %d versions late: %d bytes for one stream, want them shared", busy, late, len(one))
+			}
+			if version != h.version || len(one) == 0 {
+				t.Errorf("a stream knows version %d of %d after %d bytes", version, h.version, len(one))
+			}
+		}
 	}
 }

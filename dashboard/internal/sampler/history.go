@@ -9,9 +9,10 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Series returns a range of the history, no older than a small part of a step. If the history cannot be read, it
-// returns the last series that was read of such a range, whatever its end, or an error if there is none. While
-// the storage does not answer, Series does not wait for it. All viewers share a series, and nobody changes it.
+// Series returns a range of the history, no older than a small part of a step. If the history cannot be read,
+// it returns the last series that was read of such a range, whatever its end, or an error if there is none.
+// While the storage does not answer, Series does not wait for it. All viewers share a series, and nobody
+// changes it.
 func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) {
 	if last := s.Last(); last != nil && last.Err != nil {
 		return s.past.kept(of, last.Err)
@@ -37,8 +38,8 @@ type Range struct {
 	Sums         bool   // only the figures of all queues together, see [ledger.Ledger.Sums]
 }
 
-// shape is a Range without its end. The cache keeps one series of each shape, the last: the ends of ranges move
-// on with the time, and a series of many queues is large.
+// shape is a Range without its end. The cache keeps one series of each shape, the last: the ends of ranges
+// move on with the time, and a series of many queues is large.
 type shape struct {
 	length, step time.Duration
 	queue        string
@@ -67,8 +68,8 @@ type cachedSeries struct {
 // mostSeries is how many shapes are kept.
 const mostSeries = 24
 
-// read returns the series of a range. If ctx ends while another viewer reads, it returns the last series of the
-// shape, or the cause if there is none.
+// read returns the series of a range. If ctx ends while another viewer reads, it returns the last series of
+// the shape, or the cause if there is none.
 func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error) {
 	p := h.find(s.shape())
 	select {
@@ -106,8 +107,8 @@ func (h *historyCache) load(ctx context.Context, s Range) (*ledger.Series, error
 	}
 }
 
-// fresh reports whether the last reading of a shape is recent enough for a range. A failed reading is recent for
-// a Period, so that the viewers who waited for it do not wait for a second one.
+// fresh reports whether the last reading of a shape is recent enough for a range. A failed reading is recent
+// for a Period, so that the viewers who waited for it do not wait for a second one.
 func (h *historyCache) fresh(p *cachedSeries, s Range) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

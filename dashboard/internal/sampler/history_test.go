@@ -17,8 +17,8 @@ func hour(end time.Time, queue string) Range {
 	return Range{End: end, Length: time.Hour, Step: time.Minute, Queue: queue}
 }
 
-// TestOneSeriesOfAShapeIsKept checks that a range whose end moves on replaces the range before. An open page asks
-// for a new end each minute, and a series of many queues is large.
+// TestOneSeriesOfAShapeIsKept checks that a range whose end moves on replaces the range before. An open page
+// asks for a new end each minute, and a series of many queues is large.
 func TestOneSeriesOfAShapeIsKept(t *testing.T) {
 	s, _, ahead := clocked(t)
 	end := time.Now().Truncate(time.Minute)
@@ -43,8 +43,8 @@ func TestOneSeriesOfAShapeIsKept(t *testing.T) {
 	}
 }
 
-// TestAStorageThatIsAwayHidesNoHistory checks that the last series of a shape is shown while looks fail, also for
-// later ends, and that such a call makes no room for a series that cannot be read.
+// TestAStorageThatIsAwayHidesNoHistory checks that the last series of a shape is shown while looks fail, also
+// for later ends, and that such a call makes no room for a series that cannot be read.
 func TestAStorageThatIsAwayHidesNoHistory(t *testing.T) {
 	s, store, ahead := clocked(t)
 	end := time.Now().Truncate(time.Minute)
@@ -70,8 +70,8 @@ func TestAStorageThatIsAwayHidesNoHistory(t *testing.T) {
 	}
 }
 
-// TestAViewerWhoWaitsGetsASeries checks that a viewer who waits for the reading of another viewer gets its series,
-// also if so many other ranges are asked for meanwhile that the cache forgets the range.
+// TestAViewerWhoWaitsGetsASeries checks that a viewer who waits for the reading of another viewer gets its
+// series, also if so many other ranges are asked for meanwhile that the cache forgets the range.
 func TestAViewerWhoWaitsGetsASeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

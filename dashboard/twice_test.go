@@ -1,0 +1,153 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+// finish runs all tasks of a queue that wait, and completes them. It returns their number.
+func (s *site) finish(queue string) int {
+	s.t.Helper()
+	session := storage.NewSession(s.Store, 0)
+	claimed, err := session.Claim(s.t.Context(), storage.ClaimRequest{
+		Runner: storage.NewRunnerID("host", 1), Queues: []storage.ClaimQueue{{Name: queue}}, Start: 1000, Lease: time.Minute,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, fence := range claimed.Fences {
+		_, err := session.ApplyOne(s.t.Context(), storage.Tx{
+			Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return len(claimed.Tasks)
+}
+
+// TestATaskThatEndsAtOnceIsEnqueuedOnce checks that a form which is sent again enqueues nothing, even if the
+// task of its first sending is completed by then, as tasks often are within milliseconds.
+func TestATaskThatEndsAtOnceIsEnqueuedOnce(t *testing.T) {
+	s := open(t, "night", as(access.Admin))
+	s.finish("mail")
+	for name, send := range map[string]func() (int, string){
+		"a run of a schedule": func() (int, string) {
+			return s.post("/act", "do", "run", "ref", "mail/cursor.daily_digest", "fresh", "form-1")
+		},
+		"an added task": func() (int, string) {
+			return s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "fresh", "form-2")
+		},
+	} {
+		ran := 0
+		for range 3 {
+			if code, page := send(); code != http.StatusOK {
+				t.Errorf("%s: %d %.200s", name, code, page)
+			}
+			ran += s.finish("mail")
+		}
+		if ran != 1 {
+			t.Errorf("%s that was sent three times ran %d times, want once", name, ran)
+		}
+	}
+}
+
+// TestADialogActsOnce checks that a dialog on all tasks that match is done once, however often it is sent:
+// the limit that a person confirmed holds for all sendings together.
+func TestADialogActsOnce(t *testing.T) {
+	for _, do := range []string{"delete", "requeue"} {
+		s := open(t, "night", as(access.Admin))
+		dialog := func() string {
+			page := s.get("/act?do=" + do + "&all=1&state=dead&filter=kind:send_digest")
+			return between(t, page, `name="form" value="`, `"`)
+		}
+		send := func(form string, more ...string) (int, string) {
+			return s.post("/act", append([]string{
+				"do", do, "all", "1", "state", "dead", "filter", "kind:send_digest", "form", form,
+			}, more...)...)
+		}
+		before, form := len(s.list("mail", storage.Dead)), dialog()
+		if code, _ := send(form, "count", "none"); code != http.StatusBadRequest {
+			t.Errorf("%s with a bad count: %d, want 400", do, code)
+		}
+		for i := range 3 {
+			if code, page := send(form, "count", "10"); code != http.StatusOK || !strings.Contains(page, "10 tasks") {
+				t.Errorf("%s, sent for the %d. time: %d", do, i+1, code)
+			}
+		}
+		if got := before - len(s.list("mail", storage.Dead)); got != 10 {
+			t.Errorf("%s that was confirmed for 10 tasks and sent three times acts on %d", do, got)
+		}
+		send(dialog(), "count", "10")
+		if got := before - len(s.list("mail", storage.Dead)); got != 20 {
+			t.Errorf("two dialogs to %s 10 tasks act on %d", do, got)
+		}
+	}
+}
+
+// TestAnEditThatIsSentTwiceIsSaved checks that the second sending of an edit does not say that nothing was
+// saved.
+func TestAnEditThatIsSentTwiceIsSaved(t *testing.T) {
+	s := open(t, "night", as(access.Admin))
+	for i, more := range [][]string{{}, {"requeue", "1"}} {
+		ref := s.list("mail", storage.Dead)[0]
+		version := between(t, s.get("/edit?ref="+ref), `name="version" value="`, `"`)
+		form := append([]string{"ref", ref, "version", version, "params", fmt.Sprintf(`{"user":%d}`, i)}, more...)
+		for range 2 {
+			if code, page := s.post("/edit", form...); code != http.StatusOK || !strings.Contains(page, "are saved") {
+				t.Errorf("the edit %v: %d, want it saved", form, code)
+			}
+		}
+		form[5] = `{"user":99}`
+		if code, _ := s.post("/edit", form...); code != http.StatusConflict {
+			t.Errorf("another edit of the same version: %d, want 409", code)
+		}
+	}
+}
+
+// leaving is a storage whose viewer leaves while it configures a queue.
+type leaving struct {
+	storage.Storage
+
+	leave   context.CancelFunc
+	unknown bool // the storage never tells the outcome
+}
+
+func (l *leaving) Configure(ctx context.Context, call storage.Call, queue string, set storage.Settings) error {
+	err := l.Storage.Configure(ctx, call, queue, set)
+	if l.leave(); l.unknown || ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Canceled)
+	}
+	return err
+}
+
+// TestAnActOutlivesItsViewer checks that the audit tells what became of an act whose viewer leaves, and that
+// it keeps an act as intended if nobody knows.
+func TestAnActOutlivesItsViewer(t *testing.T) {
+	for _, unknown := range []bool{false, true} {
+		s := open(t, "night", as(access.Admin))
+		ctx, leave := context.WithCancel(t.Context())
+		h, err := dashboard.Handler(&leaving{s.Store, leave, unknown}, as(access.Admin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&site{t, s.Scene, h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
+		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
+		want := ledger.Done
+		if unknown {
+			want = ledger.Intended
+		}
+		if err != nil || acts[0].Act != "pause" || acts[0].Outcome != want {
+			t.Errorf("an act whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, acts, err, want)
+		}
+	}
+}
