@@ -82,7 +82,7 @@ func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
 	}{
 		{"params.card.no", true},
 		{"params.card.no.x", true},
-		{"params.card", true}, // it holds what is hidden
+		{"params.card", true}, // it has hidden fields
 		{"params.x.pin", true},
 		{"params.x", true}, // a pin may lie in it
 		{"header.authorization", true},
@@ -126,7 +126,8 @@ func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
 	}
 }
 
-// TestRedactionOfALongTextIsQuick: a task may hold a megabyte, which somebody else has written.
+// TestRedactionOfALongTextIsQuick bounds the time for hostile texts of a megabyte, because anybody who
+// enqueues tasks can write such texts.
 func TestRedactionOfALongTextIsQuick(t *testing.T) {
 	const size = 1 << 20
 	fill := func(before, text, after string) string {
@@ -149,7 +150,7 @@ func TestRedactionOfALongTextIsQuick(t *testing.T) {
 	}
 }
 
-// TestAWordOfARuleMatchesAsAFilterDoes: whoever knows one knows the other.
+// TestAWordOfARuleMatchesAsAFilterDoes checks that "*" means the same in a rule as in a filter.
 func TestAWordOfARuleMatchesAsAFilterDoes(t *testing.T) {
 	words := func(letters string, most int) (all []string) {
 		for before := []string{""}; len(before[0]) < most; {
@@ -190,7 +191,7 @@ func TestBadRedactions(t *testing.T) {
 	}
 }
 
-// FuzzRedaction looks for a canary that gets through, and for JSON that is none any more.
+// FuzzRedaction looks for a secret that is not hidden, and for output that is not JSON.
 func FuzzRedaction(f *testing.F) {
 	f.Add(`{"a":{"secret":"canary"},"b":[{"secret":"canary"}]}`)
 	f.Add(`{"secret":["canary",{"x":"canary"}]} `)
@@ -212,7 +213,7 @@ func FuzzRedaction(f *testing.F) {
 	})
 }
 
-// secrets returns what stands below a field "secret" and is not hidden.
+// secrets returns a value of a field "secret" that is not hidden, and "" if there is none.
 func secrets(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

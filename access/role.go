@@ -9,7 +9,7 @@ import (
 // Role is a set of permitted verbs that has a name. The zero Role permits nothing.
 type Role string
 
-// The roles, from the one that permits least to the one that permits most.
+// The roles. Viewer permits least, and Admin permits everything. Worker and Operator permit different verbs.
 const (
 	// Viewer sees queues, tasks, schedules and runners, but no payloads.
 	Viewer Role = "viewer"
@@ -49,7 +49,7 @@ var grants = map[Role]map[Verb]bool{
 	Admin:    {Read: true, Payloads: true, Enqueue: true, Work: true, Operate: true, Alter: true},
 }
 
-// Roles lists the roles, from the one that permits least to the one that permits most.
+// Roles lists the roles in the order Viewer, Worker, Operator, Admin.
 func Roles() []Role { return []Role{Viewer, Worker, Operator, Admin} }
 
 // Verbs lists the verbs in the order of the table of roles.

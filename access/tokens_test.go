@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// mint adds a token to a file.
+// mint adds a token to a file, and returns the token.
 func mint(t *testing.T, path string, g Grant) string {
 	t.Helper()
 	secret, err := CreateToken(path, g)
@@ -157,7 +157,7 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// FuzzTokens looks for a text that is read as a token that it does not have.
+// FuzzTokens looks for a text whose tokens are written differently from how they were read, or are invalid.
 func FuzzTokens(f *testing.F) {
 	f.Add("token app read,enqueue mail,mail:* never " + strings.Repeat("00", 32) + "\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -19,7 +19,7 @@ import (
 
 const home = "127.0.0.1:4711"
 
-// users makes a file of users whose passwords cost little.
+// users makes a file of users. Their passwords are hashed with few rounds, so that tests are quick.
 func users(t *testing.T, all ...User) *Users {
 	t.Helper()
 	u, err := CreateUsers(filepath.Join(t.TempDir(), "users"))
@@ -40,7 +40,7 @@ func cheap(u *Users) {
 	u.dummy = func() hashed { return hashed{rounds: leastRounds, salt: make([]byte, 16), sum: make([]byte, 32)} }
 }
 
-// carrying makes a request that carries a session.
+// carrying returns a request that carries a new session of a user.
 func carrying(t *testing.T, u *Users, user User) *http.Request {
 	t.Helper()
 	c, err := u.Cookie(user, "/", true)
@@ -177,15 +177,15 @@ func TestASessionEnds(t *testing.T) {
 	})
 }
 
-// TestALogoutEndsASession: whoever has its cookie, in whatever spelling, is let in no more, and a login within
-// the same second is another session.
+// TestALogoutEndsASession checks that a cookie is not accepted after the logout, in whatever spelling, and
+// that a login within the same second begins another session.
 func TestALogoutEndsASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ann, bob := User{"ann", Operator}, User{"bob", Operator}
 		u := users(t, ann, bob)
 		first, others := carrying(t, u, ann), carrying(t, u, bob)
 		u.EndSession(first)
-		u.EndSession(&http.Request{}) // which carries none
+		u.EndSession(&http.Request{}) // a request without a session
 		if _, ok := u.Who(first); ok {
 			t.Error("a session admits its user after the logout")
 		}
@@ -300,7 +300,7 @@ func TestAFileThatCannotBeReadAdmitsNobody(t *testing.T) {
 
 func TestOthersMayNotReadTheFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // permissions are kept elsewhere
+		return // the mode of a file has no permissions for others there
 	}
 	u := users(t, User{"ann", Admin})
 	info, err := os.Stat(u.file.path)
@@ -338,7 +338,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 			_, err := u.Login(t.Context(), from, "ann", password)
 			return err
 		}
-		for range 3 * failuresAtOnce { // a good login costs nothing
+		for range 3 * failuresAtOnce { // a login that succeeds does not count
 			if err := login(home, "password of ann"); err != nil {
 				t.Fatal(err)
 			}
@@ -405,7 +405,7 @@ func TestALoginThatWaitsEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// FuzzUsers looks for a text that is read as users who are not in it, or that costs a panic.
+// FuzzUsers looks for a text that is read as users who are not in it, or that makes the parser panic.
 func FuzzUsers(f *testing.F) {
 	f.Add("key AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\nuser ann admin pbkdf2-sha256$600000$AAAAAAAAAAA$x\n")
 	f.Fuzz(func(t *testing.T, text string) {
