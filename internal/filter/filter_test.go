@@ -97,7 +97,7 @@ func TestMatch(t *testing.T) {
 		`state:ended`:                 true,
 		`-state:dead`:                 false,
 		`is:unique`:                   false,
-		`is:suspect`:                  false, // it does not wait
+		`is:suspect`:                  false, // the task does not wait
 		`attempts:2 size>10`:          true,
 		`encoding:json`:               true,
 		`eu/01a`:                      true,
@@ -120,7 +120,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestNumbersInParametersAreCompared exactly, whatever digits they have.
+// TestNumbersInParametersAreCompared checks that numbers with many digits are compared exactly.
 func TestNumbersInParametersAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		n, word string
@@ -170,7 +170,8 @@ func TestNumbersInParametersAreCompared(t *testing.T) {
 	}
 }
 
-// TestANumberTakesNoTimeBeyondItsDigits in a filter and in parameters, whatever its exponent.
+// TestANumberTakesNoTimeBeyondItsDigits bounds the time of numbers with huge exponents, in a filter and in
+// parameters.
 func TestANumberTakesNoTimeBeyondItsDigits(t *testing.T) {
 	for _, text := range []string{"1p9999999", "1e9999999", "1e-9999999", "0x1p9999999", "1/" + strings.Repeat("9", 50), strings.Repeat("9", 4000)} {
 		if _, err := Parse("params.n>" + text); err == nil {
@@ -194,7 +195,7 @@ func TestANumberTakesNoTimeBeyondItsDigits(t *testing.T) {
 	}
 }
 
-// TestAMomentCenturiesAheadIsNotSoon although it is further away than the longest duration.
+// TestAMomentCenturiesAheadIsNotSoon checks a moment that is further away than the longest time.Duration.
 func TestAMomentCenturiesAheadIsNotSoon(t *testing.T) {
 	task := aTask()
 	task.State, task.Due = storage.Scheduled, now.AddDate(2000, 0, 0)

@@ -57,9 +57,10 @@ func rational(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// compare compares the number in text with n, and returns -1, 0 or 1 as [cmp.Compare] does. It reports false
-// for a text that is not a number, and for a number that would take too long to compare. The nearest floats
-// decide most comparisons, because rounding never reverses an order.
+// compare compares the number in text with n, and returns -1, 0 or 1 as [cmp.Compare] does. The text must be
+// a number. The nearest floats decide most comparisons, because rounding never reverses an order. If they are
+// equal and the digits would take too long to compare, compare reports false. It also does so for NaN and
+// infinities.
 func (n *number) compare(text string) (order int, ok bool) {
 	is, err := strconv.ParseFloat(text, 64)
 	switch {
