@@ -72,7 +72,7 @@ type Result struct {
 	Kept    int64 // tasks to which the act cannot be done: see Reasons
 	// Reasons tells why, for the first five kept tasks.
 	Reasons []Reason
-	// Searched of Total tasks were searched, where a filter chooses them.
+	// Searched is how many of Total tasks were searched. Both are 0 for named tasks.
 	Searched, Total int64
 }
 
@@ -193,7 +193,7 @@ func (w *worker) rest() (tasks int, of time.Duration) {
 	return tasks, of
 }
 
-// late reports whether the time for the search is over, and if so notes that tasks remain unsearched.
+// late reports whether the budget or the time of the search is used up. It sets unsearched if the time is.
 func (w *worker) late() bool {
 	if !w.until.IsZero() && time.Now().After(w.until) {
 		w.unsearched = true
@@ -311,7 +311,8 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 	}
 }
 
-// step returns the Tx for one task, and reports false if there is none to apply.
+// step returns the Tx for one task, and reports false if there is none to apply. It counts the task unless
+// the act was done to it before.
 func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	tx, done, err := w.req.Act.step(&t)
 	if done {
@@ -333,9 +334,9 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	return tx, true
 }
 
-// record adds the line of a task to the backup. It reports false if the task cannot be read.
+// record adds the line of a task to the backup. It reports false if the task is gone or cannot be read.
 func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
-	t, err := w.session.Storage().Task(ctx, ref) // a listing leaves out its stack and result
+	t, err := w.session.Storage().Task(ctx, ref) // a listing leaves out the stack and the result
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		w.result.Gone++

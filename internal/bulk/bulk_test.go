@@ -108,7 +108,7 @@ func matching(t *testing.T, text string) scan.Request {
 	return scan.Request{Filter: f}
 }
 
-// brief is what a result counts.
+// brief returns the counts of a result.
 func brief(r Result) [5]int64 { return [5]int64{r.Matched, r.Done, r.Changed, r.Gone, r.Kept} }
 
 func TestActs(t *testing.T) {
@@ -131,7 +131,7 @@ func TestActs(t *testing.T) {
 		want   [5]int64
 		queue  string
 		state  storage.State
-		left   int64 // in that queue and state
+		left   int64 // tasks in that queue and state
 	}{
 		{Act{Verb: Requeue}, "kind:odd", [5]int64{150, 150}, "a", storage.Dead, 300},
 		{Act{Verb: Requeue}, "kind:odd", [5]int64{}, "a", storage.Dead, 300},
@@ -177,7 +177,7 @@ func TestNamedTasksAreCounted(t *testing.T) {
 	}
 }
 
-// meddling is a storage in which somebody changes a task once it was listed.
+// meddling is a storage in which somebody changes tasks right after they were listed.
 type meddling struct {
 	storage.Storage
 	meddle func()
@@ -218,7 +218,7 @@ func TestWhatChangedMeanwhileIsKept(t *testing.T) {
 	}
 }
 
-// dying is a storage that answers no more after some calls.
+// dying is a storage whose Apply fails after some calls.
 type dying struct {
 	storage.Storage
 	calls int
@@ -277,7 +277,8 @@ func TestALimitAndARate(t *testing.T) {
 	})
 }
 
-// TestARateOfLessThanOneTaskInYearsWaits behind the first task, and one beyond all numbers does not.
+// TestARateOfLessThanOneTaskInYearsWaits checks that a tiny rate waits after the first task, and that a huge
+// rate does not wait.
 func TestARateOfLessThanOneTaskInYearsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
@@ -310,7 +311,8 @@ func (c *counting) Apply(ctx context.Context, call storage.Call, txs ...storage.
 	return c.Storage.Apply(ctx, call, txs...)
 }
 
-// TestAMomentThatHasComeIsNow so that a repeat of the act has nothing to do.
+// TestAMomentThatHasComeIsNow checks that tasks rescheduled to a moment in the past are due now, so that a
+// repeat has nothing to do.
 func TestAMomentThatHasComeIsNow(t *testing.T) {
 	r := open(t)
 	r.insert("a", 5, func(i int, in *storage.Insert) {
@@ -388,7 +390,8 @@ func TestABackupComesBack(t *testing.T) {
 	}
 }
 
-// TestABackupTellsWhichTasksWereNotDeleted because they changed meanwhile, or were gone.
+// TestABackupTellsWhichTasksWereNotDeleted checks the second line of each task that changed meanwhile, or was
+// gone.
 func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {
 	r := open(t)
 	r.insert("a", 2*storage.MaxPage, nil)
@@ -423,7 +426,8 @@ func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {
 	}
 }
 
-// TestABackupHasNoTaskThatARunDidNotComeTo where it fails at a later call.
+// TestABackupHasNoTaskThatARunDidNotComeTo checks that the backup of a run that failed has the tasks of its
+// calls, and no others.
 func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
 	r := open(t)
 	r.insert("a", 3*storage.MaxPage, nil)
@@ -435,7 +439,7 @@ func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
 	}
 }
 
-// beforeApply is a storage in which something happens ahead of the first change.
+// beforeApply is a storage in which something happens right before the first Apply.
 type beforeApply struct {
 	storage.Storage
 
@@ -450,7 +454,7 @@ func (b *beforeApply) Apply(ctx context.Context, call storage.Call, txs ...stora
 	return b.Storage.Apply(ctx, call, txs...)
 }
 
-// full is a writer without room.
+// full is a writer that is out of room.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
@@ -502,7 +506,7 @@ func TestAPreviewChangesNothing(t *testing.T) {
 	}
 }
 
-// slow is a storage of which each answer takes its time.
+// slow is a storage whose answers take 60 ms.
 type slow struct{ storage.Storage }
 
 func (s slow) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
@@ -515,7 +519,8 @@ func (s slow) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return s.Storage.Task(ctx, ref)
 }
 
-// TestAPreviewEndsInTimeWhereNothingMatches on a storage that is slow, also of names that are not there.
+// TestAPreviewEndsInTimeWhereNothingMatches checks the time of a preview on a slow storage: with a filter
+// that matches nothing, and for named tasks that do not exist.
 func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
@@ -539,7 +544,8 @@ func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
 	})
 }
 
-// TestAPreviewThatFoundNothingYetIsNotEmpty but one is that has looked at all tasks.
+// TestAPreviewThatFoundNothingYetIsNotEmpty checks that a preview without a match is empty only if it has
+// searched all tasks.
 func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
 	r := open(t)
 	r.insert("a", 500, func(i int, in *storage.Insert) {

@@ -20,14 +20,14 @@ type Preview struct {
 	// Gone, Kept and Reasons are as in Result.
 	Gone, Kept int64
 	Reasons    []Reason
-	// Searched of Total tasks were searched, if a filter chooses the tasks.
+	// Searched is how many of Total tasks were searched. Both are 0 for named tasks.
 	Searched, Total int64
 	// Consequence tells in a sentence what would happen to the tasks.
 	Consequence string
 }
 
-// None reports whether the request would do nothing. A preview without a task does not tell that while tasks
-// remain to be searched.
+// None reports whether the request would do nothing. It is false while tasks remain to be searched, even if
+// Count is 0.
 func (p *Preview) None() bool { return p.Count == 0 && !p.More }
 
 // Budget bounds a preview.

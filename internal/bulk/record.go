@@ -8,7 +8,7 @@ import (
 
 // Record is a task in a backup, one JSON object a line. It has all that an insert needs to bring the task
 // back, and everything else that was known of the task. Bytes are base64, times are RFC 3339, and durations
-// are texts such as "1m30s". Zero values are left out.
+// are texts such as "1m30s". Most fields are left out if they are zero.
 type Record struct {
 	Queue      string            `json:"queue"`
 	ID         string            `json:"id"`
@@ -39,8 +39,8 @@ type Record struct {
 	Progress   []byte          `json:"progress,omitempty"`
 	Checkpoint []byte          `json:"checkpoint,omitempty"`
 
-	// NotDeleted tells that the task of an earlier line was not deleted, because it had changed or ended in the
-	// meantime. Such a line has no other fields than Queue and ID.
+	// NotDeleted tells that the task of an earlier line was not deleted, because it had changed or was gone by
+	// then. Such a line has no other fields than Queue and ID.
 	NotDeleted bool `json:"not_deleted,omitempty"`
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// maxText bounds the text of a fingerprint, and maxRead the part of an error that is read, both in bytes.
+// maxText bounds the text of a fingerprint, and maxRead the part of an error that is read, because a line may
+// be long. Both are in bytes.
 const (
 	maxText = 200
 	maxRead = 1 << 10
