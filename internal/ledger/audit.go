@@ -35,7 +35,7 @@ const (
 
 // Entry is the record of an act of a person.
 type Entry struct {
-	// Who is the person, Role the role of that person, and By the program: "dashboard" or "command".
+	// Who is the person, Role the role of that person, and Via the program: "dashboard" or "command".
 	Who  string `json:"who"`
 	Role string `json:"role,omitempty"`
 	Via  string `json:"via,omitempty"`

@@ -82,7 +82,7 @@ func TestTheAuditCutsWhatIsLong(t *testing.T) {
 	}
 }
 
-// TestTheAuditKeepsWholeRefs: of a task whose queue and id are as long as they may be, too.
+// TestTheAuditKeepsWholeRefs checks the ref of a task whose queue and id are as long as they may be.
 func TestTheAuditKeepsWholeRefs(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
@@ -115,7 +115,8 @@ func TestADamagedActIsListed(t *testing.T) {
 	}
 }
 
-// TestTheAuditIsTrimmed: a ledger deletes acts that are too old, and those that are too many.
+// TestTheAuditIsTrimmed checks that a ledger deletes the acts that are too old, and the acts that are too
+// many.
 func TestTheAuditIsTrimmed(t *testing.T) {
 	w := newWorld(t)
 	a, l := NewAudit(w.Storage), New(w)
@@ -137,7 +138,7 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	w.write(l)
 	w.want("young acts", left(), 3)
 	w.pass(ActsKept + time.Minute)
-	a = NewAudit(w.Storage) // whose clock goes with the real one between two looks
+	a = NewAudit(w.Storage) // the old one reckons the time with the real clock
 	begin(1)
 	w.writeSteady(l)
 	w.want("acts after 90 days", left(), 1)
@@ -147,7 +148,8 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	w.want("acts of so many", left(), MaxActs)
 }
 
-// TestTheAuditIsTrimmedWithoutALedger: acts that are too old go also where no process keeps a ledger.
+// TestTheAuditIsTrimmedWithoutALedger checks that acts that are too old are deleted even if no process keeps
+// a ledger.
 func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	w := newWorld(t)
 	begin := func(n int) {

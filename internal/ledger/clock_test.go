@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts begins so many acts.
+// acts begins n acts.
 func (w *world) acts(a *Audit, n int) {
 	w.Helper()
 	for range n {
@@ -18,7 +18,7 @@ func (w *world) acts(a *Audit, n int) {
 	}
 }
 
-// records is how many records a queue has.
+// records returns how many records a queue has.
 func (w *world) records(queue string) int64 {
 	w.Helper()
 	stats, err := w.Storage.Stats(w.Context(), queue)
@@ -28,8 +28,9 @@ func (w *world) records(queue string) int64 {
 	return stats[0].Live()
 }
 
-// TestAShortJumpDeletesNothing: the clock is a hundred days ahead for a few minutes. Pages and acts stay, for a
-// process that sees the jump and for one that begins during the jump. A jump that stays is believed.
+// TestAShortJumpDeletesNothing sets the clock a hundred days ahead for a few minutes. Pages and acts must
+// stay, both with a process that sees the jump and with a process that begins during the jump. A jump that
+// lasts is believed.
 func TestAShortJumpDeletesNothing(t *testing.T) {
 	const jump = 100 * 24 * time.Hour
 	for _, begins := range []bool{false, true} {
@@ -45,7 +46,7 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 			l = New(w)
 		}
 		w.minutes(l, 3, one)
-		w.acts(a, 2*trimEach) // among them are acts that trim the audit
+		w.acts(a, 2*trimEach) // some of these acts trim the audit
 		w.pass(-jump)
 		w.want("acts", w.records(AuditQueue), 3+2*trimEach)
 		if n := w.records(Queue); n < pages {
@@ -60,8 +61,8 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestTheHoursBehindAJumpAreGathered: the clock is ahead for a while. The hours that it gathered ahead of their
-// time give way to what happens in them, whichever process writes then.
+// TestTheHoursBehindAJumpAreGathered sets the clock ahead for a while. The hours that were gathered before
+// their time must be replaced by their real figures later, whichever process writes then.
 func TestTheHoursBehindAJumpAreGathered(t *testing.T) {
 	for _, ahead := range []time.Duration{40 * time.Minute, 3 * time.Hour, 30 * time.Hour} {
 		for _, minutes := range []int{1, 15} {
@@ -74,7 +75,7 @@ func TestTheHoursBehindAJumpAreGathered(t *testing.T) {
 	}
 }
 
-// hoursBehindAJump has one task be enqueued a minute, and the clock be ahead for some minutes.
+// hoursBehindAJump enqueues one task a minute, and sets the clock ahead for some minutes.
 func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
 	l := New(w)
 	w.write(l)
@@ -87,12 +88,12 @@ func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
 		l = New(w)
 	}
 	w.minutes(l, 10, one)
-	// What was enqueued during the jump belongs to the time that the clock told, at least in part.
+	// The tasks that were enqueued during the jump count, at least in part, at the time that the clock showed.
 	if got := enqueued(w.read(noon, w.now, time.Hour).All); got < 100 || got > int64(100+minutes) {
 		w.Errorf("%d were enqueued by hours, want 100 or a few more", got)
 	}
 	w.minutes(l, 72*60, one)
-	for range 7 * 24 { // the minutes of the jump are gone then
+	for range 7 * 24 { // until the minutes of the jump have expired
 		w.pass(time.Hour)
 		w.write(l)
 	}
@@ -100,9 +101,9 @@ func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
 	for i, p := range s.All {
 		most := int64(15)
 		if minutes > 1 {
-			most = 75 // the hour that the clock was in while it was ahead
+			most = 75 // the hour that the clock showed while it was ahead
 		}
-		if off := max(p.Enqueued-60, 60-p.Enqueued); !p.Known || i > 1 && off > most { // it jumps in the first two
+		if off := max(p.Enqueued-60, 60-p.Enqueued); !p.Known || i > 1 && off > most { // the jump is in hour 1
 			w.Errorf("hour %d is %+v, want about 60", i, p)
 		}
 	}
@@ -111,7 +112,7 @@ func hoursBehindAJump(w *world, ahead time.Duration, minutes int, begins bool) {
 	}
 }
 
-// TestAClockThatWasBehindLosesNoHour: the clock is behind for two hours, in which hours end that were gathered
+// TestAClockThatWasBehindLosesNoHour sets the clock back for two hours, in which hours end that were gathered
 // before.
 func TestAClockThatWasBehindLosesNoHour(t *testing.T) {
 	for _, behind := range []time.Duration{5 * time.Hour, 30 * time.Hour} {
@@ -134,7 +135,8 @@ func TestAClockThatWasBehindLosesNoHour(t *testing.T) {
 	}
 }
 
-// TestSpansFarAway: a span of years reads what there may be alone, and a span in the future is empty.
+// TestSpansFarAway checks that a span of years reads only the pages that may exist, and that a span in the
+// future is empty.
 func TestSpansFarAway(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
@@ -154,7 +156,8 @@ func TestSpansFarAway(t *testing.T) {
 	}
 }
 
-// TestAnActByAClockFarAheadIsListed, and the other acts are.
+// TestAnActByAClockFarAheadIsListed checks that such an act is listed, and that all other acts are listed,
+// too.
 func TestAnActByAClockFarAheadIsListed(t *testing.T) {
 	w := newWorld(t)
 	w.acts(NewAudit(w.Storage), 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTotalsThatGoBackAreNoNewQueue: a failover loses the last tasks of a queue. Its life before is no work of
-// that minute, of which it is not known how much was done.
+// TestTotalsThatGoBackAreNoNewQueue has a failover lose the last tasks of a queue. Its earlier totals must
+// not count as growth in that minute, whose real growth is not known.
 func TestTotalsThatGoBackAreNoNewQueue(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
@@ -33,7 +33,8 @@ func TestTotalsThatGoBackAreNoNewQueue(t *testing.T) {
 	}
 }
 
-// TestAQueueThatWasSeenToBeGoneBeginsAnew, whichever process sees it again.
+// TestAQueueThatWasSeenToBeGoneBeginsAnew checks that such a queue starts from zero, even if another process
+// sees it again.
 func TestAQueueThatWasSeenToBeGoneBeginsAnew(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
@@ -45,8 +46,9 @@ func TestAQueueThatWasSeenToBeGoneBeginsAnew(t *testing.T) {
 	w.want("enqueued", [3]int64{points[0].Enqueued, points[1].Enqueued, points[2].Enqueued}, [3]int64{5, 0, 8})
 }
 
-// TestAKindThatHadNoRoomBeginsAnew: a heartbeat has room for the kinds with the most runs. What a kind that had
-// no room ran before is no work of the minute in which it has.
+// TestAKindThatHadNoRoomBeginsAnew checks kinds that had no room in a heartbeat, which has the kinds with the
+// most runs. The earlier runs of such a kind must not count in the minute in which the heartbeat first has
+// it.
 func TestAKindThatHadNoRoomBeginsAnew(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
@@ -67,8 +69,8 @@ func TestAKindThatHadNoRoomBeginsAnew(t *testing.T) {
 	for _, p := range w.read(noon, w.now, time.Minute).Kinds["b"] {
 		runs += fmt.Sprint(p.Runs, " ")
 	}
-	w.want("runs", runs, "0 0 0 6 6 6 ") // it overtakes a in the third minute
-	// A kind that runs for the first time, where all have room, counts at once.
+	w.want("runs", runs, "0 0 0 6 6 6 ") // b overtakes a in the third minute
+	// The first runs of a new kind count at once if the heartbeat has room for all kinds.
 	w.ran("r2", vitals.Kind{Name: "c", Runs: vitals.Histogram{1}})
 	w.minutes(l, 1, func() {})
 	w.minutes(l, 1, func() {
@@ -77,8 +79,8 @@ func TestAKindThatHadNoRoomBeginsAnew(t *testing.T) {
 	w.want("runs of a new kind", w.read(w.now.Add(-time.Minute), w.now, time.Minute).Kinds["d"][0].Runs, 7)
 }
 
-// TestARunnerThatComesBackIsNotNew, neither after a long time nor after a jump of the clock, by which it was
-// forgotten.
+// TestARunnerThatComesBackIsNotNew checks a runner that was forgotten, after a long time or after a jump of
+// the clock. Its earlier runs must not count again.
 func TestARunnerThatComesBackIsNotNew(t *testing.T) {
 	for _, jumps := range []bool{false, true} {
 		w := newWorld(t)
@@ -105,8 +107,8 @@ func TestARunnerThatComesBackIsNotNew(t *testing.T) {
 	}
 }
 
-// TestHugeCountsDamageNoPage: what a runner or a record tells may be any number. The figures of the other queues
-// stay, in minutes and in hours.
+// TestHugeCountsDamageNoPage checks counts beyond all bounds from a runner or a record. The figures of the
+// other queues must stay right, in minutes and in hours.
 func TestHugeCountsDamageNoPage(t *testing.T) {
 	const least, most = math.MinInt64, math.MaxInt64
 	for name, tell := range map[string]func(w *world){

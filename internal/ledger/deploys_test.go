@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// run has so many runners of each version be alive.
+// run sets the living runners: so many of each version.
 func (w *world) run(versions map[string]int) {
 	w.runners = nil
 	for version, n := range versions {
@@ -19,7 +19,7 @@ func (w *world) run(versions map[string]int) {
 	}
 }
 
-// deploysIn tells the deploys of a span, in minutes since noon.
+// deploysIn returns the deploys of a span as a text, with their times since noon.
 func (w *world) deploysIn(from, to time.Time, step time.Duration) string {
 	w.Helper()
 	var all []string
@@ -47,7 +47,7 @@ func TestAVersionThatWasNotSeenBeforeIsADeploy(t *testing.T) {
 	w.run(map[string]int{"v2": 3})
 	l = New(w) // another process goes on
 	minutes(60)
-	w.run(nil) // stopped for two hours
+	w.run(nil) // all runners are stopped for two hours
 	minutes(120)
 	w.run(map[string]int{"v2": 3, "v3": 1})
 	minutes(2)
@@ -59,8 +59,9 @@ func TestAVersionThatWasNotSeenBeforeIsADeploy(t *testing.T) {
 	w.want("the last hour", w.deploysIn(noon.Add(3*time.Hour), now, time.Minute), "3h12m0s v3 1")
 }
 
-// TestAVersionThatComesBackIsNoDeploy: runners of one version run for five minutes of each hour, beside
-// others, also where another process goes on. One that was away for longer is a deploy.
+// TestAVersionThatComesBackIsNoDeploy has runners of one version run for five minutes of each hour, beside
+// others. That is no deploy, also if another process writes the history. A version that was away for more
+// than an hour is a deploy.
 func TestAVersionThatComesBackIsNoDeploy(t *testing.T) {
 	w := newWorld(t)
 	w.queue("mail").Waiting = 1
@@ -86,7 +87,8 @@ func TestAVersionThatComesBackIsNoDeploy(t *testing.T) {
 	w.want("deploys then", w.deploysIn(w.clock().Add(-time.Hour), w.clock(), time.Minute), "7h0m0s nightly 1")
 }
 
-// TestThePageThatWasWrittenLaterTellsOfVersions, though the clock was ahead when another one was written.
+// TestThePageThatWasWrittenLaterTellsOfVersions checks that the page that was written last decides about a
+// version, even if the clock was ahead when an earlier page was written.
 func TestThePageThatWasWrittenLaterTellsOfVersions(t *testing.T) {
 	at := func(minute int64, versions ...string) *page {
 		p := newPage(minutePages, minute/pageMinutes, 1)
@@ -98,13 +100,14 @@ func TestThePageThatWasWrittenLaterTellsOfVersions(t *testing.T) {
 	known := make(knownBuilds)
 	known.learn(at(600, "v2"), 5)
 	known.learn(at(0, "v1", "v2"), 6)
-	known.learn(at(600, "v2"), 5) // read again
+	known.learn(at(600, "v2"), 5) // the earlier page is read again
 	if v1, v2 := known["v1"], known["v2"]; v1.version != 6 || v2.version != 6 || v2.first != 0 {
 		t.Errorf("got %v, want v1 and v2 of the page that was written last", known)
 	}
 }
 
-// TestManyVersionsAreBounded in a page, and a damaged list of them is no page.
+// TestManyVersionsAreBounded checks the bound of the versions in a page. A page with more versions must not
+// be read.
 func TestManyVersionsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.queue("mail").Waiting = 1

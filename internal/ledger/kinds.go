@@ -95,8 +95,8 @@ func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
 // most returns how many kinds a sample may have.
 func (k *kindMemory) most() int { return len(k.since) }
 
-// figures adds the kinds of a part to its sample, if the last look of this process was at the minute of the
-// sample before.
+// figures adds the kinds of a part to its sample, if the look before the last one was at the minute of the
+// sample before. Otherwise the sample is blind.
 func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
 	if sm.blind = k.before != before || k.before == 0; sm.blind {
 		return

@@ -241,8 +241,8 @@ func (l *Ledger) readAll(ctx context.Context, pages []stored) error {
 	return errors.Join(errs...)
 }
 
-// readParts reads all parts of pages. The first part of a page tells how many parts there are. If that part is
-// damaged or missing, parts are read until one does not exist.
+// readParts reads all parts of pages. The first part of a page tells how many parts there are. If that part
+// is damaged, parts are read until one does not exist. If it is missing, no other part is read.
 func (l *Ledger) readParts(ctx context.Context, of string, numbers ...int64) ([]stored, error) {
 	pages := make([]stored, 0, len(numbers))
 	for _, number := range numbers {

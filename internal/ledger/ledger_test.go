@@ -17,7 +17,7 @@ func TestMinutesOfAQueue(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
 	q := w.queue("mail")
-	q.Totals = storage.Totals{Enqueued: 1000, Requeued: 5, Completed: 900} // from before the ledger
+	q.Totals = storage.Totals{Enqueued: 1000, Requeued: 5, Completed: 900} // before the first sample
 	w.write(l)
 	for i := range int64(5) {
 		w.pass(time.Minute)
@@ -28,7 +28,7 @@ func TestMinutesOfAQueue(t *testing.T) {
 		q.Totals.Dead += i % 2
 		q.Waiting, q.Oldest = 7*i, time.Duration(i)*time.Minute
 		w.write(l)
-		w.write(l) // nothing more
+		w.write(l) // the second write of a minute adds nothing
 	}
 	s := w.read(noon.Add(-2*time.Minute), noon.Add(6*time.Minute), time.Minute)
 	points := s.Queues["mail"]
@@ -53,7 +53,7 @@ func TestAGapIsAveraged(t *testing.T) {
 	w := newWorld(t)
 	w.write(New(w))
 	w.queue("mail").Totals.Enqueued = 100
-	w.pass(90 * time.Minute) // nobody writes; the gap goes over the hour
+	w.pass(90 * time.Minute) // no process writes; the gap crosses an hour
 	w.write(New(w))
 	w.pass(time.Minute)
 	w.queue("mail").Totals.Enqueued++
@@ -68,7 +68,7 @@ func TestAGapIsAveraged(t *testing.T) {
 		}
 	}
 	w.want("enqueued", enqueued(s.Queues["mail"]), 101)
-	inside := w.read(noon, noon.Add(45*time.Minute), 45*time.Minute).All[0] // the sample lies behind it
+	inside := w.read(noon, noon.Add(45*time.Minute), 45*time.Minute).All[0] // the sample lies behind the span
 	w.want("half of the gap", inside, Point{At: inside.At, Known: true, Gap: true, Enqueued: inside.Enqueued})
 	w.want("half of it enqueued", inside.Enqueued >= 49 && inside.Enqueued <= 51, true)
 }
@@ -88,15 +88,15 @@ func TestANewQueueAndOneThatWasRemoved(t *testing.T) {
 	w.write(l)
 	points := w.read(noon, noon.Add(3*time.Minute), time.Minute).Queues["mail"]
 	w.want("enqueued", [3]int64{points[0].Enqueued, points[1].Enqueued, points[2].Enqueued}, [3]int64{5, 0, 3})
-	// One that comes back later with more than it had is another one too.
+	// A queue that comes back later with larger totals is also another queue.
 	delete(w.stats, "mail")
 	w.minutes(l, 2*pageMinutes, func() {})
 	w.minutes(l, 1, func() { w.queue("mail").Totals.Enqueued = 7 })
 	w.want("enqueued then", enqueued(w.read(noon, w.now, time.Minute).Queues["mail"]), 5+3+7)
 }
 
-// TestASampleBehindTheEndIsFound: a series that ends within a gap has its part of it, wherever the sample
-// is that covers the gap.
+// TestASampleBehindTheEndIsFound checks that a series that ends within a gap has its part of the gap, however
+// far away the sample is that covers the gap.
 func TestASampleBehindTheEndIsFound(t *testing.T) {
 	for _, gap := range []int{2, 10, 15, 16, 30, 31, 46, 60, 61, 75, 119, 121, 200, 1000, 5000} {
 		w := newWorld(t)
@@ -110,8 +110,9 @@ func TestASampleBehindTheEndIsFound(t *testing.T) {
 	}
 }
 
-// TestTwoWritersLoseNothing: two processes write at the same moment, over hours; one is started anew now
-// and then, and both miss minutes. What queues were enqueued is the sum of all minutes, and of all hours.
+// TestTwoWritersLoseNothing has two processes write at the same moment, over hours. Now and then a process is
+// restarted, and both miss minutes. The sums of all minutes and of all hours must be the number of tasks that
+// were enqueued.
 func TestTwoWritersLoseNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	w := newWorld(t)
@@ -150,7 +151,7 @@ func TestTwoWritersLoseNothing(t *testing.T) {
 	}
 }
 
-// TestTheClockJumps: ahead by hours, and back. Nothing counts twice, and nothing is lost.
+// TestTheClockJumps sets the clock ahead by hours, and back. Nothing must count twice, and nothing be lost.
 func TestTheClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{20 * time.Minute, 5 * time.Hour, 30 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -186,7 +187,7 @@ func TestTheClockJumps(t *testing.T) {
 func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
-	w.queue("mail").Totals.Enqueued = 10_000 // from before the ledger
+	w.queue("mail").Totals.Enqueued = 10_000 // before the first sample
 	one := func() { w.queue("mail").Totals.Enqueued++ }
 	w.minutes(l, 3*60, one)
 	day := fmt.Sprintf("h.%d.0", noon.Unix()/86400)
@@ -195,7 +196,7 @@ func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 	w.damage(day)
 	s := w.read(noon, w.now, time.Minute)
 	w.want("damaged", s.Damaged, []string{damaged})
-	w.want("enqueued", enqueued(s.All), 3*60-pageMinutes-1) // of the first sample it is not known
+	w.want("enqueued", enqueued(s.All), 3*60-pageMinutes-1) // the growth at the first sample is not known
 	w.want("a point of it", s.All[70], Point{At: noon.Add(70 * time.Minute)})
 	w.want("one behind it", s.All[60+pageMinutes].Enqueued, 1)
 	s = w.read(noon, w.now, time.Hour)
@@ -204,7 +205,7 @@ func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 		At: noon.Add(time.Hour), Known: true, Gap: true, Enqueued: 60 - pageMinutes,
 	})
 
-	// A writer replaces the page under way, and knows where it stood.
+	// A writer replaces a damaged page to which it still writes, and knows the totals of its last sample.
 	w.minutes(l, 3, one)
 	now := func() string { return pageAt(w.now.Add(-time.Minute), 0) }
 	w.damage(now())
@@ -212,7 +213,7 @@ func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 	last := w.read(w.now.Add(-time.Minute), w.now, time.Minute)
 	w.want("enqueued then", enqueued(last.All), 7)
 	w.want("damaged then", last.Damaged, []string(nil))
-	// One that has just begun does not: it takes what it finds for old.
+	// A writer that has just begun does not know them, and counts the present totals as old.
 	w.damage(now())
 	w.damage(pageAt(w.now.Add(-(1+pageMinutes)*time.Minute), 0))
 	w.minutes(New(w), 1, func() { w.queue("mail").Totals.Enqueued += 7 })
@@ -221,30 +222,30 @@ func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 	}
 }
 
-// TestADamagedQuarterIsAGapOfItsHour: the other quarters of an hour are gathered without it, and the hour
-// says that a part is missing.
+// TestADamagedQuarterIsAGapOfItsHour checks that the other quarters of an hour are gathered without a damaged
+// one, and that the hour is marked as a gap.
 func TestADamagedQuarterIsAGapOfItsHour(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
 	one := func() { w.queue("mail").Totals.Enqueued++ }
-	w.write(l)               // of the minute before noon
-	w.minutes(l, 60+50, one) // the first hour is gathered, the second is not
+	w.write(l)               // the sample of the minute before noon
+	w.minutes(l, 60+50, one) // the first hour is gathered, and the second hour is not
 	w.damage(pageAt(noon.Add(65*time.Minute), 0))
 	w.minutes(l, 30, one)
 	page, err := l.readParts(t.Context(), hourPages, noon.Unix()/86400)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("hours", page[0].count, 3) // with that before noon
+	w.want("hours", page[0].count, 3) // with the hour before noon
 	s := w.read(noon, noon.Add(2*time.Hour), time.Hour)
-	w.want("damaged", s.Damaged, []string(nil)) // the page of the day has what there is
+	w.want("damaged", s.Damaged, []string(nil)) // the page of the day is enough for both hours
 	w.want("an hour", s.All[0], Point{At: noon, Known: true, Enqueued: 60})
 	w.want("that with a damaged page", s.All[1], Point{
 		At: noon.Add(time.Hour), Known: true, Gap: true, Enqueued: 60 - pageMinutes,
 	})
 }
 
-// damage spoils a page.
+// damage flips a bit in the record of a page.
 func (w *world) damage(id string) {
 	w.Helper()
 	task, err := w.Task(w.Context(), storage.Ref{Queue: Queue, ID: id})
@@ -293,7 +294,8 @@ func TestKinds(t *testing.T) {
 	w.want("in one step", [2]int64{longer.Runs, longer.Failed}, [2]int64{330, 2})
 }
 
-// TestHoursOutliveMinutes: after 10 days the hours are there, and pages that are over are gone.
+// TestHoursOutliveMinutes checks that after 10 days all hours can be read, and that expired pages are
+// deleted.
 func TestHoursOutliveMinutes(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
@@ -320,7 +322,7 @@ func TestHoursOutliveMinutes(t *testing.T) {
 		}
 		return stats[0].Scheduled
 	}
-	if n, minutes := pages(), keptPages; n < minutes || n > minutes+11+6 { // those of an hour go at once
+	if n, minutes := pages(), keptPages; n < minutes || n > minutes+11+6 { // pages are deleted once an hour
 		t.Errorf("%d pages, want %d of 7 days and 11 of days", n, minutes)
 	}
 	w.pass(100 * 24 * time.Hour)
@@ -330,7 +332,7 @@ func TestHoursOutliveMinutes(t *testing.T) {
 	}
 }
 
-// TestADayOfWrites: what a ledger writes in a day at 100 busy queues and kinds.
+// TestADayOfWrites bounds the bytes that a ledger writes in a day with 100 busy queues and kinds.
 func TestADayOfWrites(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 9))
 	w := newWorld(t)

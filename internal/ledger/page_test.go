@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// randomPage makes a page of random samples, of minutes or of hours, and what they say.
+// randomPage returns a page of minutes or of hours with random samples, and these samples.
 func randomPage(random *rand.Rand) (*page, []sample) {
 	p := newPage([]string{minutePages, hourPages}[random.IntN(2)], 12345, 1+random.IntN(3))
 	for i := range random.IntN(6) {
@@ -92,7 +92,8 @@ func TestDamageToAPageIsFound(t *testing.T) {
 	}
 }
 
-// FuzzPage looks behind the sum: it is made right. What is read can be appended to, and is read again.
+// FuzzPage gives each input a valid checksum, so that it tests the decoding of damaged contents. A page that
+// can be read can be appended to, and can be read again.
 func FuzzPage(f *testing.F) {
 	p, _ := randomPage(rand.New(rand.NewPCG(5, 6)))
 	f.Add(p.encode())

@@ -29,8 +29,8 @@ func TestManyQueuesAreSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("pages", stats[0].Scheduled, 3+3+3) // of one quarter of an hour, of the next one, and of their day
-	// Without one part its queues are not known, and the others are.
+	w.want("pages", stats[0].Scheduled, 3+3+3) // two quarters of an hour, and their day
+	// Without a part, the figures of its queues are not known, and those of the other queues are known.
 	w.damage(pageAt(noon, 1))
 	s = w.read(noon, noon.Add(time.Minute), time.Minute)
 	w.want("damaged", s.Damaged, []string{pageAt(noon, 1)})
@@ -41,8 +41,8 @@ func TestManyQueuesAreSplit(t *testing.T) {
 	}
 }
 
-// TestSmallPayloads: where payloads may be of 16 KiB alone there are more parts, and a page that has
-// outgrown that names itself, while the others go on.
+// TestSmallPayloads checks that pages have more parts if payloads are bounded by 16 KiB. The error names a
+// page that has outgrown the bound, and the other pages are written.
 func TestSmallPayloads(t *testing.T) {
 	w := newWorld(t)
 	w.limits(storage.Limits{MaxPayload: 16 << 10})
@@ -57,16 +57,16 @@ func TestSmallPayloads(t *testing.T) {
 	}
 	busy(100)
 	w.write(l)
-	const minutes = 95 // the last page of minutes is begun, and not over
+	const minutes = 95 // the last page of minutes has begun, and is not full
 	w.minutes(l, minutes, func() { busy(100) })
 	w.want("enqueued", enqueued(w.read(noon.Add(-time.Minute), w.now, time.Minute).All), minutes*100*5000)
-	busy(8000) // 80 times as many as were there when the page was begun
+	busy(8000) // 80 times as many queues as existed when the page was begun
 	w.pass(time.Minute)
 	_, err := l.Write(t.Context())
 	if !errors.Is(err, errLarge) {
 		t.Errorf("got %v, want that a page is too large", err)
 	}
-	w.pass(30 * time.Minute) // the next page of minutes has room for all, that of the day has not
+	w.pass(30 * time.Minute) // the next page of minutes has room for all queues, and the page of the day has not
 	if _, err := l.Write(t.Context()); !errors.Is(err, errLarge) {
 		t.Errorf("got %v, want that the page of the day is too large", err)
 	}
@@ -74,8 +74,8 @@ func TestSmallPayloads(t *testing.T) {
 	w.want("enqueued in all", enqueued(s.All), minutes*100*5000+8000*5000)
 }
 
-// TestPagesOfAnHourMayDifferInParts: more queues come in the second quarter of an hour, so that the pages
-// behind it have more parts. The hour has all that the minutes have, and no gap.
+// TestPagesOfAnHourMayDifferInParts adds queues in the second quarter of an hour, so that later pages have
+// more parts. The hour must have all figures of its minutes, and no gap.
 func TestPagesOfAnHourMayDifferInParts(t *testing.T) {
 	w := newWorld(t)
 	w.limits(storage.Limits{MaxPayload: 16 << 10})
@@ -109,14 +109,15 @@ func TestPagesOfAnHourMayDifferInParts(t *testing.T) {
 	for i := range 100 {
 		name, want := fmt.Sprintf("q%03d", i), int64(60*(i+1))
 		if i >= 10 {
-			want = int64(41 * (i + 1)) // minutes 20 to 60, at the end of which they are counted
+			want = int64(41 * (i + 1)) // from minute 20 to minute 60
 		}
 		w.want(name+" in minutes", enqueued(minutes.Queues[name]), want)
 		w.want(name+" in the hour", hour.Queues[name][0], Point{At: noon, Known: true, Enqueued: want})
 	}
 }
 
-// TestAProcessThatBeginsReadsPagesSideBySide: also where nobody wrote for 7 days, or ever.
+// TestAProcessThatBeginsReadsPagesSideBySide bounds the reads and the time of a process that begins, also if
+// no process has written for days, or ever.
 func TestAProcessThatBeginsReadsPagesSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -134,7 +135,7 @@ func TestAProcessThatBeginsReadsPagesSideBySide(t *testing.T) {
 		}
 		l := New(w)
 		week := int(keptPages)
-		// So many pages are read twice: to find the last sample, and for hours that are not gathered.
+		// A process that begins reads pages twice: to find the last sample, and to gather hours.
 		twice := func(pages int) time.Duration { return 2*time.Duration(pages/readers)*each + 30*each }
 		cost("a first start", 2*week+30, twice(week), func() { w.write(l) })
 		w.pass(time.Minute)
@@ -152,12 +153,12 @@ func TestAProcessThatBeginsReadsPagesSideBySide(t *testing.T) {
 	})
 }
 
-// TestPagesOfAnotherLengthAreNotRead: a page that holds another time has another id, and goes when it is
-// over.
+// TestPagesOfAnotherLengthAreNotRead checks that a page of another length has another id, is not read, and is
+// deleted when it expires.
 func TestPagesOfAnotherLengthAreNotRead(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
-	long := stored{of: minutePages, number: noon.Unix() / 3600} // as it was when a page held an hour
+	long := stored{of: minutePages, number: noon.Unix() / 3600} // a page with the minutes of an hour
 	long.page = &page{start: noon.Unix() / 60, step: 1, parts: 1, last: -1}
 	for slot := range 60 {
 		long.append(&sample{slot: slot, span: 1})

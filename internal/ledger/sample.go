@@ -220,8 +220,7 @@ func (r *reader) kinds(s *sample, most int) bool {
 	return !r.bad
 }
 
-// packDuration writes a duration from a microsecond to 50 days in a byte, to within a twentieth. 0 means no
-// duration.
+// packDuration writes a duration from a microsecond to 50 days in a byte, to within 6 %. 0 means no duration.
 func packDuration(d time.Duration) byte {
 	us := float64(d) / float64(time.Microsecond)
 	if us < 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Point has the figures of all tasks in a step of time.
+// Point has the figures of one or several queues in a step of time.
 type Point struct {
 	// At is when the step begins.
 	At time.Time

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestOnServers: two writers at once on each storage that has a server, by the server's clock.
+// TestOnServers has two writers at once on each storage that has a server, by the server's clock.
 func TestOnServers(t *testing.T) {
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
@@ -42,7 +42,7 @@ func TestOnServers(t *testing.T) {
 	}
 }
 
-// write writes two hours of minutes, and reads them.
+// write writes the minutes of two hours, and reads them.
 func write(t *testing.T, store storage.Storage) {
 	t.Helper()
 	w := &world{T: t, Storage: store, stats: make(map[string]*storage.Stats)}

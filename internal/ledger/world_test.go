@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// world is a storage whose queues and runners a test invents, and whose pages are kept by a real one.
+// world is a storage whose queues and runners a test invents, and whose pages are in a real storage.
 type world struct {
 	storage.Storage
 
@@ -24,12 +24,12 @@ type world struct {
 	stats   map[string]*storage.Stats
 	runners []storage.RunnerInfo
 	written int    // bytes
-	reads   int    // of pages
-	reading func() // runs in each of them
+	reads   int    // reads of pages
+	reading func() // is called in each read
 	hook    func(txs []storage.Tx)
 }
 
-// noon is when the clock of a test begins.
+// noon is the time at which the clock of a test begins.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func newWorld(t *testing.T) *world {
@@ -56,7 +56,7 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// limits has the storage of the pages refuse larger payloads.
+// limits replaces the storage of the pages by a storage with these limits.
 func (w *world) limits(limits storage.Limits) {
 	w.Helper()
 	store, err := memory.Open(memory.Config{Now: w.clock, Limits: limits})
@@ -67,7 +67,7 @@ func (w *world) limits(limits storage.Limits) {
 	w.Cleanup(func() { _ = store.Close() })
 }
 
-// queue returns the stats of a queue, which a test changes.
+// queue returns the stats of a queue, which a test may change.
 func (w *world) queue(name string) *storage.Stats {
 	s := w.stats[name]
 	if s == nil {
@@ -129,7 +129,7 @@ func (w *world) write(l *Ledger) {
 	}
 }
 
-// writeSteady writes until the storage's clock is steady behind a jump.
+// writeSteady writes until the storage's clock is steady after a jump.
 func (w *world) writeSteady(l *Ledger) {
 	w.Helper()
 	w.write(l)
@@ -137,7 +137,7 @@ func (w *world) writeSteady(l *Ledger) {
 	w.write(l)
 }
 
-// minutes has minutes pass, in each of which something is done, and one ledger writes.
+// minutes lets n minutes pass. In each minute it calls do, and l writes.
 func (w *world) minutes(l *Ledger, n int, do func()) {
 	w.Helper()
 	for range n {
@@ -147,7 +147,7 @@ func (w *world) minutes(l *Ledger, n int, do func()) {
 	}
 }
 
-// pageAt is the id of the page of minutes of a moment.
+// pageAt returns the id of the page of minutes at a moment.
 func pageAt(at time.Time, part int) string {
 	s := stored{of: minutePages, number: at.Unix() / 60 / pageMinutes, part: part}
 	return s.id()
@@ -182,7 +182,7 @@ func (w *world) sums(of *Series, from, to time.Time, step time.Duration) {
 	w.want("deploys and damaged pages of the sums", []any{sums.Deploys, sums.Damaged}, []any{of.Deploys, of.Damaged})
 }
 
-// enqueued adds up what a queue was enqueued.
+// enqueued returns the sum of Enqueued.
 func enqueued(points []Point) (sum int64) {
 	for i := range points {
 		sum += points[i].Enqueued
@@ -197,7 +197,7 @@ func (w *world) want(what string, got, want any) {
 	}
 }
 
-// ran tells the storage that a runner ran jobs of kinds since its start.
+// ran sets the counts that a runner has had since its start, by kind.
 func (w *world) ran(runner string, kinds ...vitals.Kind) {
 	v := vitals.Vitals{Kinds: kinds}
 	at := slices.IndexFunc(w.runners, func(r storage.RunnerInfo) bool { return r.ID == runner })
@@ -208,7 +208,7 @@ func (w *world) ran(runner string, kinds ...vitals.Kind) {
 	w.runners[at].Vitals = v.Encode()
 }
 
-// cancelled returns a context that a test ends.
+// cancelled returns a context, and the function with which the test ends it.
 func cancelled(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithCancel(t.Context())

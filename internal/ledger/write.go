@@ -98,7 +98,7 @@ const (
 	keptPages = int64(MinutesKept/time.Minute) / pageMinutes
 )
 
-// lastOf returns all parts of the last page that has a part, and nil if there is no page.
+// lastOf returns all parts of the last page that has a part, and nothing if there is no page.
 func lastOf(pages []stored) []stored {
 	number := int64(-1)
 	for i := range pages {
@@ -311,9 +311,9 @@ func (p *page) kindPlaces() map[string]int {
 	return places
 }
 
-// since returns how much totals have grown since earlier ones. It reports back if one of them has become
-// smaller: a failover has lost the last steps of the queue, or the queue was removed and made again between two
-// samples. The growth is then not known exactly, and a smaller total counts as no growth.
+// since returns how much the totals have grown since o. back reports that one of them has become smaller: a
+// failover has lost the last steps of the queue, or the queue was removed and made again between two samples.
+// The growth is then not known exactly, and a smaller total counts as no growth.
 func (t totals) since(o totals) (grown totals, back bool) {
 	grown = totals{
 		max(t.enqueued-o.enqueued, 0), max(t.done-o.done, 0), max(t.failed-o.failed, 0), max(t.dead-o.dead, 0),
