@@ -230,7 +230,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// TestALargeEditOfALargePayloadEnds has each element of an edit look for its type in a long list.
+// TestALargeEditOfALargePayloadEnds checks an edit with many lists, each of which takes its types from the
+// same long list.
 func TestALargeEditOfALargePayloadEnds(t *testing.T) {
 	long := make([]int, 20_000)
 	like := encoded(t, codec.MessagePack, [][]int{long})

@@ -159,7 +159,7 @@ func (g *Grouping) add(t storage.Task) {
 	if t.Ended.Before(of.First) {
 		of.First = t.Ended
 	}
-	if of.Tasks == 1 || t.Ended.After(of.Last) { // one that has not ended has no moment
+	if of.Tasks == 1 || t.Ended.After(of.Last) { // a task that has not ended has no moment
 		of.Last, of.Sample = t.Ended, t
 	}
 }

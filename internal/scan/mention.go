@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The words of a text by which a task is found.
+// The forms in which a text names a task.
 var (
 	queueWord = regexp.MustCompile(`\bqueue"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
 	taskWord  = regexp.MustCompile(`\b(?:task|id)"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
@@ -19,10 +19,11 @@ var (
 // mostMentioned bounds the refs and the ids that are read in a text.
 const mostMentioned = 40
 
-// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. The refs begin with the whole text,
-// where it is a ref. The refs that the words queue and task of a line make come next, and then each "queue/id" in
-// it. The ids are without a queue: the word behind task, or the whole text, and then words of at least eight
-// characters with a digit. No ref and no id comes twice, and the tasks need not exist.
+// Mentioned returns the refs and the ids of tasks that a text names. The text is a ref, an id, or a line of a
+// log. The first ref is the whole text, if it is a ref. Then come the refs from the name behind "queue" and
+// each name behind "task" or "id", and then each "queue/id" in the text. The ids are names without a queue:
+// the whole text, each name behind "task" or "id", and then each word of at least eight characters with a
+// digit. No ref and no id comes twice. The tasks need not exist.
 func Mentioned(text string) (refs []storage.Ref, ids []string) {
 	text = strings.TrimSpace(text)
 	ref := func(queue, id string) {
@@ -37,7 +38,7 @@ func Mentioned(text string) (refs []storage.Ref, ids []string) {
 		}
 	}
 	id(text)
-	if queue, name, ok := strings.Cut(text, "/"); ok { // it may be a ref whose names look like such words
+	if queue, name, ok := strings.Cut(text, "/"); ok { // a ref may have names that look like words of a log
 		ref(queue, name)
 	}
 	queues, tasks := queueWord.FindStringSubmatch(text), taskWord.FindAllStringSubmatch(text, mostMentioned)
@@ -49,7 +50,7 @@ func Mentioned(text string) (refs []storage.Ref, ids []string) {
 	}
 	for _, word := range refWord.FindAllString(text, mostMentioned) {
 		names := strings.Split(word, "/")
-		for i := len(names) - 1; i > 0; i-- { // an address ends with the ref
+		for i := len(names) - 1; i > 0; i-- { // in a URL, the ref comes last
 			ref(names[i-1], names[i])
 		}
 	}

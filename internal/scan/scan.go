@@ -1,12 +1,12 @@
-// Package scan reads the tasks that match a filter, queue by queue, state by state and page by page. A
-// call reads no more than its budget allows and says where the next one goes on, so that a million tasks
-// are searched in steps of which each answers soon:
+// Package scan reads the tasks that match a filter, queue by queue, state by state and page by page. A call
+// reads about as much as its budget allows, and returns a cursor for the next call. So a million tasks are
+// searched in steps, and each step answers soon:
 //
 //	searched 120,000 of 1,000,000
 //
 // Queues come in the order of their names, states in the order of a task's life, and tasks in the
-// storage's order of their state. Tasks that move while they are searched may be left out or come twice,
-// and those that stay come once.
+// storage's order of their state. A task that moves during the search may be left out or come twice. A task
+// that stays comes once.
 package scan
 
 import (
@@ -159,7 +159,7 @@ type walker struct {
 
 	rest    mark      // behind the last task of the page, if further matches are counted
 	most    int       // the size of a page of the storage
-	reached time.Time // when the last task that was read ended, zero where it has not
+	reached time.Time // when the last task that was read ended, zero if it has not
 }
 
 func begin(ctx context.Context, store Source, req Request) (*walker, error) {

@@ -16,7 +16,8 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// world is a storage with n tasks in each of some queues: every third of kind "odd", half of them scheduled.
+// world opens a storage with n tasks in each of some queues. Every third task is of kind "odd", and every
+// second task is scheduled.
 func world(t *testing.T, n int, queues ...string) *memory.Storage {
 	t.Helper()
 	store, err := memory.Open(memory.Config{})
@@ -56,7 +57,8 @@ func parse(t *testing.T, text string) filter.Filter {
 	return f
 }
 
-// all pages through what a request asks for.
+// all reads all pages of a request. It returns the refs of their tasks, the last page and the number of
+// calls.
 func all(t *testing.T, store Source, req Request) (refs []string, last Page, calls int) {
 	t.Helper()
 	for {
@@ -97,7 +99,7 @@ func TestEachMatchComesOnceWhateverThePages(t *testing.T) {
 	}
 }
 
-// listed lists what matches, and counts the tasks that have to be searched.
+// listed returns the refs of the tasks that match, and the number of tasks to search, without a scan.
 func listed(t *testing.T, store *memory.Storage, f filter.Filter, queues []string) (refs []string, total int64) {
 	t.Helper()
 	for _, queue := range queues {
@@ -260,8 +262,7 @@ func TestDeadTasksAreGroupedByTheirCause(t *testing.T) {
 	}
 }
 
-// heavy is a storage with tasks whose parameters take a while to decode.
-// died makes a task die in each queue named, one after the other.
+// died lets a new task die in each of the queues, one after the other.
 func died(t *testing.T, store *memory.Storage, queues ...string) {
 	t.Helper()
 	session := storage.NewSession(store, 0)
@@ -306,7 +307,8 @@ func TestEndedTasksComeNewestFirstOnRequest(t *testing.T) {
 	}
 }
 
-// TestCausesOfTheNewestAreCountedFirst of all queues: b's old tasks are read after all that died later.
+// TestCausesOfTheNewestAreCountedFirst checks that the old tasks of queue b are read after the tasks of all
+// other queues that died later.
 func TestCausesOfTheNewestAreCountedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := world(t, 0)
@@ -337,6 +339,7 @@ func TestCausesOfTheNewestAreCountedFirst(t *testing.T) {
 	})
 }
 
+// heavy opens a storage with n tasks whose parameters take a while to decode.
 func heavy(t *testing.T, n int) *memory.Storage {
 	t.Helper()
 	store := world(t, 0)
@@ -353,7 +356,7 @@ func heavy(t *testing.T, n int) *memory.Storage {
 	return store
 }
 
-// ending is a context that ends after it was asked so often.
+// ending is a context whose Err returns an error after left calls.
 type ending struct {
 	context.Context
 
@@ -367,7 +370,8 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestAPageOfWhichTasksTakeLongEndsInTime: the time of a request holds within a page too.
+// TestAPageOfWhichTasksTakeLongEndsInTime checks that the time of a request, and the end of its context, hold
+// within a page too.
 func TestAPageOfWhichTasksTakeLongEndsInTime(t *testing.T) {
 	store := heavy(t, 20)
 	req := Request{Filter: parse(t, "-params.list.b:x -params.list.c:x"), Time: time.Nanosecond}
@@ -386,7 +390,8 @@ func TestAPageOfWhichTasksTakeLongEndsInTime(t *testing.T) {
 	}
 }
 
-// TestACountLeavesNoMatchOut for whoever pages through the tasks: those that were counted and not given come next.
+// TestACountLeavesNoMatchOut checks that a caller who pages through the tasks gets each match once: the next
+// page begins with the tasks that were counted but not returned.
 func TestACountLeavesNoMatchOut(t *testing.T) {
 	store := world(t, 500, "a", "b")
 	for _, budget := range []int{-1, 1, 300} {
@@ -418,7 +423,7 @@ func TestACountLeavesNoMatchOut(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTasksThatHaveNotEndedHaveASample although none of them has a moment at which it ended.
+// TestGroupsOfTasksThatHaveNotEndedHaveASample checks groups in which no task has a moment at which it ended.
 func TestGroupsOfTasksThatHaveNotEndedHaveASample(t *testing.T) {
 	store := world(t, 10, "a")
 	g := NewGrouping(store, Request{States: []storage.State{storage.Scheduled}, Time: -1})
