@@ -18,14 +18,15 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// axeVersion is that of axe-core, which tools/need-axe.sh fetches, and axeSum the SHA-512 of its axe.min.js.
+// axeVersion is the version of axe-core, which tools/need-axe.sh fetches. axeSum is the SHA-512 of its
+// axe.min.js.
 const axeVersion = "4.14.1"
 
 const axeSum = "e63e659f9806d7ae5bd40899043b0871a5062c5442b01b3f1a3edf5eaf50bf5c" +
 	"3a7104a72463293b4ad1b77c661a0d4e40e850dec89de9d6ece70a8c13a9af17"
 
-// axe reads the rules of accessibility. Where they are not there the test is not run, unless MIDGE_TEST_SERVERS
-// says that all is.
+// axe returns the script of axe-core. If the script is not installed, the test is skipped. If
+// MIDGE_TEST_SERVERS says that everything is installed, the test fails.
 func axe(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -45,11 +46,11 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// wcag are the rules of WCAG 2.2, levels A and AA.
+// wcag selects the rules of WCAG 2.2, levels A and AA.
 const wcag = `['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']`
 
-// judge gives what of a page breaks the rules. axe-core comes by the protocol of the browser's tools: the page
-// itself permits no script but its own.
+// judge returns the elements of a page that break the rules. The script comes by the protocol of the
+// browser's developer tools, because the page permits no script but its own.
 func (tb *tab) judge(script, only string) []string {
 	tb.t.Helper()
 	judged := script + `; axe.run(document, {runOnly: ` + only + `, resultTypes: ['violations'], preload: false}).then(result =>
@@ -79,7 +80,7 @@ func ptr[T any](v T) *T { return &v }
 
 func TestEachPageIsAccessible(t *testing.T) {
 	script := axe(t)
-	said := map[string]bool{} // what all pages have alike is told once
+	said := map[string]bool{} // a problem that several pages have is told once
 	for _, name := range []string{"night", "empty"} {
 		r := newRig(t, name)
 		tb := r.tab("/", "light")
@@ -99,7 +100,7 @@ func TestEachPageIsAccessible(t *testing.T) {
 			if name == "empty" {
 				continue
 			}
-			// The same document again: colours depend on the theme, and sizes on the width.
+			// The same document again, because colours depend on the theme, and sizes on the width.
 			tb.as("dark", 1440)
 			see(p.name+" in the dark", "", `['color-contrast', 'link-in-text-block']`)
 			tb.as("light", 360)
@@ -123,7 +124,7 @@ func TestEachPageIsAccessible(t *testing.T) {
 	}
 }
 
-// as changes the theme or the width of the page that is shown.
+// as changes the theme and the width of the page that the tab shows.
 func (tb *tab) as(theme string, width int64) {
 	tb.t.Helper()
 	if err := chromedp.Do(tb.ctx, as(theme, width)); err != nil {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// rig is a dashboard that a test looks at.
+// rig is a dashboard on the data of a scene, and its server.
 type rig struct {
 	t *testing.T
 	*scene.Scene
@@ -49,7 +49,7 @@ type rig struct {
 	addr    string
 	handler http.Handler
 	server  *http.Server
-	streams atomic.Int64 // that are open
+	streams atomic.Int64 // the number of open streams
 }
 
 func newRig(t *testing.T, name string) *rig {
@@ -81,7 +81,7 @@ func newRigOf(t *testing.T, name string, cfg dashboard.Config) *rig {
 	return r
 }
 
-// start serves at the address of before.
+// start starts the server. After a stop it has the same address as before.
 func (r *rig) start() {
 	r.t.Helper()
 	var listener net.Listener
@@ -98,7 +98,7 @@ func (r *rig) start() {
 
 func (r *rig) stop() { _ = r.server.Close() }
 
-// await waits for a condition.
+// await waits for a condition, and fails the test if the condition does not hold in time.
 func (r *rig) await(what string, most time.Duration, is func() bool) {
 	r.t.Helper()
 	end := time.Now().Add(most)
@@ -112,14 +112,14 @@ func (r *rig) await(what string, most time.Duration, is func() bool) {
 	}
 }
 
-// tab is a tab of the browser. What goes wrong in it fails the test.
+// tab is a tab of the browser. Each of its troubles fails the test.
 type tab struct {
 	*rig
 	ctx context.Context
 
 	mu       sync.Mutex
 	troubles []string
-	quiet    bool // while the server is away on purpose
+	quiet    bool // ignore troubles, because the test expects them
 }
 
 // tab opens a page in a new tab.
@@ -147,7 +147,8 @@ func enable() chromedp.Action[chromedp.Void] {
 	})
 }
 
-// heard notes what goes wrong.
+// heard notes an event of the browser that is a trouble: an exception, a logged error or warning, or a
+// request to another host.
 func (tb *tab) heard(ev any) {
 	note := func(text string) {
 		tb.mu.Lock()
@@ -194,7 +195,7 @@ func (tb *tab) visit(address string) {
 	}
 }
 
-// eval evaluates a line of JavaScript.
+// eval returns the value of a JavaScript expression.
 func eval[T any](tb *tab, code string) T {
 	tb.t.Helper()
 	v, err := chromedp.Run(tb.ctx, chromedp.Evaluate[T](code))
@@ -204,14 +205,14 @@ func eval[T any](tb *tab, code string) T {
 	return v
 }
 
-// sees waits until a line of JavaScript is true.
+// sees waits until a JavaScript expression is true.
 func (tb *tab) sees(code string, most time.Duration) {
 	tb.t.Helper()
 	end := time.Now().Add(most)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// A page that is being left has no answer.
+		// While the browser leaves a page, the evaluation fails.
 		if is, err := chromedp.Run(tb.ctx, chromedp.Evaluate[bool]("!!("+code+")")); err == nil && is {
 			return
 		}
@@ -231,7 +232,7 @@ func (tb *tab) click(selector string) {
 	}
 }
 
-// keys presses keys as a keyboard does: what a page takes at the press types no character.
+// keys presses keys as a keyboard does. A key that the page handles when it is pressed types no character.
 func (tb *tab) keys(keys string) {
 	tb.t.Helper()
 	press := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -263,7 +264,7 @@ func (tb *tab) shows(text string) {
 	tb.sees(fmt.Sprintf(`document.body.innerText.replaceAll('\u00a0', ' ').includes(%q)`, text), 10*time.Second)
 }
 
-// live waits until the page is live. It is not lost meanwhile.
+// live waits until the page is live. The test fails if the page shows that it has lost its stream.
 func (tb *tab) live() {
 	tb.t.Helper()
 	tb.sees(`['live', 'lost'].includes(document.querySelector('#live').dataset.is)`, 10*time.Second)

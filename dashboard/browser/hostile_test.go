@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// hostile are texts that become markup, or run, where a page takes them for more than text.
+// hostile are texts that become elements, or run as scripts, if a page does not escape them.
 var hostile = func() (texts []string) {
 	for _, tag := range []string{"script", "img", "svg", "iframe", "object", "math", "details", "form", "base", "style", "a", "input", "x-y"} {
 		for _, wrap := range []string{
@@ -27,13 +27,13 @@ var hostile = func() (texts []string) {
 	return append(texts, `" onmouseover="alert('xss7')" x="`, "javascript:alert('xss7')", "{{.}}<b xss7>", "&lt;b xss7&gt;", "\u2028<b xss7>", "\u202e<b xss7>", "${alert('xss7')}<b xss7>")
 }()
 
-// foreign are elements and handlers that no page of the dashboard has.
+// foreign finds elements and handlers that no page of the dashboard has.
 const foreign = `[...document.querySelectorAll('*')].filter(e => e.localName.includes('xss7') ||
 	['iframe', 'object', 'embed', 'math', 'base', 'style', 'x-y', 'img'].includes(e.localName) ||
 	[...e.attributes].some(a => a.name.includes('xss7') || a.name.startsWith('on')) ||
 	e.localName === 'a' && e.href && !/^https?:/.test(e.protocol ?? e.href.baseVal ?? 'http:') && !e.closest('svg')).map(e => e.outerHTML.slice(0, 200))`
 
-// clean fails where a page has what the texts brought.
+// clean fails the test if the page has an element or a handler that comes from a hostile text.
 func (tb *tab) clean(where string) {
 	tb.t.Helper()
 	for _, found := range eval[[]string](tb, foreign) {
@@ -41,7 +41,8 @@ func (tb *tab) clean(where string) {
 	}
 }
 
-// poisoned has each text in a task of its own, wherever a task, a runner or a schedule has room for it.
+// poisoned adds a task for each text, with the text in each of its parts that may have it, and runners with
+// some of the texts.
 func poisoned(t *testing.T, r *rig) {
 	t.Helper()
 	err := r.Add(t.Context(), "evil", "evil", len(hostile), func(i int, in *storage.Insert) {
@@ -82,7 +83,7 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 		tb.sees(`!document.querySelector('#live') || document.querySelector('#live').dataset.is === 'live'`, 10*time.Second)
 		tb.clean(path)
 	}
-	// What the module itself puts into a page: suggestions, dialogs, rows that come, and what is typed.
+	// The script of the dashboard also writes into pages: suggestions, dialogs, new rows, and typed text.
 	tb.open("/tasks?queue=evil&state=dead", "light", 1440)
 	tb.live()
 	const put = `(text => { const e = document.querySelector('[data-key="/"]'); e.focus(); e.value = text; e.dispatchEvent(new Event('input')); return true; })(%q)`
@@ -114,7 +115,7 @@ func TestAnotherSiteActsOnNothing(t *testing.T) {
 	}))
 	defer evil.Close()
 	tb := r.tab("/", "light")
-	tb.hush(true) // it leads to another site, and the browser logs what is refused
+	tb.hush(true) // the tab opens another site, and the browser logs each refusal
 	for _, to := range forms {
 		for _, as := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data"} {
 			tb.visit(evil.URL + "/?to=" + url.QueryEscape(to) + "&as=" + url.QueryEscape(as))

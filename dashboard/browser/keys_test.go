@@ -10,13 +10,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// at waits until the page of a path is live.
+// at waits until the tab shows the page of a path, and the page is live.
 func (tb *tab) at(path string) {
 	tb.t.Helper()
 	tb.sees(fmt.Sprintf(`location.pathname === %q && document.querySelector('#live')?.dataset.is === 'live'`, path), 10*time.Second)
 }
 
-// asks waits until a dialog asks, and cancels it by its focus alone.
+// asks waits until a dialog with a title is open, and cancels it with Enter, because the focus is on Cancel.
 func (tb *tab) asks(title string) {
 	tb.t.Helper()
 	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-cancel]')`, title), 5*time.Second)
@@ -80,7 +80,7 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.switchedOff()
 }
 
-// switchedOff has the keys switched off, by the keyboard, and wants them to do nothing until they are on again.
+// switchedOff switches the keys off with the keyboard. The keys must do nothing until they are on again.
 func (tb *tab) switchedOff() {
 	tb.t.Helper()
 	tb.keys("?")

@@ -33,7 +33,7 @@ func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("on the page after %v", took)
-	// The median: on a busy machine a browser may pause for longer.
+	// The median, because on a busy machine a browser may pause for longer now and then.
 	if took[2] > 1200*time.Millisecond {
 		t.Errorf("a task is on the page after %v, want at most 1.2 s", took[2])
 	}
@@ -45,7 +45,8 @@ func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
 	rows.sees(fmt.Sprintf(`document.querySelectorAll('tbody tr').length === %d`, shown+5), 5*time.Second)
 }
 
-// TestAChangeBeforeTheStreamBeginsShows: between the rendering of a page and the first message of its stream.
+// TestAChangeBeforeTheStreamBeginsShows makes a change between the rendering of a page and the first message
+// of its stream.
 func TestAChangeBeforeTheStreamBeginsShows(t *testing.T) {
 	r := newRig(t, "calm")
 	r.stop()
@@ -72,7 +73,7 @@ func TestAChangeBeforeTheStreamBeginsShows(t *testing.T) {
 	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`, 10*time.Second)
 }
 
-// confirm clicks on the dialog's button; the focus is on Cancel until then.
+// confirm clicks on the button of the dialog. Before the click, the focus must be on Cancel.
 func (tb *tab) confirm() {
 	tb.t.Helper()
 	tb.sees(`document.querySelector('dialog[open] .buttons button')`, 5*time.Second)
@@ -168,7 +169,7 @@ func TestAServerThatComesBack(t *testing.T) {
 	r := newRig(t, "calm")
 	tb := r.tab("/", "light")
 	tb.live()
-	tb.hush(true) // the browser logs that nobody answers
+	tb.hush(true) // the browser logs that the server does not answer
 	r.stop()
 	tb.sees(`document.querySelector('#live').textContent.startsWith('lost since')`, 15*time.Second)
 	r.start()

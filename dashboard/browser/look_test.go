@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/internal/scene"
 )
 
-// problems finds what VISUAL rules forbid on a page: text of low contrast, targets that are too small, what
-// is clipped, and a page that is wider than its window.
+// problems finds faults in the look of a page: colours, sizes and gaps that are not tokens, text of low
+// contrast, targets that are too small, clipped elements, and a page that is wider than its window.
 const problems = `(() => {
   const found = [];
   for (const a of document.getAnimations()) a.finish();
@@ -86,7 +86,7 @@ func TestEachPageInEachTheme(t *testing.T) {
 	}
 }
 
-// looks fails where a page breaks a rule at a width or in a theme.
+// looks fails the test for each problem of a page, at all widths and in all themes.
 func (tb *tab) looks(p named) {
 	tb.t.Helper()
 	tb.hush(p.name == "error") // the browser logs that there is no such page
@@ -105,7 +105,7 @@ func (tb *tab) looks(p named) {
 	}
 }
 
-// unseen finds what does not show that it has the focus.
+// unseen finds elements that do not show that they have the focus.
 const unseen = `(() => {
   const found = [];
   for (const e of document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary, textarea, [tabindex="0"]')) {
@@ -118,7 +118,7 @@ const unseen = `(() => {
   return found.slice(0, 5);
 })()`
 
-// TestTheFocusIsSeen: on each page, wherever it is.
+// TestTheFocusIsSeen checks that each element that can have the focus shows it, on each page.
 func TestTheFocusIsSeen(t *testing.T) {
 	r := newRig(t, "night")
 	tb := r.tab("/", "dark")
@@ -133,7 +133,7 @@ func TestTheFocusIsSeen(t *testing.T) {
 	}
 }
 
-// hush has what the browser logs be no trouble, or trouble again.
+// hush ignores the troubles of the tab if quiet is set, and notes them otherwise.
 func (tb *tab) hush(quiet bool) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -155,7 +155,7 @@ func TestShortNamesAreShownWhole(t *testing.T) {
 	}
 }
 
-// overflows finds texts that stand out of their card, and short names that are cut.
+// overflows finds texts that reach out of their card, and short names that are cut.
 const overflows = `(() => {
   const found = [];
   const say = (what, e) => { if (found.length < 12) found.push(what + ': <' + e.tagName.toLowerCase() + ' class="' + (e.getAttribute('class') ?? '') + '"> ' + e.textContent.trim().slice(0, 60)); };
@@ -186,7 +186,8 @@ const overflows = `(() => {
   return found;
 })()`
 
-// TestTextsStayInTheirCards with the font of the machine, which may be a wide one.
+// TestTextsStayInTheirCards checks each page at many widths, with the font of the machine, which may be a
+// wide font.
 func TestTextsStayInTheirCards(t *testing.T) {
 	r := newRig(t, "night")
 	tb := r.tab("/", "light")

@@ -1,12 +1,14 @@
-// Browser draws the dashboard's pages, as a browser shows them, into contact sheets, and tests them there.
+// Browser draws the pages of the dashboard in a browser, and puts the pictures of a page together on one
+// sheet. The tests of this package test the pages in the same browser.
 //
 //	go -C dashboard/browser run . -out /tmp/shots            every page of every scene
 //	go -C dashboard/browser run . -scene night -page overview
 //	go -C dashboard/browser run . -scene night -page peers
 //
-// Where the folder peers can run them, asynqmon, River UI and bull-board are drawn beside it, on like data.
+// The program in the folder peers serves asynqmon, River UI and bull-board on similar data. The dashboards
+// that it can run are drawn beside midge's.
 //
-// It needs chromium or chrome in the path.
+// Browser needs chromium or chrome in the path.
 package main
 
 import (
@@ -39,12 +41,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// widths are those at which pages are drawn.
+// widths are the widths of the window at which pages are drawn, in pixels.
 var widths = []int64{1440, 1024, 360}
 
 var themes = []string{"light", "dark"}
 
-// height is that of the window; a page that is longer is drawn whole, up to a bound.
+// height is the height of the window. A longer page is drawn as a whole, up to the height longest.
 const height, longest = 900, 2600
 
 func main() {
@@ -106,7 +108,7 @@ func drawAll(
 	return nil
 }
 
-// watch looks at a scene for a while.
+// watch shows a page for the time wait, so that the dashboard has figures of that time.
 func watch(ctx context.Context, url string, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -119,7 +121,7 @@ func watch(ctx context.Context, url string, wait time.Duration) error {
 	return err
 }
 
-// site is a dashboard that is served.
+// site is a dashboard that is being served.
 type site struct {
 	url   string
 	close func()
@@ -140,7 +142,7 @@ func serveScene(ctx context.Context, sc *scene.Scene, cfg dashboard.Config) (*si
 	return &site{"http://" + listener.Addr().String(), func() { _ = server.Close(); <-served }}, nil
 }
 
-// openBrowser starts a browser without a window. Its end is stop's.
+// openBrowser starts a browser without a window. The caller must call the function that it returns.
 func openBrowser(ctx context.Context) (context.Context, func(), error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("hide-scrollbars", true),
 		chromedp.NoSandbox, chromedp.Flag("font-render-hinting", "none"))
@@ -154,7 +156,7 @@ func openBrowser(ctx context.Context) (context.Context, func(), error) {
 	return ctx, both, nil
 }
 
-// drawPage draws a page at all widths in both themes into one sheet.
+// drawPage draws a page at all widths and in both themes, on one sheet.
 func drawPage(ctx context.Context, url, to string, single bool) error {
 	var rows [][]image.Image
 	for _, theme := range themes {
@@ -180,7 +182,7 @@ func drawPage(ctx context.Context, url, to string, single bool) error {
 	return writeSheet(to+".png", rows)
 }
 
-// as has the browser show pages at a width, in a theme.
+// as sets the width and the theme in which the browser shows pages.
 func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -190,7 +192,7 @@ func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 			return err
 		}
 		_, err = cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			// Without motion: a number that changes is not tinted while its contrast is looked at.
+			// Without motion, a number that changes is not tinted while its contrast is measured.
 			Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 			},
@@ -199,7 +201,7 @@ func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// shot draws a page once.
+// shot returns a picture of a page as PNG.
 func shot(ctx context.Context, url, theme string, width int64) (picture []byte, err error) {
 	if err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url)); err != nil {
 		return nil, err
@@ -224,7 +226,7 @@ func shot(ctx context.Context, url, theme string, width int64) (picture []byte, 
 	})
 }
 
-// settled waits for a moment until a page is live; one that has no stream is drawn as it is.
+// settled waits until the page is live, for at most two seconds. A page without a stream is drawn as it is.
 func settled(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -239,7 +241,7 @@ func settled(ctx context.Context) error {
 	return nil
 }
 
-// writeSheet joins pictures, at half their size.
+// writeSheet writes a sheet of pictures at half their size, as PNG.
 func writeSheet(name string, rows [][]image.Image) (err error) {
 	const gap = 16
 	var width, high int
@@ -284,10 +286,10 @@ func halve(to *image.RGBA, x, y int, p image.Image) {
 	}
 }
 
-// named is a page by its name.
+// named is the name and the path of a page.
 type named struct{ name, path string }
 
-// pagesOf lists the pages of a scene. What looks the same in all of them is of the night alone.
+// pagesOf returns the pages of a scene. A page that looks the same in all scenes is drawn only for the night.
 func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	pages := []named{
 		{"overview", "/"},
@@ -326,7 +328,7 @@ func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	return pages
 }
 
-// taskPages lists the pages of a task in a state.
+// taskPages returns the pages of the first task in a state, and none if there is no such task.
 func taskPages(ctx context.Context, sc *scene.Scene, queues []string, state storage.State) []named {
 	for _, queue := range queues {
 		page, err := sc.Store.Tasks(ctx, storage.TasksQuery{Queue: queue, State: state, Limit: 1})

@@ -9,24 +9,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// walk is a person with a mouse and nothing else.
+// walk is a tab in which a person works only with a mouse.
 type walk struct {
 	*tab
 
 	clicks int
 }
 
-// press clicks on what bears a label: of several, on that which stands closest to a text.
+// press clicks on the element with a label. Of several, it takes the element closest to the text near.
 func (w *walk) press(label, near string) { w.t.Helper(); w.click("document", label, near) }
 
-// agree clicks on the button of the dialog, which is a page where the one before had no script yet.
+// agree clicks on the button of the dialog. Instead of the dialog there is a page, if the script of the page
+// before was not ready.
 func (w *walk) agree(label string) {
 	w.t.Helper()
 	w.click("document.querySelector('dialog[open]' + (location.pathname === '/act' ? ', main' : ''))", label, "")
 }
 
-// click clicks once, where a mouse can, as soon as the label is there. After a click on a
-// link it waits until the browser has left the page.
+// click clicks once, as soon as the label is there and nothing covers it. After a click on a link it waits
+// until the browser has left the page.
 func (w *walk) click(within, label, near string) {
 	w.t.Helper()
 	w.clicks++
@@ -52,8 +53,8 @@ func (w *walk) click(within, label, near string) {
 	w.sees(`!('left' in document.documentElement.dataset)`, 10*time.Second)
 }
 
-// TestANightIsRepairedInTwentyClicks finds and repairs, from the Overview on, what the scene's night has. The
-// same walk is told in docs/operating.md.
+// TestANightIsRepairedInTwentyClicks finds and repairs all troubles of the scene night, from the Overview on.
+// docs/operating.md describes the same walk.
 func TestANightIsRepairedInTwentyClicks(t *testing.T) {
 	r := newRig(t, "night")
 	w := &walk{tab: r.tab("/", "light")}
@@ -69,7 +70,7 @@ func TestANightIsRepairedInTwentyClicks(t *testing.T) {
 		w.press(fmt.Sprint("Requeue all ", of.tasks), "")
 		w.agree("Requeue")
 		w.shows(of.done)
-		if err := r.End(t.Context(), of.queue, of.tasks+9, nil); err != nil { // as its runners do
+		if err := r.End(t.Context(), of.queue, of.tasks+9, nil); err != nil { // as runners would
 			t.Fatal(err)
 		}
 		w.press("Overview", "")
@@ -99,7 +100,7 @@ func TestANightIsRepairedInTwentyClicks(t *testing.T) {
 	w.repaired(ref)
 }
 
-// only gives the task that waits in a queue.
+// only returns the only task that waits in a queue.
 func (w *walk) only(queue string) storage.Ref {
 	w.t.Helper()
 	page, err := w.Store.Tasks(w.t.Context(), storage.TasksQuery{Queue: queue, State: storage.Waiting})
@@ -109,7 +110,7 @@ func (w *walk) only(queue string) storage.Ref {
 	return page.Tasks[0].Ref
 }
 
-// repaired looks at the storage.
+// repaired checks in the storage that all troubles are repaired.
 func (w *walk) repaired(unknown storage.Ref) {
 	w.t.Helper()
 	stats, err := w.Store.Stats(w.t.Context())

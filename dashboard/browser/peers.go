@@ -22,8 +22,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// views are the kinds of view in which midge is drawn beside its peers, and midge's own pages. That of a
-// task is looked up.
+// views are the kinds of view in which midge is drawn beside its peers, with the paths of midge's pages. The
+// path of a task is looked up.
 var views = []named{
 	{"overview", "/"},
 	{"queues", "/queues"},
@@ -38,21 +38,21 @@ var views = []named{
 // beside are the widths at which midge is drawn beside its peers.
 var beside = []int64{1440, 360}
 
-// likeScenes are those of which the peers have like data.
+// likeScenes are the scenes for which the peers have similar data.
 var likeScenes = []string{"calm", "night"}
 
-// peersPage is the name by which the sheets with the peers are asked for.
+// peersPage is the name of the sheets with the peers in the flag -page.
 const peersPage = "peers"
 
-// peer is a dashboard with its pages, by the kind of view.
+// peer is a dashboard. Pages has the paths of its pages, by the kind of view.
 type peer struct {
 	Name  string            `json:"name"`
 	URL   string            `json:"url"`
 	Pages map[string]string `json:"pages"`
 }
 
-// drawPeers draws midge and its peers side by side, a sheet for each kind of view and width. It says what it
-// leaves out.
+// drawPeers draws midge and its peers side by side, on a sheet for each kind of view and each width. It
+// prints which peers it leaves out.
 func drawPeers(ctx context.Context, midge peer, scene, out string, single bool) error {
 	peers, stop, err := startPeers(ctx, scene)
 	if err != nil {
@@ -64,7 +64,7 @@ func drawPeers(ctx context.Context, midge peer, scene, out string, single bool) 
 	for _, view := range views {
 		for _, width := range beside {
 			to := filepath.Join(out, fmt.Sprintf("%s-peers-%s-%d", scene, view.name, width))
-			// What a page remembers of another width is not to be seen.
+			// In a new browser context, a page has no memory of another width.
 			fresh, forget := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
 			err := drawBeside(fresh, peers, view.name, width, to, single)
 			forget()
@@ -77,7 +77,7 @@ func drawPeers(ctx context.Context, midge peer, scene, out string, single bool) 
 	return nil
 }
 
-// columns says what the columns of a sheet show.
+// columns describes the columns of a sheet.
 func columns(peers []peer, view string) string {
 	var names []string
 	for _, p := range peers {
@@ -90,14 +90,14 @@ func columns(peers []peer, view string) string {
 	return strings.Join(names, ", ")
 }
 
-// midgeOf is midge's own dashboard with a page for each kind of view.
+// midgeOf returns midge's own dashboard, with a page for each kind of view.
 func midgeOf(url string, pages []named) peer {
 	p := peer{Name: "midge", URL: url, Pages: map[string]string{}}
 	for _, view := range views {
 		p.Pages[view.name] = view.path
 	}
 	for _, shown := range pages {
-		// The night's is a dead one, the calm's runs.
+		// The night shows a dead task, and the calm shows a running one.
 		if shown.name == "task-dead" || shown.name == "task-pending" && p.Pages["task"] == "" {
 			p.Pages["task"] = shown.path
 		}
@@ -105,7 +105,8 @@ func midgeOf(url string, pages []named) peer {
 	return p
 }
 
-// drawBeside draws one kind of view of all at a width: a row for each theme, a column for each of them.
+// drawBeside draws one kind of view of all dashboards at a width: a row for each theme, and a column for each
+// dashboard.
 func drawBeside(ctx context.Context, peers []peer, view string, width int64, to string, single bool) error {
 	var rows [][]image.Image
 	for _, theme := range themes {
@@ -136,8 +137,8 @@ func drawBeside(ctx context.Context, peers []peer, view string, width int64, to 
 	return writeSheet(to+".png", rows)
 }
 
-// firstScreen draws what a window shows of a page. Pages of others fit themselves to it: to draw more at once
-// starts their charts anew.
+// firstScreen returns a picture of the part of a page that the window shows. Pages of other projects fit
+// themselves to the window, and a picture of a larger part would start their charts anew.
 func firstScreen(ctx context.Context, url, theme string, width int64) ([]byte, error) {
 	err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url), chromedp.Func(drawn))
 	if err != nil {
@@ -149,7 +150,8 @@ func firstScreen(ctx context.Context, url, theme string, width int64) ([]byte, e
 	})
 }
 
-// startPeers runs the program in the folder peers, a module of its own, which downloads what it needs.
+// startPeers runs the program in the folder peers. It is a module of its own, and go run downloads the
+// modules that it needs. startPeers returns the peers that are ready, and a function that stops the program.
 func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".", "-scene", scene) //nolint:gosec // one of likeScenes
 	var said bytes.Buffer
@@ -166,7 +168,7 @@ func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
 		return nil, nil, err
 	}
 	stop := func() {
-		_ = in.Close() // it ends with its input
+		_ = in.Close() // the program ends when its input ends
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
 	}
@@ -184,7 +186,8 @@ func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
 	return told.Peers, stop, nil
 }
 
-// drawn waits until a page that draws itself has not changed for a while, charts included.
+// drawn waits until a page that a script draws, charts included, has not changed for 0.8 s. It waits for 4 s
+// at most.
 func drawn(ctx context.Context, t *chromedp.Target) error {
 	const quiet, most = 800 * time.Millisecond, 4 * time.Second
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -10,11 +10,11 @@ import (
 	"github.com/midgehq/midge/dashboard"
 )
 
-// offers are the acts that a page offers.
+// offers returns the acts that a page offers.
 const offers = `[...document.querySelectorAll('main a[href*="/act?"], main a[href*="/edit?"], main a[href$="/add"], main button[name=do]')]
 	.filter(e => e.checkVisibility()).map(e => e.name === 'do' ? e.value : e.pathname === '/act' ? new URLSearchParams(e.search).get('do') : e.pathname.split('/').at(-1))`
 
-// verbs are what each act takes.
+// verbs has the verb that each act needs.
 var verbs = map[string]access.Verb{
 	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
 	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
@@ -37,7 +37,7 @@ func TestEachPageForEachRole(t *testing.T) {
 	for i, is := range access.Roles() {
 		role = is
 		for j, p := range pages {
-			// What a viewer sees of pages without acts all others see, too.
+			// All roles see the same on pages without acts, so a viewer is enough for them.
 			if acts := slices.Contains(acting, p.name) || strings.HasPrefix(p.name, "ask-"); !acts && role != access.Viewer {
 				continue
 			}
@@ -53,13 +53,13 @@ func TestEachPageForEachRole(t *testing.T) {
 	}
 }
 
-// seenBy opens a page as one with a role, and gives the acts that it offers. What the role does not permit fails
-// the test.
+// seenBy opens a page as a user with a role, and returns the acts that the page offers. The test fails if the
+// page shows or offers more than the role permits.
 func (tb *tab) seenBy(role access.Role, p named, theme string) []string {
 	tb.t.Helper()
 	refused := strings.HasPrefix(p.name, "ask-") && !role.May(access.Operate) ||
 		(p.name == "edit" || p.name == "ask-delete") && !role.May(access.Alter) || p.name == "enqueue" && !role.May(access.Enqueue)
-	tb.hush(refused || p.name == "error") // the browser logs what was refused
+	tb.hush(refused || p.name == "error") // the browser logs each refusal
 	tb.open(p.path, theme, 1440)
 	if is := eval[bool](tb, `document.title.startsWith('Forbidden')`); is != refused {
 		tb.t.Errorf("%s for %s: refused %t, want %t", p.name, role, is, refused)

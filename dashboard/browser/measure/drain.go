@@ -13,10 +13,10 @@ import (
 
 const drainBudget = 0.97
 
-// drains measures drains beside a dashboard that a browser shows and without one, in turns.
+// drains measures the rate of drains beside an open dashboard and without one, in turns.
 func (r *rig) drains(ctx context.Context) error {
 	rate, err := r.drainOnce(ctx, false, 40_000)
-	if err == nil { // a longer one tells better how many tasks it takes
+	if err == nil { // a longer drain gives a better estimate of the rate
 		rate, err = r.drainOnce(ctx, false, int(rate*r.drain.Seconds()/4))
 	}
 	if err != nil {
@@ -53,11 +53,11 @@ func (r *rig) drains(ctx context.Context) error {
 	return nil
 }
 
-// openFor is how long a dashboard has been open when a drain begins: it has counted the dead by then.
+// openFor is how long a dashboard has been open when a drain begins. By then it has counted the dead tasks.
 const openFor = 8 * time.Second
 
-// drainOnce drains tasks, and gives how many a second. open has a dashboard in a process of its own, a stream
-// and a reader of its Overview each second beside it, as a browser is.
+// drainOnce drains tasks, and returns how many a second were drained. If open is set, a dashboard runs in a
+// process of its own meanwhile. A stream, and a reader of its Overview each second, stand in for a browser.
 func (r *rig) drainOnce(ctx context.Context, open bool, tasks int) (rate float64, err error) {
 	client, err := midge.NewClient(r.place.store, midge.ClientConfig{})
 	if err != nil {

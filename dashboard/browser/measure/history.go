@@ -12,8 +12,8 @@ import (
 
 const historyBudget = 100.0 // MB a day
 
-// measureHistory measures what the history of 100 busy queues writes: four hours of minutes, with
-// checkpoints each five minutes, as PostgreSQL makes them.
+// measureHistory measures how many bytes the history of 100 busy queues writes. It writes the minutes of four
+// hours, with a checkpoint each five minutes, which is PostgreSQL's default.
 func measureHistory(ctx context.Context, name string, t *table) error {
 	p, err := openPlace(ctx, name, "appendonly yes", "auto-aof-rewrite-percentage 0")
 	if err != nil {
@@ -48,7 +48,7 @@ func measureHistory(ctx context.Context, name string, t *table) error {
 			return err
 		}
 		if minute%5 == 4 {
-			if after, err = p.written(ctx); err != nil { // with a checkpoint, where there is such a thing
+			if after, err = p.written(ctx); err != nil { // on PostgreSQL, this makes a checkpoint
 				return err
 			}
 		}

@@ -1,11 +1,11 @@
-// Measure measures the dashboard's budgets with 1,000,000 tasks in 100 queues, all of whose names have 128
-// bytes, on private servers, and prints one table:
+// Measure measures whether the dashboard keeps its budgets, and prints one table. It uses private servers
+// with 1,000,000 tasks in 100 queues, all of whose names have 128 bytes:
 //
 //	make budgets                                             Redis and PostgreSQL: under eight minutes
 //	make budgets BUDGETS_FLAGS="-storage redis -only pages"
 //
-// Dashboard, worker and command are processes of their own. It needs Linux, chromium, redis-server and
-// PostgreSQL.
+// The dashboard, the worker and the command are processes of their own. Measure needs Linux, chromium,
+// redis-server and PostgreSQL.
 package main
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/midgehq/midge/internal/scene"
 )
 
-// parts are what is measured, in their order.
+// parts are the names of the measurements, in their order.
 var parts = []string{"history", "pages", "paint", "viewers", "drain", "command", "weight"}
 
-// settings are what the flags say.
+// settings are the values of the flags.
 type settings struct {
 	storages, only         []string
 	tasks, requests, pairs int
@@ -62,7 +62,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// sayf tells how far it is.
+// sayf prints progress on the standard error.
 func sayf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
@@ -79,7 +79,7 @@ func measure(ctx context.Context, s *settings) error {
 	if s.wants("weight") {
 		failed = errors.Join(failed, weigh(ctx, &t))
 	}
-	fmt.Println(t.text()) // also of what did not fail
+	fmt.Println(t.text()) // also if some measurements failed
 	return failed
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// rig is what the parts measure on.
+// rig has the settings, the storage and the table of the measurements.
 type rig struct {
 	*settings
 
@@ -29,7 +29,8 @@ type rig struct {
 	table *table
 }
 
-// dashboardAt is a dashboard that is measured: a process of its own, or of this one in memory.
+// dashboardAt is a measured dashboard. It is a process of its own, or runs in this process on the memory
+// storage.
 type dashboardAt struct {
 	url    string
 	pid    int
@@ -37,7 +38,8 @@ type dashboardAt struct {
 	stop   func() error
 }
 
-// dashboard starts one, which writes the history where it is to: that is not what viewers cost.
+// dashboard starts a dashboard. It writes the history only if history is set, because the history is not a
+// cost of viewers. A dashboard on the memory storage never writes it.
 func (r *rig) dashboard(ctx context.Context, history bool) (*dashboardAt, error) {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	d := &dashboardAt{pid: os.Getpid(), client: client}
@@ -57,7 +59,7 @@ func (r *rig) dashboard(ctx context.Context, history bool) (*dashboardAt, error)
 	return d, nil
 }
 
-// get reads a page, and gives how long that took and how many bytes came.
+// get reads a page. It returns how long that took and how many bytes the body has, compressed.
 func (d *dashboardAt) get(ctx context.Context, path string) (took time.Duration, size int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
 	if err != nil {
@@ -77,7 +79,7 @@ func (d *dashboardAt) get(ctx context.Context, path string) (took time.Duration,
 	return took, len(body), err
 }
 
-// calls is how often the dashboard has called the storage.
+// calls returns how often the dashboard has called the storage.
 func (d *dashboardAt) calls(ctx context.Context) (int64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+callsPath, nil)
 	if err != nil {
@@ -96,16 +98,16 @@ func (d *dashboardAt) calls(ctx context.Context) (int64, error) {
 
 func kilobytes(n int) string { return fmt.Sprintf("%.1f", float64(n)/1024) }
 
-// suggestions are the one address that no browser shows.
+// suggestions is the name of the only address in the list that is not a page.
 const suggestions = "Suggestions"
 
-// searching is the page whose filter passes over the eight thousand tasks that come first.
+// searching is the name of the page whose filter does not match the first eight thousand tasks.
 const searching = "Tasks, filter that searches"
 
-// page is a page by its name.
+// page is the name and the path of a page.
 type page struct{ name, path string }
 
-// anew is an address of the page at which nobody else has had it rendered.
+// anew returns an address of the page that differs for each i, so that the dashboard renders the page anew.
 func (p *page) anew(i int) string {
 	mark := "?"
 	if strings.Contains(p.path, mark) {
@@ -114,8 +116,8 @@ func (p *page) anew(i int) string {
 	return p.path + mark + "n=" + strconv.Itoa(i)
 }
 
-// budget is how long the page may take. Where a filter passes over thousands of tasks it searches for a
-// while, says how far it is, and goes on.
+// budget returns how long the page may take. A page whose filter searches thousands of tasks takes longer: it
+// searches for the time of a step of a scan, and then shows how far it is.
 func (p *page) budget() time.Duration {
 	if p.name == searching {
 		return scan.DefaultTime + pageBudget
@@ -123,7 +125,7 @@ func (p *page) budget() time.Duration {
 	return pageBudget
 }
 
-// list lists the pages.
+// list returns the pages to measure.
 func (r *rig) list(ctx context.Context) ([]page, error) {
 	var queue string
 	for name, err := range storage.EachQueue(ctx, r.place.store, "tenant-5") {
@@ -172,7 +174,7 @@ func (r *rig) list(ctx context.Context) ([]page, error) {
 const (
 	pageBudget = 50 * time.Millisecond
 	sizeBudget = 40 << 10
-	// assetBudget is of all styles and scripts together.
+	// assetBudget bounds all styles and scripts together.
 	assetBudget = 30 << 10
 )
 
@@ -197,7 +199,7 @@ func (r *rig) pages(ctx context.Context) (err error) {
 	}
 	for _, p := range pages {
 		took := make([]time.Duration, 0, r.requests)
-		for range 5 { // warm
+		for range 5 { // to warm up
 			if _, _, err := d.get(ctx, p.path); err != nil {
 				return err
 			}
@@ -223,7 +225,7 @@ func (r *rig) pages(ctx context.Context) (err error) {
 	return errors.Join(r.assets(ctx, d), r.cold(ctx, d))
 }
 
-// assets weighs what all pages load beside themselves.
+// assets measures the size of the styles and scripts that all pages load.
 func (r *rig) assets(ctx context.Context, d *dashboardAt) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/", nil)
 	if err != nil {
@@ -249,13 +251,14 @@ func (r *rig) assets(ctx context.Context, d *dashboardAt) error {
 	return nil
 }
 
-// loaded finds what a page loads.
+// loaded matches the paths of the styles and scripts that a page loads.
 var loaded = regexp.MustCompile(`/assets/[a-z0-9]+/[a-z.-]+\.(css|mjs)`)
 
-// cold times pages that are asked for where nobody looked for a while: they wait for the look.
+// cold times the Overview after pauses without a viewer. The dashboard then has to look at the storage before
+// it can answer.
 func (r *rig) cold(ctx context.Context, d *dashboardAt) error {
 	var took []time.Duration
-	tick := time.NewTicker(1100 * time.Millisecond) // longer than a look counts as fresh
+	tick := time.NewTicker(1100 * time.Millisecond) // longer than a look at the storage stays fresh
 	defer tick.Stop()
 	for range 20 {
 		select {

@@ -13,10 +13,11 @@ import (
 
 const paintBudget = 300
 
-// painted is when the first paint with content was, in ms since the navigation began; negative before it.
+// painted evaluates to the moment of the first paint with content, in ms since the navigation began, and to
+// -1 before that paint.
 const painted = `performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1`
 
-// paintedAt waits for the first paint of the page that the browser shows.
+// paintedAt waits for the first paint of the page that the browser shows, and returns its moment in ms.
 func paintedAt(ctx context.Context) (at float64, err error) {
 	for range 500 {
 		if at, err = chromedp.Run(ctx, chromedp.Evaluate[float64](painted)); err != nil || at >= 0 {
@@ -29,7 +30,7 @@ func paintedAt(ctx context.Context) (at float64, err error) {
 	return 0, errors.New("nothing is painted")
 }
 
-// paint times the first paint of each page by a browser that has nothing of it, several times.
+// paint times the first paint of each page several times, in a browser without a cache.
 func (r *rig) paint(ctx context.Context) (err error) {
 	d, err := r.dashboard(ctx, false)
 	if err != nil {
@@ -83,7 +84,7 @@ func (r *rig) paint(ctx context.Context) (err error) {
 	return nil
 }
 
-// within waits.
+// within waits for d. If ctx ends before, it returns the error of ctx.
 func within(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -18,16 +18,17 @@ import (
 
 // place is a storage with a server of its own.
 type place struct {
-	url   string // "" in memory
+	url   string // "" for the memory storage
 	store storage.Storage
-	// written is how many bytes the server has written to its log since it started.
+	// written returns how many bytes the server has written. Only the difference between two calls has a
+	// meaning. The memory storage has none.
 	written func(context.Context) (int64, error)
-	// settle has the server finish what filling it has left to be done.
+	// settle makes the server finish the work that remains after it was filled.
 	settle func(context.Context) error
 	close  func()
 }
 
-// openPlace starts a server. extra are lines of Redis' configuration.
+// openPlace starts a server, and opens a storage on it. extra are lines of the configuration of Redis.
 func openPlace(ctx context.Context, name string, extra ...string) (*place, error) {
 	switch name {
 	case "memory":
@@ -86,7 +87,8 @@ func openPostgres(ctx context.Context) (*place, error) {
 	return &place{
 		url: server.URL(), store: store,
 		written: func(ctx context.Context) (written int64, err error) {
-			// What the server writes later is in its log before: the log, and pages at checkpoints.
+			// The server writes each change to its log, and later the changed pages. The checkpoint writes
+			// all changed pages, so that both are counted.
 			const sql = `SELECT (pg_current_wal_insert_lsn() - '0/0' + 8192 *
 				(SELECT buffers_checkpoint + buffers_clean + buffers_backend FROM pg_stat_bgwriter))::bigint`
 			err = errors.Join(server.Exec(ctx, "CHECKPOINT"), ask(ctx, server.URL(), sql, &written))
@@ -99,7 +101,7 @@ func openPostgres(ctx context.Context) (*place, error) {
 	}, nil
 }
 
-// ask reads one value over a connection of its own.
+// ask reads one value, over a connection of its own.
 func ask(ctx context.Context, url, sql string, value any) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -23,22 +23,22 @@ import (
 	"github.com/midgehq/midge/storage/open"
 )
 
-// roleArgument is the first argument of a process that this program started; its role and what it is to do
-// follow.
+// roleArgument is the first argument of a process that this program starts. The second argument is the role
+// of the process, and the third is its spec as JSON.
 const roleArgument = "role"
 
-// spec is what a process is to do.
+// spec is the work of a process in a role.
 type spec struct {
 	URL     string
-	Tasks   int  // to drain
-	History bool // is written by the dashboard
+	Tasks   int  // how many tasks to drain
+	History bool // whether the dashboard writes the history
 }
 
 // play plays a role until the standard input ends.
 func play(role, text string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() { // ends with the parent, which holds the other end
+	go func() { // ends with the parent process, which has the other end of the pipe
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -63,16 +63,16 @@ func play(role, text string) error {
 	return site.close()
 }
 
-// site is a dashboard that is served.
+// site is a dashboard that is being served.
 type site struct {
 	url   string
 	close func() error
 }
 
-// callsPath is where a dashboard tells how often it called the storage.
+// callsPath is the path at which a dashboard tells how often it has called the storage.
 const callsPath = "/measure/calls"
 
-// serve serves a dashboard, which writes the history where it is to.
+// serve serves a dashboard. If history is set, the dashboard also writes the history.
 func serve(ctx context.Context, store storage.Storage, history bool) (*site, error) {
 	calls := &counted{Storage: store}
 	d, err := dashboard.Handler(calls, dashboard.Config{Name: "production"})
@@ -150,13 +150,13 @@ func (c *counted) Apply(
 	return c.Storage.Apply(ctx, call, txs...)
 }
 
-// nothing is the job that is drained.
+// nothing is the job that is drained. It does nothing.
 type nothing struct{ N int }
 
-// drainQueue is where they are.
+// drainQueue is the queue of the drained tasks.
 const drainQueue = "drain"
 
-// drain runs so many jobs, and tells how long they took.
+// drain runs so many jobs, and prints how long they took, in nanoseconds.
 func drain(ctx context.Context, store storage.Storage, tasks int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,7 +186,7 @@ func drain(ctx context.Context, store storage.Storage, tasks int) error {
 	return nil
 }
 
-// child is a process in a role. What it prints first is its answer.
+// child is a process in a role. Its answer is the first text that it prints.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.Closer
@@ -226,17 +226,17 @@ func start(ctx context.Context, role string, s spec) (*child, error) {
 	return c, nil
 }
 
-// stop ends the process.
+// stop closes the input of the process, with which it ends, and waits for its end.
 func (c *child) stop() error { return errors.Join(c.in.Close(), c.cmd.Wait()) }
 
-// used is the processor time that a process has taken, to a hundredth of a second.
+// used returns the processor time that a process has used, to a hundredth of a second.
 func used(pid int) (time.Duration, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, err
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	const user, system = 11, 12 // behind the name
+	const user, system = 11, 12 // counted from the field behind the name
 	if len(fields) <= system {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}

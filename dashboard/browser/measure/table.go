@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// table is what was measured, a column for each storage.
+// table has the results, with a column for each storage.
 type table struct {
 	columns []string
 	rows    []*row
@@ -18,7 +18,7 @@ type row struct {
 	cells      map[string]string
 }
 
-// set writes a cell of the last column, which is marked where it misses what the row wants.
+// set writes a cell of the last column. A cell that misses the budget of its row (met is false) is marked.
 func (t *table) set(name, want, cell string, met bool) {
 	t.setIn(t.columns[len(t.columns)-1], name, want, cell, met)
 }
@@ -35,7 +35,7 @@ func (t *table) setIn(column, name, want, cell string, met bool) {
 	t.rows[i].cells[column] = cell
 }
 
-// text is the table as Markdown.
+// text returns the table as Markdown.
 func (t *table) text() string {
 	columns := slices.Clone(t.columns)
 	for _, r := range t.rows {
@@ -60,10 +60,10 @@ func (t *table) text() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// everywhere is the column of what no storage has a part in.
+// everywhere is the column of the results that do not depend on a storage.
 const everywhere = "all"
 
-// quantile gives the value that a part of values stays at or below.
+// quantile returns the value at or below which the given part of the values lies, and 0 without values.
 func quantile[T int | int64 | float64 | time.Duration](values []T, part float64) T {
 	if len(values) == 0 {
 		return 0

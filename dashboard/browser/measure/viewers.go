@@ -17,7 +17,7 @@ const (
 	viewerBudget = 5.0 // % of a core
 )
 
-// viewers counts what one viewer and many cost, while something changes in each queue each second.
+// viewers measures the cost of one viewer and of many viewers, while each queue changes each second.
 func (r *rig) viewers(ctx context.Context) (err error) {
 	d, err := r.dashboard(ctx, false)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *rig) viewers(ctx context.Context) (err error) {
 	return nil
 }
 
-// quiet waits, as one viewer, until the dashboard has counted all that is dead.
+// quiet is one viewer until the dashboard has counted all dead tasks, and so calls the storage less often.
 func (r *rig) quiet(ctx context.Context, d *dashboardAt) error {
 	watching, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -105,10 +105,11 @@ func (r *rig) change(ctx context.Context) error {
 	}
 }
 
-// cost is what viewers cost a second.
+// cost is the cost of viewers: calls to the storage a second, and per cent of a core.
 type cost struct{ calls, cpu float64 }
 
-// watch looks as one browser does until ctx ends: by a stream, and by reading the Overview each second.
+// watch stands in for one browser until ctx ends. It reads a stream, and the Overview each second. It returns
+// how often it read the Overview.
 func (r *rig) watch(ctx context.Context, d *dashboardAt) (pages int, err error) {
 	streamed := make(chan error, 1)
 	go func() { streamed <- stream(ctx, d.client, d.url, func() {}) }()
@@ -121,7 +122,8 @@ func (r *rig) watch(ctx context.Context, d *dashboardAt) (pages int, err error) 
 	return pages, errors.Join(err, <-streamed)
 }
 
-// watched has viewers look for a while, by streams, and by reading the Overview each second too.
+// watched returns the cost of n viewers. Each reads a stream, and if reads is set also the Overview each
+// second.
 func (r *rig) watched(ctx context.Context, d *dashboardAt, n int, reads bool) (c cost, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -157,7 +159,7 @@ func (r *rig) watched(ctx context.Context, d *dashboardAt, n int, reads bool) (c
 	return c, errors.Join(append(errs, err)...)
 }
 
-// spent tells what the dashboard costs a second.
+// spent measures the cost of the dashboard during the window.
 func (d *dashboardAt) spent(ctx context.Context, window time.Duration) (c cost, err error) {
 	calls, err := d.calls(ctx)
 	if err != nil {
@@ -179,7 +181,7 @@ func (d *dashboardAt) spent(ctx context.Context, window time.Duration) (c cost, 
 	return cost{float64(after-calls) / seconds, 100 * (ended - began).Seconds() / seconds}, err
 }
 
-// stream reads the live stream until ctx ends. It tells when it has heard something.
+// stream reads the live stream until ctx ends. It calls heard once: at the first bytes, or at its end.
 func stream(ctx context.Context, client *http.Client, at string, heard func()) error {
 	once := sync.OnceFunc(heard)
 	defer once()

@@ -16,7 +16,7 @@ const (
 	binaryBudget = 400 << 10
 )
 
-// command times how soon the command has answered.
+// command times how long the command takes to answer.
 func (r *rig) command(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "midge-measure-")
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *rig) command(ctx context.Context) (err error) {
 	return nil
 }
 
-// run runs a program in a folder; what it says is shown where it fails.
+// run runs a program in a folder. The error has the output of a program that fails.
 func run(ctx context.Context, dir, program string, arguments ...string) error {
 	cmd := exec.CommandContext(ctx, program, arguments...) //nolint:gosec // this program's own lines
 	cmd.Dir = dir
@@ -57,7 +57,8 @@ func run(ctx context.Context, dir, program string, arguments ...string) error {
 	return nil
 }
 
-// application is a program that uses midge on Redis and serves HTTP; the dashboard is what it may mount.
+// application is a program that uses midge on Redis and serves HTTP. It has three gaps: for an import, for
+// the import of the dashboard, and for the statements that use them.
 const application = `package main
 
 import (
@@ -86,8 +87,8 @@ func main() {
 }
 `
 
-// weigh tells how much larger programs become that mount a dashboard: one that serves HTTP, and one that
-// renders templates of its own.
+// weigh measures by how much a program grows when it mounts a dashboard: a program that serves HTTP, and a
+// program that also renders templates of its own.
 func weigh(ctx context.Context, t *table) (err error) {
 	dir, err := os.MkdirTemp("", "midge-measure-")
 	if err != nil {
@@ -123,7 +124,7 @@ func weigh(ctx context.Context, t *table) (err error) {
 	return nil
 }
 
-// built builds a program of this module, and gives its size.
+// built builds a program of this module from a text, and returns its size in bytes.
 func built(ctx context.Context, dir, name, text string) (int64, error) {
 	source, overlay := filepath.Join(dir, name+".go"), filepath.Join(dir, name+".json")
 	here, err := filepath.Abs("measure/weighed/main.go")

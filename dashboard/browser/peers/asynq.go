@@ -11,13 +11,13 @@ import (
 	"github.com/hibiken/asynqmon"
 )
 
-// onAsynq is asynq on a Redis, and the rows that it is filled with.
+// onAsynq is asynq on a Redis, and the rows with which it is filled.
 type onAsynq struct {
 	redis   asynq.RedisClientOpt
 	client  *asynq.Client
 	look    *asynq.Inspector
 	rows    []row
-	example string // the id of an archived task of queue mail
+	example string // the id of an archived or completed task of queue mail
 }
 
 func serveAsynqmon(ctx context.Context, all *stack, addr string, rows []row) (peer, error) {
@@ -37,7 +37,7 @@ func serveAsynqmon(ctx context.Context, all *stack, addr string, rows []row) (pe
 	}}, err
 }
 
-// fill works tasks off until each has the state of its row.
+// fill enqueues tasks and runs them, until each has the state of its row.
 func (a *onAsynq) fill(ctx context.Context, all *stack) error {
 	queues := map[string]int{}
 	for _, r := range a.rows {
@@ -69,7 +69,7 @@ func (a *onAsynq) fill(ctx context.Context, all *stack) error {
 	return a.live(ctx, all)
 }
 
-// leave adds the tasks that nobody takes.
+// leave adds the tasks that stay waiting or scheduled, and pauses queues.
 func (a *onAsynq) leave(ctx context.Context) error {
 	for _, r := range a.rows {
 		for i := range r.Waiting {
@@ -98,8 +98,8 @@ func (a *onAsynq) leave(ctx context.Context) error {
 	return err
 }
 
-// live keeps a server, on which the running tasks run, for all queues but those whose tasks are to wait, and
-// a scheduler.
+// live starts a scheduler, and a server on which the running tasks run. The server leaves out the queues
+// whose tasks must stay waiting.
 func (a *onAsynq) live(ctx context.Context, all *stack) error {
 	idle := map[string]bool{}
 	queues := map[string]int{}
@@ -162,7 +162,7 @@ func (a *onAsynq) work(concurrency int, queues map[string]int) (*asynq.Server, e
 	}))
 }
 
-// idle reports whether queues have no task to work on.
+// idle reports whether no task of the queues is pending or active.
 func (a *onAsynq) idle(queues map[string]int) (bool, error) {
 	names, err := a.look.Queues()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// bullBoard is the program that runs BullMQ and bull-board, and the versions that it needs.
+// bullBoard has the program that runs BullMQ and bull-board, and the list of the packages that it needs.
 //
 //go:embed bullboard
 var bullBoard embed.FS
@@ -59,7 +59,8 @@ func serveBullBoard(ctx context.Context, all *stack, addr string, rows []row) (p
 	}}, nil
 }
 
-// install has npm download what the program needs into the user's cache, and gives the folder.
+// install writes the program into the user's cache, and lets npm download its packages there. It returns the
+// folder.
 func install(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

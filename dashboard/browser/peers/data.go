@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// row is how many tasks of a kind are in which state. The tasks are numbered in the order of the fields.
+// row has the numbers of tasks of a kind in each state. The tasks are numbered in the order of the fields.
 type row struct {
 	Queue     string `json:"queue"`
 	Kind      string `json:"kind"`
@@ -16,11 +16,11 @@ type row struct {
 	Running   int    `json:"running"`
 	Waiting   int    `json:"waiting"`
 	Scheduled int    `json:"scheduled"`
-	Paused    bool   `json:"paused"` // the queue
-	Error     string `json:"error"`  // of those in Retry and Dead; %d is the task's number
+	Paused    bool   `json:"paused"` // whether the queue is paused
+	Error     string `json:"error"`  // the error of the tasks in Retry and Dead; %d is the task's number
 }
 
-// rowsOf gives what the scene of this name has at its end, in the same numbers as internal/scene.
+// rowsOf returns the tasks at the end of the scene with this name. The numbers are those of internal/scene.
 func rowsOf(name string) ([]row, error) {
 	const (
 		bank = "the bank answers 503 Service Unavailable"
@@ -58,16 +58,16 @@ func rowsOf(name string) ([]row, error) {
 	}
 }
 
-// begun is how many tasks of a row are tried.
+// begun returns how many tasks of the row are run at least once.
 func (r row) begun() int { return r.Completed + r.Retry + r.Dead + r.Running }
 
-// last reports whether a task's first failure is its last.
+// last reports whether the task with a number has only one attempt.
 func (r row) last(i int) bool { return i >= r.Completed+r.Retry }
 
-// runs reports whether a task runs for good.
+// runs reports whether the task with a number runs until the program ends.
 func (r row) runs(i int) bool { return i >= r.Completed+r.Retry+r.Dead }
 
-// failure is the text with which a task fails; a task without one completes.
+// failure returns the error with which the task with a number fails, and "" for a task that completes.
 func (r row) failure(i int) string {
 	if i < r.Completed {
 		return ""
@@ -75,7 +75,7 @@ func (r row) failure(i int) string {
 	return strings.ReplaceAll(r.Error, "%d", strconv.Itoa(1000+i))
 }
 
-// params are those of a task.
+// params are the parameters of a task.
 type params struct {
 	User int    `json:"user"`
 	Mail string `json:"mail"`
@@ -83,7 +83,7 @@ type params struct {
 
 func paramsOf(i int) params { return params{i, fmt.Sprintf("user%d@example.com", i)} }
 
-// find gives the row of a kind.
+// find returns the row of a kind.
 func find(rows []row, kind string) row {
 	for _, r := range rows {
 		if r.Kind == kind {
@@ -93,8 +93,8 @@ func find(rows []row, kind string) row {
 	return row{Kind: kind}
 }
 
-// schedules are the periodic ones of both scenes. Of the peers asynq and BullMQ have some, and neither can
-// tell that nobody declares one any more.
+// schedules are the schedules of both scenes. Of the peers, only asynq and BullMQ have schedules. Neither can
+// show that no program declares a schedule any more.
 var schedules = []struct{ Queue, Kind, Spec string }{
 	{"default", "nightly_report", "0 3 * * *"},
 	{"default", "clean_up", "0 * * * *"},

@@ -1,10 +1,11 @@
-// Peers serves the dashboards of asynq, River and BullMQ on data like that of a scene, so that they can be
-// drawn beside midge's. It prints one line of JSON once all are ready, see [told], and ends with its input.
+// Peers serves the dashboards of asynq, River and BullMQ on data like the data of a scene, so that they can
+// be drawn beside midge's dashboard. Once all of them are ready, it prints one line of JSON: see [told]. It
+// ends when its input ends.
 //
 //	go -C dashboard/browser/peers run . -scene night
 //
-// It starts a Redis and a PostgreSQL of its own. bull-board needs node and npm, which keeps what it downloads
-// in the user's cache. A dashboard that cannot run is left out, with the reason.
+// Peers starts a Redis and a PostgreSQL of its own. bull-board needs node and npm, which downloads packages
+// into the user's cache. A dashboard that cannot run is left out, and the line of JSON has the reason.
 package main
 
 import (
@@ -24,13 +25,13 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// told is what the program prints.
+// told is the line of JSON that the program prints.
 type told struct {
 	Peers []peer            `json:"peers"`
-	Left  map[string]string `json:"left"` // why a peer is not there
+	Left  map[string]string `json:"left"` // the reason why a peer is left out, by its name
 }
 
-// peer is a dashboard that is served.
+// peer is a dashboard that is being served.
 type peer struct {
 	Name  string            `json:"name"`
 	URL   string            `json:"url"`
@@ -41,7 +42,7 @@ func main() {
 	name := flag.String("scene", "night", "calm or night")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	go func() { // ends with the input, or with the process
+	go func() { // ends when the input or the process ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
@@ -93,7 +94,7 @@ func serve(ctx context.Context, name string) error {
 	return nil
 }
 
-// stack is what is to be closed, the last first.
+// stack has the functions that close everything. The function that was added last is called first.
 type stack []func() error
 
 func (s *stack) add(end func() error) { *s = append(*s, end) }
@@ -106,7 +107,7 @@ func (s *stack) close() {
 	}
 }
 
-// listen serves a handler until all is closed, and gives its URL.
+// listen serves a handler until all is closed, and returns its URL.
 func listen(ctx context.Context, all *stack, h http.Handler) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -123,7 +124,7 @@ func listen(ctx context.Context, all *stack, h http.Handler) (string, error) {
 	return "http://" + listener.Addr().String(), nil
 }
 
-// await waits until a condition holds.
+// await waits until a condition holds, for a minute at most.
 func await(ctx context.Context, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

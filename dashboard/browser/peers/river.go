@@ -18,17 +18,17 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// riverArgs are a task's parameters. A worker asks an example for its kind.
+// riverArgs are the parameters of a task, with its kind. River asks a value of this type for the kind.
 type riverArgs struct {
 	params
 
 	kind string
 }
 
-// Kind names the task.
+// Kind returns the kind of the task.
 func (a riverArgs) Kind() string { return a.kind }
 
-// onRiver is River on a PostgreSQL, and the rows that it is filled with.
+// onRiver is River on a PostgreSQL, and the rows with which it is filled.
 type onRiver struct {
 	pool *pgxpool.Pool
 	rows []row
@@ -80,7 +80,7 @@ func serveRiver(ctx context.Context, all *stack, rows []row) (peer, error) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// fill works tasks off until each has the state of its row.
+// fill inserts jobs and runs them, until each has the state of its row.
 func (r *onRiver) fill(ctx context.Context) error {
 	migrator, err := rivermigrate.New(riverpgxv5.New(r.pool), &rivermigrate.Config{Logger: quiet})
 	if err != nil {
@@ -129,7 +129,8 @@ func (r *onRiver) fill(ctx context.Context) error {
 	return nil
 }
 
-// insert adds n tasks of a row from a number on, each due a while after the one before.
+// insert adds the n tasks of a row that begin with the number from. If apart is not 0, each is due so long
+// after the task before it.
 func insert(
 	ctx context.Context, client *river.Client[pgx.Tx], r row, from, n int, apart time.Duration,
 ) error {
@@ -171,8 +172,8 @@ func (r *onRiver) work(queues map[string]river.QueueConfig) (*river.Client[pgx.T
 	})
 }
 
-// hourly retries after an hour.
+// hourly is a policy that retries each task an hour after it failed.
 type hourly struct{}
 
-// NextRetry says when.
+// NextRetry returns the time in an hour.
 func (hourly) NextRetry(*rivertype.JobRow) time.Time { return time.Now().Add(time.Hour) }
