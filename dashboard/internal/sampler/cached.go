@@ -9,17 +9,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Cached is the storage for a page that reads it itself. The sample answers for queues, runners, and the
+// Cached is a storage for a page that reads tasks itself. The sample answers for queues, runners, and the
 // description of the storage.
 type Cached struct {
 	storage.Storage
 
 	sample *Sample
 	now    time.Time      // by the storage's clock
-	tasks  []storage.Task // those that the page has read
+	tasks  []storage.Task // the tasks that the page has read
 }
 
-// Cached returns a storage for which the sample answers as far as it can. tasks are those that a page has
+// Cached returns a storage for which the sample answers as far as it can. tasks are the tasks that a page has
 // read already. now is the storage's time.
 func (s *Sample) Cached(store storage.Storage, now time.Time, tasks ...storage.Task) *Cached {
 	return &Cached{Storage: store, sample: s, now: now, tasks: tasks}
@@ -60,8 +60,8 @@ func (c *Cached) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return all, nil
 }
 
-// Queues lists the queues of the sample. It asks the storage if midge's own queues may be among them, which
-// the sample lacks.
+// Queues lists the queues of the sample. It asks the storage for a list of several pages, and if midge's own
+// queues, which the sample lacks, have the prefix. A list of one page for the empty prefix leaves them out.
 func (c *Cached) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
 	_, own := strings.CutPrefix(query.Prefix, storage.ReservedQueues)
 	for i := 1; i < len(storage.ReservedQueues) && !own; i++ { // a shorter prefix matches these queues, too

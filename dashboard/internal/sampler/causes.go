@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// MostDead limits the dead tasks that one look reads to group them: the newest of all queues.
+	// MostDead limits the dead tasks that one look reads to group them: the newest of the queues in which dead
+	// tasks have changed. If more than MostDead queues have changed, the look reads one task of each.
 	MostDead = 2000
 	// mostCauses limits the causes that are distinguished, because all errors may differ. Tasks of further
 	// causes are read but not shown.
@@ -24,7 +25,7 @@ const (
 	countWaiting = 10 * time.Millisecond
 )
 
-// Cause is a cause of death, with those dead tasks of it that were counted.
+// Cause is a cause of death. Its figures are of the dead tasks that were counted.
 type Cause struct {
 	ID          string
 	Error       string // the first line of the newest error
@@ -44,9 +45,9 @@ type Causes struct {
 	Whole  bool     // all dead tasks were counted
 }
 
-// deadCount counts the dead tasks of all queues by cause, the newest first: a page of each queue at once, and
-// then page by page, one queue after the other. It keeps what it counted, and reads only the tasks that died
-// since.
+// deadCount counts the dead tasks of all queues by cause, the newest first: the newest of each queue at once,
+// and then page by page, one queue after the other. When tasks have died, it reads the newest again, and adds
+// the deaths to its count. When dead tasks have left a queue, it counts the queue anew.
 type deadCount struct {
 	queues map[string]*queueCauses
 	all    *Causes // nil if it has to be made anew
@@ -64,7 +65,8 @@ type queueCauses struct {
 	groups      map[string]*Cause
 }
 
-// behind returns the queues whose dead tasks have changed since they were counted.
+// behind returns the queues whose dead tasks have changed since they were counted. It forgets queues that are
+// gone.
 func (c *deadCount) behind(s *Sample) (changed []*Queue) {
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -129,8 +131,9 @@ func newestDead(
 	return all, nil
 }
 
-// join counts the tasks of a page that died since the queue was counted. It returns false if other dead tasks
-// have changed, too, and the queue has to be counted anew.
+// join counts the tasks of a page that died since the queue was counted. It returns false if the queue has to
+// be counted anew: other dead tasks have changed, too, or the page does not reach the tasks that were
+// counted.
 func (q *queueCauses) join(now *Queue, tasks []storage.Task) bool {
 	more := now.Dead - q.dead
 	known := slices.IndexFunc(tasks, func(t storage.Task) bool { return t.Ref == q.newest })
@@ -200,14 +203,14 @@ func (q *queueCauses) add(t storage.Task) {
 	g.died(t.Ended, t.Ended, errorOf(t))
 }
 
-// errorOf returns the text for what a task died of.
+// errorOf returns the first line of the error of which a task died, or else the reason, or "no error".
 func errorOf(t storage.Task) string {
 	return cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
 }
 
-// died takes in the times of the first and the last death of further tasks, and the error of the last. Of
-// several errors at the same moment it keeps the first in the order of texts, so that the order of counting
-// does not matter.
+// died updates the times and the error of a cause by the first and the last death of further tasks, and the
+// error of the last. Of several errors at the same moment it keeps the first in the order of texts, so that
+// the order of counting does not matter.
 func (g *Cause) died(first, last time.Time, text string) {
 	if first.Before(g.First) {
 		g.First = first
@@ -267,8 +270,8 @@ func (g *Cause) join(queue string, of *Cause) {
 	g.died(of.First, of.Last, of.Error)
 }
 
-// readDead groups the dead tasks by cause. It reads dead tasks of the queues in which any died or came back
-// since the last look.
+// readDead groups the dead tasks by cause. At most once in deadFor, or after an act, it reads dead tasks of
+// the queues in which they have changed. If none have changed and nobody watches, it counts further pages.
 func (s *Sampler) readDead(ctx context.Context, before, fresh *Sample) error {
 	changed := s.causes.behind(fresh)
 	soon := before != nil && before.Dead != nil && fresh.At.Sub(s.deadAt) < deadFor
@@ -316,7 +319,7 @@ func (s *Sampler) nextDead(ctx context.Context) (bool, error) {
 	return s.causes.next(ctx, s.store)
 }
 
-// CauseOf returns the cause of tasks that all died of the same one. There must be at least one task.
+// CauseOf returns the cause of tasks that all died of the same cause. There must be at least one task.
 func CauseOf(tasks []storage.Task) *Cause {
 	count := deadCount{queues: make(map[string]*queueCauses)}
 	for _, t := range tasks {

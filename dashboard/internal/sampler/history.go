@@ -9,10 +9,10 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Series returns a range of the history, no older than a small part of a step. If the history cannot be read,
-// it returns the last series that was read of such a range, whatever its end, or an error if there is none.
-// While the storage does not answer, Series does not wait for it. All viewers share a series, and nobody
-// changes it.
+// Series returns a range of the history, no older than the time of Range.keptFor. If the history cannot be
+// read, it returns the last series that was read of such a range, whatever its end, or an error if there is
+// none. While the storage does not answer, Series does not wait for it. All viewers share a series, and
+// nobody changes it.
 func (s *Sampler) Series(ctx context.Context, of Range) (*ledger.Series, error) {
 	if last := s.Last(); last != nil && last.Err != nil {
 		return s.past.kept(of, last.Err)
@@ -38,8 +38,8 @@ type Range struct {
 	Sums         bool   // only the figures of all queues together, see [ledger.Ledger.Sums]
 }
 
-// shape is a Range without its end. The cache keeps one series of each shape, the last: the ends of ranges
-// move on with the time, and a series of many queues is large.
+// shape is a Range without its end. The cache keeps only the last series of each shape, because the ends of
+// ranges move on with the time, and a series of many queues is large.
 type shape struct {
 	length, step time.Duration
 	queue        string
@@ -48,7 +48,7 @@ type shape struct {
 
 func (s Range) shape() shape { return shape{s.Length, s.Step, s.Queue, s.Sums} }
 
-// keptFor is how long a series is kept: a small part of a step.
+// keptFor is how long a series is fresh: a twelfth of a step, but from 30 seconds to 10 minutes.
 func (s Range) keptFor() time.Duration { return min(max(s.Step/12, historyFor), 10*time.Minute) }
 
 // cachedSeries is the series of a shape.
@@ -69,7 +69,7 @@ type cachedSeries struct {
 const mostSeries = 24
 
 // read returns the series of a range. If ctx ends while another viewer reads, it returns the last series of
-// the shape, or the cause if there is none.
+// the shape, or the cause of ctx if there is none.
 func (h *historyCache) read(ctx context.Context, s Range) (*ledger.Series, error) {
 	p := h.find(s.shape())
 	select {

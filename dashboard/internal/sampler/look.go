@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The times for which samples repeat what an earlier sample read, and other bounds of a look.
+// The times for which samples repeat data of an earlier sample, and other bounds of a look.
 const (
 	namesFor     = 2 * time.Second
 	runnersFor   = 2 * time.Second
@@ -75,7 +75,7 @@ func beside(calls ...func() error) []error {
 	return errs
 }
 
-// concurrency is how many calls Concurrently makes at a time.
+// concurrency limits the calls that Concurrently makes at a time.
 const concurrency = 8
 
 // Concurrently calls a function for each number below n, in up to eight goroutines, and waits for them. A

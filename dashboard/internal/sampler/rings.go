@@ -10,7 +10,7 @@ const Points = 60
 // Spans are the lengths of a point. The sampler keeps the newest Points of each length.
 var Spans = [2]time.Duration{5 * time.Second, time.Minute}
 
-// Point is what happened in one span of time.
+// Point has the attempts of one span of time.
 type Point struct {
 	Done, Failed float64 // attempts
 	// Seen is whether the attempts are known. Gap is whether they are averages over a time in which nobody
@@ -27,7 +27,7 @@ type ring struct {
 // rings are the points of each queue by name, and of all queues together under the empty name.
 type rings map[string]*ringPair
 
-// add spreads what happened between two samples over the points between them.
+// add spreads the attempts between two samples over the points between them.
 func (r rings) add(before, fresh *Sample) {
 	var done, failed int64
 	for i := range fresh.Queues {
@@ -65,7 +65,7 @@ func (r rings) of(queue string) *ringPair {
 // ringPair has a ring for each span.
 type ringPair [len(Spans)]ring
 
-// add spreads what happened between two samples over both rings.
+// add spreads the attempts between two samples over the points of both rings.
 func (p *ringPair) add(before, fresh *Sample, done, failed int64) {
 	for i, span := range Spans {
 		to := fresh.At.Add(fresh.skew)

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Sample is what a look at the storage found. Nobody changes a sample once it is made.
+// Sample is the result of a look at the storage. Nobody changes a sample once it is made.
 type Sample struct {
 	At        time.Time            // of the look, by this process's clock
 	RoundTrip time.Duration        // how long the storage took to return the sizes of the queues
@@ -21,7 +21,7 @@ type Sample struct {
 	Kinds     []string             // the kinds that live runners know, sorted
 	Schedules []Schedule           // of all queues, the next to tick first
 	Dead      *Causes
-	Hour      *ledger.Series // the history of the last hour, nil if it cannot be read
+	Hour      *ledger.Series // the last hour as the history was last read, nil if it never was
 	Mark      uint64         // changes with the marks of the queues, and with the runners
 	// Err is the error of the storage, nil if it answered. Lost is the time of the first look that failed. The
 	// other fields are from the last look that did not fail.
@@ -54,8 +54,8 @@ type Queue struct {
 	PausedSince time.Time
 	// PausedBy is who paused the queue, as the audit has it; "" if that is not known.
 	PausedBy string
-	// Mark changes with the sizes, the totals, the pause, the unknown kinds and the runners of the queue. It is
-	// the same in all processes.
+	// Mark changes with the sizes, most totals, the pause, and the numbers of unknown kinds and of runners of
+	// the queue. It is the same in all processes.
 	Mark uint64
 	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
@@ -141,7 +141,7 @@ func (s *Sample) Oldest() (oldest time.Duration) {
 	return oldest
 }
 
-// OldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.
+// OldestQueue is the queue whose oldest task has waited for the longest, "" if nothing waits.
 func (s *Sample) OldestQueue() (queue string) {
 	var oldest time.Duration
 	for i := range s.Queues {

@@ -1,6 +1,7 @@
 // Package sampler reads the storage for all pages of the dashboard: the present queues, runners, schedules
 // and dead tasks, and the history. However many people watch, a process takes one sample of the storage a
-// second. The package returns only data, of which package dashboard makes texts and charts.
+// second, and one after each act. The package returns only data. Package dashboard makes texts and charts of
+// it.
 package sampler
 
 import (
@@ -162,11 +163,12 @@ func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	return make([]Point, Points)
 }
 
-// Changed makes the next look read queues, runners, schedules and dead tasks anew, because somebody acted
-// here. It does not wait for a look in progress.
+// Changed makes the next call of Sample look anew, because somebody acted in this process. The look reads
+// queues, runners and schedules again, and the dead tasks of queues in which they have changed. Changed does
+// not wait for a look in progress.
 func (s *Sampler) Changed() { s.acts.Add(1) }
 
-// forget makes the next look read queues, runners, schedules and dead tasks anew.
+// forget makes the next look read everything of which Changed tells, however recently it was read.
 func (s *Sampler) forget() {
 	s.failed = nil
 	s.namesAt, s.runnersAt, s.deadAt, s.cursors = time.Time{}, time.Time{}, time.Time{}, nil

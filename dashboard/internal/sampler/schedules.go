@@ -108,7 +108,8 @@ func (s *Sampler) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queue
 	return c, nil
 }
 
-// schedulesOf makes schedules of cursors, the next to tick first. It marks those that no runner declares.
+// schedulesOf makes schedules of cursors, the next to tick first. It marks the schedules that no runner
+// declares.
 func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []Schedule {
 	declared := map[storage.Declared]bool{}
 	for i := range runners {
