@@ -52,13 +52,13 @@ func (v *view) past(now float64, of func(ledger.Point) float64, text func(float6
 	return chart.Sparkline(slices.Concat(values, []float64{now}), 1, text)
 }
 
-// hourOf is what a queue did in the last hour.
+// hourOf has the figures of a queue for the last hour.
 type hourOf struct {
 	Attempts, Failed int64
 	Spark            template.HTML // the rate of work, with its maximum
 }
 
-// Hour returns what a queue did in the last hour.
+// Hour returns the figures of a queue for the last hour.
 func (v *view) Hour(queue string) hourOf {
 	c := v.chartOf(queue, "1h")
 	done, failed := c.Sums()

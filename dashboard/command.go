@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A page shows the command line that prints the same data. A shell splits this line into the words of which
-// the functions below make it, and the command prints the rows of the page.
+// A page shows the command line that prints the same data. The functions below quote its words, so that a
+// shell splits the line into the same words.
 
 // commandLine joins words to a command line for a shell. It returns "" if a word contains a NUL, which no
 // shell can pass to a command.

@@ -17,12 +17,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// deadData is what the page of the dead tasks shows.
+// deadData is the data of the page of the dead tasks.
 type deadData struct {
 	Groups []causeView // by cause, the largest first
 	Read   int64       // dead tasks that were counted by cause
 	All    int64       // all dead tasks
-	Whole  bool        // all are counted, so the first death of each cause is known
+	Whole  bool        // all dead tasks are counted, so the first death of each cause is known
 	More   int         // causes that the page does not show
 	Calm   string      // the text if there are no causes
 }
@@ -127,7 +127,7 @@ func (v *view) KindURL(g causeView, kind string) string {
 	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
 }
 
-// causeData is what the page of a cause shows: the tasks that died of it.
+// causeData is the data of the page of a cause: the tasks that died of it.
 type causeData struct {
 	Group  *causeView // nil if no task is dead of the cause
 	Known  bool       // all dead tasks are counted, so the first death of the cause is known

@@ -7,8 +7,9 @@
 //
 // All pages are rendered by the server and work without JavaScript; with it they are live. A process reads
 // queues, runners, schedules and causes of death from the storage at most once a second for all its viewers
-// together, and not at all while nobody looks. It reads lists of tasks, single tasks and the audit for each
-// viewer. Only Run writes the history, once a minute.
+// together, and once more after each act. While nobody looks, it does not read them. It reads lists of tasks,
+// single tasks and the audit for each viewer. Only Run writes the history: once a minute it reads the queues
+// and writes a sample.
 //
 // # Who may look
 //
@@ -28,5 +29,5 @@
 //
 // A GET request changes nothing. Users can do only what their roles permit, and each act is recorded in the
 // audit. A request from another site that would change something is refused (http.CrossOriginProtection).
-// Each response forbids scripts and styles that are not the dashboard's own.
+// Each response forbids scripts and styles within the page, and files from other origins.
 package dashboard

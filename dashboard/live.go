@@ -182,7 +182,7 @@ func oldest(d time.Duration) string {
 }
 
 // oldestSeen returns the longest time that a task has waited according to the history, a dash if none has.
-// The history has whole seconds.
+// The history has whole seconds, so a shorter time is written as less than one.
 func oldestSeen(t ledger.Totals) string {
 	if t.Waiting > 0 && t.Oldest == 0 {
 		return "<" + format.NBSP + "1" + format.NBSP + "s"

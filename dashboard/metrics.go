@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// metricsData is what the page of the history shows.
+// metricsData is the data of the page of the history.
 type metricsData struct {
 	Span, Queue string
 	Spans       []string

@@ -165,7 +165,7 @@ func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
 	return n, false
 }
 
-// calm returns the text if nothing needs anybody, with what the history knows of today.
+// calm returns the text if nothing needs anybody. If the history knows today's work, the text tells of it.
 func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
@@ -183,14 +183,14 @@ func (v *view) calm(ctx context.Context) string {
 	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."
 }
 
-// day caches what the history says of today, so that it is not read for each viewer.
+// day caches the text about today's work, so that the history is not read for each viewer.
 type day struct {
 	mu    sync.Mutex
 	until time.Time // when the text has to be made again
 	text  string
 }
 
-// tell returns what was done today, by UTC, or "" if that is not known.
+// tell returns the text about today's work, or "" if the work is not known. Days are in UTC.
 func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time) string {
 	if text, ok := d.last(now); ok {
 		return text
@@ -216,7 +216,7 @@ func (d *day) last(now time.Time) (string, bool) {
 	return d.text, now.Before(d.until)
 }
 
-// doneToday says what was done today according to the history, "" if the history does not know.
+// doneToday writes the text about today's work from the history, "" if the history does not know it.
 func doneToday(past *ledger.Series) string {
 	first := slices.IndexFunc(past.All, func(p ledger.Point) bool { return p.Known })
 	if first < 0 {

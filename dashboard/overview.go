@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// overviewData is what the overview shows.
+// overviewData is the data of the overview.
 type overviewData struct {
 	Needs   []need
 	Needing int // how many needs there are

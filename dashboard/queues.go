@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// queuesData is what the list of queues shows.
+// queuesData is the data of the list of queues.
 type queuesData struct {
 	Queues []queueView
 	Filter string
@@ -85,7 +85,7 @@ func sortBy(column string) (func(a, b queueView) int, error) {
 	return nil, storage.Invalid("sort", column, "name, done, oldest or a state")
 }
 
-// queueData is what the page of a queue shows.
+// queueData is the data of the page of a queue.
 type queueData struct {
 	queueView
 

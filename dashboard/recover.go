@@ -96,5 +96,5 @@ func (s *recovering) Describe(ctx context.Context) (d storage.Description, err e
 	return s.Storage.Describe(ctx)
 }
 
-// Spans reports what storage.Spans reports for the storage.
+// Spans returns the result of storage.Spans for the storage.
 func (s *recovering) Spans(queues ...string) bool { return storage.Spans(s.Storage, queues...) }

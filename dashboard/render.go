@@ -131,8 +131,8 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
 	}
 }
 
-// showLook is like show, for a page that depends only on the sample. Such a page is rendered once for all
-// viewers who ask for it.
+// showLook is like show, for a page that depends only on the sample and the history. Such a page is rendered
+// once for all viewers who ask for it.
 func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	if v := s.look(w, r); v != nil {
 		body, err := s.rendered.page(r, v).get(r.Context(), func() ([]byte, error) { return s.filled(r, v, fill) })
@@ -250,7 +250,7 @@ var themes = []string{"", "light", "dark"}
 
 const themeCookie = "midge_theme"
 
-// preferences stores the theme that a viewer chose in a cookie.
+// preferences stores in a cookie the theme that a viewer chose.
 func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 	theme := r.FormValue("theme")
 	if !slices.Contains(themes, theme) {

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// rendered caches pages that depend only on a sample. If something changes and many browsers fetch such a
-// page at once, it is rendered once.
+// rendered caches pages that depend only on a sample and on the history, which all viewers share. If
+// something changes and many browsers fetch such a page at once, it is rendered once.
 type rendered struct {
 	mu    sync.Mutex
 	of    *sampler.Sample
@@ -32,7 +32,7 @@ type renderedPage struct {
 }
 
 // get returns the page, and calls render if nobody has rendered it yet. A nil page is rendered each time. If
-// ctx ends while get waits for another viewer, it returns the cause of that.
+// ctx ends while get waits for another viewer, get returns the cause of ctx.
 func (p *renderedPage) get(ctx context.Context, render func() ([]byte, error)) ([]byte, error) {
 	if p == nil {
 		return render()

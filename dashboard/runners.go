@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// runnersData is what the page of the runners shows.
+// runnersData is the data of the page of the runners.
 type runnersData struct {
 	Runners []runnerView
 	Page    pager
@@ -31,7 +31,7 @@ func (s *server) runners(r *http.Request, v *view) error {
 	return nil
 }
 
-// runnerData is what the page of a runner shows.
+// runnerData is the data of the page of a runner.
 type runnerData struct {
 	runnerView
 
@@ -50,7 +50,7 @@ func (s *server) runner(r *http.Request, v *view) error {
 	return nil
 }
 
-// runnerView is a runner with what it reports of itself.
+// runnerView is a runner with the vitals that it reports.
 type runnerView struct {
 	storage.RunnerInfo
 
@@ -58,14 +58,14 @@ type runnerView struct {
 	Kinds              []kindTotals // since the runner was started, the kind with the most runs first
 	Omitted            int          // kinds for which a heartbeat had no room
 	Runs, Failed       int64
-	Told               bool // the runner has reported of itself; its first heartbeats report nothing
-	Unreadable         bool // this program cannot decode what the runner reports
+	Told               bool // the runner has reported vitals
+	Unreadable         bool // this program cannot decode the vitals of the runner
 }
 
 // Share is the part of the runs that failed.
 func (r *runnerView) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
 
-// runnerOf decodes what a runner reports of itself.
+// runnerOf decodes the vitals of a runner.
 func runnerOf(info storage.RunnerInfo) runnerView {
 	r := runnerView{RunnerInfo: info, Told: len(info.Vitals) > 0}
 	told, err := vitals.Decode(info.Vitals)
@@ -100,7 +100,7 @@ type runningTask struct {
 	Runner string
 }
 
-// longest returns the tasks that have run the longest, at most as many as most, without midge's own.
+// longest returns the tasks that have run the longest, at most as many as most, without midge's own tasks.
 func longest(runners []storage.RunnerInfo, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// schedulesData is what the page of the schedules shows.
+// schedulesData is the data of the page of the schedules.
 type schedulesData struct {
 	Schedules []scheduleView
 	Page      pager
@@ -46,7 +46,7 @@ func scheduleViews(s *sampler.Sample) []scheduleView {
 type tick struct {
 	At     time.Time
 	Local  string // in the zone of the schedule
-	Change string // how the offset of the zone changed since the last tick, "" if it did not
+	Change string // how the offset of the zone changed since the tick before, "" if it did not
 }
 
 // Ticks returns the next ten ticks of the schedule, or none if it does not tick.

@@ -24,7 +24,7 @@ type hit struct {
 	URL   string `json:"url"`
 }
 
-// searchData is what the page of a search shows.
+// searchData is the data of the page of a search.
 type searchData struct {
 	Query string
 	Hits  []hit
@@ -44,8 +44,8 @@ const (
 	suggestFor, searchFor  = 300 * time.Millisecond, 3 * time.Second
 )
 
-// search finds what a text names: tasks by a ref, by an id, or by a line of a log that contains one of them,
-// and everything else by its name.
+// search finds the things that a text names: tasks by a ref, by an id, or by a line of a log that contains
+// one of them, and everything else by its name.
 func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if len(text) > mostQuery {
@@ -84,8 +84,8 @@ func (e redirectError) Error() string { return "redirected to " + string(e) }
 // scanURL is the address of a list of tasks whose scan goes on by itself until it has found a page.
 func (v *view) scanURL(words string) string { return v.URL("/tasks", "filter", words, "scan", "1") }
 
-// suggest answers with what a text names, while it is typed. It finds names in the last sample, and reads few
-// tasks from the storage.
+// suggest answers with the tasks and other things that a text names, while somebody types it. It finds names
+// in the sample, and looks up few tasks in the storage.
 func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	text := strings.TrimSpace(r.URL.Query().Get("q"))

@@ -13,7 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// view is the data of a template: of the frame that all pages share, and in Data that of the page itself.
+// view is the data of a template. Its fields are for the frame, which all pages share. Data is for the page
+// itself.
 type view struct {
 	Page   string // the name of the template
 	Nav    string // the entry of the navigation to mark
@@ -44,7 +45,7 @@ func (s *server) view(r *http.Request) *view {
 }
 
 // sampled returns the storage for a page that reads tasks itself. The sample answers for queues and runners.
-// tasks are those that the page has read already.
+// tasks are the tasks that the page has read already.
 func (v *view) sampled(tasks ...storage.Task) *sampler.Cached {
 	return v.Sample.Cached(v.server.store, v.Now, tasks...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// Chart is what was done and what failed over a time, point by point.
+// Chart has the completed and the failed attempts over a time, point by point.
 type Chart struct {
 	Points []sampler.Point
 	From   time.Time     // when the first point begins

@@ -16,7 +16,7 @@ const (
 	shareWidth            = 64
 )
 
-// Spark draws a value of each point, with the maximum beside. See Sparkline.
+// Spark draws a value of each point, with the maximum beside it. See Sparkline.
 func (c *Chart) Spark(
 	of func(sampler.Point) float64, least float64, text func(float64) string,
 ) template.HTML {
@@ -32,8 +32,8 @@ func (c *Chart) Spark(
 	return Sparkline(values, least, text)
 }
 
-// Sparkline draws values with their maximum beside. A value below zero is unknown. The ceiling of the drawing
-// is the maximum, or least where that is higher. text writes the maximum.
+// Sparkline draws values with their maximum beside them. A value below zero is unknown. The ceiling of the
+// drawing is the maximum, or least if that is higher. text writes the maximum.
 func Sparkline(values []float64, least float64, text func(float64) string) template.HTML {
 	var b strings.Builder
 	b.WriteString(`<span class="sparkbox">` + string(line(values, least)))

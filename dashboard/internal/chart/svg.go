@@ -204,8 +204,8 @@ func (c *Chart) Axis() template.HTML {
 	return svg(&b)
 }
 
-// svg declares a drawing of this package as markup. It contains no text from elsewhere, only numbers and
-// units.
+// svg declares a drawing of this package as markup. A drawing has only numbers, units, moments and escaped
+// text.
 func svg(text *strings.Builder) template.HTML {
 	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
 }

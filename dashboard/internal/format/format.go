@@ -255,7 +255,7 @@ func Middle(name string) string {
 	return string(runes[:mostInside-tail-1]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// FirstLine returns the part of a longer text that a list shows.
+// FirstLine returns the first line of a text, cut after 240 bytes, as a list shows it.
 func FirstLine(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	const most = 240
