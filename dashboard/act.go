@@ -54,7 +54,7 @@ type act struct {
 	bulk   bulk.Verb // the act on tasks, "" for other acts
 }
 
-// askData is what a dialog before an act shows.
+// askData is the data of the dialog before an act.
 type askData struct {
 	Do, Title, Says, Button string
 	Danger                  bool
@@ -301,8 +301,8 @@ func (s *server) leave(d *askData) {
 // pauses are the times that the dialog offers for a pause. 0 means until the queue is resumed.
 var pauses = []time.Duration{0, 15 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour}
 
-// askedQueue returns what the dialog of an act on a queue shows. The queue must be in the sample, so it is
-// none of midge's own.
+// askedQueue returns the data of the dialog before an act on a queue. The queue must be in the sample, so it
+// is not a queue of midge itself.
 func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	if err := storage.CheckName("queue", d.Queue); err != nil {
 		return nil, err

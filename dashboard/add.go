@@ -17,14 +17,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// addData is what the form for a new task shows.
+// addData is the data of the form for a new task.
 type addData struct {
 	Queue, Kind, Params, Priority, In, At, ID, Unique string
 
 	// Fresh is the id of the task if the user gives none, so that a form that is sent twice enqueues one task.
 	Fresh    string
 	Kinds    []string          // suggestions
-	Problems map[string]string // by field; that of the whole form is under ""
+	Problems map[string]string // by field; the problem of the whole form is under ""
 	Back     string
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// auditData is what the page of the audit shows.
+// auditData is the data of the page of the audit.
 type auditData struct {
 	Acts        []ledger.Entry
 	First, Next string

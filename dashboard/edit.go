@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// editData is what the form that edits parameters shows.
+// editData is the data of the form that edits parameters.
 type editData struct {
 	storage.Task
 

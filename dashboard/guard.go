@@ -16,8 +16,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// policy is the Content-Security-Policy of all responses. A browser may load and run only files that this
-// handler serves, and no script or style inside a page.
+// policy is the Content-Security-Policy of all responses. A browser may load and run only files of the same
+// origin, to which an application that mounts the handler may add files of its own. It runs no script and no
+// style inside a page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"

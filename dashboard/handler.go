@@ -170,7 +170,7 @@ func (s *server) routes() map[string]bool {
 	page := func(pattern string, show filler) {
 		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
 	}
-	// These pages show only a sample of the storage, so that viewers can share one rendering.
+	// These pages show only the sample and the history, so that viewers can share one rendering.
 	lookPage := func(pattern string, show filler) {
 		handle("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.showLook(w, r, show) })
 	}

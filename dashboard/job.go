@@ -71,7 +71,7 @@ func (j *job) Ended() bool {
 	}
 }
 
-// jobs has the running acts of this process, and those that ended last.
+// jobs has the running acts of this process, and the acts that ended last.
 type jobs struct {
 	mu     sync.Mutex
 	byID   map[string]*job
@@ -455,7 +455,7 @@ func (j *job) notice(done string) notice {
 	return notice{Text: text, Bad: true}
 }
 
-// jobData is what the page of an act shows.
+// jobData is the data of the page of an act.
 type jobData struct {
 	*job
 

@@ -49,7 +49,7 @@ const loopbackOnly = "This dashboard has no login, so it serves only the machine
 // errLogin asks the viewer to log in.
 var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}
 
-// loginData is what the login page shows.
+// loginData is the data of the login page.
 type loginData struct {
 	Name, Back, Problem string
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// taskData is what the page of a task shows.
+// taskData is the data of the page of a task.
 type taskData struct {
 	storage.Task
 

@@ -110,7 +110,7 @@ type tab struct {
 	Current bool
 }
 
-// tasksData is what a list of tasks shows.
+// tasksData is the data of a list of tasks.
 type tasksData struct {
 	chosen
 

@@ -33,7 +33,7 @@ const dot = $('#live'); // the element that shows the state; a bare page has non
 const silence = 20_000; // milliseconds without a message of the stream, after which pages are fetched instead
 let frozen = false; // whether the viewer has frozen the page
 let lostSince = null; // since when the server does not answer, null if it does
-let lastHeard = 0; // when the stream last sent something
+let lastHeard = 0; // when the last message of the stream came, here or in the tab that leads
 
 const clock = at => at.toISOString().slice(11, 19);
 
