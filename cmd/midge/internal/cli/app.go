@@ -53,12 +53,14 @@ func (a *app) globals(flags *pflag.FlagSet) {
 		"the storage, by the `name` of a profile of the configuration")
 	flags.StringVar(&a.choice.Prefix, "prefix", "", "the `prefix` of the keys in Redis (default midge)")
 	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
-	flags.StringVarP(&a.output, "output", "o", "table", "how to write: "+strings.Join(show.Formats(), ", "))
-	flags.StringSliceVar(&a.columns, "columns", nil, "the `names` of the columns of a table, with commas")
+	flags.StringVarP(&a.output, "output", "o", "table",
+		"the output format: "+strings.Join(show.Formats(), ", "))
+	flags.StringSliceVar(&a.columns, "columns", nil,
+		"the columns of a table, as `names` with commas between them")
 	flags.Var(&a.timeout, "timeout",
-		"give up after this `time`, such as 5m (default 30s, none for what takes long)")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing beside what was asked for")
-	flags.BoolVar(&a.utc, "utc", false, "show moments in UTC, not how far away they are")
+		"give up after this `time`, such as 5m (default 30s; no limit for commands that may take long)")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only the requested output and errors")
+	flags.BoolVar(&a.utc, "utc", false, "show times in UTC instead of relative times")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")
 }
 

@@ -60,13 +60,14 @@ func actedOn(e ledger.Entry) string {
 
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "audit", Short: "List what people did by the command and the dashboard",
-		Long: "audit lists the acts of people, the newest first: who did what to which tasks, and what\n" +
-			"became of it. They are kept for 90 days.",
+		Use: "audit", Short: "List what people did with the command and the dashboard",
+		Long: "audit lists the acts of people, the newest first: the person, the act, its\n" +
+			"tasks and its outcome. The storage keeps an act for 90 days, and keeps at most\n" +
+			"about the newest 10,000 acts.",
 		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
 	}
-	limit := cmd.Flags().Int("limit", 50, "how many acts to list at most, up to 200")
-	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
+	limit := cmd.Flags().Int("limit", 50, "list at most this number of acts, up to 200")
+	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		if *limit < 1 || *limit > storage.MaxPage {
 			return storage.Invalid("--limit", *limit, "1 to %d", storage.MaxPage)

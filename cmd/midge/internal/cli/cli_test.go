@@ -277,7 +277,7 @@ func TestAQueueTellsOfTasksThatNobodyCanRun(t *testing.T) {
 	if got := r.ok("queue show mail"); !strings.Contains(got, "outlook    1 task of a kind that no runner knows waits\n") {
 		t.Errorf("got %s", got)
 	}
-	if got := r.ok("task ls --help"); !strings.Contains(got, "  dead        it is given up") {
+	if got := r.ok("task ls --help"); !strings.Contains(got, "  dead        midge has given the task up") {
 		t.Errorf("task ls explains no states:\n%s", got)
 	}
 }

@@ -15,24 +15,24 @@ import (
 
 func (a *app) doctor() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look over the storage; exit with 1 where somebody has to act",
-		Long: "doctor looks over the storage, its queues, schedules and runners. It exits with 0 where nobody " +
-			"has\n" +
-			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.\n\n" +
-			"What is known can be accepted, by --accept or by accept in the profile:\n" +
+		Use: "doctor", Short: "Check the storage; exit with 1 if it has a problem",
+		Long: "doctor checks the storage, its queues, schedules and runners. It exits with 1\n" +
+			"if it finds a problem, and with 0 if it does not. For a check by cron,\n" +
+			"--max-oldest and --max-dead set the bounds beyond which it finds one.\n\n" +
+			"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
 			checkup.AcceptSyntax +
-			"\nTasks that died of an accepted cause do not count for --max-dead, and tasks of an accepted\n" +
-			"pause may wait.",
+			"\nTasks that died of an accepted cause do not count for --max-dead. Tasks of a\n" +
+			"queue whose pause is accepted do not count for --max-oldest.",
 		Example: "  midge doctor\n" +
 			"  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
 		Args: noArguments,
 	}
 	var oldest span
-	cmd.Flags().Var(&oldest, "max-oldest", "how long the oldest task of a queue may wait, such as 5m")
-	dead := cmd.Flags().Int64("max-dead", -1, "how many dead tasks there may be")
+	cmd.Flags().Var(&oldest, "max-oldest", "report a problem if a task waits longer than this time, such as 5m")
+	dead := cmd.Flags().Int64("max-dead", -1, "report a problem if more than this number of tasks are dead")
 	accept := cmd.Flags().StringArray("accept", nil,
-		"a finding that is `known`, such as paused:reports; may be repeated")
+		"a `finding` to accept, such as paused:reports; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:
@@ -171,11 +171,11 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 
 // next is the list of commands that greet shows.
 const next = `midge queue ls            the queues and their sizes
-midge task ls --by-cause  what died, and of what
+midge task ls --by-cause  the causes of death of the dead tasks
 midge task why REF        why a task is not running
-midge top                 watch it live
-midge doctor              what needs somebody
-midge help                everything else`
+midge top                 the queues and tasks, live
+midge doctor              the problems, with a repair for each
+midge help                all commands`
 
 // withWelcome adds to an error how to begin, if the user has not named a storage yet.
 func withWelcome(err error, a *app) error {

@@ -35,14 +35,15 @@ func summed(of func(ledger.Totals) int64) func(*show.Printer, ledger.Totals) str
 
 func (a *app) history() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "history [QUEUE]", Short: "Show what queues did in the last hours or days",
-		Long: "history shows of each queue what was enqueued, done, failed and died in a span of time, and at\n" +
-			"most how many tasks waited, and for how long. It is kept by programs that run a dashboard, as\n" +
-			"midge serve does: of a time without one it knows sums alone. The queue with the most attempts\n" +
-			"comes first.",
+		Use: "history [QUEUE]", Short: "Show what the queues did in the last hours or days",
+		Long: "history shows for each queue how many tasks were enqueued, done, failed and\n" +
+			"dead in a span of time, the largest number of waiting tasks, and the longest\n" +
+			"wait. Programs that run a dashboard, such as midge serve, record the history.\n" +
+			"For a time without such a program it has only sums. The queue with the most\n" +
+			"attempts comes first.",
 		Example: "  midge history\n  midge history --span 7d mail", Args: wants(0, 1, "one queue at most"),
 	}
-	span := cmd.Flags().String("span", "1h", "how far back: `1h`, 6h, 24h, 7d, 30d or 90d")
+	span := cmd.Flags().String("span", "1h", "the span of time up to now: `1h`, 6h, 24h, 7d, 30d or 90d")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		of, err := ledger.SpanOf(*span)
 		if err != nil {

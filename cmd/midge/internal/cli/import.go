@@ -44,10 +44,10 @@ func (f *importFlags) add(cmd *cobra.Command, peer, ended string) {
 	flags.StringVar(&f.queue, "queue", "default", "the `queue` of "+peer)
 	flags.StringVar(&f.to, "to", "", "the `queue` of midge (default the same name)")
 	flags.StringArrayVar(&f.kinds, "kind", nil,
-		"which type becomes which kind, as `type=kind`, or * for all as they are")
+		"a type and the kind for its tasks, as `type=kind`; * uses each type as the kind; may be repeated")
 	flags.StringVar(&f.table, "kinds", "", "a `file` with a line type=kind for each type")
 	flags.BoolVar(&f.ended, ended, false, "move "+ended+" tasks too; they run again at once")
-	flags.BoolVar(&f.dry, "dry-run", false, "say what would be moved, and change nothing")
+	flags.BoolVar(&f.dry, "dry-run", false, "show what would be moved, and change nothing")
 	f.yes = yesFlag(cmd)
 }
 
@@ -86,13 +86,14 @@ func (a *app) importAsynq() *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use: "asynq", Short: "Move a queue of asynq, each task once",
-		Long: "asynq moves the pending, scheduled and retried tasks of a queue of asynq whose types the table " +
-			"of\n" +
-			"kinds names, and whose payloads are JSON. All others stay and are listed. The queue is paused in " +
-			"asynq\n" +
-			"and stays so; tasks that are active then have to end first. A run that was killed is repeated as it\n" +
-			"was given, and goes on; --abort gives back what it had set aside. Another --to or storage is refused\n" +
-			"meanwhile, as the tasks could be in the first one.",
+		Long: "asynq moves the pending, scheduled and retried tasks of a queue of asynq if the\n" +
+			"table of kinds names their types and their payloads are JSON. The other tasks\n" +
+			"stay in asynq, and the command lists them. It pauses the queue in asynq, and the\n" +
+			"queue stays paused. Active tasks have to end before the command moves tasks.\n\n" +
+			"If a run was killed, repeat it with the same arguments: it moves the remaining\n" +
+			"tasks. --abort instead gives the tasks back that the run had set aside. Until\n" +
+			"then the command refuses another --to or storage, because the tasks may be in\n" +
+			"the first one already.",
 		Example: "  midge import asynq --from redis://localhost:6379 --queue mail --kind email:send=send_mail " +
 			"--dry-run",
 		Args: noArguments,
@@ -100,9 +101,9 @@ func (a *app) importAsynq() *cobra.Command {
 	f.add(cmd, "asynq", "archived")
 	from := cmd.Flags().String("from", "", "the Redis of asynq, by its `URL` (or the variable "+EnvFrom+")")
 	abort := cmd.Flags().Bool("abort", false,
-		"give back to asynq what a killed run had set aside, for whatever queue of midge, and resume the queue")
+		"give the tasks that a killed run had set aside for any queue of midge back to asynq, and resume the queue")
 	gone := cmd.Flags().Bool("storage-gone", false,
-		"with --abort: give back what a run into another storage had set aside too, as that storage is gone")
+		"with --abort: also give back the tasks that a run into a storage that no longer exists had set aside")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		kinds, err := f.read()
 		if err != nil {
@@ -201,16 +202,16 @@ func (a *app) importRiver() *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use: "river", Short: "Move a queue of River, in the database that both share",
-		Long: "river moves the available, retryable and scheduled jobs of a queue of River whose kinds the " +
-			"table\n" +
-			"of kinds names. The storage has to be the PostgreSQL in which River's tables are. Each chunk is one\n" +
-			"transaction, so that River's workers may go on, and a run that was killed is simply repeated.",
+		Long: "river moves the available, retryable and scheduled jobs of a queue of River if\n" +
+			"the table of kinds names their kinds. The storage has to be the PostgreSQL that\n" +
+			"holds River's tables. Each chunk is one transaction, so that River's workers may\n" +
+			"continue. If a run was killed, repeat it.",
 		Example: "  midge import river --queue default --kind send_mail=send_mail --dry-run",
 		Args:    noArguments,
 	}
 	f.add(cmd, "River", "discarded")
 	schema := cmd.Flags().String("river-schema", "",
-		"the `schema` of River's tables (default that of the search path)")
+		"the `schema` of River's tables (default: the search path names it)")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		kinds, err := f.read()
 		if err != nil {

@@ -14,15 +14,19 @@ import (
 
 func (a *app) migrate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Make or bring up to date the tables of PostgreSQL or SQLite",
-		Long: "migrate has the tables of PostgreSQL or SQLite serve this version of midge. Programs of other\n" +
-			"versions go on meanwhile and afterwards. Redis needs none.",
+		Use: "migrate", Short: "Create or update the tables of PostgreSQL or SQLite",
+		Long: "migrate creates the tables of PostgreSQL or SQLite, or updates them for this\n" +
+			"version of midge. Programs with other versions continue during the migration\n" +
+			"and after it. Redis needs no migration.\n\n" +
+			"Each program that opens an SQLite file updates its tables. For SQLite, --check\n" +
+			"therefore only looks whether the file exists, and does not read its version.",
 		Example: "  midge migrate --check || midge migrate\n  midge migrate --print-sql > midge.sql",
 		Args:    noArguments,
 	}
-	check := cmd.Flags().Bool("check", false, "change nothing; exit with 1 where a migration is needed")
+	check := cmd.Flags().Bool("check", false,
+		"change nothing; exit with 1 if PostgreSQL needs a migration, or the SQLite file does not exist")
 	text := cmd.Flags().Bool("print-sql", false,
-		"change nothing; print the statements that are needed (PostgreSQL)")
+		"change nothing; print the statements of the migration (PostgreSQL only)")
 	cmd.MarkFlagsMutuallyExclusive("check", "print-sql")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		if err := a.choose(); err != nil {

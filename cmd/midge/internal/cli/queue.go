@@ -141,10 +141,12 @@ type queuePart struct {
 
 func (q *queuePart) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&q.contains, "contains", "", "those with this `text` in their names, in any case")
-	flags.StringVar(&q.sort, "sort", "name", "by `what`: name, oldest or a state, the most first")
-	flags.IntVar(&q.limit, "limit", 0, "how many queues to list at most (default all)")
-	flags.IntVar(&q.skip, "skip", 0, "how many queues to leave out at the begin")
+	flags.StringVar(&q.contains, "contains", "",
+		"only queues with this `text` in their names, in upper or lower case")
+	flags.StringVar(&q.sort, "sort", "name",
+		"sort by this `key`: name, or the largest first by oldest or a state")
+	flags.IntVar(&q.limit, "limit", 0, "list at most this number of queues (default all)")
+	flags.IntVar(&q.skip, "skip", 0, "skip this number of queues at the beginning")
 }
 
 func (q *queuePart) check() error {
@@ -359,14 +361,14 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 
 func (a *app) queuePause() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pause QUEUE...", Short: "Have runners claim nothing more from a queue",
-		Long: "pause stops claims from a queue. What runs goes on to its end, and enqueueing, schedules and\n" +
-			"retries go on too.",
+		Use: "pause QUEUE...", Short: "Stop runners from claiming tasks of a queue",
+		Long: "pause stops runners from claiming tasks of a queue. Running tasks continue to\n" +
+			"their end. Enqueueing, schedules and retries continue too.",
 		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h",
 		Args:    wants(1, -1, "the names of queues"),
 	}
 	var span span
-	cmd.Flags().Var(&span, "for", "resume by itself after this time, such as 30m or 1d (default: until resumed)")
+	cmd.Flags().Var(&span, "for", "resume the queue after this time, such as 30m or 1d (default: it stays paused)")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("for") && span.Duration < storage.MinSpan {
 			return storage.Invalid("--for", span.Duration, "a millisecond or more, such as 30m")
@@ -382,7 +384,7 @@ func (a *app) queuePause() *cobra.Command {
 
 func (a *app) queueResume() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume QUEUE...", Short: "Have runners claim from a paused queue again",
+		Use: "resume QUEUE...", Short: "Let runners claim tasks of a paused queue again",
 		Example: "  midge queue resume mail", Args: wants(1, -1, "the names of queues"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			return a.configure(ctx, args, storage.Pause{}, "resume", "")
@@ -435,7 +437,7 @@ func (a *app) queueRm() *cobra.Command {
 		Example: "  midge queue rm mail", Args: wants(1, 1, "the name of a queue"),
 	}
 	yes := yesFlag(cmd)
-	dry := cmd.Flags().Bool("dry-run", false, "show what would go, and change nothing")
+	dry := cmd.Flags().Bool("dry-run", false, "show what would be removed, and change nothing")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
 		return a.removeQueue(ctx, args, *yes,
 			*dry)

@@ -18,8 +18,8 @@ func (a *app) root() *cobra.Command {
 		Use:   "midge",
 		Short: "See and repair the tasks of a midge storage",
 		Long: "midge shows and repairs tasks, queues, schedules and runners.\n\n" +
-			"The storage is named by --storage, --profile, MIDGE_STORAGE, MIDGE_PROFILE or the default profile\n" +
-			"of the configuration, in this order.",
+			"The first of these that is set names the storage: --storage, --profile,\n" +
+			"MIDGE_STORAGE, MIDGE_PROFILE, the default profile of the configuration.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return noCommand(cmd, args[0])

@@ -63,15 +63,15 @@ func names(list []string) string {
 }
 
 func (a *app) runner() *cobra.Command {
-	return noun("runner", "See the runners that live", []string{"runners"}, a.runnerLs(), a.runnerShow())
+	return noun("runner", "See the live runners", []string{"runners"}, a.runnerLs(), a.runnerShow())
 }
 
 func (a *app) runnerLs() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the runners that live",
+		Use: "ls", Aliases: []string{"list"}, Short: "List the live runners",
 		Example: "  midge runner ls\n  midge runner ls --queue mail", Args: noArguments,
 	}
-	queue := cmd.Flags().String("queue", "", "those that serve this `queue`")
+	queue := cmd.Flags().String("queue", "", "only runners that serve this `queue`")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, _ []string) error {
 		if err := a.open(ctx); err != nil {
@@ -98,7 +98,7 @@ func (a *app) runnerLs() *cobra.Command {
 
 func (a *app) runnerShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show RUNNER", Short: "Show a runner and what it runs",
+		Use: "show RUNNER", Short: "Show a runner and its running tasks",
 		Args: wants(1, 1, "the id of a runner, or how it begins"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if args[0] == "" {

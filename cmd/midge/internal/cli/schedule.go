@@ -136,11 +136,12 @@ func (a *app) schedule() *cobra.Command {
 
 func (a *app) scheduleLs() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List schedules and when they tick",
+		Use: "ls", Aliases: []string{"list"}, Short: "List schedules and the times of their ticks",
 		Example: "  midge schedule ls\n  midge schedule ls --queue reports -o wide", Args: noArguments,
 	}
-	queues := cmd.Flags().StringSlice("queue", nil, "those of these `queues`")
-	orphaned := cmd.Flags().Bool("orphaned", false, "those that no live runner declares, and that stand still")
+	queues := cmd.Flags().StringSlice("queue", nil, "only schedules of these `queues`")
+	orphaned := cmd.Flags().Bool("orphaned", false,
+		"only schedules that no live runner declares; they do not tick")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, _ []string) error {
 		if err := a.open(ctx); err != nil {
@@ -241,7 +242,7 @@ func (a *app) ownPlan(ctx context.Context, text string) (plan, error) {
 
 func (a *app) scheduleShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show QUEUE/NAME", Short: "Show a schedule and its next ten moments",
+		Use: "show QUEUE/NAME", Short: "Show a schedule and its next ten ticks",
 		Args: wants(1, 1, "a schedule, as queue/name"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			s, err := a.findPlan(ctx, args[0])
@@ -299,7 +300,7 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 
 func (a *app) scheduleRun() *cobra.Command {
 	return &cobra.Command{
-		Use: "run QUEUE/NAME", Short: "Enqueue the task of a schedule now, beside its ticks",
+		Use: "run QUEUE/NAME", Short: "Enqueue the task of a schedule now, in addition to its ticks",
 		Example: "  midge schedule run reports/nightly", Args: wants(1, 1, "a schedule, as queue/name"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			s, err := a.ownPlan(ctx, args[0])
@@ -326,8 +327,8 @@ func (a *app) scheduleRun() *cobra.Command {
 func (a *app) scheduleRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm QUEUE/NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a schedule; its tasks stay",
-		Long: "rm removes a schedule. The tasks that it enqueued stay. A live runner that declares it brings it\n" +
-			"back with its next heartbeat.",
+		Long: "rm removes a schedule. The tasks that it enqueued stay. If a live runner\n" +
+			"declares the schedule, its next heartbeat creates the schedule again.",
 		Args: wants(1, 1, "a schedule, as queue/name"),
 	}
 	yes := yesFlag(cmd)

@@ -32,9 +32,9 @@ func (a *app) serve() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the dashboard to a browser",
-		Long: "serve shows the dashboard: to this machine alone, unless --listen says otherwise. Beyond this " +
-			"machine\n" +
-			"it wants --tls-cert, --tls-key and --users, or --insecure where something in front of it does that.",
+		Long: "serve serves the dashboard, by default only to this machine. To serve other\n" +
+			"machines by --listen, it requires --tls-cert, --tls-key and --users, or\n" +
+			"--insecure if a proxy in front of it does the encryption and the login.",
 		Example: "  midge serve\n  midge user set ann --role operator --users users.json\n" +
 			"  midge serve --listen :8443 --users users.json --tls-cert cert.pem --tls-key key.pem",
 		Args: noArguments,
@@ -44,12 +44,14 @@ func (a *app) serve() *cobra.Command {
 	flags.StringVar(&f.users, "users", "", "the `file` of users who may log in (midge user)")
 	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate")
 	flags.StringVar(&f.key, "tls-key", "", "the `file` of the certificate's key")
-	flags.StringVar(&f.base, "base", "", "the `path` under which a proxy shows it, such as /midge")
+	flags.StringVar(&f.base, "base", "", "the `path` under which a proxy serves the dashboard, such as /midge")
 	flags.StringVar(&f.name, "name", "",
-		"a `name` that is shown, such as production (default that of the profile)")
-	flags.StringArrayVar(&f.redact, "redact", nil, "hide what this `pattern` names, such as params.card.*")
-	flags.BoolVar(&f.readOnly, "read-only", false, "let nobody change anything")
-	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this machine without users or without TLS")
+		"a `name` that the pages show, such as production (default: the name of the profile)")
+	flags.StringArrayVar(&f.redact, "redact", nil,
+		"hide the fields that match this `pattern`, such as params.card.*; may be repeated")
+	flags.BoolVar(&f.readOnly, "read-only", false, "refuse all changes")
+	flags.BoolVar(&f.insecure, "insecure", false,
+		"serve other machines without --users or TLS; without --users every visitor is an admin")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error { return a.serveDashboard(ctx, &f) })
 	return cmd
 }

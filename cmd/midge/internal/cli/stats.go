@@ -54,7 +54,7 @@ func rate(of func(show.Rates) float64) func(*show.Printer, sample) string {
 
 func (a *app) stats() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stats [PATTERN]", Short: "Show the sizes and totals of all queues together",
+		Use: "stats [PATTERN]", Short: "Show the sums of the sizes and totals of queues",
 		Example: "  midge stats\n  midge stats 'mail*' --watch\n  midge stats --watch=10s -o jsonl",
 		Args:    wants(0, 1, "one pattern at most, such as 'mail*'"),
 	}

@@ -32,19 +32,19 @@ type actFlags struct {
 
 func (f *actFlags) add(cmd *cobra.Command, states string) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.queues, "queue", nil, "of these `queues` (default all)")
-	flags.StringSliceVar(&f.states, "state", nil, "in these `states` (default "+states+")")
-	flags.BoolVar(&f.dry, "dry-run", false, "show what would happen, and change nothing")
-	flags.IntVar(&f.limit, "limit", 0, "do it to so many tasks at most")
-	flags.Float64Var(&f.rate, "rate", 0, "do it to so many tasks a second at most")
+	flags.StringSliceVar(&f.queues, "queue", nil, "only tasks of these `queues` (default all)")
+	flags.StringSliceVar(&f.states, "state", nil, "only tasks in these `states` (default "+states+")")
+	flags.BoolVar(&f.dry, "dry-run", false, "show the tasks that would change, and change nothing")
+	flags.IntVar(&f.limit, "limit", 0, "change at most this number of tasks")
+	flags.Float64Var(&f.rate, "rate", 0, "change at most this number of tasks a second")
 	f.yes = yesFlag(cmd)
 }
 
 // actLong is the end of the help of all commands that change tasks.
-const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs on standard input, or " +
-	"by a filter (midge task\n" +
-	"ls --help). Several tasks are shown and asked about first. A run that was interrupted is repeated as it\n" +
-	"was given, and does what is left."
+const actLong = "\n\nName the tasks by their refs (queue/id), by - for refs on standard input, or by\n" +
+	"a filter (midge task ls --help). The command shows several tasks and asks before\n" +
+	"it changes them. If a run was interrupted, repeat it with the same arguments: it\n" +
+	"changes the remaining tasks."
 
 // actExample returns examples of a command: on one task, on the tasks of a filter, and on the tasks of a
 // list.
@@ -55,9 +55,9 @@ func actExample(verb, filter string) string {
 
 func (a *app) taskRequeue() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks anew, or now",
-		Long: "requeue has tasks that ended start anew, and tasks that are due later run now. A filter " +
-			"chooses dead\ntasks where it names no state." + actLong,
+		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks again, or run them now",
+		Long: "requeue runs ended tasks again, and runs tasks now that are due later. A filter\n" +
+			"without a state chooses dead tasks." + actLong,
 		Example: actExample("requeue", "state:dead error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	return a.acts(cmd, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
@@ -65,8 +65,8 @@ func (a *app) taskRequeue() *cobra.Command {
 
 func (a *app) taskCancel() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cancel TASK...|FILTER|-", Short: "End tasks, running ones through their context",
-		Long:    "cancel ends tasks. One that runs is asked to: its context ends." + actLong,
+		Use: "cancel TASK...|FILTER|-", Short: "Cancel tasks; a running task ends through its context",
+		Long:    "cancel ends tasks. It asks a running task to end: it cancels the task's context." + actLong,
 		Example: actExample("cancel", "kind:report age>1d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	return a.acts(cmd, "live", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Cancel}, nil })
@@ -75,13 +75,14 @@ func (a *app) taskCancel() *cobra.Command {
 func (a *app) taskRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
-		Long: "rm deletes tasks, with parameters, history and results. Tasks that run are kept: cancel " +
-			"them.\n--backup writes them to a file, from which midge task restore brings them back." + actLong,
+		Long: "rm deletes tasks with their parameters, history and results. It keeps running\n" +
+			"tasks: cancel them first. --backup writes the deleted tasks to a file, and midge\n" +
+			"task restore enqueues them again from it." + actLong,
 		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f := &actFlags{}
 	cmd.Flags().StringVar(&f.backup, "backup", "", "write the tasks to this new `file` before they are deleted")
-	return a.actsWith(cmd, f, "live but running", func() (bulk.Act,
+	return a.actsWith(cmd, f, "live but not running", func() (bulk.Act,
 		error,
 	) {
 		return bulk.Act{Verb: bulk.Delete}, nil
@@ -91,11 +92,11 @@ func (a *app) taskRm() *cobra.Command {
 func (a *app) taskMove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "move --to QUEUE TASK...|FILTER|-", Short: "Move tasks to another queue",
-		Long:    "move moves tasks to another queue, in the state in which they are." + actLong,
+		Long:    "move moves tasks to another queue. They keep their states." + actLong,
 		Example: "  midge task move --to slow 'kind:report'", Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	to := cmd.Flags().String("to", "", "the `queue` to move to")
-	return a.acts(cmd, "live but running", func() (bulk.Act, error) {
+	to := cmd.Flags().String("to", "", "the `queue` to which the tasks move")
+	return a.acts(cmd, "live but not running", func() (bulk.Act, error) {
 		if *to == "" {
 			return bulk.Act{}, usage(cmd, "midge task move wants --to QUEUE")
 		}

@@ -74,31 +74,34 @@ func (a *app) taskAdd() *cobra.Command {
 	var f addFlags
 	cmd := &cobra.Command{
 		Use: "add KIND", Aliases: []string{"enqueue"}, Short: "Enqueue a task",
-		Long: "add enqueues a task and prints its ref. Its parameters are JSON: the text itself, @file, or - " +
-			"for\n" +
-			"standard input. The same line with --id enqueues no second task while the first is there.",
+		Long: "add enqueues a task and prints its ref. The parameters are JSON: the text\n" +
+			"itself, @file, or - for standard input. If you repeat a command with the same\n" +
+			"--id, it enqueues no second task while the first task exists.",
 		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge " +
 			"task add report --params @report.json --in 2h",
 		Args: wants(0, 1, "the kind of the job"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "kind", "", "the `kind`, in the place of the argument")
+	flags.StringVar(&f.kind, "kind", "", "the `kind`, instead of the argument KIND")
 	flags.StringVar(&f.queue, "queue", "default", "the `queue`")
 	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
-	flags.StringVar(&f.id, "id", "", "the `id` of the task (default a new one)")
+	flags.StringVar(&f.id, "id", "", "the `id` of the task (default: a new id)")
 	flags.StringVar(&f.encoding, "encoding", "json",
-		"how the parameters are stored: json or msgpack; jobs read both")
-	flags.Var(&f.in, "in", "run it after this time, such as 10m or 2d")
-	flags.Var(&f.at, "at", "run it at this moment, such as 2026-11-23T15:00:00Z")
-	flags.Var(&f.within, "deadline", "start it within this time, or never")
-	flags.IntVar(&f.priority, "priority", 0, "-9 to 9, higher first")
-	flags.IntVar(&f.retries, "retries", 20, "how often a failure is retried")
-	flags.IntVar(&f.crashes, "crash-limit", 3, "how many crashes of its runner make it dead")
-	flags.Var(&f.timeout, "run-timeout", "how long an attempt may take")
-	flags.Var(&f.keep, "keep", "how long it is kept once it is completed")
-	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a task of the kind with this `key` lives")
-	flags.Var(&f.uniqueFor, "unique-for", "with --unique: for this long, and not while it lives")
-	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `name=value`")
+		"the encoding of the stored parameters: json or msgpack; jobs read both")
+	flags.Var(&f.in, "in", "run the task after this time, such as 10m or 2d")
+	flags.Var(&f.at, "at", "run the task at this time, such as 2026-11-23T15:00:00Z")
+	flags.Var(&f.within, "deadline", "the task is dead if it does not start within this time")
+	flags.IntVar(&f.priority, "priority", 0,
+		"the priority, -9 to 9; tasks with a higher priority start first")
+	flags.IntVar(&f.retries, "retries", 20, "the largest number of retries after failures")
+	flags.IntVar(&f.crashes, "crash-limit", 3,
+		"the number of crashes of its runners after which the task is dead")
+	flags.Var(&f.timeout, "run-timeout", "the longest time that an attempt may take")
+	flags.Var(&f.keep, "keep", "how long the completed task is kept")
+	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
+	flags.Var(&f.uniqueFor, "unique-for",
+		"with --unique: reserve the key for this time, whether or not the task is live")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `name=value`; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		switch {
 		case (f.kind == "") == (len(args) == 0):

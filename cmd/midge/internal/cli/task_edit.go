@@ -31,26 +31,24 @@ type editFlags struct {
 func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
-		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the moment of tasks",
-		Long: "edit changes one thing of tasks: the parameters of one task, or the priority or the moment of " +
-			"any\n" +
-			"number. Values keep the types that they have, so that the job reads them. Without a flag the " +
-			"parameters\n" +
-			"are opened in the program that VISUAL or EDITOR names." + actLong,
+		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the due time of tasks",
+		Long: "edit changes the parameters of one task, or the priority or the due time of any\n" +
+			"number of tasks. Values keep their types, so that the job can read them. Without\n" +
+			"a flag, the program that VISUAL or EDITOR names opens the parameters." + actLong,
 		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
 			"'{\"to\":\"bob\"}' --requeue\n" +
 			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report " +
 			"state:retry' --in 2h",
 		Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	f.add(cmd, "live but running")
+	f.add(cmd, "live but not running")
 	flags := cmd.Flags()
 	flags.StringVar(&f.params, "params", "", "the new parameters of one task, as `JSON`, @file or -")
-	flags.BoolVar(&f.requeue, "requeue", false, "with new parameters: run it anew where it has ended")
+	flags.BoolVar(&f.requeue, "requeue", false, "with new parameters: run the task again if it has ended")
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
-	flags.Var(&f.in, "in", "run them after this time, such as 10m or 2d")
-	flags.Var(&f.at, "at", "run them at this moment, such as 2026-11-23T15:00:00Z")
-	flags.BoolVar(&f.now, "now", false, "run them now")
+	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
+	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
+	flags.BoolVar(&f.now, "now", false, "run the tasks now")
 	cmd.MarkFlagsMutuallyExclusive("params", "priority", "in", "at", "now")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.edit(ctx, cmd, args, f) })
 	return cmd

@@ -21,9 +21,9 @@ type choice struct {
 }
 
 func (c *choice) add(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "those of these `queues` (default all)")
+	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "only tasks of these `queues` (default all)")
 	cmd.Flags().StringSliceVar(&c.states, "state", nil,
-		"those in these `states`, or live, ended, all (default live)")
+		"only tasks in these `states`, or live, ended, all (default live; with --by-cause dead)")
 }
 
 // request makes the request for the tasks that match the flags and the filter text.
@@ -75,21 +75,25 @@ func statesOf(names []string) (states []storage.State, err error) {
 }
 
 // stateHelp describes the states. docs/operating.md says the same.
-const stateHelp = `States, of which the first four are live and the others have ended:
-  waiting     a runner may claim it now
-  pending     a runner has claimed it: it runs, or starts next
-  scheduled   it is due later, or has snoozed
-  retry       an attempt failed, and the next one is due later
-  completed   it was done; it is kept as long as was asked
-  cancelled   somebody cancelled it; it is kept as long as was asked
-  dead        it is given up: out of retries, discarded, or its kind was unknown for a day
+const stateHelp = `The first four states are live, the others ended:
+  waiting     a runner may claim the task now
+  pending     a runner has claimed the task: it runs, or starts next
+  scheduled   the task is due later, or has snoozed
+  retry       an attempt failed, and the next attempt is due later
+  completed   the job succeeded
+  cancelled   somebody cancelled the task
+  dead        midge has given the task up: it failed or crashed too often, its
+              job discarded it, its deadline passed, or for a day no runner
+              knew its kind or could read its parameters
+The storage keeps a completed or cancelled task for the time that was given when
+the task was enqueued.
 `
 
 func (a *app) taskLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [FILTER]", Aliases: []string{"list"}, Short: "List the tasks that match a filter",
-		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise. " +
-			"Of the tasks of a queue that have ended, the newest come first.\n\n" +
+		Long: "ls lists the first 50 live tasks of all queues, unless a filter or a flag says\n" +
+			"otherwise. Of the ended tasks of a queue, it lists the newest first.\n\n" +
 			filter.Syntax + "\n" + stateHelp,
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
@@ -99,10 +103,10 @@ func (a *app) taskLs() *cobra.Command {
 	var c choice
 	c.add(cmd)
 	limit := cmd.Flags().Int("limit", scan.DefaultLimit,
-		"how many tasks to list at most; -o ids and jsonl list all")
-	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
+		"list at most this number of tasks, or of causes; without it, -o ids and jsonl list all tasks")
+	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
 	byCause := cmd.Flags().Bool("by-cause", false,
-		"count the dead tasks by what they died of, the most frequent first")
+		"count the dead tasks by their cause of death, the most frequent cause first")
 	cmd.MarkFlagsMutuallyExclusive("by-cause", "after")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {

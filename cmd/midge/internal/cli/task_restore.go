@@ -28,11 +28,11 @@ const maxRefused = 5
 
 func (a *app) taskRestore() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Bring back tasks from a backup of task rm",
-		Long: "restore enqueues the tasks of a backup under their ids, with their parameters and limits. " +
-			"Their retries\n" +
-			"and history begin anew. A task that is there already is left, so that a run may be repeated. A task " +
-			"that\ntask rm did not delete, because it had changed meanwhile, is left out.",
+		Use: "restore FILE", Short: "Enqueue the tasks of a backup that task rm wrote",
+		Long: "restore enqueues the tasks of a backup with their ids, parameters and limits.\n" +
+			"Their retries and history begin anew. restore skips a task whose id exists\n" +
+			"already, so that a run may be repeated. It also skips a task that task rm did\n" +
+			"not delete because the task had changed meanwhile.",
 		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n  midge task restore dead.jsonl",
 		Args:    wants(1, 1, "the file of a backup, or -"),
 	}

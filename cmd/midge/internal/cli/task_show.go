@@ -36,9 +36,8 @@ func value(encoding string, data []byte) string {
 func (a *app) taskShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show TASK", Short: "Show everything about a task",
-		Long: "show shows a task with its parameters, attempts, last stack, progress and result. A task is " +
-			"named by\n" +
-			"its ref (queue/id), by its id alone, or by a whole line of a log.",
+		Long: "show shows a task with its parameters, attempts, last stack, progress and\n" +
+			"result. Name the task by its ref (queue/id), its id, or a whole line of a log.",
 		Example: "  midge task show mail/01JABCDEF\n  midge task show 01JABCDEF\n  midge task show " +
 			"'{\"level\":\"error\",\"queue\":\"mail\",\"task\":\"01JABCDEF\"}'",
 		Args: wants(1, -1, "a task: its ref, its id, or a line of a log"),
@@ -188,11 +187,11 @@ const (
 func (a *app) taskWait() *cobra.Command {
 	return &cobra.Command{
 		Use: "wait TASK...", Short: "Wait until tasks have ended",
-		Long: "wait waits until all tasks have ended. It exits with 0 where all of them completed, with 1 " +
-			"where one is\n" +
-			"dead or cancelled, and with 3 where one has ended and was not kept. --timeout bounds it.",
+		Long: "wait waits until all tasks have ended. It exits with 0 if all tasks completed,\n" +
+			"with 1 if a task is dead or cancelled, and with 3 if a task does not exist or\n" +
+			"was not kept after its end. --timeout bounds the wait.",
 		Example: "  midge task wait --timeout 5m mail/01JABCDEF", Args: wants(1, -1,
-			"the refs of tasks, or - for those of standard input"),
+			"the refs of tasks, or - for refs on standard input"),
 		RunE: a.long(func(ctx context.Context, args []string) error {
 			refs, err := a.refs(args)
 			if err != nil {

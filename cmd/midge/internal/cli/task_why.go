@@ -18,9 +18,9 @@ const apart = 500 * time.Millisecond
 func (a *app) taskWhy() *cobra.Command {
 	return &cobra.Command{
 		Use: "why TASK", Short: "Say why a task is not running",
-		Long: "why says in a sentence why a task, or a schedule, is where it is, and what to type next. Of a " +
-			"task that\n" +
-			"waits in line it says about when it starts.",
+		Long: "why explains the present state of a task or a schedule in a sentence, and names\n" +
+			"the command to type next. If the task waits in line, why estimates when the task\n" +
+			"starts.",
 		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1,
 			"a task: its ref, its id, or a line of a log"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {

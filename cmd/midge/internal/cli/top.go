@@ -15,13 +15,14 @@ import (
 func (a *app) top() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch queues and tasks live, and act on them",
-		Long: "top shows the queues with their rates, and when each is empty at these. Enter leads down to " +
-			"tasks and\n" +
-			"to one task; p pauses or resumes, r requeues, c cancels, / filters. Each act is asked about first.",
+		Long: "top shows the queues with their rates, and estimates when each queue will be\n" +
+			"empty. Enter opens the tasks of a queue, and from there one task. p pauses or\n" +
+			"resumes a queue, r requeues tasks, c cancels tasks, and / filters a list of\n" +
+			"tasks. top asks before each act.",
 		Args: noArguments,
 	}
 	every := span{}
-	cmd.Flags().Var(&every, "every", "how often the storage is asked (default 1s)")
+	cmd.Flags().Var(&every, "every", "the time between two reads of the storage (default 1s)")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		if !a.std.Terminal || !a.std.Person {
 			return &exitError{code: BadInput, text: "top wants a terminal", next: "midge stats --watch"}

@@ -49,13 +49,13 @@ func (a *app) user() *cobra.Command {
 		return userList.Write(a.printer(zeroTime), all)
 	})
 	set := &cobra.Command{
-		Use: "set NAME", Short: "Add a user, or change the role or the password of one",
-		Long: "set asks for the password at a terminal, and reads a line of standard input elsewhere. An " +
-			"empty line\nkeeps the password of a user who is there.",
+		Use: "set NAME", Short: "Add a user, or change the role or the password of a user",
+		Long: "set asks for the password if standard input is a terminal, and otherwise reads\n" +
+			"a line of it. An empty line keeps the password of an existing user.",
 		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
 	}
 	role := set.Flags().String("role", "",
-		strings.Join(roles, ", ")+" (default the role that the user has, viewer for a new one)")
+		strings.Join(roles, ", ")+" (default: the present role; viewer for a new user)")
 	set.RunE = a.long(func(_ context.Context, args []string) error {
 		if !set.Flags().Changed("role") {
 			return a.setUser(file, args[0], nil)
@@ -80,7 +80,7 @@ func (a *app) user() *cobra.Command {
 		a.notef("removed %s", args[0])
 		return nil
 	})
-	cmd := noun("user", "See and change who may log in to the dashboard", []string{"users"}, ls, set, rm)
+	cmd := noun("user", "List and change the users of the dashboard", []string{"users"}, ls, set, rm)
 	cmd.PersistentFlags().StringVar(&file, "users", "", "the `file` of users")
 	return cmd
 }

@@ -18,7 +18,7 @@ import (
 func watchFlag(cmd *cobra.Command) *span {
 	every := &span{}
 	cmd.Flags().VarP(every, "watch", "w",
-		"show it anew each `time`, 2s where none is given, until interrupted")
+		"repeat the output after each `time` (2s if you give no time), until interrupted")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
 }
