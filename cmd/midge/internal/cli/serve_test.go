@@ -178,6 +178,22 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 	}
 }
 
+// TestARefusedUserLeavesNoFile adds the first user without a password, or with bad input.
+func TestARefusedUserLeavesNoFile(t *testing.T) {
+	r := newRig(t)
+	for line, in := range map[string]string{
+		"user set ann": "", "user set bob": "\n", "user set cy": "short\n", "user set 'a b'": "correct horse\n",
+	} {
+		dir := t.TempDir()
+		r.in = in
+		got := r.run(line + " --users " + filepath.Join(dir, "users.json"))
+		left, err := os.ReadDir(dir)
+		if got.code != BadInput || err != nil || len(left) > 0 {
+			t.Errorf("midge %s: got %+v, %v and %d files, want %d and no file", line, got, err, len(left), BadInput)
+		}
+	}
+}
+
 // TestAnInterruptedPasswordChangesNothing interrupts the input of a password, also after a part of it was
 // read.
 func TestAnInterruptedPasswordChangesNothing(t *testing.T) {

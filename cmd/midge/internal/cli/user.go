@@ -38,7 +38,7 @@ func (a *app) user() *cobra.Command {
 		Args: noArguments,
 	}
 	ls.RunE = a.quick(func(context.Context, []string) error {
-		users, err := openUsers(file, false)
+		users, err := existingUsers(file)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (a *app) user() *cobra.Command {
 		Args: wants(1, 1, "the name of a user"),
 	}
 	rm.RunE = a.quick(func(_ context.Context, args []string) error {
-		users, err := openUsers(file, false)
+		users, err := existingUsers(file)
 		if err != nil {
 			return err
 		}
@@ -85,21 +85,22 @@ func (a *app) user() *cobra.Command {
 	return cmd
 }
 
-// openUsers opens the file of users. If the file does not exist, create says whether to create it.
-// openUsers follows a symbolic link, because a change replaces the file and would otherwise replace the
-// link.
-func openUsers(file string, create bool) (*access.Users, error) {
+// openUsers opens the file of users. The error wraps fs.ErrNotExist if the file does not exist. openUsers
+// follows a symbolic link, because a change replaces the file and would otherwise replace the link.
+func openUsers(file string) (*access.Users, error) {
 	if file == "" {
 		return nil, badInput("the file of users is wanted: --users FILE")
 	}
 	if linked, err := filepath.EvalSymlinks(file); err == nil {
 		file = linked
 	}
-	users, err := access.OpenUsers(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && create:
-		return access.CreateUsers(file)
-	case errors.Is(err, fs.ErrNotExist):
+	return access.OpenUsers(file)
+}
+
+// existingUsers does the same as openUsers, for commands that create no file.
+func existingUsers(file string) (*access.Users, error) {
+	users, err := openUsers(file)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFound("midge user set NAME --users "+file, "there is no file %s", file)
 	}
 	return users, err
@@ -112,25 +113,48 @@ func (a *app) setUser(file, name string, given *access.Role) error {
 			return err
 		}
 	}
-	users, err := openUsers(file, true)
-	if err != nil {
+	users, err := openUsers(file)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !fresh {
 		return err
 	}
 	password, err := a.password(name)
 	if err != nil {
 		return err
 	}
-	var role access.Role
-	if given != nil {
-		role = *given
-	} else if role, err = roleOf(users, name); err != nil {
-		return err
+	if fresh { // only now, so that a command without a password leaves no file
+		if users, err = access.CreateUsers(file); err != nil {
+			return err
+		}
 	}
-	if err := users.Set(access.User{Name: name, Role: role}, password); err != nil {
+	role, err := setRole(users, name, password, given)
+	if err != nil {
+		if fresh {
+			removeEmpty(file)
+		}
 		return err
 	}
 	a.notef("%s is %s", name, role)
 	return nil
+}
+
+// setRole sets the password and the role of a user. If given is nil, the user keeps the present role.
+func setRole(users *access.Users, name, password string, given *access.Role) (role access.Role, err error) {
+	if given != nil {
+		role = *given
+	} else if role, err = roleOf(users, name); err != nil {
+		return "", err
+	}
+	return role, users.Set(access.User{Name: name, Role: role}, password)
+}
+
+// removeEmpty removes a file that has no users. Another process may have added users to it.
+func removeEmpty(file string) {
+	if users, err := access.OpenUsers(file); err == nil {
+		if all, err := users.List(); err == nil && len(all) == 0 {
+			_ = os.Remove(file)
+		}
+	}
 }
 
 // roleOf returns the role of a user, or the role of a new user if the user does not exist.
