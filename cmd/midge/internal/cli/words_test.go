@@ -81,7 +81,7 @@ var badLines = map[string]string{
 }
 
 // TestEachBadLineIsAnsweredByASentence checks that each message names the given value and the wanted
-// values, and that it needs no knowledge of Go.
+// values, and that it needs no knowledge of Go. The storage is not changed.
 func TestEachBadLineIsAnsweredByASentence(t *testing.T) {
 	r := newRig(t)
 	internals := regexp.MustCompile(`strconv|time: |json: |parsing "|Insert\.|Config\.|\[[a-z]+ [a-z]+|goredis|pgx|<nil>|%!`)
@@ -90,6 +90,9 @@ func TestEachBadLineIsAnsweredByASentence(t *testing.T) {
 		if got.code != BadInput || !strings.HasPrefix(got.err, "midge: "+want) || internals.MatchString(got.err) || got.out != "" {
 			t.Errorf("midge %s: got %d, %s%swant %s", line, got.code, got.out, got.err, want)
 		}
+	}
+	if got := r.ok("queue ls --all -o ids"); got != "" {
+		t.Errorf("bad lines have made the queues %q", got)
 	}
 }
 
