@@ -214,7 +214,7 @@ func headersOf(lines []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// maxInput bounds, in bytes, the parameters that are read from standard input.
+// maxInput bounds, in bytes, the parameters that are read from a file or from standard input.
 const maxInput = 64 << 20
 
 // text returns a JSON text of the command line: given itself, the file after an "@", or standard input for
@@ -224,9 +224,9 @@ func (a *app) text(given string) ([]byte, error) {
 	var err error
 	switch {
 	case given == "-":
-		text, err = io.ReadAll(io.LimitReader(a.input(a.std.In), maxInput))
+		text, err = readParams(a.input(a.std.In))
 	case strings.HasPrefix(given, "@"):
-		text, err = os.ReadFile(given[1:])
+		text, err = readParamsFile(given[1:])
 	}
 	if err != nil {
 		return nil, badInput("the parameters cannot be read: %v", err)
@@ -235,4 +235,23 @@ func (a *app) text(given string) ([]byte, error) {
 		return nil, err
 	}
 	return text, nil
+}
+
+func readParamsFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return readParams(file)
+}
+
+// readParams reads parameters to their end. It returns an error if they are longer than maxInput, because a
+// part of them could be valid JSON with another meaning.
+func readParams(in io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err == nil && len(text) > maxInput {
+		return nil, fmt.Errorf("they are longer than %d MiB", maxInput>>20)
+	}
+	return text, err
 }

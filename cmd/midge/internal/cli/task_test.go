@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -222,4 +224,24 @@ func TestAWaitEndsWithTheTask(t *testing.T) {
 	golden(t, "task_wait", r.transcript("task wait mail/a", "task result mail/a", "task wait mail/b --timeout 30ms", "task wait mail/a mail/none", "task result mail/b"))
 	r.in = "mail/a\n"
 	r.ok("task wait -")
+}
+
+// TestTooLongParametersAreRefused gives JSON that ends within the bound and goes on beyond it, so that a part
+// of it would be valid.
+func TestTooLongParametersAreRefused(t *testing.T) {
+	r := newRig(t)
+	text := "{}" + strings.Repeat(" ", maxInput) + "x"
+	file := filepath.Join(t.TempDir(), "params.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"task add k --params ", "task edit mail/a --params "} {
+		for _, from := range []string{"-", "@" + file} {
+			r.in = text
+			got := r.run(line + from)
+			if got.code != BadInput || got.err != "midge: the parameters cannot be read: they are longer than 64 MiB\n" {
+				t.Errorf("midge %s%s: got %d, %.200s", line, from, got.code, got.err)
+			}
+		}
+	}
 }
