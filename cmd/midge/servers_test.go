@@ -273,6 +273,19 @@ func TestCompletionIsSilent(t *testing.T) {
 		{server.URL(), "task ls --queue m", "mail\n"},
 		{server.URL(), "task ls state:d", "state:dead\n"},
 		{server.URL(), "-o js", "json\njsonl\n"},
+		{server.URL(), "history m", "mail\n"},
+		{server.URL(), "stats m", "mail\n"},
+		{server.URL(), "stats x", ""},
+		{server.URL(), "queue ls --sort o", "oldest\n"},
+		{server.URL(), "queue ls --sort de", "dead\n"},
+		{server.URL(), "doctor --accept no", "no-runner:mail\n"},
+		{server.URL(), "doctor --accept x", ""},
+		{server.URL(), "doctor m", ""},
+		{server.URL(), "doctor --max-dead ", ""},
+		{server.URL(), "serve m", ""},
+		{server.URL(), "serve --listen m", ""},
+		{server.URL(), "serve --storage m", ""},
+		{server.URL(), "queue none m", ""},
 		{"redis://127.0.0.1:1", "queue show ", ""},
 		{"", "queue show ", ""},
 	} {
@@ -280,6 +293,12 @@ func TestCompletionIsSilent(t *testing.T) {
 		got := run(t, on(t, c.url), "", append([]string{"__complete"}, words...)...)
 		if names, _, _ := strings.Cut(got.out, ":4"); names != c.want || strings.Contains(got.err, "refused") {
 			t.Errorf("%q on %q: got %+v, want %q", c.line, c.url, got, c.want)
+		}
+	}
+	for _, line := range []string{"serve --users ", "task rm --backup ", "import river --kinds ", "task restore "} {
+		got := run(t, env, "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		if !strings.HasPrefix(got.out, ":0") {
+			t.Errorf("%q: got %+v, want the names of files", line, got)
 		}
 	}
 	proxy := testserver.NewProxy(t, server.Addr())

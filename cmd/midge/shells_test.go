@@ -29,6 +29,11 @@ var completes = map[string]string{
 	"midge runner show web-1:47":        "midge runner show web-1:4711:x7",
 	"midge queue ls -o wi":              "midge queue ls -o wide",
 	"midge schedule sh":                 "midge schedule show",
+	"midge history rep":                 "midge history reports",
+	"midge stats rep":                   "midge stats reports",
+	"midge queue ls --sort ol":          "midge queue ls --sort oldest",
+	"midge doctor --accept orph":        "midge doctor --accept orphaned:reports/nightly",
+	"midge serve ma":                    "midge serve ma",                    // not main.go
 	"midge queue resume reports/nothin": "midge queue resume reports/nothin", // the queue does not exist
 }
 

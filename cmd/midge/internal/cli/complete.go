@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/storage"
@@ -19,8 +21,9 @@ const completeTime = 300 * time.Millisecond
 // completer returns the possible words at a place of the command line.
 type completer func(ctx context.Context) []string
 
-// completions sets the completions of --output, of --profile, and of the commands below a noun, such as
-// queue show. A completion that needs the storage offers nothing if the storage does not answer in time.
+// completions sets the completions of all commands and flags. A completion that needs the storage offers
+// nothing if the storage does not answer in time. The shell completes names of files only for arguments and
+// flags that take a file.
 func (a *app) completions(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output",
 		a.completed(func(context.Context) []string { return show.Formats() }))
@@ -47,6 +50,8 @@ func (a *app) completions(root *cobra.Command) {
 				verb.ValidArgsFunction = a.completed(a.runnerNames)
 			case noun.Name() == "schedule" && verb.Name() != "ls":
 				verb.ValidArgsFunction = a.completed(a.scheduleNames)
+			case verb.Name() == "restore":
+				verb.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 			case verb.Name() == "add":
 				verb.ValidArgsFunction = a.completed(a.kindNames)
 			case noun.Name() == "task":
@@ -55,13 +60,38 @@ func (a *app) completions(root *cobra.Command) {
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
 			for flag, names := range map[string]completer{
-				"queue": a.queueNames, "to": a.queueNames, "state": stateNames, "kind": a.kindNames,
+				"queue": a.queueNames, "to": a.queueNames, "state": stateNames, "kind": a.kindNames, "sort": sortKeys,
 			} {
 				if verb.Flags().Lookup(flag) != nil {
 					_ = verb.RegisterFlagCompletionFunc(flag, a.completed(names))
 				}
 			}
 		}
+		switch noun.Name() {
+		case "history", "stats":
+			noun.ValidArgsFunction = a.completed(a.queueNames)
+		case "doctor":
+			_ = noun.RegisterFlagCompletionFunc("accept", a.completed(a.acceptable))
+		}
+	}
+	noFiles(root)
+}
+
+// noFiles switches off the names of files, which a shell offers if a command has no completion of its own. They
+// stay for flags whose value is a file.
+func noFiles(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	flags := func(f *pflag.Flag) {
+		if name, _ := pflag.UnquoteUsage(f); name != "file" {
+			// an error means that the flag has a completion
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
+		}
+	}
+	cmd.LocalFlags().VisitAll(flags)
+	for _, below := range cmd.Commands() {
+		noFiles(below)
 	}
 }
 
@@ -155,6 +185,25 @@ func (a *app) filterWords(ctx context.Context) (words []string) {
 	}
 	return append(words, "error:", "age>")
 }
+
+// acceptable returns the present findings that doctor can accept.
+func (a *app) acceptable(ctx context.Context) (names []string) {
+	if a.open(ctx) != nil {
+		return nil
+	}
+	r, err := a.look(ctx, checkup.Bounds{Dead: -1})
+	if err != nil {
+		return nil
+	}
+	for _, f := range r.Findings {
+		if f.Accept != "" {
+			names = append(names, f.Accept)
+		}
+	}
+	return names
+}
+
+func sortKeys(context.Context) []string { return append([]string{"name", "oldest"}, taskStates()...) }
 
 func stateNames(context.Context) []string { return taskStates() }
 
