@@ -77,8 +77,8 @@ func (a *app) completions(root *cobra.Command) {
 	noFiles(root)
 }
 
-// noFiles switches off the names of files, which a shell offers if a command has no completion of its own. They
-// stay for flags whose value is a file.
+// noFiles switches off the names of files, which a shell offers if a command has no completion of its own.
+// They stay for flags whose value is a file.
 func noFiles(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -368,7 +368,8 @@ func (a *app) queuePause() *cobra.Command {
 		Args:    wants(1, -1, "the names of queues"),
 	}
 	var span span
-	cmd.Flags().Var(&span, "for", "resume the queue after this time, such as 30m or 1d (default: it stays paused)")
+	cmd.Flags().Var(&span, "for",
+		"resume the queue after this time, such as 30m or 1d (default: it stays paused)")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("for") && span.Duration < storage.MinSpan {
 			return storage.Invalid("--for", span.Duration, "a millisecond or more, such as 30m")
