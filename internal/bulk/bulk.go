@@ -55,8 +55,9 @@ type Request struct {
 	// Rate is the largest number of tasks a second to which the act is done, 0 for no bound.
 	Rate float64
 	// Backup gets each task before it is deleted, as a line of JSON with a [Record], and a second line if the
-	// task was then not deleted: see [Record.NotDeleted]. If Backup has a method Sync() error, as a file has,
-	// that method is called before each call to the storage.
+	// task was then not deleted: see [Record.NotDeleted]. A task has no second line if the outcome of its call
+	// is not known. If Backup has a method Sync() error, as a file has, that method is called before each call
+	// to the storage.
 	Backup io.Writer
 	// Progress gets the counts after each call to the storage, and while tasks are searched. It may be nil.
 	// Only one goroutine calls it at a time.
@@ -151,7 +152,7 @@ func Run(ctx context.Context, session *storage.Session, req Request) (Result, er
 		Tx: func(t storage.Task) (storage.Tx, bool) { return w.step(ctx, t) },
 	})
 	w.tell()
-	if werr := w.write(&w.kept); err == nil {
+	if werr := w.finish(err); err == nil {
 		err = werr
 	}
 	if err == nil {
@@ -173,7 +174,11 @@ type worker struct {
 	result  Result
 	backup  bytes.Buffer // lines of tasks that are about to be deleted, which are not written yet
 	kept    bytes.Buffer // lines of tasks that were not deleted, which are not written yet
+	torn    bool         // the backup may end within a line
 	err     error        // ends the run
+
+	recorded []storage.Ref // the tasks of the lines in backup
+	unheard  []storage.Ref // tasks whose lines are written, and whose call has not succeeded
 
 	budget     int       // how many tasks may be searched, 0 or less for no bound
 	until      time.Time // when the search ends, zero for no bound
@@ -346,27 +351,48 @@ func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 	}
 	if err != nil {
 		w.err = fmt.Errorf("back up %s: %w", ref, err)
+		return false
 	}
-	return err == nil
+	w.recorded = append(w.recorded, ref)
+	return true
 }
 
-// before writes the backup before each call to the storage.
+// before writes the backup before each call to the storage. The call before has ended.
 func (w *worker) before() error {
 	w.tell()
+	w.unheard, w.recorded = w.recorded, nil
 	return w.write(&w.kept, &w.backup)
 }
 
-// write writes lines to the backup.
+// finish writes the last lines of the backup. failed is the error that ended the run: unless the outcome of
+// the last call is not known, that call deleted no task.
+func (w *worker) finish(failed error) error {
+	if failed != nil && !errors.Is(failed, storage.ErrUnknown) {
+		for _, ref := range w.unheard {
+			w.notDeleted(ref)
+		}
+	}
+	return w.write(&w.kept)
+}
+
+// notDeleted adds the line that tells that a task was not deleted.
+func (w *worker) notDeleted(ref storage.Ref) {
+	_ = json.NewEncoder(&w.kept).Encode(notDeleted{ref.Queue, ref.ID, true}) //nolint:errchkjson // a buffer takes it
+}
+
+// write writes lines to the backup. After a write that failed it writes nothing, because a restore refuses a
+// backup that has a broken line before other lines.
 func (w *worker) write(lines ...*bytes.Buffer) error {
 	var text []byte
 	for _, b := range lines {
 		text = append(text, b.Bytes()...)
 		b.Reset()
 	}
-	if len(text) == 0 {
+	if len(text) == 0 || w.torn {
 		return nil
 	}
 	_, err := w.req.Backup.Write(text)
+	w.torn = err != nil
 	if f, ok := w.req.Backup.(interface{ Sync() error }); ok && err == nil {
 		err = f.Sync()
 	}
@@ -378,6 +404,7 @@ func (w *worker) write(lines ...*bytes.Buffer) error {
 
 // after counts what happened to one task.
 func (w *worker) after(t storage.Task, a storage.Applied) {
+	w.unheard = nil // the call succeeded, and its other tasks follow
 	var dep *storage.DependencyError
 	switch errors.As(a.Err, &dep); {
 	case a.Err == nil:
@@ -390,6 +417,6 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 		w.keep(t.Ref, a.Err.Error())
 	}
 	if a.Err != nil && w.req.Backup != nil && w.req.Act.Verb == Delete {
-		_ = json.NewEncoder(&w.kept).Encode(notDeleted{t.Queue, t.ID, true}) //nolint:errchkjson // a buffer takes it
+		w.notDeleted(t.Ref)
 	}
 }

@@ -426,16 +426,126 @@ func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {
 	}
 }
 
+// restorable returns the ids of the tasks that a restore would bring back.
+func restorable(t *testing.T, backup string) map[string]bool {
+	t.Helper()
+	ids := make(map[string]bool)
+	for line := range strings.Lines(backup) {
+		var record Record
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		if ids[record.ID] = true; record.NotDeleted {
+			delete(ids, record.ID)
+		}
+	}
+	return ids
+}
+
 // TestABackupHasNoTaskThatARunDidNotComeTo checks that the backup of a run that failed has the tasks of its
-// calls, and no others.
+// calls and no others, and tells that the tasks of the failed call were not deleted.
 func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
 	r := open(t)
 	r.insert("a", 3*storage.MaxPage, nil)
 	var backup bytes.Buffer
 	req := Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
 	_, err := Run(t.Context(), storage.NewSession(&dying{r.store, 1}, 0), req)
-	if lines := strings.Count(backup.String(), "\n"); !errors.Is(err, errDied) || lines != 2*storage.MaxPage {
-		t.Errorf("%d lines, %v; want those of the call that failed and of the one before", lines, err)
+	not := strings.Count(backup.String(), `"not_deleted"`)
+	lines := strings.Count(backup.String(), "\n") - not
+	if !errors.Is(err, errDied) || lines != 2*storage.MaxPage || not != storage.MaxPage {
+		t.Errorf("%d lines and %d of tasks that were not deleted, %v; want those of the call that failed and of "+
+			"the one before", lines, not, err)
+	}
+	for id := range restorable(t, backup.String()) {
+		if _, err := r.store.Task(t.Context(), storage.Ref{Queue: "a", ID: id}); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("a restore brings back %s, which was not deleted: %v", id, err)
+		}
+	}
+}
+
+// synced is a backup in whose Sync something happens.
+type synced struct {
+	bytes.Buffer
+
+	happens func() error
+}
+
+func (s *synced) Sync() error { return s.happens() }
+
+// TestABackupTellsOfARunThatEndedByAnError which of its tasks are surely there: those of a call that was
+// refused, but not those of a call whose outcome is not known.
+func TestABackupTellsOfARunThatEndedByAnError(t *testing.T) {
+	unsynced := errors.New("not synced")
+	for _, c := range []struct {
+		what string
+		sync func(cancel func()) error
+		call error
+		want int // tasks that a restore would bring back
+	}{
+		{"stopped by its user", func(cancel func()) error { cancel(); return nil }, nil, 0},
+		{"whose backup was not synced", func(func()) error { return unsynced }, nil, 0},
+		{"whose storage was full", nil, storage.ErrFull, 0},
+		{"with an unknown outcome", nil, storage.ErrUnknown, 10},
+	} {
+		r := open(t)
+		r.insert("a", 10, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		backup := &synced{happens: func() error {
+			if c.sync == nil {
+				return nil
+			}
+			return c.sync(cancel)
+		}}
+		session := storage.NewSession(&refusing{r.store, c.call}, -1)
+		got, err := Run(ctx, session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
+		cancel()
+		if left := restorable(t, backup.String()); err == nil || got.Done != 0 || len(left) != c.want {
+			t.Errorf("a run %s: %+v, %v, and a restore brings back %d tasks, want %d", c.what, got, err, len(left), c.want)
+		}
+		if lines := strings.Count(backup.String(), "\n"); lines != 20-c.want {
+			t.Errorf("a run %s: the backup has %d lines", c.what, lines)
+		}
+	}
+}
+
+// refusing is a storage that fails each change with an error, unless that is nil.
+type refusing struct {
+	storage.Storage
+
+	err error
+}
+
+func (r *refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.Storage.Apply(ctx, call, txs...)
+}
+
+// torn is a backup that takes some bytes and then no more for one write.
+type torn struct {
+	bytes.Buffer
+
+	room int
+}
+
+func (w *torn) Write(p []byte) (int, error) {
+	if room := w.room; room < len(p) {
+		w.room = math.MaxInt
+		n, _ := w.Buffer.Write(p[:room])
+		return n, errors.New("no room")
+	}
+	return w.Buffer.Write(p)
+}
+
+// TestABrokenLineOfABackupIsItsLast because a restore refuses a backup with a broken line in its midst.
+func TestABrokenLineOfABackupIsItsLast(t *testing.T) {
+	r := open(t)
+	r.insert("a", 10, nil)
+	backup := &torn{room: 1000}
+	_, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
+	if err == nil || backup.Len() != 1000 || r.count("a", storage.Waiting) != 10 {
+		t.Errorf("got %v and a backup of %d bytes, want the bytes that the first write took", err, backup.Len())
 	}
 }
 

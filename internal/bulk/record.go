@@ -40,7 +40,7 @@ type Record struct {
 	Checkpoint []byte          `json:"checkpoint,omitempty"`
 
 	// NotDeleted tells that the task of an earlier line was not deleted, because it had changed or was gone by
-	// then. Such a line has no other fields than Queue and ID.
+	// then, or because the run was stopped. Such a line has no other fields than Queue and ID.
 	NotDeleted bool `json:"not_deleted,omitempty"`
 }
 

@@ -32,7 +32,7 @@ func (a *app) taskRestore() *cobra.Command {
 		Long: "restore enqueues the tasks of a backup with their ids, parameters and limits.\n" +
 			"Their retries and history begin anew. restore skips a task whose id exists\n" +
 			"already, so that a run may be repeated. It also skips a task that task rm did\n" +
-			"not delete because the task had changed meanwhile.",
+			"not delete, because the task had changed or the run was stopped.",
 		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n  midge task restore dead.jsonl",
 		Args:    wants(1, 1, "the file of a backup, or -"),
 	}
