@@ -98,12 +98,10 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
 			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
 	}
-	if q.Runners > 0 {
-		for _, kind := range q.Unknown {
-			add(rankUnknown, "retry", "No live runner knows the kind "+kind.Kind,
-				sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.UnknownSince, "Show",
-				v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
-		}
+	for _, kind := range q.Unknown {
+		add(rankUnknown, "retry", "No live runner knows the kind "+kind.Kind,
+			sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.UnknownSince, "Show",
+			v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
 	}
 	if q.Damaged > 0 {
 		add(rankDamaged, "dead", format.Count(q.Damaged, "record")+" of "+q.Queue+" could not be read",

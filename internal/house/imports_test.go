@@ -140,7 +140,7 @@ var table = []rule{
 	{room: "dashboard/internal/chart", rooms: []string{"dashboard/internal/format", "dashboard/internal/sampler", "internal/ledger"}}, // draws points and deploys
 	{
 		room:  "dashboard/internal/sampler", // takes the first line of an error from format
-		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "storage"},
+		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/queues", "internal/scan", "storage"},
 	},
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // for tests and screenshots
 	{
@@ -166,6 +166,7 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/vitals", rooms: []string{"storage"}},
+	{room: "internal/queues", rooms: []string{"storage"}},
 	{
 		room:      "internal/ledger",
 		rooms:     []string{"storage", "internal/sleep", "internal/vitals"},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -53,7 +54,8 @@ func (s *Sampler) look(ctx context.Context, before *Sample) (*Sample, error) {
 		q.Stats = stats[i]
 		fresh.byName[q.Queue] = q
 		q.measure(before, fresh.At, fresh.skew)
-		q.served(fresh.serving[q.Queue])
+		of := fresh.serving[q.Queue]
+		q.Runners, q.Unknown = len(of), of.Unknown(q.Declined)
 	}
 	fresh.mark()
 	s.readHistory(ctx, before, fresh)
@@ -145,7 +147,7 @@ func (s *Sampler) rest(ctx context.Context, before, fresh *Sample) (err error) {
 		if fresh.Runners, err = s.store.Runners(ctx); err != nil {
 			return err
 		}
-		fresh.Kinds, fresh.serving = kindsOf(fresh.Runners), servingOf(fresh.Runners)
+		fresh.Kinds, fresh.serving = kindsOf(fresh.Runners), queues.ServingOf(fresh.Runners)
 		s.runnersAt = fresh.At
 		fresh.runnersRead++
 	}
@@ -243,44 +245,4 @@ func smoothed(average float64, events int64, passed, weight float64) float64 {
 		return 0
 	}
 	return average
-}
-
-// serving is what the live runners of a queue can run.
-type serving struct {
-	runners int
-	all     bool // one of the runners runs all kinds
-	kinds   map[string]bool
-}
-
-// servingOf returns, for each queue that a runner serves, what its runners can run.
-func servingOf(runners []storage.RunnerInfo) map[string]*serving {
-	by := make(map[string]*serving)
-	for i := range runners {
-		for _, queue := range runners[i].Queues {
-			of := by[queue]
-			if of == nil {
-				of = &serving{kinds: make(map[string]bool)}
-				by[queue] = of
-			}
-			of.runners++
-			of.all = of.all || len(runners[i].Kinds) == 0
-			for _, kind := range runners[i].Kinds {
-				of.kinds[kind] = true
-			}
-		}
-	}
-	return by
-}
-
-// served sets how many live runners the queue has, and which declined kinds none of them knows.
-func (q *Queue) served(by *serving) {
-	if by == nil {
-		by = &serving{}
-	}
-	q.Runners = by.runners
-	for _, kind := range q.Declined {
-		if !by.all && !by.kinds[kind.Kind] {
-			q.Unknown = append(q.Unknown, kind)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -31,7 +32,7 @@ type Sample struct {
 	acts    int64         // the acts in this process before the look
 	skew    time.Duration // how far the storage's clock was ahead of this process's clock
 	byName  map[string]*Queue
-	serving map[string]*serving // by queue
+	serving map[string]queues.Serving // by queue
 	// runnersRead counts how often the runners were read.
 	runnersRead int
 	// then has the sizes of the queues some seconds before, for forecasts. later replaces it in a later sample.
@@ -47,7 +48,7 @@ type Queue struct {
 	Done, Failed float64
 	// Runners is how many live runners serve the queue.
 	Runners int
-	// Unknown are the declined kinds that no live runner of the queue knows.
+	// Unknown are the declined kinds that no live runner of the queue knows, none if no runner serves it.
 	Unknown []storage.KindSize
 	// PausedSince is when the pause began by the storage's clock, as this process saw it or the audit has it;
 	// zero if that is not known.
@@ -181,9 +182,7 @@ func (s *Sample) KindsFor(queue string) []string {
 
 // Knows reports whether a live runner of a queue knows a kind.
 func (s *Sample) Knows(queue, kind string) bool {
-	return slices.ContainsFunc(s.Runners, func(info storage.RunnerInfo) bool {
-		return slices.Contains(info.Queues, queue) && (len(info.Kinds) == 0 || slices.Contains(info.Kinds, kind))
-	})
+	return s.serving[queue].Knows(kind)
 }
 
 // Empty reports whether there is no queue at all.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -171,12 +172,12 @@ func (r *Report) accepts(name string) bool {
 // live indexes what the live runners serve and declare, because a storage may have thousands of runners and
 // of queues.
 type live struct {
-	serving  map[string]int // number of runners, by queue
+	serving  map[string]queues.Serving // by queue
 	declared map[storage.Declared]bool
 }
 
 func liveOf(runners []storage.RunnerInfo) live {
-	l := live{serving: show.Serving(runners), declared: make(map[storage.Declared]bool)}
+	l := live{serving: queues.ServingOf(runners), declared: make(map[storage.Declared]bool)}
 	for i := range runners {
 		for _, schedule := range runners[i].Schedules {
 			l.declared[schedule] = true
@@ -187,9 +188,8 @@ func liveOf(runners []storage.RunnerInfo) live {
 
 // queue adds the findings on a queue.
 func (r *Report) queue(s storage.Stats, l live) {
-	waiting, paused := s.Waiting, "paused:"+s.Queue
-	for _, k := range s.Declined {
-		waiting -= k.Tasks
+	serving, paused := l.serving[s.Queue], "paused:"+s.Queue
+	for _, k := range serving.Unknown(s.Declined) {
 		r.add(Finding{
 			Level: Problem, Code: "unknown-kind", Queue: s.Queue, Accept: "unknown-kind:" + s.Queue + "/" + k.Kind,
 			Next: "deploy its program, or midge task rm --queue " + s.Queue + " 'is:declined kind:" + k.Kind + "'",
@@ -199,14 +199,14 @@ func (r *Report) queue(s storage.Stats, l live) {
 		Level: Notice, Code: "paused", Queue: s.Queue, Next: "midge queue resume " + s.Queue, Accept: paused,
 	}
 	switch {
-	case s.Paused && waiting > 0:
-		r.add(pause, "queue %s is paused%s, and %s", s.Queue, r.until(s.PausedUntil), waits(waiting))
+	case s.Paused && s.Waiting > 0:
+		r.add(pause, "queue %s is paused%s, and %s", s.Queue, r.until(s.PausedUntil), waits(s.Waiting))
 	case s.Paused:
 		r.add(pause, "queue %s is paused%s", s.Queue, r.until(s.PausedUntil))
-	case waiting > 0 && l.serving[s.Queue] == 0:
+	case s.Waiting > 0 && len(serving) == 0:
 		r.add(Finding{
 			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: "no-runner:" + s.Queue,
-		}, "%s in queue %s, and no live runner serves it", waits(waiting), s.Queue)
+		}, "%s in queue %s, and no live runner serves it", waits(s.Waiting), s.Queue)
 	}
 	known := s.Paused && r.accepts(paused) // the pause is accepted, so the tasks may grow old
 	if oldest := r.bounds.Oldest; oldest > 0 && s.Oldest > oldest && !known {

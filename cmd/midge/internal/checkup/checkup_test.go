@@ -3,6 +3,7 @@ package checkup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,5 +67,71 @@ func TestALargeStorageIsLookedOverInSeconds(t *testing.T) {
 	}
 	if took > 3*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind and a queue without runners lacks a runner, for
+// all of its tasks.
+func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		kinds []string // of the live runner of the queue, nil for no runner
+		want  []string
+	}{
+		{"a runner knows the kind", []string{"old", "fresh"}, nil},
+		{"a runner knows other kinds", []string{"old"}, []string{
+			"unknown-kind: 1 task waits of kind fresh in queue mail: no live runner of the queue knows the kind",
+		}},
+		{"no runner serves the queue", nil, []string{"no-runner: 1 task waits in queue mail, and no live runner serves it"}},
+	} {
+		store, err := memory.Open(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := storage.NewSession(store, 0)
+		decline(t, session, "fresh")
+		if c.kinds != nil {
+			info := storage.RunnerInfo{ID: storage.NewRunnerID("h", 1), Queues: []string{"mail"}, Kinds: c.kinds, Concurrency: 1}
+			info.For = time.Minute
+			if _, err := session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report, err := Look(t.Context(), store, Bounds{Dead: -1}, "midge.")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range report.Findings {
+			if f.Level == Problem {
+				got = append(got, f.Code+": "+f.Text)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		}
+		_ = store.Close()
+	}
+}
+
+// decline has a runner decline a task of a kind in queue mail.
+func decline(t *testing.T, session *storage.Session, kind string) {
+	t.Helper()
+	in := storage.Insert{
+		Ref: storage.Ref{Queue: "mail", ID: "a1"}, Kind: kind, Encoding: "json", Payload: []byte("{}"), CrashLimit: 1,
+	}
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: storage.NewRunnerID("h", 1), Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Lease: time.Minute,
+		Kinds: []string{"old"},
+	})
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatal(claimed, err)
+	}
+	settle := storage.Settle{Fence: claimed.Fences[0], Outcome: storage.Decline}
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+		t.Fatal(err)
 	}
 }

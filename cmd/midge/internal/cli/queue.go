@@ -16,6 +16,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -29,6 +30,7 @@ type row struct {
 	storage.Stats
 
 	runners int
+	unknown []storage.KindSize // the declined kinds that none of these runners knows
 }
 
 var queueList = show.List[row]{
@@ -218,7 +220,7 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving := show.Serving(runners)
+	serving := queues.ServingOf(runners)
 	var rows []row
 	for chunk := range slices.Chunk(names, storage.MaxNames) {
 		stats, err := a.store.Stats(ctx, chunk...)
@@ -226,7 +228,8 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 			return nil, err
 		}
 		for _, s := range stats {
-			rows = append(rows, row{Stats: s, runners: serving[s.Queue]})
+			of := serving[s.Queue]
+			rows = append(rows, row{Stats: s, runners: len(of), unknown: of.Unknown(s.Declined)})
 		}
 	}
 	return rows, nil
@@ -319,8 +322,8 @@ func (a *app) queueShow() *cobra.Command {
 
 // queueFields returns the page about a queue.
 func queueFields(p *show.Printer, r row, outlook string) []show.Field {
-	declined := make([]string, 0, len(r.Declined))
-	for _, k := range r.Declined {
+	declined := make([]string, 0, len(r.unknown))
+	for _, k := range r.unknown {
 		declined = append(declined, show.Count(k.Tasks,
 			"task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
 	}

@@ -122,17 +122,6 @@ func Empty[T any](list []T) []T {
 	return list
 }
 
-// Serving counts the runners that serve each queue, by the name of the queue.
-func Serving(runners []storage.RunnerInfo) map[string]int {
-	serving := make(map[string]int)
-	for i := range runners {
-		for _, queue := range runners[i].Queues {
-			serving[queue]++
-		}
-	}
-	return serving
-}
-
 // QueueOf makes the record of a queue. runners is the number of live runners that serve it.
 func QueueOf(s storage.Stats, runners int) Queue {
 	declined := make([]Kind, len(s.Declined))

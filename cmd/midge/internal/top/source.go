@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
@@ -80,11 +80,11 @@ func merge(before []queue, s sample) []queue {
 	for _, q := range before {
 		was[q.Queue] = q
 	}
-	serving := show.Serving(s.runners)
+	serving := queues.ServingOf(s.runners)
 	lines := make([]queue, len(s.queues))
 	for i, stats := range s.queues {
 		q := was[stats.Queue]
-		q.Stats, q.runners = stats, serving[stats.Queue]
+		q.Stats, q.runners = stats, len(serving[stats.Queue])
 		q.samples = keep(append(slices.Clone(q.samples), storage.Sample{At: s.at, Stats: stats}), rateSpan+1)
 		if n := len(q.samples); n > 1 {
 			q.in, q.done, q.failed = rates(q.samples[0], q.samples[n-1])
