@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/payload"
@@ -63,29 +61,53 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 		Task: t, Version: strconv.FormatInt(t.Version, 10), Ended: t.State.Ended(), Back: v.TaskURL(ref),
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
-	return d, s.indented(whole), nil
+	return d, whole, nil
 }
 
-// indented returns JSON with a line for each value. It returns the JSON unchanged if the form would be too
+// indented returns JSON with a line for each value. It returns the JSON unchanged if the form could be too
 // long to be saved.
-func (s *server) indented(text []byte) []byte {
+func (s *server) indented(text []byte) string {
 	var pretty bytes.Buffer
-	if json.Indent(&pretty, text, "", "  ") != nil {
-		return text
+	if indentedSize(text) > s.formOf(s.sampler.Last())-maxForm || json.Indent(&pretty, text, "", "  ") != nil {
+		return string(text)
 	}
-	sent := url.QueryEscape(strings.ReplaceAll(pretty.String(), "\n", "\r\n"))
-	if int64(len(sent)) > s.formOf(s.sampler.Last())-maxForm {
-		return text
+	return pretty.String()
+}
+
+// indentedSize returns the most bytes that a form sends for an indented JSON text. The text is measured and
+// not indented, because a megabyte of deep lists would have a hundred megabytes of spaces.
+func indentedSize(text []byte) int64 {
+	const escaped, lineEnd, space = int64(len("%22")), int64(len("%0D%0A")), int64(len("+"))
+	size, depth := escaped*int64(len(text)), int64(0)
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == ':':
+			size += space
+		case c == '[', c == '{':
+			depth++
+			size += lineEnd + 2*depth*space
+		case c == ',':
+			size += lineEnd + 2*depth*space
+		case c == ']', c == '}':
+			depth--
+			size += lineEnd + 2*depth*space
+		}
 	}
-	return pretty.Bytes()
+	return size
 }
 
 func (s *server) editForm(r *http.Request, v *view) error {
-	d, text, err := s.mayEdit(r, v)
+	d, params, err := s.mayEdit(r, v)
 	if err != nil {
 		return err
 	}
-	d.Text = string(text)
+	d.Text = s.indented(params)
 	v.Command = commandLine("midge", "task", "edit", d.Ref.String())
 	return nil
 }
@@ -153,7 +175,7 @@ func (s *server) editAgain(w http.ResponseWriter, r *http.Request, v *view, d *e
 	d.Problem = text
 	if errors.Is(err, errChanged) {
 		if _, present, err := s.mayEdit(r, v); err == nil {
-			d.Present = string(present)
+			d.Present = s.indented(present)
 		}
 	}
 	v.Sample, v.Data = s.sampler.Last(), d
