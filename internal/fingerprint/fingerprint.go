@@ -20,9 +20,21 @@ const (
 	maxRead = 1 << 10
 )
 
-// varying matches the parts in which two errors of one cause may differ. Longer kinds come first.
+// status matches a status, such as "exit status 137", "HTTP 503", "status code: 402" or, where a message
+// begins, "550 no such mailbox". A status tells causes apart: what failed with 503 may succeed later, and
+// what failed with 402 does not. The word behind the number tells "550 no such mailbox" from an amount such
+// as "512 kB".
+const status = `(?i:\bexit (?:status|code) \d{1,3}\b)|` +
+	`(?i:\b(?:status(?: code)?|code|http(?:/\d(?:\.\d)?)?)[ :=]{1,2}[1-5]\d\d\b)|` +
+	`(?i:(?:^|: )[45]\d\d[ -](?:[45](?:\.\d{1,3}){2} )?(?:no|[a-z]{3,})\b)`
+
+var wholeStatus = regexp.MustCompile(`^(?:` + status + `)$`)
+
+// varying matches the parts in which two errors of one cause may differ, and a status. Longer kinds come
+// first.
 var varying = regexp.MustCompile(strings.Join([]string{
 	`"(?:[^"\\]|\\.)*"`, "`[^`]*`", `\B'[^']*'\B`, // quoted
+	status,
 	`\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?`,    // a moment
 	`(?i:\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)`,           // a UUID
 	`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`,                                                    // a mail address
@@ -37,7 +49,8 @@ var varying = regexp.MustCompile(strings.Join([]string{
 type Print struct {
 	// ID names the cause, as in the filter "cause:ID".
 	ID string
-	// Text is the first line of the error. A '#' replaces each part that varies, and "…" a quoted value.
+	// Text is the first line of the error. A '#' replaces each part that varies, and "…" a quoted value;
+	// a status such as "HTTP 503" stays.
 	Text string
 }
 
@@ -65,6 +78,9 @@ func Text(text string) string {
 	text = varying.ReplaceAllStringFunc(text, func(part string) string {
 		if strings.ContainsAny(part[:1], "\"'`") {
 			return part[:1] + "…" + part[:1]
+		}
+		if wholeStatus.MatchString(part) {
+			return part
 		}
 		return "#"
 	})
