@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
@@ -105,6 +106,34 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
 		t.Errorf("files are left of editors whose text was taken, or not changed: %v, %v", left, err)
 	}
+}
+
+// slowly is a storage that reads a task in more time than a preview has.
+type slowly struct{ storage.Storage }
+
+func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	time.Sleep(1100 * time.Millisecond)
+	return s.Storage.Task(ctx, ref)
+}
+
+// TestAQuestionAboutNamedTasksSpeaksOfNoOthers checks acts on a storage that is too slow for a preview of all
+// named tasks.
+func TestAQuestionAboutNamedTasksSpeaksOfNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.night()
+		r.store, r.person = slowly{r.store}, true
+		for line, want := range map[string]string{
+			"task cancel mail/none mail/b1 mail/b2": "Cancel up to 2 tasks? [y/N]",
+			"task cancel mail/b1 mail/b2":           "Cancel 1 task or more? [y/N]",
+			"task cancel mail/b1 mail/b1":           "Cancel 1 task? [y/N]",
+		} {
+			r.in = "n\n"
+			if got := r.run(line); got.code != Failed || !strings.Contains(got.err, want) || strings.Contains(got.err, "match") {
+				t.Errorf("midge %s: got %+v, want the question %q", line, got, want)
+			}
+		}
+	})
 }
 
 // TestAProgramIsToldWhatWouldHappen checks the JSON of --dry-run, and of acts that find no task to change.

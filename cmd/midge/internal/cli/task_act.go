@@ -207,8 +207,8 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview describes an act before it happens: the number of its tasks, also in words, whether there may be
-// more tasks than were counted, and the word to type if the tasks are many.
+// preview describes an act before it happens: the largest number of its tasks, the number in words, whether
+// there may be more tasks than were counted, and the word to type if the tasks are many.
 type preview struct {
 	record      show.Act
 	tasks       int64
@@ -241,10 +241,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		a.notef("  …")
 	}
 	found := preview{
-		record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More,
-	}
-	if p.More {
-		found.tasks = max(found.tasks, typeAbove+1)
+		record: show.ActTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]
@@ -278,10 +275,14 @@ func previewed(p *bulk.Preview) (count, searched string) {
 	}
 	searched = fmt.Sprintf(" (searched %s of %s; the act searches all)", show.Number(p.Searched),
 		show.Number(p.Total))
-	if p.Count == 0 {
+	switch {
+	case p.Count > 0:
+		count += " or more"
+	case p.Most < math.MaxInt64: // the arguments name tasks
+		count = "up to " + show.Count(p.Most, "task")
+	default:
 		return "all that match", "no such task so far" + searched
 	}
-	count += " or more"
 	return count, count + searched
 }
 
