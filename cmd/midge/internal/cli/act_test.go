@@ -83,6 +83,15 @@ func TestAnEditorEditsParameters(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	r.env["EDITOR"] = "sed -i s/ann/cy/"
+	got := r.run("task edit mail/a2 --dry-run")
+	kept := regexp.MustCompile(`midge (task edit mail/a2 --params @\S+)`).FindStringSubmatch(got.err)
+	if got.code != Done || kept == nil || strings.Contains(got.err, "mended") {
+		t.Fatalf("--dry-run: got %+v, want where the text is", got)
+	}
+	if got := r.run(kept[1] + " --dry-run"); got.code != Done || !strings.Contains(got.err, "cy@example.org") {
+		t.Errorf("with the text that is kept: got %+v", got)
+	}
 	r.env["EDITOR"] = "true"
 	if got := r.run("task edit mail/a2"); got.code != Done || !strings.Contains(got.err, "nothing was changed") {
 		t.Errorf("an editor that changes nothing: got %+v", got)
