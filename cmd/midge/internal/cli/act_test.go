@@ -347,6 +347,41 @@ func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 	}
 }
 
+// TestARunWithABackupGoesOnWithAnother stops a run that writes a backup. The message names a new file for the next
+// run, which does the rest, and both files together have all tasks.
+func TestARunWithABackupGoesOnWithAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the failing call is repeated for a while
+		r := newRig(t)
+		r.many()
+		store, path := r.store, filepath.Join(t.TempDir(), "bulk.jsonl")
+		line, second := "task rm --queue bulk --yes --backup "+path, path+".2"
+		r.store = &faulty{Storage: store, good: 1, fails: storage.ErrUnavailable}
+		r.says(Partly, "next: the same command again with --backup "+second+": it does what is left", line)
+		r.store = store
+		// A repeat is refused before anybody is asked.
+		r.person = true
+		exists := r.says(BadInput, path+" exists already\nnext: the same command with --backup "+second, strings.Replace(line, " --yes", "", 1))
+		if strings.Contains(exists.err, "Delete 100 tasks?") || !strings.Contains(r.ok("queue ls bulk -o jsonl"), `"waiting":100`) {
+			t.Errorf("a repeat with the same file: got %+v", exists)
+		}
+		r.ok("task rm --queue bulk --yes --backup " + second)
+		r.says(Done, "enqueued 200", "task restore --yes "+path)
+		r.says(Done, "enqueued 100", "task restore --yes "+second)
+	})
+}
+
+// TestABackupWithoutATaskLeavesNoFile checks that a run that comes to no task can be repeated as it is.
+func TestABackupWithoutATaskLeavesNoFile(t *testing.T) {
+	r := newRig(t)
+	path := filepath.Join(t.TempDir(), "none.jsonl")
+	for range 2 {
+		r.says(NotFound, "", "task rm mail/none --backup "+path)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the backup: got %v, want no file", err)
+	}
+}
+
 // TestARestoreLeavesOutATaskThatWasNotDeleted restores a backup with a task that changed while the backup
 // was written, and that has run since.
 func TestARestoreLeavesOutATaskThatWasNotDeleted(t *testing.T) {

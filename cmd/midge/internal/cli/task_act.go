@@ -76,8 +76,8 @@ func (a *app) taskRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
 		Long: "rm deletes tasks with their parameters, history and results. It keeps running\n" +
-			"tasks: cancel them first. --backup writes the deleted tasks to a file, and midge\n" +
-			"task restore enqueues them again from it." + actLong,
+			"tasks: cancel them first. --backup writes the deleted tasks to a new file, and\n" +
+			"midge task restore enqueues them again from it. A repeat needs another file." + actLong,
 		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f := &actFlags{}
@@ -132,6 +132,9 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	if err != nil {
 		return err
 	}
+	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
+		return existing(f.backup)
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -157,14 +160,47 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		}
 	}
 	if f.backup != "" {
-		file, err := os.OpenFile(f.backup, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return badInput("the backup has to be a new file: %v", err)
-		}
-		defer func() { _ = file.Close() }() // bulk.Run syncs it before each deletion
-		req.Backup = file
+		return a.backedUp(ctx, req, f.backup)
 	}
-	return a.done(ctx, req)
+	return a.done(ctx, req, sameAgain)
+}
+
+// backedUp executes a request with a backup in a new file. It leaves no file if there was nothing to back up.
+func (a *app) backedUp(ctx context.Context, req bulk.Request, path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return existing(path)
+	case err != nil:
+		return badInput("the backup cannot be written: %v", err)
+	}
+	defer func() {
+		info, err := file.Stat()
+		_ = file.Close() // bulk.Run synced it before each deletion
+		if err == nil && info.Size() == 0 {
+			_ = os.Remove(path)
+		}
+	}()
+	req.Backup = file
+	return a.done(ctx, req, "the same command again with --backup "+free(path)+": it does what is left")
+}
+
+// existing refuses a file as a backup, because it may be the only copy of tasks that an earlier run deleted.
+func existing(path string) error {
+	return &exitError{
+		code: BadInput, text: "the backup has to be a new file, and " + path + " exists already",
+		next: "the same command with --backup " + free(path),
+	}
+}
+
+// free returns the name of a file that does not exist, for a further backup beside path.
+func free(path string) string {
+	for n := 2; ; n++ {
+		name := fmt.Sprintf("%s.%d", path, n)
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+	}
 }
 
 // actRequest parses the arguments and the flags that choose tasks.
@@ -300,9 +336,12 @@ func queuesText(queues []string) string {
 	return " of queues " + strings.Join(queues, ", ")
 }
 
-// done executes a request and reports the outcome.
-func (a *app) done(ctx context.Context, req bulk.Request) error {
-	a.writing, a.again = true, "the same command again: it does what is left"
+// sameAgain tells how to go on after a command that can be repeated.
+const sameAgain = "the same command again: it does what is left"
+
+// done executes a request and reports the outcome. again tells how to go on if only a part of it is done.
+func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
+	a.writing, a.again = true, again
 	told := time.Now()
 	req.Progress = func(r bulk.Result) {
 		if a.std.Person && time.Since(told) > time.Second {

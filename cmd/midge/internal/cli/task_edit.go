@@ -130,7 +130,7 @@ func (a *app) editParams(
 	err = a.done(ctx, bulk.Request{
 		Act:   bulk.Act{Verb: bulk.Edit, Params: text, Requeue: f.requeue},
 		Tasks: []bulk.Target{{Ref: ref, Version: t.Version}},
-	})
+	}, sameAgain)
 	if err == nil && t.State == storage.Dead && !f.requeue {
 		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}
