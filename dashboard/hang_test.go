@@ -91,6 +91,45 @@ func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
 	})
 }
 
+// slowly is a storage that reads a task in more time than a dialog has.
+type slowly struct{ storage.Storage }
+
+func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	time.Sleep(1100 * time.Millisecond)
+	return s.Storage.Task(ctx, ref)
+}
+
+// TestADialogOnChosenTasksSpeaksOfNoOthers checks dialogs on a storage that is too slow for a preview of all
+// chosen tasks.
+func TestADialogOnChosenTasksSpeaksOfNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sc.Add(t.Context(), "mail", "send", 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		page, err := sc.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Waiting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := dashboard.Handler(slowly{sc.Store}, dashboard.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t, sc, h}
+		first, second := "&ref="+page.Tasks[0].Ref.String(), "&ref="+page.Tasks[1].Ref.String()
+		s.shows("/act?do=delete"+first, "Delete 1 task?")
+		s.shows("/act?do=delete"+first+second, "Delete at least 1 task?", "Searched 1 of 2; the act searches all.", "data-countdown")
+		path := "/act?do=delete&ref=mail/none" + second
+		s.shows(path, "Delete up to 1 task?", "Searched 1 of 2; the act searches all.")
+		if page := s.get(path); strings.Contains(page, "that match") || strings.Contains(page, "data-countdown") {
+			t.Error("the dialog on one task speaks of all tasks that match, or counts down")
+		}
+	})
+}
+
 // TestAHistoryThatHangsIsAwaitedOnce checks that pages wait for the history no longer than a look may take,
 // and that a viewer who leaves does not wait.
 func TestAHistoryThatHangsIsAwaitedOnce(t *testing.T) {

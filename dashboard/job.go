@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -292,7 +293,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	}
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
-	d.Many, d.None, d.Rates = d.Count > 1 || look.More, d.Count == 0 && !look.More, rates
+	d.Many, d.None, d.Rates = look.Most > 1, look.None(), rates
 	about, searched := searchedOf(&look)
 	d.Says += searched
 	for _, reason := range look.Reasons {
@@ -321,15 +322,19 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 // searched.
 func searchedOf(look *bulk.Preview) (about, searched string) {
 	about = format.Count(look.Count, "task")
-	switch {
-	case !look.More:
+	if !look.More {
 		return about, ""
-	case look.Count == 0:
-		return "all tasks that match", " No match among the first " + format.Exact(look.Searched) +
-			" tasks; the act searches all of them."
 	}
-	return "at least " + about, " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
+	searched = " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
 		"; the act searches all."
+	switch {
+	case look.Count > 0:
+		return "at least " + about, searched
+	case look.Most < math.MaxInt64: // the tasks are named
+		return "up to " + format.Count(look.Most, "task"), searched
+	}
+	return "all tasks that match", " No match among the first " + format.Exact(look.Searched) +
+		" tasks; the act searches all of them."
 }
 
 // Confirms is the count that the dialog posts to confirm the act.

@@ -73,7 +73,7 @@ type Result struct {
 	Kept    int64 // tasks to which the act cannot be done: see Reasons
 	// Reasons tells why, for the first five kept tasks.
 	Reasons []Reason
-	// Searched is how many of Total tasks were searched. Both are 0 for named tasks.
+	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
 }
 
@@ -120,9 +120,10 @@ func (r *Request) check() error {
 	return nil
 }
 
-// prepare checks a request. It replaces a moment of Reschedule that has passed by "now", so that waiting tasks
-// count as tasks to which the act was done before.
+// prepare checks a request. It leaves out a task that is named again, and replaces a moment of Reschedule that
+// has passed by "now", so that waiting tasks count as tasks to which the act was done before.
 func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
+	r.Tasks = distinct(r.Tasks)
 	if err := r.check(); err != nil || r.Act.Verb != Reschedule || r.Act.At.IsZero() {
 		return err
 	}
@@ -134,6 +135,17 @@ func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
 		r.Act.At = time.Time{}
 	}
 	return nil
+}
+
+// distinct returns the targets, each task once.
+func distinct(targets []Target) (once []Target) {
+	seen := make(map[storage.Ref]bool, len(targets))
+	for _, t := range targets {
+		if !seen[t.Ref] {
+			seen[t.Ref], once = true, append(once, t)
+		}
+	}
+	return once
 }
 
 // Run does the act and counts. An error ends the run, and the result counts what was done until then. Bad
@@ -198,11 +210,11 @@ func (w *worker) rest() (tasks int, of time.Duration) {
 	return tasks, of
 }
 
-// late reports whether the budget or the time of the search is used up. It sets unsearched if the time is.
+// late ends the search if its budget or its time is used up, and reports whether it is. Only a search that has
+// tasks left asks.
 func (w *worker) late() bool {
-	if !w.until.IsZero() && time.Now().After(w.until) {
-		w.unsearched = true
-	}
+	w.unsearched = w.budget > 0 && w.result.Searched >= int64(w.budget) ||
+		!w.until.IsZero() && time.Now().After(w.until)
 	return w.unsearched
 }
 
@@ -236,7 +248,7 @@ func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 				yield(t, err)
 				return
 			}
-			if !yield(t, nil) || w.req.Limit > 0 && w.acted >= w.req.Limit || w.err != nil || w.late() {
+			if !yield(t, nil) || w.req.Limit > 0 && w.acted >= w.req.Limit || w.err != nil {
 				return
 			}
 		}
@@ -257,10 +269,12 @@ func (w *worker) wait(ctx context.Context) bool {
 // named yields the named tasks.
 func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 	return func(yield func(storage.Task, error) bool) {
+		w.result.Total = int64(len(w.req.Tasks))
 		for _, target := range w.req.Tasks {
 			if w.late() {
 				return
 			}
+			w.result.Searched++
 			t, err := w.session.Storage().Task(ctx, target.Ref)
 			switch {
 			case errors.Is(err, storage.ErrNotFound):
@@ -308,7 +322,6 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 			if req.Cursor = page.Cursor; page.Done() {
 				return
 			}
-			w.unsearched = w.budget > 0 && page.Searched >= int64(w.budget)
 			if w.late() {
 				return
 			}

@@ -600,11 +600,11 @@ func TestAPreviewChangesNothing(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	p, err = Look(t.Context(), r.Session, req, Budget{Tasks: 150, Time: -1})
-	if err != nil || p.Count != 200 || !p.More || p.Total != 400 {
+	if err != nil || p.Count != 200 || !p.More || p.Most != math.MaxInt64 || p.Total != 400 {
 		t.Errorf("with a budget: got %+v, %v", p, err)
 	}
 	req.Limit = 10
-	if p, err = Look(t.Context(), r.Session, req, Budget{}); err != nil || p.Count != 10 {
+	if p, err = Look(t.Context(), r.Session, req, Budget{}); err != nil || p.Count != 10 || p.Most != 10 {
 		t.Errorf("with a limit: got %+v, %v", p, err)
 	}
 	if r.count("a", storage.Dead) != 300 {
@@ -652,6 +652,85 @@ func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAPreviewOfNamedTasksTellsWhichTasksItRead checks previews of named tasks whose time ends: before the last
+// task, and after it.
+func TestAPreviewOfNamedTasksTellsWhichTasksItRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t)
+		r.insert("a", 2, nil)
+		session := storage.NewSession(slow{r.store}, 0)
+		ref := func(id string) storage.Ref { return storage.Ref{Queue: "a", ID: id} }
+		none, first, second := ref("none"), ref("t0000"), ref("t0001")
+		for _, c := range []struct {
+			refs                  []storage.Ref
+			count, searched, most int64
+			more                  bool
+		}{
+			{[]storage.Ref{first}, 1, 1, 1, false},
+			{[]storage.Ref{none, first}, 0, 1, 1, true},
+			{[]storage.Ref{first, none, second}, 1, 1, 3, true},
+		} {
+			req := Request{Act: Act{Verb: Cancel}, Tasks: Refs(c.refs...)}
+			p, err := Look(t.Context(), session, req, Budget{Time: 50 * time.Millisecond})
+			if err != nil || p.Count != c.count || p.More != c.more || p.Searched != c.searched || p.Most != c.most ||
+				p.Total != int64(len(c.refs)) {
+				t.Errorf("of %v: got %+v, %v, want %+v", c.refs, p, err, c)
+			}
+		}
+	})
+}
+
+func TestATaskNamedTwiceIsCountedOnce(t *testing.T) {
+	r := open(t)
+	r.insert("a", 1, nil)
+	here, none := storage.Ref{Queue: "a", ID: "t0000"}, storage.Ref{Queue: "a", ID: "none"}
+	req := Request{Act: Act{Verb: Cancel}, Tasks: Refs(here, none, here, none, here)}
+	p, err := Look(t.Context(), r.Session, req, Budget{})
+	if err != nil || p.Count != 1 || p.Gone != 1 || p.Queues["a"] != 1 || p.Total != 2 || len(p.Samples) != 1 {
+		t.Errorf("the preview: got %+v, %v, want one task and one that is gone", p, err)
+	}
+	got, err := Run(t.Context(), r.Session, req)
+	if err != nil || brief(got) != [5]int64{2, 1, 0, 1, 0} {
+		t.Errorf("the run: got %+v, %v, want 2 matched, 1 done, 1 gone", got, err)
+	}
+	if len(req.Tasks) != 5 {
+		t.Errorf("the caller's tasks became %v", req.Tasks)
+	}
+}
+
+// moving is a storage in which tasks become scheduled right after they were listed as waiting.
+type moving struct {
+	storage.Storage
+
+	session *storage.Session
+}
+
+func (m moving) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	page, err := m.Storage.Tasks(ctx, q)
+	for i := range page.Tasks {
+		if t := &page.Tasks[i]; t.State == storage.Waiting {
+			later := storage.Change{Ref: t.Ref, Version: t.Version, At: time.Now().Add(time.Hour)}
+			_, aerr := m.session.Apply(ctx, storage.Tx{Changes: []storage.Change{later}})
+			err = errors.Join(err, aerr)
+		}
+	}
+	return page, err
+}
+
+func TestAPreviewCountsATaskOnceThatChangesItsState(t *testing.T) {
+	r := open(t)
+	r.insert("a", 4, func(i int, in *storage.Insert) {
+		if i == 0 {
+			in.Delay = time.Minute
+		}
+	})
+	session := storage.NewSession(moving{r.store, r.Session}, 0)
+	p, err := Look(t.Context(), session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, "kind:mail")}, Budget{})
+	if err != nil || p.Count != 4 || r.count("a", storage.Scheduled) != 4 {
+		t.Errorf("got %+v, %v, want 4 tasks, which are scheduled now", p, err)
+	}
 }
 
 // TestAPreviewThatFoundNothingYetIsNotEmpty checks that a preview without a match is empty only if it has

@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -13,6 +14,9 @@ type Preview struct {
 	Count int64
 	// More tells that the budget ended before all tasks were searched.
 	More bool
+	// Most is the largest number of tasks to which the act may be done: Count if More is not set, and
+	// math.MaxInt64 if it is not known.
+	Most int64
 	// Queues counts the tasks by queue.
 	Queues map[string]int64
 	// Samples are the first five of the tasks.
@@ -20,7 +24,7 @@ type Preview struct {
 	// Gone, Kept and Reasons are as in Result.
 	Gone, Kept int64
 	Reasons    []Reason
-	// Searched is how many of Total tasks were searched. Both are 0 for named tasks.
+	// Searched and Total are as in Result.
 	Searched, Total int64
 	// Consequence tells in a sentence what would happen to the tasks.
 	Consequence string
@@ -56,10 +60,15 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 		w.until = time.Now().Add(budget.Time)
 	}
 	p := Preview{Queues: make(map[string]int64), Consequence: req.Act.Consequence()}
+	seen := make(map[storage.Ref]bool) // a task that changes its state meanwhile may be listed again
 	for t, err := range w.tasks(ctx) {
 		if err != nil {
 			return Preview{}, err
 		}
+		if seen[t.Ref] {
+			continue
+		}
+		seen[t.Ref] = true
 		if _, ok := w.step(ctx, t); ok {
 			p.Count++
 			p.Queues[t.Queue]++
@@ -68,8 +77,23 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 			}
 		}
 	}
-	p.More = w.unsearched
 	p.Gone, p.Kept, p.Reasons = w.result.Gone, w.result.Kept, w.result.Reasons
 	p.Searched, p.Total = w.result.Searched, w.result.Total
+	p.More, p.Most = w.unsearched, w.most(p.Count)
 	return p, w.err
+}
+
+// most returns the largest number of tasks to which the act may be done, of which count are found.
+func (w *worker) most(count int64) int64 {
+	most := count
+	switch {
+	case w.unsearched && len(w.req.Tasks) > 0:
+		most += w.result.Total - w.result.Searched
+	case w.unsearched:
+		most = math.MaxInt64
+	}
+	if w.req.Limit > 0 {
+		most = min(most, int64(w.req.Limit))
+	}
+	return most
 }

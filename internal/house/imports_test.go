@@ -169,7 +169,7 @@ var table = []rule{
 	{room: "internal/queues", rooms: []string{"storage"}},
 	{
 		room:      "internal/ledger",
-		rooms:     []string{"storage", "internal/sleep", "internal/vitals"},
+		rooms:     []string{"storage", "internal/queues", "internal/sleep", "internal/vitals"},
 		testRooms: []string{"storage/..."},
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},

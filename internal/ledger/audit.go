@@ -78,6 +78,11 @@ type Audit struct {
 // also where no process keeps a ledger.
 const trimEach = 1000
 
+// trimFrom tells from which act, counted from the newest one, Begin takes the time when it trims. A command that
+// begins while the storage's clock is ahead does not notice that. The hundredth newest act is older than the jump,
+// unless a hundred acts were begun since.
+const trimFrom = 100
+
 // NewAudit returns the audit of a storage. It does no I/O.
 func NewAudit(store storage.Storage) *Audit {
 	a := &Audit{store: store, session: storage.NewSession(store, 0)}
@@ -132,7 +137,7 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if a.begun.Add(1)%trimEach == 0 {
-		_ = a.Trim(ctx, steady) // the act matters more, and a later act tries again
+		_ = a.trim(ctx, steady, trimFrom) // the act matters more, and a later act tries again
 	}
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
 }
@@ -222,15 +227,22 @@ func entryOf(t *storage.Task) Entry {
 }
 
 // Trim deletes the acts that are older than 90 days at the moment now, and all but the newest 10,000. A process
-// that keeps a ledger calls it once a day, and Begin calls it once in a thousand acts.
-func (a *Audit) Trim(ctx context.Context, now time.Time) error {
+// that keeps a ledger calls it once a day, and Begin trims once in a thousand acts.
+func (a *Audit) Trim(ctx context.Context, now time.Time) error { return a.trim(ctx, now, 0) }
+
+// trim does what Trim does. If the act with the number from, counted from the newest act, was begun before now, the
+// age of the acts counts from the time of that act.
+func (a *Audit) trim(ctx context.Context, now time.Time, from int) error {
 	n := 0
 	var old []storage.Tx
 	for t, err := range storage.Each(ctx, a.store, AuditQueue, storage.Scheduled) {
 		if err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
-		if n++; n > MaxActs || t.Created.Before(now.Add(-ActsKept)) {
+		if n++; n == from && t.Created.Before(now) {
+			now = t.Created
+		}
+		if n > MaxActs || n > from && t.Created.Before(now.Add(-ActsKept)) {
 			old = append(old, storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
 		}
 	}

@@ -162,10 +162,10 @@ func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	}
 	begin(3)
 	w.pass(ActsKept + time.Minute)
-	begin(trimEach)
+	begin(trimEach + trimFrom)
 	stats, err := w.Storage.Stats(t.Context(), AuditQueue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("acts", stats[0].Scheduled, trimEach)
+	w.want("acts", stats[0].Scheduled, trimEach+trimFrom)
 }

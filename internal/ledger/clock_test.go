@@ -61,6 +61,24 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 	}
 }
 
+// TestAnActThatBeginsDuringAJumpDeletesNothing has processes of one act each, such as commands, that begin while
+// the clock is a hundred days ahead. None of them has seen the clock before the jump.
+func TestAnActThatBeginsDuringAJumpDeletesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.acts(NewAudit(w.Storage), 3)
+	w.pass(ActsKept + 10*24*time.Hour)
+	for range trimFrom - 1 {
+		a := NewAudit(w.Storage)
+		a.begun.Store(trimEach - 1) // the act trims the audit
+		w.acts(a, 1)
+	}
+	w.want("acts", w.records(AuditQueue), 3+trimFrom-1)
+	a := NewAudit(w.Storage)
+	a.begun.Store(trimEach - 1)
+	w.acts(a, 1)
+	w.want("acts behind a jump that many acts confirm", w.records(AuditQueue), trimFrom)
+}
+
 // TestTheHoursBehindAJumpAreGathered sets the clock ahead for a while. The hours that were gathered before
 // their time must be replaced by their real figures later, whichever process writes then.
 func TestTheHoursBehindAJumpAreGathered(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -241,15 +241,8 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 
 // of returns the totals that the ledger keeps.
 func of(t *storage.Totals) totals {
-	return totals{sum(t.Enqueued, t.Requeued), sum(t.Completed), sum(t.Failed, t.Crashed), sum(t.Dead)}
-}
-
-// sum adds counts and bounds the result, because a damaged record may contain any count.
-func sum(counts ...int64) (all int64) {
-	for _, n := range counts {
-		all += min(max(n, 0), math.MaxInt64-all)
-	}
-	return all
+	f := queues.FlowOf(t)
+	return totals{f.In, f.Done, f.Failed, f.Dead}
 }
 
 // measure appends the sample of a minute to a part: the growth of the totals since the last sample that is

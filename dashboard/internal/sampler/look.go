@@ -230,14 +230,15 @@ func (q *Queue) measure(before *Sample, now time.Time, skew time.Duration) {
 		return
 	}
 	weight := 1 - math.Exp(-passed/smoothing.Seconds())
-	q.Done = smoothed(was.Done, q.Totals.Completed-was.Totals.Completed, passed, weight)
-	q.Failed = smoothed(was.Failed, q.failures()-was.failures(), passed, weight)
+	grown := q.flow().Since(was.flow())
+	q.Done = smoothed(was.Done, grown.Done, passed, weight)
+	q.Failed = smoothed(was.Failed, grown.Failed, passed, weight)
 }
 
 // smoothed returns the average rate after so many events in the time passed, in seconds. The new rate has the
 // given weight in it. A negative average means that there is none yet.
 func smoothed(average float64, events int64, passed, weight float64) float64 {
-	now := float64(max(0, events)) / passed
+	now := float64(events) / passed
 	if average < 0 {
 		return now
 	}

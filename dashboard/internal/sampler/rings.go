@@ -2,6 +2,8 @@ package sampler
 
 import (
 	"time"
+
+	"github.com/midgehq/midge/internal/queues"
 )
 
 // Points is how many points of each span the sampler keeps.
@@ -32,17 +34,15 @@ func (r rings) add(before, fresh *Sample) {
 	var done, failed int64
 	for i := range fresh.Queues {
 		q := &fresh.Queues[i]
-		var d, f int64
+		var grown queues.Flow
 		if before != nil {
+			grown = q.flow()
 			if was := before.byName[q.Queue]; was != nil {
-				d = max(0, q.Totals.Completed-was.Totals.Completed)
-				f = max(0, q.failures()-was.failures())
-			} else {
-				d, f = q.Totals.Completed, q.failures()
+				grown = grown.Since(was.flow())
 			}
 		}
-		done, failed = done+d, failed+f
-		r.of(q.Queue).add(before, fresh, d, f)
+		done, failed = done+grown.Done, failed+grown.Failed
+		r.of(q.Queue).add(before, fresh, grown.Done, grown.Failed)
 	}
 	r.of("").add(before, fresh, done, failed)
 	for name := range r {

@@ -62,8 +62,8 @@ type Queue struct {
 	UnknownSince time.Time
 }
 
-// failures returns how many attempts of the queue failed or crashed.
-func (q *Queue) failures() int64 { return q.Totals.Failed + q.Totals.Crashed }
+// flow returns what happened to the tasks of the queue over its lifetime.
+func (q *Queue) flow() queues.Flow { return queues.FlowOf(&q.Totals) }
 
 // mark computes the mark of a queue.
 func (q *Queue) mark() uint64 {
@@ -76,7 +76,7 @@ func (q *Queue) mark() uint64 {
 	for _, n := range []int64{
 		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
 		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
-		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
+		q.Totals.Crashed, paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
 	} {
 		binary.LittleEndian.PutUint64(b[:], uint64(n))
 		_, _ = h.Write(b[:])

@@ -194,6 +194,20 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 	})
 }
 
+// TestACrashIsAFailureAndChangesTheMark checks that a page shows a queue whose tasks only crash.
+func TestACrashIsAFailureAndChangesTheMark(t *testing.T) {
+	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+	was := &Queue{Stats: storage.Stats{Queue: "mail", Totals: storage.Totals{Failed: 1, Crashed: 2}}, Failed: -1}
+	is := &Queue{Stats: storage.Stats{Queue: "mail", Totals: storage.Totals{Failed: 1, Crashed: 12}}}
+	before := &Sample{At: now.Add(-5 * time.Second), byName: map[string]*Queue{"mail": was}}
+	if is.measure(before, now, 0); is.Failed != 2 {
+		t.Errorf("got %v failures a second, want 2", is.Failed)
+	}
+	if is.mark() == was.mark() {
+		t.Error("the mark did not change with the crashes")
+	}
+}
+
 // TestAForecastLooksBackFarEnough checks that a forecast does not use sizes from a second ago, which give no
 // rate.
 func TestAForecastLooksBackFarEnough(t *testing.T) {

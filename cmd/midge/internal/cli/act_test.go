@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
@@ -82,6 +83,15 @@ func TestAnEditorEditsParameters(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	r.env["EDITOR"] = "sed -i s/ann/cy/"
+	got := r.run("task edit mail/a2 --dry-run")
+	kept := regexp.MustCompile(`midge (task edit mail/a2 --params @\S+)`).FindStringSubmatch(got.err)
+	if got.code != Done || kept == nil || strings.Contains(got.err, "mended") {
+		t.Fatalf("--dry-run: got %+v, want where the text is", got)
+	}
+	if got := r.run(kept[1] + " --dry-run"); got.code != Done || !strings.Contains(got.err, "cy@example.org") {
+		t.Errorf("with the text that is kept: got %+v", got)
+	}
 	r.env["EDITOR"] = "true"
 	if got := r.run("task edit mail/a2"); got.code != Done || !strings.Contains(got.err, "nothing was changed") {
 		t.Errorf("an editor that changes nothing: got %+v", got)
@@ -105,6 +115,34 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
 		t.Errorf("files are left of editors whose text was taken, or not changed: %v, %v", left, err)
 	}
+}
+
+// slowly is a storage that reads a task in more time than a preview has.
+type slowly struct{ storage.Storage }
+
+func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	time.Sleep(1100 * time.Millisecond)
+	return s.Storage.Task(ctx, ref)
+}
+
+// TestAQuestionAboutNamedTasksSpeaksOfNoOthers checks acts on a storage that is too slow for a preview of all
+// named tasks.
+func TestAQuestionAboutNamedTasksSpeaksOfNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.night()
+		r.store, r.person = slowly{r.store}, true
+		for line, want := range map[string]string{
+			"task cancel mail/none mail/b1 mail/b2": "Cancel up to 2 tasks? [y/N]",
+			"task cancel mail/b1 mail/b2":           "Cancel 1 task or more? [y/N]",
+			"task cancel mail/b1 mail/b1":           "Cancel 1 task? [y/N]",
+		} {
+			r.in = "n\n"
+			if got := r.run(line); got.code != Failed || !strings.Contains(got.err, want) || strings.Contains(got.err, "match") {
+				t.Errorf("midge %s: got %+v, want the question %q", line, got, want)
+			}
+		}
+	})
 }
 
 // TestAProgramIsToldWhatWouldHappen checks the JSON of --dry-run, and of acts that find no task to change.
@@ -306,6 +344,41 @@ func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
 				t.Errorf("the audit has %+v, want 200 done", acts)
 			}
 		})
+	}
+}
+
+// TestARunWithABackupGoesOnWithAnother stops a run that writes a backup. The message names a new file for the next
+// run, which does the rest, and both files together have all tasks.
+func TestARunWithABackupGoesOnWithAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the failing call is repeated for a while
+		r := newRig(t)
+		r.many()
+		store, path := r.store, filepath.Join(t.TempDir(), "bulk.jsonl")
+		line, second := "task rm --queue bulk --yes --backup "+path, path+".2"
+		r.store = &faulty{Storage: store, good: 1, fails: storage.ErrUnavailable}
+		r.says(Partly, "next: the same command again with --backup "+second+": it does what is left", line)
+		r.store = store
+		// A repeat is refused before anybody is asked.
+		r.person = true
+		exists := r.says(BadInput, path+" exists already\nnext: the same command with --backup "+second, strings.Replace(line, " --yes", "", 1))
+		if strings.Contains(exists.err, "Delete 100 tasks?") || !strings.Contains(r.ok("queue ls bulk -o jsonl"), `"waiting":100`) {
+			t.Errorf("a repeat with the same file: got %+v", exists)
+		}
+		r.ok("task rm --queue bulk --yes --backup " + second)
+		r.says(Done, "enqueued 200", "task restore --yes "+path)
+		r.says(Done, "enqueued 100", "task restore --yes "+second)
+	})
+}
+
+// TestABackupWithoutATaskLeavesNoFile checks that a run that comes to no task can be repeated as it is.
+func TestABackupWithoutATaskLeavesNoFile(t *testing.T) {
+	r := newRig(t)
+	path := filepath.Join(t.TempDir(), "none.jsonl")
+	for range 2 {
+		r.says(NotFound, "", "task rm mail/none --backup "+path)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the backup: got %v, want no file", err)
 	}
 }
 

@@ -34,6 +34,7 @@ type app struct {
 
 	target  connect.Target
 	chosen  bool
+	unknown error // of choose: it is not known which storage is meant
 	store   storage.Storage
 	session *storage.Session
 	writing bool   // a change may have been sent to the storage
@@ -137,16 +138,16 @@ func (a *app) openAny(ctx context.Context) error {
 	return nil
 }
 
-// choose finds the storage, once, and prints its warning.
-func (a *app) choose() (err error) {
+// choose finds the storage, once, and prints its warning. Each call returns the error of the first one.
+func (a *app) choose() error {
 	if a.chosen {
-		return nil
+		return a.unknown
 	}
 	a.chosen = true
-	if a.target, err = connect.Choose(a.choice, a.std.Env); err == nil && a.target.Warning != "" {
+	if a.target, a.unknown = connect.Choose(a.choice, a.std.Env); a.unknown == nil && a.target.Warning != "" {
 		a.notef("warning: %s", a.target.Warning)
 	}
-	return err
+	return a.unknown
 }
 
 func (a *app) close() {

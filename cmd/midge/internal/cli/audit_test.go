@@ -49,6 +49,23 @@ func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestNoParameterIsInTheAudit checks that an edit whose parameters do not fit their task is refused before it is
+// recorded. Its error has a value of the parameters, and more people read the audit than parameters.
+func TestNoParameterIsInTheAudit(t *testing.T) {
+	r := newRig(t)
+	in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a1"}, Kind: "pay", Encoding: "json", Payload: []byte(`{"card":1}`)}
+	r.insert(in)
+	for _, flags := range []string{"", " --dry-run"} {
+		got := r.run(`task edit mail/a1 --params '{"card":"4111 1111"}'` + flags)
+		if got.code != BadInput || !strings.Contains(got.err, "invalid parameter card") || strings.Contains(got.err, "nothing was changed") {
+			t.Errorf("an edit that does not fit%s: got %+v", flags, got)
+		}
+	}
+	if acts := r.acts(); len(acts) > 0 {
+		t.Errorf("the audit has %+v", acts)
+	}
+}
+
 // TestActsAreInTheAudit checks that each act of a person is in the audit, with its outcome.
 func TestActsAreInTheAudit(t *testing.T) {
 	r := newRig(t)

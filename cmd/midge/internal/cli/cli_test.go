@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -121,6 +122,15 @@ func words(line string) (args []string) {
 		}
 	}
 	return args
+}
+
+func TestAStorageThatIsNotKnownStaysSo(t *testing.T) {
+	r := newRig(t)
+	a := &app{std: r.std(nil, io.Discard, io.Discard), choice: connect.Choice{Profile: "none"}}
+	first, second := a.choose(), a.open(t.Context())
+	if first == nil || !errors.Is(second, first) || a.store != nil {
+		t.Errorf("got the errors %v, then %v; want the same twice, and no open storage", first, second)
+	}
 }
 
 // TestAQueueWhoseTasksRunIsNotRemoved checks that the queue keeps all its tasks and totals.

@@ -76,8 +76,8 @@ func (a *app) taskRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
 		Long: "rm deletes tasks with their parameters, history and results. It keeps running\n" +
-			"tasks: cancel them first. --backup writes the deleted tasks to a file, and midge\n" +
-			"task restore enqueues them again from it." + actLong,
+			"tasks: cancel them first. --backup writes the deleted tasks to a new file, and\n" +
+			"midge task restore enqueues them again from it. A repeat needs another file." + actLong,
 		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f := &actFlags{}
@@ -132,6 +132,9 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	if err != nil {
 		return err
 	}
+	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
+		return existing(f.backup)
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -157,14 +160,47 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		}
 	}
 	if f.backup != "" {
-		file, err := os.OpenFile(f.backup, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return badInput("the backup has to be a new file: %v", err)
-		}
-		defer func() { _ = file.Close() }() // bulk.Run syncs it before each deletion
-		req.Backup = file
+		return a.backedUp(ctx, req, f.backup)
 	}
-	return a.done(ctx, req)
+	return a.done(ctx, req, sameAgain)
+}
+
+// backedUp executes a request with a backup in a new file. It leaves no file if there was nothing to back up.
+func (a *app) backedUp(ctx context.Context, req bulk.Request, path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return existing(path)
+	case err != nil:
+		return badInput("the backup cannot be written: %v", err)
+	}
+	defer func() {
+		info, err := file.Stat()
+		_ = file.Close() // bulk.Run synced it before each deletion
+		if err == nil && info.Size() == 0 {
+			_ = os.Remove(path)
+		}
+	}()
+	req.Backup = file
+	return a.done(ctx, req, "the same command again with --backup "+free(path)+": it does what is left")
+}
+
+// existing refuses a file as a backup, because it may be the only copy of tasks that an earlier run deleted.
+func existing(path string) error {
+	return &exitError{
+		code: BadInput, text: "the backup has to be a new file, and " + path + " exists already",
+		next: "the same command with --backup " + free(path),
+	}
+}
+
+// free returns the name of a file that does not exist, for a further backup beside path.
+func free(path string) string {
+	for n := 2; ; n++ {
+		name := fmt.Sprintf("%s.%d", path, n)
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+	}
 }
 
 // actRequest parses the arguments and the flags that choose tasks.
@@ -207,8 +243,8 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview describes an act before it happens: the number of its tasks, also in words, whether there may be
-// more tasks than were counted, and the word to type if the tasks are many.
+// preview describes an act before it happens: the largest number of its tasks, the number in words, whether
+// there may be more tasks than were counted, and the word to type if the tasks are many.
 type preview struct {
 	record      show.Act
 	tasks       int64
@@ -241,10 +277,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		a.notef("  …")
 	}
 	found := preview{
-		record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More,
-	}
-	if p.More {
-		found.tasks = max(found.tasks, typeAbove+1)
+		record: show.ActTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]
@@ -278,10 +311,14 @@ func previewed(p *bulk.Preview) (count, searched string) {
 	}
 	searched = fmt.Sprintf(" (searched %s of %s; the act searches all)", show.Number(p.Searched),
 		show.Number(p.Total))
-	if p.Count == 0 {
+	switch {
+	case p.Count > 0:
+		count += " or more"
+	case p.Most < math.MaxInt64: // the arguments name tasks
+		count = "up to " + show.Count(p.Most, "task")
+	default:
 		return "all that match", "no such task so far" + searched
 	}
-	count += " or more"
 	return count, count + searched
 }
 
@@ -299,9 +336,12 @@ func queuesText(queues []string) string {
 	return " of queues " + strings.Join(queues, ", ")
 }
 
-// done executes a request and reports the outcome.
-func (a *app) done(ctx context.Context, req bulk.Request) error {
-	a.writing, a.again = true, "the same command again: it does what is left"
+// sameAgain tells how to go on after a command that can be repeated.
+const sameAgain = "the same command again: it does what is left"
+
+// done executes a request and reports the outcome. again tells how to go on if only a part of it is done.
+func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
+	a.writing, a.again = true, again
 	told := time.Now()
 	req.Progress = func(r bulk.Result) {
 		if a.std.Person && time.Since(told) > time.Second {

@@ -111,10 +111,14 @@ func (a *app) editParams(
 		if text, path, err = a.editor(ctx, t); err != nil || text == nil {
 			return err
 		}
-		defer func() { a.keep(path, ref, err) }()
+		defer func() { a.keep(path, ref, f.dry, err) }()
 		if err := payload.CheckJSON(string(text), text); err != nil {
 			return err
 		}
+	}
+	// The audit keeps the error of an act, and this error has a parameter, so it comes before the act.
+	if _, err := payload.Encode(t.Encoding, text, t.Payload); err != nil {
+		return fmt.Errorf("edit: %w", err)
 	}
 	a.notef("on %s", a.target)
 	a.notef("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
@@ -126,7 +130,7 @@ func (a *app) editParams(
 	err = a.done(ctx, bulk.Request{
 		Act:   bulk.Act{Verb: bulk.Edit, Params: text, Requeue: f.requeue},
 		Tasks: []bulk.Target{{Ref: ref, Version: t.Version}},
-	})
+	}, sameAgain)
 	if err == nil && t.State == storage.Dead && !f.requeue {
 		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}
@@ -135,12 +139,16 @@ func (a *app) editParams(
 
 // keep removes the file of an editor. If the text did not become the parameters, keep reports where the
 // file is, because the user may have spent much time on it.
-func (a *app) keep(path string, ref storage.Ref, failed error) {
-	if failed == nil {
+func (a *app) keep(path string, ref storage.Ref, dry bool, failed error) {
+	when := "to make the change"
+	switch {
+	case failed != nil:
+		when = "once it is mended"
+	case !dry:
 		_ = os.RemoveAll(filepath.Dir(path))
 		return
 	}
-	a.notef("your text is kept in %s; once it is mended: midge task edit %s --params @%s", path, ref, path)
+	a.notef("your text is kept in %s; %s: midge task edit %s --params @%s", path, when, ref, path)
 }
 
 // editor lets the user edit the parameters of a task in a file. If nothing was changed, the text is nil and

@@ -62,7 +62,7 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 	if err := a.confirm(yes, "Enqueue them?", count, "restore"); err != nil {
 		return err
 	}
-	a.writing, a.again = true, "the same command again: it does what is left"
+	a.writing, a.again = true, sameAgain
 	r := show.Restored{NotDeleted: b.kept, Reasons: []show.ActReason{}}
 	err = a.audit().Do(ctx, ledger.Entry{Act: "restore", Note: path}, func() (int64, error) {
 		err := a.enqueueAll(ctx, b.inserts, &r)

@@ -8,6 +8,7 @@ import (
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
@@ -157,7 +158,7 @@ type Stats struct {
 	PerSecond *Rates `json:"per_second"`
 }
 
-// Rates are numbers of tasks per second.
+// Rates are rates per second, as in [queues.Flow].
 type Rates struct {
 	Enqueued  float64 `json:"enqueued"`
 	Completed float64 `json:"completed"`
@@ -186,12 +187,9 @@ func (s *Stats) Since(before Stats) {
 	if seconds <= 0 {
 		return
 	}
-	rate := func(now, then int64) float64 { return max(0, float64(now-then)) / seconds }
-	s.PerSecond = &Rates{
-		Enqueued:  rate(s.Totals.Enqueued, before.Totals.Enqueued),
-		Completed: rate(s.Totals.Completed, before.Totals.Completed),
-		Failed:    rate(s.Totals.Failed, before.Totals.Failed),
-	}
+	now, then := storage.Totals(s.Totals), storage.Totals(before.Totals)
+	in, done, failed := queues.FlowOf(&now).Since(queues.FlowOf(&then)).PerSecond(seconds)
+	s.PerSecond = &Rates{Enqueued: in, Completed: done, Failed: failed}
 }
 
 // Import is the report of an import, or of its dry run.

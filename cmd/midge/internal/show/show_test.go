@@ -156,3 +156,16 @@ func TestAMomentThatJSONCannotWriteIsNull(t *testing.T) {
 		}
 	}
 }
+
+// TestTheRatesOfStatsAreThoseOfTheHistory checks that crashes count as failures and requeues as enqueued.
+func TestTheRatesOfStatsAreThoseOfTheHistory(t *testing.T) {
+	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+	before := Stats{Time: now, Totals: Totals{Enqueued: 4, Requeued: 1, Completed: 3, Failed: 2, Crashed: 1}}
+	after := Stats{Time: now.Add(2 * time.Second), Totals: Totals{
+		Enqueued: 8, Requeued: 3, Completed: 5, Dead: 5, Cancelled: 5, Failed: 2, Crashed: 7,
+	}}
+	after.Since(before)
+	if want := (Rates{Enqueued: 3, Completed: 1, Failed: 3}); after.PerSecond == nil || *after.PerSecond != want {
+		t.Errorf("got %+v, want %+v", after.PerSecond, want)
+	}
+}

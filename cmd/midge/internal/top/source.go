@@ -66,7 +66,7 @@ type queue struct {
 	storage.Stats
 
 	runners          int
-	in, done, failed float64   // tasks per second, over the last samples
+	in, done, failed float64   // per second, over the last samples
 	trend            []float64 // rates of done between two samples, oldest first
 	samples          []storage.Sample
 }
@@ -98,17 +98,13 @@ func merge(before []queue, s sample) []queue {
 
 func keep[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
 
-// rates returns the numbers of tasks per second between two samples.
+// rates returns the rates between two samples, per second.
 func rates(before, after storage.Sample) (in, done, failed float64) {
 	span := after.At.Sub(before.At)
 	if span <= 0 {
 		return 0, 0, 0
 	}
-	per := func(a, b int64) float64 { return max(0, float64(b-a)) / span.Seconds() }
-	ended := func(t storage.Totals) int64 { return t.Completed + t.Dead + t.Cancelled }
-	was, is := before.Totals, after.Totals
-	return per(was.Enqueued+was.Requeued, is.Enqueued+is.Requeued), per(ended(was), ended(is)), per(was.Failed,
-		is.Failed)
+	return queues.FlowOf(&after.Totals).Since(queues.FlowOf(&before.Totals)).PerSecond(span.Seconds())
 }
 
 // outlook forecasts when no task waits any more, at the current rates.

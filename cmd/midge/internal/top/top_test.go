@@ -164,6 +164,21 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	}
 }
 
+// TestTheRatesAreThoseOfTheHistory checks that crashes count as failures and requeues as enqueued, and that
+// only completed tasks are done.
+func TestTheRatesAreThoseOfTheHistory(t *testing.T) {
+	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+	before := storage.Sample{At: now, Stats: storage.Stats{
+		Totals: storage.Totals{Enqueued: 4, Requeued: 1, Completed: 3, Failed: 2, Crashed: 1},
+	}}
+	after := storage.Sample{At: now.Add(2 * time.Second), Stats: storage.Stats{
+		Totals: storage.Totals{Enqueued: 8, Requeued: 3, Completed: 5, Dead: 5, Cancelled: 5, Failed: 2, Crashed: 7},
+	}}
+	if in, done, failed := rates(before, after); in != 3 || done != 1 || failed != 3 {
+		t.Errorf("got %v in, %v done and %v failed a second, want 3, 1 and 3", in, done, failed)
+	}
+}
+
 // TestWorkInFlowIsNoBacklog shows a queue in which many tasks wait, but each only for a short time.
 func TestWorkInFlowIsNoBacklog(t *testing.T) {
 	r := newRig(t)
