@@ -345,7 +345,7 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	for _, f := range report.Findings {
 		names = append(names, strconv.Quote(f.Accept))
 	}
-	want := `"no-runner:none" "orphaned:reports/nightly" "paused:reports" "cause:3bixdebokt98e"`
+	want := `"no-runner:none" "orphaned:reports/nightly" "cause:3bixdebokt98e" "paused:reports"`
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("the findings are accepted by %s, want %s", got, want)
 	}
@@ -359,6 +359,30 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	profile(`"nonsense"`)
 	if got := r.run("doctor"); got.code != BadInput || !strings.Contains(got.err, `accept of profile p "nonsense": want one of paused:QUEUE`) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestNothingIsWellWithoutARunner asks for the state of a storage whose only runner has crashed.
+func TestNothingIsWellWithoutARunner(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, line := range []string{"queue resume reports", "task cancel state:live --yes", "task rm state:dead --yes"} {
+		r.ok(line)
+	}
+	r.now = r.now.Add(2 * time.Hour) // beyond the last heartbeat
+	said := "problem  no runner is alive: 2 schedules stand still\n         next: start the program that runs the jobs"
+	for line, code := range map[string]int{"": Done, "doctor": Failed, "doctor --quiet": Failed} {
+		got := r.run(line)
+		first := strings.Index(got.out, "problem ")
+		if first < 0 || !strings.HasPrefix(got.out[first:], said) || strings.Contains(got.out, "schedule rm") ||
+			got.code != code {
+			t.Errorf("midge %s: got %+v, want %d and first %q", line, got, code, said)
+		}
+	}
+	got := r.run("doctor --quiet --accept no-runners --accept orphaned:reports/nightly " +
+		"--accept orphaned:reports/hourly")
+	if got != (answer{}) {
+		t.Errorf("all is accepted: got %+v, want silence and 0", got)
 	}
 }
 
