@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
@@ -122,10 +124,16 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 		{"task requeue error:nothing --yes", Done, 0},
 		{"task requeue mail/a1 mail/none --dry-run", Done, 2},
 		{"task requeue mail/none mail/other --yes", NotFound, 2},
+		{"task rm queue:mail --dry-run", Done, 2},
+		{"task cancel queue:mail --dry-run", Done, 2},
+		{"task move --to letters queue:mail --dry-run", Done, 2},
+		{"task edit queue:mail --priority 3 --dry-run", Done, 2},
+		{"task edit mail/a1 --params '{}' --dry-run", Done, 1},
 	} {
 		got := r.run(c.line + " -o json")
 		var act show.Act
-		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 {
+		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 ||
+			act.DryRun != strings.Contains(c.line, "--dry-run") {
 			t.Errorf("midge %s: got %+v, %v, want %d and %d matched", c.line, got, err, c.code, c.matched)
 		}
 	}
@@ -399,9 +407,43 @@ func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	}
 	r.says(Refused, "enqueued 0, 2 there already, 2 refused", "task restore --yes "+path)
 	got = r.run("task restore --yes -o jsonl " + path)
-	if want := `{"enqueued":0,"existing":2,"refused":2,"not_deleted":0,"reasons":[{"ref":"mail/a",`; got.code != Refused || !strings.HasPrefix(got.out, want) {
+	if want := `{"matched":4,"enqueued":0,"existing":2,"refused":2,"not_deleted":0,"dry_run":false,"reasons":[{"ref":"mail/a",`; got.code != Refused || !strings.HasPrefix(got.out, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
+}
+
+// TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage stops
+// halfway, and of the rest.
+func TestARestoreTellsAProgramWhatItDid(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	path := r.backup()
+	tell := func(flags string, code int) (told show.Restored) {
+		got := r.run("task restore " + path + " -o json " + flags)
+		if err := json.Unmarshal([]byte(got.out), &told); err != nil || got.code != code {
+			t.Fatalf("got %+v, %v, want exit %d", got, err, code)
+		}
+		told.Reasons = nil
+		return told
+	}
+	check := func(got, want show.Restored) {
+		t.Helper()
+		if want.Matched = 300; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	check(tell("--dry-run", Done), show.Restored{DryRun: true})
+	if got := r.run("task restore " + path); got.code != BadInput || !strings.Contains(got.err, "--dry-run") {
+		t.Errorf("nobody is there to confirm: got %+v", got)
+	}
+	well := r.store
+	synctest.Test(t, func(*testing.T) { // failing calls are repeated for a while
+		r.store = &faulty{Storage: well, good: 1, fails: storage.ErrUnavailable}
+		check(tell("--yes", Partly), show.Restored{Enqueued: 100})
+	})
+	r.store = well
+	check(tell("--dry-run", Done), show.Restored{Existing: 100, DryRun: true})
+	check(tell("--yes", Done), show.Restored{Enqueued: 200, Existing: 100})
 }
 
 // refusing is a storage that refuses the third step of each call with 100 steps.

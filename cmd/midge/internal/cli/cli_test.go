@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/storage"
@@ -440,6 +442,34 @@ func TestAnAnswerIsAskedForAndHeard(t *testing.T) {
 	}
 	if got := r.run("queue show mail"); got.code != NotFound {
 		t.Errorf("got %d, want the queue gone", got.code)
+	}
+}
+
+// TestACommandThatAsksKnowsADryRun because the question mentions the flag where nobody can be asked.
+func TestACommandThatAsksKnowsADryRun(t *testing.T) {
+	r := newRig(t)
+	asks := 0
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("yes") != nil {
+			asks++
+			if cmd.Flags().Lookup("dry-run") == nil {
+				t.Errorf("%s has --yes, but no --dry-run", cmd.CommandPath())
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look((&app{std: r.std(nil, nil, nil)}).root())
+	if asks < 10 {
+		t.Errorf("%d commands have --yes, want at least 10", asks)
+	}
+	r.night()
+	before := r.ok("schedule ls")
+	r.says(Done, "reports/nightly would be removed\nnothing was changed", "schedule rm reports/nightly --dry-run")
+	if after := r.ok("schedule ls"); after != before {
+		t.Errorf("after --dry-run the schedules are\n%s, want\n%s", after, before)
 	}
 }
 

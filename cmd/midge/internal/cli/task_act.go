@@ -144,7 +144,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		if err != nil {
 			return err
 		}
-		if f.dry || p.tasks == 0 {
+		if p.record.DryRun = f.dry; f.dry || p.tasks == 0 {
 			return a.unchanged(&p, len(req.Tasks) > 0)
 		}
 		verb := string(act.Verb)
