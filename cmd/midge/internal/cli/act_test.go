@@ -17,6 +17,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -299,22 +300,90 @@ func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	}
 }
 
-// TestAnActThatIsInterruptedTellsHowMuchIsDone checks the terminal and the audit.
-func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
-	for line, want := range map[string]string{
-		"queue rm bulk --yes": "midge: 200 of 300 records deleted, then: interrupted\n", "task cancel --queue bulk --yes": "midge: interrupted\nnext: the same",
-	} {
-		t.Run(line, func(t *testing.T) {
-			r := newRig(t)
-			r.many()
-			ctx, interrupt := context.WithCancel(t.Context())
-			r.ctx, r.store = ctx, &between{Storage: r.store, behind: interrupt}
-			r.says(Partly, want, line)
-			if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
-				t.Errorf("the audit has %+v, want 200 done", acts)
-			}
-		})
+// lengthy is a storage whose calls with more than one Tx take a time. A call whose context ends before this time
+// happens too, but its caller does not learn of it.
+type lengthy struct {
+	storage.Storage
+
+	takes time.Duration
+	begun func() // called at the begin of each such call, if not nil
+}
+
+func (s *lengthy) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if len(txs) < 2 {
+		return s.Storage.Apply(ctx, call, txs...)
 	}
+	if s.begun != nil {
+		s.begun()
+	}
+	heard := sleep.For(ctx, s.takes)
+	applied, err := s.Storage.Apply(context.WithoutCancel(ctx), call, txs...)
+	if !heard {
+		return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
+	}
+	return applied, err
+}
+
+// TestAnActThatIsStoppedTellsHowMuchIsDone stops acts on 300 tasks in the middle of their first call, by an
+// interrupt and by --timeout, and repeats them. It checks the exit codes, the terminal and the audit.
+func TestAnActThatIsStoppedTellsHowMuchIsDone(t *testing.T) {
+	for line, want := range map[string]string{
+		"queue rm bulk --yes":                         "200 of 300 records deleted, then: ",
+		"task rm --queue bulk --yes":                  "200 tasks deleted, then: ",
+		"task cancel --queue bulk --yes":              "200 tasks cancelled, then: ",
+		"task move --to x --queue bulk --yes":         "200 tasks moved, then: ",
+		"task edit --queue bulk --priority 3 --yes":   "200 tasks prioritised, then: ",
+		"task restore BACKUP --yes":                   "100 of 300 tasks enqueued, then: ",
+		"task rm --queue bulk --rate 40 --yes -o ids": "10 tasks deleted, then: ",
+	} {
+		for flags, why := range map[string]string{"": interrupted, "--timeout 500ms": timedOut} {
+			t.Run(line+" "+flags, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stopAnAct(t, line, flags, want+why+"\nnext: ") })
+			})
+		}
+	}
+}
+
+func stopAnAct(t *testing.T, line, flags, want string) {
+	t.Helper()
+	r := newRig(t)
+	r.many()
+	if strings.Contains(line, "BACKUP") {
+		line = strings.ReplaceAll(line, "BACKUP", r.backup())
+		r.now = r.now.Add(time.Minute)
+	}
+	well, before := r.store, len(r.acts())
+	calls, code := &lengthy{Storage: well, takes: time.Second}, TimedOut
+	r.store = calls
+	if flags == "" {
+		r.ctx, calls.begun = context.WithCancel(t.Context())
+		code = Interrupted
+	}
+	r.says(code, want, line+" "+flags)
+	var did int
+	if _, err := fmt.Sscan(want, &did); err != nil {
+		t.Fatal(err)
+	}
+	if acts := r.acts(); len(acts) != before+1 || acts[0].Count != did {
+		t.Errorf("the audit has %+v, want %d done", acts, did)
+	}
+	r.store, r.ctx = well, nil
+	r.says(Done, "", line)
+}
+
+// TestAStoppedActDoesNotWaitForAStorageThatHangs interrupts a call that takes too long.
+func TestAStoppedActDoesNotWaitForAStorageThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.many()
+		ctx, interrupt := context.WithCancel(t.Context())
+		r.store, r.ctx = &lengthy{Storage: r.store, takes: time.Hour, begun: interrupt}, ctx
+		begun := time.Now()
+		r.says(Unknown, "the outcome is unknown: ", "task cancel --queue bulk --yes")
+		if took := time.Since(begun); took != grace {
+			t.Errorf("it took %v, want %v", took, grace)
+		}
+	})
 }
 
 // TestARestoreLeavesOutATaskThatWasNotDeleted restores a backup with a task that changed while the backup

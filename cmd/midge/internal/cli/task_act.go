@@ -314,7 +314,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 		r, err = bulk.Run(ctx, a.session, req)
 		return r.Done, err
 	})
-	if err != nil && r.Done == 0 {
+	if err != nil && r.Done == 0 && (stopped(ctx) == 0 || errors.Is(err, storage.ErrUnknown)) {
 		return err
 	}
 	p := a.printer(zeroTime)
@@ -330,11 +330,8 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 	for _, reason := range r.Reasons {
 		a.notef("  %s: %s", reason.Ref, show.Text(reason.Text))
 	}
-	switch {
-	case errors.Is(err, storage.ErrUnknown):
-		return err
-	case err != nil:
-		return &exitError{code: Partly, text: ended(err), next: a.again}
+	if err != nil {
+		return a.partial(ctx, show.Count(r.Done, "task")+" "+req.Act.Done(), err)
 	}
 	return verdict(r, len(req.Tasks) == 1)
 }

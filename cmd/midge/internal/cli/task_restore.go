@@ -81,7 +81,7 @@ func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 				return perr
 			}
 		}
-		return a.partly(r.Enqueued, count, "task", "enqueued", err)
+		return a.partly(ctx, r.Enqueued, count, "task", "enqueued", err)
 	}
 	return a.restored(&r)
 }
