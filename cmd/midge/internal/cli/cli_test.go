@@ -388,6 +388,25 @@ func TestNothingIsWellWithoutARunner(t *testing.T) {
 	}
 }
 
+// TestAQuietDoctorIsSilentWithoutAProblem looks over a storage that has notices alone.
+func TestAQuietDoctorIsSilentWithoutAProblem(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	r.ok("schedule rm reports/nightly --yes")
+	if got := r.run("doctor"); got.code != Done || strings.Count(got.out, "notice ") != 2 {
+		t.Errorf("got %+v, want two notices", got)
+	}
+	if got := r.run("doctor --quiet"); got != (answer{}) {
+		t.Errorf("got %+v, want silence and 0", got)
+	}
+	if got := r.run("doctor --quiet --max-oldest 1m"); got.code != Failed || strings.Count(got.out, "notice ") != 2 {
+		t.Errorf("got %+v, want a problem and the notices", got)
+	}
+	if got := r.ok("doctor --quiet -o json"); !json.Valid([]byte(got)) {
+		t.Errorf("got %q, want JSON", got)
+	}
+}
+
 // TestManyCausesAreToldInPart lets tasks die of more causes than doctor reports.
 func TestManyCausesAreToldInPart(t *testing.T) {
 	r := newRig(t)
