@@ -21,8 +21,7 @@ func (a *app) taskWhy() *cobra.Command {
 		Long: "why explains the present state of a task or a schedule in a sentence, and names\n" +
 			"the command to type next. If the task waits in line, why estimates when the task\n" +
 			"starts.",
-		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1,
-			"a task: its ref, its id, or a line of a log"),
+		Example: "  midge task why mail/01JABCDEF", Args: oneTask,
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if err := a.open(ctx); err != nil {
 				return err
@@ -109,10 +108,13 @@ func whyNext(v storage.Verdict) string {
 		return "midge queue resume " + queue
 	case storage.CauseDue:
 		return "midge task requeue " + ref
-	case storage.CauseNoRunner, storage.CauseBusy:
+	case storage.CauseNoRunner:
+		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"
+	case storage.CauseBusy:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:
-		return "midge runner ls --queue " + queue + " -o wide"
+		return "deploy a program that knows kind " + show.Text(v.Kind) + " for queue " + queue + "; midge runner ls " +
+			"--queue " + queue + " --columns runner,host,version,kinds shows what its live runners know"
 	case storage.CauseRunning, storage.CauseAhead:
 		return "midge runner show " + v.Runner
 	case storage.CauseOrphaned, storage.CauseTicks:
