@@ -302,6 +302,26 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// TestAScheduleHasOneName checks that people see the name of schedule ls in all commands.
+func TestAScheduleHasOneName(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, line := range []string{
+		"schedule ls -o wide", "schedule show reports/nightly", "task why reports/nightly", "task why reports/nightly -o ids",
+		"queue rm reports --dry-run", "schedule rm reports/nightly --dry-run", "schedule run reports/nightly",
+		"schedule rm reports/nightly --yes", "audit", "audit -o wide",
+	} {
+		got := r.run(line)
+		if said := got.out + got.err; got.code != Done || strings.Contains(said, "cursor.") ||
+			!strings.Contains(said, "reports/") {
+			t.Errorf("midge %s: got %+v", line, got)
+		}
+	}
+	if got := r.ok("audit"); strings.Count(got, "reports/nightly") != 2 {
+		t.Errorf("the audit is\n%s", got)
+	}
+}
+
 func TestTheStorageIsLookedOver(t *testing.T) {
 	r := newRig(t)
 	r.night()

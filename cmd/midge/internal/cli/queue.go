@@ -17,6 +17,7 @@ import (
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/queues"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -497,7 +498,7 @@ func (a *app) samples(ctx context.Context, r row) error {
 			return err
 		}
 		for _, t := range page.Tasks {
-			a.notef("  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State)
+			a.notef("  %s  %s  %s", schedule.Name(t.Ref), show.Text(t.Kind), t.State)
 		}
 		left -= len(page.Tasks)
 	}

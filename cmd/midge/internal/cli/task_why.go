@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -34,11 +35,11 @@ func (a *app) taskWhy() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := a.printer(v.Now)
+			p, name := a.printer(v.Now), schedule.Name(v.Ref) // the ref, if it is no schedule
 			if !p.People() {
-				return p.One(v.Ref.String(), show.WhyOf(v, whyNext(v)))
+				return p.One(name, show.WhyOf(v, whyNext(v)))
 			}
-			if err := p.Line("%s: %s", v.Ref, show.Text(v.String())); err != nil {
+			if err := p.Line("%s: %s", name, show.Text(v.String())); err != nil {
 				return err
 			}
 			if next := whyNext(v); next != "" {
@@ -113,12 +114,13 @@ func whyNext(v storage.Verdict) string {
 	case storage.CauseBusy:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:
-		return "deploy a program that knows kind " + show.Text(v.Kind) + " for queue " + queue + "; midge runner ls " +
-			"--queue " + queue + " --columns runner,host,version,kinds shows what its live runners know"
+		return "deploy a program that knows kind " + show.Text(v.Kind) + " for queue " + queue +
+			"; midge runner ls --queue " + queue +
+			" --columns runner,host,version,kinds shows what its live runners know"
 	case storage.CauseRunning, storage.CauseAhead:
 		return "midge runner show " + v.Runner
 	case storage.CauseOrphaned, storage.CauseTicks:
-		return "midge schedule show " + queue + "/" + strings.TrimPrefix(v.Ref.ID, storage.CursorPrefix)
+		return "midge schedule show " + schedule.Name(v.Ref)
 	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly,
 		storage.CauseInLine:
 	}
