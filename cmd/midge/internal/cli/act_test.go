@@ -143,6 +143,43 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	}
 }
 
+// TestTasksThatAreNotThereAreNamed misspells the queue or the id of tasks, in the arguments and in a list.
+func TestTasksThatAreNotThereAreNamed(t *testing.T) {
+	for line, code := range map[string]int{
+		"maill/a1": NotFound, "mail/nope": NotFound, "-": NotFound, "maill/a1 mail/nope --yes": NotFound,
+		"mail/nope mail/b1 --yes": Partly, "mail/nope --dry-run": NotFound, "mail/nope mail/b1 --dry-run": Done,
+	} {
+		for _, verb := range []string{"rm", "cancel", "requeue", "move --to x", "edit --priority 3"} {
+			r := newRig(t)
+			r.night()
+			r.in = "mail/nope\n"
+			words := line
+			if verb == "requeue" {
+				words = strings.ReplaceAll(line, "b1", "b2") // b1 waits already
+			}
+			got := r.run("task " + verb + " " + words)
+			for _, ref := range []string{"maill/a1", "mail/nope"} {
+				missing := strings.Contains(line, ref) || line == "-" && ref == "mail/nope"
+				if strings.Contains(got.err, ref+": there is no such task\n") != missing || got.code != code {
+					t.Errorf("midge task %s %s: got %+v, want %d, and %s named: %t", verb, words, got, code, ref, missing)
+				}
+			}
+		}
+	}
+}
+
+// TestNamedTasksThatStayAsTheyAreExist tells tasks that cannot be changed, or need not be, from missing ones.
+func TestNamedTasksThatStayAsTheyAreExist(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, flags := range []string{" --yes", " --dry-run"} {
+		r.says(Done, "it was so already; nothing was changed", "task requeue mail/b1 reports/c1"+flags)
+		r.says(Refused, "no task can be changed; nothing was changed\n  mail/a1: it is dead", "task edit --in 2h mail/a1 mail/a2"+flags)
+		r.says(Refused, "  mail/nope: there is no such task", "task edit --in 2h mail/a1 mail/nope"+flags)
+		r.says(NotFound, "no such task; nothing was changed\n  mail/nope: there", "task requeue mail/b1 mail/nope"+flags)
+	}
+}
+
 // TestAnEmptyFilterChoosesNoTasks gives the arguments that a shell makes of empty variables.
 func TestAnEmptyFilterChoosesNoTasks(t *testing.T) {
 	r := newRig(t)

@@ -223,10 +223,15 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		return preview{}, err
 	}
 	if p.None() {
-		a.notef("no such task; nothing was changed")
-		for _, r := range p.Reasons {
-			a.notef("  %s: %s", r.Ref, show.Text(r.Text))
+		why := "no such task"
+		switch {
+		case p.Kept > 0:
+			why = "no task can be changed"
+		case len(req.Tasks) > 0 && p.Gone == 0:
+			why = "it was so already"
 		}
+		a.notef("%s; nothing was changed", why)
+		a.noteReasons(p.Reasons)
 		return preview{record: show.ActTo(p)}, nil
 	}
 	count, what := previewed(&p)
@@ -240,6 +245,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")
 	}
+	a.noteReasons(p.Reasons)
 	found := preview{
 		record: show.ActTo(p), tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More,
 	}
@@ -250,6 +256,13 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		found.word = queues[0]
 	}
 	return found, nil
+}
+
+// noteReasons writes why tasks are not changed.
+func (a *app) noteReasons(reasons []bulk.Reason) {
+	for _, r := range reasons {
+		a.notef("  %s: %s", r.Ref, show.Text(r.Text))
+	}
 }
 
 // unchanged ends a command that only showed a preview, or that found no task. named says that the arguments
@@ -264,7 +277,7 @@ func (a *app) unchanged(p *preview, named bool) error {
 	case p.tasks > 0:
 		a.notef("nothing was changed (--dry-run)")
 	case named:
-		return &exitError{code: NotFound}
+		return verdict(bulk.Result{Gone: p.record.Gone, Kept: p.record.Kept}, false)
 	}
 	return nil
 }
@@ -327,9 +340,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 			return perr
 		}
 	}
-	for _, reason := range r.Reasons {
-		a.notef("  %s: %s", reason.Ref, show.Text(reason.Text))
-	}
+	a.noteReasons(r.Reasons)
 	if err != nil {
 		return a.partial(ctx, show.Count(r.Done, "task")+" "+req.Act.Done(), err)
 	}
