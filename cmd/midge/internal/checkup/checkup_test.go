@@ -74,8 +74,8 @@ func TestALargeStorageIsLookedOverInSeconds(t *testing.T) {
 	}
 }
 
-// TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind and a queue without runners lacks a runner, for
-// all of its tasks.
+// TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind and a queue without runners lacks a runner,
+// for all of its tasks.
 func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -146,8 +146,8 @@ func decline(t *testing.T, session *storage.Session, kind string) {
 	}
 }
 
-// TestAStorageWithoutARunnerHasAProblem checks the findings while no runner is alive. Nobody is told to remove a
-// schedule then, because the program that declares it may only have crashed.
+// TestAStorageWithoutARunnerHasAProblem checks the findings while no runner is alive. Nobody is told to
+// remove a schedule then, because the program that declares it may only have crashed.
 func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 	declared := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h"}
 	task := storage.Insert{

@@ -337,8 +337,8 @@ func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	}
 }
 
-// lengthy is a storage whose calls with more than one Tx take a time. A call whose context ends before this time
-// happens too, but its caller does not learn of it.
+// lengthy is a storage whose calls with more than one Tx take a time. A call whose context ends before this
+// time happens too, but its caller does not learn of it.
 type lengthy struct {
 	storage.Storage
 
@@ -518,8 +518,8 @@ func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	}
 }
 
-// TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage stops
-// halfway, and of the rest.
+// TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage
+// stops halfway, and of the rest.
 func TestARestoreTellsAProgramWhatItDid(t *testing.T) {
 	r := newRig(t)
 	r.many()
