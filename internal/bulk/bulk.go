@@ -71,7 +71,7 @@ type Result struct {
 	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
 	Gone    int64 // tasks that do not exist, or no longer
 	Kept    int64 // tasks to which the act cannot be done: see Reasons
-	// Reasons tells why, for the first five kept tasks.
+	// Reasons tells why, for the first five of the kept tasks and of the named tasks that do not exist.
 	Reasons []Reason
 	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
@@ -227,6 +227,10 @@ func (w *worker) tell() {
 
 func (w *worker) keep(ref storage.Ref, reason string) {
 	w.result.Kept++
+	w.reason(ref, reason)
+}
+
+func (w *worker) reason(ref storage.Ref, reason string) {
 	if len(w.result.Reasons) < maxReasons {
 		w.result.Reasons = append(w.result.Reasons, Reason{ref, reason})
 	}
@@ -280,6 +284,7 @@ func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
 			case errors.Is(err, storage.ErrNotFound):
 				w.result.Matched++
 				w.result.Gone++
+				w.reason(target.Ref, "there is no such task")
 				continue
 			case errors.Is(err, storage.ErrDamaged):
 				w.result.Matched++

@@ -170,6 +170,11 @@ func TestNamedTasksAreCounted(t *testing.T) {
 	if err != nil || brief(got) != [5]int64{4, 2, 1, 1, 0} {
 		t.Errorf("got %+v, %v, want 4 matched, 2 done, 1 changed, 1 gone", got, err)
 	}
+	want := []Reason{{storage.Ref{Queue: "a", ID: "none"}, "there is no such task"}}
+	if look, err := Look(t.Context(), r.Session, req, Budget{}); err != nil || !slices.Equal(look.Reasons, want) ||
+		!slices.Equal(got.Reasons, want) {
+		t.Errorf("got %v and, of a preview, %v, %v, want %v", got.Reasons, look.Reasons, err, want)
+	}
 	req = Request{Act: Act{Verb: Move, Queue: "b"}, Tasks: Refs(storage.Ref{Queue: "a", ID: "t0000"})}
 	got, err = Run(t.Context(), r.Session, req)
 	if err != nil || brief(got) != [5]int64{1, 0, 0, 0, 1} || !strings.Contains(got.Reasons[0].Text, "id") {

@@ -21,9 +21,11 @@ const (
 	toldCauses = 5
 )
 
-// acceptable lists the codes of the findings that can be accepted, each with the syntax of its subject.
+// acceptable lists the codes of the findings that can be accepted, each with the syntax of its subject if it
+// has one.
 var acceptable = []string{
-	"paused:QUEUE", "cause:ID", "no-runner:QUEUE", "unknown-kind:QUEUE/KIND", "orphaned:QUEUE/SCHEDULE",
+	"paused:QUEUE", "cause:ID", "no-runners", "no-runner:QUEUE", "unknown-kind:QUEUE/KIND",
+	"orphaned:QUEUE/SCHEDULE",
 }
 
 // AcceptSyntax is the part of the help that says how to name an accepted finding.
@@ -33,8 +35,8 @@ var AcceptSyntax = "  " + strings.Join(acceptable, "\n  ") + "\n"
 // the text was given.
 func CheckAccepted(from, text string) error {
 	code, what, _ := strings.Cut(text, ":")
-	known := func(a string) bool { return strings.HasPrefix(a, code+":") }
-	if what == "" || !slices.ContainsFunc(acceptable, known) {
+	known := func(a string) bool { return a == text || what != "" && strings.HasPrefix(a, code+":") }
+	if !slices.ContainsFunc(acceptable, known) {
 		return storage.Invalid(from, text, "one of %s", strings.Join(acceptable, ", "))
 	}
 	return nil
@@ -131,7 +133,7 @@ func kinds(of map[string]int64) string {
 	case 1:
 		return "kind " + names[0]
 	case 2, 3:
-		return "kinds " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+		return "kinds " + list(names)
 	}
 	return fmt.Sprintf("%d kinds", len(names))
 }

@@ -3,6 +3,7 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,8 +47,8 @@ type Finding struct {
 	Text string `json:"text"`
 	// Next is a command that shows more, or that repairs the problem.
 	Next string `json:"next"`
-	// Accept is the name of the finding in Bounds.Accepted, such as "paused:reports"; "" if it cannot be
-	// accepted.
+	// Accept is the name of the finding in Bounds.Accepted, such as "paused:reports" or "no-runners"; "" if it
+	// cannot be accepted.
 	Accept string `json:"accept"`
 	// Cause, Tasks, Kinds, Since and Error describe a cause of death: its ID, the number and the kinds of
 	// the tasks that died of it, the time when the first of them died, and the text that their errors share.
@@ -77,7 +78,13 @@ type Report struct {
 	// Now is the storage's time.
 	Now time.Time `json:"now"`
 
-	bounds Bounds
+	bounds   Bounds
+	unserved unserved
+}
+
+// unserved counts what needs a runner, without the queues whose lack of a runner is accepted.
+type unserved struct {
+	waiting, later, schedules int64
 }
 
 // Problems counts the findings that need action.
@@ -123,26 +130,47 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 			return nil, err
 		}
 		for _, s := range stats {
-			r.count(s)
+			r.count(&s)
 			r.queue(s, live)
 			if err := r.schedules(ctx, store, s, live); err != nil {
 				return nil, err
 			}
 		}
 	}
+	r.noRunners()
 	if err := r.causes(ctx, store); err != nil {
 		return nil, err
 	}
 	for _, warning := range described.Warnings {
 		r.add(Finding{Level: Notice, Code: "storage"}, "%s", warning)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return strings.Compare(string(b.Level), string(a.Level))
-	})
+	sort(r.Findings)
+	sort(r.Accepted)
 	return r, nil
 }
 
-func (r *Report) count(s storage.Stats) {
+// order lists the codes of the findings of a level, the worst first. It is the order of the dashboard's
+// overview.
+var order = []string{
+	"no-runners", "no-runner", "dead", "cause", "causes", "unread", "paused", "orphaned", "damaged-schedule",
+	"unknown-kind", "oldest", "damaged", "storage",
+}
+
+// sort puts the problems first, and the findings of a level into their order. Findings of one code keep the
+// order in which they were found.
+func sort(findings []Finding) {
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(b.Level, a.Level),
+			cmp.Compare(slices.Index(order, a.Code), slices.Index(order, b.Code)))
+	})
+}
+
+func (r *Report) count(s *storage.Stats) {
+	if !r.accepts(noRunner(s.Queue)) {
+		r.unserved.waiting += s.Waiting
+		r.unserved.later += s.Scheduled + s.Retry
+		r.unserved.schedules += s.Cursors
+	}
 	r.Waiting += s.Waiting
 	r.Pending += s.Pending
 	r.Scheduled += s.Scheduled
@@ -167,6 +195,44 @@ func (r *Report) add(f Finding, text string, args ...any) {
 // accepts reports whether the user accepts the finding of a name.
 func (r *Report) accepts(name string) bool {
 	return name != "" && slices.Contains(r.bounds.Accepted, name)
+}
+
+// noRunner returns the name of the finding that a queue lacks a runner.
+func noRunner(queue string) string { return "no-runner:" + queue }
+
+// noRunners adds the finding that no runner is alive, if something needs one.
+func (r *Report) noRunners() {
+	var parts []string
+	for _, c := range []struct {
+		n              int64
+		one, verb, end string
+	}{
+		{r.unserved.waiting, "task", "wait", ""},
+		{r.unserved.later, "task", "wait", " for later"},
+		{r.unserved.schedules, "schedule", "stand", " still"},
+	} {
+		if c.n == 1 {
+			c.verb += "s"
+		}
+		if c.n > 0 {
+			parts = append(parts, show.Count(c.n, c.one)+" "+c.verb+c.end)
+		}
+	}
+	if r.Runners > 0 || len(parts) == 0 {
+		return
+	}
+	r.add(Finding{
+		Level: Problem, Code: "no-runners", Accept: "no-runners",
+		Next: "start the program that runs the jobs, then midge runner ls",
+	}, "no runner is alive: %s", list(parts))
+}
+
+// list joins parts of a sentence.
+func list(parts []string) string {
+	if last := len(parts) - 1; last > 0 {
+		return strings.Join(parts[:last], ", ") + " and " + parts[last]
+	}
+	return strings.Join(parts, "")
 }
 
 // live indexes what the live runners serve and declare, because a storage may have thousands of runners and
@@ -203,9 +269,9 @@ func (r *Report) queue(s storage.Stats, l live) {
 		r.add(pause, "queue %s is paused%s, and %s", s.Queue, r.until(s.PausedUntil), waits(s.Waiting))
 	case s.Paused:
 		r.add(pause, "queue %s is paused%s", s.Queue, r.until(s.PausedUntil))
-	case s.Waiting > 0 && len(serving) == 0:
-		r.add(Finding{
-			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: "no-runner:" + s.Queue,
+	case s.Waiting > 0 && len(serving) == 0 && (r.Runners > 0 || r.accepts(noRunner(s.Queue))):
+		r.add(Finding{ // without any runner, the finding no-runners tells of all queues
+			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: noRunner(s.Queue),
 		}, "%s in queue %s, and no live runner serves it", waits(s.Waiting), s.Queue)
 	}
 	known := s.Paused && r.accepts(paused) // the pause is accepted, so the tasks may grow old
@@ -251,10 +317,15 @@ func (r *Report) schedules(ctx context.Context, store storage.Storage, s storage
 				Level: Problem, Code: "damaged-schedule", Queue: s.Queue, Next: "midge schedule show " + name,
 			}, "schedule %s stands still: its declaration cannot be read", name)
 		case !l.declared[storage.Declared{Ref: t.Ref, Hash: declared.Hash}]:
-			r.add(Finding{
+			f := Finding{
 				Level: Problem, Code: "orphaned", Queue: s.Queue, Accept: "orphaned:" + name,
 				Next: "deploy its program, or midge schedule rm " + name,
-			}, "schedule %s stands still: no live runner declares it", name)
+			}
+			why := "no live runner declares it"
+			if r.Runners == 0 { // its program may be down with all the others, so that nobody should remove it
+				f.Next, why = "start the program that declares it", "no runner is alive"
+			}
+			r.add(f, "schedule %s stands still: %s", name, why)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -160,15 +162,58 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 		{"task requeue error:nothing --yes", Done, 0},
 		{"task requeue mail/a1 mail/none --dry-run", Done, 2},
 		{"task requeue mail/none mail/other --yes", NotFound, 2},
+		{"task rm queue:mail --dry-run", Done, 2},
+		{"task cancel queue:mail --dry-run", Done, 2},
+		{"task move --to letters queue:mail --dry-run", Done, 2},
+		{"task edit queue:mail --priority 3 --dry-run", Done, 2},
+		{"task edit mail/a1 --params '{}' --dry-run", Done, 1},
 	} {
 		got := r.run(c.line + " -o json")
 		var act show.Act
-		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 {
+		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 ||
+			act.DryRun != strings.Contains(c.line, "--dry-run") {
 			t.Errorf("midge %s: got %+v, %v, want %d and %d matched", c.line, got, err, c.code, c.matched)
 		}
 	}
 	if got := r.ok("task ls state:dead -o ids"); strings.Count(got, "\n") != 3 {
 		t.Errorf("dead are %s, want three as before", got)
+	}
+}
+
+// TestTasksThatAreNotThereAreNamed misspells the queue or the id of tasks, in the arguments and in a list.
+func TestTasksThatAreNotThereAreNamed(t *testing.T) {
+	for line, code := range map[string]int{
+		"maill/a1": NotFound, "mail/nope": NotFound, "-": NotFound, "maill/a1 mail/nope --yes": NotFound,
+		"mail/nope mail/b1 --yes": Partly, "mail/nope --dry-run": NotFound, "mail/nope mail/b1 --dry-run": Done,
+	} {
+		for _, verb := range []string{"rm", "cancel", "requeue", "move --to x", "edit --priority 3"} {
+			r := newRig(t)
+			r.night()
+			r.in = "mail/nope\n"
+			words := line
+			if verb == "requeue" {
+				words = strings.ReplaceAll(line, "b1", "b2") // b1 waits already
+			}
+			got := r.run("task " + verb + " " + words)
+			for _, ref := range []string{"maill/a1", "mail/nope"} {
+				missing := strings.Contains(line, ref) || line == "-" && ref == "mail/nope"
+				if strings.Contains(got.err, ref+": there is no such task\n") != missing || got.code != code {
+					t.Errorf("midge task %s %s: got %+v, want %d, and %s named: %t", verb, words, got, code, ref, missing)
+				}
+			}
+		}
+	}
+}
+
+// TestNamedTasksThatStayAsTheyAreExist tells tasks that cannot be changed, or need not be, from missing ones.
+func TestNamedTasksThatStayAsTheyAreExist(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, flags := range []string{" --yes", " --dry-run"} {
+		r.says(Done, "it was so already; nothing was changed", "task requeue mail/b1 reports/c1"+flags)
+		r.says(Refused, "no task can be changed; nothing was changed\n  mail/a1: it is dead", "task edit --in 2h mail/a1 mail/a2"+flags)
+		r.says(Refused, "  mail/nope: there is no such task", "task edit --in 2h mail/a1 mail/nope"+flags)
+		r.says(NotFound, "no such task; nothing was changed\n  mail/nope: there", "task requeue mail/b1 mail/nope"+flags)
 	}
 }
 
@@ -329,22 +374,90 @@ func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	}
 }
 
-// TestAnActThatIsInterruptedTellsHowMuchIsDone checks the terminal and the audit.
-func TestAnActThatIsInterruptedTellsHowMuchIsDone(t *testing.T) {
-	for line, want := range map[string]string{
-		"queue rm bulk --yes": "midge: 200 of 300 records deleted, then: interrupted\n", "task cancel --queue bulk --yes": "midge: interrupted\nnext: the same",
-	} {
-		t.Run(line, func(t *testing.T) {
-			r := newRig(t)
-			r.many()
-			ctx, interrupt := context.WithCancel(t.Context())
-			r.ctx, r.store = ctx, &between{Storage: r.store, behind: interrupt}
-			r.says(Partly, want, line)
-			if acts := r.acts(); len(acts) != 1 || acts[0].Count != 200 {
-				t.Errorf("the audit has %+v, want 200 done", acts)
-			}
-		})
+// lengthy is a storage whose calls with more than one Tx take a time. A call whose context ends before this
+// time happens too, but its caller does not learn of it.
+type lengthy struct {
+	storage.Storage
+
+	takes time.Duration
+	begun func() // called at the begin of each such call, if not nil
+}
+
+func (s *lengthy) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if len(txs) < 2 {
+		return s.Storage.Apply(ctx, call, txs...)
 	}
+	if s.begun != nil {
+		s.begun()
+	}
+	heard := sleep.For(ctx, s.takes)
+	applied, err := s.Storage.Apply(context.WithoutCancel(ctx), call, txs...)
+	if !heard {
+		return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
+	}
+	return applied, err
+}
+
+// TestAnActThatIsStoppedTellsHowMuchIsDone stops acts on 300 tasks in the middle of their first call, by an
+// interrupt and by --timeout, and repeats them. It checks the exit codes, the terminal and the audit.
+func TestAnActThatIsStoppedTellsHowMuchIsDone(t *testing.T) {
+	for line, want := range map[string]string{
+		"queue rm bulk --yes":                         "200 of 300 records deleted, then: ",
+		"task rm --queue bulk --yes":                  "200 tasks deleted, then: ",
+		"task cancel --queue bulk --yes":              "200 tasks cancelled, then: ",
+		"task move --to x --queue bulk --yes":         "200 tasks moved, then: ",
+		"task edit --queue bulk --priority 3 --yes":   "200 tasks prioritised, then: ",
+		"task restore BACKUP --yes":                   "100 of 300 tasks enqueued, then: ",
+		"task rm --queue bulk --rate 40 --yes -o ids": "10 tasks deleted, then: ",
+	} {
+		for flags, why := range map[string]string{"": interrupted, "--timeout 500ms": timedOut} {
+			t.Run(line+" "+flags, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stopAnAct(t, line, flags, want+why+"\nnext: ") })
+			})
+		}
+	}
+}
+
+func stopAnAct(t *testing.T, line, flags, want string) {
+	t.Helper()
+	r := newRig(t)
+	r.many()
+	if strings.Contains(line, "BACKUP") {
+		line = strings.ReplaceAll(line, "BACKUP", r.backup())
+		r.now = r.now.Add(time.Minute)
+	}
+	well, before := r.store, len(r.acts())
+	calls, code := &lengthy{Storage: well, takes: time.Second}, TimedOut
+	r.store = calls
+	if flags == "" {
+		r.ctx, calls.begun = context.WithCancel(t.Context())
+		code = Interrupted
+	}
+	r.says(code, want, line+" "+flags)
+	var did int
+	if _, err := fmt.Sscan(want, &did); err != nil {
+		t.Fatal(err)
+	}
+	if acts := r.acts(); len(acts) != before+1 || acts[0].Count != did {
+		t.Errorf("the audit has %+v, want %d done", acts, did)
+	}
+	r.store, r.ctx = well, nil
+	r.says(Done, "", line)
+}
+
+// TestAStoppedActDoesNotWaitForAStorageThatHangs interrupts a call that takes too long.
+func TestAStoppedActDoesNotWaitForAStorageThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.many()
+		ctx, interrupt := context.WithCancel(t.Context())
+		r.store, r.ctx = &lengthy{Storage: r.store, takes: time.Hour, begun: interrupt}, ctx
+		begun := time.Now()
+		r.says(Unknown, "the outcome is unknown: ", "task cancel --queue bulk --yes")
+		if took := time.Since(begun); took != grace {
+			t.Errorf("it took %v, want %v", took, grace)
+		}
+	})
 }
 
 // TestARunWithABackupGoesOnWithAnother stops a run that writes a backup. The message names a new file for the next
@@ -472,9 +585,43 @@ func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	}
 	r.says(Refused, "enqueued 0, 2 there already, 2 refused", "task restore --yes "+path)
 	got = r.run("task restore --yes -o jsonl " + path)
-	if want := `{"enqueued":0,"existing":2,"refused":2,"not_deleted":0,"reasons":[{"ref":"mail/a",`; got.code != Refused || !strings.HasPrefix(got.out, want) {
+	if want := `{"matched":4,"enqueued":0,"existing":2,"refused":2,"not_deleted":0,"dry_run":false,"reasons":[{"ref":"mail/a",`; got.code != Refused || !strings.HasPrefix(got.out, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
+}
+
+// TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage
+// stops halfway, and of the rest.
+func TestARestoreTellsAProgramWhatItDid(t *testing.T) {
+	r := newRig(t)
+	r.many()
+	path := r.backup()
+	tell := func(flags string, code int) (told show.Restored) {
+		got := r.run("task restore " + path + " -o json " + flags)
+		if err := json.Unmarshal([]byte(got.out), &told); err != nil || got.code != code {
+			t.Fatalf("got %+v, %v, want exit %d", got, err, code)
+		}
+		told.Reasons = nil
+		return told
+	}
+	check := func(got, want show.Restored) {
+		t.Helper()
+		if want.Matched = 300; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	check(tell("--dry-run", Done), show.Restored{DryRun: true})
+	if got := r.run("task restore " + path); got.code != BadInput || !strings.Contains(got.err, "--dry-run") {
+		t.Errorf("nobody is there to confirm: got %+v", got)
+	}
+	well := r.store
+	synctest.Test(t, func(*testing.T) { // failing calls are repeated for a while
+		r.store = &faulty{Storage: well, good: 1, fails: storage.ErrUnavailable}
+		check(tell("--yes", Partly), show.Restored{Enqueued: 100})
+	})
+	r.store = well
+	check(tell("--dry-run", Done), show.Restored{Existing: 100, DryRun: true})
+	check(tell("--yes", Done), show.Restored{Enqueued: 200, Existing: 100})
 }
 
 // refusing is a storage that refuses the third step of each call with 100 steps.

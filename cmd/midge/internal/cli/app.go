@@ -134,7 +134,7 @@ func (a *app) openAny(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.store, a.session = store, storage.NewSession(store, 0)
+	a.store, a.session = store, storage.NewSession(graceful{store}, 0)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -51,11 +52,19 @@ func actedOn(e ledger.Entry) string {
 	case e.Filter != "":
 		on = e.Filter
 	case len(e.IDs) == 1:
-		on = e.IDs[0]
+		on = nameOf(e.IDs[0])
 	case len(e.IDs) > 1:
-		on = fmt.Sprintf("%s and %d more", e.IDs[0], len(e.IDs)-1)
+		on = fmt.Sprintf("%s and %d more", nameOf(e.IDs[0]), len(e.IDs)-1)
 	}
 	return strings.TrimSpace(on + " " + e.Note)
+}
+
+// nameOf returns the name of a schedule whose ref is text, and any other text as it is.
+func nameOf(text string) string {
+	if ref, err := refOf(text); err == nil {
+		return schedule.Name(ref)
+	}
+	return text
 }
 
 func (a *app) auditCommand() *cobra.Command {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/storage"
@@ -310,6 +312,26 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// TestAScheduleHasOneName checks that people see the name of schedule ls in all commands.
+func TestAScheduleHasOneName(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, line := range []string{
+		"schedule ls -o wide", "schedule show reports/nightly", "task why reports/nightly", "task why reports/nightly -o ids",
+		"queue rm reports --dry-run", "schedule rm reports/nightly --dry-run", "schedule run reports/nightly",
+		"schedule rm reports/nightly --yes", "audit", "audit -o wide",
+	} {
+		got := r.run(line)
+		if said := got.out + got.err; got.code != Done || strings.Contains(said, "cursor.") ||
+			!strings.Contains(said, "reports/") {
+			t.Errorf("midge %s: got %+v", line, got)
+		}
+	}
+	if got := r.ok("audit"); strings.Count(got, "reports/nightly") != 2 {
+		t.Errorf("the audit is\n%s", got)
+	}
+}
+
 func TestTheStorageIsLookedOver(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -355,7 +377,7 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	for _, f := range report.Findings {
 		names = append(names, strconv.Quote(f.Accept))
 	}
-	want := `"no-runner:none" "orphaned:reports/nightly" "paused:reports" "cause:3bixdebokt98e"`
+	want := `"no-runner:none" "orphaned:reports/nightly" "cause:3bixdebokt98e" "paused:reports"`
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("the findings are accepted by %s, want %s", got, want)
 	}
@@ -369,6 +391,49 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	profile(`"nonsense"`)
 	if got := r.run("doctor"); got.code != BadInput || !strings.Contains(got.err, `accept of profile p "nonsense": want one of paused:QUEUE`) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestNothingIsWellWithoutARunner asks for the state of a storage whose only runner has crashed.
+func TestNothingIsWellWithoutARunner(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, line := range []string{"queue resume reports", "task cancel state:live --yes", "task rm state:dead --yes"} {
+		r.ok(line)
+	}
+	r.now = r.now.Add(2 * time.Hour) // beyond the last heartbeat
+	said := "problem  no runner is alive: 2 schedules stand still\n         next: start the program that runs the jobs"
+	for line, code := range map[string]int{"": Done, "doctor": Failed, "doctor --quiet": Failed} {
+		got := r.run(line)
+		first := strings.Index(got.out, "problem ")
+		if first < 0 || !strings.HasPrefix(got.out[first:], said) || strings.Contains(got.out, "schedule rm") ||
+			got.code != code {
+			t.Errorf("midge %s: got %+v, want %d and first %q", line, got, code, said)
+		}
+	}
+	got := r.run("doctor --quiet --accept no-runners --accept orphaned:reports/nightly " +
+		"--accept orphaned:reports/hourly")
+	if got != (answer{}) {
+		t.Errorf("all is accepted: got %+v, want silence and 0", got)
+	}
+}
+
+// TestAQuietDoctorIsSilentWithoutAProblem looks over a storage that has notices alone.
+func TestAQuietDoctorIsSilentWithoutAProblem(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	r.ok("schedule rm reports/nightly --yes")
+	if got := r.run("doctor"); got.code != Done || strings.Count(got.out, "notice ") != 2 {
+		t.Errorf("got %+v, want two notices", got)
+	}
+	if got := r.run("doctor --quiet"); got != (answer{}) {
+		t.Errorf("got %+v, want silence and 0", got)
+	}
+	if got := r.run("doctor --quiet --max-oldest 1m"); got.code != Failed || strings.Count(got.out, "notice ") != 2 {
+		t.Errorf("got %+v, want a problem and the notices", got)
+	}
+	if got := r.ok("doctor --quiet -o json"); !json.Valid([]byte(got)) {
+		t.Errorf("got %q, want JSON", got)
 	}
 }
 
@@ -426,6 +491,34 @@ func TestAnAnswerIsAskedForAndHeard(t *testing.T) {
 	}
 	if got := r.run("queue show mail"); got.code != NotFound {
 		t.Errorf("got %d, want the queue gone", got.code)
+	}
+}
+
+// TestACommandThatAsksKnowsADryRun because the question mentions the flag where nobody can be asked.
+func TestACommandThatAsksKnowsADryRun(t *testing.T) {
+	r := newRig(t)
+	asks := 0
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("yes") != nil {
+			asks++
+			if cmd.Flags().Lookup("dry-run") == nil {
+				t.Errorf("%s has --yes, but no --dry-run", cmd.CommandPath())
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look((&app{std: r.std(nil, nil, nil)}).root())
+	if asks < 10 {
+		t.Errorf("%d commands have --yes, want at least 10", asks)
+	}
+	r.night()
+	before := r.ok("schedule ls")
+	r.says(Done, "reports/nightly would be removed\nnothing was changed", "schedule rm reports/nightly --dry-run")
+	if after := r.ok("schedule ls"); after != before {
+		t.Errorf("after --dry-run the schedules are\n%s, want\n%s", after, before)
 	}
 }
 

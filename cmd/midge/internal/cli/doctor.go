@@ -18,7 +18,8 @@ func (a *app) doctor() *cobra.Command {
 		Use: "doctor", Short: "Check the storage; exit with 1 if it has a problem",
 		Long: "doctor checks the storage, its queues, schedules and runners. It exits with 1\n" +
 			"if it finds a problem, and with 0 if it does not. For a check by cron,\n" +
-			"--max-oldest and --max-dead set the bounds beyond which it finds one.\n\n" +
+			"--max-oldest and --max-dead set the bounds beyond which it finds one, and\n" +
+			"--quiet prints nothing if there is no problem.\n\n" +
 			"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
 			checkup.AcceptSyntax +
 			"\nTasks that died of an accepted cause do not count for --max-dead. Tasks of a\n" +
@@ -58,10 +59,10 @@ func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
 	if err != nil {
 		return err
 	}
-	p := a.printer(r.Now)
-	if !p.People() {
+	switch p := a.printer(r.Now); {
+	case !p.People():
 		err = p.Value(r)
-	} else {
+	case !a.quiet || r.Problems() > 0: // cron mails whatever is printed
 		err = a.report(p, r)
 	}
 	if err == nil && r.Problems() > 0 {

@@ -280,11 +280,8 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 		return n, err
 	})
 	if err != nil {
-		if n, _ := report.Tasks(); n > 0 && !errors.Is(err, storage.ErrUnknown) {
-			return &exitError{
-				code: Partly, text: fmt.Sprintf("%s moved, then: %v", show.Count(n, "task"), err),
-				next: a.again,
-			}
+		if n, _ := report.Tasks(); n > 0 || stopped(ctx) != 0 && !errors.Is(err, storage.ErrUnknown) {
+			return a.partial(ctx, show.Count(n, "task")+" moved", err)
 		}
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/queues"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -413,23 +414,19 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
 		}))
 		if err != nil {
-			return a.partly(int64(i), int64(len(names)), "queue", done, err)
+			return a.partly(ctx, int64(i), int64(len(names)), "queue", done, err)
 		}
 		a.notef("%s %s%s", done, name, how)
 	}
 	return nil
 }
 
-// partly returns the error of an act on several things that failed after did of them were done.
-func (a *app) partly(did, of int64, one, done string, err error) error {
-	if did == 0 {
+// partly returns the error of an act on several things that ended after did of them were done.
+func (a *app) partly(ctx context.Context, did, of int64, one, done string, err error) error {
+	if did == 0 && (stopped(ctx) == 0 || errors.Is(err, storage.ErrUnknown)) {
 		return err
 	}
-	told := show.Number(did) + " of " + show.Count(of, one) + " " + done
-	if errors.Is(err, storage.ErrUnknown) { // the message for it says how to find the outcome
-		return fmt.Errorf("%s, then: %w", told, err)
-	}
-	return &exitError{code: Partly, text: told + ", then: " + ended(err), next: a.again}
+	return a.partial(ctx, show.Number(did)+" of "+show.Count(of, one)+" "+done, err)
 }
 
 func (a *app) queueRm() *cobra.Command {
@@ -486,7 +483,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 		a.again = "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state pending"
 		err = &exitError{code: Refused, text: full.Error(), next: a.again}
 	}
-	return a.partly(int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
+	return a.partly(ctx, int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
 }
 
 // samples shows up to five of the tasks and schedules that are about to be removed.
@@ -501,7 +498,7 @@ func (a *app) samples(ctx context.Context, r row) error {
 			return err
 		}
 		for _, t := range page.Tasks {
-			a.notef("  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State)
+			a.notef("  %s  %s  %s", schedule.Name(t.Ref), show.Text(t.Kind), t.State)
 		}
 		left -= len(page.Tasks)
 	}

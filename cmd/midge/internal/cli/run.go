@@ -26,7 +26,7 @@ const (
 	BadInput    = 2   // the input is wrong; the storage was not changed
 	NotFound    = 3   // the task, queue, runner, schedule or user does not exist
 	Refused     = 4   // the storage refused, and changed nothing
-	Partly      = 5   // only a part was done
+	Partly      = 5   // only a part was done, and the command was not stopped
 	Unknown     = 6   // the outcome is unknown: the change may have happened or not
 	Unreachable = 7   // the storage cannot be reached
 	TimedOut    = 124 // the time of --timeout ran out
@@ -213,15 +213,30 @@ const (
 	timedOut    = "the time of --timeout was over"
 )
 
-// ended returns why an act that was done in part did not finish.
-func ended(err error) string {
+// stopped returns the exit code of a command whose context has ended, and 0 if it has not ended.
+func stopped(ctx context.Context) int {
 	switch {
-	case errors.Is(err, context.Canceled):
-		return interrupted
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTimeout):
-		return timedOut
+	case ctx.Err() == nil:
+		return 0
+	case errors.Is(context.Cause(ctx), errTimeout):
+		return TimedOut
 	}
-	return inWords(err)
+	return Interrupted
+}
+
+// partial returns the error of an act that err has ended. told says which part of it was done.
+func (a *app) partial(ctx context.Context, told string, err error) error {
+	if errors.Is(err, storage.ErrUnknown) { // the message for it says how to find the outcome
+		return fmt.Errorf("%s, then: %w", told, err)
+	}
+	code, why := Partly, inWords(err)
+	switch stopped(ctx) {
+	case Interrupted:
+		code, why = Interrupted, interrupted
+	case TimedOut:
+		code, why = TimedOut, timedOut
+	}
+	return &exitError{code: code, text: told + ", then: " + why, next: a.again}
 }
 
 // usage returns the error for a wrong argument, with the usage of the command.

@@ -332,6 +332,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		Args: wants(1, 1, "a schedule, as queue/name"),
 	}
 	yes := yesFlag(cmd)
+	dry := cmd.Flags().Bool("dry-run", false, "say what would be removed, and change nothing")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
 		s, err := a.ownPlan(ctx, args[0])
 		if err != nil {
@@ -339,6 +340,10 @@ func (a *app) scheduleRm() *cobra.Command {
 		}
 		if !s.orphaned {
 			a.notef("a live runner declares %s and will bring it back: take it out of that program", s.ref())
+		}
+		if *dry {
+			a.notef("on %s\n%s would be removed\nnothing was changed (--dry-run)", a.target, s.ref())
+			return nil
 		}
 		a.write("midge schedule ls")
 		if err := a.confirm(*yes, "Remove the schedule "+s.ref()+"?", 1, s.name); err != nil {

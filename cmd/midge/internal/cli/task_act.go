@@ -147,7 +147,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		if err != nil {
 			return err
 		}
-		if f.dry || p.tasks == 0 {
+		if p.record.DryRun = f.dry; f.dry || p.tasks == 0 {
 			return a.unchanged(&p, len(req.Tasks) > 0)
 		}
 		verb := string(act.Verb)
@@ -259,10 +259,15 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		return preview{}, err
 	}
 	if p.None() {
-		a.notef("no such task; nothing was changed")
-		for _, r := range p.Reasons {
-			a.notef("  %s: %s", r.Ref, show.Text(r.Text))
+		why := "no such task"
+		switch {
+		case p.Kept > 0:
+			why = "no task can be changed"
+		case len(req.Tasks) > 0 && p.Gone == 0:
+			why = "it was so already"
 		}
+		a.notef("%s; nothing was changed", why)
+		a.noteReasons(p.Reasons)
 		return preview{record: show.ActTo(p)}, nil
 	}
 	count, what := previewed(&p)
@@ -276,6 +281,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")
 	}
+	a.noteReasons(p.Reasons)
 	found := preview{
 		record: show.ActTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
 	}
@@ -283,6 +289,13 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		found.word = queues[0]
 	}
 	return found, nil
+}
+
+// noteReasons writes why tasks are not changed.
+func (a *app) noteReasons(reasons []bulk.Reason) {
+	for _, r := range reasons {
+		a.notef("  %s: %s", r.Ref, show.Text(r.Text))
+	}
 }
 
 // unchanged ends a command that only showed a preview, or that found no task. named says that the arguments
@@ -297,7 +310,7 @@ func (a *app) unchanged(p *preview, named bool) error {
 	case p.tasks > 0:
 		a.notef("nothing was changed (--dry-run)")
 	case named:
-		return &exitError{code: NotFound}
+		return verdict(bulk.Result{Gone: p.record.Gone, Kept: p.record.Kept}, false)
 	}
 	return nil
 }
@@ -354,7 +367,7 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 		r, err = bulk.Run(ctx, a.session, req)
 		return r.Done, err
 	})
-	if err != nil && r.Done == 0 {
+	if err != nil && r.Done == 0 && (stopped(ctx) == 0 || errors.Is(err, storage.ErrUnknown)) {
 		return err
 	}
 	p := a.printer(zeroTime)
@@ -367,14 +380,9 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 			return perr
 		}
 	}
-	for _, reason := range r.Reasons {
-		a.notef("  %s: %s", reason.Ref, show.Text(reason.Text))
-	}
-	switch {
-	case errors.Is(err, storage.ErrUnknown):
-		return err
-	case err != nil:
-		return &exitError{code: Partly, text: ended(err), next: a.again}
+	a.noteReasons(r.Reasons)
+	if err != nil {
+		return a.partial(ctx, show.Count(r.Done, "task")+" "+req.Act.Done(), err)
 	}
 	return verdict(r, len(req.Tasks) == 1)
 }

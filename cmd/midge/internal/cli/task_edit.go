@@ -124,8 +124,8 @@ func (a *app) editParams(
 	a.notef("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
 	a.notef("is   %s", show.Cut(show.Text(string(text)), 1000))
 	if f.dry {
-		a.notef("nothing was changed (--dry-run)")
-		return nil
+		one := show.Act{Matched: 1, DryRun: true, Reasons: []show.ActReason{}}
+		return a.unchanged(&preview{record: one, tasks: 1}, true)
 	}
 	err = a.done(ctx, bulk.Request{
 		Act:   bulk.Act{Verb: bulk.Edit, Params: text, Requeue: f.requeue},

@@ -33,15 +33,19 @@ func (a *app) taskRestore() *cobra.Command {
 			"Their retries and history begin anew. restore skips a task whose id exists\n" +
 			"already, so that a run may be repeated. It also skips a task that task rm did\n" +
 			"not delete, because the task had changed or the run was stopped.",
-		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n  midge task restore dead.jsonl",
-		Args:    wants(1, 1, "the file of a backup, or -"),
+		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n" +
+			"  midge task restore dead.jsonl --dry-run\n  midge task restore dead.jsonl",
+		Args: wants(1, 1, "the file of a backup, or -"),
 	}
 	yes := yesFlag(cmd)
-	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.restore(ctx, args[0], *yes) })
+	dry := cmd.Flags().Bool("dry-run", false, "count the tasks that would be enqueued, and change nothing")
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
+		return a.restore(ctx, args[0], *yes, *dry)
+	})
 	return cmd
 }
 
-func (a *app) restore(ctx context.Context, path string, yes bool) error {
+func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 	b, err := a.readBackup(path)
 	if err != nil {
 		return err
@@ -58,29 +62,62 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 		a.notef("%s left out: the run that wrote the backup did not delete them", show.Count(b.kept, "task"))
 	}
 	count := int64(len(b.inserts))
+	r := show.Restored{Matched: count, NotDeleted: b.kept, DryRun: dry, Reasons: []show.ActReason{}}
+	if dry {
+		return a.wouldRestore(ctx, b.inserts, &r)
+	}
 	a.notef("%s to be enqueued", show.Count(count, "task"))
 	if err := a.confirm(yes, "Enqueue them?", count, "restore"); err != nil {
 		return err
 	}
 	a.writing, a.again = true, sameAgain
-	r := show.Restored{NotDeleted: b.kept, Reasons: []show.ActReason{}}
 	err = a.audit().Do(ctx, ledger.Entry{Act: "restore", Note: path}, func() (int64, error) {
 		err := a.enqueueAll(ctx, b.inserts, &r)
 		return r.Enqueued, err
 	})
 	if err != nil {
-		return a.partly(r.Enqueued, count, "task", "enqueued", err)
+		if r.Enqueued+r.Existing+r.Refused > 0 {
+			if perr := a.restoredJSON(&r); perr != nil {
+				return perr
+			}
+		}
+		return a.partly(ctx, r.Enqueued, count, "task", "enqueued", err)
 	}
 	return a.restored(&r)
+}
+
+// wouldRestore reports what a restore would do. A task that exists already would be skipped.
+func (a *app) wouldRestore(ctx context.Context, inserts []storage.Insert, r *show.Restored) error {
+	for _, in := range inserts {
+		switch _, err := a.store.Task(ctx, in.Ref); {
+		case err == nil, errors.Is(err, storage.ErrDamaged):
+			r.Existing++
+		case !errors.Is(err, storage.ErrNotFound):
+			return err
+		}
+	}
+	if err := a.restoredJSON(r); err != nil {
+		return err
+	}
+	a.notef("%s to be enqueued, %s there already\nnothing was changed (--dry-run)",
+		show.Count(r.Matched-r.Existing, "task"), show.Number(r.Existing))
+	return nil
+}
+
+// restoredJSON writes the outcome of a restore for a program, and nothing for people.
+func (a *app) restoredJSON(r *show.Restored) error {
+	p := a.printer(zeroTime)
+	if p.People() {
+		return nil
+	}
+	return p.Value(r)
 }
 
 // restored reports the outcome of a restore.
 func (a *app) restored(r *show.Restored) error {
 	p := a.printer(zeroTime)
-	if !p.People() {
-		if err := p.Value(r); err != nil {
-			return err
-		}
+	if err := a.restoredJSON(r); err != nil {
+		return err
 	}
 	refused := ""
 	if r.Refused > 0 {

@@ -33,6 +33,20 @@ func value(encoding string, data []byte) string {
 	return string(text)
 }
 
+// oneTask accepts arguments that name one task. They may be the words of a line of a log, but not several
+// refs.
+func oneTask(cmd *cobra.Command, args []string) error {
+	const what = "one task: its ref, its id, or a line of a log"
+	isRef := func(word string) bool {
+		_, err := refOf(word)
+		return err == nil
+	}
+	if len(args) > 1 && !slices.ContainsFunc(args, func(word string) bool { return !isRef(word) }) {
+		return usage(cmd, "unexpected argument %q: %s wants %s", args[1], cmd.CommandPath(), what)
+	}
+	return wants(1, -1, what)(cmd, args)
+}
+
 func (a *app) taskShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show TASK", Short: "Show everything about a task",
@@ -40,7 +54,7 @@ func (a *app) taskShow() *cobra.Command {
 			"result. Name the task by its ref (queue/id), its id, or a whole line of a log.",
 		Example: "  midge task show mail/01JABCDEF\n  midge task show 01JABCDEF\n  midge task show " +
 			"'{\"level\":\"error\",\"queue\":\"mail\",\"task\":\"01JABCDEF\"}'",
-		Args: wants(1, -1, "a task: its ref, its id, or a line of a log"),
+		Args: oneTask,
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if err := a.open(ctx); err != nil {
 				return err

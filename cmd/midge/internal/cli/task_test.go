@@ -140,6 +140,31 @@ func TestATaskIsShown(t *testing.T) {
 	}
 }
 
+// TestOneTaskIsShown refuses the refs of two tasks, and still takes the words of a line of a log.
+func TestOneTaskIsShown(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, verb := range []string{"why", "show"} {
+		r.says(BadInput, `unexpected argument "mail/a2": midge task `+verb+" wants one task: its ref, its id, or a line",
+			"task "+verb+" mail/a1 mail/a2")
+		r.says(Done, "mail/a3", "task "+verb+" 2026/11/26 10:00:00 ERROR failed mail/a3")
+	}
+}
+
+// TestTheReasonLeadsToTheRunners checks what to do about a task that no live runner can run.
+func TestTheReasonLeadsToTheRunners(t *testing.T) {
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_fax"})
+	r.says(Done, "next: start a program that serves queue mail; midge runner ls shows", "task why mail/x")
+	r.beat("runner-1", []string{"mail"}, []string{"send_mail"})
+	r.work("mail", storage.Settle{Outcome: storage.Decline})
+	const look = "midge runner ls --queue mail --columns runner,host,version,kinds"
+	r.says(Done, "next: deploy a program that knows kind send_fax for queue mail; "+look+" shows", "task why mail/x")
+	if got := r.ok(strings.TrimPrefix(look, "midge ")); !strings.Contains(got, "runner-1  web-1  0.1.0    send_mail") {
+		t.Errorf("midge runner ls shows %s", got)
+	}
+}
+
 // TestADeadlineOfAnyYearIsShown lists tasks with deadlines that programs have set to times out of the
 // bounds of a duration and of JSON.
 func TestADeadlineOfAnyYearIsShown(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -21,8 +22,7 @@ func (a *app) taskWhy() *cobra.Command {
 		Long: "why explains the present state of a task or a schedule in a sentence, and names\n" +
 			"the command to type next. If the task waits in line, why estimates when the task\n" +
 			"starts.",
-		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1,
-			"a task: its ref, its id, or a line of a log"),
+		Example: "  midge task why mail/01JABCDEF", Args: oneTask,
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if err := a.open(ctx); err != nil {
 				return err
@@ -35,11 +35,11 @@ func (a *app) taskWhy() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := a.printer(v.Now)
+			p, name := a.printer(v.Now), schedule.Name(v.Ref) // the ref, if it is no schedule
 			if !p.People() {
-				return p.One(v.Ref.String(), show.WhyOf(v, whyNext(v)))
+				return p.One(name, show.WhyOf(v, whyNext(v)))
 			}
-			if err := p.Line("%s: %s", v.Ref, show.Text(v.String())); err != nil {
+			if err := p.Line("%s: %s", name, show.Text(v.String())); err != nil {
 				return err
 			}
 			if next := whyNext(v); next != "" {
@@ -109,14 +109,18 @@ func whyNext(v storage.Verdict) string {
 		return "midge queue resume " + queue
 	case storage.CauseDue:
 		return "midge task requeue " + ref
-	case storage.CauseNoRunner, storage.CauseBusy:
+	case storage.CauseNoRunner:
+		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"
+	case storage.CauseBusy:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:
-		return "midge runner ls --queue " + queue + " -o wide"
+		return "deploy a program that knows kind " + show.Text(v.Kind) + " for queue " + queue +
+			"; midge runner ls --queue " + queue +
+			" --columns runner,host,version,kinds shows what its live runners know"
 	case storage.CauseRunning, storage.CauseAhead:
 		return "midge runner show " + v.Runner
 	case storage.CauseOrphaned, storage.CauseTicks:
-		return "midge schedule show " + queue + "/" + strings.TrimPrefix(v.Ref.ID, storage.CursorPrefix)
+		return "midge schedule show " + schedule.Name(v.Ref)
 	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly,
 		storage.CauseInLine:
 	}

@@ -310,6 +310,7 @@ type Act struct {
 	Changed int64       `json:"changed"`
 	Gone    int64       `json:"gone"`
 	Kept    int64       `json:"kept"`
+	DryRun  bool        `json:"dry_run"`
 	More    bool        `json:"more"` // with --dry-run: Matched is a lower bound
 	Reasons []ActReason `json:"reasons"`
 }
@@ -346,10 +347,12 @@ func reasonsOf(kept []bulk.Reason) []ActReason {
 
 // Restored is the outcome of a restore from a backup.
 type Restored struct {
+	Matched    int64       `json:"matched"`
 	Enqueued   int64       `json:"enqueued"`
 	Existing   int64       `json:"existing"`
 	Refused    int64       `json:"refused"`
 	NotDeleted int64       `json:"not_deleted"`
+	DryRun     bool        `json:"dry_run"`
 	Reasons    []ActReason `json:"reasons"`
 }
 
