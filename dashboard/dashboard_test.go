@@ -128,12 +128,12 @@ func TestManyCausesHideNothingElse(t *testing.T) {
 	if !found || !strings.Contains(folded, "further things: see <a") {
 		t.Error("the further needs are not named")
 	}
-	for text, want := range map[string]int{">Review</a>": 2, "data-ask>Resume</a>": 1, " is orphaned</span>": 1} {
+	for text, want := range map[string]int{">Review</a>": 2, "data-ask>Resume</a>": 1, "is orphaned</span>": 1} {
 		if got := strings.Count(first, text); got != want {
 			t.Errorf("the first needs have %q %d times, want %d", text, got, want)
 		}
 	}
-	for text, want := range map[string]int{"data-ask>Resume</a>": 2, " is orphaned</span>": 3} {
+	for text, want := range map[string]int{"data-ask>Resume</a>": 2, "is orphaned</span>": 3} {
 		if got := strings.Count(page, text); got != want {
 			t.Errorf("all needs have %q %d times, want %d", text, got, want)
 		}

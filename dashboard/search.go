@@ -171,8 +171,8 @@ func (v *view) hits(text string, most int) []hit {
 	return hits
 }
 
-// dealt takes from all sorts in turn, at most as many as most. It returns what it took, and what it left, each
-// in the order of the sorts.
+// dealt takes from all sorts in turn, at most as many as most. It returns what it took, and what it left,
+// each in the order of the sorts.
 func dealt[T any](sorts [][]T, most int) (taken, left []T) {
 	counts := make([]int, len(sorts))
 	for more := true; more && most > 0; {
