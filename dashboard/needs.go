@@ -176,8 +176,13 @@ func (v *view) deadNeeds() (needs []need) {
 		return nil
 	}
 	for _, g := range v.Sample.Dead.Groups {
+		cause := causeView{g}
+		small := cause.Died() + "."
+		if cause.AllGaveUp() {
+			small += " The jobs gave up by themselves."
+		}
 		needs = append(needs, need{
-			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: causeView{g}.Died() + ".",
+			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: small,
 			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
