@@ -83,29 +83,37 @@ func urgent(needs []need, most int) (first, others []need) {
 // would be said of each queue and of each schedule: the schedules of a process that has just crashed are not
 // orphaned.
 func (v *view) runnerNeeds() []need {
-	s := v.Sample
-	waiting := s.Sum(func(q *sampler.Queue) int64 { return q.Waiting })
-	others := s.Sum(func(q *sampler.Queue) int64 { return q.Pending + q.Scheduled + q.Retry })
-	cursors := s.Sum(func(q *sampler.Queue) int64 { return q.Cursors })
-	if len(s.Runners) > 0 || waiting+others+cursors == 0 {
+	var parts []string
+	for _, part := range []struct {
+		of        func(*sampler.Queue) int64
+		one, many string
+	}{
+		{func(q *sampler.Queue) int64 { return q.Waiting }, "task waits", "tasks wait"},
+		{func(q *sampler.Queue) int64 { return q.Pending }, "task is pending", "tasks are pending"},
+		{
+			func(q *sampler.Queue) int64 { return q.Scheduled + q.Retry },
+			"task waits for later", "tasks wait for later",
+		},
+		{func(q *sampler.Queue) int64 { return q.Cursors }, "schedule stands still", "schedules stand still"},
+	} {
+		n, words := v.Sample.Sum(part.of), part.many
+		if n == 1 {
+			words = part.one
+		}
+		if n > 0 {
+			parts = append(parts, format.Number(n)+format.NBSP+words)
+		}
+	}
+	if len(v.Sample.Runners) > 0 || len(parts) == 0 {
 		return nil
 	}
-	var small, still []string
-	if waiting > 0 {
-		small = append(small, sentence(waits(waiting)))
-	}
-	if others > 0 {
-		still = append(still, format.Count(others, "other task"))
-	}
-	if cursors > 0 {
-		still = append(still, format.Count(cursors, "schedule"))
-	}
-	if len(still) > 0 {
-		small = append(small, verb(strings.Join(still, " and "), int(others+cursors), "stand")+" still.")
+	small := parts[len(parts)-1]
+	if others := parts[:len(parts)-1]; len(others) > 0 {
+		small = strings.Join(others, ", ") + " and " + small
 	}
 	return []need{{
-		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No live runner: nothing is running",
-		Small: strings.Join(small, " "), Action: "Open", URL: v.URL("/runners"),
+		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No runner is alive", Small: small + ".", Action: "Open",
+		URL: v.URL("/runners"),
 	}}
 }
 

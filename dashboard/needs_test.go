@@ -58,7 +58,7 @@ func unserved(t *testing.T) *site {
 func TestWithoutAnyRunnerOneNeedSaysSo(t *testing.T) {
 	s := unserved(t)
 	needs := s.needsOf()
-	want := "! No live runner: nothing is running 3 tasks wait. 1 other task and 1 schedule stand still."
+	want := "! No runner is alive 3 tasks wait, 1 task waits for later and 1 schedule stands still."
 	if len(needs) != 1 || needs[0] != want {
 		t.Errorf("the needs are %q, want %q alone", needs, want)
 	}
