@@ -29,7 +29,7 @@ func TestARunnerTellsOfItself(t *testing.T) {
 	s.shows("/runners/silent", "It has not told yet what ran")
 	s.shows("/runners/idle", "No job has run here yet.", "1.00 MiB")
 	for _, id := range []string{"broken", "later"} {
-		s.shows("/runners/"+id, "Its vitals cannot be read.")
+		s.shows("/runners/"+id, "The figures of this runner cannot be read.")
 	}
 	s.shows("/runners", "3.00 GiB", "unreadable", "25 of 101 runs since it was started")
 }
