@@ -236,7 +236,7 @@
 // waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the age
 // of the oldest line that holds no declined tasks, so that a kind which nobody runs does
 // not hide how long all others wait. The first tasks of the lines tell the age: a storage
-// makes at most 19 reads for each of the three sorts of line. After the clock was set back
+// reads at most 19 tasks for each of the three sorts of line. After the clock was set back
 // the age may be too small.
 //
 // # Keeping

@@ -217,8 +217,8 @@
 //	Task         1             1                  O(log N)
 //	Tasks        1             1                  O(log N) for a page
 //	Queues       1             1                  O(log N) for a page
-//	Stats        1 a command   1 per 16 queues    O(1) a queue; its Oldest passes over at most
-//	                           of a slot          500 void entries of the line
+//	Stats        1 a command   1 per 16 queues    O(1) a queue; O(log N) for its Oldest where
+//	                           of a slot          the line begins with 500 void entries or more
 //	Runners      1             1                  O(runners)
 //	Configure    1 or 2        1 or 2             O(1); to remove a queue O(damaged records)
 //

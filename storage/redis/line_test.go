@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
@@ -201,5 +202,53 @@ func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 	}
 	if pages != 2 {
 		t.Errorf("got %d empty pages, want 2", pages)
+	}
+}
+
+// TestTheOldestTaskIsFoundBehindManyVoidEntries checks that the age of a line does not vanish after somebody
+// deleted its oldest tasks. It is exact where these stood together, as after a deletion by age.
+func TestTheOldestTaskIsFoundBehindManyVoidEntries(t *testing.T) {
+	const tasks, batch = 3000, 250 // a batch a minute
+	for _, c := range []struct {
+		what    string
+		cancels [][2]int // from, and the first behind
+		oldest  int      // the first task that waits
+		between bool     // a task stands between the void entries, so that a later task may be found
+	}{
+		{"none", nil, 0, false},
+		{"the first", [][2]int{{0, 1}}, 1, false},
+		{"fewer than the first look", [][2]int{{0, 499}}, 499, false},
+		{"as many as the first look", [][2]int{{0, 500}}, 500, false},
+		{"three batches and one", [][2]int{{0, 751}}, 751, false},
+		{"almost half", [][2]int{{0, 1499}}, 1499, false},
+		{"the first after others", [][2]int{{1, 1400}, {0, 1}}, 1400, false},
+		{"a task stands between", [][2]int{{0, 700}, {701, 1100}}, 700, true},
+		{"and the last", [][2]int{{2800, 3000}, {0, 1200}}, 1200, false},
+	} {
+		server := miniredis.RunT(t)
+		start := time.Now().Truncate(time.Minute)
+		server.SetTime(start)
+		store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		session := storage.NewSession(store, 0)
+		for i := 0; i < tasks; i += batch {
+			server.SetTime(start.Add(time.Duration(i/batch) * time.Minute))
+			fillFrom(t, session, i, i+batch, nil)
+		}
+		for _, some := range c.cancels {
+			cancel(t, session, some[0], some[1])
+		}
+		stats, err := store.Stats(t.Context(), "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := time.Duration((tasks-1)/batch-c.oldest/batch) * time.Minute
+		got := stats[0].Oldest
+		if got > want || got <= 0 || !c.between && got != want {
+			t.Errorf("%s: the oldest task waits for %v, want %v", c.what, got, want)
+		}
 	}
 }

@@ -43,9 +43,15 @@ func do(t *testing.T, server *testserver.Server, args ...string) string {
 // fill inserts n tasks with the ids id0, id1, and so on, in calls of a thousand.
 func fill(t *testing.T, session *storage.Session, n int, alter func(*storage.Insert)) {
 	t.Helper()
-	for begin := 0; begin < n; begin += 1000 {
+	fillFrom(t, session, 0, n, alter)
+}
+
+// fillFrom inserts the tasks from id<from> up to id<to>, which is excluded.
+func fillFrom(t *testing.T, session *storage.Session, from, to int, alter func(*storage.Insert)) {
+	t.Helper()
+	for begin := from; begin < to; begin += 1000 {
 		var txs []storage.Tx
-		for i := begin; i < min(begin+1000, n); i++ {
+		for i := begin; i < min(begin+1000, to); i++ {
 			in := insertOf("id" + strconv.Itoa(i))
 			if alter != nil {
 				alter(&in)

@@ -42,16 +42,32 @@ local function joined(key, id)
   return at > SPREAD and at or NEVER
 end
 
--- firstin returns when the first task of the line joined it. It looks at the first 500 entries for one
--- that is not void, and returns NEVER where there is none.
+-- firstin returns when the first task of the line joined it, NEVER where it finds none. It looks at the
+-- first 500 entries for one that is not void. Behind them it takes the void entries for a run at the head of
+-- the line, as a deletion of the oldest tasks leaves it: it looks at 16 entries at a time, at growing
+-- distances and then by halves, for the end of that run. Where the void entries are no run it may find a
+-- later task.
 local function firstin(key, m)
   local length = try('LLEN', key(LINE)) or 0
   if length <= m.void or not try('ZCARD', key(VOIDS)) then return NEVER end
   local line = {m = m, [LINE] = key(LINE), [VOIDS] = key(VOIDS)}
-  for _, id in ipairs(entries(line, m.tail - length + 1, 0, m.void > 0 and 500 or 1)) do
-    if id then return joined(key, id) end
+  local function live(from, n)
+    for _, id in ipairs(entries(line, m.tail - length + 1, from, n)) do
+      if id then return id end
+    end
   end
-  return NEVER
+  local id, low, high = live(0, m.void > 0 and 500 or 1), 500, 500 -- the entries before low are void
+  while not id and low < length do
+    high = min(2 * low, max(length - 16, low))
+    id = live(high, 16)
+    if not id then low = high + 16 end
+  end
+  while id and low < high do
+    local middle = floor((low + high) / 2)
+    local other = live(middle, 16)
+    if other then id, high = other, middle else low = middle + 16 end
+  end
+  return id and joined(key, id) or NEVER
 end
 
 -- earliest returns the earliest moment at which one of the tasks in a set of waiting tasks joined the tail
