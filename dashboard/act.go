@@ -76,6 +76,7 @@ type askData struct {
 	Fresh                   string   // the id of the task that "run" enqueues; a form sent twice enqueues one
 	Form                    string   // the id of a dialog on tasks; sent twice, it acts once
 	Rates                   []int
+	Rate                    int // the rate that the dialog proposes, 0 for no limit
 }
 
 // mostRefs limits the tasks that are chosen one by one.
@@ -349,9 +350,9 @@ func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act
 	}
 	j := &job{
 		Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
-		said: d.Queue + " is removed.", result: bulk.Result{Matched: 1},
+		said: d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
 	}
-	return s.await(r, d, j, "removed", func(ctx context.Context) (bulk.Result, error) {
+	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
 		if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
 			return bulk.Result{Matched: 1}, err
 		}

@@ -124,11 +124,19 @@ func TestManyCausesHideNothingElse(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, request(http.MethodGet, "/", ""))
 	page := w.Body.String()
-	if paused := strings.Count(page, "data-ask>Resume</a>"); paused != 2 {
-		t.Errorf("%d paused queues are shown, want 2", paused)
+	first, folded, found := strings.Cut(page, `<details class="folded">`)
+	if !found || !strings.Contains(folded, "further things: see <a") {
+		t.Error("the further needs are not named")
 	}
-	if causes := strings.Count(page, ">Review</a>"); causes != 3 {
-		t.Errorf("%d causes of death are shown, want 3", causes)
+	for text, want := range map[string]int{">Review</a>": 2, "data-ask>Resume</a>": 1, "is orphaned</span>": 1} {
+		if got := strings.Count(first, text); got != want {
+			t.Errorf("the first needs have %q %d times, want %d", text, got, want)
+		}
+	}
+	for text, want := range map[string]int{"data-ask>Resume</a>": 2, "is orphaned</span>": 3} {
+		if got := strings.Count(page, text); got != want {
+			t.Errorf("all needs have %q %d times, want %d", text, got, want)
+		}
 	}
 }
 

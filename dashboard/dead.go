@@ -104,6 +104,22 @@ func (g causeView) Of() string {
 // Died says how many tasks died, and of which kinds.
 func (g causeView) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
 
+// AllGaveUp reports whether the jobs of all tasks gave up by themselves, so that a requeue is not the first
+// thing to do.
+func (g causeView) AllGaveUp() bool { return g.Discarded == g.Tasks }
+
+// GaveUp says how many jobs of the tasks gave up by themselves, and what to do then; "" for none.
+func (g causeView) GaveUp() string {
+	const look = " gave up by themselves. Look at the cause before you requeue."
+	switch {
+	case g.Discarded == 0:
+		return ""
+	case g.AllGaveUp():
+		return "The jobs" + look
+	}
+	return "The jobs of " + format.Count(g.Discarded, "task") + look
+}
+
 // shownKinds is how many kinds of a cause a list names.
 const shownKinds = 3
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,11 +171,17 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 // causePage returns the page of a cause.
 func causePage(t *testing.T, d *Dashboard, text string) string {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead?cause="+fingerprint.OfText(text).ID, nil)
+	return pageAt(t, d, "/dead?cause="+fingerprint.OfText(text).ID)
+}
+
+// pageAt returns the page at a path, which must exist.
+func pageAt(t *testing.T, d *Dashboard, path string) string {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
 	w := httptest.NewRecorder()
 	if d.ServeHTTP(w, r); w.Code != http.StatusOK {
-		t.Fatalf("the page of a cause: %d", w.Code)
+		t.Fatalf("GET %s: %d", path, w.Code)
 	}
 	return w.Body.String()
 }
@@ -222,4 +229,50 @@ func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 			t.Errorf("3 tasks died of a cause that is not counted yet, and its page has %d rows:\n%s", rows, page)
 		}
 	})
+}
+
+// TestTasksThatGaveUpAreNotMadeToRunAgain checks that no page advises to requeue tasks whose jobs gave up by
+// themselves.
+func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
+	requeues := regexp.MustCompile(`<a class="(button[^"]*)"\s+href="/act\?[^"]*do=requeue`)
+	for _, c := range []struct {
+		reason string
+		gaveUp bool
+	}{{"out of retries", false}, {storage.AttemptDiscarded, true}} {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sc.Add(t.Context(), "q", "k", 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		var ref string
+		err = sc.End(t.Context(), "q", 2, func(_ int, task storage.Task, st *storage.Settle) {
+			ref = task.Ref.String()
+			st.Outcome, st.Reason, st.Error = storage.Bury, c.reason, "no such user"
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, said := range map[string]string{
+			"/":         "The jobs gave up by themselves.",
+			"/dead":     "The jobs gave up by themselves. Look at the cause before you requeue.",
+			"/r/" + ref: "; its job gave up by itself, so look at the cause before you requeue it",
+			"/act?do=requeue&all=1&state=dead&filter=kind:k":       "Jobs that gave up by themselves will do so again",
+			"/dead?cause=" + fingerprint.OfText("no such user").ID: "The jobs gave up by themselves.",
+		} {
+			page := pageAt(t, d, path)
+			if strings.Contains(page, said) != c.gaveUp {
+				t.Errorf("GET %s of tasks that are %s: %q is said %t", path, c.reason, said, !c.gaveUp)
+			}
+			requeue := requeues.FindStringSubmatch(page)
+			if requeue != nil && strings.Contains(requeue[1], "primary") == c.gaveUp {
+				t.Errorf("GET %s of tasks that are %s: the requeue has the class %q", path, c.reason, requeue[1])
+			}
+		}
+	}
 }

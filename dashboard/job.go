@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
@@ -28,7 +29,11 @@ const (
 )
 
 // rates are the rates at which an act can be done, in tasks a second; 0 is no limit.
-var rates = []int{0, 1, 10, 100, 1000}
+var rates = []int{0, 1, 10, 50, 100, 1000}
+
+// moderate is the rate that the dialog proposes for a requeue of more tasks than moderateAbove. What made
+// them fail, such as a mail server that has just come back, must not get them all at once.
+const moderate, moderateAbove = 50, 100
 
 // job is an act in a goroutine of its own, running or ended.
 type job struct {
@@ -39,6 +44,8 @@ type job struct {
 	short  bool        // it is on a few named tasks, without a rate, and mostRunning does not count it
 	record *ledger.Act // its record in the audit
 	said   string      // the notice if it succeeds, "" for one that counts the tasks
+	done   string      // the word for tasks to which the act was done
+	of     int64       // how many tasks the act is on, 0 if that is not known
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when the act has ended
 
@@ -295,14 +302,23 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Many, d.None, d.Rates = d.Count > 1 || look.More, d.Count == 0 && !look.More, rates
+	if a.bulk == bulk.Requeue && (d.Count > moderateAbove || look.More) {
+		d.Rate = moderate
+	}
 	about, searched := searchedOf(&look)
 	d.Says += searched
+	if a.bulk == bulk.Requeue && slices.ContainsFunc(look.Samples, sampler.Discarded) {
+		d.Says += " Jobs that gave up by themselves will do so again, unless the cause is mended."
+	}
 	for _, reason := range look.Reasons {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
 	}
 	d.Title, d.Form = a.title+" "+about+"?", rand.Text()
 	d.CountDown = a.danger && d.Many
 	words := []string{"midge", "task", commandOf(d.Do)}
+	if d.Rate > 0 { // midge.mjs changes this flag with the choice of the form
+		words = append(words, "--rate", strconv.Itoa(d.Rate))
+	}
 	if d.Chosen != nil {
 		words = behind(words, commandFilter(*d.Chosen))
 		d.Most = d.Count
@@ -365,9 +381,10 @@ func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act)
 	short := d.Chosen == nil && req.Rate == 0
 	j := &job{
 		Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short, record: record,
+		done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 	}
 	req.Progress = j.tell
-	return s.await(r, d, j, req.Act.Done(), func(ctx context.Context) (bulk.Result, error) {
+	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
 		return bulk.Run(ctx, s.session, req)
 	})
 }
@@ -401,7 +418,7 @@ func confirmed(r *http.Request, a act) (int, error) {
 
 // await starts an act, and redirects to its page if the act is not done soon.
 func (s *server) await(
-	r *http.Request, d *askData, j *job, done string, run func(context.Context) (bulk.Result, error),
+	r *http.Request, d *askData, j *job, run func(context.Context) (bulk.Result, error),
 ) (notice, error) {
 	if err := s.start(r.Context(), j, run); err != nil {
 		s.written(r.Context(), j.record, 0, err)
@@ -415,12 +432,12 @@ func (s *server) await(
 		d.Back = s.view(r).URL("/acts/" + j.ID)
 		return notice{}, nil
 	}
-	return j.notice(done), nil
+	return j.notice(), nil
 }
 
 // notice returns the notice about the result of the act.
-func (j *job) notice(done string) notice {
-	r := j.Result()
+func (j *job) notice() notice {
+	r, done := j.Result(), j.done
 	switch {
 	case j.said != "" && j.err == nil:
 		return notice{Text: j.said}
@@ -466,6 +483,8 @@ type jobData struct {
 	*job
 
 	Is      bulk.Result
+	Of      int64  // how many tasks the act is on, 0 if that is not known
+	Done    string // the word for tasks to which the act was done
 	Told    *notice
 	Percent int64
 }
@@ -476,15 +495,18 @@ func (s *server) job(r *http.Request, v *view) error {
 		return &statusError{http.StatusNotFound, noAct}
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Act by "+j.Who, j.Title
-	d := jobData{job: j, Is: j.Result()}
+	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done}
 	if j.Ended() {
-		told := j.notice("done")
+		told := j.notice()
 		d.Told = &told
 	} else {
 		v.Watch = "all.second"
 	}
-	if total := max(d.Is.Total, d.Is.Matched); total > 0 {
-		d.Percent = min(100, 100*max(d.Is.Searched, d.Is.Done)/total)
+	// The search is ahead of the act, so its progress counts only if the number of tasks is not known.
+	if handled := d.Is.Done + d.Is.Changed + d.Is.Gone + d.Is.Kept; d.Of > 0 {
+		d.Percent = min(100, 100*handled/d.Of)
+	} else if d.Is.Total > 0 {
+		d.Percent = min(100, 100*d.Is.Searched/d.Is.Total)
 	}
 	v.Data = d
 	return nil

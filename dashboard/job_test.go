@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,5 +46,42 @@ func TestSlowActsHoldUpNoActOnATask(t *testing.T) {
 		}
 		stop()
 		<-ended
+	})
+}
+
+// TestAnActSaysHowFarItIsAndHowItEnded checks an act on 36 tasks, two of which somebody else requeues
+// meanwhile.
+func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		var tasks []storage.Insert
+		for i := range 36 {
+			delay := time.Hour + time.Duration(i)*time.Second
+			tasks = append(tasks, storage.Insert{Ref: storage.Ref{Queue: "slow", ID: fmt.Sprint(i)}, Delay: delay})
+		}
+		s, _ := inserted(t, as(access.Admin), tasks...)
+		code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "slow", "state", "scheduled", "count", "36", "rate", "10")
+		if code != http.StatusOK || !strings.Contains(page, "Stop</button>") {
+			t.Fatalf("an act that takes 4 s: %d, want its page with Stop\n%s", code, page)
+		}
+		for _, want := range []string{" of 36 requeued", "searched 36 of 36"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("after 1.5 s the page does not say %q:\n%s", want, page)
+			}
+		}
+		if percent, err := strconv.Atoi(between(t, page, `max="100" value="`, `"`)); err != nil || percent < 30 || percent > 50 {
+			t.Errorf("after 1.5 s of 4 the bar is at %d %%, %v; want 30 to 50", percent, err)
+		}
+		act := "/acts/" + between(t, page, `action="/acts/`, `/stop"`)
+		if code, _ := s.post("/act", "do", "requeue", "ref", "slow/34", "ref", "slow/35"); code != http.StatusOK {
+			t.Fatalf("an act meanwhile: %d", code)
+		}
+		time.Sleep(5 * time.Second) // virtual
+		s.shows(act, "36 matched, 34 requeued, 2 changed meanwhile.")
+		for _, past := range []string{"Stop</button>", "<progress"} {
+			if strings.Contains(s.get(act), past) {
+				t.Errorf("the page of an act that has ended has %q", past)
+			}
+		}
 	})
 }

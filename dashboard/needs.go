@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 )
 
-// mostNeeds is how many needs the overview shows.
-const mostNeeds = 5
+// mostNeeds is how many needs the overview shows at once, and mostFolded how many more it unfolds.
+const mostNeeds, mostFolded = 5, 45
 
 // need is something that somebody should look at.
 type need struct {
@@ -40,16 +40,12 @@ const (
 	rankOld
 	rankDamaged
 	rankWarning
-	rankFurther // causes of death after the first ones, which must not hide other needs
 )
-
-// firstCauses is how many causes of death have rankDead. All others have rankFurther.
-const firstCauses = 3
 
 // needs returns everything that somebody should look at, the worst first.
 func (v *view) needs() []need {
 	s := v.Sample
-	var needs []need
+	needs := v.runnerNeeds()
 	for i := range s.Queues {
 		needs = append(needs, v.queueNeeds(&s.Queues[i])...)
 	}
@@ -67,6 +63,58 @@ func (v *view) needs() []need {
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.rank, b.rank) })
 	return needs
+}
+
+// urgent returns at most as many of the needs as most, and the others, both the worst first. It takes needs
+// of all ranks in turn, so that many needs of one rank do not hide the others.
+func urgent(needs []need, most int) (first, others []need) {
+	var ranks [][]need
+	for i, n := range needs {
+		if i == 0 || n.rank != needs[i-1].rank {
+			ranks = append(ranks, nil)
+		}
+		last := &ranks[len(ranks)-1]
+		*last = append(*last, n)
+	}
+	return dealt(ranks, most)
+}
+
+// runnerNeeds returns one need if no runner is alive although there is something to run. It stands for what
+// would be said of each queue and of each schedule: the schedules of a process that has just crashed are not
+// orphaned.
+func (v *view) runnerNeeds() []need {
+	var parts []string
+	for _, part := range []struct {
+		of        func(*sampler.Queue) int64
+		one, many string
+	}{
+		{func(q *sampler.Queue) int64 { return q.Waiting }, "task waits", "tasks wait"},
+		{func(q *sampler.Queue) int64 { return q.Pending }, "task is pending", "tasks are pending"},
+		{
+			func(q *sampler.Queue) int64 { return q.Scheduled + q.Retry },
+			"task waits for later", "tasks wait for later",
+		},
+		{func(q *sampler.Queue) int64 { return q.Cursors }, "schedule stands still", "schedules stand still"},
+	} {
+		n, words := v.Sample.Sum(part.of), part.many
+		if n == 1 {
+			words = part.one
+		}
+		if n > 0 {
+			parts = append(parts, format.Number(n)+format.NBSP+words)
+		}
+	}
+	if len(v.Sample.Runners) > 0 || len(parts) == 0 {
+		return nil
+	}
+	small := parts[len(parts)-1]
+	if others := parts[:len(parts)-1]; len(others) > 0 {
+		small = strings.Join(others, ", ") + " and " + small
+	}
+	return []need{{
+		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No runner is alive", Small: small + ".", Action: "Open",
+		URL: v.URL("/runners"),
+	}}
 }
 
 // queueNeeds returns what is wrong with a queue.
@@ -91,9 +139,15 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 		if !v.May("operate") {
 			needs[0].Action, needs[0].URL, needs[0].Ask = "Open", v.QueueURL(q.Queue), false
 		}
+	case q.Waiting > 0 && len(v.Sample.Runners) == 0: // see runnerNeeds
 	case q.Waiting > 0 && q.Runners == 0:
-		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(waits(q.Waiting)+" in it"), oldest,
-			"Open", v.QueueURL(q.Queue))
+		small := waits(q.Waiting) + " in it"
+		if q.Oldest > 0 {
+			small += ", the oldest for " + format.Duration(q.Oldest)
+		}
+		// It is not known when the last runner left: the oldest task may have come before or after that.
+		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(small), time.Time{}, "Open",
+			v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
 		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
 			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
@@ -129,13 +183,14 @@ func (v *view) deadNeeds() (needs []need) {
 	if v.Sample.Dead == nil {
 		return nil
 	}
-	for i, g := range v.Sample.Dead.Groups {
-		rank := rankDead
-		if i >= firstCauses {
-			rank = rankFurther
+	for _, g := range v.Sample.Dead.Groups {
+		cause := causeView{g}
+		small := cause.Died() + "."
+		if cause.AllGaveUp() {
+			small += " The jobs gave up by themselves."
 		}
 		needs = append(needs, need{
-			rank: rank, Glyph: "✕", Look: "dead", Text: g.Error, Small: causeView{g}.Died() + ".",
+			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: small,
 			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
@@ -153,6 +208,7 @@ func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
 		n.Text = "The schedule " + c.Name() + " is damaged"
 		n.Small = "It never ticks. It belongs to the queue " + c.Queue + "."
 		return n, true
+	case c.Orphaned && len(v.Sample.Runners) == 0: // see runnerNeeds
 	case c.Orphaned:
 		n.Text = "The schedule " + c.Name() + " is orphaned"
 		n.Small = "No live runner declares it, so it stands still. It belongs to the queue " + c.Queue + "."

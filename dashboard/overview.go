@@ -14,8 +14,9 @@ import (
 // overviewData is the data of the overview.
 type overviewData struct {
 	Needs   []need
-	Needing int // how many needs there are
-	More    int // how many needs are not shown
+	Needing int    // how many needs there are
+	Folded  []need // the needs after these
+	Hidden  int    // how many needs are not shown at all
 	Calm    string
 	Figures []figure
 	Chart   *chart.Chart
@@ -40,13 +41,12 @@ const mostQueues = 12
 func (s *server) overview(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "overview", "Overview", "Overview", "all.tick all.mark"
 	v.Command = "midge stats"
-	d := overviewData{Needs: v.needs()}
-	d.Needing = len(d.Needs)
-	if len(d.Needs) > mostNeeds {
-		d.More = len(d.Needs) - mostNeeds
-		d.Needs = d.Needs[:mostNeeds]
-	}
-	if len(d.Needs) == 0 {
+	needs := v.needs()
+	d := overviewData{Needing: len(needs)}
+	d.Needs, needs = urgent(needs, mostNeeds)
+	d.Folded, needs = urgent(needs, mostFolded)
+	d.Hidden = len(needs)
+	if d.Needing == 0 {
 		d.Calm = v.calm(r.Context())
 	}
 	d.Chart = v.chartOf("", r.URL.Query().Get("span"))
@@ -68,6 +68,9 @@ func (s *server) overview(r *http.Request, v *view) error {
 	v.Data = d
 	return nil
 }
+
+// More is how many needs there are after the first ones.
+func (d overviewData) More() int { return d.Needing - len(d.Needs) }
 
 // figures returns the four large numbers, each with its last hour.
 func (v *view) figures() []figure {

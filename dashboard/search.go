@@ -167,25 +167,26 @@ func (v *view) hits(text string, most int) []hit {
 		}
 		f.add("runner", label, v.URL("/runners/"+info.ID), info.ID+" "+info.Host)
 	})
-	return dealt(sorts, most)
+	hits, _ := dealt(sorts, most)
+	return hits
 }
 
-// dealt takes hits of all sorts in turn, at most as many as most, and returns them in the order of their
-// sorts.
-func dealt(sorts [][]hit, most int) (hits []hit) {
-	taken := make([]int, len(sorts))
-	for left := true; left && most > 0; {
-		left = false
+// dealt takes from all sorts in turn, at most as many as most. It returns what it took, and what it left,
+// each in the order of the sorts.
+func dealt[T any](sorts [][]T, most int) (taken, left []T) {
+	counts := make([]int, len(sorts))
+	for more := true; more && most > 0; {
+		more = false
 		for i := range sorts {
-			if most > 0 && taken[i] < len(sorts[i]) {
-				taken[i], most, left = taken[i]+1, most-1, true
+			if most > 0 && counts[i] < len(sorts[i]) {
+				counts[i], most, more = counts[i]+1, most-1, true
 			}
 		}
 	}
-	for i := range sorts {
-		hits = append(hits, sorts[i][:taken[i]]...)
+	for i, n := range counts {
+		taken, left = append(taken, sorts[i][:n]...), append(left, sorts[i][n:]...)
 	}
-	return hits
+	return taken, left
 }
 
 // named finds the tasks that a text names: by the refs in it or, if no such task exists, by the ids in it,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -61,6 +62,7 @@ type fact struct {
 type actLink struct {
 	Text, URL, Key string
 	Danger         bool
+	Plain          bool // it may be the first act, but it is not the one to do
 }
 
 func refOf(r *http.Request) (storage.Ref, error) {
@@ -212,7 +214,10 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 // taskActs returns the acts that the viewer may do to the task.
 func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	add := func(text, do, key string, danger bool) {
-		acts = append(acts, actLink{text, v.URL("/act", "do", do, "ref", t.Ref.String()), key, danger})
+		acts = append(acts, actLink{
+			Text: text, URL: v.URL("/act", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
+			Plain: do == "cancel" || sampler.Discarded(t),
+		})
 	}
 	if t.State == storage.Cursors {
 		return nil
@@ -232,7 +237,7 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	}
 	if v.May("alter") {
 		if edit := (storage.Change{}); v.May("payloads") && (edit.Permitted(t.State) || t.State.Ended()) {
-			acts = append(acts, actLink{"Edit", v.URL("/edit", "ref", t.Ref.String()), "e", false})
+			acts = append(acts, actLink{Text: "Edit", URL: v.URL("/edit", "ref", t.Ref.String()), Key: "e"})
 		}
 		if t.State != storage.Pending {
 			add("Delete", "delete", "", true)

@@ -189,6 +189,19 @@ func TestActsOnTasks(t *testing.T) {
 	}
 }
 
+// TestARequeueOfManyTasksHasAModerateRate checks that the dialog proposes a rate if what made the tasks fail
+// might not bear all of them at once, and that its command has the same rate.
+func TestARequeueOfManyTasksHasAModerateRate(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	for _, c := range []struct{ path, rate, command string }{
+		{"/act?do=requeue&all=1&queue=mail&state=dead", "50", "midge task requeue --rate 50 &#39;queue:mail state:dead&#39;"},
+		{"/act?do=requeue&all=1&queue=archive&state=dead", "0", "midge task requeue &#39;queue:archive state:dead&#39;"},
+		{"/act?do=delete&all=1&queue=mail&state=dead", "0", "midge task rm &#39;queue:mail state:dead&#39;"},
+	} {
+		s.shows(c.path, `<option value="`+c.rate+`" selected>`, c.command)
+	}
+}
+
 // TestAQueueWhoseTasksRunIsNotRemoved checks that such a queue keeps all its tasks.
 func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})

@@ -376,6 +376,9 @@ func (v told) ended() string {
 	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" and ended ", v.Since))
 	if v.State == Dead {
 		text += details(v.Reason, v.Error)
+		if v.Reason == AttemptDiscarded {
+			text += "; its job gave up by itself, so look at the cause before you requeue it"
+		}
 	}
 	return text
 }

@@ -128,13 +128,13 @@ const hasFocus = part => part.contains(document.activeElement);
 const inUse = part => part.matches(':hover') || hasFocus(part) && part !== document.activeElement;
 
 // update replaces a part by a fresh one. A part in use is not replaced yet, and keeps the fresh one in its
-// property fresh.
+// property fresh, unless the fresh one has data-end: what the part showed has ended.
 function update(part, fresh) {
   if (!fresh) return;
   keepOpen(part, fresh);
   if (part.isEqualNode(fresh)) { part.fresh = null; return; }
   if (part.dataset.rows !== undefined && holdRows(part, fresh)) return;
-  if (inUse(part)) { part.fresh = fresh; return; }
+  if (inUse(part) && fresh.dataset.end === undefined) { part.fresh = fresh; return; }
   replace(part, fresh);
 }
 
@@ -318,6 +318,15 @@ document.addEventListener('submit', event => {
     event.preventDefault();
     countDown(form);
   }
+});
+
+// The command in a dialog has the rate that its form chooses.
+document.addEventListener('change', event => {
+  const {form, name, value} = event.target;
+  const command = name === 'rate' && form?.matches('.ask') && $('.command code', form);
+  if (!command) return;
+  command.textContent = command.textContent
+    .replace(/^(midge task \w+)( --rate \d+)?/, Number(value) ? `$1 --rate ${value}` : '$1');
 });
 
 // askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the

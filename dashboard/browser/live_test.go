@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -130,6 +135,54 @@ func TestActsInABrowser(t *testing.T) {
 	tb.click(`tr[id$="daily_digest"] a[data-ask]`)
 	tb.confirm()
 	tb.shows("The schedule has enqueued the task mail/")
+}
+
+// point moves the pointer to the middle of the first element that a selector finds.
+func (tb *tab) point(selector string) {
+	tb.t.Helper()
+	at := eval[[]float64](tb, fmt.Sprintf(`(() => {
+		const r = document.querySelector(%q).getBoundingClientRect()
+		return [r.x + r.width / 2, r.y + r.height / 2]
+	})()`, selector))
+	move := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, input.DispatchMouseEvent, input.DispatchMouseEventParams{
+			Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1],
+		})
+		return err
+	})
+	if err := chromedp.Do(tb.ctx, move); err != nil {
+		tb.t.Fatal(err)
+	}
+}
+
+// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate, and that the
+// page of an act shows its end even while the pointer rests on its Stop.
+func TestAnActHasItsRateAndItsEnd(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/dead", "light")
+	tb.live()
+	tb.click("[data-part=dead] a[data-ask]")
+	tb.sees(`document.querySelector('dialog[open] .command code')`, 5*time.Second)
+	for _, rate := range []struct{ choice, flag string }{{"", " --rate 50"}, {"0", ""}, {"100", " --rate 100"}} {
+		if rate.choice != "" {
+			eval[bool](tb, fmt.Sprintf(`(() => {
+				const select = document.querySelector('dialog select[name=rate]')
+				select.value = %q
+				return select.dispatchEvent(new Event('change', { bubbles: true }))
+			})()`, rate.choice))
+		}
+		got := eval[string](tb, `document.querySelector('dialog .command code').textContent`)
+		if want := "midge task requeue" + rate.flag + " 'state:dead cause:"; !strings.HasPrefix(got, want) {
+			t.Errorf("with the rate %q the command is %s, want %s…", rate.choice, got, want)
+		}
+	}
+	tb.confirm()
+	const stop = `form[action$="/stop"] button`
+	tb.sees(`document.querySelector('`+stop+`')`, 5*time.Second)
+	tb.point(stop)
+	tb.sees(`document.querySelector('`+stop+`').matches(':hover')`, 2*time.Second)
+	tb.shows("212 tasks requeued.")
+	tb.sees(`!document.querySelector('`+stop+`') && !document.querySelector('progress')`, 5*time.Second)
 }
 
 func TestManyDeletesCountDown(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
 )
 
 // problems finds faults in the look of a page: colours, sizes and gaps that are not tokens, text of low
@@ -200,5 +201,52 @@ func TestTextsStayInTheirCards(t *testing.T) {
 			}
 		}
 		tb.hush(false)
+	}
+}
+
+// crowded finds rates at the left of a chart that cover each other.
+const crowded = `(() => {
+  const found = [];
+  for (const svg of document.querySelectorAll('.rates')) {
+    const boxes = [...svg.querySelectorAll('text')].map(e => e.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+    for (let i = 1; i < boxes.length; i++) if (boxes[i].top < boxes[i - 1].bottom - 1) found.push('rates cover each other');
+  }
+  return found;
+})()`
+
+// TestAStormOfFailuresIsReadable checks the pages while nearly all attempts fail: numbers are as long as they
+// can be, and failures dominate the charts.
+func TestAStormOfFailuresIsReadable(t *testing.T) {
+	r := newRig(t, "empty")
+	r.storm(999)
+	tb := r.tab("/", "light")
+	r.storm(9990)
+	for _, p := range []named{{"overview", "/"}, {"queue", "/queues/mail"}, {"queues", "/queues"}, {"metrics", "/metrics"}} {
+		for _, width := range []int64{1440, 1280, 1100, 1024, 900, 700, 360} {
+			tb.open(p.path, "light", width)
+			tb.live()
+			for _, code := range []string{problems, overflows, crowded} {
+				for _, problem := range eval[[]string](tb, code) {
+					t.Errorf("%s at %d: %s", p.name, width, problem)
+				}
+			}
+		}
+	}
+}
+
+// storm enqueues n tasks and one more, of which all but the first fail.
+func (r *rig) storm(n int) {
+	r.t.Helper()
+	err := r.Add(r.t.Context(), "mail", "send_welcome", n+1, func(_ int, in *storage.Insert) { in.MaxRetries = 0 })
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	err = r.End(r.t.Context(), "mail", n+1, func(i int, _ storage.Task, st *storage.Settle) {
+		if i > 0 {
+			st.Outcome, st.Error = storage.Fail, "smtp: connection refused"
+		}
+	})
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }

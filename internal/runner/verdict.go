@@ -59,7 +59,7 @@ func (e *CannotRunError) whole() string {
 
 // The runner buries tasks for these reasons, beside those of the storage and of Jobs.
 const (
-	reasonDiscarded = "discarded"
+	reasonDiscarded = storage.AttemptDiscarded
 	reasonExpired   = "expired"
 )
 

@@ -67,6 +67,11 @@ func whyEnded(r *rig) {
 	r.between("since", v.Since, from, r.now())
 	r.want("state, reason, error", [3]any{v.State, v.Reason, v.Error},
 		[3]any{storage.Dead, "refused", "no such user"})
+	r.want("no cause to look at first", strings.Contains(v.String(), "gave up"), false)
+	r.settle(r.holding(job("discarded")), storage.Settle{
+		Outcome: storage.Bury, Reason: storage.AttemptDiscarded, Error: "no such user",
+	})
+	r.why("discarded", storage.CauseEnded, "discarded: no such user", "look at the cause before you requeue it")
 	r.want("state", r.why("done", storage.CauseEnded, "completed").State, storage.Completed)
 	r.want("state", r.why("off", storage.CauseEnded, "cancelled").State, storage.Cancelled)
 	_, err := storage.Why(r.ctx, r.store, in("none"))

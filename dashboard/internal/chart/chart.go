@@ -82,18 +82,29 @@ func (c *Chart) Sums() (done, failed float64) {
 	return done, failed
 }
 
-// Max is the highest rate of the chart, in attempts a second.
-func (c *Chart) Max() (most float64) {
+// Max returns the highest rates of the chart, in attempts a second.
+func (c *Chart) Max() (done, failed float64) {
 	for i := range c.Points {
 		if p := c.at(i); p.Seen {
-			most = max(most, p.Done, p.Failed)
+			done, failed = max(done, p.Done), max(failed, p.Failed)
 		}
 	}
-	return most / c.Step.Seconds()
+	return done / c.Step.Seconds(), failed / c.Step.Seconds()
 }
 
-// Top is Max as text.
-func (c *Chart) Top() string { return format.Rate(c.Max()) }
+// Top is the highest rate of completed attempts as text.
+func (c *Chart) Top() string {
+	done, _ := c.Max()
+	return format.Rate(done)
+}
+
+// Bottom is the highest rate of failed attempts as text, "" if none failed.
+func (c *Chart) Bottom() string {
+	if _, failed := c.Max(); failed > 0 {
+		return format.Rate(failed)
+	}
+	return ""
+}
 
 // Blank reports whether a part of the time is not known.
 func (c *Chart) Blank() bool {

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestAChartNeverHidesAGap(t *testing.T) {
 	if !c.Blank() || !c.Averaged() {
 		t.Errorf("blank %t, averaged %t: want both", c.Blank(), c.Averaged())
 	}
-	if got := c.Max(); got != 2 {
+	if got, _ := c.Max(); got != 2 {
 		t.Errorf("at most %v a second, want 2", got)
 	}
 	c.Points[1], c.Points[3] = known, sampler.Point{}
@@ -71,6 +72,30 @@ func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 		c := &Chart{Step: time.Minute, Part: 1, Points: []sampler.Point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
 		if pl := c.plane(); failed*pl.scale < chartHeight/2 || float64(pl.axis)+failed*pl.scale > chartHeight+1 {
 			t.Errorf("%v failures a second are %.0f pixels high below an axis at %d", failed, failed*pl.scale, pl.axis)
+		}
+	}
+}
+
+// TestTheRatesOfAChartStandApart checks that no rate at the left of a chart covers another one, that one of
+// the two sides has rates, and that the legend tells the completed and the failed attempts apart.
+func TestTheRatesOfAChartStandApart(t *testing.T) {
+	for _, done := range []float64{0, 0.3, 1, 9.9, 11, 120, 4999} {
+		for _, failed := range []float64{0, 0.1, 1, 9.9, 75, 149, 4999, 1e6} {
+			c := &Chart{Step: time.Second, Part: 1, Points: []sampler.Point{{Done: done, Failed: failed, Seen: true}}}
+			pl := c.plane()
+			ys := append([]int{pl.axis}, pl.lines...)
+			slices.Sort(ys)
+			for i := 1; i < len(ys); i++ {
+				if ys[i]-ys[i-1] < rateHeight || ys[i] > chartHeight+1 {
+					t.Errorf("%v done and %v failed a second: rates at %v", done, failed, ys)
+				}
+			}
+			if len(pl.lines) == 0 {
+				t.Errorf("%v done and %v failed a second: no rate but 0", done, failed)
+			}
+			if want := format.Rate(done); c.Top() != want || failed > 0 && c.Bottom() != format.Rate(failed) {
+				t.Errorf("%v done and %v failed a second: at most %s and %s", done, failed, c.Top(), c.Bottom())
+			}
 		}
 	}
 }

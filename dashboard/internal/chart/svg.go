@@ -18,6 +18,7 @@ const (
 	chartStep, chartHeight = 10, 160
 	chartTop               = 12 // room above the highest point, for its line
 	barLeast               = 3  // the least height of a bar, so that it can be seen
+	rateHeight             = 16 // the height of a rate at the left of a chart
 )
 
 // plane has the coordinates of a chart: completed attempts go up from the axis, failed ones down, on one
@@ -25,18 +26,15 @@ const (
 type plane struct {
 	axis  int       // the distance of the axis from the top
 	scale float64   // pixels for one attempt a second
-	lines []int     // the y coordinates of the grid's lines, all above the axis
+	lines []int     // the y coordinates of the grid's lines, without the axis
 	rates []float64 // the rates for which the lines stand
 }
 
 // plane computes the scale of the chart. Its ceiling is at least one attempt a second, so that a few attempts
 // do not fill the chart.
 func (c *Chart) plane() plane {
-	done, failed := 1.0, 0.0
-	for i := range c.Points {
-		p := c.at(i)
-		done, failed = max(done, p.Done/c.Step.Seconds()), max(failed, p.Failed/c.Step.Seconds())
-	}
+	done, failed := c.Max()
+	done = max(1, done)
 	room := float64(chartHeight - chartTop)
 	pl := plane{axis: chartHeight - 1, scale: room / done}
 	if failed > 0 {
@@ -45,9 +43,16 @@ func (c *Chart) plane() plane {
 		pl.axis = min(chartTop+above, chartHeight-4*barLeast)
 		pl.scale = min(pl.scale, float64(pl.axis-chartTop)/done)
 	}
-	step := roundRate(done / 2)
+	// The larger side of the axis has at least two lines, and the smaller side those for which it has room.
+	step := roundRate(max(done, failed) / 2)
+	if step*pl.scale < rateHeight {
+		step = roundRate(2.5 * step)
+	}
 	for r := step; r <= done*1.001; r += step {
 		pl.lines, pl.rates = append(pl.lines, pl.axis-int(math.Round(r*pl.scale))), append(pl.rates, r)
+	}
+	for r := step; r <= failed*1.001; r += step {
+		pl.lines, pl.rates = append(pl.lines, pl.axis+int(math.Round(r*pl.scale))), append(pl.rates, r)
 	}
 	return pl
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/internal/queues"
@@ -80,15 +81,18 @@ func beside(calls ...func() error) []error {
 // concurrency limits the calls that Concurrently makes at a time.
 const concurrency = 8
 
-// Concurrently calls a function for each number below n, in up to eight goroutines, and waits for them. A
-// goroutine whose call fails makes no further calls. Concurrently returns one of the errors.
+// Concurrently calls a function for each number below n, in up to eight goroutines, and waits for them. After
+// a call that fails it begins no further calls. Concurrently returns one of the errors.
 func Concurrently(n int, do func(i int) error) error {
 	errs := make([]error, min(n, concurrency))
 	var all sync.WaitGroup
+	var failed atomic.Bool
 	for first := range errs {
-		all.Go(func() { // ends with its share of the numbers
-			for i := first; i < n && errs[first] == nil; i += len(errs) {
-				errs[first] = do(i)
+		all.Go(func() { // ends with its share of the numbers, or after a call that fails
+			for i := first; i < n && !failed.Load(); i += len(errs) {
+				if errs[first] = do(i); errs[first] != nil {
+					failed.Store(true)
+				}
 			}
 		})
 	}

@@ -55,8 +55,8 @@ type Queue struct {
 	PausedSince time.Time
 	// PausedBy is who paused the queue, as the audit has it; "" if that is not known.
 	PausedBy string
-	// Mark changes with the sizes, most totals, the pause, and the numbers of unknown kinds and of runners of
-	// the queue. It is the same in all processes.
+	// Mark changes with the sizes, the totals, the pause, and the numbers of unknown kinds and of runners of the
+	// queue. It is the same in all processes.
 	Mark uint64
 	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
@@ -75,7 +75,8 @@ func (q *Queue) mark() uint64 {
 	var b [8]byte
 	for _, n := range []int64{
 		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
-		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
+		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Dead, q.Totals.Cancelled,
+		q.Totals.Deleted, q.Totals.Failed, q.Totals.Crashed,
 		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
 	} {
 		binary.LittleEndian.PutUint64(b[:], uint64(n))
