@@ -350,7 +350,7 @@ func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act
 	}
 	j := &job{
 		Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
-		said: d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
+		said: "The queue " + d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
 	}
 	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
 		if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {

@@ -343,11 +343,11 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 	case !look.More:
 		return about, ""
 	case look.Count == 0:
-		return "all tasks that match", " No match among the first " + format.Exact(look.Searched) +
-			" tasks; the act searches all of them."
+		return "all tasks that match", " No task matches among the first " + format.Exact(look.Searched) +
+			". The act searches all tasks."
 	}
-	return "at least " + about, " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
-		"; the act searches all."
+	return "at least " + about, " So far " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
+		" tasks were searched. The act searches all of them."
 }
 
 // Confirms is the count that the dialog posts to confirm the act.
@@ -448,7 +448,7 @@ func (j *job) notice() notice {
 	case r.Done == r.Matched && j.err == nil:
 		return notice{Text: format.Count(r.Done, "task") + " " + done + "."}
 	}
-	parts := []string{format.Exact(r.Matched) + " matched", format.Exact(r.Done) + " " + done}
+	parts := []string{format.Exact(r.Done) + " of " + format.Count(r.Matched, "task") + " " + done}
 	for _, part := range []struct {
 		n    int64
 		what string

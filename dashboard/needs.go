@@ -146,7 +146,7 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 			small += ", the oldest for " + format.Duration(q.Oldest)
 		}
 		// It is not known when the last runner left: the oldest task may have come before or after that.
-		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(small), time.Time{}, "Open",
+		add(rankIdle, "dead", "No live runner serves the queue "+q.Queue, sentence(small), time.Time{}, "Open",
 			v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
 		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),

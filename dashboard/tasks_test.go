@@ -152,7 +152,7 @@ func TestActsOnTasks(t *testing.T) {
 		t.Error("the requeued task does not wait")
 	}
 	if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
-		!strings.Contains(page, "3 matched, 2 deleted, 1 gone.") {
+		!strings.Contains(page, "2 of 3 tasks deleted, 1 gone.") {
 		t.Errorf("delete: %d", code)
 	}
 	if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
@@ -462,7 +462,7 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const far = "No match among the first 20,000 tasks; the act searches all of them."
+	const far = "No task matches among the first 20,000. The act searches all tasks."
 	s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel</button>`)
 	s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
 	if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||
