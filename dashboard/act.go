@@ -25,23 +25,23 @@ var acts = map[string]act{
 	"delete":  {verb: access.Alter, title: "Delete", bulk: bulk.Delete, danger: true},
 	"pause": {
 		verb: access.Operate, title: "Pause",
-		says: "What runs goes on. No task of the queue is started until it is resumed.",
+		says: "Running tasks go on. No other task of the queue starts until the pause ends.",
 	},
 	"resume": {
 		verb: access.Operate, title: "Resume",
-		says: "Runners take tasks of the queue again, at once.",
+		says: "Runners start tasks of the queue again at once.",
 	},
 	"remove": {
 		verb: access.Alter, title: "Remove", danger: true,
-		says: "The queue is gone with all its tasks, schedules and totals.",
+		says: "This deletes the queue with all its tasks, schedules and totals.",
 	},
 	"run": {
 		verb: access.Operate, title: "Run now",
-		says: "One task of the schedule is enqueued now, beside its ticks.",
+		says: "This enqueues one task of the schedule now. The ticks of the schedule stay as they are.",
 	},
 	"unschedule": {
 		verb: access.Alter, title: "Remove", danger: true,
-		says: "It ticks no more. A live runner that declares it makes it anew.",
+		says: "This ends the ticks of the schedule. A live runner that declares the schedule creates it again.",
 	},
 }
 
@@ -90,7 +90,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	do := r.FormValue("do")
 	a, ok := acts[do]
 	if !ok {
-		return a, nil, storage.Invalid("do", do, "one of %v", slices.Sorted(maps.Keys(acts)))
+		return a, nil, storage.Invalid("act", do, "one of %v", slices.Sorted(maps.Keys(acts)))
 	}
 	v := s.view(r)
 	if !v.May(string(a.verb)) {
@@ -112,7 +112,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 		}
 	}
 	if len(d.Refs) > mostRefs {
-		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d tasks one by one", mostRefs)
+		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d tasks that are chosen one by one", mostRefs)
 	}
 	return a, d, nil
 }
@@ -173,7 +173,7 @@ func askQueue(v *view, a act, d *askData) error {
 		for _, l := range looks {
 			all += q.Size(l.State)
 		}
-		d.Says += " It holds " + format.Count(all, "task") + " and " + format.Count(q.Cursors, "schedule") + "."
+		d.Says += " It has " + format.Count(all, "task") + " and " + format.Count(q.Cursors, "schedule") + "."
 		if all > typedAbove {
 			d.Typed = d.Queue
 		}
@@ -202,10 +202,10 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 		return storage.Invalid("ref", d.Refs[0], "the ref of a schedule")
 	}
 	c := sampler.Schedule{Task: t}
+	d.Title = a.title + " the schedule " + c.Name() + " of " + t.Queue + "?"
 	if d.Do == "run" {
-		d.Fresh = storage.NewID()
+		d.Title, d.Fresh = "Run the schedule "+c.Name()+" of "+t.Queue+" now?", storage.NewID()
 	}
-	d.Title = a.title + ": the schedule " + c.Name() + " of " + t.Queue + "?"
 	d.Command = commandLine("midge", "schedule", commandOf(d.Do), c.Queue+"/"+c.Name())
 	return nil
 }
@@ -284,7 +284,7 @@ func (s *server) sentAgain(r *http.Request, d *askData, form string) string {
 	if j := s.jobs.ofForm(form); j != nil {
 		return s.view(r).URL("/acts/" + j.ID)
 	}
-	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its act is under way."})
+	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its act is in progress."})
 }
 
 // leave changes the page to which an act redirects, if the act removes that page.
@@ -335,14 +335,14 @@ func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
 		pause, text = &storage.Pause{On: true, For: length}, " is paused."
 	}
 	err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
-	return notice{Text: d.Queue + text}, err
+	return notice{Text: "The queue " + d.Queue + text}, err
 }
 
 // doRemove removes a queue. The removal goes on if the request ends before it does.
 func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
 	ask, err := s.askedQueue(r, d)
 	if err == nil && ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
-		err = storage.Invalid("typed", r.PostFormValue("typed"), "the name of the queue, to confirm")
+		err = storage.Invalid("confirmation", r.PostFormValue("typed"), "the name of the queue")
 	}
 	if err != nil {
 		s.written(r.Context(), record, 0, err)
@@ -350,7 +350,7 @@ func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act
 	}
 	j := &job{
 		Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
-		said: d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
+		said: "The queue " + d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
 	}
 	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
 		if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
@@ -372,7 +372,7 @@ func (s *server) doSchedule(r *http.Request, d *askData) (notice, error) {
 		return notice{Text: "The schedule is removed."}, s.session.DeleteTask(r.Context(), ref)
 	}
 	made, err := s.runSchedule(r.Context(), ref, cmp.Or(r.PostFormValue("fresh"), d.Fresh))
-	return notice{Text: "The schedule runs as " + made.String() + "."}, err
+	return notice{Text: "The schedule has enqueued the task " + made.String() + "."}, err
 }
 
 // runSchedule enqueues a task of a schedule under an id. However often a form with this id is sent, it

@@ -38,7 +38,7 @@ func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
 	case !v.May(string(access.Enqueue)) && s.cfg.ReadOnly:
 		return nil, &statusError{http.StatusForbidden, "This dashboard is read-only."}
 	case !v.May(string(access.Enqueue)):
-		return nil, &statusError{http.StatusForbidden, "Your role does not enqueue tasks."}
+		return nil, &statusError{http.StatusForbidden, "Your role does not permit you to enqueue tasks."}
 	}
 	if err := storage.CheckName("queue name", name); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		code, text := status(err)
 		if d.Problems[""] = text; code == http.StatusServiceUnavailable {
-			d.Problems[""] += " Sent again, the form enqueues no second task."
+			d.Problems[""] += " If you send the form again, it does not enqueue a second task."
 		}
 		s.render(w, r, code, v)
 		return
@@ -165,10 +165,10 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	said := notice{Text: "The task is enqueued."}
 	switch {
 	case placed.Existing:
-		said = notice{"It was there already, and is " + string(placed.State) + "; nothing was enqueued.", true}
+		said = notice{"Nothing was enqueued: this task exists already, and is " + string(placed.State) + ".", true}
 	case !v.Sample.Knows(d.Queue, d.Kind):
 		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
-			", so it waits for one that does."
+			", so the task waits for a runner that knows it."
 	}
 	to := s.notices.with(v.TaskURL(placed.Ref), said)
 	http.Redirect(w, r, to, http.StatusSeeOther)

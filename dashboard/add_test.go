@@ -46,7 +46,7 @@ func TestATaskIsEnqueuedFromAPage(t *testing.T) {
 	if code, page := s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "id", "mine"); code != http.StatusConflict || !strings.Contains(page, "Another task of the queue has the id mine.") {
 		t.Errorf("another task by the same id: %d %.300s", code, page)
 	}
-	for i, want := range []string{"The task is enqueued.", "It was there already"} {
+	for i, want := range []string{"The task is enqueued.", "this task exists already"} {
 		if _, page := s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "unique", "a"); !strings.Contains(page, want) {
 			t.Errorf("unique task %d: the page does not say %q", i, want)
 		}

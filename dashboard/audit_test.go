@@ -14,7 +14,7 @@ import (
 
 func TestEachActIsInTheAudit(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
-	open(t, "empty", as(access.Admin)).shows("/audit", "Nobody has done anything here yet.")
+	open(t, "empty", as(access.Admin)).shows("/audit", "There are no acts yet.")
 	dead := s.list("mail", storage.Dead)
 	forms := [][]string{
 		{"do", "requeue", "ref", dead[0]},

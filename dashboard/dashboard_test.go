@@ -103,7 +103,7 @@ func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
 		"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it. Paused by bo.",
-		"things need you</h2>", "The last one <time", "tasks wait; payments is paused", "1 stands still", "The schedule daily_digest is orphaned", "No live runner knows the kind legacy_sync", "1 task waits for one in default.")
+		"things need you</h2>", "The last one died <time", "tasks wait; payments is paused", "1 stands still", "The schedule daily_digest is orphaned", "No live runner of default knows the kind legacy_sync", "1 task waits for a runner that knows it.")
 	s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
 	if page := s.get("/"); strings.Count(page, "since") < 5 {
 		t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
@@ -161,7 +161,7 @@ func TestACauseHasAPage(t *testing.T) {
 	id, _, _ := strings.Cut(rest, `"`)
 	s.shows("/dead?cause="+id, "Cause of death", "212 tasks died", "Requeue all 212", "connection refused", "send_invoice", "send_digest",
 		"midge task ls &#39;state:dead cause:"+id+"&#39;", "goroutine 41 [running]")
-	s.shows("/dead?cause=zz", "Nothing is dead of this cause", "Other causes")
+	s.shows("/dead?cause=zz", "No dead task has this cause", "Show other causes")
 	for _, bad := range []string{"x+state:live", "-1", "%22"} {
 		if w := s.do(request(http.MethodGet, "/dead?cause="+bad, "")); w.Code != http.StatusBadRequest {
 			t.Errorf("the cause %s: %d, want 400", bad, w.Code)

@@ -43,7 +43,7 @@ func (s *server) dead(r *http.Request, v *view) error {
 		d.More = len(v.Sample.Dead.Groups) - shown
 	}
 	if len(d.Groups) == 0 {
-		d.Calm = "The dead tasks are being read."
+		d.Calm = "The dead tasks are being counted by cause."
 	}
 	if d.All == 0 {
 		d.Calm = s.unscathed(r.Context(), v.Now)
@@ -157,7 +157,7 @@ type causeData struct {
 // cause fills the page of a cause of death.
 func (s *server) cause(r *http.Request, v *view, id string) error {
 	if _, err := strconv.ParseUint(id, 36, 64); err != nil {
-		return storage.Invalid("cause", id, "the id of a cause, as the list of the dead has it")
+		return storage.Invalid("cause", id, "the id of a cause, as the page of the dead tasks shows it")
 	}
 	c := chosen{State: string(storage.Dead), Filter: "cause:" + id}
 	f, err := filter.Parse(c.Text())
@@ -165,7 +165,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		return err
 	}
 	v.Page, v.Nav, v.Watch = "cause", "Dead", "all.dead"
-	v.Kind, v.Title = "Cause of death", "Nothing is dead of this cause"
+	v.Kind, v.Title = "Cause of death", "No dead task has this cause"
 	v.Command = listCommand(c, "")
 	d := &causeData{List: v.listURL(c, "")}
 	v.Data = d

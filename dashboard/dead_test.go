@@ -225,7 +225,7 @@ func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		page := causePage(t, d, "no route")
-		if rows := strings.Count(page, `<tr data-key="`); rows != 3 || strings.Contains(page, "Nothing is dead of this cause") {
+		if rows := strings.Count(page, `<tr data-key="`); rows != 3 || strings.Contains(page, "No dead task has this cause") {
 			t.Errorf("3 tasks died of a cause that is not counted yet, and its page has %d rows:\n%s", rows, page)
 		}
 	})

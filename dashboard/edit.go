@@ -24,13 +24,13 @@ type editData struct {
 	Back    string
 }
 
-const someHidden = "Fields of these parameters are hidden, so they cannot be edited here."
+const someHidden = "Some fields of these parameters are hidden, so they cannot be edited here."
 
 // errSaved ends an edit whose form was sent before: the task has exactly these parameters.
 var errSaved = errors.New("dashboard: the parameters are saved already")
 
 var errChanged = &statusError{
-	http.StatusConflict, "The task has changed since it was shown, and nothing was saved. Edit it anew.",
+	http.StatusConflict, "The task has changed since the form was opened, so nothing was saved. Open it again.",
 }
 
 // mayEdit reads the task that a request wants to edit, and returns the form and the parameters as JSON. It
@@ -55,7 +55,7 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 		return nil, nil, &statusError{http.StatusForbidden, someHidden}
 	}
 	if edit := (storage.Change{}); !edit.Permitted(t.State) && !t.State.Ended() {
-		return nil, nil, &statusError{http.StatusConflict, "It is " + string(t.State) + ", and cannot be edited."}
+		return nil, nil, &statusError{http.StatusConflict, "A " + string(t.State) + " task cannot be edited."}
 	}
 	d := &editData{
 		Task: t, Version: strconv.FormatInt(t.Version, 10), Ended: t.State.Ended(), Back: v.TaskURL(ref),
@@ -124,7 +124,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	fail := func(err error) { s.editAgain(w, r, v, d, err) }
 	version, err := strconv.ParseInt(r.PostFormValue("version"), 10, 64)
 	if err != nil {
-		fail(storage.Invalid("version", d.Version, "that of the task as it was shown"))
+		fail(storage.Invalid("version", d.Version, "the version of the task that the form showed"))
 		return
 	}
 	encoded, err := payload.Encode(d.Encoding, []byte(d.Text), d.Payload)

@@ -37,7 +37,7 @@ func query(r *http.Request) string {
 }
 
 // failed is the text that a viewer sees after a fault of the dashboard itself.
-const failed = "The dashboard failed at this page. Its log tells more."
+const failed = "The dashboard could not answer this request. The log of its process says why."
 
 // maxForm limits the body of a request without its payload, in bytes. formGrowth is how many times longer a
 // payload may be as the text of a form. Most payloads grow less.
@@ -90,7 +90,7 @@ func (s *server) formed(next http.Handler) http.Handler {
 		err := r.ParseForm()
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 			err = &statusError{http.StatusRequestEntityTooLarge, "The form is larger than " +
-				format.Bytes(int(large.Limit)) + ", and nothing was changed. Go back: your browser still has the text."}
+				format.Bytes(int(large.Limit)) + ", so nothing was changed. Go back: your browser still has your text."}
 		} else if err != nil {
 			err = &statusError{http.StatusBadRequest, "The form cannot be read."}
 		}
@@ -107,7 +107,7 @@ func (s *server) formed(next http.Handler) http.Handler {
 func (s *server) guard(next http.Handler) http.Handler {
 	sameSite := http.NewCrossOriginProtection()
 	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &statusError{http.StatusForbidden, "This request came from another site."})
+		s.fail(w, r, &statusError{http.StatusForbidden, "This request is refused: it came from another site."})
 	}))
 	checked := sameSite.Handler(s.formed(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if unsafe(r) && cookieAlone(r) {
-			s.fail(w, r, &statusError{http.StatusForbidden, "This request does not say where it comes from."})
+			text := "This request is refused: it does not say from which site it came."
+			s.fail(w, r, &statusError{http.StatusForbidden, text})
 			return
 		}
 		checked.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))

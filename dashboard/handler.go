@@ -212,7 +212,8 @@ func (s *server) routes() map[string]bool {
 	handle("POST /acts/{job}/stop", s.halt)
 	handle("POST /preferences", s.preferences)
 	handle("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})
+		text := "This address does not accept the method " + r.Method + "."
+		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, text})
 	})
 	return names
 }
@@ -226,6 +227,10 @@ type statusError struct {
 func (e *statusError) Error() string { return e.text }
 
 var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
+
+// notFound is the sentence about a task, a schedule or a queue that the storage does not have.
+const notFound = "There is no such task, schedule or queue. " +
+	"A task that has ended is kept for a limited time only."
 
 // status returns the HTTP status for an error, and the sentence about it that the viewer sees.
 func status(err error) (int, string) {
@@ -243,11 +248,11 @@ func status(err error) (int, string) {
 	case errors.As(err, &invalid):
 		return http.StatusBadRequest, invalid.Error()
 	case errors.Is(err, storage.ErrNotFound):
-		return http.StatusNotFound, "It is not there, or no more: what has ended is kept for a while alone."
+		return http.StatusNotFound, notFound
 	case errors.Is(err, storage.ErrDamaged):
-		return http.StatusInternalServerError, "Its record in the storage is damaged: " + err.Error()
+		return http.StatusInternalServerError, "The record of this task in the storage is damaged: " + err.Error()
 	case errors.Is(err, context.Canceled):
-		return 499, "The request was given up."
+		return 499, "The browser ended the request before the answer was ready."
 	}
 	return http.StatusServiceUnavailable, "The storage does not answer: " + format.FirstLine(err.Error())
 }

@@ -88,7 +88,9 @@ type jobs struct {
 	closed bool
 }
 
-var errBusy = &statusError{http.StatusServiceUnavailable, "Too many acts are under way."}
+var errBusy = &statusError{
+	http.StatusServiceUnavailable, "Too many acts are in progress. Try again when one of them has ended.",
+}
 
 // start runs an act in a goroutine, which ends with the act. The job's stop and jobs.close cancel the act.
 // start returns errBusy if too many acts run.
@@ -229,13 +231,13 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	if text := r.FormValue("rate"); text != "" {
 		rate, err := strconv.Atoi(text)
 		if err != nil || rate < 0 || rate > 100_000 {
-			return req, storage.Invalid("rate", text, "tasks a second, 0 to 100,000")
+			return req, storage.Invalid("rate", text, "0 to 100,000 tasks a second")
 		}
 		req.Rate = float64(rate)
 	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
-			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or all that match."}
+			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or tick “all that match”."}
 		}
 		for _, text := range d.Refs {
 			ref, err := parseRef(text)
@@ -270,17 +272,17 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	one := look.Count == 1 && !look.More && len(look.Samples) == 1
 	switch {
 	case verb == bulk.Requeue && one && ended:
-		return "It starts anew: its failures and crashes so far count no more, and its attempts stay on its page."
+		return "The task starts anew. Its earlier failures and crashes no longer count, but stay on its page."
 	case verb == bulk.Requeue && one:
-		return "It waits for a runner from now on."
+		return "The task waits for a runner from now on."
 	case verb == bulk.Requeue && ended && look.Count == int64(len(look.Samples)):
-		return "They start anew: their failures and crashes so far count no more."
+		return "The tasks start anew. Their earlier failures and crashes no longer count."
 	case verb == bulk.Delete && one:
-		return "It is gone with its parameters, history and result; nothing brings it back but a backup."
+		return "This deletes the task with its parameters, history and result. Only a backup can bring it back."
 	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
-		return "Its runner is asked to stop it; it ends as cancelled."
+		return "The runner is asked to stop the task, which then ends as cancelled."
 	case verb == bulk.Cancel && one:
-		return "It ends as cancelled and does not run."
+		return "The task ends as cancelled and does not run."
 	}
 	return look.Consequence
 }
@@ -341,16 +343,16 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 	if !look.More {
 		return about, ""
 	}
-	searched = " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
-		"; the act searches all."
+	searched = " So far " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
+		" tasks were searched. The act searches all of them."
 	switch {
 	case look.Count > 0:
 		return "at least " + about, searched
 	case look.Most < math.MaxInt64: // the tasks are named
 		return "up to " + format.Count(look.Most, "task"), searched
 	}
-	return "all tasks that match", " No match among the first " + format.Exact(look.Searched) +
-		" tasks; the act searches all of them."
+	return "all tasks that match", " No task matches among the first " + format.Exact(look.Searched) +
+		". The act searches all tasks."
 }
 
 // Confirms is the count that the dialog posts to confirm the act.
@@ -414,7 +416,7 @@ func confirmed(r *http.Request, a act) (int, error) {
 		}
 	}
 	if want := a.typed(int64(n), text); r.PostFormValue("typed") != want && want != "" {
-		return 0, storage.Invalid("typed", r.PostFormValue("typed"), "%s, to confirm", want)
+		return 0, storage.Invalid("confirmation", r.PostFormValue("typed"), "%s", want)
 	}
 	return n, nil
 }
@@ -447,11 +449,11 @@ func (j *job) notice() notice {
 	case r.Matched == 1 && r.Done == 0 && len(r.Reasons) > 0:
 		return notice{"Nothing was " + done + ": " + r.Reasons[0].Text, true}
 	case r.Matched <= 1 && r.Done == 0 && r.Gone > 0:
-		return notice{"Nothing was " + done + ": the task is gone.", true}
+		return notice{"Nothing was " + done + ": the task no longer exists.", true}
 	case r.Done == r.Matched && j.err == nil:
 		return notice{Text: format.Count(r.Done, "task") + " " + done + "."}
 	}
-	parts := []string{format.Exact(r.Matched) + " matched", format.Exact(r.Done) + " " + done}
+	parts := []string{format.Exact(r.Done) + " of " + format.Count(r.Matched, "task") + " " + done}
 	for _, part := range []struct {
 		n    int64
 		what string
@@ -462,7 +464,7 @@ func (j *job) notice() notice {
 	}
 	text := strings.Join(parts, ", ") + "."
 	if j.said != "" {
-		text = "It was not " + done + "."
+		text = "The queue was not " + done + "."
 	}
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
@@ -470,12 +472,16 @@ func (j *job) notice() notice {
 	if j.err != nil {
 		_, why := status(j.err)
 		if errors.Is(j.err, context.Canceled) {
-			why = "It was stopped."
+			why = "The act was stopped."
 		}
-		text += " " + why + " Done again, it does what is left."
+		text += " " + why + " Repeat the act to do the rest."
 	}
 	return notice{Text: text, Bad: true}
 }
+
+// noAct is the answer to requests for an act that this process does not know.
+const noAct = "This process does not know the act. " +
+	"Another process carries it out, or this process has forgotten it."
 
 // jobData is the data of the page of an act.
 type jobData struct {
@@ -491,7 +497,7 @@ type jobData struct {
 func (s *server) job(r *http.Request, v *view) error {
 	j := s.jobs.of(r.PathValue("job"))
 	if j == nil {
-		return &statusError{http.StatusNotFound, "This process knows of no such act."}
+		return &statusError{http.StatusNotFound, noAct}
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Act by "+j.Who, j.Title
 	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done}
@@ -517,7 +523,7 @@ func (s *server) halt(w http.ResponseWriter, r *http.Request) {
 	j := s.jobs.of(r.PathValue("job"))
 	switch {
 	case j == nil:
-		s.fail(w, r, &statusError{http.StatusNotFound, "This process knows of no such act."})
+		s.fail(w, r, &statusError{http.StatusNotFound, noAct})
 		return
 	case !v.May("operate"):
 		s.fail(w, r, &statusError{http.StatusForbidden, "Your role does not permit this."})

@@ -77,7 +77,7 @@ func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
 			t.Fatalf("an act meanwhile: %d", code)
 		}
 		time.Sleep(5 * time.Second) // virtual
-		s.shows(act, "36 matched, 34 requeued, 2 changed meanwhile.")
+		s.shows(act, "34 of 36 tasks requeued, 2 changed meanwhile.")
 		for _, past := range []string{"Stop</button>", "<progress"} {
 			if strings.Contains(s.get(act), past) {
 				t.Errorf("the page of an act that has ended has %q", past)

@@ -20,7 +20,7 @@ import (
 // events serves the live stream of the cells that change.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	if s.live.Closed() {
-		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is about to stop."})
+		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is shutting down."})
 		return
 	}
 	s.live.Serve(w, r, s.watch)

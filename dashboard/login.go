@@ -30,7 +30,7 @@ func (s *server) who(r *http.Request) (access.User, error) {
 		if user, ok := s.cfg.Who(r); ok && user.May(access.Read) {
 			return user, nil
 		}
-		return access.User{}, &statusError{http.StatusForbidden, "You may not look at this dashboard."}
+		return access.User{}, &statusError{http.StatusForbidden, "You are not permitted to see this dashboard."}
 	case s.cfg.Users != nil:
 		if user, ok := s.cfg.Users.Who(r); ok && user.May(access.Read) {
 			return user, nil
@@ -43,8 +43,9 @@ func (s *server) who(r *http.Request) (access.User, error) {
 }
 
 // loopbackOnly is the answer to requests from other machines if there is no login.
-const loopbackOnly = "This dashboard has no login, so it serves only the machine on which it runs. " +
-	"Set Config.Who or Config.Users, or open it through an SSH tunnel."
+const loopbackOnly = "This dashboard has no login, so it answers only requests that come directly from the " +
+	"machine on which it runs. Open it on that machine or through an SSH tunnel. To serve other machines, the " +
+	"dashboard needs a login: midge serve takes --users, and an application sets Config.Who or Config.Users."
 
 // errLogin asks the viewer to log in.
 var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}
@@ -90,7 +91,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		d.Problem = "The name or the password is wrong."
 		if !errors.Is(err, access.ErrDenied) {
-			d.Problem = "The users cannot be read."
+			d.Problem = "The file of the users cannot be read."
 		}
 		s.render(w, r, http.StatusUnauthorized, v)
 		return

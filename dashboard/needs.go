@@ -58,7 +58,7 @@ func (v *view) needs() []need {
 	for _, warning := range s.Info.Warnings {
 		needs = append(needs, need{
 			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns", Small: warning,
-			Action: "Look", URL: v.URL("/runners") + "#storage",
+			Action: "Show", URL: v.URL("/runners") + "#storage",
 		})
 	}
 	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.rank, b.rank) })
@@ -133,7 +133,7 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 			needs[0].Small += " Paused by " + q.PausedBy + "."
 		}
 		if !q.PausedUntil.IsZero() {
-			needs[0].Small += " It goes on by itself " + format.Away(q.PausedUntil, v.Now) + "."
+			needs[0].Small += " It resumes by itself " + format.Away(q.PausedUntil, v.Now) + "."
 		}
 		needs[0].Glyph, needs[0].Ask = "‖", true
 		if !v.May("operate") {
@@ -146,20 +146,20 @@ func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 			small += ", the oldest for " + format.Duration(q.Oldest)
 		}
 		// It is not known when the last runner left: the oldest task may have come before or after that.
-		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(small), time.Time{}, "Open",
+		add(rankIdle, "dead", "No live runner serves the queue "+q.Queue, sentence(small), time.Time{}, "Open",
 			v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
 		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
 			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
 	}
 	for _, kind := range q.Unknown {
-		add(rankUnknown, "retry", "No live runner knows the kind "+kind.Kind,
-			sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.UnknownSince, "Show",
+		add(rankUnknown, "retry", "No live runner of "+q.Queue+" knows the kind "+kind.Kind,
+			sentence(waits(kind.Tasks)+" for a runner that knows it"), q.UnknownSince, "Show",
 			v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
 	}
 	if q.Damaged > 0 {
 		add(rankDamaged, "dead", format.Count(q.Damaged, "record")+" of "+q.Queue+" could not be read",
-			"What cannot be read is set apart.", time.Time{}, "Open", v.QueueURL(q.Queue))
+			"Damaged records are set apart, and all other tasks run.", time.Time{}, "Open", v.QueueURL(q.Queue))
 	}
 	return needs
 }
@@ -171,7 +171,7 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 func waits(n int64) string {
 	switch n {
 	case 0:
-		return "nothing waits"
+		return "no task waits"
 	case 1:
 		return "1" + format.NBSP + "task waits"
 	}
@@ -205,12 +205,13 @@ func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
 	}
 	switch {
 	case c.Damaged:
-		n.Text, n.Small = "The schedule "+c.Name()+" is damaged", "It never ticks. It belongs to "+c.Queue+"."
+		n.Text = "The schedule " + c.Name() + " is damaged"
+		n.Small = "It never ticks. It belongs to the queue " + c.Queue + "."
 		return n, true
 	case c.Orphaned && len(v.Sample.Runners) == 0: // see runnerNeeds
 	case c.Orphaned:
 		n.Text = "The schedule " + c.Name() + " is orphaned"
-		n.Small = "No live runner declares it, so it stands still. It belongs to " + c.Queue + "."
+		n.Small = "No live runner declares it, so it stands still. It belongs to the queue " + c.Queue + "."
 		if !c.Cursor.Next.IsZero() && c.Cursor.Next.Before(v.Now) {
 			n.Since = c.Cursor.Next
 		}
@@ -226,13 +227,13 @@ func (v *view) calm(ctx context.Context) string {
 	case len(s.Queues) == 0:
 		return "Nothing needs you. There is no queue yet."
 	case len(s.Runners) == 0:
-		return "Nothing needs you. Nothing waits, and no runner is alive."
+		return "Nothing needs you. No task waits, and no runner is alive."
 	}
 	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
 	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler, v.Now),
 		work+" on "+format.Count(len(s.Queues), "queue"))
 	if s.Sum(func(q *sampler.Queue) int64 { return q.Waiting }) == 0 {
-		return text + ", and nothing waits."
+		return text + ", and no task waits."
 	}
 	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."
 }
@@ -284,7 +285,7 @@ func doneToday(past *ledger.Series) string {
 	if first > 2 {
 		since = "since " + past.All[first].At.Format("15:04")
 	}
-	text := format.Count(done, "job") + " " + since
+	text := format.Count(done, "task") + " done " + since
 	if done+failed > 0 {
 		text += ", " + format.Percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
 	}

@@ -76,7 +76,7 @@ func TestANeedClaimsNoMomentThatIsNotKnown(t *testing.T) {
 	s := unserved(t)
 	s.served("images")
 	needs := s.needsOf()
-	said := regexp.MustCompile(`^! No live runner works on mail 2 tasks wait in it, the oldest for [^,]+\.$`)
+	said := regexp.MustCompile(`^! No live runner serves the queue mail 2 tasks wait in it, the oldest for [^,]+\.$`)
 	if len(needs) != 2 || !said.MatchString(needs[0]) || !strings.Contains(needs[1], "The schedule daily is orphaned") {
 		t.Errorf("the needs are %q, want mail without a moment, and its schedule", needs)
 	}
@@ -112,5 +112,5 @@ func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
 			t.Errorf("the first needs are %q, want the cause %q among them", needs[:5], cause)
 		}
 	}
-	s.shows("/", "<summary>and 4 things more</summary>")
+	s.shows("/", "<summary>and 4 more things</summary>")
 }

@@ -96,7 +96,7 @@ func (v *view) figures() []figure {
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
 			atMost(func(n float64) string { return format.Number(int64(n)) }),
 		)},
-		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(
+		{Name: "Oldest", Cell: "oldest", Note: "no task waits", Spark: v.past(
 			v.Sample.Oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
 			atMost(func(s float64) string { return format.Age(time.Duration(s * float64(time.Second))) }),
 		)},

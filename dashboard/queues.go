@@ -167,7 +167,7 @@ func (q queueView) Waited() string {
 	case q.Waiting > 0: // the age ignores tasks that runners have declined
 		return "no task of a known kind waits"
 	}
-	return "nothing waits"
+	return "no task waits"
 }
 
 // troubleFirst orders queues as the overview orders needs: queues on which nobody works, queues with dead
@@ -256,19 +256,20 @@ func (v *view) Outlook(q queueView) outlookText {
 	case q.Waiting == 0:
 		return outlookText{Text: format.Dash}
 	case o.Flows:
-		exact := "No task has waited for 10" + format.NBSP + "seconds."
+		exact := "No task has waited for 10" + format.NBSP + "seconds, so no time is estimated."
 		return outlookText{Text: format.Dash, Exact: exact, Gone: true}
 	case !o.Known:
-		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
+		return outlookText{Text: "…", Exact: "The dashboard estimates the time within seconds.", Gone: true}
 	case o.Backlog == 0:
-		return outlookText{Text: format.Dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
+		exact := "All waiting tasks are of kinds that no live runner of the queue knows."
+		return outlookText{Text: format.Dash, Exact: exact, Gone: true}
 	case o.Gone > 0:
-		exact := format.Duration(o.Gone) + ", as fast as it shrinks now"
+		exact := format.Duration(o.Gone) + ", if the backlog goes on to shrink at the present rate"
 		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
 	case o.Growth > 0:
-		return outlookText{Text: "grows", Exact: "by " + format.Rate(o.Growth), Bad: true}
+		return outlookText{Text: "grows", Exact: "The backlog grows by " + format.Rate(o.Growth) + ".", Bad: true}
 	}
-	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "It does not shrink.", Bad: true}
+	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "The backlog does not shrink.", Bad: true}
 }
 
 // backlogGone says when the backlogs of all queues will be gone.

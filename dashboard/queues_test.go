@@ -89,7 +89,7 @@ func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
 		stats storage.Stats
 		want  string
 	}{
-		{storage.Stats{}, "nothing waits"},
+		{storage.Stats{}, "no task waits"},
 		{storage.Stats{Waiting: 1, Oldest: time.Second}, "has waited"},
 		{storage.Stats{Waiting: 1, Declined: []storage.KindSize{{Kind: "k", Tasks: 1}}}, "no task of a known kind waits"},
 	} {

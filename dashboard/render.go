@@ -235,7 +235,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v := s.view(r)
 	v.Page, v.Title, v.Sample = "error", http.StatusText(code), s.sampler.Last()
 	if v.Title == "" {
-		v.Title = "Given up"
+		v.Title = "Request ended"
 	}
 	v.Bare = !userOf(r.Context()).May(access.Read)
 	if v.Bare {
@@ -254,7 +254,7 @@ const themeCookie = "midge_theme"
 func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 	theme := r.FormValue("theme")
 	if !slices.Contains(themes, theme) {
-		s.fail(w, r, &statusError{http.StatusBadRequest, "The theme is light, dark or none."})
+		s.fail(w, r, &statusError{http.StatusBadRequest, "The theme must be light, dark or empty."})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever the dashboard is served so

@@ -25,11 +25,11 @@ func TestARunnerTellsOfItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.shows("/runners/well", "3.00 GiB", "1,234", "send_welcome", "25.0 %", "37 ms", "41 ms", "2 more kinds had no room", "heartbeat")
-	s.shows("/runners/silent", "It has not told yet what ran: a runner tells this in its first heartbeat, and then in every third one.")
-	s.shows("/runners/idle", "No job has run here yet.", "1.00 MiB")
+	s.shows("/runners/well", "3.00 GiB", "1,234", "send_welcome", "25.0 %", "37 ms", "41 ms", "2 more kinds did not fit into the heartbeat", "heartbeat")
+	s.shows("/runners/silent", "This runner has not reported yet what it ran.")
+	s.shows("/runners/idle", "This runner has not run a job yet.", "1.00 MiB")
 	for _, id := range []string{"broken", "later"} {
-		s.shows("/runners/"+id, "Its vitals cannot be read.")
+		s.shows("/runners/"+id, "The figures of this runner cannot be read.")
 	}
 	s.shows("/runners", "3.00 GiB", "unreadable", "25 of 101 runs since it was started")
 }

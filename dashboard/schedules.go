@@ -64,7 +64,7 @@ func (c scheduleView) Ticks() []tick {
 	for at := c.Cursor.Next; len(ticks) < 10 && !at.IsZero(); at = moments.Next(at) {
 		t := tick{At: at, Local: at.In(zone).Format("Mon 2006-01-02 15:04:05 MST")}
 		if _, now := at.In(zone).Zone(); now != offset {
-			t.Change = "the clock there changed by " + format.Duration(time.Duration(now-offset)*time.Second)
+			t.Change = "the offset of the zone changes by " + format.Duration(time.Duration(now-offset)*time.Second)
 			offset = now
 		}
 		ticks = append(ticks, t)

@@ -113,10 +113,10 @@ var outcomes = map[string][3]string{
 	storage.AttemptTimedOut:    {"↻", "retry", "timed out"},
 	storage.AttemptPanicked:    {"✕", "dead", "panicked"},
 	storage.AttemptDiscarded:   {"✕", "dead", "discarded itself"},
-	storage.AttemptExpired:     {"✕", "dead", "its deadline was over"},
+	storage.AttemptExpired:     {"✕", "dead", "its deadline passed"},
 	storage.AttemptUndecodable: {"✕", "dead", "its parameters do not fit the job"},
 	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
-	storage.AttemptCrashed:     {"✕", "dead", "crashed: its runner was gone"},
+	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired while it ran"},
 	storage.AttemptLeaseLost:   {"!", "retry", "its lease was lost before it started"},
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
@@ -185,7 +185,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
 	failures := format.Exact(int64(t.Retries)) + " of " + format.Exact(int64(t.MaxRetries)+1)
-	add("failures", failures, "the last of them makes it dead", "")
+	add("failures", failures, "the task is dead after the last of these failures", "")
 	if t.Crashes > 0 {
 		add("crashes", format.Exact(int64(t.Crashes))+" of "+format.Exact(int64(t.CrashLimit)), "", "")
 	}
@@ -277,7 +277,7 @@ func (v *view) bodies(t storage.Task) (bodies []body) {
 		case err != nil:
 			b.Problem = err.Error()
 		case len(text) > mostTree:
-			b.Problem = "It is too long to be shown here."
+			b.Problem = "The value is too long to be shown here. Download it instead."
 		default:
 			if b.Tree = tree(text); b.Tree == nil {
 				b.Text = string(text)
@@ -301,7 +301,7 @@ func (s *server) readable(t storage.Task, part string, data []byte) ([]byte, err
 func (s *server) download(w http.ResponseWriter, r *http.Request) {
 	ref, err := refOf(r)
 	if err == nil && !userOf(r.Context()).May(access.Payloads) {
-		err = &statusError{http.StatusForbidden, "Your role does not show payloads."}
+		err = &statusError{http.StatusForbidden, "Your role does not permit you to see parameters and results."}
 	}
 	if err != nil {
 		s.fail(w, r, err)

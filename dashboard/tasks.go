@@ -205,13 +205,13 @@ func (s *server) mayFilter(v *view, f filter.Filter) error {
 	fields := f.Fields()
 	if len(fields) > 0 && !v.May("payloads") {
 		return &statusError{
-			http.StatusForbidden, "Your role does not show parameters and headers, and so does not search them.",
+			http.StatusForbidden, "Your role does not permit you to see parameters and headers, or to filter by them.",
 		}
 	}
 	for _, field := range fields {
 		if s.cfg.Redact.Hides(field...) {
 			return &statusError{
-				http.StatusForbidden, "The field " + strings.Join(field, ".") + " is hidden, and so cannot be searched.",
+				http.StatusForbidden, "The field " + strings.Join(field, ".") + " is hidden, so no filter may use it.",
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func (v *view) row(t storage.Task) taskRow {
 		row.Note = t.Reason
 	}
 	if t.PassedOver == storage.PassedOverKind {
-		row.Note = "no runner that looked knows its kind"
+		row.Note = "no runner that saw the task knows its kind"
 	}
 	if row.Note == "" && v.May("payloads") {
 		row.Params = v.server.shortly(t)

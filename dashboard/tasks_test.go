@@ -67,8 +67,8 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 	s.shows("/tasks?queue=mail&state=dead", "showing 50 of 212", "connection refused")
 	s.shows("/tasks?queue=mail&state=dead&filter=kind:send_digest", "showing 32 of 32",
 		"midge task ls &#39;queue:mail state:dead kind:send_digest&#39;")
-	s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that looked knows its kind")
-	s.shows("/tasks?filter=kind:send_digest", "No task matches", "Search the tasks that ended, too")
+	s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that saw the task knows its kind")
+	s.shows("/tasks?filter=kind:send_digest", "No task matches", "Also search the tasks that have ended")
 	s.shows("/tasks?filter=colour:red", "queue: id: kind:", "colour")
 	page := s.get("/tasks?queue=mail&state=dead")
 	s.shows(between(t, page, `rel="next" href="`, `"`), "showing 50 of 212", "First page")
@@ -140,7 +140,7 @@ func TestWhatIsRedactedIsNowhere(t *testing.T) {
 func TestActsOnTasks(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	dead := s.list("mail", storage.Dead)
-	s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "how fast")
+	s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "How fast")
 	if got := s.list("mail", storage.Dead); len(got) != len(dead) {
 		t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
 	}
@@ -152,7 +152,7 @@ func TestActsOnTasks(t *testing.T) {
 		t.Error("the requeued task does not wait")
 	}
 	if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
-		!strings.Contains(page, "3 matched, 2 deleted, 1 gone.") {
+		!strings.Contains(page, "2 of 3 tasks deleted, 1 gone.") {
 		t.Errorf("delete: %d", code)
 	}
 	if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
@@ -166,11 +166,11 @@ func TestActsOnTasks(t *testing.T) {
 		t.Errorf("requeue all that match: %d", code)
 	}
 	if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
-		"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "goes on when this page is closed") {
+		"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "It goes on if you close this page") {
 		t.Errorf("requeue all at a rate: %d", code)
 	} else {
 		code, page := s.post("/acts/" + between(t, page, `action="/acts/`, `"`))
-		if code != 200 || !strings.Contains(page, "It was stopped. Done again, it does what is left.") {
+		if code != 200 || !strings.Contains(page, "The act was stopped. Repeat the act to do the rest.") {
 			t.Errorf("stop: %d", code)
 		}
 	}
@@ -225,11 +225,11 @@ func TestActsOnQueues(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
 	if code, page := s.post("/act", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
-		!strings.Contains(page, "payments is resumed.") || strings.Contains(page, "none is started") {
+		!strings.Contains(page, "The queue payments is resumed.") || strings.Contains(page, "but none starts") {
 		t.Errorf("resume: %d", code)
 	}
 	if code, page := s.post("/act", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
-		!strings.Contains(page, "It goes on by itself") {
+		!strings.Contains(page, "It resumes by itself") {
 		t.Errorf("pause: %d", code)
 	}
 	if code, _ := s.post("/act", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
@@ -250,10 +250,10 @@ func TestActsOnQueues(t *testing.T) {
 func TestActsOnSchedules(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	cursor := "mail/" + storage.CursorPrefix + "daily_digest"
-	s.shows("/act?do=run&ref="+cursor, "the schedule daily_digest of mail?", "midge schedule run mail/daily_digest")
+	s.shows("/act?do=run&ref="+cursor, "Run the schedule daily_digest of mail now?", "midge schedule run mail/daily_digest")
 	before := len(s.list("mail", storage.Waiting))
 	if code, page := s.post("/act", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
-		!strings.Contains(page, "The schedule runs as mail/") {
+		!strings.Contains(page, "The schedule has enqueued the task mail/") {
 		t.Errorf("run: %d", code)
 	}
 	if got := len(s.list("mail", storage.Waiting)); got != before+1 {
@@ -273,7 +273,7 @@ func TestARunThatIsSentTwiceEnqueuesOneTask(t *testing.T) {
 		fresh := between(t, s.get("/act?do=run&ref="+cursor), `name="fresh" value="`, `"`)
 		for range 2 {
 			if code, page := s.post("/act", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
-				!strings.Contains(page, "The schedule runs as mail/"+fresh) {
+				!strings.Contains(page, "The schedule has enqueued the task mail/"+fresh) {
 				t.Errorf("run: %d", code)
 			}
 		}
@@ -357,7 +357,7 @@ func TestSearchFindsATask(t *testing.T) {
 			t.Errorf("search for %q: %d to %q, want %q", text, w.Code, got, "/r/"+ref)
 		}
 	}
-	s.shows("/search?q=mail", "/queues/mail", "Scan live tasks for it")
+	s.shows("/search?q=mail", "/queues/mail", "Scan live tasks for this text")
 	s.shows("/search?q=digest", "daily_digest", "send_digest")
 	s.shows("/suggest?q=app-2", "app-2.internal:4101:", "runner")
 	s.shows("/suggest?q=refused", "connection refused", "212 dead", "/dead?cause=", `"what":"scan"`)
@@ -462,7 +462,7 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const far = "No match among the first 20,000 tasks; the act searches all of them."
+	const far = "No task matches among the first 20,000. The act searches all tasks."
 	s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel</button>`)
 	s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
 	if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||

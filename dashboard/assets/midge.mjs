@@ -82,7 +82,7 @@ function receive(kind, changes) {
   for (const [key, text] of Object.entries(changes)) {
     if (text === '') delete cells[key]; else cells[key] = text;
   }
-  if (cells.lost) setState('lost', `the storage is lost since ${cells.lost}`);
+  if (cells.lost) setState('lost', `the storage has not answered since ${cells.lost}`);
   else setState('live');
   if (frozen) return;
   for (const [key, text] of Object.entries(changes)) if (text !== '') setCell(key, text);
@@ -335,7 +335,7 @@ function askOfRows(form, button) {
   const query = new URLSearchParams(new FormData(form, button));
   if (!query.has('ref') && !query.has('all')) {
     const row = $('tr.on input[name=ref]');
-    if (!row) { showNotice('Choose tasks first, or all that match.'); return; }
+    if (!row) { showNotice('Choose tasks first, or tick “all that match”.'); return; }
     query.append('ref', row.value);
   }
   ask(`${form.action}?${query}`).catch(setLost);
@@ -405,14 +405,14 @@ function stepRow(step) {
 const clickAct = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
 
 const keyList = [
-  ['/', 'search'],
-  ['g then o q t d s r m a', 'overview, queues, tasks, dead, schedules, runners, metrics, audit'],
-  ['j k', 'next and previous row'],
+  ['/', 'go to the search'],
+  ['g then o q t d s r m a', 'go to overview, queues, tasks, dead, schedules, runners, metrics, audit'],
+  ['j k', 'go to the next or the previous row'],
   ['Enter', 'open the row'],
   ['x', 'choose the row'],
-  ['r c p', 'requeue, cancel, pause'],
-  ['.', 'freeze and go on'],
-  ['?', 'this list'],
+  ['r c p', 'requeue, cancel, pause or resume'],
+  ['.', 'freeze the page, or let it go on'],
+  ['?', 'show this list'],
 ];
 
 // showKeys shows the list of keys, and the box that switches them off.
@@ -510,7 +510,7 @@ async function suggest() {
   hits.append(...found.map(hit));
   hits.hidden = false;
   field.setAttribute('aria-expanded', 'true');
-  $('#hits-told').textContent = `${found.length} suggestions`;
+  $('#hits-told').textContent = found.length === 1 ? '1 suggestion' : `${found.length} suggestions`;
 }
 
 function hit({what, label, url}, i) {

@@ -94,7 +94,7 @@ func TestActsInABrowser(t *testing.T) {
 	tb.live()
 	tb.click(`[data-act="p"]`)
 	tb.confirm()
-	tb.shows("mail is paused.")
+	tb.shows("The queue mail is paused.")
 	stats, err := r.Store.Stats(t.Context(), "mail")
 	if err != nil || !stats[0].Paused {
 		t.Errorf("paused %t, %v", stats[0].Paused, err)
@@ -134,7 +134,7 @@ func TestActsInABrowser(t *testing.T) {
 	tb.live()
 	tb.click(`tr[id$="daily_digest"] a[data-ask]`)
 	tb.confirm()
-	tb.shows("The schedule runs as mail/")
+	tb.shows("The schedule has enqueued the task mail/")
 }
 
 // point moves the pointer to the middle of the first element that a selector finds.

@@ -77,7 +77,7 @@ func TestANightIsRepairedInTwentyClicks(t *testing.T) {
 	}
 	w.press("Resume", "payments")
 	w.agree("Resume")
-	w.shows("payments is resumed.")
+	w.shows("The queue payments is resumed.")
 	if err := r.End(t.Context(), "payments", 1204, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -162,15 +162,17 @@ func (a *Act) was(t *storage.Task) bool {
 func (a *Act) Consequence() string {
 	switch a.Verb {
 	case Requeue:
-		return "Tasks that ended start anew, with no retries and crashes charged; tasks that are due later run now."
+		return "Tasks that have ended start anew, and their failures and crashes no longer count. " +
+			"Tasks that are due later run now."
 	case Delete:
-		return "The tasks are gone with their parameters, history and results; nothing brings them back but a backup."
+		return "This deletes the tasks with their parameters, history and results. Only a backup can bring them back."
 	case Cancel:
-		return "The tasks end as cancelled and do not run; those that run are asked to stop."
+		return "Running tasks are asked to stop. All other tasks end as cancelled and do not run."
 	case Move:
-		return fmt.Sprintf("The tasks go to queue %s, in the state in which they are.", a.Queue)
+		return fmt.Sprintf("The tasks go to queue %s and keep their states.", a.Queue)
 	case Prioritise:
-		return fmt.Sprintf("The tasks get priority %d; those that wait join the end of its line.", a.Priority)
+		return fmt.Sprintf("The tasks get priority %d. Waiting tasks join the end of the line of that priority.",
+			a.Priority)
 	case Reschedule:
 		if a.At.IsZero() {
 			return "The tasks wait for a runner from now on."
@@ -178,7 +180,7 @@ func (a *Act) Consequence() string {
 		return "The tasks become due at " + a.At.UTC().Format(time.RFC3339) + "."
 	case Edit:
 		if a.Requeue {
-			return "The task gets other parameters, and starts anew where it has ended."
+			return "The task gets other parameters, and starts anew if it has ended."
 		}
 		return "The task gets other parameters."
 	}

@@ -35,8 +35,8 @@ func (a *app) serve() *cobra.Command {
 		Long: "serve serves the dashboard, by default only to this machine. To serve other\n" +
 			"machines by --listen, it requires --tls-cert, --tls-key and --users, or\n" +
 			"--insecure if a proxy in front of it does the encryption and the login.",
-		Example: "  midge serve\n  midge user set ann --role operator --users users.json\n" +
-			"  midge serve --listen :8443 --users users.json --tls-cert cert.pem --tls-key key.pem",
+		Example: "  midge serve\n  midge user set ann --role operator --users users.txt\n" +
+			"  midge serve --listen :8443 --users users.txt --tls-cert cert.pem --tls-key key.pem",
 		Args: noArguments,
 	}
 	flags := cmd.Flags()

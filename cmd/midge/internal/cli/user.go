@@ -52,7 +52,7 @@ func (a *app) user() *cobra.Command {
 		Use: "set NAME", Short: "Add a user, or change the role or the password of a user",
 		Long: "set asks for the password if standard input is a terminal, and otherwise reads\n" +
 			"a line of it. An empty line keeps the password of an existing user.",
-		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
+		Example: "  midge user set ann --role operator --users users.txt", Args: wants(1, 1, "the name of a user"),
 	}
 	role := set.Flags().String("role", "",
 		strings.Join(roles, ", ")+" (default: the present role; viewer for a new user)")
