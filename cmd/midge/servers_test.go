@@ -278,7 +278,7 @@ func TestCompletionIsSilent(t *testing.T) {
 		{server.URL(), "stats x", ""},
 		{server.URL(), "queue ls --sort o", "oldest\n"},
 		{server.URL(), "queue ls --sort de", "dead\n"},
-		{server.URL(), "doctor --accept no", "no-runner:mail\n"},
+		{server.URL(), "doctor --accept no", "no-runners\n"},
 		{server.URL(), "doctor --accept x", ""},
 		{server.URL(), "doctor m", ""},
 		{server.URL(), "doctor --max-dead ", ""},
