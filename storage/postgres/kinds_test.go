@@ -39,6 +39,20 @@ func (s *shop) daysPass() {
 	s.damage("UPDATE %s.kinds SET named = named - " + days + ", look = look - " + days)
 }
 
+// maintained claims until a claim ends tasks, or once if none is to end. A claim passes over a line of a kind
+// that another transaction has locked, such as that of a storage that adds up the sizes of lines in the
+// background.
+func (s *shop) maintained(session *storage.Session, req storage.ClaimRequest, ends bool) (c storage.Claimed) {
+	s.Helper()
+	testserver.Await(s, "a claim ends declined tasks", func() bool {
+		var err error
+		c, err = session.Claim(s.Context(), req)
+		s.must(err)
+		return !ends || len(c.Ended) > 0
+	})
+	return c
+}
+
 // TestTheFirstClaimThatNamesAKindSavesItsTasks after no claim has named it for days.
 func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -58,8 +72,7 @@ func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 			req := claimOf(1)
 			req.Queues[0].Max, req.Kinds = c.max, []string{c.kind}
 			store, session := opened(t, s.cfg) // a new process
-			claimed, err := session.Claim(t.Context(), req)
-			s.must(err)
+			claimed := s.maintained(session, req, c.dead)
 			s.want("claimed", len(claimed.Tasks), c.claimable)
 			s.want("ended", len(claimed.Ended) == 1 && claimed.Ended[0].Reason == storage.ReasonKind, c.dead)
 			task, err := store.Task(t.Context(), storage.Ref{Queue: "q", ID: "a"})
@@ -67,6 +80,26 @@ func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 			s.want("dead", task.State == storage.Dead, c.dead)
 		})
 	}
+}
+
+// TestAClaimPassesOverALockedLineOfAKind without waiting for its transaction. A later claim ends the tasks of
+// the line.
+func TestAClaimPassesOverALockedLineOfAKind(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	s.daysPass()
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".kinds FOR NO KEY UPDATE")
+	s.must(err)
+	_, session := opened(t, s.cfg)
+	req := claimOf(1)
+	req.Kinds = []string{"news"}
+	c, err := session.Claim(t.Context(), req)
+	s.must(err)
+	s.want("ended while the line is locked", len(c.Ended), 0)
+	s.must(tx.Rollback(t.Context()))
+	s.want("ended", len(s.maintained(session, req, true).Ended), 1)
 }
 
 // TestEmptyLinesOfKindsAreForgotten once no claim has named them for a day; lines with tasks stay.
@@ -287,8 +320,7 @@ func TestOneClaimEndsABatchOfDeclinedTasks(t *testing.T) {
 	req := claimOf(1)
 	req.Kinds = []string{"other"}
 	for _, want := range []int{batch, kinds*each - batch, 0} {
-		c, err := session.Claim(t.Context(), req)
-		s.must(err)
+		c := s.maintained(session, req, want > 0)
 		s.want("ended", len(c.Ended), want)
 		s.want("more is left", c.More, want == batch)
 	}
@@ -305,8 +337,6 @@ func TestADeclinedTaskDiesWhileTheMarkIsAhead(t *testing.T) {
 	_, session := opened(t, s.cfg)
 	req := claimOf(1)
 	req.Kinds = []string{"news"}
-	c, err := session.Claim(t.Context(), req)
-	s.must(err)
-	s.want("ended", len(c.Ended), 1)
+	s.want("ended", len(s.maintained(session, req, true).Ended), 1)
 	s.want("state", s.state("a"), storage.Dead)
 }
