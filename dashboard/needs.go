@@ -11,6 +11,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/queues"
 )
 
 // mostNeeds is how many needs the overview shows at once, and mostFolded how many more it unfolds.
@@ -83,36 +84,16 @@ func urgent(needs []need, most int) (first, others []need) {
 // would be said of each queue and of each schedule: the schedules of a process that has just crashed are not
 // orphaned.
 func (v *view) runnerNeeds() []need {
-	var parts []string
-	for _, part := range []struct {
-		of        func(*sampler.Queue) int64
-		one, many string
-	}{
-		{func(q *sampler.Queue) int64 { return q.Waiting }, "task waits", "tasks wait"},
-		{func(q *sampler.Queue) int64 { return q.Pending }, "task is pending", "tasks are pending"},
-		{
-			func(q *sampler.Queue) int64 { return q.Scheduled + q.Retry },
-			"task waits for later", "tasks wait for later",
-		},
-		{func(q *sampler.Queue) int64 { return q.Cursors }, "schedule stands still", "schedules stand still"},
-	} {
-		n, words := v.Sample.Sum(part.of), part.many
-		if n == 1 {
-			words = part.one
-		}
-		if n > 0 {
-			parts = append(parts, format.Number(n)+format.NBSP+words)
-		}
+	var unserved queues.Unserved
+	for i := range v.Sample.Queues {
+		unserved.Add(&v.Sample.Queues[i].Stats)
 	}
-	if len(v.Sample.Runners) > 0 || len(parts) == 0 {
+	text := unserved.Text(func(n int64) string { return format.Number(n) + format.NBSP })
+	if len(v.Sample.Runners) > 0 || text == "" {
 		return nil
 	}
-	small := parts[len(parts)-1]
-	if others := parts[:len(parts)-1]; len(others) > 0 {
-		small = strings.Join(others, ", ") + " and " + small
-	}
 	return []need{{
-		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No runner is alive", Small: small + ".", Action: "Open",
+		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No runner is alive", Small: text + ".", Action: "Open",
 		URL: v.URL("/runners"),
 	}}
 }

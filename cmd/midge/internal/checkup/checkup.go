@@ -78,13 +78,9 @@ type Report struct {
 	// Now is the storage's time.
 	Now time.Time `json:"now"`
 
-	bounds   Bounds
-	unserved unserved
-}
-
-// unserved counts what needs a runner, without the queues whose lack of a runner is accepted.
-type unserved struct {
-	waiting, later, schedules int64
+	bounds Bounds
+	// unserved leaves out the queues whose lack of a runner is accepted.
+	unserved queues.Unserved
 }
 
 // Problems counts the findings that need action.
@@ -167,9 +163,7 @@ func sort(findings []Finding) {
 
 func (r *Report) count(s *storage.Stats) {
 	if !r.accepts(noRunner(s.Queue)) {
-		r.unserved.waiting += s.Waiting
-		r.unserved.later += s.Scheduled + s.Retry
-		r.unserved.schedules += s.Cursors
+		r.unserved.Add(s)
 	}
 	r.Waiting += s.Waiting
 	r.Pending += s.Pending
@@ -202,29 +196,14 @@ func noRunner(queue string) string { return "no-runner:" + queue }
 
 // noRunners adds the finding that no runner is alive, if something needs one.
 func (r *Report) noRunners() {
-	var parts []string
-	for _, c := range []struct {
-		n              int64
-		one, verb, end string
-	}{
-		{r.unserved.waiting, "task", "wait", ""},
-		{r.unserved.later, "task", "wait", " for later"},
-		{r.unserved.schedules, "schedule", "stand", " still"},
-	} {
-		if c.n == 1 {
-			c.verb += "s"
-		}
-		if c.n > 0 {
-			parts = append(parts, show.Count(c.n, c.one)+" "+c.verb+c.end)
-		}
-	}
-	if r.Runners > 0 || len(parts) == 0 {
+	text := r.unserved.Text(func(n int64) string { return show.Number(n) + " " })
+	if r.Runners > 0 || text == "" {
 		return
 	}
 	r.add(Finding{
 		Level: Problem, Code: "no-runners", Accept: "no-runners",
 		Next: "start the program that runs the jobs, then midge runner ls",
-	}, "no runner is alive: %s", list(parts))
+	}, "no runner is alive: %s", text)
 }
 
 // list joins parts of a sentence.
