@@ -44,7 +44,8 @@ const (
 	// nothing.
 	OutcomeLeaseLost = Outcome(runner.OutcomeLeaseLost)
 	// OutcomeUndecodable means that the parameters of the task do not fit the job's type. The task
-	// is put off without counting a retry. After 24 hours in this state it is dead.
+	// is put off without counting a retry. After Limits.DeclinedFor in this state,
+	// 24 hours by default, it is dead.
 	OutcomeUndecodable = Outcome(runner.OutcomeUndecodable)
 	// OutcomeUnknownKind means that no runner of the queue has known the kind of the task for 24
 	// hours. No attempt was made. Final. A runner that declines a task of an unknown kind reports

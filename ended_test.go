@@ -312,16 +312,17 @@ func TestACrashLoopIsToldByTheRunnerWhoseClaimFoundIt(t *testing.T) {
 func TestADeathOfAnUnknownKindIsToldAndADeclineIsNot(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
+		b.limited(storage.Limits{DeclinedFor: time.Hour})
 		task, err := b.client.Enqueue(b.Context(), other{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
-		b.after(time.Hour)
+		b.after(50 * time.Minute)
 		if ends := told.of(task.Ref); len(ends) > 0 {
 			t.Errorf("of a declined task was told %+v", ends)
 		}
-		b.after(24 * time.Hour)
+		b.after(15 * time.Minute)
 		if got := told.only(b, task.Ref); got.Outcome != midge.OutcomeUnknownKind || !got.Final || got.Err != nil {
 			t.Errorf("got %+v", got)
 		}
@@ -334,6 +335,7 @@ type other struct{}
 func TestUndecodableParametersAreTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
+		b.limited(storage.Limits{DeclinedFor: time.Hour})
 		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}
 		_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{{
 			Ref: ref, Kind: "work", Encoding: "json", CrashLimit: 3, Payload: []byte("[]"),
@@ -346,7 +348,7 @@ func TestUndecodableParametersAreTold(t *testing.T) {
 		if got := told.only(b, ref); got.Outcome != midge.OutcomeUndecodable || got.Final || got.Err == nil || got.RetryIn <= 0 {
 			t.Errorf("got %+v", got)
 		}
-		b.after(25 * time.Hour)
+		b.after(time.Hour + time.Minute)
 		ends := told.of(ref)
 		if last := ends[len(ends)-1]; last.Outcome != midge.OutcomeUndecodable || !last.Final {
 			t.Errorf("in the end: got %+v", last)

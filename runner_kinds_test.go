@@ -249,38 +249,34 @@ func TestADeclinedTaskIsCancelled(t *testing.T) {
 	})
 }
 
-// TestATaskOfAKindThatNobodyKnowsDies checks that it dies after a day, or after the time in the
-// storage's limits, whoever maintains its queue: a runner of other kinds, a runner without a job,
+// TestATaskOfAKindThatNobodyKnowsDies checks that it dies after the time in the storage's limits, whoever maintains its queue: a runner of other kinds, a runner without a job,
 // or a runner that sweeps a queue that it does not serve.
 func TestATaskOfAKindThatNobodyKnowsDies(t *testing.T) {
-	for name, c := range map[string]struct {
-		after    time.Duration
-		maintain func(b *bench, cfg midge.RunnerConfig, ran *pickUps)
-	}{
-		"a runner of another kind": {24 * time.Hour, func(b *bench, cfg midge.RunnerConfig, ran *pickUps) {
+	for name, maintain := range map[string]func(b *bench, cfg midge.RunnerConfig, ran *pickUps){
+		"a runner of another kind": func(b *bench, cfg midge.RunnerConfig, ran *pickUps) {
 			b.crewOf(b.store, cfg, "work", ran)
-		}},
-		"a runner without a job": {time.Hour, func(b *bench, cfg midge.RunnerConfig, _ *pickUps) {
+		},
+		"a runner without a job": func(b *bench, cfg midge.RunnerConfig, _ *pickUps) {
 			b.runner = b.newRunner(b.store, cfg, nil)
 			go func() { b.done <- b.runner.Run(b.ctx) }()
-		}},
-		"a runner that knows it, of another queue": {time.Hour, func(b *bench, cfg midge.RunnerConfig, ran *pickUps) {
+		},
+		"a runner that knows it, of another queue": func(b *bench, cfg midge.RunnerConfig, ran *pickUps) {
 			cfg.Queues = []string{"another"}
 			b.crewOf(b.store, cfg, "stranger", ran)
-		}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				b.limited(storage.Limits{DeclinedFor: c.after % (24 * time.Hour)}) // a day is the default
+				b.limited(storage.Limits{DeclinedFor: time.Hour})
 				logger, lines := logged()
 				ran := &pickUps{started: make(map[string]time.Time)}
 				task := b.declined(ran)
-				c.maintain(b, midge.RunnerConfig{Logger: logger}, ran)
-				b.after(c.after - time.Minute)
+				maintain(b, midge.RunnerConfig{Logger: logger}, ran)
+				b.after(59 * time.Minute)
 				if got := b.task(task); got.State != storage.Waiting {
 					t.Errorf("before its time: got %s, want it waiting", got.State)
 				}
-				b.after(c.after/24 + 10*time.Minute)
+				b.after(13 * time.Minute)
 				if got := b.task(task); got.State != storage.Dead || got.Reason != storage.ReasonKind || got.Retries != 0 {
 					t.Errorf("behind its time: got %s, %q; want it dead of an unknown kind", got.State, got.Reason)
 				}

@@ -148,15 +148,16 @@ func (b *bench) cannotRun() map[string]storage.Ref {
 }
 
 // During a deploy a runner of the older or newer version may be unable to decode a task's
-// parameters: the task is put off for a day.
+// parameters: the task is put off for Limits.DeclinedFor.
 func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 	bubble(t, func(b *bench) {
 		core, logs := observer.New(zapcore.InfoLevel)
 		ran := 0
+		b.limited(storage.Limits{DeclinedFor: time.Hour})
 		b.run(midge.RunnerConfig{Logger: zap.New(core)}, func(context.Context, work) error { ran++; return nil })
 		refs := b.cannotRun()
 		b.enqueue("after them")
-		b.after(23 * time.Hour)
+		b.after(58 * time.Minute)
 		reasons := map[string]string{
 			"misfit":    `undecodable payload: got integer for field "Name", want string`,
 			"malformed": "undecodable payload: syntax error at byte 1",
@@ -168,7 +169,7 @@ func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 				t.Errorf("%s: got %s of reason %q after %d snoozes and %d retries, want it put off, uncharged, of %q", id, got.State, got.Reason, got.Snoozes, got.Retries, reasons[id])
 			}
 			want := got.Kind + " default/" + id + " cannot run here, " + reasons[id] +
-				"; tasks like it are put off, uncharged, and are dead after 24h0m0s"
+				"; tasks like it are put off, uncharged, and are dead after 1h0m0s"
 			if n := logs.FilterMessage(want).Len(); n != 1 {
 				t.Errorf("%s: got %d lines %q, want one", id, n, want)
 			}
@@ -179,10 +180,10 @@ func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 		if ran != 1 {
 			t.Errorf("the neighbour ran %d times, want once", ran)
 		}
-		b.after(2 * time.Hour)
+		b.after(4 * time.Minute)
 		for id, ref := range refs {
 			if got := b.task(ref); got.State != storage.Dead || !strings.HasPrefix(reasons[id], got.Reason) || len(got.Attempts) != 1 {
-				t.Errorf("%s after a day: got %s, %q, %+v; want it dead of %q", id, got.State, got.Reason, got.Attempts, reasons[id])
+				t.Errorf("%s after an hour: got %s, %q, %+v; want it dead of %q", id, got.State, got.Reason, got.Attempts, reasons[id])
 			}
 		}
 	})
@@ -203,25 +204,26 @@ func (b *bench) runRenamed(r *midge.Runner) {
 	go func() { b.done <- r.Run(b.ctx) }()
 }
 
-// The day begins when the task is first put off, however long its job had snoozed before.
+// The time begins when the task is first put off, however long its job had snoozed before.
 func TestASnoozingJobIsPutOffForAsLong(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return midge.Snooze(time.Hour) })
+		b.limited(storage.Limits{DeclinedFor: time.Hour})
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return midge.Snooze(10 * time.Minute) })
 		task := b.enqueue("a")
-		b.after(25 * time.Hour)
+		b.after(2 * time.Hour)
 		if err := b.drain(); err != nil {
 			t.Fatal(err)
 		}
 		b.ctx, b.stop = context.WithCancel(b.Context())
 		b.done = make(chan error, 1)
 		b.runRenamed(b.newRunner(b.store, midge.RunnerConfig{}, nil))
-		b.after(23 * time.Hour)
+		b.after(55 * time.Minute)
 		if got := b.task(task.Ref); got.State != storage.Scheduled || !strings.HasPrefix(got.Reason, "undecodable payload") {
-			t.Errorf("after most of a day: got %s, %q; want it put off", got.State, got.Reason)
+			t.Errorf("after most of an hour: got %s, %q; want it put off", got.State, got.Reason)
 		}
-		b.after(3 * time.Hour)
+		b.after(20 * time.Minute)
 		if got := b.task(task.Ref); got.State != storage.Dead || got.Reason != "undecodable payload" {
-			t.Errorf("after a day: got %s, %q; want it dead", got.State, got.Reason)
+			t.Errorf("after an hour: got %s, %q; want it dead", got.State, got.Reason)
 		}
 	})
 }

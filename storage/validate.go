@@ -48,7 +48,8 @@ type Limits struct {
 	// DeadMax is how many dead tasks a queue keeps: default 10,000.
 	DeadMax int
 	// DeclinedFor is how long a task waits in the line of its kind while no Claim names
-	// that kind, before it is dead: default 24 hours.
+	// that kind, before it is dead: default 24 hours. Runners also put off for this time
+	// a task whose parameters do not fit its job.
 	DeclinedFor time.Duration
 }
 

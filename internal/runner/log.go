@@ -281,7 +281,7 @@ func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 
 func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
-		l.about(a), c.whole(), putOffFor), l.of(a)...)
+		l.about(a), c.whole(), a.limits.Load().DeclinedFor), l.of(a)...)
 }
 
 // unread logs a field in a task's parameters that its job does not read. The caller logs each field

@@ -194,12 +194,11 @@ func (j *judge) delay(a *Attempt) time.Duration {
 	return min(max(d, 0), storage.MaxDelay)
 }
 
-// A task whose parameters do not fit is put off by a delay between these bounds, for putOffFor in
-// all.
+// A task whose parameters do not fit is put off by a delay between these bounds, for
+// Limits.DeclinedFor in all.
 const (
 	putOffFirst = time.Second
 	putOffMost  = 30 * time.Second
-	putOffFor   = 24 * time.Hour
 )
 
 // warnedMost bounds how many reasons are remembered and logged: the texts about damaged payloads
@@ -248,7 +247,7 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	if j.isNew(a.Kind + " " + c.whole()) {
 		j.log.cannotRun(a, c)
 	}
-	if a.Snoozes > 0 && a.told.Sub(a.snoozedSince) > putOffFor {
+	if a.Snoozes > 0 && a.told.Sub(a.snoozedSince) > a.limits.Load().DeclinedFor {
 		if j.wasPutOff(a, c) {
 			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}
 		}
