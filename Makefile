@@ -60,43 +60,12 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(VULNCHECK) golang.org/x/vuln/cmd/govulncheck
 	@touch $(VULNCHECK)
 
-# The packages whose tests measure time, or would starve each other's leases of two seconds on two
-# cores: they run alone, one after the other. All other packages run two at a time, because some
-# wait for servers while others compute. The longest start first.
-ALONE := ./internal/pgfault
-LONGEST := ./storage/postgres ./storage/redis ./storage/storagetest ./dashboard github.com/midgehq/midge
-BESIDE = $(LONGEST) $(filter-out $(ALONE) $(LONGEST),$(patsubst github.com/midgehq/midge/%,./%,$(shell $(GO) list ./...)))
-
-# SQLite's C code, translated to Go, runs in only one thread at a time, and is ten times slower
-# under the race detector, so it is compiled without it. Its driver is compiled with it, like all
-# other code: a generic function of the standard library that the driver shares with midge may be
-# linked from either, and without the detector's instrumentation it would look like a race.
-UNRACED := -gcflags='modernc.org/libc/...=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false'
-
-# The fault tests, including those of pgfault, start hundreds of processes, which take two to
-# three times as long under the race detector. Only the storm, in which all faults of the other
-# tests happen at once, runs under it.
+# The storm of the fault tests; internal/runtests/plan.go lists all tests that make unit runs.
 STORM := TestAStorm
-
-# The modules whose tests run in parallel with those of the command and of the browser, which
-# mostly wait.
-OTHERS := examples/embedded metrics/prometheus tracing/otel examples/shop bench
 
 unit: # the tests, without a check of what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
-	status=0; export MIDGE_TEST_SERVERS=1; \
-	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
-	$(RUNTESTS) -timeout 20m $(ALONE) || status=1; \
-	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m -run $(STORM) .) || status=1; \
-	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -timeout 20m -skip $(STORM) .) || status=1; \
-	(cd internal/difftest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m .) & beside=$$!; \
-	(cd storage/sqlite/modernc && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m ./...) || status=1; \
-	wait $$beside || status=1; \
-	(for module in $(OTHERS); do (cd $$module && $(CURDIR)/$(RUNTESTS) ./...) || status=1; done; exit $$status) & beside=$$!; \
-	(cd cmd/midge && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	(cd dashboard/browser && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	wait $$beside || status=1; \
-	exit $$status
+	MIDGE_TEST_SERVERS=1 $(RUNTESTS)
 
 # These tests take four hours on two cores. They run one after the other, because some measure
 # time; the storm is last. With the tag midge_general, storages take no fast paths: the random

@@ -1,25 +1,34 @@
-// Command runtests runs go test with the given arguments and counts a skipped test as a
-// failure, because the test command installs everything that a test needs. It prints
-// the closing line of every package and the output of every test that failed or was
-// skipped. It prints nothing of tests that passed.
+// Command runtests runs all tests of the repository, as its plan lists them. It counts a skipped
+// test as a failure, because make test installs everything that a test needs. It prints the closing
+// line of every package and the output of every test that failed or was skipped, and at the end
+// the time that all took and the ten slowest tests.
 //
-//	go run ./internal/runtests -race ./...
+// With arguments it runs go test once with these arguments instead:
+//
+//	go run ./internal/runtests -race ./storage/...
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
+	"time"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[1:])
+	lanes, err := []lane{{runs: []run{{args: os.Args[1:]}}}}, error(nil)
+	if len(os.Args) == 1 {
+		lanes, err = plan(ctx)
+	}
+	if err == nil {
+		err = runAll(ctx, os.Stdout, lanes)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)
@@ -27,12 +36,36 @@ func main() {
 	}
 }
 
-// run runs go test and reports to out. It returns an error if a test failed or was
-// skipped. An interrupt reaches go test directly, because both run in the same
-// terminal.
-func run(ctx context.Context, out io.Writer, args []string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+// runAll runs the lanes side by side and reports to out. It returns an error if a test failed or
+// was skipped.
+func runAll(ctx context.Context, out io.Writer, lanes []lane) error {
+	start := time.Now()
+	rep := report{out: out}
+	errs := make([]error, len(lanes))
+	var running sync.WaitGroup
+	for i, l := range lanes {
+		running.Go(func() {
+			for _, r := range l.runs {
+				if ctx.Err() == nil {
+					errs[i] = errors.Join(errs[i], r.do(ctx, &rep, l.nice))
+				}
+			}
+		})
+	}
+	running.Wait()
+	rep.close(time.Since(start))
+	return errors.Join(append(errs, context.Cause(ctx))...)
+}
+
+// do runs go test. An interrupt reaches go test directly, because both run in the same terminal.
+func (r run) do(ctx context.Context, rep *report, nice bool) error {
+	args := append([]string{"go", "test", "-json"}, r.args...)
+	if nice {
+		args = append([]string{"nice", "-n", "19"}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return nil }
+	cmd.Dir = r.dir
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
@@ -41,64 +74,15 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	skipped, reportErr := report(out, events)
+	skipped, readErr := rep.read(events)
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("go test: %w", err)
+		return fmt.Errorf("%s: go test %q: %w", r.dir, r.args, err)
 	}
-	if reportErr != nil {
-		return reportErr
+	if readErr != nil {
+		return readErr
 	}
 	if skipped > 0 {
-		return fmt.Errorf("%d tests were skipped, and a skipped test is a failure", skipped)
+		return fmt.Errorf("%s: %d tests were skipped, and a skipped test is a failure", r.dir, skipped)
 	}
 	return nil
-}
-
-// event is a line of go test -json; see go doc test2json.
-type event struct {
-	Action  string `json:"Action"`
-	Package string `json:"Package"`
-	Test    string `json:"Test"`
-	Output  string `json:"Output"`
-}
-
-// report prints the output that matters and returns the number of skipped tests.
-func report(out io.Writer, events io.Reader) (skipped int, err error) {
-	type test struct{ pkg, name string }
-	output := map[test][]string{} // output of the running tests
-	lines := bufio.NewScanner(events)
-	lines.Buffer(nil, 64<<20)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return skipped, fmt.Errorf("go test -json printed %q: %w", lines.Text(), err)
-		}
-		of := test{e.Package, e.Test}
-		switch {
-		case e.Action == "build-output":
-			write(out, e.Output)
-		case e.Action == "output" && (e.Test != "" || e.Output != "PASS\n"):
-			output[of] = append(output[of], e.Output)
-		case e.Action == "skip" && e.Test != "":
-			skipped++
-			write(out, output[of]...)
-			delete(output, of)
-		case e.Action == "fail" || e.Action == "skip" || e.Action == "pass" && e.Test == "":
-			write(out, output[of]...)
-			delete(output, of)
-		case e.Action == "pass":
-			delete(output, of)
-		}
-	}
-	for _, unfinished := range output {
-		write(out, unfinished...)
-	}
-	return skipped, lines.Err()
-}
-
-// write prints lines. It ignores errors, because there is nowhere else to report them.
-func write(out io.Writer, lines ...string) {
-	for _, line := range lines {
-		_, _ = io.WriteString(out, line)
-	}
 }

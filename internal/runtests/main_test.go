@@ -2,22 +2,28 @@ package main
 
 import (
 	"context"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const events = `
 {"Action":"build-output","ImportPath":"m/bad","Output":"bad.go:1: no\n"}
 {"Action":"start","Package":"m/a"}
 {"Action":"output","Package":"m/a","Test":"TestGood","Output":"quiet\n"}
-{"Action":"pass","Package":"m/a","Test":"TestGood"}
+{"Action":"pass","Package":"m/a","Test":"TestGood/part","Elapsed":7.5}
+{"Action":"pass","Package":"m/a","Test":"TestGood","Elapsed":0.25}
 {"Action":"output","Package":"m/a","Test":"TestSkip","Output":"--- SKIP: TestSkip\n"}
 {"Action":"skip","Package":"m/a","Test":"TestSkip"}
 {"Action":"output","Package":"m/a","Test":"TestBad","Output":"got 1, want 2\n"}
-{"Action":"fail","Package":"m/a","Test":"TestBad"}
+{"Action":"fail","Package":"m/a","Test":"TestBad","Elapsed":1}
 {"Action":"output","Package":"m/a","Output":"PASS\n"}
 {"Action":"output","Package":"m/a","Output":"ok  \tm/a\t0.1s\n"}
-{"Action":"pass","Package":"m/a"}
+{"Action":"pass","Package":"m/a","Elapsed":9}
 {"Action":"output","Package":"m/b","Output":"?   \tm/b\t[no test files]\n"}
 {"Action":"skip","Package":"m/b"}
 {"Action":"output","Package":"m/c","Test":"TestHung","Output":"panic: test timed out\n"}
@@ -25,22 +31,103 @@ const events = `
 
 func TestReportCountsSkippedTests(t *testing.T) {
 	var out strings.Builder
-	skipped, err := report(&out, strings.NewReader(strings.TrimSpace(events)))
+	rep := report{out: &out}
+	skipped, err := rep.read(strings.NewReader(strings.TrimSpace(events)))
 	if skipped != 1 || err != nil {
-		t.Errorf("report = %d, %v, want one skipped test", skipped, err)
+		t.Errorf("read = %d, %v, want one skipped test", skipped, err)
 	}
+	rep.close(90 * time.Second)
 	want := "bad.go:1: no\n--- SKIP: TestSkip\ngot 1, want 2\nok  \tm/a\t0.1s\n?   \tm/b\t[no test files]\n" +
-		"panic: test timed out\n"
+		"panic: test timed out\n" +
+		"The slowest tests:\n    1.0s  m/a TestBad\n    0.2s  m/a TestGood\n    0.0s  m/a TestSkip\n3 tests in 1m30s\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
-	if _, err := report(&out, strings.NewReader("FAIL")); err == nil {
-		t.Error("report of what is not JSON = nil, want an error")
+	if _, err := rep.read(strings.NewReader("FAIL")); err == nil {
+		t.Error("read of text that is not JSON = nil, want an error")
 	}
 }
 
-func TestRunFailsWhereGoTestDoes(t *testing.T) {
-	if err := run(context.Background(), t.Output(), []string{"./no/such/package"}); err == nil {
-		t.Error("run of a package that is not there = nil, want an error")
+func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
+	skips := []lane{{}, {nice: true, runs: []run{{args: []string{"-run", "^TestSkips$", "./testdata/skips"}}}}}
+	var out strings.Builder
+	err := runAll(context.Background(), &out, skips)
+	if err == nil || !strings.Contains(err.Error(), "1 tests were skipped") || !strings.Contains(out.String(), "SKIP: TestSkips") {
+		t.Errorf("got %v, printed %q; want the skipped test", err, out.String())
 	}
+	if err := runAll(context.Background(), &out, []lane{{runs: []run{{args: []string{"./no/such/package"}}}}, {}}); err == nil {
+		t.Error("a package that does not exist: got nil, want an error")
+	}
+}
+
+// TestThePlanRunsEachPackageOnce looks for each folder with tests in the plan. The root of the
+// repository is two folders above.
+func TestThePlanRunsEachPackageOnce(t *testing.T) {
+	t.Chdir("../..")
+	lanes, err := plan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := make(map[string]int) // by folder
+	for _, l := range lanes {
+		for _, r := range l.runs {
+			if !slices.Contains(r.args, "-run") { // a run of one test, which another run skips
+				for _, pkg := range packages(r) {
+					runs[pkg]++
+				}
+			}
+		}
+	}
+	for _, dir := range tested(t) {
+		if n := runs[dir]; n != 1 {
+			t.Errorf("%s: runs %d times, want once", dir, n)
+		}
+	}
+}
+
+// packages returns the folders of a run's packages.
+func packages(r run) (dirs []string) {
+	for _, arg := range r.args {
+		if !strings.HasPrefix(arg, ".") {
+			continue
+		}
+		within, all := strings.CutSuffix(arg, "/...")
+		dirs = append(dirs, path.Join(r.dir, within))
+		if all {
+			dirs = append(dirs, below(path.Join(r.dir, within))...)
+		}
+	}
+	return dirs
+}
+
+// below returns the folders below a folder that belong to its module.
+func below(dir string) (dirs []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		inner := path.Join(dir, e.Name())
+		if _, err := os.Stat(path.Join(inner, "go.mod")); e.IsDir() && err != nil {
+			dirs = append(append(dirs, inner), below(inner)...)
+		}
+	}
+	return dirs
+}
+
+// tested returns the folders that have tests.
+func tested(t *testing.T) (dirs []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (e.Name() == "testdata" || name != "." && strings.HasPrefix(e.Name(), ".")):
+			return fs.SkipDir
+		case strings.HasSuffix(name, "_test.go") && !slices.Contains(dirs, path.Dir(name)):
+			dirs = append(dirs, path.Dir(name))
+		}
+		return nil
+	})
+	if err != nil || len(dirs) < 50 {
+		t.Fatalf("got %d folders with tests: %v", len(dirs), err)
+	}
+	return dirs
 }

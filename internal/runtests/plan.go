@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// module is the path of the root's module.
+const module = "github.com/midgehq/midge"
+
+// A run is a call of go test.
+type run struct {
+	dir  string   // relative to the root; "" is the root
+	args []string // the arguments of go test
+}
+
+// A lane is a sequence of runs. Lanes run side by side.
+type lane struct {
+	nice bool // whether its runs have the lowest priority
+	runs []run
+}
+
+// storm is the test in which all faults of the fault tests happen at once.
+const storm = "TestAStorm"
+
+// leased are the packages of the root's module whose tests keep leases of a second or two.
+var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
+
+// longest are the packages of the root's module that start first beside them, so that no long one
+// is the last.
+var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
+
+// plan returns all tests of the repository in two lanes.
+//
+// The tests of the first lane keep leases of a second or two, start servers and processes, and wait
+// for most of their time. The tests of the second lane compute, or wait for programs without
+// leases. They have the lowest priority, so that they take only the time of the processors that the
+// first lane leaves, and starve none of its leases.
+//
+// Everything runs under the race detector, except the fault tests, including those of pgfault, and
+// the command and the browser: they start hundreds of processes, which take two to three times as
+// long with it. Of the fault tests only the storm runs under it.
+func plan(ctx context.Context) ([]lane, error) {
+	others, err := others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []lane{
+		{runs: []run{
+			{args: append(raced("-p", "2"), leased[:2]...)},
+			{args: plain(leased[2:]...)},
+			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
+			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
+		}},
+		{nice: true, runs: []run{
+			{args: append(raced("-p", "2"), others...)},
+			{dir: "internal/difftest", args: raced(".")},
+			{dir: "storage/sqlite/modernc", args: raced("./...")},
+			{dir: "cmd/midge", args: plain("./...")},
+			{dir: "dashboard/browser", args: plain("./...")},
+			{dir: "examples/shop", args: plain("./...")},
+			{dir: "examples/embedded", args: plain("./...")},
+			{dir: "metrics/prometheus", args: plain("./...")},
+			{dir: "tracing/otel", args: plain("./...")},
+			{dir: "bench", args: plain("./...")},
+		}},
+	}, nil
+}
+
+// others returns the packages of the root's module that are not in leased, the longest first.
+func others(ctx context.Context) ([]string, error) {
+	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	all := slices.Clone(longest)
+	for path := range strings.FieldsSeq(string(list)) {
+		name := "." + strings.TrimPrefix(path, module)
+		if !slices.Contains(leased, name) && !slices.Contains(longest, name) {
+			all = append(all, name)
+		}
+	}
+	return all, nil
+}
+
+// plain returns the arguments of a run. make lint vets the packages, so go test need not do so.
+func plain(args ...string) []string { return append([]string{"-vet=off", "-timeout", "20m"}, args...) }
+
+// raced returns the arguments of a run under the race detector.
+//
+// SQLite's C code, translated to Go, runs in only one thread at a time, and is ten times slower
+// under the race detector, so it is compiled without it. Its driver is compiled with it, like all
+// other code: a generic function of the standard library that the driver shares with midge may be
+// linked from either, and without the detector's instrumentation it would look like a race.
+func raced(args ...string) []string {
+	return append(plain(
+		"-race", "-gcflags=modernc.org/libc/...=-race=false", "-gcflags=modernc.org/sqlite/lib=-race=false",
+	), args...)
+}

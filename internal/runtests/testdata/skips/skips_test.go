@@ -1,0 +1,5 @@
+package skips
+
+import "testing"
+
+func TestSkips(t *testing.T) { t.Skip("to show that this fails") }
