@@ -75,6 +75,7 @@ LONG = MIDGE_TEST_SERVERS=1 $(GO) test -count=1 -timeout 120m
 
 test-long: servers ## failures and storms in full, with their figures
 	$(LONG) -tags long -v ./internal/pgfault
+	$(LONG) -tags long -run TestContractWithoutShortWays ./storage/redis ./storage/postgres
 	cd internal/faulttest && $(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' .
 	for tags in $(WAYS); do (cd internal/difftest && $(LONG) -tags $$tags .) || exit 1; done
 	cd internal/faulttest && $(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' .

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestPooledTransactions checks the contract behind a proxy that may run each transaction
+// TestPooledTransactions checks rules of the contract behind a proxy that may run each transaction
 // on another connection of the server. Only the listener connects to the server directly.
 func TestPooledTransactions(t *testing.T) {
 	testserver.RequirePostgres(t)
@@ -25,5 +25,5 @@ func TestPooledTransactions(t *testing.T) {
 			return store
 		}
 		return storagetest.Opened{Storage: open(t), Again: open, Durable: true}
-	})
+	}, pooledTopics...)
 }

@@ -10,3 +10,6 @@ const (
 	// promptly is how long a task may wait after its notification.
 	promptly = 100 * time.Millisecond
 )
+
+// pooledTopics are the topics of the contract that are tested behind a proxy: nil for all.
+var pooledTopics []string

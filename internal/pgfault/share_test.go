@@ -11,3 +11,7 @@ const (
 	// detector and a busy machine. A task without a notification waits for a second.
 	promptly = 500 * time.Millisecond
 )
+
+// pooledTopics are the topics of the contract that are tested behind a proxy: those of the statements
+// that nearly all transactions consist of.
+var pooledTopics = []string{"insert", "bulk", "claim", "kind", "settle"}

@@ -36,18 +36,19 @@ func TestContractOnMiniredis(t *testing.T) {
 	onMiniredis(t, func(cfg redis.Config) redis.Config { return cfg })
 }
 
-// TestContractWithoutShortWays runs the suite with calls that all go the general way. It uses a real
-// server where there is one, because the Lua interpreter in Go is ten times as slow.
+// TestContractWithoutShortWays runs the rules on the verbs that have short ways with calls that all go the
+// general way. It uses a real server where there is one, because the Lua interpreter in Go is ten times as
+// slow.
 func TestContractWithoutShortWays(t *testing.T) {
 	if testserver.Enabled() {
 		t.Parallel()
-		onRedis(t, redis.WithoutShortWays)
+		onRedis(t, redis.WithoutShortWays, generalTopics...)
 	} else {
-		onMiniredis(t, redis.WithoutShortWays)
+		onMiniredis(t, redis.WithoutShortWays, generalTopics...)
 	}
 }
 
-func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
+func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config, topics ...string) {
 	t.Helper()
 	processors := make(chan struct{}, runtime.GOMAXPROCS(0)) // its rules compute, and never wait
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
@@ -62,7 +63,7 @@ func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
 		opened := opener(t, client, ways(redis.Config{URL: url, Limits: limits}))
 		opened.Advance, opened.Jump = clock.advance, clock.advance
 		return opened
-	})
+	}, topics...)
 }
 
 // clock is the clock of a miniredis. It moves only when a test moves it.
@@ -94,7 +95,7 @@ func TestContractOnRedis(t *testing.T) {
 	onRedis(t, func(cfg redis.Config) redis.Config { return cfg })
 }
 
-func onRedis(t *testing.T, ways func(redis.Config) redis.Config) {
+func onRedis(t *testing.T, ways func(redis.Config) redis.Config, topics ...string) {
 	t.Helper()
 	server := testserver.Redis(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
@@ -105,7 +106,7 @@ func onRedis(t *testing.T, ways func(redis.Config) redis.Config) {
 		return opener(t, client, ways(redis.Config{
 			URL: "redis://app:secret@" + server.Addr(), Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
 		}))
-	})
+	}, topics...)
 }
 
 // TestContractOnCluster runs the suite on a real Cluster of three masters.

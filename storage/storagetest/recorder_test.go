@@ -28,6 +28,13 @@ type recorder struct {
 // what it logged.
 func broken(t *testing.T, ru rule, open Opener) (failed bool, log string) {
 	t.Helper()
+	return recorded(t, func(t testing.TB) { ru.check(t, open, true) })
+}
+
+// recorded calls test in a synctest bubble with a TB that it may fail, and returns whether it failed and
+// what it logged.
+func recorded(t *testing.T, test func(t testing.TB)) (failed bool, log string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{TB: t}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -36,7 +43,7 @@ func broken(t *testing.T, ru rule, open Opener) (failed bool, log string) {
 			defer close(done)
 			defer r.clean()
 			defer r.recover()
-			ru.check(r, open, true)
+			test(r)
 		}()
 		<-done
 		failed, log = r.failed, strings.Join(r.log, "\n")

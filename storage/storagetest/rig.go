@@ -21,6 +21,7 @@ type rig struct {
 	open    Opener
 	limits  storage.Limits
 	virtual bool
+	pace    *pace
 }
 
 // The queues that rules use, and the runner in whose name they claim.
@@ -30,9 +31,10 @@ const (
 	runner    = "runner-1"
 )
 
-// patience is how long a rule waits for an event that has no set moment, and for a call: 16 MiB take
-// more than DefaultPatience under the race detector on a busy machine.
-const patience = 20 * time.Second
+// patience is how long a rule waits for an event that has no set moment, and for a call. It
+// is long, because only a failure uses all of it: on a busy machine and under the race
+// detector a call with 16 MiB takes many seconds.
+const patience = time.Minute
 
 // long is a lease that does not expire while a rule is tested.
 const long = time.Minute
@@ -40,23 +42,23 @@ const long = time.Minute
 func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig {
 	t.Helper()
 	opened := open(t, limits)
-	t.Cleanup(func() { _ = opened.Storage.Close() })
 	if virtual && opened.Advance == nil {
 		opened.Advance = time.Sleep //nolint:forbidigo // in a bubble time passes by sleeping
 	}
-	ctx := t.Context()
+	r := &rig{
+		TB: t, Opened: opened, ctx: t.Context(), store: opened.Storage, open: open, limits: limits,
+		virtual: virtual, session: storage.NewSession(opened.Storage, patience), pace: &pace{begun: time.Now()},
+	}
+	r.Cleanup(func() { _ = opened.Storage.Close() })
 	if !virtual {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
-		t.Cleanup(cancel)
+		ctx, cancel := context.WithTimeout(r.ctx, 3*time.Minute)
+		r.ctx = ctx
+		r.Cleanup(cancel)
 	}
-	return &rig{
-		TB: t, Opened: opened, ctx: ctx, store: opened.Storage, open: open, limits: limits,
-		virtual: virtual, session: storage.NewSession(opened.Storage, patience),
-	}
+	return r
 }
 
-// Context is the rule's context: it ends with the test or after two minutes.
+// Context is the rule's context: it ends with the test or after three minutes.
 func (r *rig) Context() context.Context { return r.ctx }
 
 // again opens another handle on the same data, or reports false where the storage has only one.
@@ -121,6 +123,8 @@ func (r *rig) pass(d time.Duration) {
 		r.Advance(d)
 		return
 	}
+	r.pace.timed.Store(true)
+	defer func(begun time.Time) { r.pace.waited.Add(int64(time.Since(begun))) }(time.Now())
 	for until := r.now().Add(d); ; {
 		left := until.Sub(r.now())
 		if left < 0 {

@@ -15,6 +15,14 @@
 // it is broken. Each rule has a storage of its own and rules run in parallel, so an opener
 // must give each call its own data (a key prefix, a schema, a directory).
 //
+// A topic is the first word in the names of some rules: the topic claim has the rule
+// "claim/never early". A run of some topics alone is for a storage that has a second way to
+// do the same, such as a general query beside a fast one for the most frequent calls. One
+// run tests every rule, and a run with the fast query turned off tests the topics of the
+// calls for which there is one:
+//
+//	storagetest.Run(t, openGeneral, "insert", "bulk", "claim", "kind", "settle")
+//
 // Where time has to pass, a rule asks [Opened].Advance for it. A storage without one
 // is tested in real time with leases of a second: a few dozen rules wait a second or
 // two each, so give `go test` a -parallel of 8 or more. A storage that lives in the
@@ -22,6 +30,9 @@
 package storagetest
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,9 +64,15 @@ type Opened struct {
 	Damage func(t testing.TB, ref storage.Ref)
 }
 
-// Run tests every rule of the contract, each as a parallel subtest of t.
-func Run(t *testing.T, open Opener) {
-	for _, ru := range rules() {
+// Run tests every rule of the contract, or the rules of these topics where there are any,
+// each as a parallel subtest of t.
+func Run(t *testing.T, open Opener, topics ...string) {
+	t.Helper()
+	chosen, err := about(topics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ru := range chosen {
 		t.Run(ru.name, func(t *testing.T) {
 			t.Parallel()
 			ru.check(t, open, false)
@@ -120,8 +137,29 @@ func rules() []rule {
 	return all
 }
 
-// check opens a storage and tests the rule on it. t may be any TB, such as one that
-// records failures.
+// about returns the rules of these topics, or all rules where there are no topics.
+func about(topics []string) ([]rule, error) {
+	if len(topics) == 0 {
+		return rules(), nil
+	}
+	var chosen []rule
+	found := make(map[string]bool)
+	for _, ru := range rules() {
+		topic, _, _ := strings.Cut(ru.name, "/")
+		if slices.Contains(topics, topic) {
+			chosen, found[topic] = append(chosen, ru), true
+		}
+	}
+	for _, topic := range topics {
+		if !found[topic] {
+			return nil, fmt.Errorf("storagetest: there is no rule of the topic %q", topic)
+		}
+	}
+	return chosen, nil
+}
+
+// check tests the rule on a storage of its own, and on another one where a try was late. t
+// may be any TB, such as one that records failures.
 func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -129,5 +167,6 @@ func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 			t.Logf("the rule that is broken, %q: %s", ru.name, ru.says)
 		}
 	})
-	ru.test(newRig(t, open, ru.limits, virtual))
+	for n := 1; !ru.try(t, open, virtual, n == tries); n++ {
+	}
 }

@@ -1,6 +1,11 @@
 package storagetest
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,7 +13,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// atOnce is how many tests run at the same time: those in real time mostly wait for leases.
+const atOnce = "32"
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestVirtual runs the suite under virtual time, where all of it takes a second.
 func TestVirtual(t *testing.T) {
@@ -49,6 +63,34 @@ func TestRules(t *testing.T) {
 		}
 	}
 	t.Logf("%d rules", len(seen))
+}
+
+// TestTopics: a run of some topics tests all of their rules and no others, and a topic without a rule is
+// an error, so that a misspelled topic does not pass.
+func TestTopics(t *testing.T) {
+	t.Parallel()
+	chosen, err := about([]string{"claim", "kind"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, ru := range chosen {
+		got = append(got, ru.name)
+	}
+	for _, ru := range rules() {
+		if strings.HasPrefix(ru.name, "claim/") || strings.HasPrefix(ru.name, "kind/") {
+			want = append(want, ru.name)
+		}
+	}
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("the rules on claim and kind: got %v, want %v", got, want)
+	}
+	if all, err := about(nil); err != nil || len(all) != len(rules()) {
+		t.Errorf("without topics: got %d rules, %v, want %d", len(all), err, len(rules()))
+	}
+	if _, err := about([]string{"claim", "clam"}); err == nil {
+		t.Error("a topic without a rule: got no error")
+	}
 }
 
 func BenchmarkMemory(b *testing.B) { Bench(b, openMemory) }

@@ -138,6 +138,7 @@ func brief(n int) storage.ClaimRequest {
 // claim claims and returns the whole answer.
 func (r *rig) claim(req storage.ClaimRequest) storage.Claimed {
 	r.Helper()
+	r.pace.rely(req.Lease)
 	c, err := r.session.Claim(r.ctx, req)
 	r.must("claim", err)
 	if len(c.Tasks) != len(c.Fences) || len(c.Tasks) > req.Most() {

@@ -1,0 +1,75 @@
+package storagetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestALateTryIsRepeated: a failure counts where the calls of the rule were fast, where the rule relies on
+// no lease, and at the last try. Otherwise the rule is tested again on a new storage, after what it has set
+// up was undone.
+func TestALateTryIsRepeated(t *testing.T) {
+	t.Parallel()
+	hold := func(r *rig) { r.holdFor(storage.MinLease) }
+	for name, c := range map[string]struct {
+		limits storage.Limits
+		relies func(r *rig)
+		busy   func(try int) time.Duration // what the calls of a try take
+		holds  bool
+		failed bool
+		tries  int
+	}{
+		"it holds":             {relies: hold, busy: always(time.Minute), holds: true, tries: 1},
+		"it fails in time":     {relies: hold, busy: always(slack), failed: true, tries: 1},
+		"it is late once":      {relies: hold, busy: first(slack + 1), failed: true, tries: 2},
+		"it is always late":    {relies: hold, busy: always(slack + 1), failed: true, tries: tries},
+		"it relies on time":    {relies: func(r *rig) { r.pass(1) }, busy: first(slack + 1), failed: true, tries: 2},
+		"it lets time pass":    {relies: func(r *rig) { r.pass(time.Minute) }, busy: always(0), failed: true, tries: 1},
+		"a long lease":         {relies: func(r *rig) { r.holdFor(long) }, busy: always(time.Minute), failed: true, tries: 1},
+		"dead for a second":    {limits: storage.Limits{DeadFor: time.Second}, busy: first(slack + 1), failed: true, tries: 2},
+		"declined for as long": {limits: storage.Limits{DeclinedFor: time.Second}, busy: first(slack + 1), failed: true, tries: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, undone := 0, 0
+			ru := state(name, func(r *rig) {
+				begun++
+				r.Cleanup(func() { undone++ })
+				if undone != begun-1 {
+					r.TB.Fatalf("try %d began after %d were undone", begun, undone)
+				}
+				r.add("a")
+				if c.relies != nil {
+					c.relies(r)
+				}
+				<-time.After(c.busy(begun)) // virtual
+				if !c.holds {
+					r.Fatalf("it does not hold")
+				}
+			}, "A rule of this test.").under(c.limits)
+			failed, log := recorded(t, func(t testing.TB) { ru.check(t, openMemory, false) })
+			if failed != c.failed || begun != c.tries || undone != c.tries {
+				t.Errorf("failed %v after %d tries, of which %d were undone, want %v after %d:\n%s",
+					failed, begun, undone, c.failed, c.tries, log)
+			}
+		})
+	}
+}
+
+// holdFor claims a task under a lease.
+func (r *rig) holdFor(lease time.Duration) {
+	req := ask(1)
+	req.Lease = lease
+	r.take(req, "a")
+}
+
+func always(d time.Duration) func(int) time.Duration {
+	return func(int) time.Duration { return d }
+}
+
+// first returns d for the first try and 0 for the others.
+func first(d time.Duration) func(try int) time.Duration {
+	return func(try int) time.Duration { return max(0, d*time.Duration(2-try)) }
+}
