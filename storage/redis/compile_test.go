@@ -24,7 +24,7 @@ func testCompiles(t *testing.T, address string) {
 	t.Helper()
 	client := goredis.NewClient(&goredis.Options{Addr: address})
 	defer func() { _ = client.Close() }()
-	all, err := loadScripts(nil, storage.Limits{}.WithDefaults(), true)
+	all, err := loadScripts(nil, storage.Limits{}.WithDefaults(), ways{})
 	if err != nil {
 		t.Fatal(err)
 	}

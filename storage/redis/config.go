@@ -53,7 +53,7 @@ type Config struct {
 	// lost then. By default Open refuses such a Redis.
 	AllowEviction bool
 
-	general bool // calls go by the general ways of their scripts only: for tests
+	ways ways // for tests
 }
 
 const defaultPrefix = "midge"

@@ -35,7 +35,7 @@ func slow(t *testing.T, client *goredis.Client, bound time.Duration) []string {
 // calls. A step that needs so much time by itself takes it nearly every time, but on a busy machine
 // some other steps take as long because they are interrupted. So the test counts the slow steps.
 func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
-	const tasks = 100_000
+	const tasks = 30_000
 	pace, begun := testserver.StartPace(t), time.Now()
 	server, _, session := started(t, "slowlog-log-slower-than 5000", "slowlog-max-len 1000")
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
@@ -303,9 +303,9 @@ func used(t *testing.T, server *testserver.Server) int {
 
 // TestMemoryOfATask: a task takes the memory that the package comment tells.
 func TestMemoryOfATask(t *testing.T) {
-	const tasks = 50_000
+	const tasks = 25_000 // three quarters of the places in the tables of the server
 	server, _, session := started(t)
-	fill(t, session, 1, nil)
+	fill(t, session, 1000, nil) // so that the server has run each script
 	drain(t, session)
 	empty := used(t, server)
 	for begin := 0; begin < tasks; begin += 1000 {
@@ -335,7 +335,7 @@ func TestMemoryOfATask(t *testing.T) {
 // TestManyVoidEntriesHoldNobodyUp: claims drop the void entries at the head of the line in parts, also
 // where there are as many as possible.
 func TestManyVoidEntriesHoldNobodyUp(t *testing.T) {
-	const tasks, void = 60_000, 29_500
+	const tasks, void, most = 12_000, 5900, 10
 	pace, begun := testserver.StartPace(t), time.Now()
 	server, _, session := started(t, "slowlog-log-slower-than 5000", "slowlog-max-len 1000")
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
@@ -347,7 +347,7 @@ func TestManyVoidEntriesHoldNobodyUp(t *testing.T) {
 		t.Errorf("drained: got %d, want %d", got, tasks-void)
 	}
 	bound := pace.Stretch(5*time.Millisecond, begun)
-	if got := slow(t, client, bound); len(got) > 50 {
-		t.Errorf("script calls over %v: got %d of about 1000: %v", bound, len(got), got)
+	if got := slow(t, client, bound); len(got) > most {
+		t.Errorf("script calls over %v: got %d of about 200, of which 12 drop void entries: %v", bound, len(got), got)
 	}
 }

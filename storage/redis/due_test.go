@@ -100,7 +100,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	c := j.want("due", j.claim("bulk"), "z", "y", "m", "x", "retry", "a", "b", "c", "moved")
 	limits := j.s.limits
 	limits.DeadMax = 5
-	scripts, err := loadScripts(nil, limits, true)
+	scripts, err := loadScripts(nil, limits, ways{})
 	if err != nil {
 		t.Fatal(err)
 	}

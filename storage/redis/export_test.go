@@ -2,6 +2,13 @@ package redis
 
 // WithoutShortWays returns cfg for a storage whose calls all go the general way of each script.
 func WithoutShortWays(cfg Config) Config {
-	cfg.general = true
+	cfg.ways.general = true
+	return cfg
+}
+
+// WithMostVoid returns cfg for a storage of which one step removes or passes over at most n void entries
+// of a line, so that a test needs few of them.
+func WithMostVoid(cfg Config, n int) Config {
+	cfg.ways.mostVoid = n
 	return cfg
 }

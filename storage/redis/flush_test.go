@@ -21,7 +21,7 @@ func openMini(t *testing.T) (*Storage, *miniredis.Miniredis) {
 func openMiniBy(t *testing.T, general bool) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr(), general: general})
+	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr(), ways: ways{general: general}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,15 @@ func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []st
 	}
 }
 
+// few bounds the void entries that a step of these tests removes or passes over: a tenth of the bound of
+// production, so that a tenth of the tasks shows the same.
+const few = 50
+
 // onMini opens a storage on a miniredis, with n tasks that wait in the line of main.
 func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	store, err := redis.Open(t.Context(), redis.WithMostVoid(redis.Config{URL: "redis://" + server.Addr()}, few))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +85,10 @@ func waitingIn(t *testing.T, session *storage.Session) int64 {
 // TestAClaimGoesPastManyVoidEntriesInParts: each claim drops some void entries and tells that there is
 // more. When all are gone, claims go the short way again.
 func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
-	session, server := onMini(t, 6000)
-	cancel(t, session, 0, 2600)
-	if got := inLine(server); got != 6000 || waitingIn(t, session) != 3400 {
-		t.Fatalf("got %d entries for %d tasks, want 6000 for 3400", got, waitingIn(t, session))
+	session, server := onMini(t, 600)
+	cancel(t, session, 0, 270)
+	if got := inLine(server); got != 600 || waitingIn(t, session) != 330 {
+		t.Fatalf("got %d entries for %d tasks, want 600 for 330", got, waitingIn(t, session))
 	}
 	calls := 0
 	for ; ; calls++ {
@@ -93,32 +97,32 @@ func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
 			t.Fatalf("claim %d: got more %v, %v", calls, claimed.More, err)
 		}
 		if len(claimed.Tasks) > 0 {
-			if claimed.Tasks[0].ID != "id2600" || claimed.Tasks[1].ID != "id2601" {
-				t.Errorf("got %v, want id2600 and id2601", claimed.Tasks)
+			if claimed.Tasks[0].ID != "id270" || claimed.Tasks[1].ID != "id271" {
+				t.Errorf("got %v, want id270 and id271", claimed.Tasks)
 			}
 			break
 		}
 	}
-	if calls != 5 || inLine(server) != 3398 || waitingIn(t, session) != 3398 {
-		t.Errorf("after %d calls: %d entries for %d tasks, want 5 calls and 3398",
+	if calls != 5 || inLine(server) != 328 || waitingIn(t, session) != 328 {
+		t.Errorf("after %d calls: %d entries for %d tasks, want 5 calls and 328",
 			calls, inLine(server), waitingIn(t, session))
 	}
 	got := drain(t, session)
-	if line, voids := server.Exists("midge:{main}:line"), server.Exists("midge:{main}:voids"); got != 3398 || line || voids {
-		t.Errorf("drained: got %d, want 3398 and neither line nor voids", got)
+	if line, voids := server.Exists("midge:{main}:line"), server.Exists("midge:{main}:voids"); got != 328 || line || voids {
+		t.Errorf("drained: got %d, want 328 and neither line nor voids", got)
 	}
 }
 
 // TestALineOfVoidEntriesShrinks: even where nobody claims. Tasks that were inserted and cancelled
 // leave nothing behind, and tasks that wait keep their turn.
 func TestALineOfVoidEntriesShrinks(t *testing.T) {
-	session, server := onMini(t, 4000)
-	cancel(t, session, 1, 3990)
-	if got := inLine(server); got > 700 {
-		t.Errorf("%d entries for 11 tasks, want about 500", got)
+	session, server := onMini(t, 400)
+	cancel(t, session, 1, 390)
+	if got := inLine(server); got > 70 {
+		t.Errorf("%d entries for 11 tasks, want about %d", got, few)
 	}
 	want := []string{"id0"}
-	for i := 3990; i < 4000; i++ {
+	for i := 390; i < 400; i++ {
 		want = append(want, "id"+strconv.Itoa(i))
 	}
 	query := storage.TasksQuery{Queue: "main", State: storage.Waiting, Limit: 4}
@@ -184,8 +188,8 @@ func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
 
 // TestAPageGoesPastManyVoidEntriesInParts: a page may be empty, and its Next tells where to go on.
 func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
-	session, _ := onMini(t, 9000)
-	cancel(t, session, 0, 4400)
+	session, _ := onMini(t, 900)
+	cancel(t, session, 0, 440)
 	query := storage.TasksQuery{Queue: "main", State: storage.Waiting, Limit: 5}
 	pages := 0
 	for ; pages < 5; pages++ {
@@ -194,8 +198,8 @@ func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if query.After = page.Next; len(page.Tasks) > 0 {
-			if page.Tasks[0].ID != "id4400" {
-				t.Errorf("got %v, want id4400", page.Tasks[0].ID)
+			if page.Tasks[0].ID != "id440" {
+				t.Errorf("got %v, want id440", page.Tasks[0].ID)
 			}
 			break
 		}
@@ -208,7 +212,7 @@ func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 // TestTheOldestTaskIsFoundBehindManyVoidEntries checks that the age of a line does not vanish after somebody
 // deleted its oldest tasks. It is exact where these stood together, as after a deletion by age.
 func TestTheOldestTaskIsFoundBehindManyVoidEntries(t *testing.T) {
-	const tasks, batch = 3000, 250 // a batch a minute
+	const tasks, batch = 300, 25 // a batch a minute
 	for _, c := range []struct {
 		what    string
 		cancels [][2]int // from, and the first behind
@@ -217,23 +221,17 @@ func TestTheOldestTaskIsFoundBehindManyVoidEntries(t *testing.T) {
 	}{
 		{"none", nil, 0, false},
 		{"the first", [][2]int{{0, 1}}, 1, false},
-		{"fewer than the first look", [][2]int{{0, 499}}, 499, false},
-		{"as many as the first look", [][2]int{{0, 500}}, 500, false},
-		{"three batches and one", [][2]int{{0, 751}}, 751, false},
-		{"almost half", [][2]int{{0, 1499}}, 1499, false},
-		{"the first after others", [][2]int{{1, 1400}, {0, 1}}, 1400, false},
-		{"a task stands between", [][2]int{{0, 700}, {701, 1100}}, 700, true},
-		{"and the last", [][2]int{{2800, 3000}, {0, 1200}}, 1200, false},
+		{"fewer than the first look", [][2]int{{0, few - 1}}, few - 1, false},
+		{"as many as the first look", [][2]int{{0, few}}, few, false},
+		{"three batches and one", [][2]int{{0, 76}}, 76, false},
+		{"almost half", [][2]int{{0, 149}}, 149, false},
+		{"the first after others", [][2]int{{1, 140}, {0, 1}}, 140, false},
+		{"a task stands between", [][2]int{{0, 70}, {71, 110}}, 70, true},
+		{"and the last", [][2]int{{280, 300}, {0, 120}}, 120, false},
 	} {
-		server := miniredis.RunT(t)
+		session, server := onMini(t, 0)
 		start := time.Now().Truncate(time.Minute)
 		server.SetTime(start)
-		store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = store.Close() }()
-		session := storage.NewSession(store, 0)
 		for i := 0; i < tasks; i += batch {
 			server.SetTime(start.Add(time.Duration(i/batch) * time.Minute))
 			fillFrom(t, session, i, i+batch, nil)
@@ -241,7 +239,7 @@ func TestTheOldestTaskIsFoundBehindManyVoidEntries(t *testing.T) {
 		for _, some := range c.cancels {
 			cancel(t, session, some[0], some[1])
 		}
-		stats, err := store.Stats(t.Context(), "main")
+		stats, err := session.Storage().Stats(t.Context(), "main")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,9 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	_, cluster := l.client.(*goredis.ClusterClient)
 	limits := cfg.Limits.WithDefaults()
-	all, err := loadScripts(l.interrupts, limits, shortWays && !cfg.general)
+	by := cfg.ways
+	by.general = by.general || !shortWays
+	all, err := loadScripts(l.interrupts, limits, by)
 	if err != nil {
 		return nil, err
 	}

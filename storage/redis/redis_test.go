@@ -21,7 +21,7 @@ import (
 
 // atOnce is how many tests run at the same time. On real servers they mostly wait for leases and jumps
 // of the clock.
-const atOnce = "4"
+const atOnce = "8"
 
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", atOnce); err != nil {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // names scripts as EVALSHA wants them; guards nothing
 	"embed"
@@ -21,10 +22,21 @@ import (
 //go:embed scripts/*.lua
 var sources embed.FS
 
+// ways are the settings of the scripts that only tests change. The zero value is that of production.
+type ways struct {
+	general  bool // the short ways leave every call to the general ways
+	mostVoid int  // replaces mostVoid where it is not 0
+}
+
+// mostVoid is how many void entries of a line one step removes or passes over at most. A page looks at
+// four times as many entries.
+const mostVoid = 500
+
 // constants returns the values that the scripts share with Go, as Lua text, by their names in the scripts.
-func constants(limits storage.Limits, short bool) map[string]string {
+func constants(limits storage.Limits, by ways) map[string]string {
 	all := map[string]string{
-		"SHORT":         strconv.FormatBool(short),
+		"SHORT":         strconv.FormatBool(!by.general),
+		"MOSTVOID":      strconv.Itoa(cmp.Or(by.mostVoid, mostVoid)),
 		"DEADFOR":       inMicros(limits.DeadFor),
 		"DEADMAX":       strconv.Itoa(limits.DeadMax),
 		"DECLINEDFOR":   inMicros(limits.DeclinedFor),
@@ -139,10 +151,10 @@ type scripts struct {
 	calls calls // of scripts, and of the few other commands
 }
 
-// loadScripts makes the scripts. Where short is false the short ways leave every call to the general ways.
-func loadScripts(in *interrupts, limits storage.Limits, short bool) (*scripts, error) {
+// loadScripts makes the scripts.
+func loadScripts(in *interrupts, limits storage.Limits, by ways) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
-	known := constants(limits, short)
+	known := constants(limits, by)
 	libraries := make(map[string]string) // filled files, shared by the scripts that take all keys
 	for name, to := range s.named() {
 		filled := libraries

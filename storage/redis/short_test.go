@@ -119,7 +119,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 func takesShort(t *testing.T, s *Storage, req *storage.ClaimRequest, happens bool) bool {
 	t.Helper()
 	files := []string{"pack", "lease", "shortclaim"}
-	source, err := sourceOf(files, constants(s.limits, true), make(map[string]string))
+	source, err := sourceOf(files, constants(s.limits, ways{}), make(map[string]string))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,10 +98,8 @@ local function planleft(q)
   write(q, 'HSET', CLAIMS, fewer)
 end
 
-local MOSTVOID = 500 -- the most void entries of the line, or members of voids, that one step removes
-
--- unvoid plans the removal of the members of voids that concern entries before the first entry of the
--- line, and reports whether voids has no others. UNLINK takes no time, however many members there are.
+-- unvoid plans the removal of up to MOSTVOID members of voids that concern entries before the first entry
+-- of the line, and reports whether voids has no others. UNLINK takes no time, however many members there are.
 local function unvoid(q, first)
   local all = call('ZCARD', q[VOIDS])
   if all == 0 then return true end

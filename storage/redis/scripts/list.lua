@@ -57,7 +57,7 @@ local function before(a, b)
   return x < y or x == y and a[2] < b[2]
 end
 
-local MOSTLOOKED = 2000 -- how many members of groups, or entries of the line, a page looks at
+local MOSTLOOKED = 4 * MOSTVOID -- how many members of groups, or entries of the line, a page looks at
 local short = false -- whether the page ends early, before it is full or the state ends
 
 -- pending returns a page of pending tasks. A group is one member of leases, which comes before other

@@ -43,10 +43,10 @@ local function joined(key, id)
 end
 
 -- firstin returns when the first task of the line joined it, NEVER where it finds none. It looks at the
--- first 500 entries for one that is not void. Behind them it takes the void entries for a run at the head of
--- the line, as a deletion of the oldest tasks leaves it: it looks at 16 entries at a time, at growing
--- distances and then by halves, for the end of that run. Where the void entries are no run it may find a
--- later task.
+-- first MOSTVOID entries for one that is not void. Behind them it takes the void entries for a run at the
+-- head of the line, as a deletion of the oldest tasks leaves it: it looks at 16 entries at a time, at
+-- growing distances and then by halves, for the end of that run. Where the void entries are no run it may
+-- find a later task.
 local function firstin(key, m)
   local length = try('LLEN', key(LINE)) or 0
   if length <= m.void or not try('ZCARD', key(VOIDS)) then return NEVER end
@@ -56,7 +56,7 @@ local function firstin(key, m)
       if id then return id end
     end
   end
-  local id, low, high = live(0, m.void > 0 and 500 or 1), 500, 500 -- the entries before low are void
+  local id, low, high = live(0, m.void > 0 and MOSTVOID or 1), MOSTVOID, MOSTVOID -- the entries before low are void
   while not id and low < length do
     high = min(2 * low, max(length - 16, low))
     id = live(high, 16)
