@@ -267,7 +267,7 @@ func TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection(t *testing.T
 	s.store.AMinuteLater()
 	giveBack, err := s.store.Exhaust(t.Context())
 	s.must(err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tx, err := s.conn.Begin(t.Context())
 	s.must(err)

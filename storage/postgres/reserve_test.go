@@ -22,7 +22,7 @@ func TestLateStepsDoNotStarve(t *testing.T) {
 	s.must(err)
 	_, err = lock.Exec(t.Context(), "LOCK TABLE "+s.cfg.Schema+".deltas IN SHARE MODE")
 	s.must(err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, tx := range []storage.Tx{

@@ -119,7 +119,7 @@ func TestListenerComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err = store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}, Since: claimed.Since})
 		cancel()
 		if err != nil {
