@@ -56,7 +56,7 @@ func openRedis(t testing.TB, name, url, prefix string) *side {
 
 // TestMiniredis compares Redis on miniredis, which needs no server.
 func TestMiniredis(t *testing.T) {
-	sequences(t, 1, 300, func(t testing.TB) ([]*side, func(time.Time)) {
+	sequences(t, 5, 300, func(t testing.TB) ([]*side, func(time.Time)) {
 		reference, move := openMemory(t)
 		server := miniredis.NewMiniRedis()
 		server.SetTime(begin)

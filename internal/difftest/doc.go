@@ -1,8 +1,8 @@
 // Package difftest compares the storages with each other. It holds only tests. Seeded random
 // sequences of calls of the contract run on the memory storage, one Redis, a Redis Cluster,
 // PostgreSQL and SQLite. After each step, the outcomes, errors and sizes of every storage must be
-// those of the memory storage. Every fifty steps, their whole states must be equal too, in the
-// same order.
+// those of the memory storage. Every four steps, the waiting tasks of a queue must have the same
+// order too, and every fifty steps the whole states must be equal, in the same order.
 //
 // Before each step, the clocks of all storages are moved on to a multiple of eight seconds, while
 // every delay, lease and window ends three or four seconds after such a multiple. A step takes

@@ -409,25 +409,29 @@ func (s *side) list(ctx context.Context, query storage.TasksQuery) (out outcome)
 
 // newest compares the listing of an ended state with the listing in reverse order.
 func (s *side) newest(ctx context.Context, query storage.TasksQuery) (out outcome) {
-	var listed [2][]string
-	for i := range listed {
-		for query.Newest, query.After = i == 1, ""; ; {
-			page, err := s.store.Tasks(ctx, query)
-			if err != nil {
-				return append(out, s.failed(err)...)
-			}
-			for _, t := range page.Tasks {
-				listed[i] = append(listed[i], t.ID)
-			}
-			if query.After = page.Next; page.Next == "" {
-				break
-			}
-		}
-	}
-	if slices.Reverse(listed[1]); !slices.Equal(listed[0], listed[1]) {
-		out = append(out, fmt.Sprintf("%s of %s are %q and, the newest first, %q", query.State, query.Queue, listed[0], listed[1]))
+	oldest := s.ids(ctx, query)
+	query.Newest = true
+	newest := s.ids(ctx, query)
+	if slices.Reverse(newest); !slices.Equal(oldest, newest) {
+		out = append(out, fmt.Sprintf("%s of %s are %q and, the newest first, %q", query.State, query.Queue, oldest, newest))
 	}
 	return out
+}
+
+// ids lists the ids of all tasks of a state, page by page.
+func (s *side) ids(ctx context.Context, query storage.TasksQuery) (out outcome) {
+	for {
+		page, err := s.store.Tasks(ctx, query)
+		if err != nil {
+			return append(out, s.failed(err)...)
+		}
+		for i := range page.Tasks {
+			out = append(out, page.Tasks[i].ID)
+		}
+		if query.After = page.Next; page.Next == "" {
+			return out
+		}
+	}
 }
 
 func (w *whole) String() string { return fmt.Sprintf("list everything in pages of %d", w.page) }

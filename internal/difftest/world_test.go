@@ -23,6 +23,7 @@ type world struct {
 	behind  map[string]bool           // queues in which some sides may not have promoted all due tasks
 	tasks   map[string][]storage.Task // tasks of the memory storage, by queue
 	log     []string                  // the steps so far
+	steps   int                       // how many there were
 }
 
 // The queues. The first three are in one slot of a Cluster, and can share a Tx there.
@@ -99,7 +100,11 @@ func (w *world) do(st step) string {
 		diff += w.maintain(st.reads, kinds...)
 	}
 	w.look()
-	return diff + w.sizes()
+	diff += w.sizes()
+	if w.steps++; w.steps%orderEvery == 0 {
+		diff += w.order(queues[w.steps/orderEvery%len(queues)], 1+w.steps/orderEvery%4)
+	}
+	return diff
 }
 
 // alone returns the queues that no call has looked at for so long that a side might take the
@@ -283,6 +288,34 @@ func (w *world) sizes() string {
 			if want != got {
 				fmt.Fprintf(b, "%s differs from memory in its sizes\n  want %s\n  got  %s\n", s.name, want, got)
 			}
+		}
+	}
+	return b.String()
+}
+
+// orderEvery is the number of steps after which the order of the waiting tasks of a queue is
+// compared.
+const orderEvery = 4
+
+// order compares the order in which the waiting tasks of a queue are listed, page by page. It
+// leaves the queue as it is, unlike whole, which completes its maintenance first.
+func (w *world) order(queue string, page int) string {
+	lists := make([]outcome, len(w.sides))
+	var running sync.WaitGroup
+	for i, s := range w.sides {
+		running.Go(func() {
+			query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: page}
+			lists[i] = s.ids(w.t.Context(), query)
+		})
+	}
+	running.Wait()
+	b := &strings.Builder{}
+	for i, s := range w.sides[1:] {
+		if s.lazy && w.behind[queue] {
+			continue
+		}
+		if diff := differ(lists[0], lists[i+1]); diff != "" {
+			fmt.Fprintf(b, "%s differs from memory in the order of %s in pages of %d\n%s", s.name, queue, page, diff)
 		}
 	}
 	return b.String()
