@@ -17,12 +17,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// paced is a job that carries the time when it was enqueued.
-type paced struct{ Sent time.Time }
+// timedJob is a job that carries the time when it was enqueued.
+type timedJob struct{ Sent time.Time }
 
 // TestCancelAllLeavesOthersAlone measures how long it takes to cancel all tasks of a large
 // queue, and how long the jobs of another queue wait meanwhile. It prints the figures. The
-// bound only tells a queue that stands still from a slow one.
+// bound only distinguishes a queue that stands still from a slow one.
 func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	require(t)
 	sizes := []int{10_000}
@@ -32,9 +32,9 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	for _, k := range []kind{oneRedis, onePostgres} {
 		for _, size := range sizes {
 			t.Run(fmt.Sprintf("%s-%d", k, size), func(t *testing.T) {
-				p := newPaced(t, ownServer(t, k, testserver.Options{}))
+				p := newPickupRig(t, ownServer(t, k, testserver.Options{}))
 				p.fill(size)
-				calm := p.during(func() { <-time.NewTimer(2 * time.Second).C })
+				idle := p.during(func() { <-time.NewTimer(2 * time.Second).C })
 				begun := time.Now()
 				n, err := p.client.Queue("mass").CancelAll(t.Context(), storage.Scheduled, func(storage.Task) bool { return false })
 				listed := time.Since(begun)
@@ -51,7 +51,7 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 					t.Errorf("cancelled %d of %d, %v", n, size, err)
 				}
 				t.Logf("%d tasks: listed in %v, cancelled in %v, %.0f a second; pick-up of another queue: before %s, meanwhile %s",
-					size, listed.Round(time.Millisecond), took.Round(time.Millisecond), float64(size)/took.Seconds(), told(calm), told(busy))
+					size, listed.Round(time.Millisecond), took.Round(time.Millisecond), float64(size)/took.Seconds(), quantiles(idle), quantiles(busy))
 				if p99 := busy[len(busy)*99/100]; p99 > machine.Stretch(2*time.Second, begun) {
 					t.Errorf("jobs of another queue waited %v at p99", p99)
 				}
@@ -60,14 +60,14 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// told returns the quantiles of a sorted list as text.
-func told(waits []time.Duration) string {
+// quantiles returns the quantiles of a sorted list as text.
+func quantiles(waits []time.Duration) string {
 	at := func(share int) time.Duration { return waits[(len(waits)-1)*share/100].Round(10 * time.Microsecond) }
 	return fmt.Sprintf("p50 %v, p99 %v, most %v of %d", at(50), at(99), at(100), len(waits))
 }
 
-// pacer is a runner that serves one queue, and a client.
-type pacer struct {
+// pickupRig is a runner that serves one queue, and a client. It records how long jobs wait.
+type pickupRig struct {
 	*testing.T
 
 	client *midge.Client
@@ -76,9 +76,9 @@ type pacer struct {
 	waits []time.Duration
 }
 
-func newPaced(t *testing.T, s *server) *pacer {
+func newPickupRig(t *testing.T, s *server) *pickupRig {
 	t.Helper()
-	p := &pacer{T: t}
+	p := &pickupRig{T: t}
 	place := s.place(t)
 	opened := func() storage.Storage {
 		store, err := place.open(t.Context())
@@ -91,7 +91,7 @@ func newPaced(t *testing.T, s *server) *pacer {
 	must(t, err)
 	runner, err := midge.NewRunner(opened(), midge.RunnerConfig{Queues: []string{"other"}, Concurrency: 4, Logger: zap.NewNop()})
 	must(t, err)
-	must(t, midge.Handle(runner, func(_ context.Context, job paced) error {
+	must(t, midge.Handle(runner, func(_ context.Context, job timedJob) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.waits = append(p.waits, time.Since(job.Sent))
@@ -111,13 +111,13 @@ func newPaced(t *testing.T, s *server) *pacer {
 }
 
 // fill schedules size tasks for the next day.
-func (p *pacer) fill(size int) {
+func (p *pickupRig) fill(size int) {
 	p.Helper()
 	const most = 20_000 // at once
 	for done := 0; done < size; done += most {
 		items := make([]midge.Item, min(most, size-done))
 		for i := range items {
-			items[i] = midge.New(paced{}, midge.To("mass"), midge.In(24*time.Hour))
+			items[i] = midge.New(timedJob{}, midge.To("mass"), midge.In(24*time.Hour))
 		}
 		_, err := p.client.EnqueueMany(p.Context(), items)
 		must(p.T, err)
@@ -125,15 +125,15 @@ func (p *pacer) fill(size int) {
 }
 
 // send enqueues one job for the runner.
-func (p *pacer) send() {
-	_, err := p.client.Enqueue(p.Context(), paced{time.Now()}, midge.To("other"))
+func (p *pickupRig) send() {
+	_, err := p.client.Enqueue(p.Context(), timedJob{time.Now()}, midge.To("other"))
 	if err != nil {
 		p.Error(err)
 	}
 }
 
 // await waits until n jobs have run.
-func (p *pacer) await(n int) {
+func (p *pickupRig) await(n int) {
 	p.Helper()
 	ran := func() int {
 		p.mu.Lock()
@@ -147,7 +147,7 @@ func (p *pacer) await(n int) {
 
 // during runs do and sends a job every ten milliseconds meanwhile. It returns how long
 // each job waited, sorted.
-func (p *pacer) during(do func()) []time.Duration {
+func (p *pickupRig) during(do func()) []time.Duration {
 	p.Helper()
 	p.mu.Lock()
 	p.waits = nil

@@ -118,7 +118,7 @@ func faultsOf(ref storage.Ref, h history) []string {
 func faultyStarts(ref storage.Ref, h history) []string {
 	var faults []string
 	starts := slices.Clone(h.of(runStart))
-	slices.SortStableFunc(starts, func(a, b event) int { return a.looked().Compare(b.looked()) })
+	slices.SortStableFunc(starts, func(a, b event) int { return a.checkedAt().Compare(b.checkedAt()) })
 	for i, later := range starts {
 		for _, earlier := range starts[:i] {
 			switch until := leaseEnd(h, earlier.Fence); {

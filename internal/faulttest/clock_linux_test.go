@@ -50,10 +50,10 @@ func underOtherClock(t *testing.T, s *server, by time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	f := newFleet(t, s)
-	told, err := f.store.Describe(t.Context())
+	description, err := f.store.Describe(t.Context())
 	must(t, err)
-	if off := time.Until(told.Now) - by; off.Abs() > 10*time.Second {
-		t.Fatalf("the server's clock is %v ahead, want %v", time.Until(told.Now), by)
+	if off := time.Until(description.Now) - by; off.Abs() > 10*time.Second {
+		t.Fatalf("the server's clock is %v ahead, want %v", time.Until(description.Now), by)
 	}
 	var fleet []*worker
 	for range 2 {

@@ -24,7 +24,7 @@ func TestClocksOfRunnersChangeNothing(t *testing.T) {
 		f := newFleet(t, s)
 		var err error
 		f.skew = farOff
-		f.client, err = midge.NewClient(&skewed{Storage: newLedger(f.store, f.rec), by: f.skew}, midge.ClientConfig{})
+		f.client, err = midge.NewClient(&skewed{Storage: newRecordingStorage(f.store, f.rec), by: f.skew}, midge.ClientConfig{})
 		must(t, err)
 		var fleet []*worker
 		for _, by := range []time.Duration{farOff, -farOff, 0} {
@@ -50,16 +50,16 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	for i := range delayed {
 		delay := time.Duration(i) * 25 * time.Millisecond
 		begun := time.Now()
-		due[f.enqueue("q", fmt.Sprint("delayed-", i), act{}, midge.In(delay))] = begun.Add(delay)
+		due[f.enqueue("q", fmt.Sprint("delayed-", i), stepJob{}, midge.In(delay))] = begun.Add(delay)
 	}
 	const in = time.Second
 	before := time.Now()
-	told, err := f.store.Describe(t.Context())
+	description, err := f.store.Describe(t.Context())
 	must(t, err)
 	ref := storage.Ref{Queue: "q", ID: "at"}
-	at := told.Now.Add(in - f.skew) // by the clock of the client
+	at := description.Now.Add(in - f.skew) // by the clock of the client
 	due[ref] = before.Add(in)
-	_, err = f.client.EnqueueAt(t.Context(), at, act{}, midge.To("q"), midge.ID("at"))
+	_, err = f.client.EnqueueAt(t.Context(), at, stepJob{}, midge.To("q"), midge.ID("at"))
 	must(t, err)
 	f.enqueue("q", "snoozes", do("snooze once"))
 

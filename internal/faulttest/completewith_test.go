@@ -18,11 +18,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sell is a job that writes an order and completes its task in one transaction.
-type sell struct{ Order string }
-
-// shop is an application whose database also holds its tasks.
-type shop struct {
+// orderApp is an application whose database also holds its tasks.
+type orderApp struct {
 	*testing.T
 
 	cfg    postgres.Config
@@ -31,11 +28,11 @@ type shop struct {
 	client *midge.Client
 }
 
-func newShop(t *testing.T) *shop {
+func newOrderApp(t *testing.T) *orderApp {
 	t.Helper()
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
-	s := &shop{T: t, cfg: postgres.Config{URL: server.URL()}}
+	s := &orderApp{T: t, cfg: postgres.Config{URL: server.URL()}}
 	s.must(postgres.Migrate(t.Context(), s.cfg))
 	db, err := pgxpool.New(context.WithoutCancel(t.Context()), server.URL())
 	s.must(err)
@@ -48,14 +45,14 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-func (s *shop) must(err error) {
+func (s *orderApp) must(err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *shop) open() *postgres.Storage {
+func (s *orderApp) open() *postgres.Storage {
 	s.Helper()
 	store, err := postgres.Open(s.Context(), s.cfg)
 	s.must(err)
@@ -65,7 +62,7 @@ func (s *shop) open() *postgres.Storage {
 
 // begin writes the order of a running job and completes its task, and returns the
 // transaction, which is not yet committed.
-func (s *shop) begin(ctx context.Context, store *postgres.Storage, job sell) (pgx.Tx, error) {
+func (s *orderApp) begin(ctx context.Context, store *postgres.Storage, job orderJob) (pgx.Tx, error) {
 	tx, err := s.db.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +72,7 @@ func (s *shop) begin(ctx context.Context, store *postgres.Storage, job sell) (pg
 }
 
 // run starts a runner on a storage. stop ends it and returns the error of Shutdown.
-func (s *shop) run(store *postgres.Storage, job func(context.Context, sell) error) (stop func() error) {
+func (s *orderApp) run(store *postgres.Storage, job func(context.Context, orderJob) error) (stop func() error) {
 	s.Helper()
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
 		Lease: time.Second, Grace: time.Second, Backoff: midge.Constant(10 * time.Millisecond),
@@ -92,14 +89,14 @@ func (s *shop) run(store *postgres.Storage, job func(context.Context, sell) erro
 	return stop
 }
 
-func (s *shop) orders() (n int) {
+func (s *orderApp) orders() (n int) {
 	s.Helper()
 	s.must(s.db.QueryRow(s.Context(), "SELECT count(*) FROM orders").Scan(&n))
 	return n
 }
 
-// sold waits until a task is completed, and checks that there is one order.
-func (s *shop) sold(ref storage.Ref) {
+// awaitCompleted waits until a task is completed, and checks that there is one order.
+func (s *orderApp) awaitCompleted(ref storage.Ref) {
 	s.Helper()
 	testserver.Await(s.T, "the task is completed", func() bool {
 		_, err := s.store.Task(s.Context(), ref)
@@ -114,15 +111,15 @@ func (s *shop) sold(ref storage.Ref) {
 // The earlier runs roll back and return an error or nil.
 func TestCompleteWithSellsOnce(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newOrderApp(t)
 	var runs atomic.Int64
-	stop := s.run(s.store, func(ctx context.Context, job sell) error {
+	stop := s.run(s.store, func(ctx context.Context, job orderJob) error {
 		runs.Add(1)
 		if job.Order == "next" {
 			return nil
 		}
 		info, _ := midge.Current(ctx)
-		if err := midge.FollowUp(ctx, sell{"next"}); err != nil {
+		if err := midge.FollowUp(ctx, orderJob{"next"}); err != nil {
 			return err
 		}
 		tx, err := s.begin(ctx, s.store, job)
@@ -136,9 +133,9 @@ func TestCompleteWithSellsOnce(t *testing.T) {
 		}
 		return errors.Join(tx.Commit(ctx), errors.New("after the commit"))
 	})
-	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	task, err := s.client.Enqueue(t.Context(), orderJob{"a"})
 	s.must(err)
-	s.sold(task.Ref)
+	s.awaitCompleted(task.Ref)
 	testserver.Await(t, "the follow-up ran", func() bool { return runs.Load() == 4 })
 	s.must(stop())
 	stats, err := s.store.Stats(t.Context(), task.Queue)
@@ -153,10 +150,10 @@ func TestCompleteWithSellsOnce(t *testing.T) {
 // run out.
 func TestCompleteWithOutlastsTheLease(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newOrderApp(t)
 	var runs atomic.Int64
 	begun, commit := make(chan error), make(chan struct{})
-	job := func(ctx context.Context, job sell) error {
+	job := func(ctx context.Context, job orderJob) error {
 		runs.Add(1)
 		tx, err := s.begin(ctx, s.store, job)
 		begun <- err
@@ -165,7 +162,7 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 	}
 	s.run(s.store, job)
 	s.run(s.open(), job)
-	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	task, err := s.client.Enqueue(t.Context(), orderJob{"a"})
 	s.must(err)
 	s.must(<-begun)
 	held, err := s.store.Task(t.Context(), task.Ref)
@@ -178,7 +175,7 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 		t.Errorf("a cancel meanwhile: got %s, %v, want it pending", state, err)
 	}
 	close(commit)
-	s.sold(task.Ref)
+	s.awaitCompleted(task.Ref)
 	if n := runs.Load(); n != 1 {
 		t.Errorf("started %d times, want once", n)
 	}
@@ -188,10 +185,10 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 // commit. Another runner must run the job.
 func TestCompleteWithACrash(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newOrderApp(t)
 	begun, over := make(chan error), make(chan struct{})
 	dying := s.open()
-	stop := s.run(dying, func(ctx context.Context, job sell) error {
+	stop := s.run(dying, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, dying, job)
 		begun <- err
 		<-ctx.Done()
@@ -199,7 +196,7 @@ func TestCompleteWithACrash(t *testing.T) {
 		return tx.Commit(context.WithoutCancel(ctx))
 	})
 	t.Cleanup(func() { close(over) })
-	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	task, err := s.client.Enqueue(t.Context(), orderJob{"a"})
 	s.must(err)
 	s.must(<-begun)
 	_, err = s.db.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
@@ -209,14 +206,14 @@ func TestCompleteWithACrash(t *testing.T) {
 		t.Errorf("Run: got %v, want ErrGraceExceeded", err)
 	}
 	s.must(dying.Close())
-	s.run(s.store, func(ctx context.Context, job sell) error {
+	s.run(s.store, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, s.store, job)
 		if err != nil {
 			return err
 		}
 		return tx.Commit(ctx)
 	})
-	s.sold(task.Ref)
+	s.awaitCompleted(task.Ref)
 	stats, err := s.store.Stats(t.Context(), task.Queue)
 	s.must(err)
 	if got := stats[0].Totals; got.Completed != 1 || got.Crashed != 1 {

@@ -32,15 +32,15 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("go"), step{Do: "follow"}))
 		}
 		f.awaitWhat("victim", runStart, jobs, 10*time.Second)
-		runner.Name = "heir"
+		runner.Name = "successor"
 		f.start(runner)
-		f.awaitWhat("heir", workerReady, 1, 10*time.Second)
+		f.awaitWhat("successor", workerReady, 1, 10*time.Second)
 
 		killed := time.Now()
 		victim.kill()
-		h := f.awaitWhat("heir", runStart, jobs, lease+takeover)
+		h := f.awaitWhat("successor", runStart, jobs, lease+takeover)
 		var latest time.Duration
-		for _, start := range h.of(runStart).by("heir") {
+		for _, start := range h.of(runStart).by("successor") {
 			latest = max(latest, start.At.Sub(killed))
 			if start.Retries != 0 || start.Crashes != 1 {
 				t.Errorf("%s started with %d retries and %d crashes, want 0 and 1", start.Ref, start.Retries, start.Crashes)
@@ -50,7 +50,7 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 		if bound := lease + machine.Stretch(takeover, killed); latest > bound {
 			t.Errorf("the last of %d started %v after the kill, want at most %v", jobs, latest, bound)
 		}
-		f.letThrough("go")
+		f.openGate("go")
 		awaitDrained(t, f.store, "q", 10*time.Second)
 		checkRuns(t, f.history())
 		tasks := tasksOf(t, f.store, "q")
@@ -65,40 +65,40 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 	})
 }
 
-// TestAPoisonPillDiesAlone checks that a job that kills its process is buried after its
-// crash limit while its neighbours complete. The pill kills all its neighbours twice,
+// TestAPoisonPillDiesAlone checks that a job that kills its process, a poison pill, is buried after its
+// crash limit while its neighbours complete. The job kills all its neighbours twice,
 // so that each of them is one crash short of its limit too.
 func TestAPoisonPillDiesAlone(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
-		const innocents = 20
+		const neighbours = 20
 		f := newFleet(t, s)
-		for i := range innocents {
-			if i == innocents/2 {
-				f.enqueue("q", "pill", steps(step{Do: "kill", N: innocents, For: 2 * time.Second}))
+		for i := range neighbours {
+			if i == neighbours/2 {
+				f.enqueue("q", "killer", steps(step{Do: "kill", N: neighbours, For: 2 * time.Second}))
 			}
-			f.enqueue("q", fmt.Sprint("innocent-", i), steps(gate("calm"), step{Do: "follow"}))
+			f.enqueue("q", fmt.Sprint("neighbour-", i), steps(gate("end"), step{Do: "follow"}))
 		}
 		sup := f.supervise(workerConfig{
-			Name: "host", Queues: []string{"q"}, Concurrency: innocents + 1, Lease: s.lease(), Mortal: true,
+			Name: "host", Queues: []string{"q"}, Concurrency: neighbours + 1, Lease: s.lease(), MayDie: true,
 		})
 		f.await("the second death", 30*time.Second, func(h history) bool {
-			pill := h.of(runStart).about(storage.Ref{Queue: "q", ID: "pill"})
-			return sup.deaths() >= 2 && len(pill) >= 2
+			starts := h.of(runStart).about(storage.Ref{Queue: "q", ID: "killer"})
+			return sup.deaths() >= 2 && len(starts) >= 2
 		})
-		f.letThrough("calm")
+		f.openGate("end")
 		awaitDrained(t, f.store, "q", 60*time.Second)
 		sup.stop()
 		h := f.history()
 		checkRuns(t, h)
 		tasks := tasksOf(t, f.store, "q")
 		checkTotals(t, f.store, "q", tasks)
-		checkFollowUps(t, tasks, func(id string) bool { return id != "pill" })
+		checkFollowUps(t, tasks, func(id string) bool { return id != "killer" })
 		charged := 0
 		for id, task := range tasks {
 			switch {
-			case id == "pill":
+			case id == "killer":
 				if task.State != storage.Dead || task.Reason != storage.ReasonCrashes || task.Crashes != 3 {
-					t.Errorf("the pill is %s, reason %q, %d crashes; want dead of a crash loop after 3", task.State, task.Reason, task.Crashes)
+					t.Errorf("the job that kills its process is %s, reason %q, %d crashes; want dead of a crash loop after 3", task.State, task.Reason, task.Crashes)
 				}
 			case task.State != storage.Completed:
 				t.Errorf("%s is %s (%s) after %d crashes, want it completed", id, task.State, task.Reason, task.Crashes)
@@ -106,10 +106,10 @@ func TestAPoisonPillDiesAlone(t *testing.T) {
 				charged += task.Crashes
 			}
 		}
-		starts := h.of(runStart).about(storage.Ref{Queue: "q", ID: "pill"})
-		t.Logf("the pill started %d times; its %d neighbours were charged %d crashes in all", len(starts), innocents, charged)
+		starts := h.of(runStart).about(storage.Ref{Queue: "q", ID: "killer"})
+		t.Logf("the job that kills its process started %d times; its %d neighbours were charged %d crashes in all", len(starts), neighbours, charged)
 		if len(starts) != 3 {
-			t.Errorf("the pill started %d times, want 3", len(starts))
+			t.Errorf("the job that kills its process started %d times, want 3", len(starts))
 		}
 	})
 }

@@ -36,7 +36,7 @@ const (
 	runnerStopped  = "runner.stopped" // Run has returned
 	workerStopped  = "stopped"
 	frozen         = "frozen" // by the test; Step names the worker
-	thawed         = "thawed"
+	resumed        = "resumed"
 	outageBegun    = "outage" // the storage, or a part of it, is unavailable
 	outageOver     = "outage.over"
 )
@@ -68,9 +68,9 @@ type event struct {
 	Err  string `json:"err,omitempty"`
 }
 
-// looked returns when the runner last checked that the job may start, or the time of the
+// checkedAt returns when the runner last checked that the job may start, or the time of the
 // event if that is unknown.
-func (e event) looked() time.Time {
+func (e event) checkedAt() time.Time {
 	if e.Begun.IsZero() {
 		return e.At
 	}

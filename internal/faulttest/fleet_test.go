@@ -56,7 +56,7 @@ func newFleet(t *testing.T, s *server) *fleet {
 	f.rec, err = newRecorder("test", f.recordFile("test"))
 	must(t, err)
 	t.Cleanup(func() { _ = f.rec.close() })
-	f.client, err = midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{})
+	f.client, err = midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{})
 	must(t, err)
 	return f
 }
@@ -89,9 +89,9 @@ type worker struct {
 	done  chan struct{} // closed when the process has ended; state is set by then
 	state *os.ProcessState
 
-	mu     sync.Mutex // guards what follows
-	killed bool       // by the test, or by itself as its configuration allows
-	told   bool       // asked to end with SIGTERM
+	mu         sync.Mutex // guards what follows
+	killed     bool       // by the test, or by itself as its configuration allows
+	terminated bool       // asked to end with SIGTERM
 }
 
 // start starts a worker. It fills in the fields of the configuration that are not set.
@@ -107,7 +107,7 @@ func (f *fleet) start(cfg workerConfig) *worker {
 		cfg.Storage = f.dialing
 	}
 	w := &worker{name: cfg.Name, cfg: cfg, log: filepath.Join(f.dir, cfg.Name+".log"), done: make(chan struct{})}
-	w.killed = cfg.Death.Call > 0 || cfg.Mortal
+	w.killed = cfg.KillAt.Call > 0 || cfg.MayDie
 	if err := w.launch(); err != nil {
 		f.t.Fatalf("start worker %s: %v", w.name, err)
 	}
@@ -178,14 +178,14 @@ func (w *worker) kill() {
 	<-w.done
 }
 
-// freeze stops the process with SIGSTOP; thaw lets it continue.
+// freeze stops the process with SIGSTOP; resume lets it continue.
 func (w *worker) freeze() { w.signal(syscall.SIGSTOP) }
-func (w *worker) thaw()   { w.signal(syscall.SIGCONT) }
+func (w *worker) resume() { w.signal(syscall.SIGCONT) }
 
 // terminate asks the worker to drain and end.
 func (w *worker) terminate() {
 	w.mu.Lock()
-	w.told = true
+	w.terminated = true
 	w.mu.Unlock()
 	w.signal(syscall.SIGTERM)
 }
@@ -196,7 +196,7 @@ func (w *worker) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	status, _ := w.state.Sys().(syscall.WaitStatus)
-	asked := w.killed || w.told && status.Signaled() && status.Signal() == syscall.SIGTERM
+	asked := w.killed || w.terminated && status.Signaled() && status.Signal() == syscall.SIGTERM
 	return !asked && w.state.ExitCode() != 0
 }
 
@@ -217,7 +217,7 @@ func (w *worker) ended(t *testing.T, limit time.Duration) time.Duration {
 }
 
 // letThrough opens a gate in all workers, including workers that are started later.
-func (f *fleet) letThrough(gate string) {
+func (f *fleet) openGate(gate string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.open = append(f.open, gate)
@@ -279,7 +279,7 @@ func (f *fleet) await(what string, limit time.Duration, holds func(h history) bo
 	f.t.Helper()
 	var h history
 	if !poll(limit, func() bool { h = f.history(); return holds(h) }) {
-		f.t.Fatalf("waited %v, and still not: %s", limit, what)
+		f.t.Fatalf("%[2]s: not so after %[1]v", limit, what)
 	}
 	return h
 }

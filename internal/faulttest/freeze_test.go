@@ -27,8 +27,8 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 			{Do: "result"},
 			{Do: "follow"},
 		}
-		early := steps(append([]step{hold("thaw")}, stale...)...)
-		late := steps(append(append([]step{hold("thaw")}, stale...), gate("end"))...)
+		early := steps(append([]step{hold("resume")}, stale...)...)
+		late := steps(append(append([]step{hold("resume")}, stale...), gate("end"))...)
 		runner := workerConfig{Queues: []string{"q"}, Concurrency: 2 * half, Lease: lease}
 		runner.Name = "frozen"
 		frozen := f.start(runner)
@@ -38,37 +38,37 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		}
 		f.awaitWhat("frozen", runStart, 2*half, 10*time.Second)
 		frozen.freeze()
-		runner.Name, runner.Gates = "heir", []string{"thaw"}
+		runner.Name, runner.Gates = "successor", []string{"resume"}
 		f.start(runner)
-		f.await("the heir runs all and has completed half", lease+2*takeover, func(h history) bool {
-			h = h.by("heir")
+		f.await("the successor runs all and has completed half", lease+2*takeover, func(h history) bool {
+			h = h.by("successor")
 			done := h.of(settleDone).where(func(e event) bool { return strings.HasPrefix(e.Ref.ID, "early") })
 			return len(h.of(runStart)) >= 2*half && len(done) >= half
 		})
-		f.letThrough("thaw")
-		thawed := time.Now()
-		frozen.thaw()
+		f.openGate("resume")
+		resumed := time.Now()
+		frozen.resume()
 		f.awaitWhat("frozen", runEnd, 2*half, 10*time.Second)
-		f.letThrough("end")
+		f.openGate("end")
 		awaitDrained(t, f.store, "q", 10*time.Second)
 		frozen.terminate()
 		frozen.ended(t, 10*time.Second)
 
 		h := f.history()
 		checkRuns(t, h)
-		checkFrozen(t, h.by("frozen"), 2*half, thawed)
+		checkFrozen(t, h.by("frozen"), 2*half, resumed)
 		tasks := tasksOf(t, f.store, "q")
 		checkTotals(t, f.store, "q", tasks)
 		checkFollowUps(t, tasks, func(string) bool { return true })
-		checkHeirsCommit(t, f, h.by("heir"), tasks)
+		checkSuccessorCommits(t, f, h.by("successor"), tasks)
 	})
 }
 
 // checkFrozen checks that the storage refused everything that the frozen worker tried.
-func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
+func checkFrozen(t *testing.T, h history, jobs int, resumed time.Time) {
 	t.Helper()
 	refusals := 0
-	for _, e := range h.of(stepDone).after(thawed) {
+	for _, e := range h.of(stepDone).after(resumed) {
 		tried := strings.HasPrefix(e.Step, "stale ") || e.Step == "progress" || e.Step == "checkpoint"
 		refused := strings.Contains(e.Err, storage.ErrLeaseLost.Error()) || strings.Contains(e.Err, "lease lost")
 		if tried && !refused {
@@ -82,8 +82,8 @@ func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
 	if refusals != jobs*tries {
 		t.Errorf("%d tries were refused, want %d", refusals, jobs*tries)
 	}
-	for _, e := range h.of(settleDone).after(thawed) {
-		if strings.HasPrefix(e.Ref.ID, followPrefix) { // it may run the follow-ups that the heir committed
+	for _, e := range h.of(settleDone).after(resumed) {
+		if strings.HasPrefix(e.Ref.ID, followPrefix) { // it may run the follow-ups that the successor committed
 			continue
 		}
 		t.Errorf("%s: a settle of the frozen runner, %s, was accepted", e.Ref, e.Outcome)
@@ -91,20 +91,20 @@ func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
 	ended := h.of(ctxDone)
 	var latest time.Duration
 	for _, e := range ended {
-		latest = max(latest, e.At.Sub(thawed))
+		latest = max(latest, e.At.Sub(resumed))
 		if !strings.Contains(e.Err, storage.ErrLeaseLost.Error()) {
 			t.Errorf("%s: the context ended with %q, want a lost lease", e.Ref, e.Err)
 		}
 	}
-	t.Logf("%d stale tries refused; all contexts had ended %v after the thaw", refusals, latest.Round(time.Millisecond))
-	if bound := machine.Stretch(time.Second, thawed); len(ended) != jobs || latest > bound {
+	t.Logf("%d stale tries refused; all contexts had ended %v after it was resumed", refusals, latest.Round(time.Millisecond))
+	if bound := machine.Stretch(time.Second, resumed); len(ended) != jobs || latest > bound {
 		t.Errorf("%d contexts ended, the last after %v; want %d within %v", len(ended), latest, jobs, bound)
 	}
 }
 
-// checkHeirsCommit checks that results, progress and follow-ups come from the heir's
+// checkSuccessorCommits checks that results, progress and follow-ups come from the successor's
 // runs.
-func checkHeirsCommit(t *testing.T, f *fleet, h history, tasks map[string]storage.Task) {
+func checkSuccessorCommits(t *testing.T, f *fleet, h history, tasks map[string]storage.Task) {
 	t.Helper()
 	for _, start := range h.of(runStart) {
 		if strings.HasPrefix(start.Ref.ID, followPrefix) {
@@ -112,7 +112,7 @@ func checkHeirsCommit(t *testing.T, f *fleet, h history, tasks map[string]storag
 		}
 		var fence int64
 		if err := f.client.Await(t.Context(), start.Ref, &fence); err != nil || fence != start.Fence {
-			t.Errorf("%s: the result is %d, %v; want the fence of the heir's run, %d", start.Ref, fence, err, start.Fence)
+			t.Errorf("%s: the result is %d, %v; want the fence of the successor's run, %d", start.Ref, fence, err, start.Fence)
 		}
 		task, err := f.store.Task(t.Context(), start.Ref)
 		must(t, err)
@@ -121,7 +121,7 @@ func checkHeirsCommit(t *testing.T, f *fleet, h history, tasks map[string]storag
 		}
 		follow := fmt.Sprintf("%s%s-%d", followPrefix, start.Ref.ID, start.Fence)
 		if _, ok := tasks[follow]; !ok {
-			t.Errorf("%s: the follow-up of the heir's run is missing", start.Ref)
+			t.Errorf("%s: the follow-up of the successor's run is missing", start.Ref)
 		}
 	}
 }

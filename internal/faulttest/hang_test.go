@@ -47,7 +47,7 @@ func TestAStepThatHangsKeepsNoTask(t *testing.T) {
 	if err := <-settled; !errors.Is(err, storage.ErrLeaseLost) {
 		t.Errorf("the settle of the one that hung: %v, want a lost lease", err)
 	}
-	t.Logf("the other was told %v after it went on", time.Since(healed).Round(time.Millisecond))
+	t.Logf("the runner that hung learned of it %v after it continued", time.Since(healed).Round(time.Millisecond))
 	r.settle(fence, storage.Complete)
 	r.none()
 }

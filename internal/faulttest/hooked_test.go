@@ -99,15 +99,15 @@ func lost(n int64, verb string) error {
 	return fmt.Errorf("faulttest: call %d, %s: %w", n, verb, storage.ErrUnknown)
 }
 
-// death names the storage call at which a process kills itself: just before the call,
-// or just after the storage has executed it. The zero death never happens.
-type death struct {
+// killPoint names the storage call at which a process kills itself: just before the call,
+// or just after the storage has executed it. The zero killPoint never happens.
+type killPoint struct {
 	Call  int64
 	After bool
 }
 
 // of returns a storage in which the chosen call is the last of the process.
-func (d death) of(store storage.Storage) storage.Storage {
+func (d killPoint) of(store storage.Storage) storage.Storage {
 	if d.Call == 0 {
 		return store
 	}

@@ -37,7 +37,7 @@ func quickAndQuiet(t *testing.T, s *server) {
 	t.Helper()
 	f := newFleet(t, s)
 	f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10})
-	f.enqueue("q", "first", act{})
+	f.enqueue("q", "first", stepJob{})
 	f.awaitWhat("", runEnd, 1, 20*time.Second)
 
 	checkQuiet(t, s)
@@ -102,7 +102,7 @@ func checkQuiet(t *testing.T, s *server) {
 func (f *fleet) startDelay(id string, opts ...midge.Option) time.Duration {
 	f.t.Helper()
 	begun := time.Now()
-	ref := f.enqueue("q", id, act{}, opts...)
+	ref := f.enqueue("q", id, stepJob{}, opts...)
 	h := f.await(id+" has run", 10*time.Second, func(h history) bool { return len(h.of(runEnd).about(ref)) > 0 })
 	return h.of(runStart).about(ref)[0].At.Sub(begun)
 }

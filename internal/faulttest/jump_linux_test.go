@@ -43,9 +43,9 @@ func TestAJumpOfTheServersClock(t *testing.T) {
 				rig := &jumpRig{fleet: newFleet(t, s), clock: c}
 				rig.begin()
 				for _, j := range jumps {
-					rig.live(j)
+					rig.jumpOnce(j)
 				}
-				rig.judge()
+				rig.check()
 			})
 		}
 	}
@@ -85,8 +85,8 @@ func (r *jumpRig) add(name string) {
 	r.runners[name] = r.start(workerConfig{Queues: []string{"q", name}, Concurrency: 20, Lease: jumpLease, Every: tickEvery})
 }
 
-// live lets the clock jump once, while work of all kinds is under way.
-func (r *jumpRig) live(j jump) {
+// jumpOnce lets the clock jump once, while work of all kinds is under way.
+func (r *jumpRig) jumpOnce(j jump) {
 	r.t.Helper()
 	before := r.clock.Ahead()
 	forward := j.to > before
@@ -132,7 +132,7 @@ func (r *jumpRig) live(j jump) {
 	killed := time.Now()
 	r.add("late")
 	r.takenOver(j, "late", long["late"], killed)
-	r.letThrough("end of " + j.name)
+	r.openGate("end of " + j.name)
 	r.checkKept(j, kept)
 	r.checkLong(j, long)
 }
@@ -180,14 +180,14 @@ func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
 	if j.stays {
 		span += max(j.to-before, 0)
 	}
-	r.enqueue("q", j.name+"-far", act{}, midge.In(span))
-	short := r.enqueue("q", j.name+"-kept", act{}, midge.KeepFor(span))
-	_, err := r.client.Enqueue(r.t.Context(), act{}, midge.To("q"), midge.ID(j.name+"-window"),
+	r.enqueue("q", j.name+"-far", stepJob{}, midge.In(span))
+	short := r.enqueue("q", j.name+"-kept", stepJob{}, midge.KeepFor(span))
+	_, err := r.client.Enqueue(r.t.Context(), stepJob{}, midge.To("q"), midge.ID(j.name+"-window"),
 		midge.Unique{Key: j.name, For: span})
 	must(r.t, err)
 	must(r.t, r.client.Queue("paused").Create(r.t.Context()))
 	must(r.t, r.client.Queue("paused").PauseFor(r.t.Context(), span))
-	r.enqueue("paused", j.name+"-paused", act{})
+	r.enqueue("paused", j.name+"-paused", stepJob{})
 	r.await("what is kept has ended", 10*time.Second, func(h history) bool {
 		return len(h.of(settleDone).about(short)) > 0
 	})
@@ -197,11 +197,11 @@ func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
 // checkWarned checks that Describe warns that the clock was ahead of its present time, if it was.
 func (r *jumpRig) checkWarned(j jump) {
 	r.t.Helper()
-	told, err := r.store.Describe(r.t.Context())
+	description, err := r.store.Describe(r.t.Context())
 	must(r.t, err)
 	wasAhead := j.to <= 0 || !j.stays
-	if warned := strings.Contains(strings.Join(told.Warnings, "\n"), "clock"); warned != wasAhead {
-		r.t.Errorf("%s: a warning of the clock: %t, want %t; the warnings are %q", j.name, warned, wasAhead, told.Warnings)
+	if warned := strings.Contains(strings.Join(description.Warnings, "\n"), "clock"); warned != wasAhead {
+		r.t.Errorf("%s: a warning of the clock: %t, want %t; the warnings are %q", j.name, warned, wasAhead, description.Warnings)
 	}
 }
 
@@ -215,7 +215,7 @@ func (r *jumpRig) checkKept(j jump, span time.Duration) {
 			r.t.Errorf("%s: what was %s for %v is %s, %v; want it %s", j.name, name, span, task.State, err, state)
 		}
 	}
-	again, err := r.client.Enqueue(ctx, act{}, midge.To("q"), midge.Unique{Key: j.name, For: span})
+	again, err := r.client.Enqueue(ctx, stepJob{}, midge.To("q"), midge.Unique{Key: j.name, For: span})
 	if err != nil || !again.Existing {
 		r.t.Errorf("%s: a unique key held for %v: existing %t, %v; want it held", j.name, span, again.Existing, err)
 	}
@@ -305,7 +305,7 @@ func (r *jumpRig) goesOnAfter(j jump, what string, since time.Time, holds func(h
 	r.t.Logf("%s: %s went on within %v", j.name, what, time.Since(since).Round(time.Millisecond))
 }
 
-func (r *jumpRig) judge() {
+func (r *jumpRig) check() {
 	r.t.Helper()
 	for _, q := range []string{"q", "early", "late", "never"} {
 		awaitDrained(r.t, r.store, q, 30*time.Second)

@@ -31,7 +31,7 @@ const loadPatience = 20 * time.Second // for each enqueue; longer than a failove
 // load starts to enqueue. The caller ends it.
 func (f *fleet) load() *load {
 	f.t.Helper()
-	client, err := midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
+	client, err := midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
 	must(f.t, err)
 	ctx, stop := context.WithCancel(f.t.Context())
 	l := &load{stop: stop}

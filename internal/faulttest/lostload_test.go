@@ -15,16 +15,16 @@ import (
 // lossyKinds are the jobs, how often each has to run, and how much that adds to the
 // totals of its queue.
 var lossyKinds = []struct {
-	job    act
+	job    stepJob
 	in     time.Duration
 	runs   int
 	totals storage.Totals
 }{
-	{job: act{}, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
+	{job: stepJob{}, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
 	{job: do("follow"), runs: 1, totals: storage.Totals{Enqueued: 2, Completed: 2}},
 	{job: do("fail once"), runs: 2, totals: storage.Totals{Enqueued: 1, Completed: 1, Failed: 1}},
 	{job: do("discard"), in: 20 * time.Millisecond, runs: 1, totals: storage.Totals{Enqueued: 1, Dead: 1}},
-	{job: act{}, in: 20 * time.Millisecond, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
+	{job: stepJob{}, in: 20 * time.Millisecond, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
 	{job: do("snooze once"), runs: 2, totals: storage.Totals{Enqueued: 1, Completed: 1}},
 }
 
@@ -57,7 +57,7 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 		store, err := d.open(t.Context())
 		must(t, err)
 		t.Cleanup(func() { _ = store.Close() })
-		client, err := midge.NewClient(newLedger(store, f.rec), midge.ClientConfig{Patience: time.Minute})
+		client, err := midge.NewClient(newRecordingStorage(store, f.rec), midge.ClientConfig{Patience: time.Minute})
 		must(t, err)
 		f.start(workerConfig{Name: "runner", Storage: d, Queues: []string{"q"}, Concurrency: 10, Lease: 10 * time.Second})
 		f.awaitWhat("runner", workerReady, 1, 20*time.Second)

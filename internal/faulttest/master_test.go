@@ -40,7 +40,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	}
 	must(t, s.nodes[0].Pause())
 	frozen := time.Now()
-	f.letThrough("during")
+	f.openGate("during")
 	every := time.NewTicker(50 * time.Millisecond)
 	defer every.Stop()
 	for i := 0; time.Since(frozen) < 2*lease; i++ {
@@ -51,7 +51,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	}
 	must(t, s.nodes[0].Resume())
 	back := time.Now()
-	f.letThrough("end")
+	f.openGate("end")
 	for _, q := range queues {
 		awaitDrained(t, f.store, q, 60*time.Second)
 	}

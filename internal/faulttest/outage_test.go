@@ -84,13 +84,13 @@ func outlast(t *testing.T, s *server, o outage) {
 	}
 	f.awaitWhat("runner", runStart, running, 20*time.Second)
 	for i := range waiting {
-		f.enqueue("q", fmt.Sprint("waits-", i), act{})
+		f.enqueue("q", fmt.Sprint("waits-", i), stepJob{})
 	}
 
 	must(t, o.away(s))
 	left := time.Now()
 	used := cpuTime(t, runner.pid)
-	f.letThrough("during")
+	f.openGate("during")
 	f.await("the outage is over", 2*gone, func(history) bool { return time.Since(left) >= gone })
 	share := float64(cpuTime(t, runner.pid)-used) / float64(time.Since(left))
 	t.Logf("%.1f %% of a processor used during the outage", 100*share)
@@ -110,7 +110,7 @@ func outlast(t *testing.T, s *server, o outage) {
 	if bound := machine.Stretch(2*time.Second, back); resumed > bound || settled > bound {
 		t.Errorf("work began %v and was settled %v after the return, want both within %v", resumed, settled, bound)
 	}
-	f.letThrough("after")
+	f.openGate("after")
 	awaitDrained(t, f.store, "q", 30*time.Second)
 	h = f.history()
 	checkRuns(t, h)
@@ -157,7 +157,7 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 			t.Errorf("a context ended %v after the storage went, want it before the lease of %v had run out", last, lease)
 		}
 		f.await("the leases have run out", 3*lease, func(history) bool { return time.Since(away) > 2*lease })
-		f.letThrough("end")
+		f.openGate("end")
 		must(t, outages[1].back(s))
 		awaitDrained(t, f.store, "q", 30*time.Second)
 		h = f.history()

@@ -20,8 +20,8 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const backlog, grace = 10_000, 2 * time.Second
 		f := newFleet(t, s)
-		leaver := f.start(workerConfig{
-			Name: "leaver", Queues: []string{"q"}, Concurrency: 20, Grace: grace, Lease: 10 * time.Second,
+		leaving := f.start(workerConfig{
+			Name: "leaving", Queues: []string{"q"}, Concurrency: 20, Grace: grace, Lease: 10 * time.Second,
 		})
 		for i := range 20 {
 			switch {
@@ -33,7 +33,7 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 				f.enqueue("q", fmt.Sprint("ignores-", i), steps(hold("elsewhere"), step{Do: "follow"}))
 			}
 		}
-		f.awaitWhat("leaver", runStart, 20, 20*time.Second)
+		f.awaitWhat("leaving", runStart, 20, 20*time.Second)
 		f.enqueueBacklog("q", backlog)
 		// A second runner is in the middle of short jobs when it is terminated, and holds
 		// some tasks that it has claimed ahead.
@@ -46,16 +46,16 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 		f.awaitWhat("busy", runEnd, 50, 20*time.Second)
 		f.awaitWhat("stays", runEnd, 50, 20*time.Second)
 
-		told := time.Now()
-		leaver.terminate()
+		terminated := time.Now()
+		leaving.terminate()
 		busy.terminate()
-		f.letThrough("finish")
+		f.openGate("finish")
 		took := map[string]time.Duration{"busy": busy.ended(t, 2*grace+5*time.Second)}
-		leaver.ended(t, grace+10*time.Second)
-		took["leaver"] = time.Since(told)
-		t.Logf("ended after the signal: the leaver in %v, with a grace of %v, the busy one in %v",
-			took["leaver"].Round(time.Millisecond), grace, took["busy"].Round(time.Millisecond))
-		bound := grace + machine.Stretch(2*time.Second, told)
+		leaving.ended(t, grace+10*time.Second)
+		took["leaving"] = time.Since(terminated)
+		t.Logf("ended after the signal: the leaving runner in %v, with a grace of %v, the busy one in %v",
+			took["leaving"].Round(time.Millisecond), grace, took["busy"].Round(time.Millisecond))
+		bound := grace + machine.Stretch(2*time.Second, terminated)
 		for name, d := range took {
 			if d > bound {
 				t.Errorf("%s ended %v after SIGTERM, want at most %v", name, d, bound)
@@ -64,8 +64,8 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 		h := f.await("all that was left behind runs elsewhere", 20*time.Second, func(h history) bool {
 			return len(h.by("stays").of(runStart).where(leftBehind).refs()) >= 15
 		})
-		checkNoNewClaims(t, h, told)
-		checkGivenBack(t, h, told)
+		checkNoNewClaims(t, h, terminated)
+		checkGivenBack(t, h, terminated)
 		awaitEnded(t, f, 20)
 		checkRuns(t, f.history())
 	})
@@ -88,22 +88,22 @@ func (f *fleet) enqueueBacklog(queue string, n int) {
 }
 
 // checkNoNewClaims checks that the terminated runners claimed and started nothing more.
-func checkNoNewClaims(t *testing.T, h history, told time.Time) {
+func checkNoNewClaims(t *testing.T, h history, terminated time.Time) {
 	t.Helper()
-	atOnce := machine.Stretch(200*time.Millisecond, told) // for the signal to arrive
-	for _, e := range h.of(claimBegun, runStart).after(told.Add(atOnce)) {
+	atOnce := machine.Stretch(200*time.Millisecond, terminated) // for the signal to arrive
+	for _, e := range h.of(claimBegun, runStart).after(terminated.Add(atOnce)) {
 		if e.Worker != "stays" {
-			t.Errorf("%s: %s %s %v after SIGTERM, want none", e.Worker, e.What, e.Ref, e.At.Sub(told))
+			t.Errorf("%s: %s %s %v after SIGTERM, want none", e.Worker, e.What, e.Ref, e.At.Sub(terminated))
 		}
 	}
 }
 
 // checkGivenBack checks that each job that outlasts the grace period was released, and
 // that released tasks started elsewhere within a second, charged with nothing.
-func checkGivenBack(t *testing.T, h history, told time.Time) {
+func checkGivenBack(t *testing.T, h history, terminated time.Time) {
 	t.Helper()
 	var slowest time.Duration
-	released := h.of(settleDone).after(told).where(func(e event) bool { return e.Outcome == storage.Release })
+	released := h.of(settleDone).after(terminated).where(func(e event) bool { return e.Outcome == storage.Release })
 	for _, r := range released {
 		starts := h.about(r.Ref).of(runStart).where(func(e event) bool { return e.Fence > r.Fence })
 		if len(starts) == 0 {
@@ -118,7 +118,7 @@ func checkGivenBack(t *testing.T, h history, told time.Time) {
 		}
 	}
 	t.Logf("%d tasks were released; the slowest started %v later elsewhere", len(released), slowest.Round(time.Millisecond))
-	if bound := machine.Stretch(time.Second, told); slowest > bound {
+	if bound := machine.Stretch(time.Second, terminated); slowest > bound {
 		t.Errorf("a released task started %v later, want within %v", slowest, bound)
 	}
 	if left := len(released.where(leftBehind)); left != 15 {
@@ -145,27 +145,27 @@ func TestShutdownWhileTheStorageIsAway(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		const jobs, grace, lease = 5, time.Second, 3 * time.Second
 		f := newFleet(t, s)
-		leaver := f.start(workerConfig{Name: "leaver", Queues: []string{"q"}, Concurrency: jobs, Grace: grace, Lease: lease})
+		leaving := f.start(workerConfig{Name: "leaving", Queues: []string{"q"}, Concurrency: jobs, Grace: grace, Lease: lease})
 		for i := range jobs {
 			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("end"), step{Do: "follow"}))
 		}
-		f.awaitWhat("leaver", runStart, jobs, 20*time.Second)
+		f.awaitWhat("leaving", runStart, jobs, 20*time.Second)
 		must(t, outages[1].away(s))
-		told := time.Now()
-		leaver.terminate()
-		took := leaver.ended(t, grace+10*time.Second)
-		run := f.awaitWhat("leaver", runnerStopped, 1, time.Second).of(runnerStopped)[0].At.Sub(told)
+		terminated := time.Now()
+		leaving.terminate()
+		took := leaving.ended(t, grace+10*time.Second)
+		run := f.awaitWhat("leaving", runnerStopped, 1, time.Second).of(runnerStopped)[0].At.Sub(terminated)
 		t.Logf("Run returned %v after the signal, with a grace of %v; the process ended after %v",
 			run.Round(time.Millisecond), grace, took.Round(time.Millisecond))
-		bound := grace + machine.Stretch(2*time.Second, told)
-		closing := machine.Stretch(1500*time.Millisecond, told) // a second for Close, and the process's end
+		bound := grace + machine.Stretch(2*time.Second, terminated)
+		closing := machine.Stretch(1500*time.Millisecond, terminated) // a second for Close, and the process's end
 		if run > bound || took > bound+closing {
 			t.Errorf("Run returned %v after SIGTERM and the process ended after %v, want at most %v, and %v to close",
 				run, took, bound, closing)
 		}
 		must(t, outages[1].back(s))
-		f.letThrough("end")
-		f.start(workerConfig{Name: "heir", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		f.openGate("end")
+		f.start(workerConfig{Name: "successor", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
 		awaitDrained(t, f.store, "q", 20*time.Second)
 		checkRuns(t, f.history())
 		tasks := tasksOf(t, f.store, "q")

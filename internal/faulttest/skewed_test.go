@@ -20,45 +20,45 @@ type skewed struct {
 	by time.Duration
 }
 
-// told converts a time of the storage to the clock of the process.
-func (s *skewed) told(t *time.Time) {
+// toProcess converts a time of the storage to the clock of the process.
+func (s *skewed) toProcess(t *time.Time) {
 	if !t.IsZero() {
 		*t = t.Add(-s.by)
 	}
 }
 
-// given returns a time of the process by the clock of the storage.
-func (s *skewed) given(t time.Time) time.Time {
+// toStorage returns a time of the process by the clock of the storage.
+func (s *skewed) toStorage(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return t.Add(s.by)
 }
 
-func (s *skewed) toldTask(t *storage.Task) {
+func (s *skewed) taskToProcess(t *storage.Task) {
 	for _, at := range []*time.Time{&t.SnoozedSince, &t.Created, &t.Due, &t.Ended, &t.Expires, &t.LeaseUntil} {
-		s.told(at)
+		s.toProcess(at)
 	}
 	for i := range t.Attempts {
-		s.told(&t.Attempts[i].At)
+		s.toProcess(&t.Attempts[i].At)
 	}
 	if t.Cursor != nil {
-		s.told(&t.Cursor.Next)
-		s.told(&t.Cursor.Last)
+		s.toProcess(&t.Cursor.Next)
+		s.toProcess(&t.Cursor.Last)
 	}
 }
 
-func (s *skewed) givenCursor(c *storage.Cursor) *storage.Cursor {
+func (s *skewed) cursorToStorage(c *storage.Cursor) *storage.Cursor {
 	if c == nil {
 		return nil
 	}
 	moved := *c
-	moved.Next, moved.Last = s.given(c.Next), s.given(c.Last)
+	moved.Next, moved.Last = s.toStorage(c.Next), s.toStorage(c.Last)
 	return &moved
 }
 
-func (s *skewed) givenCall(c storage.Call) storage.Call {
-	c.Lane.Opened = s.given(c.Lane.Opened)
+func (s *skewed) callToStorage(c storage.Call) storage.Call {
+	c.Lane.Opened = s.toStorage(c.Lane.Opened)
 	return c
 }
 
@@ -72,53 +72,53 @@ func (s *skewed) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 		moved[i].Inserts = append([]storage.Insert(nil), tx.Inserts...)
 		for j := range moved[i].Inserts {
 			in := &moved[i].Inserts[j]
-			in.At, in.Cursor = s.given(in.At), s.givenCursor(in.Cursor)
+			in.At, in.Cursor = s.toStorage(in.At), s.cursorToStorage(in.Cursor)
 		}
 		moved[i].Changes = append([]storage.Change(nil), tx.Changes...)
 		for j := range moved[i].Changes {
 			ch := &moved[i].Changes[j]
-			ch.At, ch.Cursor = s.given(ch.At), s.givenCursor(ch.Cursor)
+			ch.At, ch.Cursor = s.toStorage(ch.At), s.cursorToStorage(ch.Cursor)
 		}
 	}
-	return s.Storage.Apply(ctx, s.givenCall(call), moved...)
+	return s.Storage.Apply(ctx, s.callToStorage(call), moved...)
 }
 
 func (s *skewed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-	req.Call = s.givenCall(req.Call)
+	req.Call = s.callToStorage(req.Call)
 	answer, err := s.Storage.Claim(ctx, req)
 	for i := range answer.Tasks {
-		s.toldTask(&answer.Tasks[i])
+		s.taskToProcess(&answer.Tasks[i])
 	}
 	for i := range answer.Ticks {
-		s.toldTask(&answer.Ticks[i])
+		s.taskToProcess(&answer.Ticks[i])
 	}
-	s.told(&answer.Now)
-	s.told(&answer.NextDue)
+	s.toProcess(&answer.Now)
+	s.toProcess(&answer.NextDue)
 	return answer, err
 }
 
 func (s *skewed) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	req.Call = s.givenCall(req.Call)
-	req.Runner.Started = s.given(req.Runner.Started)
+	req.Call = s.callToStorage(req.Call)
+	req.Runner.Started = s.toStorage(req.Runner.Started)
 	req.Runner.Running = append([]storage.Running(nil), req.Runner.Running...)
 	for i := range req.Runner.Running {
-		req.Runner.Running[i].Since = s.given(req.Runner.Running[i].Since)
+		req.Runner.Running[i].Since = s.toStorage(req.Runner.Running[i].Since)
 	}
 	answer, err := s.Storage.Extend(ctx, req)
-	s.told(&answer.Now)
+	s.toProcess(&answer.Now)
 	return answer, err
 }
 
 func (s *skewed) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	t, err := s.Storage.Task(ctx, ref)
-	s.toldTask(&t)
+	s.taskToProcess(&t)
 	return t, err
 }
 
 func (s *skewed) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
 	page, err := s.Storage.Tasks(ctx, query)
 	for i := range page.Tasks {
-		s.toldTask(&page.Tasks[i])
+		s.taskToProcess(&page.Tasks[i])
 	}
 	return page, err
 }
@@ -126,7 +126,7 @@ func (s *skewed) Tasks(ctx context.Context, query storage.TasksQuery) (storage.T
 func (s *skewed) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	stats, err := s.Storage.Stats(ctx, queues...)
 	for i := range stats {
-		s.told(&stats[i].PausedUntil)
+		s.toProcess(&stats[i].PausedUntil)
 	}
 	return stats, err
 }
@@ -134,21 +134,21 @@ func (s *skewed) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 func (s *skewed) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	list, err := s.Storage.Runners(ctx)
 	for i := range list {
-		s.told(&list[i].Started)
-		s.told(&list[i].Seen)
+		s.toProcess(&list[i].Started)
+		s.toProcess(&list[i].Seen)
 		for j := range list[i].Running {
-			s.told(&list[i].Running[j].Since)
+			s.toProcess(&list[i].Running[j].Since)
 		}
 	}
 	return list, err
 }
 
 func (s *skewed) Configure(ctx context.Context, call storage.Call, queue string, set storage.Settings) error {
-	return s.Storage.Configure(ctx, s.givenCall(call), queue, set)
+	return s.Storage.Configure(ctx, s.callToStorage(call), queue, set)
 }
 
 func (s *skewed) Describe(ctx context.Context) (storage.Description, error) {
 	d, err := s.Storage.Describe(ctx)
-	s.told(&d.Now)
+	s.toProcess(&d.Now)
 	return d, err
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAThawedRunnerStartsNothingStale repeatedly freezes runners that have claimed short
+// TestAResumedRunnerStartsNothingStale repeatedly freezes runners that have claimed short
 // jobs ahead, each for two and a half leases. When they continue, their leases have run out,
 // and a runner that was not frozen has their tasks. A job may start under a lease that has
 // run out only if the freeze fell between the runner's check of the lease and the start.
-func TestAThawedRunnerStartsNothingStale(t *testing.T) {
+func TestAResumedRunnerStartsNothingStale(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const lease, freeze, runners, each = time.Second, 2500 * time.Millisecond, 5, 1000
 		rounds := count(5, 40)
@@ -57,8 +57,8 @@ func TestAThawedRunnerStartsNothingStale(t *testing.T) {
 		tasks := tasksOf(t, f.store, "q")
 		checkTotals(t, f.store, "q", tasks)
 		checkFollowUps(t, tasks, func(string) bool { return false })
-		freezes := len(h.of(thawed))
-		t.Logf("%d freezes, %d starts, %d leases lost: %d stale starts where the freeze fell between the look at the lease and the job",
+		freezes := len(h.of(resumed))
+		t.Logf("%d freezes, %d starts, %d leases lost: %d stale starts where the freeze fell between the check of the lease and the start",
 			freezes, len(h.of(runStart)), len(h.of(extendLost, settleLost)), between)
 		if freezes != rounds*runners || len(h.of(extendLost, settleLost)) == 0 {
 			t.Errorf("%d freezes of %d, and %d leases lost: a run that proves nothing", freezes, rounds*runners, len(h.of(extendLost, settleLost)))
@@ -72,8 +72,8 @@ func (f *fleet) freezeFor(w *worker, after, freeze time.Duration) {
 	f.rec.record(event{What: frozen, Step: w.name})
 	w.freeze()
 	<-time.NewTimer(freeze).C
-	w.thaw()
-	f.rec.record(event{What: thawed, Step: w.name})
+	w.resume()
+	f.rec.record(event{What: resumed, Step: w.name})
 }
 
 // enqueueMany enqueues n jobs in one call and records the call.
@@ -105,7 +105,7 @@ func checkStarts(t *testing.T, h history) int {
 		t.Errorf("%d jobs were started under leases that had run out, such as %s", len(stale), stale[0])
 	}
 	for _, start := range between {
-		t.Log("ran out between the look and the job: ", start)
+		t.Log("the lease ran out between the check and the start: ", start)
 	}
 	return len(between)
 }
@@ -130,9 +130,9 @@ func staleStarts(h history) (stale, between []string) {
 			if end.IsZero() || e.At.Before(end.Add(slack)) {
 				continue
 			}
-			start := fmt.Sprintf("%s: %s looked at %v at the lease, which ran out at %v, and started the job at %v",
-				e.Ref, e.Worker, clock(e.looked()), clock(end), clock(e.At))
-			if e.looked().Before(end.Add(slack)) {
+			start := fmt.Sprintf("%s: %s checked at %v the lease, which ran out at %v, and started the job at %v",
+				e.Ref, e.Worker, clock(e.checkedAt()), clock(end), clock(e.At))
+			if e.checkedAt().Before(end.Add(slack)) {
 				between = append(between, start)
 			} else {
 				stale = append(stale, start)

@@ -19,25 +19,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// gales are the jobs of a storm: what each job does, and the state in which its task must end.
-var gales = []struct {
+// stormJobs are the jobs of a storm: what each job does, and the state in which its task must end.
+var stormJobs = []struct {
 	name  string
 	job   any
 	opts  []midge.Option
 	state storage.State
 }{
-	{"plain", gale(do("follow")), nil, storage.Completed},
-	{"slow", gale(steps(sleep(200*time.Millisecond), step{Do: "follow"})), nil, storage.Completed},
-	{"writes", gale(do("progress", "checkpoint", "result", "follow")), nil, storage.Completed},
-	{"retried", gale(do("fail once", "follow")), nil, storage.Completed},
-	{"snoozed", gale(do("snooze once", "follow")), nil, storage.Completed},
-	{"discarded", gale(do("follow", "discard")), nil, storage.Dead},
-	{"exhausted", gale(do("follow", "fail")), []midge.Option{midge.Retries(2)}, storage.Dead},
-	{"delayed", gale(do("follow")), []midge.Option{midge.In(300 * time.Millisecond)}, storage.Completed},
-	{"cancelled", gale{}, []midge.Option{midge.In(time.Hour)}, storage.Cancelled},
-	{"unique", gale(do("fail once", "follow")), nil, storage.Completed}, // under a unique key of its own
-	{"strange", drift(do("fail once", "follow")), nil, storage.Completed},
-	{"stranger", drift(do("follow")), []midge.Option{midge.Priority(1)}, storage.Completed},
+	{"plain", stormJob(do("follow")), nil, storage.Completed},
+	{"slow", stormJob(steps(sleep(200*time.Millisecond), step{Do: "follow"})), nil, storage.Completed},
+	{"writes", stormJob(do("progress", "checkpoint", "result", "follow")), nil, storage.Completed},
+	{"retried", stormJob(do("fail once", "follow")), nil, storage.Completed},
+	{"snoozed", stormJob(do("snooze once", "follow")), nil, storage.Completed},
+	{"discarded", stormJob(do("follow", "discard")), nil, storage.Dead},
+	{"exhausted", stormJob(do("follow", "fail")), []midge.Option{midge.Retries(2)}, storage.Dead},
+	{"delayed", stormJob(do("follow")), []midge.Option{midge.In(300 * time.Millisecond)}, storage.Completed},
+	{"cancelled", stormJob{}, []midge.Option{midge.In(time.Hour)}, storage.Cancelled},
+	{"unique", stormJob(do("fail once", "follow")), nil, storage.Completed}, // under a unique key of its own
+	{"declined", declinedJob(do("fail once", "follow")), nil, storage.Completed},
+	{"preferred", declinedJob(do("follow")), []midge.Option{midge.Priority(1)}, storage.Completed},
 }
 
 // envStorm is the environment variable that sets the seed of the storm.
@@ -68,9 +68,9 @@ func TestAStorm(t *testing.T) {
 			t.Parallel()
 			clock, server := stormServer(t, k)
 			storm := newStorm(t, server, clock)
-			storm.blow(seed)
-			storm.heal()
-			storm.judge()
+			storm.inject(seed)
+			storm.drain()
+			storm.check()
 		})
 	}
 }
@@ -78,24 +78,24 @@ func TestAStorm(t *testing.T) {
 // storm is a fleet under all faults at once.
 type storm struct {
 	*fleet
-	plan    plan
-	clock   mover // nil if the server's clock cannot be moved
-	queues  []string
-	ill     []string // names of queues whose keys are damaged
-	proxied dialing
-	proxies []*testserver.Proxy
-	begun   time.Time
-	calmed  time.Time // when all tasks had ended except those that wait for another clock
+	plan          plan
+	clock         settableClock // nil if the server's clock cannot be moved
+	queues        []string
+	damagedQueues []string // names of queues whose keys are damaged
+	proxied       dialing
+	proxies       []*testserver.Proxy
+	begun         time.Time
+	drainedAt     time.Time // when all tasks had ended except those that wait for another clock
 
-	timeline sync.Mutex // held during a failover, and while none may happen; guards lapses
-	lapses   []lapse
+	failoverMu sync.Mutex // held during a failover, and while none may happen; guards failovers
+	failovers  []stormFailover
 
-	turns   sync.Mutex // guards what follows
-	runners []*worker
-	resting map[*worker]bool // frozen workers, which must not be killed
-	done    map[string]int   // how often each fault has happened
-	wounds  []wound
-	offsets []offset // the offsets of the clock, in order of time
+	stormMu       sync.Mutex // guards what follows
+	runners       []*worker
+	frozenWorkers map[*worker]bool // frozen workers, which must not be killed
+	done          map[string]int   // how often each fault has happened
+	damagedTasks  []damagedTask
+	offsets       []offset // the offsets of the clock, in order of time
 }
 
 const (
@@ -105,18 +105,18 @@ const (
 	stormClients = 8
 )
 
-func newStorm(t *testing.T, s *server, clock mover) *storm {
+func newStorm(t *testing.T, s *server, clock settableClock) *storm {
 	t.Helper()
 	f := newFleet(t, s)
 	st := &storm{
 		fleet: f, plan: planOf(s.kind, clock != nil), clock: clock, queues: []string{"q"},
-		resting: make(map[*worker]bool), done: make(map[string]int),
+		frozenWorkers: make(map[*worker]bool), done: make(map[string]int),
 	}
 	if s.cluster != nil {
 		st.queues = queuesOf(t, s.cluster)
 	}
 	for i := range st.plan[damageKey] {
-		st.ill = append(st.ill, fmt.Sprint("ill", i))
+		st.damagedQueues = append(st.damagedQueues, fmt.Sprint(damagedQueue, i))
 	}
 	st.proxied, st.proxies = f.dialing.through(t)
 	for i := range stormRunners {
@@ -125,18 +125,18 @@ func newStorm(t *testing.T, s *server, clock mover) *storm {
 	return st
 }
 
-// begin starts the i-th runner. The last two runners do not know jobs of the kind drift.
+// begin starts the i-th runner. The last two runners do not know the kind of declinedJob.
 func (s *storm) begin(i int) *worker {
 	return s.start(workerConfig{
-		Blind:   i >= stormRunners-2,
-		Storage: s.proxied, Queues: append(append([]string(nil), s.queues...), s.ill...),
+		Declines: i >= stormRunners-2,
+		Storage:  s.proxied, Queues: append(append([]string(nil), s.queues...), s.damagedQueues...),
 		Fair: true, Concurrency: 8, Lease: s.server.lease(), Grace: time.Second / 2, Every: tickEvery,
 	})
 }
 
-// blow enqueues the jobs and injects the faults of the plan, each part of the faults spread over
+// inject enqueues the jobs and injects the faults of the plan, each group of faults spread over
 // the storm.
-func (s *storm) blow(seed uint64) {
+func (s *storm) inject(seed uint64) {
 	client := s.dial() // before the first fault
 	s.awaitWhat("", workerReady, len(s.runners), 30*time.Second)
 	s.await("a tick", 30*time.Second, func(h history) bool { return len(ticksOf(h)) > 0 })
@@ -144,9 +144,9 @@ func (s *storm) blow(seed uint64) {
 	s.offsets = []offset{{at: s.begun}}
 	var all sync.WaitGroup
 	all.Go(func() { s.enqueueAll(client) })
-	for i, part := range parts {
-		n := nemesis{storm: s, random: rand.New(rand.NewPCG(seed, uint64(i)))}
-		all.Go(func() { n.rage(part) })
+	for i, group := range faultGroups {
+		n := faultInjector{storm: s, random: rand.New(rand.NewPCG(seed, uint64(i)))}
+		all.Go(func() { n.injectEach(group) })
 	}
 	all.Wait()
 }
@@ -182,7 +182,7 @@ func (s *storm) enqueueEach(client *midge.Client, first int) {
 	ctx := context.WithoutCancel(s.t.Context())
 	for n := first; n < jobs; n += stormClients {
 		s.until(n, jobs)
-		g := gales[n%len(gales)]
+		g := stormJobs[n%len(stormJobs)]
 		queue := s.queues[n%len(s.queues)]
 		id, opts := fmt.Sprint(g.name, "-", n), g.opts
 		if g.name == "unique" {
@@ -191,7 +191,7 @@ func (s *storm) enqueueEach(client *midge.Client, first int) {
 		ref, err := enqueue(ctx, client, s.rec, queue, id, g.job, opts...)
 		if err == nil && g.state == storage.Cancelled {
 			// Without a proxy, because the test needs a cancel that has happened.
-			err = insist(func() error { _, err := s.client.Cancel(ctx, ref); return err })
+			err = retry(func() error { _, err := s.client.Cancel(ctx, ref); return err })
 			if err != nil {
 				s.t.Errorf("cancel %s: %v", ref, err)
 			}
@@ -207,13 +207,13 @@ func (s *storm) until(i, n int) {
 
 // happened counts a fault of the plan that has happened.
 func (s *storm) happened(name string) {
-	s.turns.Lock()
-	defer s.turns.Unlock()
+	s.stormMu.Lock()
+	defer s.stormMu.Unlock()
 	s.done[name]++
 }
 
-// heal ends the storm and waits until every enqueued task has ended.
-func (s *storm) heal() {
+// drain ends the faults and waits until every enqueued task has ended.
+func (s *storm) drain() {
 	s.t.Logf("what happened, in %v: %v", time.Since(s.begun).Round(time.Second), s.done)
 	must(s.t, s.server.ready())
 	for _, p := range s.proxies { // drops the connections, so that the remaining faults strike no command
@@ -222,20 +222,20 @@ func (s *storm) heal() {
 	}
 	s.killAll()
 	s.start(workerConfig{
-		Name: "calm", Queues: append(append([]string(nil), s.queues...), s.ill...), Fair: true, Concurrency: 40,
+		Name: "drains", Queues: append(append([]string(nil), s.queues...), s.damagedQueues...), Fair: true, Concurrency: 40,
 		Lease: s.server.lease(),
 	})
-	s.awaitWhat("calm", workerReady, 1, 20*time.Second)
+	s.awaitWhat("drains", workerReady, 1, 20*time.Second)
 	for _, q := range s.queues { // a task that was damaged while it ran is found when its lease has run out
-		awaitDrainedBut(s.t, s.store, q, stormDrain, int64(len(s.wounds)))
+		awaitDrainedBut(s.t, s.store, q, stormDrain, int64(len(s.damagedTasks)))
 	}
-	s.calmed = time.Now()
-	s.outwait()
+	s.drainedAt = time.Now()
+	s.advanceClock()
 	s.mu.Lock()
 	workers := append([]*worker(nil), s.workers...)
 	s.mu.Unlock()
 	for _, w := range workers {
-		w.thaw()
+		w.resume()
 		w.terminate()
 	}
 	for _, w := range workers {
@@ -249,8 +249,8 @@ const lastKilled = "killed"
 // killAll kills all runners while at least one of them is in the middle of a job.
 func (s *storm) killAll() {
 	last := storage.Ref{Queue: s.queues[0], ID: "plain-last"}
-	err := insist(func() error { // the first call may meet connections that a crash of the server has closed
-		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, gale(steps(gate(lastKilled), step{Do: "follow"})))
+	err := retry(func() error { // the first call may meet connections that a crash of the server has closed
+		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, stormJob(steps(gate(lastKilled), step{Do: "follow"})))
 		return err
 	})
 	must(s.t, err)
@@ -258,13 +258,13 @@ func (s *storm) killAll() {
 	for _, w := range s.runners {
 		w.kill()
 	}
-	s.letThrough(lastKilled)
+	s.openGate(lastKilled)
 }
 
-// outwait moves the clock past all moments that were computed while the clock was further ahead
+// advanceClock moves the clock past all moments that were computed while the clock was further ahead
 // than it is now. Before that, it checks that every task that still waits does so because of such
 // a moment.
-func (s *storm) outwait() {
+func (s *storm) advanceClock() {
 	if len(s.offsets) <= 1 {
 		return
 	}

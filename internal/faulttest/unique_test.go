@@ -18,12 +18,12 @@ import (
 const contenders = 200
 
 // uniqueJob returns the job that they enqueue.
-func uniqueJob() act { return steps(gate("all have enqueued"), step{Do: "follow"}) }
+func uniqueJob() stepJob { return steps(gate("all have enqueued"), step{Do: "follow"}) }
 
 // enqueueUnique enqueues the unique job from many goroutines at once, as soon as the
 // test opens the gate.
 func enqueueUnique(ctx context.Context, w *workerProcess) error {
-	client, err := midge.NewClient(w.led, midge.ClientConfig{})
+	client, err := midge.NewClient(w.store, midge.ClientConfig{})
 	if err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func TestAUniqueJobIsEnqueuedOnce(t *testing.T) {
 			f.start(workerConfig{Name: fmt.Sprint("client-", i), Client: "unique"})
 		}
 		f.awaitWhat("", workerReady, 1+processes, 20*time.Second)
-		f.letThrough("start")
+		f.openGate("start")
 		h := f.awaitWhat("", workerStopped, processes, 30*time.Second)
-		f.letThrough("all have enqueued")
+		f.openGate("all have enqueued")
 		awaitDrained(t, f.store, "q", 10*time.Second)
 
 		made := h.where(func(e event) bool { return e.Step == "made" })

@@ -56,20 +56,20 @@ func driveVerbs(ctx context.Context, w *workerProcess) error {
 	long := time.Hour
 	commit := do("progress", "result", "follow")
 	d.enqueue(ctx, "now", commit)
-	d.enqueue(ctx, "never", act{}, midge.In(long))
+	d.enqueue(ctx, "never", stepJob{}, midge.In(long))
 	d.enqueue(ctx, "stopped", steps(step{Do: "announce", Arg: "stopped runs"}, gate("never opened")))
 	d.enqueue(ctx, "in", commit, midge.In(100*time.Millisecond))
 	d.enqueueAt(ctx, "at", commit)
-	d.enqueueMany(ctx, map[string]act{"many-1": commit, "many-2": {}, "many-3": {}})
+	d.enqueueMany(ctx, map[string]stepJob{"many-1": commit, "many-2": {}, "many-3": {}})
 	d.enqueue(ctx, "retried", do("fail once", "result", "follow"))
 	d.enqueue(ctx, "exhausted", do("follow", "fail"), midge.Retries(1))
 	d.enqueue(ctx, "discarded", do("follow", "discard"))
 	d.enqueue(ctx, "snoozed", do("snooze once", "result", "follow"))
 	d.enqueue(ctx, "hastened", commit, midge.In(long))
-	d.enqueue(ctx, "deleted", act{}, midge.In(long))
+	d.enqueue(ctx, "deleted", stepJob{}, midge.In(long))
 
 	d.cancel(ctx, "never")
-	session := storage.NewSession(w.led, 0)
+	session := storage.NewSession(w.store, 0)
 	d.again(ctx, "hasten", func() error { return session.Requeue(ctx, d.ref("hastened")) })
 	d.again(ctx, "delete", func() error { return d.client.Delete(ctx, d.ref("deleted")) })
 	select {
@@ -90,7 +90,7 @@ type driver struct {
 }
 
 func newDriver(w *workerProcess) (*driver, error) {
-	client, err := midge.NewClient(w.led, midge.ClientConfig{})
+	client, err := midge.NewClient(w.store, midge.ClientConfig{})
 	return &driver{w: w, client: client, queue: w.cfg.Queues[0]}, err
 }
 
@@ -98,14 +98,14 @@ func (d *driver) ref(id string) storage.Ref { return storage.Ref{Queue: d.queue,
 
 // again makes a call until its outcome is known. A repeat may find nothing left to do,
 // because the first call may have happened.
-func (d *driver) again(ctx context.Context, act string, call func() error) {
+func (d *driver) again(ctx context.Context, what string, call func() error) {
 	for try := 0; d.err == nil; try++ {
 		err := call()
 		switch {
 		case err == nil, try > 0 && errors.Is(err, storage.ErrNotFound):
 			return
 		case !unanswered(err) || ctx.Err() != nil || try == 100:
-			d.err = fmt.Errorf("%s: %w", act, err)
+			d.err = fmt.Errorf("%s: %w", what, err)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (d *driver) enqueueOnce(ctx context.Context, ids []string, call func() erro
 	}
 }
 
-func (d *driver) enqueue(ctx context.Context, id string, job act, opts ...midge.Option) {
+func (d *driver) enqueue(ctx context.Context, id string, job stepJob, opts ...midge.Option) {
 	d.enqueueOnce(ctx, []string{id}, func() error {
 		_, err := d.client.Enqueue(ctx, job, append(opts, midge.To(d.queue), midge.ID(id))...)
 		return err
@@ -143,10 +143,10 @@ func (d *driver) enqueue(ctx context.Context, id string, job act, opts ...midge.
 }
 
 // enqueueAt enqueues a task that is due at a moment by the storage's clock.
-func (d *driver) enqueueAt(ctx context.Context, id string, job act) {
+func (d *driver) enqueueAt(ctx context.Context, id string, job stepJob) {
 	var now time.Time
 	d.again(ctx, "tell the time", func() error {
-		desc, err := d.w.led.Describe(ctx)
+		desc, err := d.w.store.Describe(ctx)
 		now = desc.Now
 		return err
 	})
@@ -156,7 +156,7 @@ func (d *driver) enqueueAt(ctx context.Context, id string, job act) {
 	})
 }
 
-func (d *driver) enqueueMany(ctx context.Context, jobs map[string]act) {
+func (d *driver) enqueueMany(ctx context.Context, jobs map[string]stepJob) {
 	var ids []string
 	var items []midge.Item
 	for id, job := range jobs {

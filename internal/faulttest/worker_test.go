@@ -36,20 +36,20 @@ type workerConfig struct {
 	Concurrency int
 	Lease       time.Duration
 	Grace       time.Duration
-	// Fair divides the claims equally among the queues. In strict order the last queue would stand
-	// still while there is more work than the runners can do.
+	// Fair divides the claims equally among the queues. In strict order the last queue would wait
+	// while there is more work than the runners can do.
 	Fair bool
-	// Blind leaves out the handler of the kind drift.
-	Blind bool
+	// Declines leaves out the handler of declinedJob.
+	Declines bool
 	// Every makes it declare a schedule with this interval in its first queue. All missed ticks are
 	// made up for.
 	Every time.Duration
 	// Gates are the gates that are open from the start.
 	Gates []string
-	// Death is the storage call at which the process kills itself.
-	Death death
-	// Mortal means that its jobs may kill the process.
-	Mortal bool
+	// KillAt is the storage call at which the process kills itself.
+	KillAt killPoint
+	// MayDie means that its jobs may kill the process.
+	MayDie bool
 	// Skew is how far its clock is ahead of the storage's.
 	Skew time.Duration
 	// Client names the program that it runs as a client, beside its runner: one of clientPrograms,
@@ -61,13 +61,13 @@ type workerConfig struct {
 
 // workerProcess is the state of a worker inside its own process.
 type workerProcess struct {
-	cfg   workerConfig
-	rec   *recorder
-	led   *ledger
-	gates *gates
-	books *books       // nil except on PostgreSQL
-	runs  atomic.Int64 // number of runs under way
-	log   *zap.Logger  // nil logs nothing
+	cfg         workerConfig
+	rec         *recorder
+	store       *recordingStorage
+	gates       *gates
+	orderTables *orderTables // nil except on PostgreSQL
+	runs        atomic.Int64 // number of runs under way
+	log         *zap.Logger  // nil logs nothing
 }
 
 // workerMain is the main function of a worker process. It returns the exit code.
@@ -86,7 +86,7 @@ func workerMain(config string) int {
 		for _, g := range w.cfg.Gates {
 			w.gates.open(g)
 		}
-		go w.obey()
+		go w.readCommands()
 		err = w.run()
 		w.rec.record(event{What: workerStopped, Err: text(err)})
 	}
@@ -97,9 +97,9 @@ func workerMain(config string) int {
 	return 0
 }
 
-// obey reads commands from the standard input, which stays open as long as the test lives. When
-// it is closed, obey ends the process.
-func (w *workerProcess) obey() {
+// readCommands reads commands from the standard input, which stays open as long as the test lives. When
+// it is closed, readCommands ends the process.
+func (w *workerProcess) readCommands() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		if gate, ok := strings.CutPrefix(lines.Text(), "open "); ok {
@@ -125,16 +125,16 @@ func (w *workerProcess) run() error {
 	}
 	defer func() { _ = store.Close() }()
 	if w.cfg.Storage.Kind == onePostgres {
-		if w.books, err = openBooks(ctx, w.cfg.Storage, store); err != nil {
+		if w.orderTables, err = openOrderTables(ctx, w.cfg.Storage, store); err != nil {
 			return err
 		}
-		defer w.books.db.Close()
+		defer w.orderTables.db.Close()
 	}
 	seen := store
 	if w.cfg.Skew != 0 {
 		seen = &skewed{Storage: store, by: w.cfg.Skew}
 	}
-	w.led = newLedger(w.cfg.Death.of(seen), w.rec)
+	w.store = newRecordingStorage(w.cfg.KillAt.of(seen), w.rec)
 
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -177,7 +177,7 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		if away && ctx.Err() == nil {
 			continue
 		}
-		w.rec.record(event{What: runnerStopped, Err: text(err)}) // the tests judge an exceeded grace period
+		w.rec.record(event{What: runnerStopped, Err: text(err)}) // the tests check for an exceeded grace period
 		return nil
 	}
 }
@@ -187,25 +187,25 @@ func (w *workerProcess) newRunner() (*midge.Runner, error) {
 	if w.cfg.Fair {
 		weights = make(map[string]int) // every queue has weight 1
 	}
-	runner, err := midge.NewRunner(w.led, midge.RunnerConfig{
+	runner, err := midge.NewRunner(w.store, midge.RunnerConfig{
 		Queues: w.cfg.Queues, Weights: weights, Concurrency: w.cfg.Concurrency, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
-		Backoff: midge.Constant(50 * time.Millisecond), Logger: w.log, Middleware: []midge.Middleware{w.watch},
+		Backoff: midge.Constant(50 * time.Millisecond), Logger: w.log, Middleware: []midge.Middleware{w.recordRuns},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := midge.Handle(runner, w.act); err != nil {
+	if err := midge.Handle(runner, w.runSteps); err != nil {
 		return nil, err
 	}
-	if err := midge.Handle(runner, func(ctx context.Context, job gale) error { return w.act(ctx, act(job)) }); err != nil {
+	if err := midge.Handle(runner, func(ctx context.Context, job stormJob) error { return w.runSteps(ctx, stepJob(job)) }); err != nil {
 		return nil, err
 	}
-	if !w.cfg.Blind {
-		if err := midge.Handle(runner, func(ctx context.Context, job drift) error { return w.act(ctx, act(job)) }); err != nil {
+	if !w.cfg.Declines {
+		if err := midge.Handle(runner, func(ctx context.Context, job declinedJob) error { return w.runSteps(ctx, stepJob(job)) }); err != nil {
 			return nil, err
 		}
 	}
-	if err := midge.Handle(runner, w.sell); err != nil {
+	if err := midge.Handle(runner, w.completeOrder); err != nil {
 		return nil, err
 	}
 	if err := midge.Handle(runner, func(context.Context, tick) error { return nil }); err != nil {
@@ -241,8 +241,8 @@ func (w *workerProcess) awaitIdle(ctx context.Context, store storage.Storage) {
 	}
 }
 
-// watch is a middleware that records the start and end of each run, and the end of its context.
-func (w *workerProcess) watch(next func(context.Context) error) func(context.Context) error {
+// recordRuns is a middleware that records the start and end of each run, and the end of its context.
+func (w *workerProcess) recordRuns(next func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		info, _ := midge.Current(ctx)
 		note := func(what string, err error) {

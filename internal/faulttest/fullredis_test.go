@@ -42,7 +42,7 @@ func TestAFullRedis(t *testing.T) {
 		if lost := h.of(ctxDone, extendLost); len(lost) > 0 || len(h.of(runStart)) != jobs {
 			t.Errorf("%d leases were lost and %d runs started in a full Redis, want 0 and %d", len(lost), len(h.of(runStart)), jobs)
 		}
-		f.letThrough("end")
+		f.openGate("end")
 		f.start(workerConfig{Name: "helper", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
 		awaitDrained(t, f.store, "q", 30*time.Second)
 		h = f.history()
@@ -56,7 +56,7 @@ func TestAFullRedis(t *testing.T) {
 		if stats := checkTotals(t, f.store, "q", nil); stats.Totals.Completed != int64(acknowledged) {
 			t.Errorf("%d completed, want %d", stats.Totals.Completed, acknowledged)
 		}
-		f.enqueue("q", "again", act{})
+		f.enqueue("q", "again", stepJob{})
 	}, "maxmemory 24mb", "maxmemory-policy noeviction")
 }
 

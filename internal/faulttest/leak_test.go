@@ -47,7 +47,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 // work enqueues tasks of all kinds that are not kept after their end.
 func (f *fleet) work(round int) {
 	f.t.Helper()
-	jobs := map[string]act{
+	jobs := map[string]stepJob{
 		"plain": {}, "retried": do("fail once"), "snoozed": do("snooze once"), "discarded": do("discard"),
 		"writes": do("progress", "checkpoint"),
 	}
@@ -57,7 +57,7 @@ func (f *fleet) work(round int) {
 		}
 	}
 	for i := range 20 {
-		ref := f.enqueue("q", fmt.Sprint("cancelled-", round, "-", i), act{}, midge.KeepFor(0), midge.In(time.Hour))
+		ref := f.enqueue("q", fmt.Sprint("cancelled-", round, "-", i), stepJob{}, midge.KeepFor(0), midge.In(time.Hour))
 		_, err := f.client.Cancel(f.t.Context(), ref)
 		must(f.t, err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// pair is a primary and its standby. Applications know the addresses of both.
-type pair struct {
+// standbyPair is a primary and its standby. Applications know the addresses of both.
+type standbyPair struct {
 	t                *testing.T
 	primary, standby *testserver.PostgresServer
 }
@@ -23,22 +23,22 @@ type handover struct {
 	lags        bool // the standby lacks the last acknowledged writes
 	stays       bool // the old primary stays, with the connections to it
 	returns     bool // the old primary returns as a standby at its address
-	end         func(p *pair)
+	end         func(p *standbyPair)
 }
 
 var handovers = []handover{
-	{name: "a crash with a synchronous standby", synchronous: true, end: (*pair).crash},
-	{name: "a crash with a standby that lags", lags: true, end: (*pair).crash},
-	{name: "a primary that becomes read-only", stays: true, end: (*pair).turnReadOnly},
-	{name: "a primary that becomes a standby", returns: true, end: (*pair).stop},
+	{name: "a crash with a synchronous standby", synchronous: true, end: (*standbyPair).crash},
+	{name: "a crash with a standby that lags", lags: true, end: (*standbyPair).crash},
+	{name: "a primary that becomes read-only", stays: true, end: (*standbyPair).turnReadOnly},
+	{name: "a primary that becomes a standby", returns: true, end: (*standbyPair).stop},
 }
 
-func (p *pair) crash() { must(p.t, p.primary.Kill()) }
-func (p *pair) stop()  { must(p.t, p.primary.Stop()) }
+func (p *standbyPair) crash() { must(p.t, p.primary.Kill()) }
+func (p *standbyPair) stop()  { must(p.t, p.primary.Stop()) }
 
 // turnReadOnly makes the primary refuse writes, also on open connections, and waits
 // until the standby has everything that was written. It closes no connection.
-func (p *pair) turnReadOnly() {
+func (p *standbyPair) turnReadOnly() {
 	p.set("default_transaction_read_only = on")
 	p.await("nothing is written any more, and the standby has it all",
 		`SELECT 'no' WHERE current_setting('default_transaction_read_only') = 'off'
@@ -47,20 +47,20 @@ func (p *pair) turnReadOnly() {
 }
 
 // set changes a setting of the primary.
-func (p *pair) set(setting string) {
+func (p *standbyPair) set(setting string) {
 	p.t.Helper()
 	must(p.t, p.primary.Exec(p.t.Context(), "ALTER SYSTEM SET "+setting))
 	must(p.t, p.primary.Exec(p.t.Context(), "SELECT pg_reload_conf()"))
 }
 
 // await waits until a query of the primary returns the given number of rows.
-func (p *pair) await(what, sql string, rows int) {
+func (p *standbyPair) await(what, sql string, rows int) {
 	p.t.Helper()
 	testserver.Await(p.t, what, func() bool { return len(list(p.t, p.primary, sql)) == rows })
 }
 
 // swap makes the old primary a standby of the new one.
-func (p *pair) swap() {
+func (p *standbyPair) swap() {
 	p.t.Helper()
 	p.primary, p.standby = p.standby, p.primary
 	must(p.t, p.standby.Follow(p.primary))
@@ -74,7 +74,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	require(t)
 	t.Parallel()
 	first := testserver.Postgres(t, testserver.PostgresOptions{})
-	p := &pair{t: t, primary: first, standby: testserver.Standby(t, first)}
+	p := &standbyPair{t: t, primary: first, standby: testserver.Standby(t, first)}
 	for round := range count(1, 5) {
 		for _, way := range handovers {
 			t.Run(fmt.Sprint(way.name, " ", round+1), func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	}
 }
 
-func takeOver(t *testing.T, p *pair, way handover) {
+func takeOver(t *testing.T, p *standbyPair, way handover) {
 	t.Helper()
 	if way.synchronous {
 		p.set("synchronous_standby_names = '*'")
@@ -153,7 +153,7 @@ func takeOver(t *testing.T, p *pair, way handover) {
 
 // lag stops the standby. The standby has everything that was acknowledged before the
 // returned moment.
-func (p *pair) lag() time.Time {
+func (p *standbyPair) lag() time.Time {
 	p.t.Helper()
 	safe := time.Now()
 	upTo := list(p.t, p.primary, "SELECT pg_current_wal_lsn()::text")[0]

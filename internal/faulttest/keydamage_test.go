@@ -17,17 +17,17 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// damage is one kind of damage in Redis: a command that causes it, in which %s stands for the
+// keyDamage is one kind of damage in Redis: a command that causes it, in which %s stands for the
 // prefix of the damaged queue's keys.
-type damage struct {
-	name string
-	do   []string
-	tell bool // a key has another type, which Stats must report
+type keyDamage struct {
+	name     string
+	do       []string
+	reported bool // a key has another type, which Stats must report
 }
 
-// damages returns one damage for each key of a queue and each wrong type, and for each field
-// of meta and some values that are not numbers, and the damages of inside.
-func damages() []damage {
+// keyDamages returns one damage for each key of a queue and each wrong type, and for each field
+// of meta and some values that are not numbers, and the damages of contentDamages.
+func keyDamages() []keyDamage {
 	types := map[string][]string{
 		"hash": {"meta", "tasks", "pending", "side", "unique", "damaged", "claims"},
 		"zset": {
@@ -42,14 +42,14 @@ func damages() []damage {
 		"list":   {"RPUSH", "%s", "x"},
 		"zset":   {"ZADD", "%s", "1", "x"},
 	}
-	all := inside()
+	all := contentDamages()
 	for is, keys := range types {
 		for _, key := range keys {
 			for other, command := range wrong {
 				if other != is {
 					do := slices.Clone(command)
 					do[1] = "%s" + key
-					all = append(all, damage{key + " is a " + other, do, true})
+					all = append(all, keyDamage{key + " is a " + other, do, true})
 				}
 			}
 		}
@@ -59,15 +59,15 @@ func damages() []damage {
 		"enqueued", "requeued", "completed", "dead", "cancelled", "deleted", "failed", "crashed",
 	} {
 		for _, value := range []string{"x", "1e300", "nan"} {
-			all = append(all, damage{fmt.Sprintf("%s is %q", field, value), []string{"HSET", "%smeta", field, value}, false})
+			all = append(all, keyDamage{fmt.Sprintf("%s is %q", field, value), []string{"HSET", "%smeta", field, value}, false})
 		}
 	}
 	return all
 }
 
-// inside returns the damages to the contents of the keys of a queue.
-func inside() []damage {
-	return []damage{
+// contentDamages returns the damages to the contents of the keys of a queue.
+func contentDamages() []keyDamage {
+	return []keyDamage{
 		{"a lease is short", []string{"HSET", "%spending", "long", "x"}, false},
 		{"a lease is empty", []string{"HSET", "%spending", "long", ""}, false},
 		{"a group has no count", []string{"HSET", "%sclaims", "#x", "x"}, false},
@@ -92,7 +92,7 @@ func TestOneDamagedQueueStopsNoOther(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
 	server := testserver.Redis(t)
-	for i, d := range damages() {
+	for i, d := range keyDamages() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			testDamage(t, server, fmt.Sprint("damage", i), d)
@@ -102,7 +102,7 @@ func TestOneDamagedQueueStopsNoOther(t *testing.T) {
 
 type damageJob struct{ Long bool }
 
-func testDamage(t *testing.T, server *testserver.Server, prefix string, d damage) {
+func testDamage(t *testing.T, server *testserver.Server, prefix string, d keyDamage) {
 	store, err := redis.Open(t.Context(), redis.Config{URL: server.URL(), Prefix: prefix})
 	must(t, err)
 	defer func() { must(t, store.Close()) }()
@@ -151,7 +151,7 @@ func testDamage(t *testing.T, server *testserver.Server, prefix string, d damage
 	do := slices.Clone(d.do)
 	do[1] = fmt.Sprintf(do[1], prefix+":{bad}:")
 	script := "return redis.call(unpack(ARGV))"
-	if d.tell { // delete and write in one step, because the runner works meanwhile
+	if d.reported { // delete and write in one step, because the runner works meanwhile
 		script = "redis.call('DEL', ARGV[2]); " + script
 	}
 	_, err = server.Do(append([]string{"EVAL", script, "0"}, do...)...)
@@ -167,7 +167,7 @@ func testDamage(t *testing.T, server *testserver.Server, prefix string, d damage
 		t.Errorf("the other queue's jobs took %v", took)
 	}
 	stats, err := store.Stats(t.Context(), "good", "bad")
-	if err != nil || stats[0].Damaged != 0 || d.tell && stats[1].Damaged == 0 {
+	if err != nil || stats[0].Damaged != 0 || d.reported && stats[1].Damaged == 0 {
 		t.Errorf("got %+v, %v, want damage in the second alone", stats, err)
 	}
 }

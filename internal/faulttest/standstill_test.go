@@ -10,11 +10,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stillBound is how long a task may stand still while the storage is available.
-func (s *server) stillBound() time.Duration { return s.lease() + 10*time.Second }
+// standstillBound is how long a task may stand still while the storage is available.
+func (s *server) standstillBound() time.Duration { return s.lease() + 10*time.Second }
 
-// pause is the time between two successive events of a task.
-type pause struct {
+// interval is the time between two successive events of a task.
+type interval struct {
 	ref           storage.Ref
 	before, after event
 }
@@ -22,23 +22,23 @@ type pause struct {
 // checkStandstills checks that no task stood still for longer than the lease and ten seconds,
 // outages left out. A running task stands still while it has no event. A task that can be
 // claimed stands still while its queue has no claims, or while tasks that became ready so
-// much later are claimed before it. A task that waits its turn, because there is more work
-// than the runners can do, does not stand still. Other checks judge tasks that wait for a
+// much later are claimed before it. A task that waits for earlier ones, because there is more work
+// than the runners can do, does not stand still. Other checks cover tasks that wait for a
 // moment of another clock, and damaged tasks.
 func (s *storm) checkStandstills(h history) {
 	s.t.Helper()
-	outages, stillBound := outagesOf(h), s.server.stillBound()
-	pauses := s.pausesOf(h)
-	turns := turnsOf(pauses)
+	outages, standstillBound := outagesOf(h), s.server.standstillBound()
+	intervals := s.intervalsOf(h)
+	claims := queueClaimsOf(intervals)
 	var longest, waited time.Duration
-	for _, p := range pauses {
+	for _, p := range intervals {
 		stood := p.after.At.Sub(p.before.At) - outages.within(p.before.At, p.after.At)
 		waited = max(waited, stood)
-		if p.after.What == claimed && stood > stillBound {
-			stood = turns[p.ref.Queue].stood(p, outages)
+		if p.after.What == claimed && stood > standstillBound {
+			stood = claims[p.ref.Queue].stood(p, outages)
 		}
 		longest = max(longest, stood)
-		if stood > machine.Stretch(stillBound, p.before.At) {
+		if stood > machine.Stretch(standstillBound, p.before.At) {
 			s.t.Errorf("%s stood still for %v, from %s at %v to %s at %v", p.ref, stood.Round(time.Millisecond),
 				p.before.What, clock(p.before.At), p.after.What, clock(p.after.At))
 		}
@@ -47,38 +47,38 @@ func (s *storm) checkStandstills(h history) {
 		longest.Round(time.Millisecond), waited.Round(time.Millisecond))
 }
 
-// pausesOf returns the pauses of all tasks that the check concerns, up to the moment when all
-// was calm.
-func (s *storm) pausesOf(h history) []pause {
+// intervalsOf returns the intervals of all tasks that the check concerns, up to the moment when all tasks
+// had ended.
+func (s *storm) intervalsOf(h history) []interval {
 	byRef := make(map[storage.Ref]event)
-	var pauses []pause
+	var intervals []interval
 	for _, e := range h {
-		skipped := damaged(e.Ref.ID) || strings.HasPrefix(e.Ref.Queue, "ill") || strings.HasPrefix(e.Ref.ID, "cancelled-")
-		if e.Ref == (storage.Ref{}) || skipped || e.At.After(s.calmed) {
+		skipped := isDamaged(e.Ref.ID) || strings.HasPrefix(e.Ref.Queue, damagedQueue) || strings.HasPrefix(e.Ref.ID, "cancelled-")
+		if e.Ref == (storage.Ref{}) || skipped || e.At.After(s.drainedAt) {
 			continue
 		}
 		before, some := byRef[e.Ref]
 		byRef[e.Ref] = e
 		if some && !before.State.Ended() {
-			pauses = append(pauses, pause{e.Ref, before, e})
+			intervals = append(intervals, interval{e.Ref, before, e})
 		}
 	}
-	return pauses
+	return intervals
 }
 
-// turns are the claims of a queue in order of time.
-type turns []turn
+// queueClaims are the claims of a queue in order of time.
+type queueClaims []queueClaim
 
-// turn is a claim at a time. ready is when its task joined the end of the queue, or zero if
+// queueClaim is a claim at a time. ready is when its task joined the end of the queue, or zero if
 // it did not join there. latest is the latest such moment among the claims up to this one.
-type turn struct{ at, ready, latest time.Time }
+type queueClaim struct{ at, ready, latest time.Time }
 
-// turnsOf returns the turns of each queue.
-func turnsOf(pauses []pause) map[string]turns {
-	all := make(map[string]turns)
-	for _, p := range pauses {
+// queueClaimsOf returns the claims of each queue.
+func queueClaimsOf(intervals []interval) map[string]queueClaims {
+	all := make(map[string]queueClaims)
+	for _, p := range intervals {
 		if p.after.What == claimed {
-			c := turn{at: p.after.At}
+			c := queueClaim{at: p.after.At}
 			if b := p.before; b.What == enqueueDone || b.What == settleDone && b.Outcome != storage.Release {
 				c.ready = b.At // at the end of the queue; released and recovered tasks go to its head
 			}
@@ -86,7 +86,7 @@ func turnsOf(pauses []pause) map[string]turns {
 		}
 	}
 	for _, own := range all {
-		slices.SortFunc(own, func(a, b turn) int { return a.at.Compare(b.at) })
+		slices.SortFunc(own, func(a, b queueClaim) int { return a.at.Compare(b.at) })
 		var latest time.Time
 		for i := range own {
 			if own[i].ready.After(latest) {
@@ -101,8 +101,8 @@ func turnsOf(pauses []pause) map[string]turns {
 // stood returns for how long a task stood still before its claim: the longest time without a
 // claim in its queue or, if that is longer, by how much later a task that was claimed before
 // it had become ready.
-func (all turns) stood(p pause, outages spans) time.Duration {
-	i, _ := slices.BinarySearchFunc(all, p.before.At, func(t turn, at time.Time) int { return t.at.Compare(at) })
+func (all queueClaims) stood(p interval, outages spans) time.Duration {
+	i, _ := slices.BinarySearchFunc(all, p.before.At, func(t queueClaim, at time.Time) int { return t.at.Compare(at) })
 	var still time.Duration
 	last := p.before.At
 	for ; i < len(all) && all[i].at.Before(p.after.At); i++ {

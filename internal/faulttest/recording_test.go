@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ledger records the calls between a runner or client and its storage: which leases were
+// recordingStorage records the calls between a runner or client and its storage: which leases were
 // granted, extended and lost, and which settles were accepted.
-type ledger struct {
+type recordingStorage struct {
 	storage.Storage
 	rec *recorder
 
@@ -30,51 +30,51 @@ type sending struct {
 	from time.Time
 }
 
-func newLedger(store storage.Storage, rec *recorder) *ledger {
-	return &ledger{
+func newRecordingStorage(store storage.Storage, rec *recorder) *recordingStorage {
+	return &recordingStorage{
 		Storage: store, rec: rec,
 		fences: make(map[storage.Ref]storage.Fence), sent: make(map[storage.Lane]sending),
 	}
 }
 
 // Spans passes on the optional ability of the storage.
-func (l *ledger) Spans(queues ...string) bool { return storage.Spans(l.Storage, queues...) }
+func (r *recordingStorage) Spans(queues ...string) bool { return storage.Spans(r.Storage, queues...) }
 
 // fence returns the fence under which this process last claimed a task.
-func (l *ledger) fence(ref storage.Ref) storage.Fence {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fences[ref]
+func (r *recordingStorage) fence(ref storage.Ref) storage.Fence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fences[ref]
 }
 
 // firstSent returns the time when a call was first sent, which is now unless the call is a
 // repeat.
-func (l *ledger) firstSent(call storage.Call) time.Time {
+func (r *recordingStorage) firstSent(call storage.Call) time.Time {
 	now := time.Now()
 	if call.IsZero() {
 		return now
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if last := l.sent[call.Lane]; last.seq == call.Seq {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.sent[call.Lane]; last.seq == call.Seq {
 		return last.from
 	}
-	l.sent[call.Lane] = sending{call.Seq, now}
+	r.sent[call.Lane] = sending{call.Seq, now}
 	return now
 }
 
-func (l *ledger) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-	from := l.firstSent(req.Call)
+func (r *recordingStorage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	from := r.firstSent(req.Call)
 	if req.Most() > 0 {
-		l.rec.record(event{What: claimBegun, N: req.Most()})
+		r.rec.record(event{What: claimBegun, N: req.Most()})
 	}
-	answer, err := l.Storage.Claim(ctx, req)
+	answer, err := r.Storage.Claim(ctx, req)
 	for i, t := range answer.Tasks {
 		fence := answer.Fences[i]
-		l.mu.Lock()
-		l.fences[t.Ref] = fence
-		l.mu.Unlock()
-		l.rec.record(event{
+		r.mu.Lock()
+		r.fences[t.Ref] = fence
+		r.mu.Unlock()
+		r.rec.record(event{
 			What: claimed, Ref: t.Ref, Fence: fence.Version, From: from, For: req.Lease,
 			Ahead: !t.Started, Retries: t.Retries, Crashes: t.Crashes,
 		})
@@ -82,9 +82,9 @@ func (l *ledger) Claim(ctx context.Context, req storage.ClaimRequest) (storage.C
 	return answer, err
 }
 
-func (l *ledger) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	from := l.firstSent(req.Call)
-	answer, err := l.Storage.Extend(ctx, req)
+func (r *recordingStorage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	from := r.firstSent(req.Call)
+	answer, err := r.Storage.Extend(ctx, req)
 	if err != nil {
 		return answer, err
 	}
@@ -100,17 +100,17 @@ func (l *ledger) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 		if gone[e.Fence.Ref] {
 			what = extendLost
 		}
-		l.rec.record(event{What: what, Ref: e.Fence.Ref, Fence: e.Fence.Version, From: from, For: e.For})
+		r.rec.record(event{What: what, Ref: e.Fence.Ref, Fence: e.Fence.Version, From: from, For: e.For})
 	}
 	return answer, nil
 }
 
-func (l *ledger) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-	from := l.firstSent(call)
+func (r *recordingStorage) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	from := r.firstSent(call)
 	each(txs, func(_ int, _ int, s storage.Settle) {
-		l.rec.record(event{What: settleBegun, Ref: s.Fence.Ref, Fence: s.Fence.Version, Outcome: s.Outcome})
+		r.rec.record(event{What: settleBegun, Ref: s.Fence.Ref, Fence: s.Fence.Version, Outcome: s.Outcome})
 	})
-	applied, err := l.Storage.Apply(ctx, call, txs...)
+	applied, err := r.Storage.Apply(ctx, call, txs...)
 	each(txs, func(i, j int, s storage.Settle) {
 		e := event{Ref: s.Fence.Ref, Fence: s.Fence.Version, Outcome: s.Outcome, From: from}
 		switch {
@@ -123,7 +123,7 @@ func (l *ledger) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 		default: // another part of the Tx was refused
 			return
 		}
-		l.rec.record(e)
+		r.rec.record(e)
 	})
 	return applied, err
 }

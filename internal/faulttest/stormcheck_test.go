@@ -11,15 +11,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// judge checks the outcome of every task and that the storm was severe enough to prove
+// check checks the outcome of every task and that the storm was severe enough to prove
 // something.
-func (s *storm) judge() {
+func (s *storm) check() {
 	t := s.t
 	h := s.history()
-	s.checkTimelines(h)
+	s.checkRunsAroundFailovers(h)
 	between := checkStarts(t, h)
 	states := make(map[string]storage.State)
-	for _, g := range gales {
+	for _, g := range stormJobs {
 		states[g.name] = g.state
 	}
 	acknowledged := h.of(enqueueDone).refs()
@@ -32,9 +32,9 @@ func (s *storm) judge() {
 	crashes, unfounded := 0, 0
 	for _, q := range s.queues {
 		tasks := tasksOf(t, s.store, q)
-		checkTotalsBut(t, s.store, q, tasks, s.checkWounds(h, q, tasks))
+		checkTotalsBut(t, s.store, q, tasks, s.checkDamagedTasks(h, q, tasks))
 		checkFollowUps(t, tasks, func(id string) bool {
-			return tasks[id].Kind != "tick" && !damaged(id) && !strings.HasPrefix(id, "cancelled-")
+			return tasks[id].Kind != "tick" && !isDamaged(id) && !strings.HasPrefix(id, "cancelled-")
 		})
 		for id, task := range tasks {
 			crashes += task.Crashes
@@ -43,7 +43,7 @@ func (s *storm) judge() {
 			switch want := states[name]; {
 			case task.Kind == "tick":
 				ticks[id] = task
-			case damaged(id):
+			case isDamaged(id):
 			case strings.HasPrefix(id, followPrefix):
 				if task.State != storage.Completed {
 					t.Errorf("%s is %s (%s), want completed", task.Ref, task.State, task.Reason)
@@ -57,7 +57,7 @@ func (s *storm) judge() {
 		for ref := range acknowledged {
 			_, found := tasks[ref.ID]
 			switch at := enqueuedAt[ref]; {
-			case found || ref.Queue != q || damaged(ref.ID):
+			case found || ref.Queue != q || isDamaged(ref.ID):
 			case s.undone(q, at):
 				t.Logf("%s was acknowledged at %v and is lost in the failover", ref, clock(at))
 			default:
@@ -68,7 +68,7 @@ func (s *storm) judge() {
 	t.Logf("%d enqueued, %d unknown, %d runs, %d crashes charged (%d more than there were runs), %d settles too late, %d ticks",
 		len(acknowledged), len(h.of(enqueueUnknown).refs()), len(h.of(runStart)), crashes, unfounded, len(h.of(settleLost)),
 		checkTicks(t, ticks))
-	t.Logf("%d starts in which the lease ran out between the look at it and the job", between)
+	t.Logf("%d starts in which the lease ran out between the check of it and the start", between)
 	s.checkKeysAreFree(acknowledged)
 	s.checkStandstills(h)
 	s.checkHappened(h, crashes)
@@ -85,11 +85,11 @@ func (s *storm) checkHappened(h history, crashes int) {
 		}
 		done += s.done[name]
 		if times > 0 && s.done[name] == 0 {
-			s.t.Errorf("an invalid run: no %s of %d came about", name, times)
+			s.t.Errorf("an invalid run: no %s of %d happened", name, times)
 		}
 	}
 	if planned := s.planned(); done*100 < planned*95 {
-		s.t.Errorf("an invalid run: of %d faults %d came about: %v of %v", planned, done, s.done, s.plan)
+		s.t.Errorf("an invalid run: of %d faults %d happened: %v of %v", planned, done, s.done, s.plan)
 	}
 	if crashes == 0 {
 		s.t.Error("an invalid run: no task lost its runner")
@@ -116,31 +116,31 @@ func workersOf(h history) map[string]int {
 	return all
 }
 
-// damaged reports whether a task was enqueued to be damaged.
-func damaged(id string) bool { return strings.HasPrefix(id, damagedPrefix) }
+// isDamaged reports whether a task was enqueued to be damaged.
+func isDamaged(id string) bool { return strings.HasPrefix(id, damagedPrefix) }
 
-// checkWounds checks that each damaged task of a queue either is set apart, or was completed
+// checkDamagedTasks checks that each damaged task of a queue either is set apart, or was completed
 // in spite of the damage by the runner that had it. It returns the number of tasks that are
 // set apart.
-func (s *storm) checkWounds(h history, queue string, tasks map[string]storage.Task) (apart int64) {
+func (s *storm) checkDamagedTasks(h history, queue string, tasks map[string]storage.Task) (apart int64) {
 	s.t.Helper()
 	outcomes := make(map[string]int)
 	completed := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
-	for _, w := range s.wounds {
-		if w.ref.Queue != queue {
+	for _, d := range s.damagedTasks {
+		if d.ref.Queue != queue {
 			continue
 		}
-		task, found := tasks[w.ref.ID]
+		task, found := tasks[d.ref.ID]
 		switch {
-		case !found && completed[w.ref]:
-			outcomes[w.how+" is completed, and gone"]++
+		case !found && completed[d.ref]:
+			outcomes[d.how+" is completed, and gone"]++
 		case !found:
 			apart++
-			outcomes[w.how+" is set apart"]++
+			outcomes[d.how+" is set apart"]++
 		case task.State.Ended():
-			outcomes[w.how+" is "+string(task.State)]++
+			outcomes[d.how+" is "+string(task.State)]++
 		default:
-			s.t.Errorf("%s, %s damaged, is still %s", w.ref, w.how, task.State)
+			s.t.Errorf("%s, %s damaged, is still %s", d.ref, d.how, task.State)
 		}
 	}
 	if len(outcomes) > 0 {
@@ -156,7 +156,7 @@ func (s *storm) checkKeysAreFree(acknowledged map[storage.Ref]bool) {
 			continue
 		}
 		ctx := context.WithoutCancel(s.t.Context())
-		task, err := s.client.Enqueue(ctx, gale{}, midge.To(ref.Queue), midge.Unique{Key: ref.ID})
+		task, err := s.client.Enqueue(ctx, stormJob{}, midge.To(ref.Queue), midge.Unique{Key: ref.ID})
 		if err != nil || task.Existing {
 			s.t.Errorf("the unique key of %s: %v, existing %t; want it free", ref, err, task.Existing)
 		}
@@ -167,7 +167,7 @@ func (s *storm) checkKeysAreFree(acknowledged map[storage.Ref]bool) {
 // a moment that was computed while the clock was further ahead than it is now.
 func (s *storm) checkWaits() {
 	s.t.Helper()
-	told, err := s.store.Describe(s.t.Context())
+	description, err := s.store.Describe(s.t.Context())
 	must(s.t, err)
 	n := 0
 	for _, q := range s.queues {
@@ -182,18 +182,18 @@ func (s *storm) checkWaits() {
 				if state == storage.Pending {
 					moment = task.LeaseUntil
 				}
-				if !s.stamped(moment) {
-					s.t.Errorf("%s is %s until %v, at %v by the clock, for no known reason", task.Ref, state, clock(moment), clock(told.Now))
+				if !s.fromEarlierOffset(moment) {
+					s.t.Errorf("%s is %s until %v, at %v by the clock, for no known reason", task.Ref, state, clock(moment), clock(description.Now))
 				}
 			}
 		}
 	}
-	s.t.Logf("%d tasks wait for moments that were stamped while the clock was ahead of what it is now", n)
+	s.t.Logf("%d tasks wait for moments that were computed while the clock was ahead of what it is now", n)
 }
 
-// stamped reports whether a moment can have been computed from the clock under one of its
+// fromEarlierOffset reports whether a moment can have been computed from the clock under one of its
 // earlier offsets.
-func (s *storm) stamped(moment time.Time) bool {
+func (s *storm) fromEarlierOffset(moment time.Time) bool {
 	const most = stormLease + time.Second // how far ahead a computed moment may lie
 	for i, o := range s.offsets {
 		over := time.Now()

@@ -54,13 +54,13 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 }
 
 // TestTheCheckerSeesStaleStarts checks that staleStarts finds starts under a lease that had run
-// out, and tells them from starts where the lease ran out between the runner's check and the
+// out, and distinguishes them from starts where the lease ran out between the runner's check and the
 // start.
 func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
 	claim := event{What: claimed, At: at(1), From: at(0), For: time.Second, Fence: 1}
-	start := func(looked, ms int) event { return event{What: runStart, At: at(ms), Begun: at(looked), Fence: 1} }
+	start := func(checked, ms int) event { return event{What: runStart, At: at(ms), Begun: at(checked), Fence: 1} }
 	extension := event{What: extended, At: at(901), From: at(900), For: time.Second, Fence: 1}
 	for name, c := range map[string]struct {
 		h              history
@@ -71,7 +71,7 @@ func TestTheCheckerSeesStaleStarts(t *testing.T) {
 		"in between":      {history{claim, start(900, 2501)}, 0, 1},
 		"extended":        {history{claim, extension, start(1500, 1501)}, 0, 0},
 		"of another run":  {history{claim, {What: extended, From: at(900), For: time.Second, Fence: 2}, start(1500, 1501)}, 1, 0},
-		"with no look":    {history{claim, {What: runStart, At: at(1500), Fence: 1}}, 1, 0},
+		"without a check": {history{claim, {What: runStart, At: at(1500), Fence: 1}}, 1, 0},
 		"extended behind": {history{claim, start(1500, 1501), extension}, 1, 0},
 	} {
 		if stale, between := staleStarts(c.h); len(stale) != c.stale || len(between) != c.between {
@@ -80,39 +80,39 @@ func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	}
 }
 
-// TestTheCheckerSeesStandstills checks that a task that stands still is told from a task that
-// waits its turn.
+// TestTheCheckerSeesStandstills checks that the checker distinguishes a task that stands still
+// from a task that waits for earlier ones.
 func TestTheCheckerSeesStandstills(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-	waits := func(id string, from, to int) pause {
+	waits := func(id string, from, to int) interval {
 		ref := storage.Ref{Queue: "q", ID: id}
-		return pause{ref, event{What: enqueueDone, At: at(from), Ref: ref}, event{What: claimed, At: at(to), Ref: ref}}
+		return interval{ref, event{What: enqueueDone, At: at(from), Ref: ref}, event{What: claimed, At: at(to), Ref: ref}}
 	}
-	backlog := func(before, after int) []pause { // one claim a second, for forty seconds
-		var all []pause
+	backlog := func(before, after int) []interval { // one claim a second, for forty seconds
+		var all []interval
 		for i := range 40 {
 			all = append(all, waits("other", i-before, i+after))
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
-		others []pause
+		others []interval
 		want   time.Duration
 	}{
-		"in its turn":            {backlog(40, 1), time.Second},
+		"in its order":           {backlog(40, 1), time.Second},
 		"the queue stands still": {nil, 40 * time.Second},
 		"others go before it":    {backlog(-1, 1), 38 * time.Second},
 	} {
 		own := waits("own", 0, 40)
-		got := turnsOf(append(c.others, own))["q"].stood(own, nil)
+		got := queueClaimsOf(append(c.others, own))["q"].stood(own, nil)
 		if off := (got - c.want).Abs(); off > 2*time.Second {
 			t.Errorf("%s: stood still for %v, want about %v", name, got, c.want)
 		}
 	}
 	outages := spans{{at(5), at(35)}}
 	own := waits("own", 0, 40)
-	if got := turnsOf([]pause{own})["q"].stood(own, outages); got != 10*time.Second {
+	if got := queueClaimsOf([]interval{own})["q"].stood(own, outages); got != 10*time.Second {
 		t.Errorf("with an outage of 30s: stood still for %v, want 10s", got)
 	}
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sale is the job of an order. The application enqueues and completes it in transactions of
+// orderJob is the job of an order. An application enqueues and completes it in transactions of
 // its own.
-type sale struct{ Order string }
+type orderJob struct{ Order string }
 
-// Options sets limits so high that a sale is run again however often it is killed.
-func (sale) Options() midge.Options { return midge.Options{Retries: 100, CrashLimit: 1000} }
+// Options sets limits so high that the job of an order runs again however often its process is killed.
+func (orderJob) Options() midge.Options { return midge.Options{Retries: 100, CrashLimit: 1000} }
 
 // The events of a transaction that writes an order. The task has the order's id.
 const (
@@ -33,38 +33,38 @@ const (
 	orderRolledBack = "order.rolled-back"
 )
 
-// books are the application's tables, beside its tasks, and the application's own
+// orderTables are the application's tables, beside its tasks, and the application's own
 // connections to them.
-type books struct {
+type orderTables struct {
 	db    *pgxpool.Pool
 	store *postgres.Storage
 	place string
 }
 
-func openBooks(ctx context.Context, d dialing, store storage.Storage) (*books, error) {
+func openOrderTables(ctx context.Context, d dialing, store storage.Storage) (*orderTables, error) {
 	db, err := pgxpool.New(ctx, d.postgres().URL)
 	pg, _ := store.(*postgres.Storage)
-	return &books{db: db, store: pg, place: d.Place}, err
+	return &orderTables{db: db, store: pg, place: d.Place}, err
 }
 
 // within calls do in a transaction and commits it, or rolls it back on an error.
-func (b *books) within(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, b.db, do)
+func (o *orderTables) within(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, o.db, do)
 }
 
-func (b *books) write(ctx context.Context, tx pgx.Tx, table, order string) error {
-	_, err := tx.Exec(ctx, "INSERT INTO "+b.place+"."+table+" VALUES ($1)", order)
+func (o *orderTables) write(ctx context.Context, tx pgx.Tx, table, order string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO "+o.place+"."+table+" VALUES ($1)", order)
 	return err
 }
 
-// errOutOfStock is the reason for which half of the orders, and some of the sales, are
+// errOutOfStock is the reason for which half of the orders, and some of the jobs, are
 // rolled back.
 var errOutOfStock = errors.New("out of stock")
 
 // writeOrders writes orders in several goroutines, each order with its task in one
 // transaction, until the test has enough.
 func writeOrders(ctx context.Context, w *workerProcess) error {
-	client, err := midge.NewClient(w.books.store, midge.ClientConfig{})
+	client, err := midge.NewClient(w.orderTables.store, midge.ClientConfig{})
 	if err != nil {
 		return err
 	}
@@ -92,11 +92,11 @@ func (w *workerProcess) writeOrder(ctx context.Context, client *midge.Client) er
 	order := storage.NewID()
 	ref := storage.Ref{Queue: "q", ID: order}
 	w.rec.record(event{What: orderBegun, Ref: ref})
-	err := w.books.within(ctx, func(tx pgx.Tx) error {
-		if err := w.books.write(ctx, tx, "orders", order); err != nil {
+	err := w.orderTables.within(ctx, func(tx pgx.Tx) error {
+		if err := w.orderTables.write(ctx, tx, "orders", order); err != nil {
 			return err
 		}
-		_, err := client.With(w.books.store.Within(tx)).Enqueue(ctx, sale{order}, midge.To("q"), midge.ID(order))
+		_, err := client.With(w.orderTables.store.Within(tx)).Enqueue(ctx, orderJob{order}, midge.To("q"), midge.ID(order))
 		if err == nil && rand.IntN(2) == 0 {
 			err = errOutOfStock
 		}
@@ -112,13 +112,13 @@ func (w *workerProcess) writeOrder(ctx context.Context, client *midge.Client) er
 	return err
 }
 
-// sell writes the witness of an order and completes its task in the same transaction.
-func (w *workerProcess) sell(ctx context.Context, job sale) error {
-	return w.books.within(ctx, func(tx pgx.Tx) error {
-		if err := w.books.write(ctx, tx, "witnesses", job.Order); err != nil {
+// completeOrder records the completion of an order and completes its task in the same transaction.
+func (w *workerProcess) completeOrder(ctx context.Context, job orderJob) error {
+	return w.orderTables.within(ctx, func(tx pgx.Tx) error {
+		if err := w.orderTables.write(ctx, tx, "completions", job.Order); err != nil {
 			return err
 		}
-		err := midge.CompleteWith(ctx, w.books.store.Within(tx))
+		err := midge.CompleteWith(ctx, w.orderTables.store.Within(tx))
 		if err == nil && rand.IntN(8) == 0 {
 			err = errOutOfStock // the job runs again
 		}
@@ -129,7 +129,7 @@ func (w *workerProcess) sell(ctx context.Context, job sale) error {
 // TestEachOrderIsSoldOnce kills processes at random: processes that write orders and their
 // tasks in one transaction, half of which are rolled back, and runners that complete the
 // tasks in transactions of their own. There must have been as many tasks as committed
-// transactions, and each order must have one witness.
+// transactions, and each order must have one completion.
 func TestEachOrderIsSoldOnce(t *testing.T) {
 	require(t)
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 	s := ownServer(t, onePostgres, testserver.Options{})
 	f := newFleet(t, s)
 	pg := s.nodes[0].(*testserver.PostgresServer)
-	for _, table := range []string{"orders", "witnesses"} {
+	for _, table := range []string{"orders", "completions"} {
 		must(t, pg.Exec(t.Context(), "CREATE TABLE "+f.dialing.Place+"."+table+" (id text)"))
 	}
 	begin := func(i int) *worker {
@@ -157,7 +157,7 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 	// Continue until one kill has cut off a transaction and another one a run.
 	kills := 0
 	killed := make(map[string]bool)
-	for !soldEnough(t, f, transactions, killed) {
+	for !enoughOrders(t, f, transactions, killed) {
 		pause := time.NewTimer(100*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond))))
 		<-pause.C
 		i := random.IntN(len(fleet))
@@ -166,19 +166,19 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 		kills++
 		fleet[i] = begin(i)
 	}
-	f.letThrough("enough")
+	f.openGate("enough")
 	for i := range fleet {
 		if i%2 == 0 {
 			fleet[i].ended(t, 20*time.Second)
 		}
 	}
 	awaitDrained(t, f.store, "q", 60*time.Second)
-	checkSales(t, f, pg, kills)
+	checkOrders(t, f, pg, kills)
 }
 
-// soldEnough reports whether enough transactions have ended, and killed processes have left
+// enoughOrders reports whether enough transactions have ended, and killed processes have left
 // at least one transaction open and one task whose lease has run out since.
-func soldEnough(t *testing.T, f *fleet, transactions int, killed map[string]bool) bool {
+func enoughOrders(t *testing.T, f *fleet, transactions int, killed map[string]bool) bool {
 	t.Helper()
 	h := f.history()
 	ended := h.of(orderCommitted, orderRolledBack)
@@ -189,7 +189,7 @@ func soldEnough(t *testing.T, f *fleet, transactions int, killed map[string]bool
 	return len(ended) >= transactions && cutOff > 0 && stats[0].Totals.Crashed > 0
 }
 
-func checkSales(t *testing.T, f *fleet, pg *testserver.PostgresServer, kills int) {
+func checkOrders(t *testing.T, f *fleet, pg *testserver.PostgresServer, kills int) {
 	t.Helper()
 	count := func(table string) map[storage.Ref]int {
 		rows := make(map[storage.Ref]int)
@@ -200,15 +200,15 @@ func checkSales(t *testing.T, f *fleet, pg *testserver.PostgresServer, kills int
 	}
 	h := f.history()
 	checkRuns(t, h)
-	orders, witnesses, runs := count("orders"), count("witnesses"), runsOf(h)
+	orders, completions, runs := count("orders"), count("completions"), runsOf(h)
 	for ref, n := range orders {
-		if n != 1 || witnesses[ref] != 1 {
-			t.Errorf("%s: %d orders with %d witnesses, want one of each", ref, n, witnesses[ref])
+		if n != 1 || completions[ref] != 1 {
+			t.Errorf("%s: %d orders with %d completions, want one of each", ref, n, completions[ref])
 		}
 	}
-	for ref := range witnesses {
+	for ref := range completions {
 		if orders[ref] == 0 {
-			t.Errorf("%s has a witness and no order", ref)
+			t.Errorf("%s has a completion and no order", ref)
 		}
 	}
 	for ref := range runs {

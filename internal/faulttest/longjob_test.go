@@ -25,7 +25,7 @@ func TestALongJobIsStartedOnce(t *testing.T) {
 		f.awaitWhat("", runStart, jobs, 10*time.Second)
 		begun := time.Now()
 		for i := 0; time.Since(begun) < (leases-1)*lease; i++ {
-			f.enqueue("q", fmt.Sprint("short-", i), act{})
+			f.enqueue("q", fmt.Sprint("short-", i), stepJob{})
 			f.awaitWhat("", runEnd, i+1, 5*time.Second)
 		}
 		awaitDrained(t, f.store, "q", 20*time.Second)

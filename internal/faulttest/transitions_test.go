@@ -50,28 +50,28 @@ func (f fault) on(store storage.Storage) *hooked {
 func only(n int64) func(int64) bool  { return func(m int64) bool { return m == n } }
 func every(k int64) func(int64) bool { return func(m int64) bool { return m%k == 0 } }
 
-// TestEveryArrowIsOneStep checks, in process and in virtual time, that no storage call that
+// TestEveryTransitionIsOneStep checks, in process and in virtual time, that no storage call that
 // fails leaves a task between two states. Each storage call of a client and a runner fails
 // once, before it happens and after, and then every second, third and fifth of them.
-func TestEveryArrowIsOneStep(t *testing.T) {
-	calls := arrowsInBubble(t, fault{name: "none"})
+func TestEveryTransitionIsOneStep(t *testing.T) {
+	calls := transitionsInBubble(t, fault{name: "none"})
 	t.Logf("a run without faults makes %d storage calls", calls)
 	for n := range calls {
 		for _, after := range []bool{false, true} {
-			arrowsInBubble(t, fault{name: fmt.Sprintf("call %d", n+1), after: after, hits: only(n + 1)})
+			transitionsInBubble(t, fault{name: fmt.Sprintf("call %d", n+1), after: after, hits: only(n + 1)})
 		}
 	}
 	for _, k := range []int64{2, 3, 5} {
 		for _, after := range []bool{false, true} {
-			arrowsInBubble(t, fault{name: fmt.Sprintf("every %d", k), after: after, hits: every(k)})
+			transitionsInBubble(t, fault{name: fmt.Sprintf("every %d", k), after: after, hits: every(k)})
 		}
-		arrowsInBubble(t, fault{name: fmt.Sprintf("every %d refused", k), err: storage.ErrRefused, hits: every(k)})
+		transitionsInBubble(t, fault{name: fmt.Sprintf("every %d refused", k), err: storage.ErrRefused, hits: every(k)})
 	}
 }
 
-// arrowsInBubble drives all verbs on the memory storage under a fault, and returns the
+// transitionsInBubble drives all verbs on the memory storage under a fault, and returns the
 // number of storage calls.
-func arrowsInBubble(t *testing.T, f fault) (calls int64) {
+func transitionsInBubble(t *testing.T, f fault) (calls int64) {
 	t.Helper()
 	name := f.name
 	if f.after {
@@ -82,31 +82,31 @@ func arrowsInBubble(t *testing.T, f fault) (calls int64) {
 		synctest.Test(t, func(t *testing.T) {
 			store, err := memory.Open(memory.Config{})
 			must(t, err)
-			calls = arrows(t, store, "q", dir, 3*time.Second, f)
+			calls = driveTransitions(t, store, "q", dir, 3*time.Second, f)
 			must(t, store.Close())
 		})
 	})
 	return calls
 }
 
-// TestEveryArrowIsOneStepOnServers is the same test on real servers, with every second and
+// TestEveryTransitionIsOneStepOnServers is the same test on real servers, with every second and
 // third call failing.
-func TestEveryArrowIsOneStepOnServers(t *testing.T) {
+func TestEveryTransitionIsOneStepOnServers(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
-		arrowsInTime(t, func(t *testing.T) dialing { return s.place(t) })
+		transitionsInTime(t, func(t *testing.T) dialing { return s.place(t) })
 	})
 }
 
-// TestEveryArrowIsOneStepOnMiniredis is the same test on miniredis, which needs no server.
-func TestEveryArrowIsOneStepOnMiniredis(t *testing.T) {
+// TestEveryTransitionIsOneStepOnMiniredis is the same test on miniredis, which needs no server.
+func TestEveryTransitionIsOneStepOnMiniredis(t *testing.T) {
 	t.Parallel()
-	arrowsInTime(t, func(t *testing.T) dialing { return dialing{Addrs: []string{miniredis.RunT(t).Addr()}} })
+	transitionsInTime(t, func(t *testing.T) dialing { return dialing{Addrs: []string{miniredis.RunT(t).Addr()}} })
 }
 
-// arrowsInTime drives all verbs in real time, with every second and third call failing. No
+// transitionsInTime drives all verbs in real time, with every second and third call failing. No
 // process dies here, so no lease has to run out: the lease is longer than any delay by a
 // busy machine.
-func arrowsInTime(t *testing.T, where func(t *testing.T) dialing) {
+func transitionsInTime(t *testing.T, where func(t *testing.T) dialing) {
 	t.Helper()
 	for _, k := range []int64{2, 3} {
 		for _, after := range []bool{false, true} {
@@ -114,16 +114,16 @@ func arrowsInTime(t *testing.T, where func(t *testing.T) dialing) {
 				t.Parallel()
 				store, err := where(t).open(t.Context())
 				must(t, err)
-				arrows(t, store, "q", t.TempDir(), time.Minute, fault{after: after, hits: every(k)})
+				driveTransitions(t, store, "q", t.TempDir(), time.Minute, fault{after: after, hits: every(k)})
 				must(t, store.Close())
 			})
 		}
 	}
 }
 
-// arrows drives all verbs on a storage whose calls fail, and checks the outcome of each
+// driveTransitions drives all verbs on a storage whose calls fail, and checks the outcome of each
 // task. It returns the number of storage calls.
-func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.Duration, f fault) (calls int64) {
+func driveTransitions(t *testing.T, store storage.Storage, queue, dir string, lease time.Duration, f fault) (calls int64) {
 	t.Helper()
 	path := filepath.Join(dir, "events.jsonl")
 	rec, err := newRecorder("both", path)
@@ -131,11 +131,11 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.D
 	faulty := f.on(store)
 	w := &workerProcess{
 		cfg: workerConfig{Queues: []string{queue}, Concurrency: 4, Lease: lease, Grace: time.Second, Every: tickEvery},
-		rec: rec, led: newLedger(faulty, rec), gates: newGates(),
+		rec: rec, store: newRecordingStorage(faulty, rec), gates: newGates(),
 	}
-	client := &workerProcess{cfg: w.cfg, rec: rec, led: w.led, gates: w.gates}
+	client := &workerProcess{cfg: w.cfg, rec: rec, store: w.store, gates: w.gates}
 	if f.err != nil { // users handle refusals themselves, so only the runner's calls are refused
-		client.led = newLedger(store, rec)
+		client.store = newRecordingStorage(store, rec)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -157,16 +157,16 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, lease time.D
 	must(t, rec.close())
 	h, err := (&record{path: path}).read()
 	must(t, err)
-	checkArrows(t, store, queue, h)
+	checkTransitions(t, store, queue, h)
 	if f.err == nil { // repeated refusals of extensions and settles can cost leases
 		checkExactRuns(t, h)
 	}
 	return faulty.calls.Load()
 }
 
-// checkArrows checks that every task of driveVerbs is in its expected state, committed
+// checkTransitions checks that every task of driveVerbs is in its expected state, committed
 // once.
-func checkArrows(t *testing.T, store storage.Storage, queue string, h history) {
+func checkTransitions(t *testing.T, store storage.Storage, queue string, h history) {
 	t.Helper()
 	checkRuns(t, h)
 	tasks := tasksOf(t, store, queue)
@@ -261,7 +261,7 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 				atOnce <- struct{}{}
 				v := f.start(workerConfig{
 					Name: queue, Queues: []string{queue}, Concurrency: 4, Lease: time.Second, Grace: time.Second,
-					Every: tickEvery, Death: death{Call: call, After: after}, Client: "verbs", IdleExit: true,
+					Every: tickEvery, KillAt: killPoint{Call: call, After: after}, Client: "verbs", IdleExit: true,
 				})
 				victims = append(victims, v)
 				go func() { <-v.done; <-atOnce }()
@@ -284,7 +284,7 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 		survivor := f.start(workerConfig{
 			Name: "survivor", Queues: queues, Concurrency: 20, Lease: 2 * time.Second, Grace: time.Second,
 		})
-		f.letThrough("never opened") // the gate of tasks that nobody cancels any more
+		f.openGate("never opened") // the gate of tasks that nobody cancels any more
 		for _, queue := range queues {
 			awaitDrained(t, f.store, queue, 30*time.Second)
 		}
@@ -342,9 +342,9 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 	t.Helper()
 	var last storage.Stats
 	drained := poll(limit, func() bool {
-		told, err := store.Describe(t.Context())
+		description, err := store.Describe(t.Context())
 		must(t, err)
-		soon := told.Now.Add(time.Minute)
+		soon := description.Now.Add(time.Minute)
 		later := int64(0)
 		for _, state := range []storage.State{storage.Scheduled, storage.Retry, storage.Pending} {
 			for task, err := range storage.Each(t.Context(), store, queue, state) {

@@ -35,9 +35,9 @@ const (
 	damageKey    = "damage key"
 )
 
-// parts are the groups of faults. The faults of one group happen one after the other, the
+// faultGroups are the groups of faults. The faults of one group happen one after the other, the
 // groups concurrently.
-var parts = [][]string{
+var faultGroups = [][]string{
 	{kill, terminate},
 	{freeze},
 	{loseReplies, loseRequests, lateReplies, lateRequests, blackHole, refuse},
@@ -63,7 +63,7 @@ func planOf(k kind, clock bool) plan {
 		p[damageKey] = 0
 	}
 	if k == oneFile { // there is no server, no connection and no clock of its own; leases are long
-		for _, name := range slices.Concat(parts[2], parts[3]) {
+		for _, name := range slices.Concat(faultGroups[2], faultGroups[3]) {
 			p[name] = 0
 		}
 		p[jobs], p[kill], p[freeze] = count(300, 40_000), count(5, 200), count(1, 40)
@@ -90,32 +90,31 @@ var (
 	stormDrain  = time.Minute
 )
 
-// nemesis injects the faults of one part of the plan, one after the other.
-type nemesis struct {
+// faultInjector injects the faults of one group of the plan, one after the other.
+type faultInjector struct {
 	*storm
 	random *rand.Rand
 }
 
-// rage injects the faults of a part. A fault that did not happen, because its victim was
+// injectEach injects the faults of a group. A fault that did not happen, because its victim was
 // gone or no request passed that it could have struck, is tried twice more.
-func (n *nemesis) rage(part []string) {
-	things := n.things()
+func (n *faultInjector) injectEach(group []string) {
+	byName := n.injections()
 	var names []string
-	for _, name := range part {
+	for _, name := range group {
 		for range n.plan[name] {
 			names = append(names, name)
 		}
 	}
 	n.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	// The clock is set back for good only at the end, because schedules stand still from then
-	// on.
+	// The clock is set back for good only at the end, because no schedule ticks from then on.
 	slices.SortStableFunc(names, func(a, b string) int {
-		return order(a == clockBack) - order(b == clockBack)
+		return rank(a == clockBack) - rank(b == clockBack)
 	})
 	for i, name := range names {
 		n.until(i, len(names))
 		for range 3 {
-			if things[name]() {
+			if byName[name]() {
 				n.happened(name)
 				break
 			}
@@ -123,16 +122,16 @@ func (n *nemesis) rage(part []string) {
 	}
 }
 
-func order(last bool) int {
+func rank(last bool) int {
 	if last {
 		return 1
 	}
 	return 0
 }
 
-// things returns the function that injects each fault. The function reports whether the
+// injections returns the function that injects each fault. The function reports whether the
 // fault happened.
-func (n *nemesis) things() map[string]func() bool {
+func (n *faultInjector) injections() map[string]func() bool {
 	all := map[string]func() bool{
 		kill:      func() bool { return n.replace((*worker).kill) },
 		terminate: func() bool { return n.replace((*worker).terminate) },
@@ -170,7 +169,7 @@ func (n *nemesis) things() map[string]func() bool {
 }
 
 // proxy returns a random proxy in front of a node that takes writes.
-func (n *nemesis) proxy() *testserver.Proxy {
+func (n *faultInjector) proxy() *testserver.Proxy {
 	for {
 		i := n.random.IntN(len(n.proxies))
 		if n.server.cluster == nil || isMaster(n.server.cluster.Nodes()[i]) {
@@ -179,14 +178,14 @@ func (n *nemesis) proxy() *testserver.Proxy {
 	}
 }
 
-func (n *nemesis) node() node { return n.server.nodes[n.random.IntN(len(n.server.nodes))] }
+func (n *faultInjector) node() node { return n.server.nodes[n.random.IntN(len(n.server.nodes))] }
 
 // outage makes the storage, or a part of it, unavailable for a random time up to most, and
 // records that.
-func (n *nemesis) outage(begin func(), most time.Duration, end func() error) bool {
+func (n *faultInjector) outage(begin func(), most time.Duration, end func() error) bool {
 	n.rec.record(event{What: outageBegun})
 	begin()
-	n.pause(most)
+	n.waitUpTo(most)
 	err := end()
 	if err != nil {
 		n.t.Error(err)
@@ -197,12 +196,12 @@ func (n *nemesis) outage(begin func(), most time.Duration, end func() error) boo
 
 // strikes reports whether a fault strikes a command in time, and ends it. A hold lasts for
 // a random time up to hold, beginning when it holds something.
-func (n *nemesis) strikes(f *testserver.Fault, hold time.Duration) bool {
+func (n *faultInjector) strikes(f *testserver.Fault, hold time.Duration) bool {
 	defer f.Release()
 	select {
 	case <-f.Struck():
 		if hold > 0 {
-			n.pause(hold)
+			n.waitUpTo(hold)
 		}
 		return true
 	case <-time.NewTimer(2 * stormLease).C:
@@ -211,8 +210,8 @@ func (n *nemesis) strikes(f *testserver.Fault, hold time.Duration) bool {
 }
 
 // freeze freezes a runner for one to two leases and reports whether the runner survived.
-func (n *nemesis) freeze() bool {
-	n.turns.Lock()
+func (n *faultInjector) freeze() bool {
+	n.stormMu.Lock()
 	var running []*worker
 	for _, w := range n.runners {
 		select {
@@ -222,22 +221,22 @@ func (n *nemesis) freeze() bool {
 		}
 	}
 	if len(running) == 0 {
-		n.turns.Unlock()
+		n.stormMu.Unlock()
 		return false
 	}
 	w := running[n.random.IntN(len(running))]
-	n.resting[w] = true
-	n.turns.Unlock()
+	n.frozenWorkers[w] = true
+	n.stormMu.Unlock()
 	lease := n.server.lease()
-	still := func() { n.freezeFor(w, 0, lease+time.Duration(n.random.Int64N(int64(lease)))) }
+	frozen := func() { n.freezeFor(w, 0, lease+time.Duration(n.random.Int64N(int64(lease)))) }
 	if n.server.kind == oneFile { // a process that is frozen while it writes blocks all others
-		n.outage(still, 0, func() error { return nil })
+		n.outage(frozen, 0, func() error { return nil })
 	} else {
-		still()
+		frozen()
 	}
-	n.turns.Lock()
-	delete(n.resting, w)
-	n.turns.Unlock()
+	n.stormMu.Lock()
+	delete(n.frozenWorkers, w)
+	n.stormMu.Unlock()
 	select {
 	case <-w.done:
 		return false
@@ -247,11 +246,11 @@ func (n *nemesis) freeze() bool {
 }
 
 // replace ends a runner that is not frozen and starts another.
-func (n *nemesis) replace(end func(w *worker)) bool {
-	n.turns.Lock()
-	defer n.turns.Unlock()
+func (n *faultInjector) replace(end func(w *worker)) bool {
+	n.stormMu.Lock()
+	defer n.stormMu.Unlock()
 	i := n.random.IntN(len(n.runners))
-	for n.resting[n.runners[i]] {
+	for n.frozenWorkers[n.runners[i]] {
 		i = (i + 1) % len(n.runners)
 	}
 	end(n.runners[i])
@@ -266,16 +265,16 @@ func (n *nemesis) replace(end func(w *worker)) bool {
 	return true
 }
 
-// pause waits for a random time up to most.
-func (n *nemesis) pause(most time.Duration) {
+// waitUpTo waits for a random time up to most.
+func (n *faultInjector) waitUpTo(most time.Duration) {
 	if most <= 0 {
 		return
 	}
 	<-time.NewTimer(time.Duration(n.random.Int64N(int64(most)))).C
 }
 
-// mover is the clock of a server that a test can move.
-type mover interface{ Set(ahead time.Duration) }
+// settableClock is the clock of a server that a test can move.
+type settableClock interface{ Set(ahead time.Duration) }
 
 // offset is how far ahead the clock was set, and when.
 type offset struct {
@@ -284,13 +283,13 @@ type offset struct {
 }
 
 // clockAhead sets the clock further ahead than ever before, for a second and a half.
-func (n *nemesis) clockAhead() bool {
-	n.turns.Lock()
+func (n *faultInjector) clockAhead() bool {
+	n.stormMu.Lock()
 	was, most := n.offsets[len(n.offsets)-1].ahead, time.Duration(0)
 	for _, o := range n.offsets {
 		most = max(most, o.ahead)
 	}
-	n.turns.Unlock()
+	n.stormMu.Unlock()
 	n.move(most + 2*time.Hour)
 	<-time.NewTimer(1500 * time.Millisecond).C
 	n.move(was)
@@ -298,17 +297,17 @@ func (n *nemesis) clockAhead() bool {
 }
 
 // clockBack sets the clock back by an hour for good.
-func (n *nemesis) clockBack() bool {
-	n.turns.Lock()
+func (n *faultInjector) clockBack() bool {
+	n.stormMu.Lock()
 	was := n.offsets[len(n.offsets)-1].ahead
-	n.turns.Unlock()
+	n.stormMu.Unlock()
 	n.move(was - time.Hour)
 	return true
 }
 
-func (n *nemesis) move(ahead time.Duration) {
-	n.turns.Lock()
-	defer n.turns.Unlock()
+func (n *faultInjector) move(ahead time.Duration) {
+	n.stormMu.Lock()
+	defer n.stormMu.Unlock()
 	n.clock.Set(ahead)
 	n.offsets = append(n.offsets, offset{time.Now(), ahead})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// act is the job of these tests. It does its steps one after another.
-type act struct {
+// stepJob is the job of these tests. It does its steps one after another.
+type stepJob struct {
 	Steps []step
 }
 
@@ -40,13 +40,13 @@ func (tick) Options() midge.Options {
 const noTimeout = 6 * time.Hour
 
 // Options keeps a completed task, so that it can be counted.
-func (act) Options() midge.Options {
+func (stepJob) Options() midge.Options {
 	return midge.Options{Keep: midge.Keep{For: time.Hour}, Retries: 5, Timeout: noTimeout}
 }
 
 // do returns a job of steps without arguments.
-func do(names ...string) act {
-	var job act
+func do(names ...string) stepJob {
+	var job stepJob
 	for _, name := range names {
 		job.Steps = append(job.Steps, step{Do: name})
 	}
@@ -62,16 +62,16 @@ func hold(name string) step { return step{Do: "hold", Arg: name} }
 func sleep(d time.Duration) step { return step{Do: "sleep", For: d} }
 
 // steps returns a job of the given steps.
-func steps(s ...step) act { return act{Steps: s} }
+func steps(s ...step) stepJob { return stepJob{Steps: s} }
 
 // again is the delay after which a task that fails or snoozes runs again, if its step
 // does not say.
 const again = 50 * time.Millisecond
 
-var errActed = errors.New("as the job was told")
+var errAsked = errors.New("as the step asks")
 
-// act runs a job in this worker.
-func (w *workerProcess) act(ctx context.Context, job act) error {
+// runSteps runs a job in this worker.
+func (w *workerProcess) runSteps(ctx context.Context, job stepJob) error {
 	info, _ := midge.Current(ctx)
 	for _, s := range job.Steps {
 		done, err := w.step(ctx, info, s)
@@ -102,7 +102,7 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 			return true, context.Cause(ctx)
 		}
 	case "compute":
-		for begun := time.Now(); time.Since(begun) < s.For; { //nolint:revive // it is the looks at the clock that compute
+		for begun := time.Now(); time.Since(begun) < s.For; { //nolint:revive // reading the clock is the computation
 		}
 	case "announce":
 		w.gates.open(s.Arg)
@@ -114,13 +114,13 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 			<-ctx.Done()
 		}
 	case "fail":
-		return true, errActed
+		return true, errAsked
 	case "fail once":
 		if info.Retries == 0 {
-			return true, midge.RetryIn(cmp.Or(s.For, again), errActed)
+			return true, midge.RetryIn(cmp.Or(s.For, again), errAsked)
 		}
 	case "discard":
-		return true, midge.Discard(errActed)
+		return true, midge.Discard(errAsked)
 	case "snooze once":
 		return w.snoozeOnce(ctx, cmp.Or(s.For, again))
 	default:
@@ -143,7 +143,7 @@ func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 		// The follow-up of another run has another id, so that two committed runs would leave
 		// two follow-ups.
 		id := fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)
-		err = midge.FollowUp(ctx, gale{}, midge.To(info.Ref.Queue), midge.ID(id))
+		err = midge.FollowUp(ctx, stormJob{}, midge.To(info.Ref.Queue), midge.ID(id))
 	case "stale": // in one worker only
 		if s.Arg == w.cfg.Name {
 			w.stale(ctx, info)
@@ -163,22 +163,22 @@ const followPrefix = "follow-"
 func (w *workerProcess) snoozeOnce(ctx context.Context, d time.Duration) (done bool, err error) {
 	var before string
 	var found bool
-	err = insist(func() (err error) {
+	err = retry(func() (err error) {
 		found, err = midge.LoadCheckpoint(ctx, &before)
 		return err
 	})
 	if found || err != nil {
 		return false, err
 	}
-	if err := insist(func() error { return midge.Checkpoint(ctx, "snoozed") }); err != nil {
+	if err := retry(func() error { return midge.Checkpoint(ctx, "snoozed") }); err != nil {
 		return true, err
 	}
 	return true, midge.Snooze(d)
 }
 
-// insist repeats a call, which must be safe to repeat, up to ten times. It stops at
+// retry repeats a call, which must be safe to repeat, up to ten times. It stops at
 // success or a lost lease.
-func insist(call func() error) (err error) {
+func retry(call func() error) (err error) {
 	for range 10 {
 		if err = call(); err == nil || errors.Is(err, storage.ErrLeaseLost) {
 			return err
@@ -191,8 +191,8 @@ func insist(call func() error) (err error) {
 // storage directly, so the runner's own knowledge of the lease does not stop it.
 func (w *workerProcess) stale(ctx context.Context, info midge.RunInfo) {
 	ctx = context.WithoutCancel(ctx)
-	fence := w.led.fence(info.Ref)
-	session := storage.NewSession(w.led, 0)
+	fence := w.store.fence(info.Ref)
+	session := storage.NewSession(w.store, 0)
 	try := func(name string, err error) {
 		w.rec.record(event{What: stepDone, Ref: info.Ref, Fence: info.Fence, Step: "stale " + name, Err: text(err)})
 	}
@@ -216,7 +216,7 @@ func (w *workerProcess) stale(ctx context.Context, info midge.RunInfo) {
 	}
 	follow := storage.Insert{
 		Ref:  storage.Ref{Queue: info.Ref.Queue, ID: fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)},
-		Kind: "act", Encoding: "msgpack", CrashLimit: 3,
+		Kind: "step_job", Encoding: "msgpack", CrashLimit: 3,
 	}
 	_, err := session.ApplyOne(ctx, storage.Tx{
 		Inserts: []storage.Insert{follow},

@@ -11,22 +11,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// lapse is a failover. Whatever was acknowledged in the queue between safe and promoted, the
+// stormFailover is a failover in a storm. Whatever was acknowledged in the queue between safe and promoted, the
 // moment when the replica had been promoted, may be undone.
-type lapse struct {
+type stormFailover struct {
 	queue                 string
 	safe, ended, promoted time.Time
 }
 
 // failover lets the replica of a master take over while the master is written to. Afterwards the
 // old master follows it.
-func (n *nemesis) failover() bool {
-	n.timeline.Lock()
-	defer n.timeline.Unlock()
-	i := len(n.lapses)
+func (n *faultInjector) failover() bool {
+	n.failoverMu.Lock()
+	defer n.failoverMu.Unlock()
+	i := len(n.failovers)
 	nodes := n.server.cluster.Nodes()
 	master, replica := nodes[i], nodes[testserver.Masters+i]
-	l := lapse{queue: n.queues[i], safe: time.Now()}
+	l := stormFailover{queue: n.queues[i], safe: time.Now()}
 	written, err := replicated(master)
 	inStep := func() bool {
 		has, err := replicated(replica)
@@ -42,7 +42,7 @@ func (n *nemesis) failover() bool {
 			n.t.Errorf("no replica of %s took over", master.Addr())
 		}
 		l.promoted = time.Now()
-		n.lapses = append(n.lapses, l)
+		n.failovers = append(n.failovers, l)
 	}, 0, master.Restart)
 }
 
@@ -63,7 +63,7 @@ func isMaster(node *testserver.Server) bool {
 }
 
 // serves reports whether all nodes except one say that the Cluster is complete.
-func (n *nemesis) serves(but *testserver.Server) bool {
+func (n *faultInjector) serves(but *testserver.Server) bool {
 	for _, node := range n.server.cluster.Nodes() {
 		if node == but {
 			continue
@@ -78,7 +78,7 @@ func (n *nemesis) serves(but *testserver.Server) bool {
 
 // undone reports whether a failover may have undone what happened to a task at a moment.
 func (s *storm) undone(queue string, at time.Time) bool {
-	for _, l := range s.lapses {
+	for _, l := range s.failovers {
 		if l.queue == queue && at.After(l.safe) && at.Before(l.promoted) {
 			return true
 		}
@@ -86,9 +86,9 @@ func (s *storm) undone(queue string, at time.Time) bool {
 	return false
 }
 
-// checkTimelines is checkRuns for a storm. For tasks that a failover may have changed back, it
+// checkRunsAroundFailovers is checkRuns for a storm. For tasks that a failover may have changed back, it
 // checks the events before and after the failover separately.
-func (s *storm) checkTimelines(h history) {
+func (s *storm) checkRunsAroundFailovers(h history) {
 	touched := make(map[storage.Ref]bool)
 	for _, e := range h {
 		if s.undone(e.Ref.Queue, e.At) {
@@ -96,7 +96,7 @@ func (s *storm) checkTimelines(h history) {
 		}
 	}
 	checkRuns(s.t, h.where(func(e event) bool { return !touched[e.Ref] }))
-	for _, l := range s.lapses {
+	for _, l := range s.failovers {
 		own := h.where(func(e event) bool { return touched[e.Ref] && e.Ref.Queue == l.queue })
 		checkRuns(s.t, own.where(func(e event) bool { return e.At.Before(l.ended) }))
 		checkRuns(s.t, own.after(l.promoted))

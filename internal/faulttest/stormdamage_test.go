@@ -18,24 +18,24 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// wound is a task that was damaged in a storm, and how.
-type wound struct {
+// damagedTask is a task that was damaged in a storm, and how.
+type damagedTask struct {
 	ref storage.Ref
 	how string
 }
 
-// harm is a way to damage a task: the state in which the task must be, and the commands that
+// taskDamage is a way to damage a task: the state in which the task must be, and the commands that
 // damage it.
-type harm struct {
+type taskDamage struct {
 	name  string
 	state storage.State
-	redis string // the end of a script that begins with stands
+	redis string // the end of a script that begins with taskStates
 	sql   string // %s stands for the schema, $1 is the id
 }
 
-// stands is the begin of the scripts. KEYS[1] is the prefix of the keys of the queue, ARGV[1] the
+// taskStates is the begin of the scripts. KEYS[1] is the prefix of the keys of the queue, ARGV[1] the
 // id of the task. A task that is neither pending nor kept has only its record.
-const stands = `
+const taskStates = `
 local function has(set)
 	for _, member in ipairs(redis.call('ZRANGE', KEYS[1]..set, 0, -1)) do
 		if member:sub(-#ARGV[1]) == ARGV[1] then return true end
@@ -46,7 +46,7 @@ local runs = redis.call('HEXISTS', KEYS[1]..'pending', ARGV[1]) == 1
 local waits = has('scheduled')
 `
 
-var harms = []harm{
+var taskDamages = []taskDamage{
 	{
 		"the record of a task that is due", storage.Scheduled,
 		`if waits then redis.call('HSET', KEYS[1]..'tasks', ARGV[1], 'garbage') return 1 end return 0`,
@@ -72,49 +72,52 @@ var harms = []harm{
 // damagedPrefix is the prefix of the ids of tasks that are enqueued to be damaged.
 const damagedPrefix = "damaged-"
 
+// damagedQueue is the prefix of the names of the queues whose keys are damaged.
+const damagedQueue = "damaged"
+
 // damageRecord damages a task and reports whether it did. If the task has moved on before it
 // could be damaged, as may happen on a slow machine, another task is tried.
-func (n *nemesis) damageRecord() bool {
+func (n *faultInjector) damageRecord() bool {
 	for range 3 {
-		if n.damageOne() {
+		if n.damageOneRecord() {
 			return true
 		}
 	}
 	return false
 }
 
-// damageOne enqueues a task and damages it. It reports whether it did, which fails if the task
-// has left the state that the harm needs.
-func (n *nemesis) damageOne() bool {
-	h := harms[n.random.IntN(len(harms))]
+// damageOneRecord enqueues a task and damages it. It reports whether it did, which fails if the task
+// has left the state that the damage needs.
+func (n *faultInjector) damageOneRecord() bool {
+	d := taskDamages[n.random.IntN(len(taskDamages))]
 	ref := storage.Ref{Queue: n.queues[n.random.IntN(len(n.queues))], ID: damagedPrefix + storage.NewID()}
-	job, opts := gale{}, []midge.Option{midge.In(time.Second)}
-	if h.state == storage.Pending {
-		job, opts = gale(steps(sleep(time.Second))), nil
+	job, opts := stormJob{}, []midge.Option{midge.In(time.Second)}
+	if d.state == storage.Pending {
+		job, opts = stormJob(steps(sleep(time.Second))), nil
 	}
-	n.timeline.Lock()
-	defer n.timeline.Unlock()
+	n.failoverMu.Lock()
+	defer n.failoverMu.Unlock()
 	ctx := context.WithoutCancel(n.t.Context())
 	if _, err := enqueue(ctx, n.client, n.rec, ref.Queue, ref.ID, job, opts...); err != nil {
 		return false
 	}
 	reached := func() bool {
 		task, err := n.store.Task(ctx, ref)
-		return err == nil && task.State == h.state
+		return err == nil && task.State == d.state
 	}
-	if !poll(2*n.server.lease(), reached) || !n.injure(h, ref) {
+	if !poll(2*n.server.lease(), reached) || !n.damageTask(d, ref) {
 		return false
 	}
-	n.turns.Lock()
-	defer n.turns.Unlock()
-	n.wounds = append(n.wounds, wound{ref, h.name})
+	n.stormMu.Lock()
+	defer n.stormMu.Unlock()
+	n.damagedTasks = append(n.damagedTasks, damagedTask{ref, d.name})
 	return true
 }
 
-// injure damages a task and reports whether the task was in the state that the harm needs.
-func (n *nemesis) injure(h harm, ref storage.Ref) bool {
+// damageTask damages a task and reports whether the task was in the state that the damage needs.
+func (n *faultInjector) damageTask(d taskDamage, ref storage.Ref) bool {
 	if n.server.kind == oneFile {
-		text := strings.NewReplacer("%s.", "midge_", `'\x00'`, "x'00'", "$1", "?").Replace(h.sql)
+		text := strings.NewReplacer("%s.", "midge_", `'\x00'`, "x'00'", "$1", "?").Replace(d.sql)
 		return n.execute(text, ref.ID) == 1
 	}
 	if n.server.kind == onePostgres {
@@ -125,15 +128,15 @@ func (n *nemesis) injure(h harm, ref storage.Ref) bool {
 			return false
 		}
 		defer func() { _ = conn.Close(ctx) }()
-		done, err := conn.Exec(ctx, fmt.Sprintf(h.sql, n.dialing.Place), []byte(ref.ID))
+		done, err := conn.Exec(ctx, fmt.Sprintf(d.sql, n.dialing.Place), []byte(ref.ID))
 		return err == nil && done.RowsAffected() == 1
 	}
-	answer, err := n.redis("EVAL", stands+h.redis, "1", n.key(ref.Queue, ""), ref.ID)
+	answer, err := n.redis("EVAL", taskStates+d.redis, "1", n.key(ref.Queue, ""), ref.ID)
 	return err == nil && answer == "1"
 }
 
 // execute changes the file as any SQLite tool may, and returns the number of changed rows.
-func (n *nemesis) execute(text string, args ...any) int64 {
+func (n *faultInjector) execute(text string, args ...any) int64 {
 	db, err := sql.Open(modernc.Driver, n.dialing.Addrs[0]+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		return 0
@@ -148,12 +151,12 @@ func (n *nemesis) execute(text string, args ...any) int64 {
 }
 
 // key returns a key of a queue.
-func (n *nemesis) key(queue, name string) string {
+func (n *faultInjector) key(queue, name string) string {
 	return n.dialing.Place + ":{" + queue + "}:" + name
 }
 
 // redis executes a command on whichever node has the key.
-func (n *nemesis) redis(args ...string) (answer string, err error) {
+func (n *faultInjector) redis(args ...string) (answer string, err error) {
 	for _, node := range n.server.nodes {
 		answer, err = node.(*testserver.Server).Do(args...)
 		if err == nil {
@@ -164,19 +167,19 @@ func (n *nemesis) redis(args ...string) (answer string, err error) {
 }
 
 // damageKey enqueues a task in a queue of its own and damages a key or field of that queue.
-func (n *nemesis) damageKey() bool {
-	n.turns.Lock()
-	queue := n.ill[n.done[damageKey]]
-	n.turns.Unlock()
+func (n *faultInjector) damageKey() bool {
+	n.stormMu.Lock()
+	queue := n.damagedQueues[n.done[damageKey]]
+	n.stormMu.Unlock()
 	ctx := context.WithoutCancel(n.t.Context())
-	if _, err := enqueue(ctx, n.client, n.rec, queue, "ill", gale{}); err != nil {
+	if _, err := enqueue(ctx, n.client, n.rec, queue, "task", stormJob{}); err != nil {
 		return false
 	}
-	all := damages()
+	all := keyDamages()
 	d := all[n.random.IntN(len(all))]
 	do := slices.Clone(d.do)
 	do[1] = fmt.Sprintf(do[1], n.key(queue, ""))
-	if d.tell { // otherwise Redis would refuse a command of another type
+	if d.reported { // otherwise Redis would refuse a command of another type
 		if _, err := n.redis("DEL", do[1]); err != nil {
 			return false
 		}
