@@ -84,7 +84,7 @@ func (c *Clock) compile() error {
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		return fmt.Errorf("testserver: write clock: %w", err)
 	}
-	cmd := exec.Command("cc", "-O1", "-shared", "-fPIC", "-o", c.libraryPath(), source)
+	cmd := exec.Command("cc", "-O1", "-shared", "-fPIC", "-o", c.libraryPath(), source, "-ldl")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testserver: compile clock: %w\n%s", err, out)
 	}

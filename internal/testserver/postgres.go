@@ -281,16 +281,6 @@ func (s *PostgresServer) running() *process {
 	return s.proc
 }
 
-// create initializes the data directory with initdb and configures it.
-func (s *PostgresServer) create() error {
-	err := s.run("initdb", "--pgdata", s.dataPath(), "--username=midge",
-		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
-	if err != nil {
-		return err
-	}
-	return s.configure(s.config)
-}
-
 // run runs a program of PostgreSQL and waits until it ends.
 func (s *PostgresServer) run(program string, args ...string) error {
 	cmd := exec.Command(filepath.Join(s.bin, program), args...)
