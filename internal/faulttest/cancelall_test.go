@@ -28,6 +28,8 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	sizes := []int{10_000}
 	if full {
 		sizes = []int{100_000, 1_000_000}
+	} else { // its figures do not count
+		t.Parallel()
 	}
 	for _, k := range []kind{oneRedis, onePostgres} {
 		for _, size := range sizes {

@@ -15,30 +15,30 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// history is a list of events, sorted by time.
-type history []event
+// history is a list of events, sorted by time. Nobody changes the events.
+type history []*event
 
 // of returns the events of the given kinds.
 func (h history) of(what ...string) history {
-	return h.where(func(e event) bool { return slices.Contains(what, e.What) })
+	return h.where(func(e *event) bool { return slices.Contains(what, e.What) })
 }
 
 // by returns the events of a worker; "" means all workers.
 func (h history) by(worker string) history {
-	return h.where(func(e event) bool { return worker == "" || e.Worker == worker })
+	return h.where(func(e *event) bool { return worker == "" || e.Worker == worker })
 }
 
 // about returns the events of a task.
 func (h history) about(ref storage.Ref) history {
-	return h.where(func(e event) bool { return e.Ref == ref })
+	return h.where(func(e *event) bool { return e.Ref == ref })
 }
 
 // after returns the events after a moment.
 func (h history) after(t time.Time) history {
-	return h.where(func(e event) bool { return e.At.After(t) })
+	return h.where(func(e *event) bool { return e.At.After(t) })
 }
 
-func (h history) where(holds func(e event) bool) history {
+func (h history) where(holds func(e *event) bool) history {
 	var some history
 	for _, e := range h {
 		if holds(e) {
@@ -118,7 +118,7 @@ func faultsOf(ref storage.Ref, h history) []string {
 func faultyStarts(ref storage.Ref, h history) []string {
 	var faults []string
 	starts := slices.Clone(h.of(runStart))
-	slices.SortStableFunc(starts, func(a, b event) int { return a.checkedAt().Compare(b.checkedAt()) })
+	slices.SortStableFunc(starts, func(a, b *event) int { return a.checkedAt().Compare(b.checkedAt()) })
 	for i, later := range starts {
 		for _, earlier := range starts[:i] {
 			switch until := leaseEnd(h, earlier.Fence); {
@@ -148,7 +148,7 @@ func faultyVersions(h history) []string {
 		}
 	}
 	for _, answers := range byQueue { // in the order of their answers
-		var most event // the answer so far with the greatest version
+		most := &event{} // the answer so far with the greatest version
 		next := 0
 		for _, e := range slices.SortedStableFunc(slices.Values(answers), bySent) {
 			for ; next < len(answers) && answers[next].At.Before(e.From); next++ {
@@ -165,7 +165,7 @@ func faultyVersions(h history) []string {
 	return faults
 }
 
-func bySent(a, b event) int { return a.From.Compare(b.From) }
+func bySent(a, b *event) int { return a.From.Compare(b.From) }
 
 // leaseEnd returns the moment until which the lease of a fence lasted at least: until its settle,
 // else for the duration that the storage granted.
@@ -192,8 +192,8 @@ func leaseEnd(h history, fence int64) time.Time {
 }
 
 // refused reports whether the storage refused the settle that began with e.
-func refused(h history, e event) bool {
-	return slices.ContainsFunc(h.of(settleLost), func(l event) bool { return l.Fence == e.Fence })
+func refused(h history, e *event) bool {
+	return slices.ContainsFunc(h.of(settleLost), func(l *event) bool { return l.Fence == e.Fence })
 }
 
 // faultyCommits returns the settles that ended a task although another settle had ended it too,

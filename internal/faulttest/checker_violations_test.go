@@ -16,11 +16,12 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 	ref := storage.Ref{Queue: "q", ID: "task"}
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	note := func(ms int, what string, fence int64) event {
-		return event{What: what, At: at(ms), From: at(ms), Ref: ref, Fence: fence, For: time.Second, Worker: "w"}
+	note := func(ms int, what string, fence int64) *event {
+		return &event{What: what, At: at(ms), From: at(ms), Ref: ref, Fence: fence, For: time.Second, Worker: "w"}
 	}
-	claim, start := func(ms int, f int64) event { return note(ms, claimed, f) }, func(ms int, f int64) event { return note(ms, runStart, f) }
-	settle := func(ms int, f int64, what string, outcome storage.Outcome, state storage.State) event {
+	claim := func(ms int, f int64) *event { return note(ms, claimed, f) }
+	start := func(ms int, f int64) *event { return note(ms, runStart, f) }
+	settle := func(ms int, f int64, what string, outcome storage.Outcome, state storage.State) *event {
 		e := note(ms, what, f)
 		e.Outcome, e.State = outcome, state
 		return e
@@ -59,9 +60,9 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	claim := event{What: claimed, At: at(1), From: at(0), For: time.Second, Fence: 1}
-	start := func(checked, ms int) event { return event{What: runStart, At: at(ms), Begun: at(checked), Fence: 1} }
-	extension := event{What: extended, At: at(901), From: at(900), For: time.Second, Fence: 1}
+	claim := &event{What: claimed, At: at(1), From: at(0), For: time.Second, Fence: 1}
+	start := func(checked, ms int) *event { return &event{What: runStart, At: at(ms), Begun: at(checked), Fence: 1} }
+	extension := &event{What: extended, At: at(901), From: at(900), For: time.Second, Fence: 1}
 	for name, c := range map[string]struct {
 		h              history
 		stale, between int
@@ -87,7 +88,7 @@ func TestTheCheckerSeesStandstills(t *testing.T) {
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
 	waits := func(id string, from, to int) interval {
 		ref := storage.Ref{Queue: "q", ID: id}
-		return interval{ref, event{What: enqueueDone, At: at(from), Ref: ref}, event{What: claimed, At: at(to), Ref: ref}}
+		return interval{ref, &event{What: enqueueDone, At: at(from), Ref: ref}, &event{What: claimed, At: at(to), Ref: ref}}
 	}
 	backlog := func(before, after int) []interval { // one claim a second, for forty seconds
 		var all []interval
@@ -121,8 +122,8 @@ func TestTheCheckerSeesStandstills(t *testing.T) {
 // more than two readings of a clock may differ.
 func TestVersionsThatFallBackAreSeen(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(1_795_480_180_000 + int64(ms)) }
-	claim := func(id string, from int, version time.Time) event {
-		return event{
+	claim := func(id string, from int, version time.Time) *event {
+		return &event{
 			What: claimed, Ref: storage.Ref{Queue: "q", ID: id}, From: at(from), At: at(from + 1), Fence: version.UnixMicro(),
 		}
 	}

@@ -64,7 +64,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	f.enqueue("q", "snoozes", do("snooze once"))
 
 	h := f.await("all that was delayed has run", 20*time.Second, func(h history) bool {
-		return len(h.of(runEnd).where(func(e event) bool { return !due[e.Ref].IsZero() }).refs()) == len(due)
+		return len(h.of(runEnd).where(func(e *event) bool { return !due[e.Ref].IsZero() }).refs()) == len(due)
 	})
 	var late []time.Duration
 	for ref, moment := range due {
@@ -80,13 +80,13 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 		t.Errorf("a delayed task started %v late", last)
 	}
 	// Only the long jobs are counted: whether the kill cuts off a short job is chance.
-	isLong := func(e event) bool { return strings.HasPrefix(e.Ref.ID, "long-") }
+	isLong := func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "long-") }
 	killed := fleet[0]
 	at = time.Now()
 	killed.kill()
 	held := len(f.history().of(runStart).by(killed.name).where(isLong).refs())
 	f.await("all of the killed runner's long jobs run elsewhere", lease+takeover, func(h history) bool {
-		crashed := h.of(runStart).after(at).where(func(e event) bool { return isLong(e) && e.Crashes == 1 })
+		crashed := h.of(runStart).after(at).where(func(e *event) bool { return isLong(e) && e.Crashes == 1 })
 		return len(crashed.refs()) == held
 	})
 	awaitDrained(t, f.store, "q", 20*time.Second)

@@ -72,10 +72,12 @@ func (s *orderApp) begin(ctx context.Context, store *postgres.Storage, job order
 }
 
 // run starts a runner on a storage. stop ends it and returns the error of Shutdown.
-func (s *orderApp) run(store *postgres.Storage, job func(context.Context, orderJob) error) (stop func() error) {
+func (s *orderApp) run(
+	store *postgres.Storage, lease time.Duration, job func(context.Context, orderJob) error,
+) (stop func() error) {
 	s.Helper()
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Lease: time.Second, Grace: time.Second, Backoff: midge.Constant(10 * time.Millisecond),
+		Lease: lease, Grace: time.Second, Backoff: midge.Constant(10 * time.Millisecond),
 	})
 	s.must(err)
 	s.must(midge.Handle(runner, job))
@@ -113,7 +115,7 @@ func TestCompleteWithSellsOnce(t *testing.T) {
 	t.Parallel()
 	s := newOrderApp(t)
 	var runs atomic.Int64
-	stop := s.run(s.store, func(ctx context.Context, job orderJob) error {
+	stop := s.run(s.store, time.Minute, func(ctx context.Context, job orderJob) error {
 		runs.Add(1)
 		if job.Order == "next" {
 			return nil
@@ -160,8 +162,8 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 		<-commit
 		return errors.Join(ctx.Err(), tx.Commit(ctx))
 	}
-	s.run(s.store, job)
-	s.run(s.open(), job)
+	s.run(s.store, time.Second, job)
+	s.run(s.open(), time.Second, job)
 	task, err := s.client.Enqueue(t.Context(), orderJob{"a"})
 	s.must(err)
 	s.must(<-begun)
@@ -188,7 +190,7 @@ func TestCompleteWithACrash(t *testing.T) {
 	s := newOrderApp(t)
 	begun, over := make(chan error), make(chan struct{})
 	dying := s.open()
-	stop := s.run(dying, func(ctx context.Context, job orderJob) error {
+	stop := s.run(dying, time.Second, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, dying, job)
 		begun <- err
 		<-ctx.Done()
@@ -206,7 +208,7 @@ func TestCompleteWithACrash(t *testing.T) {
 		t.Errorf("Run: got %v, want ErrGraceExceeded", err)
 	}
 	s.must(dying.Close())
-	s.run(s.store, func(ctx context.Context, job orderJob) error {
+	s.run(s.store, time.Second, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, s.store, job)
 		if err != nil {
 			return err

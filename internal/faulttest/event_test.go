@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -70,7 +69,7 @@ type event struct {
 
 // checkedAt returns when the runner last checked that the job may start, or the time of the
 // event if that is unknown.
-func (e event) checkedAt() time.Time {
+func (e *event) checkedAt() time.Time {
 	if e.Begun.IsZero() {
 		return e.At
 	}
@@ -120,47 +119,48 @@ func text(err error) string {
 	return err.Error()
 }
 
-// record is the file of one process, as far as it has been read.
+// record is the file of one process, as far as it has been read. It is not safe for concurrent
+// use.
 type record struct {
 	path string
-
-	mu     sync.Mutex // guards what follows
-	offset int64
-	rest   []byte
-	events []event
+	file *os.File // nil until the process has made it
+	rest []byte   // an unfinished line
 }
 
-// read returns all events so far. It leaves an unfinished line for the next call.
-func (r *record) read() ([]event, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	file, err := os.Open(r.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+// read returns the events that the process has recorded since the last call. It leaves an
+// unfinished line for the next call.
+func (r *record) read() (news history, err error) {
+	if r.file == nil {
+		if r.file, err = os.Open(r.path); err != nil {
+			r.file = nil
+			if errors.Is(err, os.ErrNotExist) {
+				err = nil
+			}
+			return nil, err
+		}
 	}
+	more, err := io.ReadAll(r.file)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
-		return nil, err
-	}
-	news, err := io.ReadAll(file)
-	if err != nil {
-		return nil, err
-	}
-	r.offset += int64(len(news))
-	r.rest = append(r.rest, news...)
+	r.rest = append(r.rest, more...)
 	for {
 		line, rest, ok := bytes.Cut(r.rest, []byte("\n"))
 		if !ok {
-			return r.events, nil
+			return news, nil
 		}
-		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
+		e := &event{}
+		if err := json.Unmarshal(line, e); err != nil {
 			return nil, err
 		}
-		r.events = append(r.events, e)
+		news = append(news, e)
 		r.rest = rest
+	}
+}
+
+// close closes the file. read must not be called afterwards.
+func (r *record) close() {
+	if r.file != nil {
+		_ = r.file.Close()
 	}
 }

@@ -93,9 +93,9 @@ func promotes(t *testing.T, start func(t *testing.T) twoMasters) {
 			load.end()
 			awaitDrained(t, f.store, "q", 60*time.Second)
 			h := f.history() // two histories: the second master may lack the end of the first history
-			checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
+			checkRuns(t, h.where(func(e *event) bool { return e.At.Before(ended) }))
 			checkRuns(t, h.after(promoted))
-			acknowledged, lost := f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })
+			acknowledged, lost := f.checkLoad(func(e *event) bool { return e.At.After(safe) && e.At.Before(promoted) })
 			t.Logf("promoted %v after the end of the master; %d tasks acknowledged, %d lost; all runners worked %v after the promotion",
 				promoted.Sub(ended).Round(time.Millisecond), acknowledged, lost, took.Round(time.Millisecond))
 		})

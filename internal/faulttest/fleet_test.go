@@ -34,11 +34,13 @@ type fleet struct {
 	skew    time.Duration // how far the client's clock is ahead
 	rec     *recorder     // records the events of the test process itself
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards workers, records and open
 	workers []*worker
 	records []*record
 	open    []string // gates that are open
-	sorted  history  // the events of all records, as last read
+
+	reading sync.Mutex // held while records are read; guards sorted
+	sorted  history    // the events of all records, as last read
 }
 
 // newFleet opens the storage at a place that only this test uses.
@@ -201,18 +203,19 @@ func (w *worker) failed() bool {
 }
 
 // ended waits until the worker has ended by itself and returns how long that took. After
-// the limit it fails the test and kills the worker.
+// the limit, which is longer on a busy machine, it fails the test and kills the worker.
 func (w *worker) ended(t *testing.T, limit time.Duration) time.Duration {
 	t.Helper()
 	begun := time.Now()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-w.done:
-	case <-timer.C:
-		t.Errorf("%s still runs after %v, want an end", w.name, limit)
-		w.kill()
+	for wait := limit; wait > 0; wait = machine.Stretch(limit, begun) - time.Since(begun) {
+		select {
+		case <-w.done:
+			return time.Since(begun)
+		case <-time.NewTimer(wait).C:
+		}
 	}
+	t.Errorf("%s still runs after %v, want an end", w.name, time.Since(begun))
+	w.kill()
 	return time.Since(begun)
 }
 
@@ -246,6 +249,11 @@ func (f *fleet) end() {
 			f.t.Logf("log of %s (%v):\n%s", w.name, w.state, tail(log, 4_000))
 		}
 	}
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	for _, r := range f.records {
+		r.close()
+	}
 }
 
 func tail(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
@@ -256,21 +264,33 @@ func (f *fleet) history() history {
 	f.mu.Lock()
 	records := slices.Clone(f.records)
 	f.mu.Unlock()
-	var all history
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	var news history
 	for _, r := range records {
 		events, err := r.read()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		all = append(all, events...)
+		must(f.t, err)
+		news = append(news, events...)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(all) != len(f.sorted) {
-		slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
-		f.sorted = all
-	}
+	f.sorted = f.sorted.with(news)
 	return f.sorted
+}
+
+// with returns the events of a history and further ones, most of which are later. It does not
+// change the array of h, which callers may still use.
+func (h history) with(news history) history {
+	if len(news) == 0 {
+		return h
+	}
+	byTime := func(a, b *event) int { return a.At.Compare(b.At) }
+	slices.SortStableFunc(news, byTime)
+	sure := len(h) // the events that stay in their places
+	for sure > 0 && h[sure-1].At.After(news[0].At) {
+		sure--
+	}
+	all := slices.Concat(h, news)
+	slices.SortStableFunc(all[sure:], byTime)
+	return all
 }
 
 // await polls the events until a condition holds, and returns them. It fails the test
@@ -293,18 +313,19 @@ func (f *fleet) awaitWhat(worker, what string, n int, limit time.Duration) histo
 }
 
 // poll checks a condition until it holds or the limit has passed, and reports whether it
-// holds. On a busy machine the limit is longer.
+// holds. On a busy machine the limit is longer. A check that takes long is repeated less often,
+// because the processes that the test waits for need the processors too.
 func poll(limit time.Duration, holds func() bool) bool {
-	begun := time.Now()
-	every := time.NewTicker(10 * time.Millisecond)
-	defer every.Stop()
-	for !holds() {
+	for begun := time.Now(); ; {
+		checked := time.Now()
+		if holds() {
+			return true
+		}
 		if took := time.Since(begun); took > limit && took > machine.Stretch(limit, begun) {
 			return false
 		}
-		<-every.C
+		<-time.NewTimer(min(max(10*time.Millisecond, 5*time.Since(checked)), 200*time.Millisecond)).C
 	}
-	return true
 }
 
 // enqueue enqueues a job and records the call. It fails the test on an error.

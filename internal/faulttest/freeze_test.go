@@ -42,7 +42,7 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		f.start(runner)
 		f.await("the successor runs all and has completed half", lease+2*takeover, func(h history) bool {
 			h = h.by("successor")
-			done := h.of(settleDone).where(func(e event) bool { return strings.HasPrefix(e.Ref.ID, "early") })
+			done := h.of(settleDone).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "early") })
 			return len(h.of(runStart)) >= 2*half && len(done) >= half
 		})
 		f.openGate("resume")

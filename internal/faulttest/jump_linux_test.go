@@ -229,7 +229,7 @@ func (r *jumpRig) checkKept(j jump, span time.Duration) {
 func (r *jumpRig) takenOver(j jump, name string, long []storage.Ref, since time.Time) {
 	r.t.Helper()
 	r.goesOnAfter(j, "the jobs of the runner that was killed "+name, since, func(h history) bool {
-		crashed := h.of(runStart).where(func(e event) bool { return e.Crashes == 1 })
+		crashed := h.of(runStart).where(func(e *event) bool { return e.Crashes == 1 })
 		return len(crashed.where(among(long)).refs()) == len(long)
 	})
 }
@@ -267,7 +267,7 @@ func (r *jumpRig) goesOn(j jump, what string, since time.Time, refs []storage.Re
 // completed a task and died before it recorded that, so the storage is asked too.
 func (r *jumpRig) unended(h history, refs []storage.Ref) (left []string) {
 	r.t.Helper()
-	ended := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
+	ended := h.of(settleDone).where(func(e *event) bool { return e.State == storage.Completed }).refs()
 	for _, ref := range refs {
 		if ended[ref] {
 			continue
@@ -321,10 +321,10 @@ func (r *jumpRig) check() {
 }
 
 // among returns a function that matches the events of some tasks.
-func among(refs []storage.Ref) func(e event) bool {
+func among(refs []storage.Ref) func(e *event) bool {
 	in := make(map[storage.Ref]bool, len(refs))
 	for _, ref := range refs {
 		in[ref] = true
 	}
-	return func(e event) bool { return in[e.Ref] }
+	return func(e *event) bool { return in[e.Ref] }
 }

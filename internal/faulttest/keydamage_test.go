@@ -109,7 +109,7 @@ func testDamage(t *testing.T, server *testserver.Server, prefix string, d keyDam
 	client, err := midge.NewClient(store, midge.ClientConfig{})
 	must(t, err)
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Queues: []string{"bad", "good"}, Concurrency: 20, Lease: time.Second, Logger: zap.NewNop(),
+		Queues: []string{"bad", "good"}, Concurrency: 20, Lease: time.Second, Grace: time.Second, Logger: zap.NewNop(),
 	})
 	must(t, err)
 	var done atomic.Int64

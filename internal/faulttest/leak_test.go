@@ -21,7 +21,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		f := newFleet(t, s)
 		var before []string
 		for round := range 3 {
-			w := f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 2 * time.Second, Grace: time.Second})
+			w := f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 10 * time.Second, Grace: time.Second})
 			f.work(round)
 			awaitDrained(t, f.store, "q", 30*time.Second)
 			w.terminate()

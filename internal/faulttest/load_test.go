@@ -76,7 +76,7 @@ func (f *fleet) awaitActive(since time.Time, runners ...*worker) time.Duration {
 
 // checkLoad checks that each acknowledged task is completed, with its follow-up. It logs
 // and counts the lost tasks, and reports those that may not be lost.
-func (f *fleet) checkLoad(mayBeLost func(acknowledged event) bool) (acknowledged, lost int) {
+func (f *fleet) checkLoad(mayBeLost func(acknowledged *event) bool) (acknowledged, lost int) {
 	t := f.t
 	t.Helper()
 	h := f.history()
@@ -105,7 +105,7 @@ func (f *fleet) checkLoad(mayBeLost func(acknowledged event) bool) (acknowledged
 	return len(done), len(gone)
 }
 
-func none(event) bool { return false }
+func none(*event) bool { return false }
 
 // runsOf returns how often each task was started.
 func runsOf(h history) map[storage.Ref]int {

@@ -24,7 +24,10 @@ func TestALongJobIsStartedOnce(t *testing.T) {
 		}
 		f.awaitWhat("", runStart, jobs, 10*time.Second)
 		begun := time.Now()
+		every := time.NewTicker(25 * time.Millisecond)
+		defer every.Stop()
 		for i := 0; time.Since(begun) < (leases-1)*lease; i++ {
+			<-every.C
 			f.enqueue("q", fmt.Sprint("short-", i), stepJob{})
 			f.awaitWhat("", runEnd, i+1, 5*time.Second)
 		}

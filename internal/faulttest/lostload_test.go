@@ -32,7 +32,7 @@ var lossyKinds = []struct {
 // every fifth of their steps is executed without a reply. Tasks are not kept after
 // their end, so that only the identity of a call tells a repeat from a new call.
 func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
+	eachServerInTurn(t, func(t *testing.T, s *server) {
 		tasks := 600
 		if s.kind == onePostgres {
 			tasks = count(150, 600)
@@ -74,9 +74,10 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 		awaitDrained(t, f.store, "q", 60*time.Second)
 		h := f.history()
 		checkRuns(t, h)
+		runs := runsOf(h)
 		for i := range tasks {
 			ref := storage.Ref{Queue: "q", ID: fmt.Sprint("task-", i)}
-			if got, want := len(h.of(runStart).about(ref)), lossyKinds[i%len(lossyKinds)].runs; got != want {
+			if got, want := runs[ref], lossyKinds[i%len(lossyKinds)].runs; got != want {
 				t.Errorf("%s ran %d times, want %d:\n%s", ref, got, want, h.about(ref))
 			}
 		}

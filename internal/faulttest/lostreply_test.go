@@ -347,7 +347,6 @@ func TestALostReplyIsNoEvent(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		for name, lossCase := range lossCases {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				r := newLossRig(t, s)
 				var want storage.Totals
 				for i := range losses(s.kind) {

@@ -69,7 +69,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 				t.Errorf("%s is %s (%s) after %d retries, want completed after none", task.Ref, task.State, task.Reason, task.Retries)
 			}
 		}
-		during := h.of(runStart).where(func(e event) bool {
+		during := h.of(runStart).where(func(e *event) bool {
 			return e.Ref.Queue == q && e.At.After(frozen) && e.At.Before(back)
 		})
 		t.Logf("master %d: %d tasks, %d starts while the first was frozen, %d crashes charged", i+1, len(tasks), len(during), crashes)

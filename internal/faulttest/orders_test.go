@@ -182,8 +182,8 @@ func enoughOrders(t *testing.T, f *fleet, transactions int, killed map[string]bo
 	t.Helper()
 	h := f.history()
 	ended := h.of(orderCommitted, orderRolledBack)
-	cutOff := len(h.of(orderBegun).where(func(e event) bool { return killed[e.Worker] })) -
-		len(ended.where(func(e event) bool { return killed[e.Worker] }))
+	cutOff := len(h.of(orderBegun).where(func(e *event) bool { return killed[e.Worker] })) -
+		len(ended.where(func(e *event) bool { return killed[e.Worker] }))
 	stats, err := f.store.Stats(t.Context(), "q")
 	must(t, err)
 	return len(ended) >= transactions && cutOff > 0 && stats[0].Totals.Crashed > 0

@@ -123,9 +123,10 @@ func outlast(t *testing.T, s *server, o outage) {
 	if want := 2*running + waiting; len(tasks) != want {
 		t.Errorf("%d tasks, want %d", len(tasks), want)
 	}
+	runs := runsOf(h)
 	for _, task := range tasks {
-		if runs := len(h.of(runStart).about(task.Ref)); task.State != storage.Completed || runs != 1 {
-			t.Errorf("%s is %s after %d runs, want completed after one", task.Ref, task.State, runs)
+		if n := runs[task.Ref]; task.State != storage.Completed || n != 1 {
+			t.Errorf("%s is %s after %d runs, want completed after one", task.Ref, task.State, n)
 		}
 	}
 	select {

@@ -166,6 +166,17 @@ func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	}
 }
 
+// eachServerInTurn is like eachServer, but tests one server after the other. It is for tests that
+// use a processor all the time, so that they do not starve the leases of other tests.
+func eachServerInTurn(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	require(t)
+	t.Parallel()
+	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
+		t.Run(string(k), func(t *testing.T) { test(t, sharedServer(t, k)) })
+	}
+}
+
 // eachStorage is like eachServer, and also runs the test on a SQLite file that all its
 // processes share.
 func eachStorage(t *testing.T, test func(t *testing.T, s *server)) {

@@ -17,7 +17,7 @@ import (
 // ignore it. The tasks that they give back must start elsewhere at once, before ten
 // thousand waiting tasks.
 func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
+	eachServerInTurn(t, func(t *testing.T, s *server) {
 		const backlog, grace = 10_000, 2 * time.Second
 		f := newFleet(t, s)
 		leaving := f.start(workerConfig{
@@ -72,7 +72,7 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 }
 
 // leftBehind reports whether an event is about a job that outlasts the grace period.
-func leftBehind(e event) bool {
+func leftBehind(e *event) bool {
 	return strings.HasPrefix(e.Ref.ID, "heeds-") || strings.HasPrefix(e.Ref.ID, "ignores-")
 }
 
@@ -103,9 +103,9 @@ func checkNoNewClaims(t *testing.T, h history, terminated time.Time) {
 func checkGivenBack(t *testing.T, h history, terminated time.Time) {
 	t.Helper()
 	var slowest time.Duration
-	released := h.of(settleDone).after(terminated).where(func(e event) bool { return e.Outcome == storage.Release })
+	released := h.of(settleDone).after(terminated).where(func(e *event) bool { return e.Outcome == storage.Release })
 	for _, r := range released {
-		starts := h.about(r.Ref).of(runStart).where(func(e event) bool { return e.Fence > r.Fence })
+		starts := h.about(r.Ref).of(runStart).where(func(e *event) bool { return e.Fence > r.Fence })
 		if len(starts) == 0 {
 			if leftBehind(r) {
 				t.Errorf("%s was released and not started elsewhere", r.Ref)
@@ -131,7 +131,7 @@ func checkGivenBack(t *testing.T, h history, terminated time.Time) {
 func awaitEnded(t *testing.T, f *fleet, n int) {
 	t.Helper()
 	f.await("the first tasks have been committed", 20*time.Second, func(h history) bool {
-		done := h.of(settleDone).where(func(e event) bool {
+		done := h.of(settleDone).where(func(e *event) bool {
 			return e.State == storage.Completed && !strings.HasPrefix(e.Ref.ID, "backlog-") && !strings.HasPrefix(e.Ref.ID, followPrefix)
 		})
 		return len(done.refs()) == n

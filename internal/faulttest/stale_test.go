@@ -18,9 +18,9 @@ import (
 // and a runner that was not frozen has their tasks. A job may start under a lease that has
 // run out only if the freeze fell between the runner's check of the lease and the start.
 func TestAResumedRunnerStartsNothingStale(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
-		const lease, freeze, runners, each = time.Second, 2500 * time.Millisecond, 5, 1000
-		rounds := count(5, 40)
+	eachServerInTurn(t, func(t *testing.T, s *server) {
+		const lease, freeze, runners = time.Second, 2500 * time.Millisecond, 5
+		rounds, each := count(5, 40), count(400, 1000)
 		f := newFleet(t, s)
 		cfg := workerConfig{Queues: []string{"q"}, Concurrency: 2, Lease: lease}
 		var fleet []*worker

@@ -137,9 +137,9 @@ func takeOver(t *testing.T, p *standbyPair, way handover) {
 	h := f.history()
 	var acknowledged, lost int
 	if way.lags { // two histories: the second server lacks the end of the first history
-		checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
+		checkRuns(t, h.where(func(e *event) bool { return e.At.Before(ended) }))
 		checkRuns(t, h.after(promoted))
-		acknowledged, lost = f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })
+		acknowledged, lost = f.checkLoad(func(e *event) bool { return e.At.After(safe) && e.At.Before(promoted) })
 	} else {
 		checkRuns(t, h)
 		acknowledged, lost = f.checkLoad(none)

@@ -16,7 +16,7 @@ func (s *server) standstillBound() time.Duration { return s.lease() + 10*time.Se
 // interval is the time between two successive events of a task.
 type interval struct {
 	ref           storage.Ref
-	before, after event
+	before, after *event
 }
 
 // checkStandstills checks that no task stood still for longer than the lease and ten seconds,
@@ -50,7 +50,7 @@ func (s *storm) checkStandstills(h history) {
 // intervalsOf returns the intervals of all tasks that the check concerns, up to the moment when all tasks
 // had ended.
 func (s *storm) intervalsOf(h history) []interval {
-	byRef := make(map[storage.Ref]event)
+	byRef := make(map[storage.Ref]*event)
 	var intervals []interval
 	for _, e := range h {
 		skipped := isDamaged(e.Ref.ID) || strings.HasPrefix(e.Ref.Queue, damagedQueue) || strings.HasPrefix(e.Ref.ID, "cancelled-")

@@ -94,7 +94,7 @@ func (s *storm) checkHappened(h history, crashes int) {
 	if crashes == 0 {
 		s.t.Error("an invalid run: no task lost its runner")
 	}
-	declined := h.of(settleDone).where(func(e event) bool { return e.Outcome == storage.Decline })
+	declined := h.of(settleDone).where(func(e *event) bool { return e.Outcome == storage.Decline })
 	s.t.Logf("%d declines, of %d tasks, by %d runners", len(declined), len(declined.refs()), len(workersOf(declined)))
 	if full && len(declined) == 0 { // a short storm may do without
 		s.t.Error("an invalid run: no task was declined")
@@ -125,7 +125,7 @@ func isDamaged(id string) bool { return strings.HasPrefix(id, damagedPrefix) }
 func (s *storm) checkDamagedTasks(h history, queue string, tasks map[string]storage.Task) (apart int64) {
 	s.t.Helper()
 	outcomes := make(map[string]int)
-	completed := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
+	completed := h.of(settleDone).where(func(e *event) bool { return e.State == storage.Completed }).refs()
 	for _, d := range s.damagedTasks {
 		if d.ref.Queue != queue {
 			continue

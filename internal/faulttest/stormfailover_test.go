@@ -95,10 +95,10 @@ func (s *storm) checkRunsAroundFailovers(h history) {
 			touched[e.Ref] = true
 		}
 	}
-	checkRuns(s.t, h.where(func(e event) bool { return !touched[e.Ref] }))
+	checkRuns(s.t, h.where(func(e *event) bool { return !touched[e.Ref] }))
 	for _, l := range s.failovers {
-		own := h.where(func(e event) bool { return touched[e.Ref] && e.Ref.Queue == l.queue })
-		checkRuns(s.t, own.where(func(e event) bool { return e.At.Before(l.ended) }))
+		own := h.where(func(e *event) bool { return touched[e.Ref] && e.Ref.Queue == l.queue })
+		checkRuns(s.t, own.where(func(e *event) bool { return e.At.Before(l.ended) }))
 		checkRuns(s.t, own.after(l.promoted))
 	}
 }

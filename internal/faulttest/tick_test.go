@@ -82,5 +82,5 @@ func latestTick(h history) time.Duration {
 
 // ticksOf returns the starts of periodic tasks.
 func ticksOf(h history) history {
-	return h.of(runStart).where(func(e event) bool { return e.Tick != "" })
+	return h.of(runStart).where(func(e *event) bool { return e.Tick != "" })
 }

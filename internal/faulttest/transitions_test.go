@@ -54,6 +54,7 @@ func every(k int64) func(int64) bool { return func(m int64) bool { return m%k ==
 // fails leaves a task between two states. Each storage call of a client and a runner fails
 // once, before it happens and after, and then every second, third and fifth of them.
 func TestEveryTransitionIsOneStep(t *testing.T) {
+	t.Parallel()
 	calls := transitionsInBubble(t, fault{name: "none"})
 	t.Logf("a run without faults makes %d storage calls", calls)
 	for n := range calls {
@@ -155,7 +156,9 @@ func driveTransitions(t *testing.T, store storage.Storage, queue, dir string, le
 	stop()
 	running.Wait()
 	must(t, rec.close())
-	h, err := (&record{path: path}).read()
+	events := &record{path: path}
+	defer events.close()
+	h, err := events.read()
 	must(t, err)
 	checkTransitions(t, store, queue, h)
 	if f.err == nil { // repeated refusals of extensions and settles can cost leases
@@ -190,7 +193,7 @@ func checkTransitions(t *testing.T, store storage.Storage, queue string, h histo
 func checkExactRuns(t *testing.T, h history) {
 	t.Helper()
 	for id, want := range expected {
-		starts := h.of(runStart).where(func(e event) bool { return e.Ref.ID == id })
+		starts := h.of(runStart).where(func(e *event) bool { return e.Ref.ID == id })
 		if len(starts) != want.runs {
 			t.Errorf("%s ran %d times, want %d", id, len(starts), want.runs)
 		}
@@ -292,13 +295,13 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 		survivor.terminate()
 		survivor.ended(t, 5*time.Second)
 		h := f.history()
-		again := h.of(runStart).by("survivor").where(func(e event) bool { return e.Crashes > 0 })
+		again := h.of(runStart).by("survivor").where(func(e *event) bool { return e.Crashes > 0 })
 		t.Logf("%d tasks had been acknowledged; %d that were running were run again", len(h.of(enqueueDone).refs()), len(again.refs()))
 		if len(again) == 0 {
 			t.Error("no task was running when its process died, which proves nothing")
 		}
 		for _, queue := range queues {
-			checkSurvived(t, f.store, queue, h.where(func(e event) bool { return e.Ref.Queue == queue }))
+			checkSurvived(t, f.store, queue, h.where(func(e *event) bool { return e.Ref.Queue == queue }))
 		}
 	})
 }

@@ -23,7 +23,7 @@ func uniqueJob() stepJob { return steps(gate("all have enqueued"), step{Do: "fol
 // enqueueUnique enqueues the unique job from many goroutines at once, as soon as the
 // test opens the gate.
 func enqueueUnique(ctx context.Context, w *workerProcess) error {
-	client, err := midge.NewClient(w.store, midge.ClientConfig{})
+	client, err := midge.NewClient(w.store, midge.ClientConfig{Patience: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func TestAUniqueJobIsEnqueuedOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const processes = 2
 		f := newFleet(t, s)
-		f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: 10, Lease: 3 * time.Second})
+		f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: 10, Lease: 10 * time.Second})
 		for i := range processes {
 			f.start(workerConfig{Name: fmt.Sprint("client-", i), Client: "unique"})
 		}
@@ -64,8 +64,8 @@ func TestAUniqueJobIsEnqueuedOnce(t *testing.T) {
 		f.openGate("all have enqueued")
 		awaitDrained(t, f.store, "q", 10*time.Second)
 
-		made := h.where(func(e event) bool { return e.Step == "made" })
-		given := h.where(func(e event) bool { return e.Step == "given" })
+		made := h.where(func(e *event) bool { return e.Step == "made" })
+		given := h.where(func(e *event) bool { return e.Step == "given" })
 		t.Logf("%d calls made a task, %d were given it", len(made), len(given))
 		if len(made) != 1 || len(given) != processes*contenders-1 {
 			t.Fatalf("%d calls made a task and %d were given one, want 1 and %d", len(made), len(given), processes*contenders-1)
