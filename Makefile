@@ -60,27 +60,14 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(VULNCHECK) golang.org/x/vuln/cmd/govulncheck
 	@touch $(VULNCHECK)
 
-# The storm of the fault tests; internal/runtests/plan.go lists all tests that make unit runs.
-STORM := TestAStorm
-
-unit: # the tests, without a check of what is installed
+unit: # the tests, without a check of what is installed; internal/runtests/plan.go lists them
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	MIDGE_TEST_SERVERS=1 $(RUNTESTS)
 
-# These tests take four hours on two cores. They run one after the other, because some measure
-# time; the storm is last. With the tag midge_general, storages take no fast paths: the random
-# sequences and the storm run with and without it.
-WAYS := long long,midge_general
-LONG = MIDGE_TEST_SERVERS=1 $(GO) test -count=1 -timeout 120m
+PART ?=
 
-test-long: servers ## failures and storms in full, with their figures
-	$(LONG) -tags long -v ./internal/pgfault
-	$(LONG) -tags long -run TestContractWithoutShortWays ./storage/redis ./storage/postgres
-	cd internal/faulttest && $(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' .
-	for tags in $(WAYS); do (cd internal/difftest && $(LONG) -tags $$tags .) || exit 1; done
-	cd internal/faulttest && $(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' .
-	cd storage/sqlite/modernc && $(LONG) -tags long -v -run "TestKilled|TestAPowerCut|TestAFileStaysSmall" .
-	for tags in $(WAYS); do (cd internal/faulttest && $(LONG) -tags $$tags -v -run $(STORM) .) || exit 1; done
+test-long: servers ## failures, random sequences and storms in full, or one part: PART=storm; CONTRIBUTING.md lists the parts
+	@GO=$(GO) tools/test-long.sh $(PART)
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)

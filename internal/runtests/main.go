@@ -22,7 +22,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	lanes, err := []lane{{runs: []run{{args: os.Args[1:]}}}}, error(nil)
+	lanes, err := []lane{{stages: [][]run{{{args: os.Args[1:]}}}}}, error(nil)
 	if len(os.Args) == 1 {
 		lanes, err = plan(ctx)
 	}
@@ -41,20 +41,31 @@ func main() {
 func runAll(ctx context.Context, out io.Writer, lanes []lane) error {
 	start := time.Now()
 	rep := report{out: out}
-	errs := make([]error, len(lanes))
-	var running sync.WaitGroup
-	for i, l := range lanes {
-		running.Go(func() {
-			for _, r := range l.runs {
-				if ctx.Err() == nil {
-					errs[i] = errors.Join(errs[i], r.do(ctx, &rep, l.nice))
-				}
+	err := beside(len(lanes), func(i int) (err error) {
+		for _, stage := range lanes[i].stages {
+			if ctx.Err() != nil {
+				break
 			}
-		})
-	}
-	running.Wait()
+			err = errors.Join(err, beside(len(stage), func(j int) error {
+				return stage[j].do(ctx, &rep, lanes[i].nice)
+			}))
+		}
+		return err
+	})
 	rep.close(time.Since(start))
-	return errors.Join(append(errs, context.Cause(ctx))...)
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// beside calls do for each number below n in a goroutine of its own, waits for all of them, and
+// joins their errors.
+func beside(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // do runs go test. An interrupt reaches go test directly, because both run in the same terminal.

@@ -17,14 +17,15 @@ type run struct {
 	args []string // the arguments of go test
 }
 
-// A lane is a sequence of runs. Lanes run side by side.
+// A lane is a sequence of stages. The runs of a stage run side by side, and so do the lanes.
 type lane struct {
-	nice bool // whether its runs have the lowest priority
-	runs []run
+	nice   bool // whether its runs have the lowest priority
+	stages [][]run
 }
 
-// storm is the test in which all faults of the fault tests happen at once.
-const storm = "TestAStorm"
+// storm is the test in which all faults of the fault tests happen at once. scripted is the test of
+// random sequences on miniredis, which interprets Redis' scripts in Go.
+const storm, scripted = "TestAStorm", "TestMiniredis"
 
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
@@ -40,32 +41,37 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // leases. They have the lowest priority, so that they take only the time of the processors that the
 // first lane leaves, and starve none of its leases.
 //
-// Everything runs under the race detector, except the fault tests, including those of pgfault, and
-// the command and the browser: they start hundreds of processes, which take two to three times as
-// long with it. Of the fault tests only the storm runs under it.
+// Everything runs under the race detector, except for three kinds of tests. The fault tests,
+// including those of pgfault, and the tests of the command and of the browser start hundreds of
+// processes, which take two to three times as long with it; of the fault tests only the storm runs
+// under it. The random sequences on miniredis take five times as long with it; the sequences on
+// servers run under it.
 func plan(ctx context.Context) ([]lane, error) {
 	others, err := others(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return []lane{
-		{runs: []run{
-			{args: append(raced("-p", "2"), leased[:2]...)},
-			{args: plain(leased[2:]...)},
-			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
-			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
+		{stages: [][]run{
+			{{args: append(raced("-p", "2"), leased[:2]...)}},
+			{{args: plain(leased[2:]...)}},
+			{
+				{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
+				{dir: "internal/faulttest", args: raced("-run", storm, ".")},
+			},
 		}},
-		{nice: true, runs: []run{
-			{args: append(raced("-p", "2"), others...)},
-			{dir: "internal/difftest", args: raced(".")},
-			{dir: "storage/sqlite/modernc", args: raced("./...")},
-			{dir: "cmd/midge", args: plain("./...")},
-			{dir: "dashboard/browser", args: plain("./...")},
-			{dir: "examples/shop", args: plain("./...")},
-			{dir: "examples/embedded", args: plain("./...")},
-			{dir: "metrics/prometheus", args: plain("./...")},
-			{dir: "tracing/otel", args: plain("./...")},
-			{dir: "bench", args: plain("./...")},
+		{nice: true, stages: [][]run{
+			{{args: append(raced("-p", "2"), others...)}},
+			{{dir: "internal/difftest", args: raced("-skip", scripted, ".")}},
+			{{dir: "internal/difftest", args: plain("-run", scripted, ".")}},
+			{{dir: "storage/sqlite/modernc", args: raced("./...")}},
+			{{dir: "cmd/midge", args: plain("./...")}},
+			{{dir: "dashboard/browser", args: plain("./...")}},
+			{{dir: "examples/shop", args: plain("./...")}},
+			{{dir: "examples/embedded", args: plain("./...")}},
+			{{dir: "metrics/prometheus", args: plain("./...")}},
+			{{dir: "tracing/otel", args: plain("./...")}},
+			{{dir: "bench", args: plain("./...")}},
 		}},
 	}, nil
 }
