@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,21 +12,21 @@ import (
 )
 
 // tries is how often a rule is tested before the failure of a late try counts.
-const tries = 10
+const tries = 5
 
 // slack is how long the calls of a try may take in all: half of the shortest lease.
 const slack = storage.MinLease / 2
 
 // pace tells whether a try of a rule was late. In real time a rule relies on calls that are
-// fast beside its leases and delays: where a busy machine delays them, a lease runs out
-// before the rule has come to it. So a try that fails after its calls took longer than slack
-// has shown nothing, and the rule is tested again, on a new storage. Several goroutines of a
-// rule may use its pace.
+// fast beside its leases and delays, and beside the timeouts of the storage: where a busy
+// machine delays them, a lease runs out before the rule has come to it. So a try that fails
+// after its calls took longer than slack has shown nothing, and the rule is tested again, on
+// a new storage. Several goroutines of a rule may use its pace.
 type pace struct {
 	begun  time.Time
 	last   bool         // a failure of this try counts
 	waited atomic.Int64 // nanoseconds for which the rule let time pass
-	timed  atomic.Bool  // the rule relies on a lease or a delay
+	timed  atomic.Bool  // the rule relies on a lease, a delay or a timeout
 
 	cleanups []func() // only the rule's own goroutine uses them
 }
@@ -36,6 +37,13 @@ type lateTry struct{}
 // rely notes that the rule relies on a lease or a delay of d.
 func (p *pace) rely(d time.Duration) {
 	if d > 0 && d < long {
+		p.timed.Store(true)
+	}
+}
+
+// answered notes that the rule relies on a timeout where err says that no answer came.
+func (p *pace) answered(err error) {
+	if errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable) {
 		p.timed.Store(true)
 	}
 }

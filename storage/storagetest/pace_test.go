@@ -30,6 +30,9 @@ func TestALateTryIsRepeated(t *testing.T) {
 		"a long lease":         {relies: func(r *rig) { r.holdFor(long) }, busy: always(time.Minute), failed: true, tries: 1},
 		"dead for a second":    {limits: storage.Limits{DeadFor: time.Second}, busy: first(slack + 1), failed: true, tries: 2},
 		"declined for as long": {limits: storage.Limits{DeclinedFor: time.Second}, busy: first(slack + 1), failed: true, tries: 2},
+		"no answer":            {relies: func(r *rig) { r.pace.answered(storage.ErrUnknown) }, busy: first(slack + 1), failed: true, tries: 2},
+		"no server":            {relies: func(r *rig) { r.pace.answered(storage.ErrUnavailable) }, busy: first(slack + 1), failed: true, tries: 2},
+		"a refusal":            {relies: func(r *rig) { r.pace.answered(storage.ErrRefused) }, busy: always(time.Minute), failed: true, tries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

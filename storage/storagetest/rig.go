@@ -31,10 +31,9 @@ const (
 	runner    = "runner-1"
 )
 
-// patience is how long a rule waits for an event that has no set moment, and for a call. It
-// is long, because only a failure uses all of it: on a busy machine and under the race
-// detector a call with 16 MiB takes many seconds.
-const patience = time.Minute
+// patience is how long a rule waits for an event that has no set moment, and for a call: 16 MiB take
+// more than DefaultPatience under the race detector on a busy machine.
+const patience = 20 * time.Second
 
 // long is a lease that does not expire while a rule is tested.
 const long = time.Minute
@@ -51,14 +50,14 @@ func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig
 	}
 	r.Cleanup(func() { _ = opened.Storage.Close() })
 	if !virtual {
-		ctx, cancel := context.WithTimeout(r.ctx, 3*time.Minute)
+		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Minute)
 		r.ctx = ctx
 		r.Cleanup(cancel)
 	}
 	return r
 }
 
-// Context is the rule's context: it ends with the test or after three minutes.
+// Context is the rule's context: it ends with the test or after two minutes.
 func (r *rig) Context() context.Context { return r.ctx }
 
 // again opens another handle on the same data, or reports false where the storage has only one.
@@ -150,6 +149,7 @@ func (r *rig) passTo(moment time.Time) {
 func (r *rig) must(act string, err error) {
 	r.Helper()
 	if err != nil {
+		r.pace.answered(err)
 		r.Fatalf("%s: %v", act, err)
 	}
 }
