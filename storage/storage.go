@@ -240,6 +240,7 @@ type Totals struct {
 	Deleted   int64 // deleted, moved away or set apart as damaged while live
 	Failed    int64 // attempts that failed, whether retried or not
 	Crashed   int64 // charged crashes
+	Evicted   int64 // dead tasks that were deleted because the queue had more than Limits.DeadMax
 }
 
 // TasksQuery asks for a page of tasks.

@@ -37,6 +37,9 @@ const (
 	MaxVitals       = 16 << 10                   // bytes of a runner's vitals
 )
 
+// NoLimit is the value of a limit that bounds nothing: see Limits.DeadMax.
+const NoLimit = -1
+
 // Limits are the limits that an application sets in a storage's Config. The zero value
 // works.
 type Limits struct {
@@ -45,7 +48,9 @@ type Limits struct {
 	MaxPayload int
 	// DeadFor is how long dead tasks are kept: default 90 days.
 	DeadFor time.Duration
-	// DeadMax is how many dead tasks a queue keeps: default 10,000.
+	// DeadMax is how many dead tasks a queue keeps: default 10,000. Where a queue has more, the
+	// storage deletes the oldest, and counts them in Totals.Evicted. With NoLimit a queue keeps
+	// all its dead tasks for DeadFor.
 	DeadMax int
 	// DeclinedFor is how long a task waits in the line of its kind while no Claim names
 	// that kind, before it is dead: default 24 hours. Runners also put off for this time
@@ -75,8 +80,8 @@ func (l Limits) Check() error {
 	switch {
 	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
 		return Invalid("Limits.MaxPayload", l.MaxPayload, "0 to %d bytes", MaxPayloadCap)
-	case l.DeadMax < 0:
-		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
+	case l.DeadMax < NoLimit:
+		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more, or NoLimit")
 	}
 	return firstError(
 		checkSpan("Limits.DeadFor", l.DeadFor),

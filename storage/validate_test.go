@@ -49,13 +49,17 @@ func TestLimits(t *testing.T) {
 	if got := (storage.Limits{}).WithDefaults(); got != want {
 		t.Errorf("defaults: got %+v, want %+v", got, want)
 	}
+	none := storage.Limits{DeadMax: storage.NoLimit}
+	if err := none.Check(); err != nil || none.WithDefaults().DeadMax != storage.NoLimit {
+		t.Errorf("no limit: got %+v, error %v, want DeadMax as it is", none.WithDefaults(), err)
+	}
 	own := storage.Limits{MaxPayload: storage.MaxPayloadCap, DeadFor: time.Second, DeadMax: 1, DeclinedFor: time.Minute}
 	if err := own.Check(); err != nil || own.WithDefaults() != own {
 		t.Errorf("own limits: got %+v, error %v, want them as they are", own.WithDefaults(), err)
 	}
 	for what, l := range map[string]storage.Limits{
 		"a payload too big": {MaxPayload: storage.MaxPayloadCap + 1}, "a negative payload": {MaxPayload: -1},
-		"a negative age": {DeadFor: -1}, "90 days without their unit": {DeadFor: 90}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -1},
+		"a negative age": {DeadFor: -1}, "90 days without their unit": {DeadFor: 90}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -2},
 		"24 hours without their unit": {DeclinedFor: 24},
 	} {
 		invalid(t, what, l.Check())

@@ -124,7 +124,7 @@ func (s *records) Move(r *engine.Record, to engine.State, at place) {
 		return
 	}
 	q.line(to).insert(at, r)
-	if to == engine.Dead && q.lines[to].size > s.step.Limits.DeadMax {
+	if to == engine.Dead && s.step.HasTooManyDead(&q.Queue) {
 		s.overfull = append(s.overfull, q)
 	}
 }
@@ -211,12 +211,11 @@ func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
 	}
 }
 
-// trimDead removes the oldest dead tasks of queues that have too many. It is called at the end of a
-// step, because the step itself may still refer to one of them.
+// trimDead removes the oldest dead tasks of queues that have too many, at the end of a step.
 func (s *records) trimDead() {
 	for _, q := range s.overfull {
-		for q.lines[engine.Dead].size > s.step.Limits.DeadMax {
-			s.step.Remove(s.First(&q.Queue, engine.Dead))
+		for s.step.HasTooManyDead(&q.Queue) {
+			s.step.Evict(s.First(&q.Queue, engine.Dead))
 		}
 	}
 	clear(s.overfull)

@@ -52,6 +52,7 @@ var constants = strings.NewReplacer(
 	"{counters}", strconv.Itoa(engine.Counters-1),
 	"{enqueued}", strconv.Itoa(engine.CountEnqueued),
 	"{completed}", strconv.Itoa(engine.CountCompleted),
+	"{evicted}", strconv.Itoa(engine.CountEvicted),
 	"{deleted}", strconv.Itoa(engine.CountDeleted),
 )
 

@@ -257,7 +257,7 @@ func TestOpenRefusesABadConfig(t *testing.T) {
 		"an upper-case schema": {URL: "postgres://localhost", Schema: "Midge"},
 		"too few connections":  {URL: "postgres://localhost", Connections: -1},
 		"a listener and none":  {URL: "postgres://localhost", ListenURL: "postgres://localhost", NoListener: true},
-		"a bad limit":          {URL: "postgres://localhost", Limits: storage.Limits{DeadMax: -1}},
+		"a bad limit":          {URL: "postgres://localhost", Limits: storage.Limits{DeadMax: -2}},
 	} {
 		var invalid *storage.InvalidError
 		if _, err := postgres.Open(t.Context(), cfg); !errors.As(err, &invalid) {

@@ -116,7 +116,8 @@
 //	awaited   1 where a claim has looked since the last wake-up
 //	lines     the mark when the line of a kind last began
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
-//	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed   totals
+//	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
+//	evicted   totals
 //
 // The state of a task is the set that contains it, or pending where the hash pending has its lease; a
 // task in none of them waits in the line. So a claim need not write the record. No key has a TTL.

@@ -214,6 +214,7 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		st.Totals = storage.Totals{
 			Enqueued: v.number(), Requeued: v.number(), Completed: v.number(), Dead: v.number(),
 			Cancelled: v.number(), Deleted: v.number(), Failed: v.number(), Crashed: v.number(),
+			Evicted: v.number(),
 		}
 		st.Declined = kindSizes(v.text())
 		st.Oldest = span(v.number())

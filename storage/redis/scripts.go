@@ -38,7 +38,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"SHORT":         strconv.FormatBool(!by.general),
 		"MOSTVOID":      strconv.Itoa(cmp.Or(by.mostVoid, mostVoid)),
 		"DEADFOR":       inMicros(limits.DeadFor),
-		"DEADMAX":       strconv.Itoa(limits.DeadMax),
+		"DEADMAX":       deadMax(limits),
 		"DECLINEDFOR":   inMicros(limits.DeclinedFor),
 		"MAXKINDS":      strconv.Itoa(storage.MaxKinds),
 		"STATSKINDS":    strconv.Itoa(storage.MaxStatsKinds),
@@ -85,6 +85,15 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		all[strings.ToUpper(suffix)] = strconv.Itoa(at + 1)
 	}
 	return all
+}
+
+// deadMax returns how many dead tasks a queue keeps, as Lua text: so many that there are never more where
+// there is no limit.
+func deadMax(limits storage.Limits) string {
+	if limits.DeadMax == storage.NoLimit {
+		return strconv.FormatInt(never, 10)
+	}
+	return strconv.Itoa(limits.DeadMax)
 }
 
 // spread is the distance between the scores of two neighboring priorities in waiting. Tasks with scores

@@ -163,16 +163,15 @@ func (w *work) saveQueue(q *queue) {
 		counts, q.rings, q.alerts, w.step.Now, q.number)
 }
 
-// trimDead deletes the oldest dead tasks where there are too many. It comes at the end of a step,
-// because the step may still need one of them.
+// trimDead deletes the oldest dead tasks where there are too many, at the end of a step.
 func (w *work) trimDead() {
 	for _, q := range w.queues {
-		for q != nil && q.Sizes[engine.Dead] > int64(w.store.limits.DeadMax) {
+		for q != nil && w.step.HasTooManyDead(&q.Queue) {
 			r := w.First(&q.Queue, engine.Dead)
 			if r == nil {
 				break
 			}
-			w.step.Remove(r)
+			w.step.Evict(r)
 		}
 	}
 }

@@ -21,8 +21,15 @@ func keepRules() []rule {
 			"Dead tasks are kept for Limits.DeadFor.",
 		).under(storage.Limits{DeadFor: time.Second}),
 		state("keep/dead at most so many", deadByCount,
-			"A queue keeps at most Limits.DeadMax dead tasks, the oldest going first, records and indexes together.",
+			"A queue keeps at most Limits.DeadMax dead tasks, the oldest going first, records and indexes "+
+				"together; Totals.Evicted counts these.",
 		).under(storage.Limits{DeadMax: 3}),
+		state("keep/dead without limit", deadWithoutLimit,
+			"With Limits.DeadMax at NoLimit a queue keeps all its dead tasks for Limits.DeadFor.",
+		).under(storage.Limits{DeadMax: storage.NoLimit}),
+		state("keep/evicted stays counted", evictedStays,
+			"Totals.Evicted counts no dead task that expires, and lasts as long as the other totals of a queue.",
+		).under(storage.Limits{DeadMax: 2, DeadFor: time.Second}),
 		state("keep/dead of a crash loop", deadOfCrashes,
 			"Tasks that die in recovery are bounded like any other dead.",
 		).under(storage.Limits{DeadMax: 1}),
@@ -126,8 +133,33 @@ func deadByCount(r *rig) {
 		r.is(id, storage.Dead)
 	}
 	s := r.stats()
-	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Deleted}, [3]int64{3, 5, 0})
+	r.want("dead", [4]int64{s.Dead, s.Totals.Dead, s.Totals.Deleted, s.Totals.Evicted}, [4]int64{3, 5, 0, 2})
 	r.want("Existing of an id that was trimmed", r.insert(job("a"))[0].Existing, false)
+}
+
+func deadWithoutLimit(r *rig) {
+	for _, id := range []string{"a", "b", "c"} {
+		r.bury(job(id))
+	}
+	r.maintain()
+	s := r.stats()
+	r.want("dead, evicted", [2]int64{s.Dead, s.Totals.Evicted}, [2]int64{3, 0})
+	r.want("listed", ids(r.list(storage.Dead)), []string{"a", "b", "c"})
+}
+
+func evictedStays(r *rig) {
+	for _, id := range []string{"a", "b", "c"} {
+		r.bury(job(id))
+	}
+	r.passTo(r.read("c").Expires)
+	r.maintain()
+	s := r.stats()
+	if s.Totals.Evicted == 0 && s.Dead == 0 {
+		return // the machine was slow: a has expired before c died
+	}
+	r.want("dead, evicted", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Evicted}, [3]int64{0, 3, 1})
+	r.configure(storage.Settings{Remove: true})
+	r.want("totals of a removed queue", r.stats().Totals, storage.Totals{})
 }
 
 func deadOfCrashes(r *rig) {
@@ -141,7 +173,7 @@ func deadOfCrashes(r *rig) {
 	r.expire(last)
 	r.maintain()
 	s := r.stats()
-	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Live()}, [3]int64{1, 3, 0})
+	r.want("dead", [4]int64{s.Dead, s.Totals.Dead, s.Totals.Evicted, s.Live()}, [4]int64{1, 3, 2, 0})
 	r.want("listed", len(r.list(storage.Dead)), 1)
 }
 

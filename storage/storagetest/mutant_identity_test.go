@@ -130,5 +130,30 @@ func openMutants() []mutant {
 			rules:  []string{"keep/dead for a time", "keep/dead at most so many", "keep/dead of a crash loop"},
 			limits: func(storage.Limits) storage.Limits { return storage.Limits{} },
 		},
+		{
+			name: "no limit is the default", rules: []string{"keep/dead without limit"},
+			limits: func(l storage.Limits) storage.Limits {
+				l.DeadMax = max(l.DeadMax, 2)
+				return l
+			},
+		},
+		breaks("evicted not counted", fault{stats: func(next statsFunc) statsFunc {
+			return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+				all, err := next(ctx, queues...)
+				for i := range all {
+					all[i].Totals.Evicted = 0
+				}
+				return all, err
+			}
+		}}, "keep/dead at most so many", "keep/dead of a crash loop"),
+		breaks("every dead task that goes is evicted", fault{stats: func(next statsFunc) statsFunc {
+			return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+				all, err := next(ctx, queues...)
+				for i := range all {
+					all[i].Totals.Evicted = all[i].Totals.Dead - all[i].Dead
+				}
+				return all, err
+			}
+		}}, "keep/evicted stays counted"),
 	}
 }

@@ -94,6 +94,21 @@ func (s *Step) Remove(r *Record) {
 	r.touch(PartRest)
 }
 
+// Evict removes the oldest dead task of a queue that has too many of them. It is called at the end of a
+// step, because the step may still need the task.
+func (s *Step) Evict(oldest *Record) {
+	if oldest.Sort > s.Come { // else its time was over anyway
+		oldest.Queue.Totals.Evicted++
+	}
+	s.Remove(oldest)
+}
+
+// HasTooManyDead reports whether a queue has more dead tasks than it keeps.
+func (s *Step) HasTooManyDead(q *Queue) bool {
+	most := s.Limits.DeadMax
+	return most != storage.NoLimit && q.Sizes[Dead] > int64(most)
+}
+
 // transfer moves r to another queue, in its present state.
 func (s *Step) transfer(r *Record, to *Queue) {
 	s.count(r, None)

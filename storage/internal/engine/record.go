@@ -127,6 +127,7 @@ func (q *Queue) totals() [Counters - CountEnqueued]*int64 {
 	t := &q.Totals
 	return [...]*int64{
 		&t.Enqueued, &t.Requeued, &t.Completed, &t.Dead, &t.Cancelled, &t.Deleted, &t.Failed, &t.Crashed,
+		&t.Evicted,
 	}
 }
 

@@ -74,6 +74,7 @@ const (
 	CountDeleted
 	CountFailed
 	CountCrashed
+	CountEvicted
 	Counters // one more than the last number
 )
 

@@ -295,9 +295,7 @@ local function trimdead(q)
   if q.deaths == 0 then return end
   local excess = call('ZCARD', q[DEAD]) + q.deaths - DEADMAX
   if excess <= 0 then return end
-  local old = call('ZRANGE', q[DEAD], 0, min(excess, q.deaths + 100) - 1)
-  drop(q, 'd', old)
-  if #old < excess then set(q, 'soon', 0) end
+  if evict(q, min(excess, q.deaths + 100)) < excess then set(q, 'soon', 0) end
 end
 
 -- commit writes the changes of the call. Where Redis permits no writes it returns an error reply and has

@@ -375,10 +375,10 @@ local function setapart(q, e)
 end
 
 -- drop removes tasks of an ended state, and sets apart those with damaged records. It reads all of the
--- records with one command.
+-- records with one command. It returns how many tasks it removed.
 local function drop(q, st, members)
-  if #members == 0 then return end
-  local ids = {}
+  if #members == 0 then return 0 end
+  local ids, n = {}, 0
   for i = 1, #members do ids[i] = idof(members[i]) end
   local recs = lookup(q[TASKS], ids)
   for i = 1, #members do
@@ -387,8 +387,23 @@ local function drop(q, st, members)
       found(e, st, members[i])
       if e.rec == nil then e.rec = recs[i] end
       local h = head(e.rec)
-      if h then gone(q, e, h) else setapart(q, e) end
+      if h then
+        gone(q, e, h)
+        n = n + 1
+      else
+        setapart(q, e)
+      end
     end
   end
+  return n
+end
+
+-- evict removes the oldest n dead tasks of a queue that has more than DEADMAX, and counts them. It returns
+-- how many it found: tasks that die in this call are not among them.
+local function evict(q, n)
+  local old = call('ZRANGE', q[DEAD], 0, n - 1)
+  local gone = drop(q, 'd', old)
+  if gone > 0 then bump(q, 'evicted', gone) end
+  return #old
 end
 

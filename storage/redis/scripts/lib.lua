@@ -15,7 +15,7 @@ local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task w
 local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = true}
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
-local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
+local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
 local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
   'jumped', 'clock', 'lines', 'looks', unpack(TOTALS)}
 

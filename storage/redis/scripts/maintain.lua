@@ -325,7 +325,7 @@ local function trim(q)
   local excess = min(call('ZCARD', q[SETS.d]) - DEADMAX, share)
   if excess > 0 then
     spend(excess)
-    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, excess - 1))
+    evict(q, excess)
   end
   for _, key in ipairs((upto(q[WINDOWS], now))) do own(q, key, false, false) end
 end

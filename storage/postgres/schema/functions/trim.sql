@@ -1,17 +1,18 @@
 -- trim deletes up to most expired records of each state of a queue, and with them its oldest dead
--- tasks beyond dead_max. It gives how many tasks it deleted. It also deletes expired unique keys. It
--- reads the deltas, which have no index; the planner takes that for so expensive that it would
+-- tasks beyond dead_max (below 0: none), which it counts as evicted. It gives how many tasks it
+-- deleted. It also deletes expired unique keys. It reads the deltas, which have no index; the planner takes that for so expensive that it would
 -- compile the plan: jit is off.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
 	n int4;
+	evicted int4;
 	gone int4 := 0;
 	over int8;
 BEGIN
 	FOR s IN 10..12 LOOP
 		over := 0;
-		IF s = 12 THEN
+		IF s = 12 AND dead_max >= 0 THEN
 			SELECT {schema}.dead(q) - dead_max INTO over;
 		END IF;
 		WITH a AS MATERIALIZED (
@@ -22,16 +23,19 @@ BEGIN
 				) t
 			) k WHERE k.expires <= now OR k.n <= over
 		), d AS (
-			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags
+			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags, e.expires
 		), f AS (
 			DELETE FROM {schema}.sides s USING (
 				SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = d.queue AND x.id = d.id) AS c
 				FROM d WHERE d.flags & 16 > 0 OFFSET 0
 			) u WHERE s.ctid = u.c
 		)
-		SELECT count(*) INTO n FROM d;
+		SELECT count(*), count(*) FILTER (WHERE d.expires > now) INTO n, evicted FROM d;
 		IF n > 0 THEN
 			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, s, -n);
+		END IF;
+		IF evicted > 0 THEN
+			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, {evicted}, evicted);
 		END IF;
 		gone := gone + n;
 	END LOOP;

@@ -45,7 +45,8 @@ CREATE TABLE {schema}.queues (
 	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
 	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
 	-- The number of tasks in each state, at the index of the state (see tasks), and from index 16 on
-	-- the totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed.
+	-- the totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
+	-- evicted.
 	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
