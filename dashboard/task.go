@@ -142,7 +142,7 @@ func (v *view) timeline(t storage.Task) []moments {
 	switch t.State {
 	case storage.Pending:
 		m := moments{
-			At: time.UnixMicro(t.Version).UTC(), Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner,
+			At: t.Claimed, Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner,
 		}
 		if !t.Started {
 			m.What = "claimed ahead"

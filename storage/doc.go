@@ -29,7 +29,9 @@
 // microsecond to the mark where the clock is not past it. Versions, places in the order
 // of waiting and fences are made from the mark. Moments (due, lease, keep, window, tick,
 // lane, pause, runner) are made from the clock as it is and compared with it, and the
-// times in answers are the clock's too: "never early" means never early by the server's clock.
+// times in answers are the clock's too: "never early" means never early by the server's clock. Where
+// the mark is less than a second ahead of the clock, the version that a claim gave may stand for the
+// moment of the claim (Task.Claimed, Attempt.Claimed).
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
 // a clock that was set back by less than 20 ms: steps of other tasks may then get versions
 // and places below those that were given before. The versions of one task grow even so.

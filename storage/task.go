@@ -81,6 +81,7 @@ type Task struct {
 
 	// While it is pending:
 	Runner      string    // the runner that holds the lease; RunnerHost tells where it runs
+	Claimed     time.Time // when it was claimed
 	LeaseUntil  time.Time // when it expires
 	Started     bool      // false while it is only claimed ahead
 	CancelAsked bool      // a cancel waits for the attempt to end
@@ -108,7 +109,7 @@ func (t Task) StartedAt() time.Time {
 	if t.State != Pending || !t.Started {
 		return time.Time{}
 	}
-	return time.UnixMicro(t.Version).UTC()
+	return t.Claimed
 }
 
 // Deadline is the moment after which no runner starts the task, zero for none.
@@ -178,6 +179,7 @@ const (
 type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
+	Claimed time.Time `json:",omitzero"` // when the claim was made; zero of a requeue
 	Runner  string    // "" of a requeue; RunnerHost tells where it ran
 	// Outcome is how it ended, one of the Attempt constants.
 	Outcome string
@@ -187,10 +189,10 @@ type Attempt struct {
 
 // Took is how long the attempt took from its claim to its end, 0 of a requeue.
 func (a Attempt) Took() time.Duration {
-	if a.Version == 0 {
+	if a.Claimed.IsZero() {
 		return 0
 	}
-	return max(0, a.At.Sub(time.UnixMicro(a.Version)))
+	return max(0, a.At.Sub(a.Claimed))
 }
 
 // How a Settle ended an attempt of the history: Settle.As, or a default that depends on the outcome.

@@ -207,6 +207,9 @@ func (c *claim) got(r *claimRow) error {
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
 		c.repeat = r.flags&8 != 0
+		for i := range c.Tasks {
+			c.Tasks[i].Claimed = engine.Time(engine.ClaimedAt(c.Tasks[i].Version, r.version))
+		}
 		c.learn(r)
 	default:
 		c.verdict = r.kind

@@ -154,7 +154,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.queues = append(v.queues, r.queue)
 		v.ids = append(v.ids, packID(r.ID))
 		v.sorts = append(v.sorts, r.Sort)
-		v.turns = append(v.turns, r.Turn)
+		v.turns = append(v.turns, r.turn())
 		v.versions = append(v.versions, r.Version)
 		v.states = append(v.states, int16(r.State))
 		v.flags = append(v.flags, int16(r.marks()))
@@ -166,7 +166,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 			spec = record.AppendSpec(nil, &r.Spec, r.rest)
 		}
 		v.records = append(v.records, spec)
-		v.ats = append(v.ats, r.Ended)
+		v.ats = append(v.ats, r.At)
 		kind := ""
 		if r.State == engine.Declined {
 			kind = r.Kind
@@ -174,6 +174,14 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.kinds = append(v.kinds, kind)
 	}
 	return v
+}
+
+// turn gives the column turn of a row.
+func (r *row) turn() int64 {
+	if r.State.IsPending() {
+		return r.At
+	}
+	return r.Turn
 }
 
 // marks gives the flags with which a row is written. Only here it is known whether the task's end

@@ -383,7 +383,7 @@ func (rec *raw) row(ref storage.Ref, queue int32) *row {
 		Record: engine.Record{
 			Ref: ref, Place: engine.Place{Sort: rec.sort, Turn: rec.turn}, Version: rec.version,
 			State: engine.State(rec.state), Flags: engine.Flags(rec.flags), Priority: rec.priority,
-			Ended: rec.at, Locked: !rec.held,
+			At: rec.at, Locked: !rec.held,
 		},
 		was: origin{
 			table: inTasks, queue: queue, flags: engine.Flags(rec.flags),
@@ -392,6 +392,9 @@ func (rec *raw) row(ref storage.Ref, queue int32) *row {
 	}
 	if rec.ended {
 		r.was.table = inEnded
+	}
+	if r.State.IsPending() {
+		r.At = rec.turn
 	}
 	err := r.decode(rec.past, rec.record)
 	if err == nil && len(rec.attempts) > 0 {

@@ -402,12 +402,16 @@ func (c *claimAnswer) read(
 ) {
 	known := info.rest != ""
 	lease := moment(c.Now.UnixMicro() + req.Lease.Microseconds())
+	claimed := moment(fence.Version)
+	if claimed.Sub(c.Now) >= jumpBack {
+		claimed = c.Now
+	}
 	for range q.count {
 		at := len(c.Tasks) + len(c.damaged)
 		fence.ID, q.ids, _ = strings.Cut(q.ids, ",")
 		started, until := at < a.start, lease
 		if known {
-			started, until = info.text(1) == "1", moment(info.number(7))
+			started, until, claimed = info.text(1) == "1", moment(info.number(7)), moment(info.number(7))
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
@@ -418,7 +422,7 @@ func (c *claimAnswer) read(
 			continue
 		}
 		t.State, t.Version, t.Runner = storage.Pending, fence.Version, req.Runner
-		t.LeaseUntil, t.Started = until, started
+		t.LeaseUntil, t.Started, t.Claimed = until, started, claimed
 		c.Fences = append(c.Fences, fence)
 	}
 	h.pieces.bad = h.pieces.bad || q.ids != "" || info.bad

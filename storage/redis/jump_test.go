@@ -383,3 +383,32 @@ func (j *jumping) pages(state storage.State, size int) (ids []string) {
 		query.After = page.Next
 	}
 }
+
+// TestALeaseGrowsOnlyWhereTheClockWasSetBack: a lease and an attempt of the history have the moment of the
+// claim only where the version of the claim does not tell it.
+func TestALeaseGrowsOnlyWhereTheClockWasSetBack(t *testing.T) {
+	j := newJumping(t)
+	sizes := func(id string) (lease, history int) {
+		t.Helper()
+		j.apply(insertOf("mail", id))
+		held := j.want("to fail", j.claim(), id)
+		lease = len(j.server.HGet("midge:{mail}:pending", id))
+		fail := settleOf(held.Fences[0], storage.Fail)
+		fail.Settles[0].Delay = time.Hour
+		j.apply(fail)
+		return lease, len(j.server.HGet("midge:{mail}:side", "h:"+id))
+	}
+	lease, history := sizes("a")
+	runner := len(asking(storage.Call{}, 1, "mail").Runner)
+	if want := fenceSize + 1 + 2 + runner; lease != want {
+		t.Errorf("a usual lease has %d bytes, want %d", lease, want)
+	}
+	if want := 1 + 2 + 7 + 7 + 1 + 1 + runner; history != want {
+		t.Errorf("a usual history has %d bytes, want %d", history, want)
+	}
+	j.at(-time.Hour)
+	if l, h := sizes("b"); l != lease+8 || h != history+8 {
+		t.Errorf("after the clock was set back: a lease of %d bytes, a history of %d, want 8 more than %d and %d",
+			l, h, lease, history)
+	}
+}

@@ -91,7 +91,7 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 			return err
 		}
 		t.Version, t.Runner, t.Started, t.CancelAsked = l.version, l.runner, l.started, l.asked
-		t.LeaseUntil = moment(f.score)
+		t.LeaseUntil, t.Claimed = moment(f.score), l.claimed
 	case storage.Completed, storage.Cancelled:
 		t.Expires = moment(f.score)
 		t.Ended = t.Expires.Add(-t.Keep.Of(t.State, true))

@@ -402,7 +402,7 @@ func readHistory(log string, t *storage.Task) {
 		item := reader{rest: r.text(int(r.number(2)))}
 		a := storage.Attempt{At: moment(item.number(7)), Version: item.number(7)}
 		letter := byte(item.number(1))
-		a.Runner = item.text(int(item.number(1)))
+		a.Runner, a.Claimed = readHolder(item.text(int(item.number(1))), a.Version)
 		a.Outcome, a.Error = outcomes[letter], item.rest
 		if !r.bad && !item.bad {
 			t.Attempts = append(t.Attempts, a)
@@ -414,12 +414,15 @@ func readHistory(log string, t *storage.Task) {
 type lease struct {
 	version int64
 	runner  string
+	claimed time.Time
 	started bool
 	asked   bool // to be cancelled
 }
 
 // A lease begins with a fence, which is a token of 16 bytes and a version of 7. A byte of flags follows,
-// outside of a group the rank of the task in its claim (2 bytes), and then the runner.
+// outside of a group the rank of the task in its claim (2 bytes), and then the runner. Where the clock was set
+// back, so that the version does not tell when the claim was made, that moment follows behind a NUL (7 bytes).
+// An attempt of the history has the runner and that moment in the same form.
 const (
 	fenceSize    = 23
 	leaseStarted = 1
@@ -437,11 +440,26 @@ func readLease(packed string) (lease, error) {
 	if flags&leaseGrouped == 0 {
 		r.text(2) // its rank in the claim
 	}
-	l.started, l.asked, l.runner = flags&leaseStarted != 0, flags&leaseAsked != 0, r.rest
+	l.started, l.asked = flags&leaseStarted != 0, flags&leaseAsked != 0
+	l.runner, l.claimed = readHolder(r.rest, l.version)
 	if r.bad {
 		return lease{}, storage.ErrDamaged
 	}
 	return l, nil
+}
+
+// readHolder returns the runner that made a claim, and when, from the end of a lease or an attempt. version is
+// that of the claim, 0 for none.
+func readHolder(packed string, version int64) (runner string, claimed time.Time) {
+	runner, at, known := strings.Cut(packed, "\x00")
+	switch {
+	case known && len(at) == 7:
+		r := reader{rest: at}
+		claimed = moment(r.number(7))
+	case version > 0:
+		claimed = moment(version)
+	}
+	return runner, claimed
 }
 
 // packFence returns the bytes of a fence, with which a lease begins.

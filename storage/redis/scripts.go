@@ -122,7 +122,7 @@ func quote(text string) string { return "'" + text + "'" }
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 // jumpBack is how far a mark has to be ahead of the clock to show that the clock was set back. Then the
-// general ways keep the clock beside the mark, and the short ways leave all calls to them.
+// general ways keep the clock beside the mark and in leases, and the short ways leave all calls to them.
 const jumpBack = time.Second
 
 // touchEvery is how often steps note that a queue is in use.

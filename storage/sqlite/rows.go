@@ -96,6 +96,9 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	w.each(text, args, func() bool {
 		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
 		r.Flags, r.Priority = engine.Flags(flags), int16(priority)
+		if r.State.IsPending() && r.At == 0 {
+			r.At = r.Version
+		}
 		r.bad = bad || flags != int64(r.Flags) || priority != int64(r.Priority) || queue != q.number
 		bad = false
 		got := w.rows[r.Ref]
@@ -108,7 +111,7 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 		size += int64(len(record))
 		return most == 0 || size <= int64(most)
 	}, &r.task, lax(&queue), &r.ID, &r.Kind, lax(&line), lax(&r.Sort), lax(&r.Turn), lax(&r.Version),
-		lax(&flags), lax(&priority), lax(&r.Created), lax(&r.Ended), &lease, &past, &record)
+		lax(&flags), lax(&priority), lax(&r.Created), lax(&r.At), &lease, &past, &record)
 	return all
 }
 

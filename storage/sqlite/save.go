@@ -70,12 +70,21 @@ func (w *work) lineNumber(r *row) int64 {
 	return ours(r.Queue).line(r.State)
 }
 
+// ended returns the column ended of a row: when the task ended or, while it is pending, when it was claimed
+// where the version does not tell.
+func (r *row) ended() int64 {
+	if r.State.IsPending() && r.At == r.Version {
+		return 0
+	}
+	return r.At
+}
+
 // insert writes new rows, with one statement.
 func (w *work) insert(text string, rows []*row) {
 	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
 		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn, r.Version,
-			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.Ended, record.Lease(&r.Record), packPast(r),
+			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.ended(), record.Lease(&r.Record), packPast(r),
 			packSpec(r))
 	}
 	last := w.exec(text, args...)
@@ -90,7 +99,7 @@ func (w *work) update(r *row) {
 	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
 		"retries = ?, ended = ?, lease = ?, past = ?"
 	args := []any{
-		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.Ended,
+		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.ended(),
 		record.Lease(&r.Record), packPast(r),
 	}
 	switch queue := ours(r.Queue).number; {

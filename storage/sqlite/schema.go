@@ -23,7 +23,8 @@ const applicationID = 0x6d696467
 //	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
 //	        task of the line of its kind, plus its state (the registry of the engine).
 //	        sort and turn: its place there. lease: token and runner while it is pending.
-//	        past and record: storage/internal/record. retries is also in past; the column is for people
+//	        ended: when it ended or, while it is pending, when it was claimed where the version does not
+//	        tell. past and record: storage/internal/record. retries is also in past; the column is for people
 //	sides   parts that few tasks have: their history, results, progress and checkpoints
 //	kinds   the lines of declined tasks, one for each kind of a queue (kinds.go)
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment

@@ -33,6 +33,10 @@ func jumpRules() []rule {
 		).under(storage.Limits{DeclinedFor: time.Hour}),
 		state("jump/back", jumpBack,
 			"After the clock was set back, everything timed happens by the clock as it is."),
+		state("jump/claimed after it was set back", jumpClaimed,
+			"After the clock was set back, a task was claimed when the clock says so, whatever its version."),
+		state("jump/ended after it was set back", jumpEnded,
+			"After the clock was set back, the times of tasks and attempts are those of the clock, not of versions."),
 		state("jump/versions", jumpVersions,
 			"Versions grow whatever the clock does."),
 		state("jump/callers", jumpCallers,
@@ -316,6 +320,61 @@ func jumpBack(r *rig) {
 	r.want("claimed", ids(c.Tasks), []string{"crashing", "soon"})
 	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
 	r.is("before", storage.Scheduled)
+}
+
+func jumpClaimed(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.add("a", "b")
+	r.Jump(-far)
+	from := r.now()
+	c := r.claim(ask(2))
+	r.want("claimed", ids(c.Tasks), []string{"a", "b"})
+	for _, t := range slices.Concat(c.Tasks, r.list(storage.Pending)) {
+		r.between("Claimed of "+t.ID, t.Claimed, from, r.now())
+	}
+	r.between("StartedAt", r.read("a").StartedAt(), from, r.now())
+	r.extend(storage.Extension{Fence: c.Fences[1], For: long, Progress: []byte("p")})
+	r.cancel("b")
+	r.between("StartedAt after an extension", r.read("b").StartedAt(), from, r.now())
+}
+
+func jumpEnded(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.add("before")
+	r.Jump(-far)
+	from := r.now()
+	r.end(r.take(ask(1), "before"), storage.Complete)
+	for _, outcome := range []storage.Outcome{
+		storage.Fail, storage.Bury, storage.Cancel, storage.Complete, storage.Snooze, storage.Decline,
+	} {
+		id, se := string(outcome), storage.Settle{Outcome: outcome}
+		if outcome == storage.Fail || outcome == storage.Snooze {
+			se.Delay = time.Hour
+		}
+		r.settle(r.holding(kept(id)), se)
+		r.between("Created of "+id, r.read(id).Created, from, r.now())
+	}
+	r.between("Due", r.read("fail").Due, from.Add(time.Hour), r.now().Add(time.Hour))
+	r.insert(job("crashed"))
+	req := brief(1)
+	req.Kinds = []string{"other"} // passes over the declined task
+	r.passTo(r.take(req, "crashed").LeaseUntil)
+	r.maintain()
+	for _, id := range []string{"fail", "bury", "cancel", "crashed"} {
+		a := r.read(id).Attempts[0]
+		r.between("Attempt.At of "+id, a.At, from, r.now())
+		r.between("Attempt.Claimed of "+id, a.Claimed, from, r.now())
+		r.want("Took of "+id, a.Took(), a.At.Sub(a.Claimed))
+	}
+	for _, id := range []string{"complete", "bury", "cancel"} {
+		r.between("Ended of "+id, r.read(id).Ended, from, r.now())
+	}
+	r.between("SnoozedSince", r.read("snooze").SnoozedSince, from, r.now())
+	r.between("Declined", r.read("decline").Declined, from, r.now())
 }
 
 func jumpVersions(r *rig) {

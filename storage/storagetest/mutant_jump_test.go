@@ -42,6 +42,19 @@ func jumpMutants() []mutant {
 		breaks("the clock is not told of", fault{
 			describe: described(func(d *storage.Description) { d.Warnings = nil }),
 		}, "jump/told"),
+		breaks("claims are dated by their versions", fault{task: dated(func(t *storage.Task) {
+			if t.State == storage.Pending {
+				t.Claimed = time.UnixMicro(t.Version)
+			}
+		})}, "jump/claimed after it was set back"),
+		breaks("attempts are dated by their versions", fault{task: dated(func(t *storage.Task) {
+			for i := range t.Attempts {
+				t.Attempts[i].Claimed = time.UnixMicro(t.Attempts[i].Version)
+			}
+		})}, "jump/ended after it was set back"),
+		breaks("tasks are dated by their versions", fault{task: dated(func(t *storage.Task) {
+			t.Created = time.UnixMicro(t.Version)
+		})}, "jump/ended after it was set back"),
 		knowing("versions follow the clock", func(m *mind) *fault {
 			return &fault{apply: answering(func(_ storage.Tx, a *storage.Applied) {
 				if d, err := m.Describe(context.Background()); err == nil && len(a.Changed) > 0 {
@@ -72,6 +85,17 @@ func jumpMutants() []mutant {
 				return applied, err
 			})}
 		}, "jump/callers"),
+	}
+}
+
+// dated makes a Task that alters the task that it reads.
+func dated(edit func(*storage.Task)) func(taskFunc) taskFunc {
+	return func(next taskFunc) taskFunc {
+		return func(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+			t, err := next(ctx, ref)
+			edit(&t)
+			return t, err
+		}
 	}
 }
 

@@ -152,6 +152,7 @@ func (c *Claim) start(r *Record, starts bool) {
 	s := c.step
 	s.put(r, Pending, Place{s.after(c.Req.Lease), s.turn()})
 	s.grow(r)
+	r.At = ClaimedAt(r.Version, s.Now)
 	r.Token, r.Runner = c.Req.Token, c.Req.Runner
 	if starts {
 		r.Flags |= Started

@@ -117,6 +117,19 @@ func (s *Step) grow(r *Record) {
 	r.Version = s.Mark
 }
 
+// SetBack is how far a version has to be ahead of the clock to show that the clock was set back. Closer than
+// that a version may stand for the clock.
+const SetBack = int64(time.Second / time.Microsecond)
+
+// ClaimedAt returns when a task was claimed, by the version that the claim gave it and the clock. It is the
+// moment of the version, which storages need not keep, unless the clock was set back.
+func ClaimedAt(version, now int64) int64 {
+	if version-now < SetBack {
+		return version
+	}
+	return now
+}
+
 // after returns the moment that is d from now.
 func (s *Step) after(d time.Duration) int64 { return s.Now + d.Microseconds() }
 

@@ -72,7 +72,7 @@ func (s *Step) arm(r *Record) {
 
 // end puts r into an ended state, or removes it from the storage where it is not kept.
 func (s *Step) end(r *Record, to State) {
-	r.Ended = s.Now
+	r.At = s.Now
 	keep := r.Keep.Of(to.Public(), r.Side != nil && r.Side.Result != nil)
 	if to == Dead {
 		keep = s.Limits.DeadFor
@@ -137,8 +137,8 @@ func (s *Step) put(r *Record, to State, at Place) {
 		r.Token, r.Runner = storage.Token{}, ""
 		r.Flags &^= Started
 	}
-	if !to.HasEnded() {
-		r.Ended = 0
+	if !to.HasEnded() && !to.IsPending() {
+		r.At = 0
 	}
 }
 

@@ -31,7 +31,7 @@ type Record struct {
 	Touched Parts
 
 	Version int64
-	Ended   int64         // when it ended
+	At      int64         // when it ended or, while it is pending, when it was claimed
 	Token   storage.Token // while it is pending
 	Runner  string        // while it is pending
 
@@ -178,9 +178,10 @@ func (r *Record) CopyTo(t *storage.Task) {
 		t.Due = Time(r.Sort)
 	case r.State.IsPending():
 		t.LeaseUntil, t.Runner = Time(r.Sort), r.Runner
+		t.Claimed = Time(r.At)
 		t.Started, t.CancelAsked = r.Flags&Started != 0, r.State == Asked
 	case r.State.HasEnded():
-		t.Ended, t.Expires = Time(r.Ended), Time(r.Sort)
+		t.Ended, t.Expires = Time(r.At), Time(r.Sort)
 	}
 }
 
@@ -210,7 +211,7 @@ func (r *Record) beside(parts Parts) *Side {
 func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 	text, stack = storage.AttemptTexts(text, stack)
 	r.addAttempt(storage.Attempt{
-		At: Time(now), Version: r.Version, Runner: r.Runner, Outcome: outcome, Error: text,
+		At: Time(now), Version: r.Version, Claimed: Time(r.At), Runner: r.Runner, Outcome: outcome, Error: text,
 	})
 	r.beside(PartStack).Stack = stack
 }

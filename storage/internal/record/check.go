@@ -45,7 +45,7 @@ func IsPlaced(r *engine.Record) bool {
 	case s <= engine.Suspect || s == engine.Cursor: // its Sort is not a moment, or may be Never
 		return true
 	}
-	return isMoment(r.Sort) && isMoment(r.Ended)
+	return isMoment(r.Sort) && isMoment(r.At)
 }
 
 // LastMoment is the last microsecond of the year 9999: JSON has no later time.

@@ -203,8 +203,14 @@ func SetLease(r *engine.Record, lease []byte) bool {
 	return true
 }
 
-// PackAttempts packs a history, as JSON.
+// PackAttempts packs a history, as JSON. It leaves out the moments of claims that the versions tell.
 func PackAttempts(attempts []storage.Attempt) []byte {
+	attempts = slices.Clone(attempts)
+	for i := range attempts {
+		if a := &attempts[i]; a.Claimed.UnixMicro() == a.Version {
+			a.Claimed = time.Time{}
+		}
+	}
 	b, _ := json.Marshal(attempts) //nolint:errchkjson // cannot fail: times of this century, and texts
 	return b
 }
@@ -216,6 +222,11 @@ func Attempts(b []byte) (attempts []storage.Attempt, err error) {
 	}
 	if err = json.Unmarshal(b, &attempts); err != nil {
 		return nil, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	for i := range attempts {
+		if a := &attempts[i]; a.Claimed.IsZero() {
+			a.Claimed = engine.Time(a.Version)
+		}
 	}
 	return attempts, nil
 }

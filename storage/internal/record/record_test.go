@@ -74,9 +74,21 @@ func TestLeasesReadAsWritten(t *testing.T) {
 }
 
 func TestAttemptsReadAsWritten(t *testing.T) {
-	want := []storage.Attempt{{At: time.Unix(1, 0).UTC(), Version: 2, Runner: "r", Outcome: "fail", Error: "é"}}
+	usual := storage.Attempt{
+		At: time.Unix(1, 0).UTC(), Version: 2, Claimed: time.UnixMicro(2).UTC(), Runner: "r", Outcome: "fail", Error: "é",
+	}
+	behind, requeued := usual, storage.Attempt{At: time.Unix(1, 0).UTC(), Outcome: "requeued"}
+	behind.Claimed = time.UnixMicro(1).UTC() // the clock was set back
+	want := []storage.Attempt{usual, behind, requeued}
 	if got, err := record.Attempts(record.PackAttempts(want)); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	// An attempt grows only where its version does not tell when the claim was made.
+	size := func(a storage.Attempt) int { return len(record.PackAttempts([]storage.Attempt{a})) }
+	bare := usual
+	bare.Claimed = time.Time{}
+	if size(usual) != size(bare) || size(behind) <= size(bare) {
+		t.Errorf("sizes: usual %d, set back %d, without Claimed %d", size(usual), size(behind), size(bare))
 	}
 	if _, err := record.Attempts([]byte("{")); !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("got %v, want an ErrDamaged", err)
@@ -104,7 +116,7 @@ func TestCheck(t *testing.T) {
 		"no version":                 func(r *engine.Record) { r.Version = 0 },
 		"a version beyond time":      func(r *engine.Record) { r.Version = 1 << 62 },
 		"a moment before time":       func(r *engine.Record) { r.Sort = -1 },
-		"an end beyond time":         func(r *engine.Record) { r.Ended = 1 << 62 },
+		"an end beyond time":         func(r *engine.Record) { r.At = 1 << 62 },
 		"a turn that is no moment":   func(r *engine.Record) { r.State, r.Turn = engine.Declined, -1 },
 	} {
 		spoilt := sound

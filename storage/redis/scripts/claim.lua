@@ -14,9 +14,9 @@
 --       of its tasks (4 digits) and the length of their ids (8); the ids of each queue with commas
 --       between; the length of each record (4 bytes); the records. The records of several tasks are texts
 --       of their own in the list. Behind them stand lists for the queues of which there is more to tell:
---       index of the queue, info, {cursor id, record, ...}, last, lines. info has 8 bytes for each task:
---       "1" if it started, and its deadline. It is empty where the first tasks of the call started and
---       all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
+--       index of the queue, info, {cursor id, record, ...}, last, lines. info has 15 bytes for each task:
+--       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
+--       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
 --       tasks that ended (maintain.lua). lines is the field of the meta hash where the queue has no task
 --       in lines of these kinds.
 
@@ -335,7 +335,8 @@ end
 local function seal(q)
   if #q.ids == 0 then return end
   local joined = table.concat(q.ids, ',')
-  local pending, alarms, group = leases(q.ids, q.flags, fence, ARGV[6], text(now + lasts), joined)
+  local runner = claimed - now < JUMPBACK and ARGV[6] or ARGV[6] .. '\0' .. pack7(now) -- see record.go
+  local pending, alarms, group = leases(q.ids, q.flags, fence, runner, text(now + lasts), joined)
   if call('HLEN', q[PENDING]) == 0 then pending[#pending + 1], pending[#pending + 2] = '', PAD end
   write(q, 'ZADD', LEASES, alarms)
   write(q, 'HSET', CLAIMS, group or {})
@@ -373,7 +374,8 @@ local function again(outcome)
       if l and rec and sub(l, 1, FENCE) == fence then
         if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
         q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
-        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now)
+        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now) ..
+          (string.match(l, '%z(.......)$', FENCE + 2) or pack7(claimed))
       end
     end
     q.info = table.concat(info)

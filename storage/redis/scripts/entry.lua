@@ -79,7 +79,7 @@ end
 -- ranked returns a lease outside of a group with a rank put into it.
 local function ranked(value, rank) return sub(value, 1, FENCE + 1) .. pack2(rank) .. sub(value, FENCE + 2) end
 
--- runnerof returns the runner of a lease.
+-- runnerof returns the runner of a lease, and what a claim may have put behind its name: see record.go.
 local function runnerof(value)
   return sub(value, has(byte(value, FENCE + 1) or 0, GROUPED) and FENCE + 2 or FENCE + 4)
 end

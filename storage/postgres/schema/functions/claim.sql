@@ -113,7 +113,7 @@ BEGIN
 		IF take > 0 AND cs <> '{}' THEN
 			RETURN QUERY -- in the order of cs, in which the join finds the tasks
 			UPDATE {schema}.tasks t
-			SET line = numbers[i] * 16 + 4, sort = now + p_lease, lease = p_holder,
+			SET line = numbers[i] * 16 + 4, sort = now + p_lease, turn = now + done + k.n - 1, lease = p_holder,
 				version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
 				flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 				past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END

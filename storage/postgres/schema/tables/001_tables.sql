@@ -88,7 +88,7 @@ CREATE TABLE {schema}.kinds (
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next
 -- turn:  its place among tasks of the same sort: the mark when it was last scheduled. Declined:
---        since when
+--        since when. Pending: when it was claimed
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
 --        8 a suspect, 16 has a row in sides. All other flags belong to newer versions: a client
 --        passes over a task with a flag that it does not know
