@@ -89,7 +89,7 @@ func (s *Storage) Apply(
 		return nil, err
 	}
 	parts, apart := s.split(call, txs)
-	if err := s.enter(); err != nil {
+	if err := s.mayWrite(); err != nil {
 		return nil, fmt.Errorf("redis: apply: %w", err)
 	}
 	applied := make([]storage.Applied, len(txs))

@@ -40,7 +40,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.mayWrite(); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	claimed, err := s.claim(ctx, &req)

@@ -17,7 +17,8 @@ var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
 // translate returns the error of the storage contract for an error of go-redis. Every call of
 // go-redis passes its error through translate, once, and no other code classifies it. translate
-// decides by the code that begins an error of the server, never by the text behind the code.
+// decides by the code that begins an error of the server, and by the text behind the code only where the
+// server refuses a command (forbidden).
 //
 // A call that the server refused did not happen, nor did a call that was not sent. After any
 // other error the call may have happened: a timeout, a lost connection, a node that is loading,
@@ -32,6 +33,9 @@ func translate(err error, sent bool) error {
 			return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 		}
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	}
+	if forbidden(err) {
+		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	}
 	code, _, _ := strings.Cut(refused.Error(), " ")
 	switch strings.TrimPrefix(code, "-") { // Redis 6.2 says -OOM from within a script

@@ -20,7 +20,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.mayWrite(); err != nil {
 		return storage.Extended{}, wrap("extend", err)
 	}
 	extended, err := s.extend(ctx, &req)

@@ -26,6 +26,14 @@ type health struct {
 	name     string
 	durable  string
 	warnings []string
+	refuses  []string // the commands without which the storage cannot write
+}
+
+// refused returns the commands that the server refuses and without which the storage cannot write.
+func (h *health) refused() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refuses
 }
 
 func (h *health) describe() storage.Description {
@@ -36,10 +44,10 @@ func (h *health) describe() storage.Description {
 	}
 }
 
-func (h *health) set(name, durable string, warnings []string) {
+func (h *health) set(name, durable string, warnings, refuses []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.name, h.durable, h.warnings = name, durable, warnings
+	h.name, h.durable, h.warnings, h.refuses = name, durable, warnings, refuses
 }
 
 // watch examines the server every examineEvery until ctx ends. An error becomes a warning of Describe.
@@ -64,7 +72,7 @@ func (s *Storage) reexamine(ctx context.Context) {
 		return
 	}
 	d := s.health.describe()
-	s.health.set(d.Storage, d.Durability, []string{err.Error()})
+	s.health.set(d.Storage, d.Durability, []string{err.Error()}, s.health.refused())
 }
 
 // errUnfit is the error for a server that cannot store tasks safely.
@@ -74,29 +82,51 @@ var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
 // server does not tell becomes a warning. A property that makes it unfit is an error.
 func (s *Storage) examine(ctx context.Context) error {
 	var seen findings
-	look := func(ctx context.Context, node goredis.UniversalClient) {
+	look := func(ctx context.Context, node goredis.UniversalClient, key string) {
 		f, err := s.look(ctx, node)
+		if err == nil && key != "" {
+			err = s.permitted(ctx, node, key, f)
+		}
 		seen.add(f, err)
 	}
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
-		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
-			look(ctx, node)
-			return nil
-		})
-		if err != nil {
+		if err := s.eachMaster(ctx, cluster, look); err != nil {
 			return translateRead(err)
 		}
 	} else {
-		look(ctx, s.client)
+		look(ctx, s.client, s.keys.global("probe"))
 	}
 	if seen.err != nil {
 		return seen.err
 	}
-	if err := s.permitted(ctx, &seen); err != nil {
+	seen.warnings = append(seen.warnings, s.damage(ctx)...)
+	s.health.set("redis "+seen.version, seen.durable, seen.warnings, seen.refuses)
+	return nil
+}
+
+// eachMaster calls look for all masters of a Cluster at the same time, with a key of the master that does not
+// exist, "" where it finds none.
+func (s *Storage) eachMaster(
+	ctx context.Context, cluster *goredis.ClusterClient,
+	look func(ctx context.Context, node goredis.UniversalClient, key string),
+) error {
+	var mu sync.Mutex // guards masters
+	var masters []*goredis.Client
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *goredis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		masters = append(masters, node)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	seen.warnings = append(seen.warnings, s.damage(ctx)...)
-	s.health.set("redis "+seen.version, seen.durable, seen.warnings)
+	keys := s.probeKeys(ctx, cluster, len(masters))
+	var all sync.WaitGroup
+	for _, node := range masters {
+		all.Go(func() { look(ctx, node, keys[node]) })
+	}
+	all.Wait()
 	return nil
 }
 
@@ -106,6 +136,7 @@ type findings struct {
 	version  string
 	durable  string
 	warnings []string
+	refuses  []string // the commands without which the storage cannot write
 	err      error // of the last server that was refused or did not answer
 }
 
@@ -122,6 +153,7 @@ func (f *findings) add(other *findings, err error) {
 	if slices.Index(durabilities, other.durable) > slices.Index(durabilities, f.durable) {
 		f.durable = other.durable
 	}
+	f.refuses = slices.Compact(slices.Sorted(slices.Values(append(f.refuses, other.refuses...))))
 	for _, w := range other.warnings {
 		if !slices.Contains(f.warnings, w) {
 			f.warnings = append(f.warnings, w)
@@ -135,7 +167,7 @@ func (f *findings) warnf(format string, args ...any) {
 
 // look examines one server. It returns an error where the server is unfit or does not answer.
 func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
-	if err := node.Ping(ctx).Err(); err != nil {
+	if err := node.Ping(ctx).Err(); err != nil && !forbidden(err) {
 		return nil, translateRead(err)
 	}
 	f := &findings{version: "of unknown version", durable: durableUnknown}
@@ -254,35 +286,6 @@ func since62(version string) bool {
 	n, _ := strconv.Atoi(minor)
 	return m > 6 || m == 6 && n >= 2
 }
-
-// permitted finds out which of midge's writes the user may do. It refuses a user who may do only some
-// of them, because Redis does not roll back the writes of a script before the first one that it denies.
-// A user who may do none of them can still read, and gets a warning.
-func (s *Storage) permitted(ctx context.Context, f *findings) error {
-	denied, err := s.scripts.probe.list(ctx, s.client, []any{s.keys.global("probe")}, s.keys.channel("*"))
-	if err != nil {
-		if away(err) {
-			return err
-		}
-		f.warnf("the user cannot run scripts: %v", err)
-		return nil
-	}
-	writes := slices.DeleteFunc(denied, func(command any) bool { return command == "PUBLISH" })
-	if len(writes) < len(denied) {
-		f.warnf("the user may not publish on %s: there are no wake-ups, and tasks start late", s.keys.channel("*"))
-	}
-	switch len(writes) {
-	case 0:
-	case probeWrites:
-		f.warnf("the server refuses writes")
-	default:
-		return fmt.Errorf("%w: the user may not do %v, but other writes", errUnfit, writes)
-	}
-	return nil
-}
-
-// probeWrites is how many writing commands scripts/probe.lua tries.
-const probeWrites = 9
 
 // mostQueues is how many queues are searched for problems to warn of.
 const mostQueues = 100

@@ -231,7 +231,7 @@ func (s *Storage) Configure(
 		return err
 	}
 	act := "configure " + queue
-	if err := s.enter(); err != nil {
+	if err := s.mayWrite(); err != nil {
 		return wrap(act, err)
 	}
 	return wrap(act, s.configure(ctx, call, queue, settings))

@@ -56,6 +56,14 @@ func (r *reply) sublist() *reply {
 	return &reply{list: v}
 }
 
+// texts reads all values that are left.
+func (r *reply) texts() (all []string) {
+	for len(r.list) > 0 && !r.bad {
+		all = append(all, r.text())
+	}
+	return all
+}
+
 // size returns how many bytes of text are left in the list.
 func (r *reply) size() int {
 	n := 0
