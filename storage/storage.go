@@ -154,6 +154,12 @@ type Description struct {
 	Durability string
 	// Limits are the limits that the storage was opened with, defaults filled.
 	Limits Limits
+	// Full says in one sentence why the storage refuses writes because it is full, "" where it does
+	// not. A storage knows it by a property of its server, by the last write that it refused, or by a
+	// small write of its own, at most once a minute, that leaves nothing behind.
+	Full string
+	// FullSince is since when, zero where Full is "". It is not before this handle first learned of it.
+	FullSince time.Time
 	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
 	Warnings []string
 }

@@ -32,7 +32,9 @@ func (s *Storage) Apply(
 	for i := range txs {
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
 	}
-	if err := s.send(ctx, s.classOf(p), p); err != nil {
+	err := s.send(ctx, s.classOf(p), p)
+	s.room.Wrote(err, txs...)
+	if err != nil {
 		return nil, wrap("apply", err)
 	}
 	return p.applied, nil

@@ -29,7 +29,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	s.sweep.visit(false)
 	since := s.wake.since() // before the claim looks, so that no event between the two is lost
 	c := &claim{store: s, req: &req, general: s.noShort}
-	if err := s.allowance.with(ctx, c.run); err != nil {
+	err := s.allowance.with(ctx, c.run)
+	s.room.Wrote(err)
+	if err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since

@@ -17,9 +17,11 @@ func (s *Storage) Configure(
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}
-	return s.pooled().bounded(ctx, "configure "+queue, func(ctx context.Context) error {
+	err := s.pooled().bounded(ctx, "configure "+queue, func(ctx context.Context) error {
 		return s.configure(ctx, call, queue, &settings)
 	})
+	s.room.Wrote(err)
+	return err
 }
 
 func (s *Storage) configure(

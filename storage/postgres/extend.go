@@ -26,6 +26,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		extended, err = s.extend(ctx, &req, tries < extendTries)
 		return err
 	})
+	s.room.Wrote(err)
 	return extended, err
 }
 

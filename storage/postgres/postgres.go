@@ -18,6 +18,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/room"
 )
 
 // Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
@@ -36,6 +37,7 @@ type Storage struct {
 	odd     oddities // queues in which completions need the general way
 	// overfull are the queues in which this storage has made tasks dead since they were last trimmed.
 	overfull oddities
+	room     room.Room
 
 	combiner *combine.Combiner[*part]
 	server   string // its version
@@ -84,6 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		limits: cfg.Limits.WithDefaults(), heldFor: heldFor, noShort: !shortWays,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
+		room: room.Room{Of: "PostgreSQL", Remedy: "free space on the server's disk"},
 	}
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.background, s.stop = background, stop
@@ -289,9 +292,35 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err != nil {
 		return storage.Description{}, err
 	}
-	return storage.Description{
+	s.findRoom(ctx)
+	d := storage.Description{
 		Storage: "postgres " + s.server, Now: engine.Time(now), Durability: s.durable, Limits: s.limits,
 		Warnings: slices.Concat(storage.ClockWarnings(engine.Time(now), engine.Time(mark),
 			engine.Time(jumped)), held, s.wake.warnings(), s.warnings),
-	}, nil
+	}
+	s.room.Tell(&d)
+	return d, nil
 }
+
+// findRoom finds out, at most once a minute, whether the server has space for a small write, which it rolls
+// back.
+func (s *Storage) findRoom(ctx context.Context) {
+	if !s.room.Due() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := s.ask(ctx, s.pool, query{text: tryingRoom})
+	if unexpected(err) {
+		s.room.Tried("")
+		return
+	}
+	s.room.Wrote(translate(err))
+}
+
+// tryingRoom writes 16 KB that cannot be compressed, and ends with an error that rolls them back.
+const tryingRoom = `DO $$ BEGIN
+	INSERT INTO {schema}.sides (queue, id, result)
+	SELECT 0, '', decode(string_agg(md5(random()::text || i), ''), 'hex') FROM generate_series(1, 1024) AS i;
+	RAISE 'midge: there is room';
+END $$`

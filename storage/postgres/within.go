@@ -94,6 +94,7 @@ func (j *Joined) Apply(
 	}
 	for try := 1; ; try++ {
 		err := j.try(ctx, p, queues)
+		j.store.room.Wrote(translate(err))
 		if err == nil {
 			return p.applied, nil
 		}

@@ -101,10 +101,12 @@ func (s *Storage) Apply(
 	}
 	fresh, err := s.register(ctx, txs)
 	if err != nil {
+		s.room.Wrote(err)
 		return nil, wrap("apply: register queues", err)
 	}
 	err = s.carryOut(ctx, call, parts, txs, applied)
 	s.unregister(ctx, fresh, txs, applied, err)
+	s.room.Wrote(err, txs...)
 	if err != nil {
 		return nil, wrap("apply", err)
 	}

@@ -44,6 +44,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	claimed, err := s.claim(ctx, &req)
+	s.room.Wrote(err)
 	if err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}

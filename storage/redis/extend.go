@@ -24,6 +24,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		return storage.Extended{}, wrap("extend", err)
 	}
 	extended, err := s.extend(ctx, &req)
+	s.room.Wrote(err)
 	if err != nil {
 		return storage.Extended{}, wrap("extend", err)
 	}

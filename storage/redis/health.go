@@ -137,7 +137,7 @@ type findings struct {
 	durable  string
 	warnings []string
 	refuses  []string // the commands without which the storage cannot write
-	err      error // of the last server that was refused or did not answer
+	err      error    // of the last server that was refused or did not answer
 }
 
 // add adds the findings, or the error, of one more server. The durability is that of the least durable

@@ -234,7 +234,9 @@ func (s *Storage) Configure(
 	if err := s.mayWrite(); err != nil {
 		return wrap(act, err)
 	}
-	return wrap(act, s.configure(ctx, call, queue, settings))
+	err := s.configure(ctx, call, queue, settings)
+	s.room.Wrote(err)
+	return wrap(act, err)
 }
 
 func (s *Storage) configure(

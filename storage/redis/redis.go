@@ -12,6 +12,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
+	"github.com/midgehq/midge/storage/internal/room"
 )
 
 // Storage keeps tasks in Redis. It is safe for concurrent use.
@@ -23,6 +24,7 @@ type Storage struct {
 	limits  storage.Limits
 	scripts *scripts
 	health  health
+	room    room.Room
 	unsound unsound
 	names   names
 	wake    *wake
@@ -87,6 +89,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 		background: background, stop: stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction
+	s.room.Of, s.room.Remedy = "Redis", "raise maxmemory, or delete tasks"
 	s.combiner = s.newCombiner()
 	s.wake = newWake(background, l.client, s.keys)
 	return s, nil
@@ -237,6 +240,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 			"TLS does not verify the server: whoever is on the way can read and change everything")
 	}
 	d.Now = c.now
+	s.findRoom(ctx)
+	s.room.Tell(&d)
 	d.Warnings = append(d.Warnings, storage.ClockWarnings(c.now, c.mark, c.jumped)...)
 	d.Limits = s.limits
 	return d, nil

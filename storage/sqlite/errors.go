@@ -77,6 +77,9 @@ const (
 	codeSnapshot = 5 | 2<<8
 )
 
+// remedy says what makes room in a full database. On a full disk SQLite can write nothing, a delete neither.
+const remedy = "free space on the disk, which deletes need too; if PRAGMA max_page_count is reached, delete tasks"
+
 // codeOf gives the result code of an error with a method Code, 0 for any other.
 func codeOf(err error) int {
 	var coded interface{ Code() int }
@@ -109,7 +112,7 @@ func (s *Storage) translate(err error, committing bool) error {
 		}
 		return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, err)
 	case codeFull:
-		return fmt.Errorf("%w: the disk, or the database: %w", storage.ErrFull, err)
+		return fmt.Errorf("%w: %s: %w", storage.ErrFull, remedy, err)
 	case codeReadOnly, codeCantOpen, codePerm:
 		return &FileError{
 			Path: s.path, Problem: ReadOnly, Err: err,

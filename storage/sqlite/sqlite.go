@@ -12,6 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/room"
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
@@ -33,6 +34,7 @@ type Storage struct {
 	events   wakeup.Stream
 	rings    rings
 	lock     lock
+	room     room.Room
 	damage   atomic.Pointer[FileError] // the first that was found
 	swept    atomic.Int64              // when this process last swept the whole file
 	visited  atomic.Int64              // the number of the queue that it last inspected
@@ -89,7 +91,7 @@ func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 	}
 	s := &Storage{
 		cfg: cfg, prefix: cfg.Prefix, limits: cfg.Limits.WithDefaults(), db: db, own: own, path: cfg.Path,
-		writer: make(chan *writer, 1),
+		writer: make(chan *writer, 1), room: room.Room{Of: "SQLite", Remedy: remedy},
 	}
 	s.writer <- nil
 	s.background, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -256,6 +258,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 			s.lock.warnings()...)
 		d.Warnings = append(d.Warnings, w.damages()...)
 	})
+	s.findRoom(ctx)
+	s.room.Tell(&d)
 	return d, wrap("describe", err)
 }
 

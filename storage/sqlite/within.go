@@ -66,6 +66,7 @@ func (j *Joined) Apply(
 		return applied, nil
 	}
 	err := j.store.translate(w.err, false)
+	j.store.room.Wrote(err)
 	if undone := j.undo(ctx); undone != nil {
 		err = fmt.Errorf("%w; the transaction has ended", err)
 	}

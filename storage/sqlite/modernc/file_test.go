@@ -124,6 +124,26 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	if stats[0].Waiting != int64(acknowledged) || acknowledged < 100 {
 		t.Fatalf("%d tasks were acknowledged, and %d wait", acknowledged, stats[0].Waiting)
 	}
+	other := opened(t, sqlite.Config{DB: db, MinLease: time.Second}) // it finds out by a write of its own
+	for _, s := range []*side{s, other} {
+		d, err := s.store.Describe(t.Context())
+		must(t, err)
+		if !strings.HasPrefix(d.Full, "SQLite is full: ") || d.FullSince.IsZero() || d.FullSince.After(d.Now) {
+			t.Errorf("got %q since %v, want why the file is full, and since when", d.Full, d.FullSince)
+		}
+	}
+	// A delete makes room.
+	page, err := s.store.Tasks(t.Context(), storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: 50})
+	must(t, err)
+	for _, task := range page.Tasks {
+		must(t, s.session.DeleteTask(t.Context(), task.Ref))
+	}
+	must(t, s.insert(t.Context(), "afterwards"))
+	d, err := s.store.Describe(t.Context())
+	must(t, err)
+	if d.Full != "" || !d.FullSince.IsZero() {
+		t.Errorf("with room again: got %q since %v, want none", d.Full, d.FullSince)
+	}
 	wantSound(t, path)
 }
 

@@ -1,0 +1,104 @@
+// Package room remembers whether a storage refuses writes because it is full.
+package room
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// tryEvery is how often a storage finds out by a write of its own whether it is full.
+const tryEvery = time.Minute
+
+// Room says whether a storage is full: by the last write that it refused, and by the trials of the storage.
+// A new Room has space. It is safe for concurrent use.
+type Room struct {
+	Of     string // what may be full: "Redis"
+	Remedy string // what makes room: "raise maxmemory"
+
+	full atomic.Bool
+
+	mu    sync.Mutex // guards the fields below, and changes of full
+	why   string
+	since time.Time // when the first write was refused
+	tried time.Time // when a write or a trial last showed whether there is space
+}
+
+// Full reports whether the last write was refused.
+func (r *Room) Full() bool { return r.full.Load() }
+
+// Wrote notes the result of writes: a storage.ErrFull shows that the storage is full, and inserts without an
+// error that it has space. Other errors, and writes without inserts, show nothing.
+func (r *Room) Wrote(err error, txs ...storage.Tx) {
+	switch {
+	case errors.Is(err, storage.ErrFull):
+		r.set(r.Of + " is full: " + cause(err))
+	case err == nil && r.Full():
+		for i := range txs {
+			if len(txs[i].Inserts) > 0 {
+				r.Tried("")
+				return
+			}
+		}
+	}
+}
+
+// Tried notes the result of a trial: why the storage is full, "" where it is not.
+func (r *Room) Tried(why string) {
+	if why != "" {
+		r.set(why)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.full.Store(false)
+	r.why, r.since, r.tried = "", time.Time{}, time.Now()
+}
+
+// cause returns the text of the error of the server or the driver, which storages wrap last.
+func cause(err error) string {
+	for {
+		switch of := err.(type) { //nolint:errorlint // it unwraps one level at a time
+		case interface{ Unwrap() []error }:
+			all := of.Unwrap()
+			err = all[len(all)-1]
+		case interface{ Unwrap() error }:
+			err = of.Unwrap()
+		default:
+			return err.Error()
+		}
+	}
+}
+
+func (r *Room) set(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.full.Swap(true) {
+		r.since = now
+	}
+	r.why, r.tried = why, now
+}
+
+// Due reports whether a trial is due, and counts as one.
+func (r *Room) Due() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.tried) < tryEvery {
+		return false
+	}
+	r.tried = time.Now()
+	return true
+}
+
+// Tell sets d.Full and d.FullSince. d.Now is the time of the storage.
+func (r *Room) Tell(d *storage.Description) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.full.Load() {
+		d.Full, d.FullSince = r.why+": "+r.Remedy, d.Now.Add(-time.Since(r.since)).Truncate(time.Microsecond)
+	}
+}

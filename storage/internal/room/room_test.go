@@ -1,0 +1,53 @@
+package room
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Room{Of: "Redis", Remedy: "delete"}
+		insert := storage.Tx{Inserts: make([]storage.Insert, 1)}
+		tell := func() storage.Description {
+			d := storage.Description{Now: time.Now()}
+			r.Tell(&d)
+			return d
+		}
+		want := func(what, full string, since time.Time) {
+			t.Helper()
+			if d := tell(); d.Full != full || !d.FullSince.Equal(since) {
+				t.Errorf("%s: got %q since %v, want %q since %v", what, d.Full, d.FullSince, full, since)
+			}
+		}
+		want("at first", "", time.Time{})
+		if !r.Due() || r.Due() {
+			t.Error("a trial is due at first, and not again at once")
+		}
+		begun, refused := time.Now(), fmt.Errorf("apply: %w", fmt.Errorf("%w: %w", storage.ErrFull, errors.New("OOM")))
+		r.Wrote(refused, insert)
+		time.Sleep(tryEvery - 1)
+		r.Wrote(nil, storage.Tx{Deletes: make([]storage.Delete, 1)})
+		r.Wrote(storage.ErrUnavailable, insert)
+		want("after a refused write", "Redis is full: OOM: delete", begun)
+		if r.Due() {
+			t.Error("a trial is due within a minute of a refused write")
+		}
+		time.Sleep(time.Second)
+		if !r.Due() {
+			t.Error("no trial is due a minute after the last refused write")
+		}
+		r.Tried("still none")
+		want("after a trial", "still none: delete", begun)
+		r.Tried("")
+		want("after a trial that found space", "", time.Time{})
+		r.Wrote(refused)
+		r.Wrote(nil, insert)
+		want("after an insert", "", time.Time{})
+	})
+}
