@@ -12,9 +12,9 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
-	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -182,7 +182,7 @@ func askQueue(v *view, a act, d *askData) error {
 }
 
 func waitsNow(n int64) string {
-	text := waits(n)
+	text := words.Waits(n)
 	return strings.ToUpper(text[:1]) + text[1:] + " in it now"
 }
 
@@ -201,7 +201,7 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	if t.State != storage.Cursors {
 		return storage.Invalid("ref", d.Refs[0], "the ref of a schedule")
 	}
-	c := sampler.Schedule{Task: t}
+	c := survey.Schedule{Task: t}
 	d.Title = a.title + " the schedule " + c.Name() + " of " + t.Queue + "?"
 	if d.Do == "run" {
 		d.Title, d.Fresh = "Run the schedule "+c.Name()+" of "+t.Queue+" now?", storage.NewID()

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
@@ -14,6 +13,7 @@ import (
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -33,7 +33,7 @@ func (s *server) dead(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead all.counted"
 	v.Command = "midge task ls --by-cause"
-	d := deadData{All: v.Sample.Sum(func(q *sampler.Queue) int64 { return q.Dead })}
+	d := deadData{All: v.Sample.Sum(func(q *survey.Queue) int64 { return q.Dead })}
 	if v.Sample.Dead != nil {
 		d.Read, d.Whole = v.Sample.Dead.Read, v.Sample.Dead.Whole
 		shown := min(pageSize, len(v.Sample.Dead.Groups))
@@ -85,24 +85,11 @@ func (s *server) unscathed(ctx context.Context, now time.Time) string {
 
 // causeView is a cause of death as pages show it.
 type causeView struct {
-	*sampler.Cause
+	*survey.Cause
 }
 
 // Of names the most frequent kinds of the tasks, and counts the other kinds.
-func (g causeView) Of() string {
-	names := make([]string, 0, 3)
-	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
-		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
-	}
-	text := strings.Join(names, ", ")
-	if more := len(g.Kinds) - 3; more > 0 {
-		text += " and " + format.Count(more, "more kind")
-	}
-	return text
-}
-
-// Died says how many tasks died, and of which kinds.
-func (g causeView) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
+func (g causeView) Of() string { return g.Cause.Of(words) }
 
 // AllGaveUp reports whether the jobs of all tasks gave up by themselves, so that a requeue is not the first
 // thing to do.
@@ -170,7 +157,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	d := &causeData{List: v.listURL(c, "")}
 	v.Data = d
 	if v.Sample.Dead != nil {
-		at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *sampler.Cause) bool { return g.ID == id })
+		at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool { return g.ID == id })
 		if at >= 0 {
 			d.Group, d.Known = &causeView{v.Sample.Dead.Groups[at]}, v.Sample.Dead.Whole
 			v.Title = d.Group.Error
@@ -185,7 +172,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		return err
 	}
 	if d.Group == nil && len(tasks) > 0 { // these dead tasks are not counted yet
-		d.Group = &causeView{sampler.CauseOf(tasks)}
+		d.Group = &causeView{survey.CauseOf(tasks)}
 		v.Title = d.Group.Error
 	}
 	for _, t := range tasks {

@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -219,7 +219,7 @@ func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 // with the newest.
 func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sc := buriedUnder(t, sampler.MostDead+100)
+		sc := buriedUnder(t, survey.MostDead+100)
 		d, err := Handler(sc.Store, Config{})
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/live"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -38,6 +39,9 @@ type Config struct {
 	Redact *access.Redaction
 	// TooOld is how long a task may wait before the overview reports it. Default five minutes.
 	TooOld time.Duration
+	// Accepted lists findings that somebody knows of, so that the overview does not report them, such as
+	// "paused:reports": the names that midge doctor --accept takes. Default none.
+	Accepted []string
 	// Log receives faults that no viewer caused, such as panics and failures of the storage. nil means
 	// slog.Default.
 	Log *slog.Logger
@@ -53,12 +57,18 @@ func (c Config) check() error {
 	if c.TooOld < 0 {
 		return storage.Invalid("Config.TooOld", c.TooOld, "0 for five minutes, or a longer time than none")
 	}
+	for _, name := range c.Accepted {
+		if err := survey.CheckAccepted("Config.Accepted", name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // server is the handler of one dashboard.
 type server struct {
 	cfg      Config
+	bounds   survey.Bounds // of the findings
 	store    storage.Storage
 	session  *storage.Session
 	history  *ledger.Ledger
@@ -113,9 +123,6 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.TooOld == 0 {
-		cfg.TooOld = 5 * time.Minute
-	}
 	parsed, err := parsePages()
 	if err != nil {
 		return nil, err
@@ -123,7 +130,8 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	store = &recovering{Storage: store, log: cfg.Log}
 	history := ledger.New(store)
 	s := &server{
-		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
+		cfg: cfg, bounds: survey.Bounds{Oldest: cfg.TooOld, Dead: survey.AnyNumber, Accepted: cfg.Accepted},
+		store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
 		history: history, sampler: sampler.New(store, history, time.Now), live: live.New(),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -114,9 +115,9 @@ func (v *view) Marks() (string, error) {
 
 // installationCell returns the text of a cell of the whole installation.
 func installationCell(s *sampler.Sample, name string) string {
-	sum := func(of func(*sampler.Queue) int64) string { return format.Number(s.Sum(of)) }
+	sum := func(of func(*survey.Queue) int64) string { return format.Number(s.Sum(of)) }
 	if state := storage.State(name); state.Valid() {
-		return sum(func(q *sampler.Queue) int64 { return q.Size(state) })
+		return sum(func(q *survey.Queue) int64 { return q.Size(state) })
 	}
 	switch name {
 	case "queues":
@@ -126,9 +127,9 @@ func installationCell(s *sampler.Sample, name string) string {
 	case "runners":
 		return format.Number(int64(len(s.Runners)))
 	case "live":
-		return sum(func(q *sampler.Queue) int64 { return q.Live() })
+		return sum(func(q *survey.Queue) int64 { return q.Live() })
 	case "backlog":
-		return sum(func(q *sampler.Queue) int64 { return q.Waiting })
+		return sum(func(q *survey.Queue) int64 { return q.Waiting })
 	case "done":
 		done, _ := s.Rates()
 		return format.Rate(done)

@@ -4,201 +4,111 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/internal/queues"
+	"github.com/midgehq/midge/internal/survey"
+	"github.com/midgehq/midge/storage"
 )
 
 // mostNeeds is how many needs the overview shows at once, and mostFolded how many more it unfolds.
 const mostNeeds, mostFolded = 5, 45
 
-// need is something that somebody should look at.
+// need is a finding as the overview shows it.
 type need struct {
-	rank   int    // 0 is the worst
-	Glyph  string // shown with the class Look, which gives the colour
-	Look   string
-	Text   string    // what is wrong
-	Small  string    // how much of it, and what that means
-	Since  time.Time // zero if it is not known
-	Last   time.Time // when it last happened, zero for a state that lasts
-	Action string    // the text of its button
-	Ask    bool      // URL is the address of a dialog
+	survey.Finding
+
+	needLook
+	Action string // the text of its button
+	Ask    bool   // URL is the address of a dialog
 	URL    string
 }
 
-// The ranks, the worst first.
-const (
-	rankIdle = iota
-	rankDead
-	rankPaused
-	rankOrphaned
-	rankUnknown
-	rankOld
-	rankDamaged
-	rankWarning
-)
+// needLook is how a need looks: its glyph, and a class that gives the glyph its colour.
+type needLook struct{ Glyph, Look string }
 
-// needs returns everything that somebody should look at, the worst first.
+// Title is what is wrong: the error, of a cause of death.
+func (n need) Title() string { return cmp.Or(n.Error, n.Text) }
+
+// words writes the numbers and times of findings as pages show them.
+var words = survey.Words{Number: format.Number, Span: format.Duration, Gap: format.NBSP}
+
+// findings returns what somebody should look at, the worst first.
+func (v *view) findings() []survey.Finding {
+	found, _ := v.Sample.Findings(v.server.bounds, words)
+	return found
+}
+
+// needs returns the findings as the overview shows them.
 func (v *view) needs() []need {
-	s := v.Sample
-	needs := v.runnerNeeds()
-	for i := range s.Queues {
-		needs = append(needs, v.queueNeeds(&s.Queues[i])...)
+	found := v.findings()
+	needs := make([]need, len(found))
+	for i, f := range found {
+		needs[i] = v.need(f)
 	}
-	needs = append(needs, v.deadNeeds()...)
-	for i := range s.Schedules {
-		if n, ok := v.scheduleNeed(&s.Schedules[i]); ok {
-			needs = append(needs, n)
-		}
-	}
-	for _, warning := range s.Info.Warnings {
-		needs = append(needs, need{
-			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns", Small: warning,
-			Action: "Show", URL: v.URL("/runners") + "#storage",
-		})
-	}
-	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.rank, b.rank) })
 	return needs
+}
+
+// need returns a finding with its glyph, its button and the address of the button.
+func (v *view) need(f survey.Finding) need {
+	n := need{Finding: f, needLook: needLook{"!", "retry"}, Action: "Open"}
+	switch f.Code {
+	case "no-runners", "no-runner", "full", "damaged", "evicted", "undecodable", "unstopped":
+		n.Look = "dead"
+	case "dead", "cause", "causes", "unread":
+		n.needLook = needLook{"✕", "dead"}
+	case "paused":
+		n.Glyph = "‖"
+	case "orphaned", "damaged-schedule":
+		n.Glyph = "◷"
+	}
+	switch f.Code {
+	case "storage", "full":
+		n.Action, n.URL = "Show", v.URL("/runners")+"#storage"
+	case "no-runners":
+		n.URL = v.URL("/runners")
+	case "cause":
+		n.Action, n.URL = "Review", v.CauseURL(f.Cause)
+	case "dead", "causes", "unread":
+		n.URL = v.URL("/dead")
+	case "paused":
+		n.URL = v.QueueURL(f.Queue)
+		if v.May("operate") {
+			n.Action, n.Ask, n.URL = "Resume", true, v.URL("/act", "do", "resume", "queue", f.Queue)
+		}
+	case "unknown-kind":
+		n.Action = "Show"
+		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "waiting", "filter", "kind:"+f.Kind)
+	case "undecodable":
+		n.Action = "Show"
+		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind)
+	case "orphaned", "damaged-schedule":
+		n.URL = v.URL("/schedules") + "#" + anchor(storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule})
+	case "unstopped":
+		n.URL = v.URL("/r/" + f.Task)
+	case "dead-limit", "evicted":
+		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "dead")
+	default:
+		n.URL = v.QueueURL(f.Queue)
+	}
+	return n
 }
 
 // urgent returns at most as many of the needs as most, and the others, both the worst first. It takes needs
-// of all ranks in turn, so that many needs of one rank do not hide the others.
+// of all codes in turn, so that many needs of one code do not hide the others.
 func urgent(needs []need, most int) (first, others []need) {
-	var ranks [][]need
+	var codes [][]need
 	for i, n := range needs {
-		if i == 0 || n.rank != needs[i-1].rank {
-			ranks = append(ranks, nil)
+		if i == 0 || n.Code != needs[i-1].Code {
+			codes = append(codes, nil)
 		}
-		last := &ranks[len(ranks)-1]
+		last := &codes[len(codes)-1]
 		*last = append(*last, n)
 	}
-	return dealt(ranks, most)
-}
-
-// runnerNeeds returns one need if no runner is alive although there is something to run. It stands for what
-// would be said of each queue and of each schedule: the schedules of a process that has just crashed are not
-// orphaned.
-func (v *view) runnerNeeds() []need {
-	var unserved queues.Unserved
-	for i := range v.Sample.Queues {
-		unserved.Add(&v.Sample.Queues[i].Stats)
-	}
-	text := unserved.Text(func(n int64) string { return format.Number(n) + format.NBSP })
-	if len(v.Sample.Runners) > 0 || text == "" {
-		return nil
-	}
-	return []need{{
-		rank: rankIdle, Glyph: "!", Look: "dead", Text: "No runner is alive", Small: text + ".", Action: "Open",
-		URL: v.URL("/runners"),
-	}}
-}
-
-// queueNeeds returns what is wrong with a queue.
-func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
-	add := func(rank int, look, text, small string, since time.Time, action, url string) {
-		needs = append(needs, need{
-			rank: rank, Glyph: "!", Look: look, Text: text, Small: small, Since: since, Action: action, URL: url,
-		})
-	}
-	oldest := v.Now.Add(-q.Oldest)
-	switch {
-	case q.Paused:
-		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"),
-			q.PausedSince, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
-		if q.PausedBy != "" {
-			needs[0].Small += " Paused by " + q.PausedBy + "."
-		}
-		if !q.PausedUntil.IsZero() {
-			needs[0].Small += " It resumes by itself " + format.Away(q.PausedUntil, v.Now) + "."
-		}
-		needs[0].Glyph, needs[0].Ask = "‖", true
-		if !v.May("operate") {
-			needs[0].Action, needs[0].URL, needs[0].Ask = "Open", v.QueueURL(q.Queue), false
-		}
-	case q.Waiting > 0 && len(v.Sample.Runners) == 0: // see runnerNeeds
-	case q.Waiting > 0 && q.Runners == 0:
-		small := waits(q.Waiting) + " in it"
-		if q.Oldest > 0 {
-			small += ", the oldest for " + format.Duration(q.Oldest)
-		}
-		// It is not known when the last runner left: the oldest task may have come before or after that.
-		add(rankIdle, "dead", "No live runner serves the queue "+q.Queue, sentence(small), time.Time{}, "Open",
-			v.QueueURL(q.Queue))
-	case q.Oldest > v.server.cfg.TooOld:
-		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
-			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
-	}
-	for _, kind := range q.Unknown {
-		add(rankUnknown, "retry", "No live runner of "+q.Queue+" knows the kind "+kind.Kind,
-			sentence(waits(kind.Tasks)+" for a runner that knows it"), q.UnknownSince, "Show",
-			v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
-	}
-	if q.Damaged > 0 {
-		add(rankDamaged, "dead", format.Count(q.Damaged, "record")+" of "+q.Queue+" could not be read",
-			"Damaged records are set apart, and all other tasks run.", time.Time{}, "Open", v.QueueURL(q.Queue))
-	}
-	return needs
-}
-
-// sentence capitalizes a text and adds a full stop.
-func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
-
-// waits says how many tasks wait.
-func waits(n int64) string {
-	switch n {
-	case 0:
-		return "no task waits"
-	case 1:
-		return "1" + format.NBSP + "task waits"
-	}
-	return format.Number(n) + format.NBSP + "tasks wait"
-}
-
-// deadNeeds returns the causes of death.
-func (v *view) deadNeeds() (needs []need) {
-	if v.Sample.Dead == nil {
-		return nil
-	}
-	for _, g := range v.Sample.Dead.Groups {
-		cause := causeView{g}
-		small := cause.Died() + "."
-		if cause.AllGaveUp() {
-			small += " The jobs gave up by themselves."
-		}
-		needs = append(needs, need{
-			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: small,
-			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
-		})
-	}
-	return needs
-}
-
-// scheduleNeed says what is wrong with a schedule, if anything is.
-func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
-	n := need{
-		rank: rankOrphaned, Glyph: "◷", Look: "retry",
-		Action: "Open", URL: v.URL("/schedules") + "#" + anchor(c.Ref),
-	}
-	switch {
-	case c.Damaged:
-		n.Text = "The schedule " + c.Name() + " is damaged"
-		n.Small = "It never ticks. It belongs to the queue " + c.Queue + "."
-		return n, true
-	case c.Orphaned && len(v.Sample.Runners) == 0: // see runnerNeeds
-	case c.Orphaned:
-		n.Text = "The schedule " + c.Name() + " is orphaned"
-		n.Small = "No live runner declares it, so it stands still. It belongs to the queue " + c.Queue + "."
-		if !c.Cursor.Next.IsZero() && c.Cursor.Next.Before(v.Now) {
-			n.Since = c.Cursor.Next
-		}
-		return n, true
-	}
-	return n, false
+	return dealt(codes, most)
 }
 
 // calm returns the text if nothing needs anybody. If the history knows today's work, the text tells of it.
@@ -213,7 +123,7 @@ func (v *view) calm(ctx context.Context) string {
 	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
 	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler, v.Now),
 		work+" on "+format.Count(len(s.Queues), "queue"))
-	if s.Sum(func(q *sampler.Queue) int64 { return q.Waiting }) == 0 {
+	if s.Sum(func(q *survey.Queue) int64 { return q.Waiting }) == 0 {
 		return text + ", and no task waits."
 	}
 	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."

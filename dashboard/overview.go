@@ -9,6 +9,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 )
 
 // overviewData is the data of the overview.
@@ -92,7 +93,7 @@ func (v *view) figures() []figure {
 			Note: "of attempts" + within, Spark: hour.Spark(share, 0.01, atMost(format.Percent)),
 		},
 		{Name: "Backlog", Cell: "backlog", Note: backlogGone(v.Sample), Spark: v.past(
-			float64(v.Sample.Sum(func(q *sampler.Queue) int64 { return q.Waiting })),
+			float64(v.Sample.Sum(func(q *survey.Queue) int64 { return q.Waiting })),
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
 			atMost(func(n float64) string { return format.Number(int64(n)) }),
 		)},

@@ -10,6 +10,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -133,7 +134,7 @@ type queueView struct {
 }
 
 // sampledQueue is an alias, because an embedded field named Queue would hide the name of the queue.
-type sampledQueue = sampler.Queue
+type sampledQueue = survey.Queue
 
 // queueViews returns the queues in the order of their names.
 func queueViews(s *sampler.Sample) []queueView {
@@ -144,20 +145,8 @@ func queueViews(s *sampler.Sample) []queueView {
 	return queues
 }
 
-// Trouble says in a word what is wrong with a queue, "" for nothing.
-func (q queueView) Trouble() string {
-	switch {
-	case q.Paused:
-		return "paused"
-	case q.Waiting > 0 && q.Runners == 0:
-		return "no runner"
-	case len(q.Unknown) > 0:
-		return "unknown kind"
-	case q.Damaged > 0:
-		return "damaged"
-	}
-	return ""
-}
+// Trouble says in a word or two what is wrong with a queue, "" for nothing.
+func (q queueView) Trouble() string { return strings.ReplaceAll(q.sampledQueue.Trouble(), "-", " ") }
 
 // Waited is the text beside the age of the oldest task.
 func (q queueView) Waited() string {
@@ -176,7 +165,7 @@ func troubleFirst(s *sampler.Sample) []queueView {
 	queues := queueViews(s)
 	weight := func(q queueView) int {
 		switch {
-		case !q.Paused && q.Waiting > 0 && q.Runners == 0:
+		case q.Idle():
 			return 0
 		case q.Dead > 0:
 			return 1
@@ -275,7 +264,7 @@ func (v *view) Outlook(q queueView) outlookText {
 // backlogGone says when the backlogs of all queues will be gone.
 func backlogGone(s *sampler.Sample) string {
 	var longest time.Duration
-	var still *sampler.Queue // the queue with the largest backlog that does not shrink
+	var still *survey.Queue // the queue with the largest backlog that does not shrink
 	known := true
 	for i := range s.Queues {
 		q := &s.Queues[i]

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
-	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -93,7 +93,7 @@ func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
 		{storage.Stats{Waiting: 1, Oldest: time.Second}, "has waited"},
 		{storage.Stats{Waiting: 1, Declined: []storage.KindSize{{Kind: "k", Tasks: 1}}}, "no task of a known kind waits"},
 	} {
-		if got := (queueView{&sampler.Queue{Stats: c.stats}}).Waited(); got != c.want {
+		if got := (queueView{&survey.Queue{Stats: c.stats}}).Waited(); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.stats, got, c.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -30,7 +31,7 @@ func (s *server) schedules(r *http.Request, v *view) error {
 
 // scheduleView is a schedule as pages show it.
 type scheduleView struct {
-	*sampler.Schedule
+	*survey.Schedule
 }
 
 // scheduleViews returns the schedules, the next to tick first.

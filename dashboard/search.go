@@ -14,6 +14,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -217,7 +218,7 @@ func (s *server) named(
 // ones, and midge's own.
 func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
 	found := make([]*storage.Task, len(refs))
-	_ = sampler.Concurrently(len(refs), func(i int) error { // on an error, the tasks found so far are returned
+	_ = survey.Concurrently(len(refs), func(i int) error { // on an error, the tasks found so far are returned
 		if storage.Reserved(refs[i].Queue) {
 			return nil
 		}

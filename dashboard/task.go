@@ -13,8 +13,8 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
-	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -216,7 +216,7 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	add := func(text, do, key string, danger bool) {
 		acts = append(acts, actLink{
 			Text: text, URL: v.URL("/act", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
-			Plain: do == "cancel" || sampler.Discarded(t),
+			Plain: do == "cancel" || survey.Discarded(t),
 		})
 	}
 	if t.State == storage.Cursors {

@@ -68,7 +68,7 @@ var table = []rule{
 	{room: "storage/open", rooms: []string{"storage", "storage/memory", "storage/redis", "storage/postgres"}}, // by a URL
 	{
 		room:        "metrics/prometheus", // a module of its own, with the client of Prometheus
-		rooms:       []string{".", "storage"},
+		rooms:       []string{".", "storage", "internal/survey"},
 		modules:     []string{"github.com/prometheus/client_golang"},
 		testRooms:   []string{"storage/..."},
 		testModules: []string{"github.com/prometheus/client_model"}, // the gathered metrics
@@ -132,15 +132,15 @@ var table = []rule{
 	{room: "access", rooms: []string{"internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/queues", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/survey", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // only text
 	{room: "dashboard/internal/live"},   // only bytes
 	{room: "dashboard/internal/chart", rooms: []string{"dashboard/internal/format", "dashboard/internal/sampler", "internal/ledger"}}, // draws points and deploys
 	{
-		room:  "dashboard/internal/sampler", // takes the first line of an error from format
-		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/queues", "internal/scan", "storage"},
+		room:  "dashboard/internal/sampler",
+		rooms: []string{"internal/ledger", "internal/survey", "storage"},
 	},
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // for tests and screenshots
 	{
@@ -166,10 +166,14 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/vitals", rooms: []string{"storage"}},
-	{room: "internal/queues", rooms: []string{"storage"}},
+	{
+		room:      "internal/survey",
+		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan"},
+		testRooms: []string{"storage/..."},
+	},
 	{
 		room:      "internal/ledger",
-		rooms:     []string{"storage", "internal/queues", "internal/sleep", "internal/vitals"},
+		rooms:     []string{"storage", "internal/sleep", "internal/vitals"},
 		testRooms: []string{"storage/..."},
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},

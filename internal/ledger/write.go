@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -241,7 +240,7 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 
 // of returns the totals that the ledger keeps.
 func of(t *storage.Totals) totals {
-	f := queues.FlowOf(t)
+	f := FlowOf(t)
 	return totals{f.In, f.Done, f.Failed, f.Dead}
 }
 

@@ -51,7 +51,7 @@ func (c *Cached) Runners(context.Context) ([]storage.RunnerInfo, error) {
 func (c *Cached) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	all := make([]storage.Stats, 0, len(queues))
 	for _, name := range queues {
-		q := c.sample.byName[name]
+		q := c.sample.Queue(name)
 		if q == nil {
 			return c.Storage.Stats(ctx, queues...)
 		}

@@ -3,7 +3,7 @@ package sampler
 import (
 	"time"
 
-	"github.com/midgehq/midge/internal/queues"
+	"github.com/midgehq/midge/internal/ledger"
 )
 
 // Points is how many points of each span the sampler keeps.
@@ -34,11 +34,11 @@ func (r rings) add(before, fresh *Sample) {
 	var done, failed int64
 	for i := range fresh.Queues {
 		q := &fresh.Queues[i]
-		var grown queues.Flow
+		var grown ledger.Flow
 		if before != nil {
-			grown = q.flow()
-			if was := before.byName[q.Queue]; was != nil {
-				grown = grown.Since(was.flow())
+			grown = q.Flow()
+			if was := before.Queue(q.Queue); was != nil {
+				grown = grown.Since(was.Flow())
 			}
 		}
 		done, failed = done+grown.Done, failed+grown.Failed
@@ -46,7 +46,7 @@ func (r rings) add(before, fresh *Sample) {
 	}
 	r.of("").add(before, fresh, done, failed)
 	for name := range r {
-		if name != "" && fresh.byName[name] == nil {
+		if name != "" && fresh.Queue(name) == nil {
 			delete(r, name)
 		}
 	}
@@ -68,10 +68,10 @@ type ringPair [len(Spans)]ring
 // add spreads the attempts between two samples over the points of both rings.
 func (p *ringPair) add(before, fresh *Sample, done, failed int64) {
 	for i, span := range Spans {
-		to := fresh.At.Add(fresh.skew)
+		to := fresh.At.Add(fresh.Skew)
 		from := to
 		if before != nil {
-			from = before.At.Add(fresh.skew)
+			from = before.At.Add(fresh.Skew)
 		}
 		p[i].add(span, from, to, float64(done), float64(failed))
 	}

@@ -1,5 +1,4 @@
-// Package sampler reads the storage for all pages of the dashboard: the present queues, runners, schedules
-// and dead tasks, and the history. However many people watch, a process takes one sample of the storage a
+// Package sampler surveys the storage for all pages of the dashboard, and reads the history. However many people watch, a process takes one sample of the storage a
 // second, and one after each act. The package returns only data. Package dashboard makes texts and charts of
 // it.
 package sampler
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -25,10 +25,8 @@ const (
 // and otherwise when a page is requested. All pages of a second share one sample. It is safe for concurrent
 // use.
 type Sampler struct {
-	store  storage.Storage
 	ledger *ledger.Ledger
 	past   *historyCache
-	audit  *ledger.Audit
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's clock
 	acts   atomic.Int64 // counts the acts in this process
@@ -37,10 +35,9 @@ type Sampler struct {
 
 	turn chan struct{} // a semaphore: its holder sends before a look, and receives after it
 	// The turn guards the fields up to mu.
-	namesAt, runnersAt, infoAt, historyAt, deadAt, sinceAt time.Time
-	actsSeen                                               int64 // the value of acts before the last look
-	causes                                                 deadCount
-	cursors                                                map[string]*queueCursors
+	reader    *survey.Reader
+	historyAt time.Time
+	actsSeen  int64 // the value of acts before the last look
 	// failed is the error of the last look, which ended at failedAt; nil if that look gave a sample.
 	failed   error
 	failedAt time.Time
@@ -54,7 +51,7 @@ type Sampler struct {
 // sample. now returns this process's time.
 func New(store storage.Storage, history *ledger.Ledger, now func() time.Time) *Sampler {
 	return &Sampler{
-		store: store, ledger: history, audit: ledger.NewAudit(store), now: now,
+		ledger: history, now: now, reader: survey.NewReader(store, survey.Config{Now: now}),
 		past: &historyCache{ledger: history, now: now}, turn: make(chan struct{}, 1), rings: rings{},
 	}
 }
@@ -171,7 +168,7 @@ func (s *Sampler) Changed() { s.acts.Add(1) }
 // forget makes the next look read everything of which Changed tells, however recently it was read.
 func (s *Sampler) forget() {
 	s.failed = nil
-	s.namesAt, s.runnersAt, s.deadAt, s.cursors = time.Time{}, time.Time{}, time.Time{}, nil
+	s.reader.Forget()
 }
 
 // Watch looks once a Period until ctx ends, and calls tell with each sample, or with the error if there is no

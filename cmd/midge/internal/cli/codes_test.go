@@ -125,7 +125,7 @@ func TestEachExitCode(t *testing.T) {
 	forced := make(map[int]bool)
 	for _, c := range []ending{
 		{line: "queue ls", code: Done},
-		{line: "doctor", code: Failed, says: "schedule reports/nightly stands still"},
+		{line: "doctor", code: Failed, says: "The schedule nightly is orphaned"},
 		{line: "queue ls --nope", code: BadInput, says: "unknown flag: --nope"},
 		{line: "queue rm mail", code: BadInput, says: "give --yes"},
 		{line: "task show mail/none", code: NotFound, says: "midge: there is no task mail/none"},

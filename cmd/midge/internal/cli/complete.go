@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -191,7 +191,7 @@ func (a *app) acceptable(ctx context.Context) (names []string) {
 	if a.open(ctx) != nil {
 		return nil
 	}
-	r, err := a.look(ctx, checkup.Bounds{Dead: -1})
+	r, err := a.look(ctx, survey.Bounds{Dead: survey.AnyNumber})
 	if err != nil {
 		return nil
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -18,12 +19,12 @@ func (a *app) doctor() *cobra.Command {
 		Use: "doctor", Short: "Check the storage; exit with 1 if it has a problem",
 		Long: "doctor checks the storage, its queues, schedules and runners. It exits with 1\n" +
 			"if it finds a problem, and with 0 if it does not. For a check by cron,\n" +
-			"--max-oldest and --max-dead set the bounds beyond which it finds one, and\n" +
+			"--max-oldest (by default 5m) and --max-dead (by default any number) set the\n" +
+			"bounds beyond which it finds one, and\n" +
 			"--quiet prints nothing if there is no problem.\n\n" +
 			"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
-			checkup.AcceptSyntax +
-			"\nTasks that died of an accepted cause do not count for --max-dead. Tasks of a\n" +
-			"queue whose pause is accepted do not count for --max-oldest.",
+			survey.AcceptSyntax +
+			"\nTasks that died of an accepted cause do not count for --max-dead.",
 		Example: "  midge doctor\n" +
 			"  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
@@ -31,7 +32,7 @@ func (a *app) doctor() *cobra.Command {
 	}
 	var oldest span
 	cmd.Flags().Var(&oldest, "max-oldest", "report a problem if a task waits longer than this time, such as 5m")
-	dead := cmd.Flags().Int64("max-dead", -1, "report a problem if more than this number of tasks are dead")
+	dead := cmd.Flags().Int64("max-dead", survey.AnyNumber, "report a problem if more than this number of tasks are dead")
 	accept := cmd.Flags().StringArray("accept", nil,
 		"a `finding` to accept, such as paused:reports; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
@@ -42,16 +43,16 @@ func (a *app) doctor() *cobra.Command {
 			return storage.Invalid("--max-dead", *dead, "0 or more")
 		}
 		for _, known := range *accept {
-			if err := checkup.CheckAccepted("--accept", known); err != nil {
+			if err := survey.CheckAccepted("--accept", known); err != nil {
 				return err
 			}
 		}
-		return a.diagnose(ctx, checkup.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept})
+		return a.diagnose(ctx, survey.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept})
 	})
 	return cmd
 }
 
-func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
+func (a *app) diagnose(ctx context.Context, bounds survey.Bounds) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -71,22 +72,78 @@ func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
 	return err
 }
 
+// Report is the report of doctor.
+type Report struct {
+	Storage    string           `json:"storage"`
+	Durability string           `json:"durability"`
+	RoundTrip  float64          `json:"round_trip_seconds"`
+	Queues     int              `json:"queues"`
+	Runners    int              `json:"runners"`
+	Waiting    int64            `json:"waiting"`
+	Pending    int64            `json:"pending"`
+	Scheduled  int64            `json:"scheduled"`
+	Retry      int64            `json:"retry"`
+	Dead       int64            `json:"dead"`
+	Findings   []survey.Finding `json:"findings"`
+	// Accepted lists the findings that somebody knows of. Findings does not contain them.
+	Accepted []survey.Finding `json:"accepted"`
+	// Now is the storage's time.
+	Now time.Time `json:"now"`
+}
+
+// Problems counts the findings that need action.
+func (r *Report) Problems() (n int) {
+	for i := range r.Findings {
+		if r.Findings[i].Level == survey.Problem {
+			n++
+		}
+	}
+	return n
+}
+
+// findingWords writes the numbers and times of findings.
+var findingWords = survey.Words{Number: show.Number, Span: show.Span}
+
 // look examines the open storage. The findings that the profile accepts are accepted, too.
-func (a *app) look(ctx context.Context, bounds checkup.Bounds) (*checkup.Report, error) {
+func (a *app) look(ctx context.Context, bounds survey.Bounds) (*Report, error) {
+	known, err := a.accepted()
+	if err != nil {
+		return nil, err
+	}
+	bounds.Accepted = append(bounds.Accepted, known...)
+	s, err := survey.Once(ctx, a.store, bounds)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Storage: s.Info.Storage, Durability: s.Info.Durability, RoundTrip: s.RoundTrip.Seconds(),
+		Queues: len(s.Queues), Runners: len(s.Runners), Now: s.Info.Now.UTC(),
+	}
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		r.Waiting, r.Pending, r.Scheduled = r.Waiting+q.Waiting, r.Pending+q.Pending, r.Scheduled+q.Scheduled
+		r.Retry, r.Dead = r.Retry+q.Retry, r.Dead+q.Dead
+	}
+	r.Findings, r.Accepted = s.Findings(bounds, findingWords)
+	return r, nil
+}
+
+// accepted returns the findings that the profile accepts.
+func (a *app) accepted() (names []string, err error) {
 	for known := range strings.SplitSeq(a.target.Accept, "\n") {
 		if known == "" {
 			continue
 		}
-		if err := checkup.CheckAccepted("accept of profile "+a.target.Profile, known); err != nil {
+		if err := survey.CheckAccepted("accept of profile "+a.target.Profile, known); err != nil {
 			return nil, err
 		}
-		bounds.Accepted = append(bounds.Accepted, known)
+		names = append(names, known)
 	}
-	return checkup.Look(ctx, a.store, bounds, hidden)
+	return names, nil
 }
 
 // report writes the report of a checkup for people.
-func (a *app) report(p *show.Printer, r *checkup.Report) error {
+func (a *app) report(p *show.Printer, r *Report) error {
 	if !a.quiet {
 		err := show.Fields(p,
 			show.Field{Name: "storage", Text: a.target.String() + " (" + show.Text(r.Storage) + ")"},
@@ -102,14 +159,14 @@ func (a *app) report(p *show.Printer, r *checkup.Report) error {
 	return a.findings(p, r)
 }
 
-func sizes(r *checkup.Report) string {
+func sizes(r *Report) string {
 	return fmt.Sprintf("%s waiting, %s pending, %s scheduled, %s retry, %s dead", show.Number(r.Waiting),
 		show.Number(r.Pending),
 		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
 }
 
 // findings writes the findings, or a line that there are none.
-func (a *app) findings(p *show.Printer, r *checkup.Report) error {
+func (a *app) findings(p *show.Printer, r *Report) error {
 	if len(r.Findings) == 0 && !a.quiet {
 		if err := p.Line("\n%s", p.Paint("Nothing needs you.", show.Good)); err != nil {
 			return err
@@ -122,10 +179,10 @@ func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 			}
 		}
 		style := show.Warn
-		if f.Level == checkup.Problem {
+		if f.Level == survey.Problem {
 			style = show.Bad
 		}
-		text := strings.ReplaceAll(p.Wrapped(f.Text, 9), "\n", "\n         ")
+		text := strings.ReplaceAll(p.Wrapped(lineOf(&f, r.Now), 9), "\n", "\n         ")
 		if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), text); err != nil {
 			return err
 		}
@@ -139,11 +196,23 @@ func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 		if a.quiet {
 			break
 		}
-		if err := p.Line("%s", p.Paint("accepted: "+f.Text, show.Faint)); err != nil {
+		if err := p.Line("%s", p.Paint("accepted: "+lineOf(&f, r.Now), show.Faint)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lineOf writes a finding in a line: what it is, how much of it there is, and since when.
+func lineOf(f *survey.Finding, now time.Time) string {
+	text := f.Text + "."
+	if f.Detail != "" {
+		text += " " + f.Detail
+	}
+	if f.Since != nil {
+		text += " Since " + show.Span(max(now.Sub(*f.Since), 0)) + " ago."
+	}
+	return show.Text(text)
 }
 
 // greet is the command midge without arguments. It shows the state of the storage and what to type next.
@@ -151,7 +220,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	if err := a.open(ctx); err != nil {
 		return withWelcome(err, a)
 	}
-	r, err := a.look(ctx, checkup.Bounds{Dead: -1})
+	r, err := a.look(ctx, survey.Bounds{Dead: survey.AnyNumber})
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -221,7 +221,7 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving := queues.ServingOf(runners)
+	serving := survey.ServingOf(runners)
 	var rows []row
 	for chunk := range slices.Chunk(names, storage.MaxNames) {
 		stats, err := a.store.Stats(ctx, chunk...)

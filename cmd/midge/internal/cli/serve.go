@@ -131,6 +131,9 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if cfg.Name == "" {
 		cfg.Name = a.target.Profile
 	}
+	if cfg.Accepted, err = a.accepted(); err != nil {
+		return err
+	}
 	board, err := dashboard.Handler(a.store, cfg)
 	if err != nil {
 		return err

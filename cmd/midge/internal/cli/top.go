@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/cmd/midge/internal/top"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -33,11 +34,16 @@ func (a *app) top() *cobra.Command {
 		if err := a.open(ctx); err != nil {
 			return err
 		}
+		accepted, err := a.accepted()
+		if err != nil {
+			return err
+		}
 		p := a.printer(zeroTime)
 		p.Width = 0
 		return top.Run(ctx, top.Config{
 			Session: a.session, Target: a.target.String(), Every: every.Duration, Page: a.pageOf, Printer: *p,
-			Audit: a.audit(),
+			Audit: a.audit(), Reader: survey.NewReader(a.store, survey.Config{}),
+			Bounds: survey.Bounds{Dead: survey.AnyNumber, Accepted: accepted},
 		})
 	})
 	return cmd

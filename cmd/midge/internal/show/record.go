@@ -8,7 +8,6 @@ import (
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
-	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
@@ -66,6 +65,7 @@ type Totals struct {
 	Deleted   int64 `json:"deleted"`
 	Failed    int64 `json:"failed"`
 	Crashed   int64 `json:"crashed"`
+	Evicted   int64 `json:"evicted"`
 }
 
 // Runner is the record of a live runner.
@@ -158,7 +158,7 @@ type Stats struct {
 	PerSecond *Rates `json:"per_second"`
 }
 
-// Rates are rates per second, as in [queues.Flow].
+// Rates are rates per second, as in [ledger.Flow].
 type Rates struct {
 	Enqueued  float64 `json:"enqueued"`
 	Completed float64 `json:"completed"`
@@ -188,7 +188,7 @@ func (s *Stats) Since(before Stats) {
 		return
 	}
 	now, then := storage.Totals(s.Totals), storage.Totals(before.Totals)
-	in, done, failed := queues.FlowOf(&now).Since(queues.FlowOf(&then)).PerSecond(seconds)
+	in, done, failed := ledger.FlowOf(&now).Since(ledger.FlowOf(&then)).PerSecond(seconds)
 	s.PerSecond = &Rates{Enqueued: in, Completed: done, Failed: failed}
 }
 

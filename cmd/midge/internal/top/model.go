@@ -11,6 +11,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -18,6 +19,9 @@ import (
 type Config struct {
 	// Session is the session on the storage.
 	Session *storage.Session
+	// Reader reads the storage, and Bounds judge what it found.
+	Reader *survey.Reader
+	Bounds survey.Bounds
 	// Audit records the acts of the user. Its Warn is not called: the screen shows the warnings.
 	Audit audit.Writer
 	// Target names the storage above each screen.
@@ -52,11 +56,13 @@ type Model struct {
 	width, height int
 	screen        screen
 
-	at     time.Time // time of the last sample
-	queues []queue
-	total  queue  // sums over all queues
-	away   string // why the storage does not answer, "" if it does
-	chosen string // name of the queue under the cursor, which stays on it when the rows move
+	at       time.Time // time of the last survey
+	reading  bool      // the next survey is under way
+	queues   []queue
+	total    survey.Queue     // sums over all queues
+	findings []survey.Finding // what needs somebody, the worst first
+	away     string           // why the storage does not answer, "" if it does
+	chosen   string           // name of the queue under the cursor, which stays on it when the rows move
 
 	state  storage.State
 	page   scan.Page
@@ -87,7 +93,7 @@ func New(ctx context.Context, cfg Config) *Model {
 // again.
 type (
 	sampled struct {
-		sample sample
+		survey *survey.Survey
 		err    error
 	}
 	listed struct {
@@ -117,9 +123,14 @@ func (m *Model) next() tea.Cmd {
 	return tea.Tick(m.cfg.Every, func(time.Time) tea.Msg { return turn{} })
 }
 
+// sample reads the storage, unless a reading is under way.
 func (m *Model) sample() tea.Cmd {
+	if m.reading {
+		return nil
+	}
+	m.reading = true
 	return func() tea.Msg {
-		s, err := read(m.ctx, m.cfg.Session)
+		s, err := read(m.ctx, m.cfg.Reader)
 		return sampled{s, err}
 	}
 }
@@ -183,24 +194,22 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 func (m *Model) sampled(msg sampled) {
-	if msg.err != nil {
+	if m.reading = false; msg.err != nil {
 		m.away = msg.err.Error()
 		return
 	}
-	m.away, m.at, m.cfg.Printer.Now = "", msg.sample.at, msg.sample.at
-	m.queues = merge(m.queues, msg.sample)
-	m.total = queue{}
-	for _, q := range m.queues {
-		m.total.Waiting += q.Waiting
-		m.total.Pending += q.Pending
-		m.total.Retry += q.Retry
-		m.total.Scheduled += q.Scheduled
-		m.total.Dead += q.Dead
-		m.total.in += q.in
-		m.total.done += q.done
-		m.total.failed += q.failed
+	now := msg.survey
+	m.away, m.at = "", now.At.Add(now.Skew)
+	m.cfg.Printer.Now = m.at
+	m.findings, _ = now.Findings(m.cfg.Bounds, survey.Words{Number: show.Number, Span: show.Span})
+	m.queues = merge(m.queues, now, m.findings)
+	m.total = survey.Queue{Runners: len(now.Runners)}
+	t := &m.total
+	for i := range now.Queues {
+		q := &now.Queues[i]
+		t.Waiting, t.Pending, t.Retry, t.Dead = t.Waiting+q.Waiting, t.Pending+q.Pending, t.Retry+q.Retry, t.Dead+q.Dead
+		t.In, t.Done, t.Failed = t.In+max(q.In, 0), t.Done+max(q.Done, 0), t.Failed+max(q.Failed, 0)
 	}
-	m.total.runners = len(msg.sample.runners)
 	if m.at0() < 0 && len(m.queues) > 0 && m.screen == queuesScreen {
 		m.chosen = m.queues[0].Queue
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
-	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -24,72 +24,40 @@ const pageTasks = 100
 // callTime bounds each read of the storage.
 const callTime = 5 * time.Second
 
-// sample is the state of the storage at a moment.
-type sample struct {
-	at      time.Time
-	queues  []storage.Stats
-	runners []storage.RunnerInfo
-}
-
 // read reads the runners and all queues, except midge's own queues.
-func read(ctx context.Context, session *storage.Session) (s sample, err error) {
+func read(ctx context.Context, reader *survey.Reader) (*survey.Survey, error) {
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	store := session.Storage()
-	if s.at, err = session.Now(ctx); err != nil {
-		return s, err
-	}
-	if s.runners, err = store.Runners(ctx); err != nil {
-		return s, err
-	}
-	var names []string
-	for name, err := range storage.EachQueue(ctx, store, "") {
-		if err != nil {
-			return s, err
-		}
-		if !strings.HasPrefix(name, filter.HiddenPrefix) {
-			names = append(names, name)
-		}
-	}
-	for chunk := range slices.Chunk(names, storage.MaxNames) {
-		stats, err := store.Stats(ctx, chunk...)
-		if err != nil {
-			return s, err
-		}
-		s.queues = append(s.queues, stats...)
-	}
-	return s, nil
+	return reader.Read(ctx)
 }
+
+// surveyed is an alias, because an embedded field named Queue would hide the name of the queue.
+type surveyed = survey.Queue
 
 // queue is a row of the list of queues.
 type queue struct {
-	storage.Stats
+	*surveyed
 
-	runners          int
-	in, done, failed float64   // per second, over the last samples
-	trend            []float64 // rates of done between two samples, oldest first
-	samples          []storage.Sample
+	outlook storage.Outlook
+	level   survey.Level // of the worst finding about the queue, "" for none
+	trend   []float64    // rates of done between two samples, oldest first
 }
 
-// rateSpan is the number of intervals between samples over which a rate is taken.
-const rateSpan = 5
-
-// merge makes the rows of a sample. It takes the earlier samples and trends from the rows before.
-func merge(before []queue, s sample) []queue {
-	was := make(map[string]queue, len(before))
-	for _, q := range before {
-		was[q.Queue] = q
+// merge makes the rows of a survey. It takes the earlier trends from the rows before.
+func merge(before []queue, s *survey.Survey, found []survey.Finding) []queue {
+	was := make(map[string]*queue, len(before))
+	for i := range before {
+		was[before[i].Queue] = &before[i]
 	}
-	serving := queues.ServingOf(s.runners)
-	lines := make([]queue, len(s.queues))
-	for i, stats := range s.queues {
-		q := was[stats.Queue]
-		q.Stats, q.runners = stats, len(serving[stats.Queue])
-		q.samples = keep(append(slices.Clone(q.samples), storage.Sample{At: s.at, Stats: stats}), rateSpan+1)
-		if n := len(q.samples); n > 1 {
-			q.in, q.done, q.failed = rates(q.samples[0], q.samples[n-1])
-			_, last, _ := rates(q.samples[n-2], q.samples[n-1])
-			q.trend = keep(append(slices.Clone(q.trend), last), history)
+	levels := make(map[string]survey.Level)
+	for i := len(found) - 1; i >= 0; i-- { // the worst last
+		levels[found[i].Queue] = found[i].Level
+	}
+	lines := make([]queue, len(s.Queues))
+	for i := range s.Queues {
+		q := queue{surveyed: &s.Queues[i], outlook: s.Outlook(&s.Queues[i]), level: levels[s.Queues[i].Queue]}
+		if old := was[q.Queue]; old != nil {
+			q.trend = keep(append(slices.Clone(old.trend), max(q.Done, 0)), history)
 		}
 		lines[i] = q
 	}
@@ -97,23 +65,6 @@ func merge(before []queue, s sample) []queue {
 }
 
 func keep[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
-
-// rates returns the rates between two samples, per second.
-func rates(before, after storage.Sample) (in, done, failed float64) {
-	span := after.At.Sub(before.At)
-	if span <= 0 {
-		return 0, 0, 0
-	}
-	return queues.FlowOf(&after.Totals).Since(queues.FlowOf(&before.Totals)).PerSecond(span.Seconds())
-}
-
-// outlook forecasts when no task waits any more, at the current rates.
-func (q *queue) outlook() storage.Outlook {
-	if len(q.samples) == 0 {
-		return storage.Outlook{Backlog: q.Waiting}
-	}
-	return storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
-}
 
 // tasks reads up to pageTasks tasks of a queue that are in a state and match a filter. In a state of ended
 // tasks, the newest come first.

@@ -15,6 +15,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -37,7 +38,8 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { _ = store.Close() })
 	r.session = storage.NewSession(store, 0)
 	r.m = New(t.Context(), Config{
-		Session: r.session, Target: "production, redis://db", Printer: show.Printer{Format: show.Table},
+		Session: r.session, Reader: survey.NewReader(store, survey.Config{Now: func() time.Time { return r.now }}),
+		Bounds: survey.Bounds{Dead: survey.AnyNumber}, Target: "production, redis://db", Printer: show.Printer{Format: show.Table},
 		Audit: audit.Writer{Store: store, Who: "ann@web-1"},
 		Page: func(ctx context.Context, ref storage.Ref) (string, error) {
 			task, err := store.Task(ctx, ref)
@@ -148,7 +150,7 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r.now = r.now.Add(10 * time.Second) // tasks that wait for less time are work in flow
 	r.work("none", 1, storage.Settle{}) // the answer to a claim tells the session the time
 	r.sample()
-	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner")
+	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner", "No runner is alive")
 	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
@@ -161,21 +163,6 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r.wants("20 waiting", "10.0", "done 10.0/s", "2s", "███")
 	if strings.Contains(r.screen(), "midge.ledger") {
 		t.Error("a queue of midge's own is shown")
-	}
-}
-
-// TestTheRatesAreThoseOfTheHistory checks that crashes count as failures and requeues as enqueued, and that
-// only completed tasks are done.
-func TestTheRatesAreThoseOfTheHistory(t *testing.T) {
-	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
-	before := storage.Sample{At: now, Stats: storage.Stats{
-		Totals: storage.Totals{Enqueued: 4, Requeued: 1, Completed: 3, Failed: 2, Crashed: 1},
-	}}
-	after := storage.Sample{At: now.Add(2 * time.Second), Stats: storage.Stats{
-		Totals: storage.Totals{Enqueued: 8, Requeued: 3, Completed: 5, Dead: 5, Cancelled: 5, Failed: 2, Crashed: 7},
-	}}
-	if in, done, failed := rates(before, after); in != 3 || done != 1 || failed != 3 {
-		t.Errorf("got %v in, %v done and %v failed a second, want 3, 1 and 3", in, done, failed)
 	}
 }
 
@@ -305,39 +292,6 @@ func TestAKeyActsOnNoMoreTasksThanItAskedAbout(t *testing.T) {
 	r.wants("cancelled 2 tasks")
 	if stats, err := r.session.Storage().Stats(t.Context(), "mail"); err != nil || stats[0].Waiting != 6 {
 		t.Errorf("got %+v, %v, want the six new tasks left", stats, err)
-	}
-}
-
-// many returns a sample with the greatest number of queues and runners to expect.
-func many() sample {
-	s := sample{at: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
-	name := func(i int) string { return fmt.Sprintf("queue-of-tenant-%05d", i%10_000) }
-	for i := range 10_000 {
-		s.queues = append(s.queues, storage.Stats{Queue: name(i)})
-	}
-	for i := range 1000 {
-		var r storage.RunnerInfo
-		for j := range 200 {
-			r.Queues = append(r.Queues, name(i*200+j))
-		}
-		s.runners = append(s.runners, r)
-	}
-	return s
-}
-
-// TestManyQueuesOfManyRunnersAreCountedOnce checks that a sample is counted in much less than the second
-// between two samples.
-func TestManyQueuesOfManyRunnersAreCountedOnce(t *testing.T) {
-	s := many()
-	begun := time.Now()
-	lines := merge(nil, s)
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("a sample of %d queues and %d runners takes %v", len(s.queues), len(s.runners), took)
-	}
-	for _, q := range lines {
-		if q.runners != 20 {
-			t.Fatalf("queue %s has %d runners, want 20", q.Queue, q.runners)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -68,11 +69,34 @@ func (m *Model) top() []string {
 	second := m.fit(fmt.Sprintf("%s waiting  %s pending  %s retry  %s dead   in %s/s  done %s/s  failed "+
 		"%s/s   %s",
 		show.Number(t.Waiting), show.Number(t.Pending), show.Number(t.Retry), show.Number(t.Dead),
-		rate(t.in), rate(t.done), rate(t.failed), show.Count(int64(t.runners), "runner")), show.Plain)
+		rate(t.In), rate(t.Done), rate(t.Failed), show.Count(int64(t.Runners), "runner")), show.Plain)
 	if m.away != "" {
 		second = m.fit("the storage does not answer; trying on: "+show.Text(m.away), show.Bad)
 	}
-	return []string{first, second, ""}
+	return []string{first, second, m.worst()}
+}
+
+// worst returns the line about the worst finding, "" if there is none.
+func (m *Model) worst() string {
+	if len(m.findings) == 0 || m.away != "" {
+		return ""
+	}
+	text := show.Text(m.findings[0].Text)
+	if more := len(m.findings) - 1; more > 0 {
+		text = fmt.Sprintf("%s, and %d more: midge doctor", text, more)
+	}
+	return m.fit(text, styleOf(m.findings[0].Level))
+}
+
+// styleOf returns the style of a finding, or of no finding.
+func styleOf(level survey.Level) show.Style {
+	switch level {
+	case survey.Problem:
+		return show.Bad
+	case survey.Notice:
+		return show.Warn
+	}
+	return show.Plain
 }
 
 // rate formats a number of tasks per second in at most five characters.
@@ -108,8 +132,8 @@ var queueColumns = []queueColumn{
 	{"PENDING", 7, 3, func(q *queue) string { return short(q.Pending) }},
 	{"DEAD", 6, 7, func(q *queue) string { return short(q.Dead) }},
 	{"OLDEST", 7, 5, oldest},
-	{"IN/S", 6, 2, func(q *queue) string { return rate(q.in) }},
-	{"DONE/S", 6, 4, func(q *queue) string { return rate(q.done) }},
+	{"IN/S", 6, 2, func(q *queue) string { return rate(q.In) }},
+	{"DONE/S", 6, 4, func(q *queue) string { return rate(q.Done) }},
 	{"EMPTY IN", 9, 6, emptyIn},
 	{"DONE", -trendWidth, 1, func(q *queue) string { return sparkline(q.trend, trendWidth) }},
 }
@@ -160,13 +184,7 @@ func row(first string, name int, columns []queueColumn, text func(c *queueColumn
 func window(at, n, rows int) int { return max(0, min(at-rows/2, n-rows)) }
 
 func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool) string {
-	mark, style := "  ", show.Plain
-	switch {
-	case q.Paused:
-		style = show.Warn
-	case q.runners == 0 && q.Waiting > 0:
-		style = show.Bad
-	}
+	mark, style := "  ", styleOf(q.level)
 	if chosen {
 		mark = "> "
 	}
@@ -180,11 +198,11 @@ func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool
 
 // emptyIn returns the time until no task waits, or a word for why there is no such time.
 func emptyIn(q *queue) string {
-	o := q.outlook()
+	o := q.outlook
 	switch {
 	case q.Paused:
 		return "paused"
-	case q.runners == 0 && q.Waiting > 0:
+	case q.Idle():
 		return "no runner"
 	case q.Waiting == 0 || o.Flows:
 		return "-"

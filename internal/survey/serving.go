@@ -1,6 +1,4 @@
-// Package queues judges queues by their sizes and their runners. The command, the dashboard and the history
-// use it, so that they tell the same about a queue.
-package queues
+package survey
 
 import (
 	"slices"
@@ -26,7 +24,7 @@ func ServingOf(runners []storage.RunnerInfo) map[string]Serving {
 // Knows reports whether one of the runners runs tasks of a kind.
 func (s Serving) Knows(kind string) bool {
 	return slices.ContainsFunc(s, func(r *storage.RunnerInfo) bool {
-		return len(r.Kinds) == 0 || slices.Contains(r.Kinds, kind)
+		return slices.Contains(r.Kinds, kind)
 	})
 }
 

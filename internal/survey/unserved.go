@@ -1,8 +1,7 @@
-package queues
+package survey
 
 import (
-	"strings"
-
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -13,10 +12,10 @@ type Unserved struct {
 
 // Add adds what a queue has.
 func (u *Unserved) Add(s *storage.Stats) {
-	u.waiting = sum(u.waiting, s.Waiting)
-	u.pending = sum(u.pending, s.Pending)
-	u.later = sum(u.later, s.Scheduled, s.Retry)
-	u.schedules = sum(u.schedules, s.Cursors)
+	u.waiting = ledger.Sum(u.waiting, s.Waiting)
+	u.pending = ledger.Sum(u.pending, s.Pending)
+	u.later = ledger.Sum(u.later, s.Scheduled, s.Retry)
+	u.schedules = ledger.Sum(u.schedules, s.Cursors)
 }
 
 // Text says what needs a runner, such as "2 tasks wait and 1 schedule stands still". It is "" if nothing needs
@@ -39,8 +38,5 @@ func (u *Unserved) Text(number func(int64) string) string {
 			parts = append(parts, number(c.n)+c.many)
 		}
 	}
-	if last := len(parts) - 1; last > 0 {
-		return strings.Join(parts[:last], ", ") + " and " + parts[last]
-	}
-	return strings.Join(parts, "")
+	return list(parts)
 }

@@ -1,4 +1,18 @@
-package sampler
+// Package survey reads a storage and judges what it found. A [Reader] reads the queues, runners, schedules and
+// causes of death, and keeps what rarely changes from one reading to the next. [Survey.Findings] lists what
+// needs somebody. The command, the dashboard and the metrics use both, so that they report the same.
+//
+//	survey.go    a Survey, and the sums and forecasts that follow from it
+//	reader.go    the Reader: sizes, runners, description, rates
+//	causes.go    the dead tasks by cause
+//	schedules.go the schedules, and which of them are orphaned
+//	since.go     who paused a queue, and since when a finding has held
+//	serving.go   what the runners of a queue can run
+//	unserved.go  what needs a runner, in words
+//	finding.go   a Finding: its level, order, words
+//	judge.go     the judge
+//	accept.go    findings that somebody knows of
+package survey
 
 import (
 	"encoding/binary"
@@ -8,13 +22,12 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/internal/queues"
 	"github.com/midgehq/midge/storage"
 )
 
-// Sample is the result of a look at the storage. Nobody changes a sample once it is made.
-type Sample struct {
-	At        time.Time            // of the look, by this process's clock
+// Survey is the result of one reading of a storage. Nobody changes a survey once its reader has returned it.
+type Survey struct {
+	At        time.Time            // of the reading, by this process's clock
 	RoundTrip time.Duration        // how long the storage took to return the sizes of the queues
 	Info      storage.Description  // of the storage
 	Queues    []Queue              // by name, without midge's own queues
@@ -22,30 +35,25 @@ type Sample struct {
 	Kinds     []string             // the kinds that live runners know, sorted
 	Schedules []Schedule           // of all queues, the next to tick first
 	Dead      *Causes
-	Hour      *ledger.Series // the last hour as the history was last read, nil if it never was
-	Mark      uint64         // changes with the marks of the queues, and with the runners
-	// Err is the error of the storage, nil if it answered. Lost is the time of the first look that failed. The
-	// other fields are from the last look that did not fail.
-	Err  error
-	Lost time.Time
+	Mark      uint64        // changes with the marks of the queues, and with the runners
+	Skew      time.Duration // how far the storage's clock was ahead of this process's clock
 
-	acts    int64         // the acts in this process before the look
-	skew    time.Duration // how far the storage's clock was ahead of this process's clock
 	byName  map[string]*Queue
-	serving map[string]queues.Serving // by queue
+	serving map[string]Serving // by queue
 	// runnersRead counts how often the runners were read.
 	runnersRead int
-	// then has the sizes of the queues some seconds before, for forecasts. later replaces it in a later sample.
+	// then has the sizes of the queues some seconds before, for forecasts. later replaces it in a later survey.
 	// Both are nil if they are not known.
 	then, later *past
 }
 
-// Queue is a queue as a sample found it.
+// Queue is a queue as a survey found it.
 type Queue struct {
 	storage.Stats
 
-	// Done and Failed are attempts a second, averaged over the last seconds; -1 if they are not known yet.
-	Done, Failed float64
+	// In counts the tasks that joined the queue, and Done and Failed the attempts that ended so, a second,
+	// averaged over the last seconds; -1 if they are not known yet.
+	In, Done, Failed float64
 	// Runners is how many live runners serve the queue.
 	Runners int
 	// Unknown are the declined kinds that no live runner of the queue knows, none if no runner serves it.
@@ -62,8 +70,26 @@ type Queue struct {
 	UnknownSince time.Time
 }
 
-// flow returns what happened to the tasks of the queue over its lifetime.
-func (q *Queue) flow() queues.Flow { return queues.FlowOf(&q.Totals) }
+// Idle reports whether tasks wait although no live runner serves the queue, which is not paused.
+func (q *Queue) Idle() bool { return !q.Paused && q.Waiting > 0 && q.Runners == 0 }
+
+// Trouble is the code of the worst finding about the queue itself, "" for none.
+func (q *Queue) Trouble() string {
+	switch {
+	case q.Paused:
+		return "paused"
+	case q.Idle():
+		return "no-runner"
+	case len(q.Unknown) > 0:
+		return "unknown-kind"
+	case q.Damaged > 0:
+		return "damaged"
+	}
+	return ""
+}
+
+// Flow returns what happened to the tasks of the queue over its lifetime.
+func (q *Queue) Flow() ledger.Flow { return ledger.FlowOf(&q.Totals) }
 
 // mark computes the mark of a queue.
 func (q *Queue) mark() uint64 {
@@ -76,7 +102,7 @@ func (q *Queue) mark() uint64 {
 	for _, n := range []int64{
 		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
 		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Dead, q.Totals.Cancelled,
-		q.Totals.Deleted, q.Totals.Failed, q.Totals.Crashed,
+		q.Totals.Deleted, q.Totals.Failed, q.Totals.Crashed, q.Totals.Evicted,
 		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
 	} {
 		binary.LittleEndian.PutUint64(b[:], uint64(n))
@@ -85,8 +111,8 @@ func (q *Queue) mark() uint64 {
 	return h.Sum64()
 }
 
-// mark computes the marks of the queues and of the sample.
-func (s *Sample) mark() {
+// mark computes the marks of the queues and of the survey.
+func (s *Survey) mark() {
 	h := fnv.New64a()
 	var b [8]byte
 	for i := range s.Queues {
@@ -101,7 +127,7 @@ func (s *Sample) mark() {
 	s.Mark = h.Sum64()
 }
 
-// Schedule is a schedule as a sample found it.
+// Schedule is a schedule as a survey found it.
 type Schedule struct {
 	storage.Task
 
@@ -114,10 +140,10 @@ type Schedule struct {
 func (c *Schedule) Name() string { return strings.TrimPrefix(c.ID, storage.CursorPrefix) }
 
 // Queue returns a queue by its name, nil if there is none.
-func (s *Sample) Queue(name string) *Queue { return s.byName[name] }
+func (s *Survey) Queue(name string) *Queue { return s.byName[name] }
 
 // Sum adds up a number over all queues.
-func (s *Sample) Sum(of func(*Queue) int64) (sum int64) {
+func (s *Survey) Sum(of func(*Queue) int64) (sum int64) {
 	for i := range s.Queues {
 		sum += of(&s.Queues[i])
 	}
@@ -125,7 +151,7 @@ func (s *Sample) Sum(of func(*Queue) int64) (sum int64) {
 }
 
 // Rates returns the rates of all queues together, -1 if they are not known yet.
-func (s *Sample) Rates() (done, failed float64) {
+func (s *Survey) Rates() (done, failed float64) {
 	if len(s.Queues) > 0 && s.Queues[0].Done < 0 {
 		return -1, -1
 	}
@@ -136,7 +162,7 @@ func (s *Sample) Rates() (done, failed float64) {
 }
 
 // Oldest is how long the oldest task of all queues has waited, zero if nothing waits.
-func (s *Sample) Oldest() (oldest time.Duration) {
+func (s *Survey) Oldest() (oldest time.Duration) {
 	for i := range s.Queues {
 		oldest = max(oldest, s.Queues[i].Oldest)
 	}
@@ -144,7 +170,7 @@ func (s *Sample) Oldest() (oldest time.Duration) {
 }
 
 // OldestQueue is the queue whose oldest task has waited for the longest, "" if nothing waits.
-func (s *Sample) OldestQueue() (queue string) {
+func (s *Survey) OldestQueue() (queue string) {
 	var oldest time.Duration
 	for i := range s.Queues {
 		if q := &s.Queues[i]; q.Oldest > oldest {
@@ -155,7 +181,7 @@ func (s *Sample) OldestQueue() (queue string) {
 }
 
 // Slots returns how many slots of all live runners are in use, and how many slots they have.
-func (s *Sample) Slots() (used, slots int64) {
+func (s *Survey) Slots() (used, slots int64) {
 	for i := range s.Runners {
 		used, slots = used+int64(len(s.Runners[i].Running)), slots+int64(s.Runners[i].Concurrency)
 	}
@@ -164,7 +190,7 @@ func (s *Sample) Slots() (used, slots int64) {
 
 // KindsFor returns the kinds that are known for a queue: kinds that its runners know, and kinds of waiting
 // tasks that its runners declined.
-func (s *Sample) KindsFor(queue string) []string {
+func (s *Survey) KindsFor(queue string) []string {
 	var serving []storage.RunnerInfo
 	for i := range s.Runners {
 		if slices.Contains(s.Runners[i].Queues, queue) {
@@ -182,12 +208,12 @@ func (s *Sample) KindsFor(queue string) []string {
 }
 
 // Knows reports whether a live runner of a queue knows a kind.
-func (s *Sample) Knows(queue, kind string) bool {
+func (s *Survey) Knows(queue, kind string) bool {
 	return s.serving[queue].Knows(kind)
 }
 
 // Empty reports whether there is no queue at all.
-func (s *Sample) Empty() bool { return len(s.Queues) == 0 }
+func (s *Survey) Empty() bool { return len(s.Queues) == 0 }
 
 // past has the sizes of the queues at a moment.
 type past struct {
@@ -198,9 +224,9 @@ type past struct {
 // pastFor is the least time over which a forecast looks back.
 const pastFor = 10 * time.Second
 
-// remember gives the sample that follows this one the sizes of the queues from pastFor or more before it.
-// Until this process has looked for so long, these are the sizes from its first look.
-func (s *Sample) remember(fresh *Sample) {
+// remember gives the survey that follows this one the sizes of the queues from pastFor or more before it.
+// Until the reader has read for so long, these are the sizes from its first reading.
+func (s *Survey) remember(fresh *Survey) {
 	switch {
 	case s == nil:
 	case s.later == nil:
@@ -213,8 +239,8 @@ func (s *Sample) remember(fresh *Sample) {
 	}
 }
 
-// past returns the sizes of the queues in this sample.
-func (s *Sample) past() *past {
+// past returns the sizes of the queues in this survey.
+func (s *Survey) past() *past {
 	p := &past{at: s.At, queues: make(map[string]storage.Stats, len(s.Queues))}
 	for i := range s.Queues {
 		p.queues[s.Queues[i].Queue] = s.Queues[i].Stats
@@ -222,9 +248,9 @@ func (s *Sample) past() *past {
 	return p
 }
 
-// Before returns the sizes of a queue some seconds before the sample, by the storage's clock; nil if they are
+// Before returns the sizes of a queue some seconds before the survey, by the storage's clock; nil if they are
 // not known.
-func (s *Sample) Before(queue string) []storage.Sample {
+func (s *Survey) Before(queue string) []storage.Sample {
 	if s.then == nil {
 		return nil
 	}
@@ -232,50 +258,14 @@ func (s *Sample) Before(queue string) []storage.Sample {
 	if !ok {
 		return nil
 	}
-	return []storage.Sample{{At: s.then.at.Add(s.skew), Stats: stats}}
+	return []storage.Sample{{At: s.then.at.Add(s.Skew), Stats: stats}}
 }
 
 // Outlook forecasts when the backlog of a queue will be gone.
-func (s *Sample) Outlook(q *Queue) storage.Outlook {
+func (s *Survey) Outlook(q *Queue) storage.Outlook {
 	var before storage.Sample // without earlier sizes, no rate is known
 	if known := s.Before(q.Queue); known != nil {
 		before = known[0]
 	}
-	return storage.Forecast(before, storage.Sample{At: s.At.Add(s.skew), Stats: q.Stats})
-}
-
-// KnownMinutes is how many minutes of the last hour the history knows.
-func (s *Sample) KnownMinutes() (n int) {
-	if s.Hour == nil {
-		return 0
-	}
-	for _, p := range s.Hour.All {
-		if p.Known {
-			n++
-		}
-	}
-	return n
-}
-
-// Recall overwrites points with the minutes of the queue that the history knows. The points have a minute
-// each, and the first begins at from.
-func (s *Sample) Recall(queue string, from time.Time, points []Point) {
-	if s.Hour == nil {
-		return
-	}
-	for i, all := range s.Hour.All {
-		at := int(all.At.Sub(from) / time.Minute)
-		// The last point is a minute that is not over, of which the history knows nothing.
-		if !all.Known || all.At.Before(from) || at >= len(points)-1 {
-			continue
-		}
-		p := all
-		if queue != "" {
-			p = ledger.Point{} // the queue was idle
-			if steps := s.Hour.Queues[queue]; i < len(steps) {
-				p = steps[i]
-			}
-		}
-		points[at] = Point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: all.Gap}
-	}
+	return storage.Forecast(before, storage.Sample{At: s.At.Add(s.Skew), Stats: q.Stats})
 }

@@ -1,28 +1,22 @@
-package sampler
+package survey
 
 import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/storage"
 )
 
 const (
-	// MostDead limits the dead tasks that one look reads to group them: the newest of the queues in which dead
-	// tasks have changed. If more than MostDead queues have changed, the look reads one task of each.
+	// MostDead is the default of Config.Dead.
 	MostDead = 2000
 	// mostCauses limits the causes that are distinguished, because all errors may differ. Tasks of further
 	// causes are read but not shown.
 	mostCauses = 2000
-	// countFor limits the time for which Watch counts dead tasks after each look. If nobody watches, a look
-	// itself counts at most countPages pages, and no longer than countWaiting, because a page waits for it.
-	countFor     = 200 * time.Millisecond
-	countPages   = MostDead / storage.MaxPage
-	countWaiting = 10 * time.Millisecond
 )
 
 // Cause is a cause of death. Its figures are of the dead tasks that were counted.
@@ -68,7 +62,7 @@ type queueCauses struct {
 
 // behind returns the queues whose dead tasks have changed since they were counted. It forgets queues that are
 // gone.
-func (c *deadCount) behind(s *Sample) (changed []*Queue) {
+func (c *deadCount) behind(s *Survey) (changed []*Queue) {
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		was := c.queues[q.Queue]
@@ -86,10 +80,10 @@ func (c *deadCount) behind(s *Sample) (changed []*Queue) {
 }
 
 // look reads the newest dead tasks of the queues that have changed.
-func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*Queue) error {
+func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*Queue, most int) error {
 	pages := make([]storage.TasksPage, len(changed))
 	err := Concurrently(len(changed), func(i int) (err error) {
-		pages[i], err = newestDead(ctx, store, changed[i], max(1, MostDead/len(changed)))
+		pages[i], err = newestDead(ctx, store, changed[i], max(1, most/len(changed)))
 		return err
 	})
 	if err != nil {
@@ -215,7 +209,8 @@ func Discarded(t storage.Task) bool {
 
 // errorOf returns the first line of the error of which a task died, or else the reason, or "no error".
 func errorOf(t storage.Task) string {
-	return cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
+	line, _, _ := strings.Cut(strings.TrimSpace(fingerprint.Error(t)), "\n")
+	return cmp.Or(storage.CleanText(line, 240), "no error")
 }
 
 // died updates the times and the error of a cause by the first and the last death of further tasks, and the
@@ -280,54 +275,28 @@ func (g *Cause) join(queue string, of *Cause) {
 	g.died(of.First, of.Last, of.Error)
 }
 
-// readDead groups the dead tasks by cause. At most once in deadFor, or after an act, it reads dead tasks of
-// the queues in which they have changed. If none have changed and nobody watches, it counts further pages.
-func (s *Sampler) readDead(ctx context.Context, before, fresh *Sample) error {
-	changed := s.causes.behind(fresh)
-	soon := before != nil && before.Dead != nil && fresh.At.Sub(s.deadAt) < deadFor
-	if len(changed) > 0 && !soon {
-		s.deadAt = fresh.At
-		if err := s.causes.look(ctx, s.store, changed); err != nil {
+// readDead groups the dead tasks by cause. At most once in deadFor, or after Forget, it reads dead tasks of the
+// queues in which they have changed.
+func (r *Reader) readDead(ctx context.Context, before, fresh *Survey) error {
+	changed := r.causes.behind(fresh)
+	if len(changed) > 0 && (before == nil || fresh.At.Sub(r.deadAt) >= deadFor) {
+		r.deadAt = fresh.At
+		if err := r.causes.look(ctx, r.store, changed, r.cfg.Dead); err != nil {
 			return err
 		}
 	}
-	if len(changed) == 0 && s.watchers.Load() == 0 {
-		end := s.now().Add(countWaiting)
-		for range countPages {
-			more, err := s.causes.next(ctx, s.store)
-			if err != nil {
-				return err
-			}
-			if !more || s.now().After(end) {
-				break
-			}
-		}
-	}
-	fresh.Dead = s.causes.groups()
+	fresh.Dead = r.causes.groups()
 	return nil
 }
 
-// countDead counts further dead tasks for a while, and stops if somebody looks. The next sample shows the
-// result.
-func (s *Sampler) countDead(ctx context.Context) {
-	for end := s.now().Add(countFor); s.now().Before(end); {
-		if mine, _ := s.takeTurn(ctx, false); !mine {
-			return
-		}
-		more, err := s.nextDead(ctx)
-		<-s.turn
-		if !more || err != nil { // an error shows in the next look
-			return
-		}
-	}
+// CountDead counts a further page of dead tasks by cause, and reports whether there was one. The next survey
+// has the result, and so has Causes.
+func (r *Reader) CountDead(ctx context.Context) (more bool, err error) {
+	return r.causes.next(ctx, r.store)
 }
 
-// nextDead counts a further page. It takes no longer than a look may, because looks wait for the turn.
-func (s *Sampler) nextDead(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
-	defer cancel()
-	return s.causes.next(ctx, s.store)
-}
+// Causes returns the causes of death, as far as the dead tasks are counted.
+func (r *Reader) Causes() *Causes { return r.causes.groups() }
 
 // CauseOf returns the cause of tasks that all died of the same cause. There must be at least one task.
 func CauseOf(tasks []storage.Task) *Cause {

@@ -1,4 +1,4 @@
-package sampler
+package survey
 
 import (
 	"context"
@@ -7,10 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -32,15 +30,15 @@ func (r *reading) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	return page, err
 }
 
-// mourning returns a sampler of a scene, with a clock that the test sets.
-func mourning(t *testing.T) (*scene.Scene, *Sampler, *reading, *time.Duration) {
+// mourning returns a reader of a scene, with a clock that the test sets.
+func mourning(t *testing.T) (*scene.Scene, *Reader, *reading, *time.Duration) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	store, ahead, began := &reading{Storage: sc.Store, calls: map[string]int{}}, new(time.Duration), time.Now()
-	return sc, New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
+	return sc, NewReader(store, Config{Now: func() time.Time { return began.Add(*ahead) }}), store, ahead
 }
 
 // bury makes n tasks of a queue die of a cause.
@@ -57,11 +55,11 @@ func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 	}
 }
 
-// mustLook looks once, after the time d, and requires causes with the wanted numbers of tasks.
-func (s *Sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
+// mustRead reads once, after the time d, and requires causes with the wanted numbers of tasks.
+func (r *Reader) mustRead(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
 	t.Helper()
 	*ahead += d
-	now, err := s.Sample(t.Context())
+	now, err := r.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,27 +72,38 @@ func (s *Sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, 
 	}
 }
 
+// countAll counts all dead tasks by cause.
+func (r *Reader) countAll(t *testing.T) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = r.CountDead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 	sc, s, store, ahead := mourning(t)
 	bury(t, sc, "old", "disk full", 1500)
 	bury(t, sc, "small", "no route", 3)
-	s.countDead(t.Context())
+	s.countAll(t)
 	all := map[string]int64{"no route": 3, "disk full": 1000}
-	s.mustLook(t, ahead, 0, all)
-	s.countDead(t.Context())
+	s.mustRead(t, ahead, 0, all)
+	s.countAll(t)
 	all["disk full"] = 1500
 	clear(store.calls)
 	for range 10 {
-		s.mustLook(t, ahead, 2*time.Second, all)
-		s.countDead(t.Context())
+		s.mustRead(t, ahead, 2*time.Second, all)
+		s.countAll(t)
 	}
 	if len(store.calls) > 0 {
 		t.Errorf("nothing died, and %v are read", store.calls)
 	}
 	bury(t, sc, "old", "disk full", 5)
 	all["disk full"] += 5
-	s.mustLook(t, ahead, deadFor+time.Second, all)
-	if store.calls["tasks"] > MostDead || store.calls["dead"] > countPages {
+	s.mustRead(t, ahead, deadFor+time.Second, all)
+	if store.calls["tasks"] > MostDead || store.calls["dead"] > MostDead/storage.MaxPage {
 		t.Errorf("five died, and %v are read", store.calls)
 	}
 	// If dead tasks are requeued, the tasks of their queue are counted anew.
@@ -102,87 +111,7 @@ func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(all, "no route")
-	s.mustLook(t, ahead, deadFor+time.Second, all)
-}
-
-// TestTheDeadAreCountedFromTheNewestOn checks that the newest dead tasks are counted at once, and the others
-// by later looks. Tasks that die meanwhile are shown soon, and deletes make the count begin anew.
-func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
-	sc, s, store, ahead := mourning(t)
-	bury(t, sc, "a.old", "disk full", 5000)
-	bury(t, sc, "z.new", "timeout", 1500)
-	look := func() string {
-		t.Helper()
-		*ahead += 2 * deadFor
-		now, err := s.Sample(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprintf("%d %t:", now.Dead.Read, now.Dead.Whole)
-		for _, g := range now.Dead.Groups {
-			text += fmt.Sprintf(" %s %d", g.Error, g.Tasks)
-		}
-		return text
-	}
-	want := func(when, want string) {
-		t.Helper()
-		if got := look(); got != want {
-			t.Errorf("%s: got %q, want %q", when, got, want)
-		}
-	}
-	want("first", "2000 false: timeout 1000 disk full 1000")
-	want("second", "3900 false: disk full 2400 timeout 1500")
-	bury(t, sc, "z.new", "refused", 10)
-	want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
-	want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
-	want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
-	want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
-	deleted, err := storage.NewSession(store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
-	if err != nil || deleted != 5000 {
-		t.Fatalf("deleted %d: %v", deleted, err)
-	}
-	want("few left", "1510 true: timeout 1500 refused 10")
-}
-
-// tardy is a storage that takes its time to list dead tasks.
-type tardy struct {
-	storage.Storage
-
-	each time.Duration
-}
-
-func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
-	if q.State == storage.Dead {
-		select {
-		case <-time.After(w.each):
-		case <-ctx.Done():
-			return storage.TasksPage{}, ctx.Err()
-		}
-	}
-	return w.Storage.Tasks(ctx, q)
-}
-
-// TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a look may if
-// the storage does not answer it, because all pages wait for the turn.
-func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sc, err := scene.Open(t.Context(), "empty", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bury(t, sc, "q", "disk full", MostDead+100)
-		store := &tardy{Storage: sc.Store}
-		s := New(store, ledger.New(store), time.Now)
-		if _, err := s.Sample(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		store.each = time.Hour
-		began := time.Now()
-		s.countDead(t.Context())
-		if took := time.Since(began); took > LookTimeout+time.Second {
-			t.Errorf("a count that the storage does not answer holds the turn for %v, want %v at most", took, LookTimeout)
-		}
-	})
+	s.mustRead(t, ahead, deadFor+time.Second, all)
 }
 
 func TestManyCausesAreBounded(t *testing.T) {
@@ -196,16 +125,16 @@ func TestManyCausesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, err := s.Sample(t.Context())
+	now, err := s.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(now.Dead.Groups) != MostDead || now.Dead.Read != MostDead {
 		t.Errorf("a look tells %d causes of %d tasks, want %d of each", len(now.Dead.Groups), now.Dead.Read, MostDead)
 	}
-	s.countDead(t.Context())
+	s.countAll(t)
 	*ahead += 2 * time.Second
-	if now, err = s.Sample(t.Context()); err != nil {
+	if now, err = s.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(now.Dead.Groups) != mostCauses || now.Dead.Read != mostCauses+100 {
@@ -235,7 +164,7 @@ func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 		t.Helper()
 		*ahead += d
 		clear(store.calls)
-		now, err := s.Sample(t.Context())
+		now, err := s.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +194,7 @@ func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
 		if err := sc.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		now, err := s.Sample(t.Context())
+		now, err := s.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package sampler
+package survey
 
 import (
 	"context"
@@ -11,31 +11,31 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// readSince finds who paused queues, and since when: the audit has pauses that began before this process
-// looked. It also finds since when tasks of unknown kinds have waited.
-func (s *Sampler) readSince(ctx context.Context, before, fresh *Sample) {
+// readSince finds who paused queues, and since when: the audit has pauses that began before the first
+// reading. It also finds since when tasks of unknown kinds have waited.
+func (r *Reader) readSince(ctx context.Context, before, fresh *Survey) {
 	var paused, unknown []*Queue
 	for i := range fresh.Queues {
 		q := &fresh.Queues[i]
 		if len(q.Unknown) > 0 && before != nil && before.byName[q.Queue] != nil {
 			q.UnknownSince = before.byName[q.Queue].UnknownSince
 		}
-		if q.pauseUnknown(fresh.At.Add(fresh.skew)) {
+		if q.pauseUnknown(fresh.At.Add(fresh.Skew)) {
 			paused = append(paused, q)
 		}
 		if len(q.Unknown) > 0 && q.UnknownSince.IsZero() {
 			unknown = append(unknown, q)
 		}
 	}
-	if len(paused)+len(unknown) == 0 || before != nil && fresh.At.Sub(s.sinceAt) < sinceFor {
+	if len(paused)+len(unknown) == 0 || before != nil && fresh.At.Sub(r.sinceAt) < sinceFor {
 		return
 	}
-	s.sinceAt = fresh.At
+	r.sinceAt = fresh.At
 	for _, q := range unknown[:min(len(unknown), 10)] {
-		q.UnknownSince = s.declinedSince(ctx, q.Queue)
+		q.UnknownSince = r.declinedSince(ctx, q.Queue)
 	}
 	if len(paused) > 0 {
-		s.readPauses(ctx, paused)
+		r.readPauses(ctx, paused)
 	}
 }
 
@@ -45,8 +45,8 @@ func (q *Queue) pauseUnknown(now time.Time) bool {
 }
 
 // readPauses finds in the audit who paused queues, and when.
-func (s *Sampler) readPauses(ctx context.Context, paused []*Queue) {
-	acts, _, err := s.audit.List(ctx, "", 200)
+func (r *Reader) readPauses(ctx context.Context, paused []*Queue) {
+	acts, _, err := r.audit.List(ctx, "", 200)
 	if err != nil {
 		return
 	}
@@ -67,17 +67,17 @@ func (s *Sampler) readPauses(ctx context.Context, paused []*Queue) {
 	}
 }
 
-// pausedWithin is the longest time between an act in the audit and the look that first saw its pause.
+// pausedWithin is the longest time between an act in the audit and the reading that first saw its pause.
 const pausedWithin = 30 * time.Second
 
 // declinedSince returns since when a declined task of a queue has waited for a runner that knows its kind;
 // zero if a short search finds no such task.
-func (s *Sampler) declinedSince(ctx context.Context, queue string) time.Time {
+func (r *Reader) declinedSince(ctx context.Context, queue string) time.Time {
 	f, err := filter.Parse("is:declined queue:" + queue)
 	if err != nil {
 		return time.Time{}
 	}
-	found, err := scan.Next(ctx, s.store, scan.Request{
+	found, err := scan.Next(ctx, r.store, scan.Request{
 		Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
 	})
 	if err != nil || len(found.Tasks) == 0 {

@@ -1,4 +1,4 @@
-package sampler
+package survey
 
 import (
 	"cmp"
@@ -27,11 +27,11 @@ func (c *queueCursors) old(count int64, at, now time.Time) bool {
 
 // redeclared returns the queues with a schedule that a runner declares differently from what was read: a
 // deploy has replaced the schedule, or soon will.
-func (s *Sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
+func (r *Reader) redeclared(runners []storage.RunnerInfo) map[string]bool {
 	queues := make(map[string]bool)
 	for i := range runners {
 		for _, d := range runners[i].Schedules {
-			if c := s.cursors[d.Ref.Queue]; c != nil && !c.as[d] {
+			if c := r.cursors[d.Ref.Queue]; c != nil && !c.as[d] {
 				queues[d.Ref.Queue] = true
 			}
 		}
@@ -40,16 +40,16 @@ func (s *Sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
 }
 
 // readSchedules reads the schedules of the queues in which they may have changed.
-func (s *Sampler) readSchedules(ctx context.Context, before, fresh *Sample) error {
+func (r *Reader) readSchedules(ctx context.Context, before, fresh *Survey) error {
 	var old []*Queue
-	now := s.StorageNow()
+	now := r.storageNow()
 	var others map[string]bool
 	if before != nil && fresh.runnersRead != before.runnersRead {
-		others = s.redeclared(fresh.Runners)
+		others = r.redeclared(fresh.Runners)
 	}
 	for i := range fresh.Queues {
 		q := &fresh.Queues[i]
-		was := s.cursors[q.Queue]
+		was := r.cursors[q.Queue]
 		if was == nil && q.Cursors > 0 || was != nil && (others[q.Queue] || was.old(q.Cursors, fresh.At, now)) {
 			old = append(old, q)
 		}
@@ -61,21 +61,21 @@ func (s *Sampler) readSchedules(ctx context.Context, before, fresh *Sample) erro
 	}
 	read := make([]*queueCursors, len(old))
 	err := Concurrently(len(old), func(i int) (err error) {
-		read[i], err = s.cursorsOf(ctx, old[i], fresh.At)
+		read[i], err = r.cursorsOf(ctx, old[i], fresh.At)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if s.cursors == nil {
-		s.cursors = make(map[string]*queueCursors)
+	if r.cursors == nil {
+		r.cursors = make(map[string]*queueCursors)
 	}
 	for i, q := range old {
-		s.cursors[q.Queue] = read[i]
+		r.cursors[q.Queue] = read[i]
 	}
 	var tasks []storage.Task
 	for i := range fresh.Queues {
-		if c := s.cursors[fresh.Queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
+		if c := r.cursors[fresh.Queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
 			tasks = append(tasks, c.tasks...)
 		}
 	}
@@ -84,12 +84,12 @@ func (s *Sampler) readSchedules(ctx context.Context, before, fresh *Sample) erro
 }
 
 // cursorsOf reads the schedules of a queue.
-func (s *Sampler) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueCursors, error) {
+func (r *Reader) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueCursors, error) {
 	c := &queueCursors{at: at, count: q.Cursors, as: make(map[storage.Declared]bool)}
 	if q.Cursors == 0 {
 		return c, nil
 	}
-	for t, err := range storage.Each(ctx, s.store, q.Queue, storage.Cursors) {
+	for t, err := range storage.Each(ctx, r.store, q.Queue, storage.Cursors) {
 		if err != nil {
 			return nil, err
 		}

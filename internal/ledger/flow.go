@@ -1,4 +1,4 @@
-package queues
+package ledger
 
 import (
 	"math"
@@ -18,12 +18,12 @@ type Flow struct {
 // FlowOf returns the flow over a queue's lifetime.
 func FlowOf(t *storage.Totals) Flow {
 	return Flow{
-		In: sum(t.Enqueued, t.Requeued), Done: sum(t.Completed), Failed: sum(t.Failed, t.Crashed), Dead: sum(t.Dead),
+		In: Sum(t.Enqueued, t.Requeued), Done: Sum(t.Completed), Failed: Sum(t.Failed, t.Crashed), Dead: Sum(t.Dead),
 	}
 }
 
-// sum adds counts and bounds the result, because a damaged record may contain any count.
-func sum(counts ...int64) (all int64) {
+// Sum adds counts and bounds the result, because a damaged record may contain any count.
+func Sum(counts ...int64) (all int64) {
 	for _, n := range counts {
 		all += min(max(n, 0), math.MaxInt64-all)
 	}

@@ -1,11 +1,9 @@
-package checkup
+package survey
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"testing"
@@ -64,10 +62,15 @@ func TestALargeStorageIsLookedOverInSeconds(t *testing.T) {
 	}
 	defer func() { _ = store.Close() }()
 	begun := time.Now()
-	report, err := Look(t.Context(), large{store}, Bounds{Dead: -1}, "midge.")
+	now, err := Once(t.Context(), large{store}, Bounds{Dead: AnyNumber})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _ := now.Findings(Bounds{Dead: AnyNumber}, Words{})
 	took := time.Since(begun)
-	if err != nil || report.Queues != 10_000 || report.Problems() != 5000 {
-		t.Fatalf("got %d problems of %d queues, %v; want 5000 queues that nobody serves", report.Problems(), report.Queues, err)
+	if len(now.Queues) != 10_000 || len(found) != 5000 || now.Queues[0].Runners != 44 {
+		t.Fatalf("got %d findings of %d queues, and %d runners of the first; want 5000 queues that nobody serves, and 44",
+			len(found), len(now.Queues), now.Queues[0].Runners)
 	}
 	if took > 3*time.Second {
 		t.Errorf("it took %v", took)
@@ -84,12 +87,12 @@ func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) 
 	}{
 		{"a runner knows the kind", []string{"old", "fresh"}, nil},
 		{"a runner knows other kinds", []string{"old"}, []string{
-			"unknown-kind: 1 task waits of kind fresh in queue mail: no live runner of the queue knows the kind",
+			"unknown-kind: No live runner of mail knows the kind fresh. 1 task waits for a runner that knows it.",
 		}},
 		{"no runner serves the queue", []string{}, []string{
-			"no-runner: 1 task waits in queue mail, and no live runner serves it",
+			"no-runner: No live runner serves the queue mail. 1 task waits in it.",
 		}},
-		{"no runner is alive", nil, []string{"no-runners: no runner is alive: 1 task waits"}},
+		{"no runner is alive", nil, []string{"no-runners: No runner is alive. 1 task waits."}},
 	} {
 		store, err := memory.Open(memory.Config{})
 		if err != nil {
@@ -107,14 +110,11 @@ func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) 
 				t.Fatal(err)
 			}
 		}
-		report, err := Look(t.Context(), store, Bounds{Dead: -1}, "midge.")
-		if err != nil {
-			t.Fatal(err)
-		}
+		found, _ := look(t, store, Bounds{Dead: AnyNumber})
 		var got []string
-		for _, f := range report.Findings {
+		for _, f := range found {
 			if f.Level == Problem {
-				got = append(got, f.Code+": "+f.Text)
+				got = append(got, f.Code+": "+f.Text+". "+f.Detail)
 			}
 		}
 		if !slices.Equal(got, c.want) {
@@ -122,6 +122,16 @@ func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) 
 		}
 		_ = store.Close()
 	}
+}
+
+// look reads a storage once and judges it.
+func look(t *testing.T, store storage.Storage, b Bounds) (found, accepted []Finding) {
+	t.Helper()
+	now, err := Once(t.Context(), store, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now.Findings(b, Words{Span: func(time.Duration) string { return "a while" }})
 }
 
 // decline has a runner decline a task of a kind in queue mail.
@@ -158,29 +168,27 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 	plan.Ref = storage.Ref{Queue: "reports", ID: storage.CursorPrefix + "nightly"}
 	plan.Cursor = &storage.Cursor{Next: time.Now().Add(time.Hour), Declaration: declared.Encode()}
 	const next = " -> start the program that runs the jobs, then midge runner ls"
-	const orphan = "schedule reports/nightly stands still: no runner is alive" +
-		" -> start the program that declares it"
 	for _, c := range []struct {
 		inserts        []storage.Insert
 		accept         []string
 		want, accepted []string
 	}{
 		{},
-		{inserts: []storage.Insert{task}, want: []string{"no runner is alive: 1 task waits" + next}},
-		{inserts: []storage.Insert{later}, want: []string{"no runner is alive: 1 task waits for later" + next}},
+		{inserts: []storage.Insert{task}, want: []string{"No runner is alive. 1 task waits." + next}},
+		{inserts: []storage.Insert{later}, want: []string{"No runner is alive. 1 task waits for later." + next}},
 		{
 			inserts: []storage.Insert{task, later, plan}, want: []string{
-				"no runner is alive: 1 task waits, 1 task waits for later and 1 schedule stands still" + next, orphan,
+				"No runner is alive. 1 task waits, 1 task waits for later and 1 schedule stands still." + next,
 			},
 		},
 		{
 			inserts: []storage.Insert{task, later, plan}, accept: []string{"no-runner:mail"},
-			want:     []string{"no runner is alive: 1 schedule stands still" + next, orphan},
-			accepted: []string{"1 task waits in queue mail, and no live runner serves it -> midge runner ls"},
+			want:     []string{"No runner is alive. 1 schedule stands still." + next},
+			accepted: []string{"No live runner serves the queue mail. 1 task waits in it, the oldest for a while. -> midge runner ls"},
 		},
 		{
-			inserts: []storage.Insert{plan}, accept: []string{"no-runners", "orphaned:reports/nightly"},
-			accepted: []string{"no runner is alive: 1 schedule stands still" + next, orphan},
+			inserts: []storage.Insert{plan}, accept: []string{"no-runners"},
+			accepted: []string{"No runner is alive. 1 schedule stands still." + next},
 		},
 	} {
 		store, err := memory.Open(memory.Config{})
@@ -198,14 +206,11 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		report, err := Look(t.Context(), store, Bounds{Dead: -1, Accepted: c.accept}, "midge.")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := problems(report.Findings); !slices.Equal(got, c.want) {
+		found, accepted := look(t, store, Bounds{Dead: AnyNumber, Accepted: c.accept})
+		if got := problems(found); !slices.Equal(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
-		if got := problems(report.Accepted); !slices.Equal(got, c.accepted) {
+		if got := problems(accepted); !slices.Equal(got, c.accepted) {
 			t.Errorf("accepted: got %q, want %q", got, c.accepted)
 		}
 		_ = store.Close()
@@ -216,40 +221,85 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 func problems(of []Finding) (texts []string) {
 	for _, f := range of {
 		if f.Level == Problem {
-			texts = append(texts, f.Text+" -> "+f.Next)
+			texts = append(texts, f.Text+". "+f.Detail+" -> "+f.Next)
 		}
 	}
 	return texts
 }
 
-// TestTheFindingsAreInTheOrderOfTheOverview checks the order in which docs/operating.md lists the findings.
-func TestTheFindingsAreInTheOrderOfTheOverview(t *testing.T) {
-	var findings, want []Finding
-	for _, level := range []Level{Problem, Notice} {
-		for _, code := range order {
-			for _, queue := range []string{"a", "b"} {
-				f := Finding{Level: level, Code: code, Queue: queue}
-				want = append(want, f)
-				findings = append(findings, f)
-			}
+// TestEachFindingHasItsPlaceInTheOrder checks that each code of the judge is among the sorts, and that each name
+// under which a finding is accepted passes CheckAccepted.
+func TestEachFindingHasItsPlaceInTheOrder(t *testing.T) {
+	text, err := os.ReadFile("judge.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := make(map[string]bool)
+	for _, code := range regexp.MustCompile(`Code(?:: |, .*= Problem, )"([a-z-]+)"`).FindAllSubmatch(text, -1) {
+		codes[string(code[1])] = true
+		if !slices.ContainsFunc(Sorts(), func(s Sort) bool { return s.Code == string(code[1]) }) {
+			t.Errorf("%s has no place in the order", code[1])
 		}
 	}
-	slices.SortStableFunc(findings, func(a, b Finding) int { // by queue, and otherwise the other way round
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(b.Code, a.Code), cmp.Compare(a.Level, b.Level))
-	})
-	sort(findings)
-	if !reflect.DeepEqual(findings, want) {
-		t.Errorf("got %+v, want %+v", findings, want)
-	}
-	for _, file := range []string{"checkup.go", "causes.go"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	for _, sort := range Sorts() {
+		if !codes[sort.Code] {
+			t.Errorf("the judge finds no %s", sort.Code)
 		}
-		for _, code := range regexp.MustCompile(`Code: "([a-z-]+)"`).FindAllSubmatch(text, -1) {
-			if !slices.Contains(order, string(code[1])) {
-				t.Errorf("%s has no place in the order", code[1])
-			}
+	}
+	for _, name := range regexp.MustCompile(`"([a-z-]+:)" \+ `).FindAllSubmatch(text, -1) {
+		if err := CheckAccepted("", string(name[1])+"x"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTheFindingsAreInTheirOrder judges a survey with findings of both levels in two queues.
+func TestTheFindingsAreInTheirOrder(t *testing.T) {
+	queue := func(name string) Queue {
+		return Queue{
+			Stats: storage.Stats{Queue: name, Waiting: 2, Oldest: time.Hour, Damaged: 1}, Runners: 1,
+			Unknown: []storage.KindSize{{Kind: "k", Tasks: 1}},
+		}
+	}
+	s := &Survey{
+		Info: storage.Description{Warnings: []string{"it may evict"}, Full: "no room"}, Runners: make([]storage.RunnerInfo, 1),
+		Queues: []Queue{queue("a"), queue("b"), queue("c"), queue("d")}, Dead: &Causes{},
+	}
+	s.Queues[2].Paused, s.Queues[3].Paused, s.Queues[3].Oldest = true, true, time.Minute
+	s.Queues[0].Runners = 0
+	var got []string
+	found, _ := s.Findings(Bounds{Dead: AnyNumber}, Words{})
+	for _, f := range found {
+		got = append(got, string(f.Level)+" "+f.Code+" "+f.Queue)
+	}
+	want := []string{
+		"problem full ", "problem no-runner a", "problem paused c", "problem unknown-kind a", "problem unknown-kind b",
+		"problem unknown-kind c", "problem unknown-kind d", "problem oldest b", "problem damaged a", "problem damaged b",
+		"problem damaged c", "problem damaged d", "notice paused d", "notice storage ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDeadTasksNearTheLimitAreAFinding checks the limit of a storage, which a storage may not have.
+func TestDeadTasksNearTheLimitAreAFinding(t *testing.T) {
+	for _, c := range []struct {
+		dead, evicted int64
+		limit         int
+		want          string
+	}{
+		{79, 5, 100, ""}, {80, 0, 100, "notice dead-limit 80"}, {100, 5, 100, "problem evicted 5"}, {80, 5, storage.NoLimit, ""},
+	} {
+		q := Queue{Stats: storage.Stats{Queue: "mail", Dead: c.dead, Totals: storage.Totals{Evicted: c.evicted}}}
+		s := &Survey{Queues: []Queue{q}, Info: storage.Description{Limits: storage.Limits{DeadMax: c.limit}}}
+		got := ""
+		found, _ := s.Findings(Bounds{Dead: AnyNumber}, Words{})
+		for _, f := range found {
+			got += fmt.Sprint(f.Level, " ", f.Code, " ", f.Tasks)
+		}
+		if got != c.want {
+			t.Errorf("%d dead and %d evicted of %d: got %q, want %q", c.dead, c.evicted, c.limit, got, c.want)
 		}
 	}
 }

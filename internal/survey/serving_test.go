@@ -1,4 +1,4 @@
-package queues
+package survey
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ func TestUnknownKindsAreThoseThatNoRunnerOfTheQueueKnows(t *testing.T) {
 	by := ServingOf([]storage.RunnerInfo{
 		{ID: "old", Queues: []string{"mail", "jobs"}, Kinds: []string{"send"}},
 		{ID: "new", Queues: []string{"mail"}, Kinds: []string{"send", "fresh"}},
-		{ID: "any", Queues: []string{"any"}},
+		{ID: "idle", Queues: []string{"jobless"}},
 	})
 	declined := []storage.KindSize{{Kind: "fresh", Tasks: 2}, {Kind: "gone", Tasks: 1}}
 	for _, c := range []struct {
@@ -19,7 +19,7 @@ func TestUnknownKindsAreThoseThatNoRunnerOfTheQueueKnows(t *testing.T) {
 		runners int
 		unknown []storage.KindSize
 	}{
-		{"mail", 2, declined[1:]}, {"jobs", 1, declined}, {"any", 1, nil}, {"idle", 0, nil},
+		{"mail", 2, declined[1:]}, {"jobs", 1, declined}, {"jobless", 1, declined}, {"idle", 0, nil},
 	} {
 		of := by[c.queue]
 		if unknown := of.Unknown(declined); len(of) != c.runners || !slices.Equal(unknown, c.unknown) {

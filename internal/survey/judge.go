@@ -1,0 +1,316 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// toldCauses is how many causes of death get a finding of their own. One finding stands for all others.
+const toldCauses = 5
+
+// judge is a judgement in the making.
+type judge struct {
+	*Survey
+
+	b               Bounds
+	w               Words
+	found, accepted []Finding
+}
+
+// Findings returns what somebody should look at: first the problems, then the notices, each in the order of
+// Sorts. Findings of one sort keep the order of their queues. accepted are the findings that the bounds accept.
+func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
+	b.Oldest = cmp.Or(b.Oldest, DefaultOldest)
+	j := judge{Survey: s, b: b, w: w.withDefaults(), found: []Finding{}, accepted: []Finding{}}
+	j.storage()
+	j.noRunners()
+	for i := range s.Queues {
+		j.queue(&s.Queues[i])
+	}
+	j.dead()
+	for i := range s.Schedules {
+		j.schedule(&s.Schedules[i])
+	}
+	order := make(map[Sort]int)
+	for i, sort := range Sorts() {
+		order[sort] = i
+	}
+	for _, list := range [][]Finding{j.found, j.accepted} {
+		slices.SortStableFunc(list, func(a, b Finding) int {
+			return cmp.Compare(order[Sort{a.Level, a.Code}], order[Sort{b.Level, b.Code}])
+		})
+	}
+	return j.found, j.accepted
+}
+
+// add adds a finding.
+func (j *judge) add(f Finding) {
+	if f.Kinds == nil {
+		f.Kinds = map[string]int64{}
+	}
+	if j.b.Accepts(f.Accept) {
+		j.accepted = append(j.accepted, f)
+		return
+	}
+	j.found = append(j.found, f)
+}
+
+// moment returns a pointer to a time in UTC, nil for the zero time.
+func moment(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// storage adds the findings on the storage itself.
+func (j *judge) storage() {
+	if full := j.Info.Full; full != "" {
+		j.add(Finding{
+			Level: Problem, Code: "full", Text: "The storage is full",
+			Detail: sentences(full, "nothing can be enqueued until there is room"), Since: moment(j.Info.FullSince),
+			Next: "enlarge the storage, or midge task rm state:dead",
+		})
+	}
+	for _, warning := range j.Info.Warnings {
+		j.add(Finding{Level: Notice, Code: "storage", Text: "The storage warns", Detail: warning})
+	}
+}
+
+// noRunner returns the name of the finding that a queue lacks a runner.
+func noRunner(queue string) string { return "no-runner:" + queue }
+
+// noRunners adds the finding that no runner is alive, if something needs one. It stands for the findings on
+// each queue and each schedule: the schedules of a process that has just crashed are not orphaned.
+func (j *judge) noRunners() {
+	var needs Unserved
+	for i := range j.Queues {
+		if !j.b.Accepts(noRunner(j.Queues[i].Queue)) {
+			needs.Add(&j.Queues[i].Stats)
+		}
+	}
+	text := needs.Text(func(n int64) string { return j.w.Number(n) + j.w.Gap })
+	if len(j.Runners) > 0 || text == "" {
+		return
+	}
+	j.add(Finding{
+		Level: Problem, Code: "no-runners", Accept: "no-runners", Text: "No runner is alive", Detail: text + ".",
+		Next: "start the program that runs the jobs, then midge runner ls",
+	})
+}
+
+// queue adds the findings on a queue.
+func (j *judge) queue(q *Queue) {
+	waits := j.w.Waits(q.Waiting) + " in it"
+	old := q.Oldest > j.b.Oldest
+	switch {
+	case q.Paused:
+		f := Finding{
+			Level: Notice, Code: "paused", Queue: q.Queue, Accept: "paused:" + q.Queue, Tasks: q.Waiting,
+			Text: "The queue " + q.Queue + " is paused", Since: moment(q.PausedSince), Who: q.PausedBy,
+			Next: "midge queue resume " + q.Queue,
+		}
+		by, until, oldest := "", "", ""
+		if old {
+			f.Level, oldest = Problem, "the oldest has waited for "+j.w.Span(q.Oldest)
+		}
+		if q.PausedBy != "" {
+			by = "paused by " + q.PausedBy
+		}
+		if !q.PausedUntil.IsZero() {
+			until = "it resumes by itself in " + j.w.Span(max(q.PausedUntil.Sub(j.now()), 0))
+		}
+		f.Detail = sentences(waits, by, until, oldest)
+		j.add(f)
+	case q.Idle():
+		if len(j.Runners) > 0 || j.b.Accepts(noRunner(q.Queue)) { // else noRunners tells of all queues
+			if q.Oldest > 0 {
+				waits += ", the oldest for " + j.w.Span(q.Oldest)
+			}
+			// It is not known when the last runner left: the oldest task may have come before or after that.
+			j.add(Finding{
+				Level: Problem, Code: "no-runner", Queue: q.Queue, Accept: noRunner(q.Queue), Tasks: q.Waiting,
+				Text: "No live runner serves the queue " + q.Queue, Detail: sentences(waits),
+				Next: "midge runner ls",
+			})
+		}
+	case old:
+		j.add(Finding{
+			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
+			Text:   "The oldest task of " + q.Queue + " has waited for " + j.w.Span(q.Oldest),
+			Detail: sentences(waits), Since: moment(j.now().Add(-q.Oldest)),
+			Next: "midge queue show " + q.Queue,
+		})
+	}
+	for _, k := range q.Unknown {
+		j.add(Finding{
+			Level: Problem, Code: "unknown-kind", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
+			Accept: "unknown-kind:" + q.Queue + "/" + k.Kind, Since: moment(q.UnknownSince),
+			Text:   "No live runner of " + q.Queue + " knows the kind " + k.Kind,
+			Detail: sentences(j.w.Waits(k.Tasks) + " for a runner that knows it"),
+			Next:   "deploy its program, or midge task rm --queue " + q.Queue + " 'is:declined kind:" + k.Kind + "'",
+		})
+	}
+	j.evicted(q)
+	if q.Damaged > 0 {
+		j.add(Finding{
+			Level: Problem, Code: "damaged", Queue: q.Queue, Next: "midge queue show " + q.Queue,
+			Text:   j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
+			Detail: "Damaged records are set apart, and all other tasks run.",
+		})
+	}
+}
+
+// nearLimit is the part of the dead tasks that a queue keeps at which a finding says that it is nearly full.
+const nearLimit = 0.8
+
+// evicted adds the finding that a queue has, or nearly has, as many dead tasks as it keeps.
+func (j *judge) evicted(q *Queue) {
+	most := int64(j.Info.Limits.DeadMax)
+	if most <= 0 || float64(q.Dead) < nearLimit*float64(most) {
+		return
+	}
+	f := Finding{
+		Level: Notice, Code: "dead-limit", Queue: q.Queue, Accept: "dead-limit:" + q.Queue, Tasks: q.Dead,
+		Text:   "The queue " + q.Queue + " has nearly as many dead tasks as it keeps",
+		Detail: sentences(j.w.Number(q.Dead) + " of " + j.w.Number(most) + "; beyond that the oldest are deleted"),
+		Next:   "midge task ls --by-cause --queue " + q.Queue,
+	}
+	if n := q.Totals.Evicted; n > 0 {
+		f.Level, f.Code, f.Accept, f.Tasks = Problem, "evicted", "evicted:"+q.Queue, n
+		f.Text = "Dead tasks of the queue " + q.Queue + " are deleted early"
+		f.Detail = sentences("it keeps "+j.w.Number(most)+" of them, and has deleted the oldest "+j.w.Number(n),
+			"requeue or delete dead tasks, or raise Limits.DeadMax")
+	}
+	j.add(f)
+}
+
+// now is the storage's time.
+func (s *Survey) now() time.Time { return s.At.Add(s.Skew) }
+
+// schedule adds the finding on a schedule that does not tick.
+func (j *judge) schedule(c *Schedule) {
+	name := c.Queue + "/" + c.Name()
+	of := "it belongs to the queue " + c.Queue
+	switch {
+	case c.Damaged:
+		j.add(Finding{
+			Level: Problem, Code: "damaged-schedule", Queue: c.Queue, Schedule: c.Name(),
+			Text: "The schedule " + c.Name() + " is damaged", Detail: sentences("it never ticks", of),
+			Next: "midge schedule show " + name,
+		})
+	case c.Orphaned && len(j.Runners) > 0: // else see noRunners
+		f := Finding{
+			Level: Problem, Code: "orphaned", Queue: c.Queue, Schedule: c.Name(),
+			Text:   "The schedule " + c.Name() + " is orphaned",
+			Detail: sentences("no live runner declares it, so it stands still", of), Accept: "orphaned:" + name,
+			Next: "deploy its program, or midge schedule rm " + name,
+		}
+		if next := c.Cursor.Next; next.Before(j.now()) {
+			f.Since = moment(next)
+		}
+		j.add(f)
+	}
+}
+
+// dead adds the findings on the dead tasks, if there are more than the bound or if there is no bound.
+func (j *judge) dead() {
+	total := j.Sum(func(q *Queue) int64 { return q.Dead })
+	if total <= max(0, j.b.Dead) || j.Dead == nil {
+		return
+	}
+	dead := total - j.acceptedDead(&j.b)
+	within := j.b.Dead >= 0 && dead <= j.b.Dead
+	if j.b.Dead >= 0 && !within {
+		j.add(Finding{
+			Level: Problem, Code: "dead", Tasks: dead, Text: j.w.count(dead, "task") + " died",
+			Detail: "At most " + j.w.Number(j.b.Dead) + " may be dead.", Next: "midge task ls --by-cause",
+		})
+	}
+	var told, causes, tasks int64
+	for _, g := range j.Dead.Groups {
+		switch accepted := j.b.Accepts(g.accept()); {
+		case !accepted && within:
+		case !accepted && told == toldCauses:
+			causes, tasks = causes+1, tasks+g.Tasks
+		default:
+			j.cause(g)
+			if !accepted {
+				told++
+			}
+		}
+	}
+	if causes > 0 {
+		j.add(Finding{
+			Level: Notice, Code: "causes", Tasks: tasks, Next: "midge task ls --by-cause",
+			Text: fmt.Sprintf("%s died of %s", j.w.count(tasks, "task"), j.w.count(causes, "other cause")),
+		})
+	}
+	if rest := total - j.Dead.Read; rest > 0 && told > 0 && !j.Dead.Whole {
+		j.add(Finding{
+			Level: Notice, Code: "unread", Tasks: rest, Next: "midge task ls --by-cause",
+			Text:   "The causes are those of " + j.w.count(j.Dead.Read, "task"),
+			Detail: sentences(j.w.Number(rest) + " more died"),
+		})
+	}
+}
+
+// acceptedDead returns how many of the counted tasks died of accepted causes.
+func (s *Survey) acceptedDead(b *Bounds) (tasks int64) {
+	for _, g := range s.Dead.Groups {
+		if b.Accepts(g.accept()) {
+			tasks += g.Tasks
+		}
+	}
+	return tasks
+}
+
+// accept returns the name of the finding on a cause; "" for tasks without an error.
+func (g *Cause) accept() string {
+	if g.ID == "" {
+		return ""
+	}
+	return "cause:" + g.ID
+}
+
+// shownKinds is how many kinds of a cause a text names.
+const shownKinds = 3
+
+// Of names the most frequent kinds of the tasks, each with its number, and counts the other kinds.
+func (g *Cause) Of(w Words) string {
+	w = w.withDefaults()
+	names := make([]string, 0, shownKinds)
+	for _, k := range g.Kinds[:min(shownKinds, len(g.Kinds))] {
+		names = append(names, k.Kind+" ("+w.Number(k.Tasks)+")")
+	}
+	text := strings.Join(names, ", ")
+	if more := len(g.Kinds) - shownKinds; more > 0 {
+		text += " and " + w.count(int64(more), "more kind")
+	}
+	return text
+}
+
+// cause adds the finding on a cause of death.
+func (j *judge) cause(g *Cause) {
+	f := Finding{
+		Level: Notice, Code: "cause", Accept: g.accept(), Cause: g.ID, Tasks: g.Tasks, Kinds: g.kinds,
+		Text: g.Error, Error: g.Error, Since: moment(g.First), Last: moment(g.Last),
+		Next: "midge task requeue cause:" + g.ID + " --rate 50",
+	}
+	if g.ID == "" {
+		f.Next, f.Error = `midge task requeue 'cause:""' --rate 50`, ""
+	}
+	if len(g.Queues) == 1 {
+		f.Queue = g.Queues[0]
+	}
+	gaveUp := ""
+	if g.Discarded == g.Tasks {
+		gaveUp = "the jobs gave up by themselves"
+	}
+	f.Detail = sentences(j.w.count(g.Tasks, "task")+" died: "+g.Of(j.w), gaveUp)
+	j.add(f)
+}
