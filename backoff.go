@@ -10,14 +10,15 @@ import (
 )
 
 // Backoff returns the delay before a retry. retry counts from 1: the first retry follows the first
-// failure. Many goroutines may call it at once. The runner raises a negative delay to 0, and lowers
-// a longer one to a hundred years.
+// failure. Many goroutines may call it at once.
+//
+// A delay of 0 retries at once. A negative delay comes from a formula that has overflowed: the
+// runner replaces it by the delay of the zero [Geometric], and logs one warning for each kind. A
+// delay of more than a year becomes a year. These rules hold for [RetryIn] too.
 type Backoff func(retry int) time.Duration
 
 // Constant returns a backoff with the same delay each time, without jitter.
-func Constant(d time.Duration) Backoff {
-	return func(int) time.Duration { return clampDelay(d, storage.MaxDelay) }
-}
+func Constant(d time.Duration) Backoff { return func(int) time.Duration { return d } }
 
 // Geometric multiplies the delay by a factor with each retry; its method Delay is a [Backoff]. The
 // zero value is the backoff of jobs and runners that set none: 2 s × 2ⁿ up to 6 h, ± 10 %.
@@ -44,7 +45,7 @@ const (
 	defaultJitter = 0.1
 )
 
-// shortestDelay keeps retries from spinning.
+// shortestDelay keeps the retries of a Geometric from spinning.
 const shortestDelay = time.Millisecond
 
 // Delay returns the delay before a retry, with random jitter. It is positive and at most Max,

@@ -91,16 +91,6 @@ func TestDelayVaries(t *testing.T) {
 	}
 }
 
-func TestConstantIsPositive(t *testing.T) {
-	for d, want := range map[time.Duration]time.Duration{
-		-time.Second: shortestDelay, 0: shortestDelay, time.Minute: time.Minute, math.MaxInt64: storage.MaxDelay,
-	} {
-		if got := Constant(d)(5); got != want {
-			t.Errorf("Constant(%v): got %v, want %v", d, got, want)
-		}
-	}
-}
-
 func TestBackoffIsRecorded(t *testing.T) {
 	g := Geometric{First: 1500 * time.Millisecond, Factor: 1.5, Max: time.Hour, Jitter: -1}
 	b := recordedBackoff(map[string]string{backoffHeader: g.header()})

@@ -146,8 +146,9 @@ func Discard(err error) error {
 	return &discardError{err}
 }
 
-// RetryIn makes a job's error choose the delay of its retry. The retry counts as any other.
-// RetryIn(d, nil) is nil, which completes the task.
+// RetryIn makes a job's error choose the delay of its retry, by the rules of [Backoff]: 0 retries at
+// once, and a negative d gives the default delay. The retry counts as any other. RetryIn(d, nil) is
+// nil, which completes the task.
 func RetryIn(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -228,7 +229,7 @@ func verdictOf(err error) runner.Judgement {
 	case errors.As(err, &discard):
 		j.Ask = runner.Discard
 	case errors.As(err, &retry):
-		j.Ask, j.Delay = runner.RetryIn, clampDelay(retry.delay, storage.MaxDelay)
+		j.Ask, j.Delay = runner.RetryIn, retry.delay
 	case errors.As(err, &snooze):
 		j.Ask, j.Delay, j.Beside = runner.Snooze, clampDelay(snooze.delay, storage.MaxDelay), beside(err)
 		if snooze.delay <= 0 {

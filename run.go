@@ -147,15 +147,13 @@ func judge(err error) (asked runner.Judgement) {
 	return verdictOf(err)
 }
 
+// DefaultBackoff returns the delay before a retry where no backoff tells one.
+func (j *jobs) DefaultBackoff(retry int) time.Duration { return Geometric{}.Delay(retry) }
+
 // Backoff returns the delay before the retry, by the backoff recorded with the task, else the
-// job's, else the runner's. Where the backoff panics, Backoff returns the default delay and the
-// panic.
+// job's, else the runner's. It returns the panic of that backoff.
 func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			d, err = Geometric{}.Delay(int(a.Retries)+1), panicked(v)
-		}
-	}()
+	defer recovered(&err)
 	backoff := j.backoff
 	if recorded := recordedBackoff(a.Headers); recorded != nil {
 		backoff = recorded

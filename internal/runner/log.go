@@ -304,6 +304,12 @@ func (l *lifeLog) backoffFailed(a *Attempt, err error) {
 	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(err)), l.of(a)...)
 }
 
+// negativeDelay logs the first retry of a kind whose delay is below 0.
+func (l *lifeLog) negativeDelay(a *Attempt, d time.Duration) {
+	l.warn(fmt.Sprintf("%s asks for a retry in %v: its formula may have overflowed; "+
+		"the default is used, also for later tasks of the kind", l.about(a), d), l.of(a)...)
+}
+
 // trouble logs a refused call. It leaves out a closed storage, which Run's error reports, and a
 // storage that is away, which watched logs.
 func (l *lifeLog) trouble(act string, err error) {

@@ -54,9 +54,11 @@ type Jobs interface {
 	// Judge interprets an error that Run returned. It does not panic, even where the error's
 	// methods do.
 	Judge(err error) Judgement
-	// Backoff returns how long a failed task waits for its next retry. An error says why the delay
-	// is the default instead of that of the task's backoff.
+	// Backoff returns how long a failed task waits for its next retry, or why its backoff does not
+	// tell.
 	Backoff(a *Attempt) (time.Duration, error)
+	// DefaultBackoff returns that delay where the backoff and the job tell none.
+	DefaultBackoff(retry int) time.Duration
 }
 
 // Runner runs the tasks of queues.

@@ -395,7 +395,7 @@ func refusedFollowUp(follow []storage.Insert, err error) error {
 // follow-ups.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
 	err = refusedFollowUp(sm.followUps(), err)
-	fail := failure(storage.Fail, s.judge.delay(sm.attempt), Judgement{Err: err})
+	fail := failure(storage.Fail, s.judge.delay(sm.attempt, &Judgement{}), Judgement{Err: err})
 	failed := *sm
 	failed.verdict, failed.as, failed.err = &fail, OutcomeFailed, err
 	s.add(failed)

@@ -137,10 +137,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case OutcomeReleased, OutcomeLeaseLost: // not the job's fault
 		s, reported = storage.Settle{Outcome: storage.Release}, cause
 	default:
-		delay := asked.Delay
-		if asked.Ask != RetryIn {
-			delay = j.delay(a)
-		}
+		delay := j.delay(a, &asked)
 		s = failure(storage.Fail, delay, asked)
 		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would never start
 			s = j.expire(asked)
@@ -185,13 +182,25 @@ func ErrorText(err error) (text string) {
 	return err.Error()
 }
 
-// delay returns how long to wait before the next retry.
-func (j *judge) delay(a *Attempt) time.Duration {
-	d, err := j.jobs.Backoff(a)
-	if err != nil {
-		j.log.backoffFailed(a, err)
+// longestRetry bounds the delay of a retry. A longer one comes from a formula that has overflowed.
+const longestRetry = 365 * 24 * time.Hour
+
+// delay returns how long to wait before the next retry: as the job asked, else as the backoff says.
+// A backoff that panics and a delay below 0 give the default.
+func (j *judge) delay(a *Attempt, asked *Judgement) time.Duration {
+	d, err := asked.Delay, error(nil)
+	if asked.Ask != RetryIn {
+		d, err = j.jobs.Backoff(a)
 	}
-	return min(max(d, 0), storage.MaxDelay)
+	switch {
+	case err != nil:
+		j.log.backoffFailed(a, err)
+	case d >= 0:
+		return min(d, longestRetry)
+	case j.isNew(a.Kind + " with a delay below 0"):
+		j.log.negativeDelay(a, d)
+	}
+	return j.jobs.DefaultBackoff(int(a.Retries) + 1)
 }
 
 // A task whose parameters do not fit is put off by a delay between these bounds, for
