@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -95,18 +96,23 @@ func choose(given, passed []*storage.Insert) (chosen []storage.Insert, places []
 	return chosen, places, nil
 }
 
-// passed returns the inserts that the middleware passes on. A panic of the middleware is an error.
+// passed returns the inserts that the middleware passes on. A panic or a runtime.Goexit of the
+// middleware is an error.
 func (m enqueueChain) passed(
 	ctx context.Context, inserts []storage.Insert,
 ) (passed []storage.Insert, err error) {
 	if len(m) == 0 {
 		return inserts, nil
 	}
-	defer recovered(&err)
-	err = m.through(ctx, inserts, func(_ context.Context, chosen []storage.Insert, _ []int) error {
-		passed = chosen
-		return nil
-	})
+	failed := contain.Call(func() {
+		err = m.through(ctx, inserts, func(_ context.Context, chosen []storage.Insert, _ []int) error {
+			passed = chosen
+			return nil
+		})
+	}, panicked)
+	if failed != nil {
+		err = failed
+	}
 	return passed, err
 }
 

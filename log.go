@@ -2,28 +2,64 @@ package midge
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/internal/runner"
 )
 
 // logOf returns the log that a configuration names, or one that writes warnings and errors to the
 // default logger of slog.
 func logOf(cfg *RunnerConfig) runner.Log {
+	byDefault := slogLog{to: slog.Default, least: slog.LevelWarn}
 	switch {
 	case cfg.Logger != nil:
 		// zap's usual configurations add the caller in midge and its stack. Both only distract: a
 		// dead task is no fault of midge.
-		return zapLog{cfg.Logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
+		own := cfg.Logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))
+		return &containedLog{to: zapLog{own}, instead: byDefault}
 	case cfg.Slog != nil:
-		return slogLog{to: func() *slog.Logger { return cfg.Slog }, least: slog.Level(-1 << 20)}
+		own := slogLog{to: func() *slog.Logger { return cfg.Slog }, least: slog.Level(-1 << 20)}
+		return &containedLog{to: own, instead: byDefault}
 	}
-	return slogLog{to: slog.Default, least: slog.LevelWarn}
+	return &containedLog{to: byDefault, instead: byDefault}
+}
+
+// containedLog is a log whose panics do not end the process, and whose calls of runtime.Goexit do
+// not end a goroutine of the runner. The lines in which it does either are lost.
+type containedLog struct {
+	to, instead runner.Log
+	failed      sync.Once
+}
+
+// Enabled reports whether lines of a level are written. Where the log panics they are, so that
+// Write meets that panic.
+func (l *containedLog) Enabled(level slog.Level) (on bool) {
+	defer func() {
+		if recover() != nil {
+			on = true
+		}
+	}()
+	return l.to.Enabled(level)
+}
+
+// Write writes a line. It reports the first failure of the log to the default logger of slog.
+func (l *containedLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
+	err := contain.Call(func() { l.to.Write(level, line, attrs...) }, panicked)
+	if err == nil {
+		return
+	}
+	l.failed.Do(func() {
+		report := fmt.Sprintf("the logger of a runner fails, and lines are lost: %v", err)
+		_ = contain.Call(func() { l.instead.Write(slog.LevelError, report) }, panicked) // the last resort
+	})
 }
 
 // zapLog writes a runner's lines to a logger of zap.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
@@ -89,9 +90,7 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 	if after, ok := a.Job.(interface {
 		AfterRun(ctx context.Context, end error)
 	}); ok {
-		if failed := afterRun(ctx, after.AfterRun, err); failed != nil {
-			a.HookFailed("AfterRun", failed)
-		}
+		a.AfterRun(err, func() error { return afterRun(ctx, after.AfterRun, err) })
 	}
 	return err
 }
@@ -151,16 +150,20 @@ func judge(err error) (asked runner.Judgement) {
 func (j *jobs) DefaultBackoff(retry int) time.Duration { return Geometric{}.Delay(retry) }
 
 // Backoff returns the delay before the retry, by the backoff recorded with the task, else the
-// job's, else the runner's. It returns the panic of that backoff.
+// job's, else the runner's. It returns the panic of that backoff as an error, and a runtime.Goexit.
 func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
-	defer recovered(&err)
-	backoff := j.backoff
+	retry, backoff := int(a.Retries)+1, j.backoff
 	if recorded := recordedBackoff(a.Headers); recorded != nil {
-		backoff = recorded
-	} else if h := j.handlers[a.Kind]; h != nil && h.options.Backoff != nil {
+		return recorded(retry), nil
+	}
+	if h := j.handlers[a.Kind]; h != nil && h.options.Backoff != nil {
 		backoff = h.options.Backoff
 	}
-	return backoff(int(a.Retries) + 1), nil
+	if backoff == nil {
+		return j.DefaultBackoff(retry), nil
+	}
+	err = contain.Call(func() { d = backoff(retry) }, panicked)
+	return d, err
 }
 
 // reasonUndecodable says why a task cannot run on this runner.
@@ -192,7 +195,7 @@ func (e *PanicError) Error() string {
 }
 
 // panicked returns the error of a panic that the calling deferred function has just recovered.
-func panicked(v any) *PanicError {
+func panicked(v any) error {
 	return &PanicError{Value: v, Stack: debug.Stack(), at: panickedAt()}
 }
 

@@ -172,9 +172,6 @@ func (c *RunnerConfig) fill() error {
 	c.Version = cmp.Or(c.Version, built())
 	c.Grace = durationOr(c.Grace, defaultGrace)
 	c.Ahead = durationOr(c.Ahead, defaultAhead)
-	if c.Backoff == nil {
-		c.Backoff = Geometric{}.Delay
-	}
 	return nil
 }
 

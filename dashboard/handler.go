@@ -13,6 +13,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/live"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
@@ -123,6 +124,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	cfg.Log = slog.New(contain.Handler(cfg.Log.Handler()))
 	parsed, err := parsePages()
 	if err != nil {
 		return nil, err

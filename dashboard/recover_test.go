@@ -3,8 +3,10 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,4 +117,47 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 		store.on.Store(false)
 		s.shows("/", "Nothing needs you.")
 	})
+}
+
+// badLog is a handler that fails.
+type badLog struct {
+	slog.Handler
+
+	fail func()
+}
+
+func (l badLog) Handle(context.Context, slog.Record) error { l.fail(); return nil }
+
+// TestALogThatFailsEndsNoProcess checks lines about pages, and about the goroutines of a look.
+func TestALogThatFailsEndsNoProcess(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			sc, err := scene.Open(t.Context(), "calm", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := &panicking{Storage: sc.Store}
+			h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(badLog{slog.NewTextHandler(io.Discard, nil), fail})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &site{t, sc, h}
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			all.Go(func() { s.Run(ctx) })
+			s.get("/")
+			store.on.Store(true)
+			for path, want := range map[string]int{"/": 200, "/tasks": 500} {
+				time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+				if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
+					t.Errorf("%s: GET %s: %d, want %d", name, path, w.Code, want)
+				}
+			}
+			time.Sleep(2 * time.Minute) // virtual, so that a sample of the history is due
+			store.on.Store(false)
+			s.shows("/", "Nothing needs you.")
+			stop()
+			all.Wait()
+		})
+	}
 }

@@ -26,7 +26,7 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec", "internal/runner", "internal/schedule", "internal/sleep"},
+		rooms: []string{"storage", "internal/codec", "internal/contain", "internal/runner", "internal/schedule", "internal/sleep"},
 		modules: []string{
 			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
@@ -42,7 +42,7 @@ var table = []rule{
 	},
 	{
 		room:        "storage/redis",
-		rooms:       []string{"storage", "storage/internal/..."},
+		rooms:       []string{"storage", "storage/internal/...", "internal/contain"},
 		modules:     []string{"github.com/redis/go-redis/v9"},
 		testRooms:   []string{"storage/storagetest"},
 		testModules: []string{"github.com/alicebob/miniredis/v2"},
@@ -132,7 +132,7 @@ var table = []rule{
 	{room: "access", rooms: []string{"internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/survey", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/survey", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // only text
@@ -182,7 +182,7 @@ var table = []rule{
 	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint"}, testRooms: []string{"storage/..."}},
 	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
-	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep", "internal/vitals"}},
+	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // checks that a server answers
 	{

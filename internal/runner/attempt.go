@@ -51,6 +51,7 @@ type extras struct {
 	isOver    bool          // its context was seen to have ended
 	overSince time.Duration // when that was first seen
 	pastDue   bool          // the log line about a job that ignores its context was written
+	end       *error        // what the job returned, while its AfterRun is called; nil at other times
 }
 
 // batch holds what consecutive attempts of one claim share. Their tasks were enqueued with the same
@@ -311,11 +312,13 @@ type ending struct {
 }
 
 // conclude ends the job's context, so that goroutines that the job left running notice the end, and
-// moves the attempt to settling.
+// moves the attempt to settling. A second call follows where a method of the job's error ended the
+// goroutine before the verdict was reached.
 func (a *Attempt) conclude() ending {
 	a.mu.Lock()
+	again := a.returned && a.phase == settling
 	a.returned = true
-	e := ending{settles: a.settlesLocked(), ran: a.ran, joined: a.joined}
+	e := ending{settles: a.settlesLocked() || again, ran: a.ran, joined: a.joined}
 	full := a.full
 	a.mu.Unlock()
 	if full != nil {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -78,9 +79,9 @@ func (e *ends) open(ctx context.Context) {
 // runner.
 func (e *ends) add(ended ...end) {
 	if e.inline {
+		e.left.Add(int64(len(ended)))
 		for i := range ended {
-			e.left.Add(1)
-			e.say(&ended[i], new(Ended))
+			e.say(&teller{batch: ended[i:]})
 		}
 		return
 	}
@@ -101,23 +102,32 @@ func (e *ends) add(ended ...end) {
 type teller struct {
 	room  [batchMost]end
 	batch []end // a part of room: the ends that are yet to be reported
-	made  Ended
+	made  Ended // the report of the first of them, if that is an attempt
+	told  int   // how many hooks were called with it
+}
+
+// report returns the report of the first end of the batch.
+func (t *teller) report() *Ended {
+	if made := t.batch[0].made; made != nil {
+		return made
+	}
+	return &t.made
 }
 
 // work reports ends until the queue is empty.
 func (e *ends) work(t *teller) {
 	over := false
 	defer func() {
-		if !over { // runtime.Goexit in a hook: another goroutine replaces this one
+		if !over { // runtime.Goexit in a hook: another goroutine goes on with the hooks after it
+			e.failed(t.report(), contain.ErrGoexit)
 			go e.work(t)
 		}
 	}()
 	for {
 		for len(t.batch) > 0 {
-			one := &t.batch[0]
-			t.batch = t.batch[1:]
-			e.say(one, &t.made)
-			*one = end{} // it may hold large values
+			e.say(t)
+			t.batch[0] = end{} // it may hold large values
+			t.batch, t.told = t.batch[1:], 0
 		}
 		if !e.next(t) {
 			over = true
@@ -126,25 +136,28 @@ func (e *ends) work(t *teller) {
 	}
 }
 
-// say calls the hooks. made is the memory for the report of an attempt.
-func (e *ends) say(one *end, made *Ended) {
-	defer e.left.Add(-1)
-	switch {
-	case e.gaveUp.Load():
-		return
-	case one.made != nil:
-		made = one.made
-	default:
-		one.fill(made)
+// say calls the hooks, without those that were called before, with the first end of a batch.
+func (e *ends) say(t *teller) {
+	one := &t.batch[0]
+	if one.made == nil && t.told == 0 && !e.gaveUp.Load() {
+		one.fill(&t.made)
 	}
-	for _, hook := range e.hooks {
-		if err := hook(e.ctx, made); err != nil {
-			e.log.hookFailed("OnEnd", made.Task.Kind, made.Task.Ref, err)
+	for t.told < len(e.hooks) && !e.gaveUp.Load() {
+		hook := e.hooks[t.told]
+		t.told++
+		if err := hook(e.ctx, t.report()); err != nil {
+			e.failed(t.report(), err)
 		}
 	}
 	if one.made == nil {
 		one.attempt.claimed.told()
 	}
+	e.left.Add(-1)
+}
+
+// failed logs that a hook panicked, or ended its goroutine.
+func (e *ends) failed(made *Ended, err error) {
+	e.log.hookFailed("OnEnd", made.Task.Kind, made.Task.Ref, err)
 }
 
 // next gives a teller the ends that have waited longest: its share of the queue, so that slow hooks

@@ -36,6 +36,19 @@ func (a *Attempt) HookFailed(hook string, err error) {
 	a.log.hookFailed(hook, a.Kind, a.Fence.Ref, err)
 }
 
+// AfterRun calls call, which calls the job's AfterRun. end is what the job returned, which a
+// runtime.Goexit in call does not change.
+func (a *Attempt) AfterRun(end error, call func() error) {
+	a.mu.Lock()
+	x := a.extra()
+	a.mu.Unlock()
+	x.end = &end
+	if err := call(); err != nil {
+		a.HookFailed("AfterRun", err)
+	}
+	x.end = nil
+}
+
 // Unread logs that the parameters of the task hold a field that its job does not read.
 func (a *Attempt) Unread(field string) { a.log.unread(a, field) }
 

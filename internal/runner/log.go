@@ -137,8 +137,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		level = slog.LevelError
 	case outcome == storage.Fail:
 		level = slog.LevelWarn
-	case outcome == storage.Decline && state != storage.Cancelled,
-		s.err != nil && errors.As(s.err, new(*CannotRunError)): // errors.As is slow, most errors are nil
+	case outcome == storage.Decline && state != storage.Cancelled, s.as == OutcomeUndecodable:
 		level = slog.LevelDebug // cannotRun and declined warn once of a kind and reason
 	}
 	if !l.log.Enabled(level) {

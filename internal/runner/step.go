@@ -138,13 +138,17 @@ func (s *shard) inOrder() []storage.ClaimQueue {
 
 // once runs one attempt up to its verdict, in the goroutine of the caller.
 func (w *workers) once(a *Attempt) {
-	err := errGoexit // if the job ends this goroutine
-	defer func() { w.judge.finish(a, err, w.stopped(a)) }()
+	var err error
+	returned := false
+	defer func() {
+		if !returned {
+			err = a.goexited()
+		}
+		w.judge.finish(a, err, w.stopped(a))
+	}()
 	w.tellCrash(a)
-	ctx, starts := a.start()
-	if !starts {
-		err = nil
-		return
+	if ctx, starts := a.start(); starts {
+		err = w.run(ctx, a)
 	}
-	err = w.run(ctx, a)
+	returned = true
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/midgehq/midge/internal/contain"
 )
 
 // workers runs attempts on a set of goroutines.
@@ -73,7 +75,7 @@ func (w *workers) runOne(me *worker, a *Attempt) (took time.Duration) {
 		}
 		// runtime.Goexit in the job: this goroutine is ending, and another one replaces it.
 		took = w.stopped(a)
-		w.judge.finish(a, errGoexit, took)
+		w.judge.finish(a, a.goexited(), took)
 		go w.work(me, a, took)
 	}()
 	w.tellCrash(a)
@@ -111,3 +113,16 @@ func (w *workers) run(ctx context.Context, a *Attempt) error {
 }
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")
+
+// goexited returns the error of an attempt whose goroutine has ended: what its job returned where
+// its AfterRun ended the goroutine, else errGoexit.
+func (a *Attempt) goexited() error {
+	a.mu.Lock()
+	x := a.extras
+	a.mu.Unlock()
+	if x == nil || x.end == nil { // written only by the goroutine that has ended
+		return errGoexit
+	}
+	a.HookFailed("AfterRun", contain.ErrGoexit)
+	return *x.end
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -21,7 +22,7 @@ func SendLogs(to *slog.Logger) {
 	if to == nil {
 		to = slog.New(slog.DiscardHandler)
 	}
-	redis.SetLogger(&driverLog{to.Handler()})
+	redis.SetLogger(&driverLog{contain.Handler(to.Handler())})
 }
 
 // driverLog is a logger of go-redis that writes to a slog.Handler.
