@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -158,9 +160,6 @@ func (h *heldStart) Extend(ctx context.Context, req storage.ExtendRequest) (stor
 func TestARunnerThatWasNotStartedHasNothingToDrain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
-		if err := r.Shutdown(b.Context()); err != nil {
-			t.Error(err)
-		}
 		ctx, cancel := context.WithCancel(b.Context())
 		cancel()
 		if err := r.Start(ctx); !errors.Is(err, context.Canceled) {
@@ -263,4 +262,76 @@ func (b *blocked) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.Check
 		<-b.stuck
 	}
 	return c
+}
+
+// silentStorage fails a test that calls it.
+type silentStorage struct {
+	storage.Storage
+	t *testing.T
+}
+
+func (s silentStorage) Describe(context.Context) (storage.Description, error) {
+	s.t.Error("a runner that never starts has asked its storage")
+	return storage.Description{}, storage.ErrUnavailable
+}
+
+func TestAShutdownBeforeTheStartIsNotForgotten(t *testing.T) {
+	bubble(t, func(b *bench) {
+		over, cancel := context.WithCancel(b.Context())
+		cancel()
+		for name, ctx := range map[string]context.Context{"with time": b.Context(), "without time": over} {
+			r := b.newRunner(silentStorage{b.store, t}, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+			for range 2 {
+				first := r.Shutdown(ctx)
+				started, ran := r.Start(b.Context()), r.Run(b.Context())
+				if again := r.Shutdown(ctx); first != nil || again != nil {
+					t.Errorf("%s: the shutdowns returned %v and %v, want nil", name, first, again)
+				}
+				if !errors.Is(started, midge.ErrShutdown) || ran != nil {
+					t.Errorf("%s: Start returned %v and Run %v, want an ErrShutdown and nil", name, started, ran)
+				}
+			}
+			if err := r.Ready(); err == nil || !strings.Contains(err.Error(), "has stopped") {
+				t.Errorf("%s: Ready returned %v, want that it has stopped", name, err)
+			}
+			if err := r.Healthy(); err != nil {
+				t.Errorf("%s: healthy: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestAShutdownThatRacesWithTheStart checks that both return, and that no runner is left over.
+func TestAShutdownThatRacesWithTheStart(t *testing.T) {
+	bubble(t, func(b *bench) {
+		over, cancel := context.WithCancel(b.Context())
+		cancel()
+		for i := range 400 {
+			r := b.newRunner(b.store, midge.RunnerConfig{Slog: slog.New(slog.DiscardHandler)}, nil)
+			begin, ctx := r.Run, []context.Context{over, b.Context()}[i%2]
+			if i%4 < 2 {
+				begin = r.Start
+			}
+			begun, shut := make(chan error), make(chan error)
+			go func() { begun <- begin(b.Context()) }()
+			go func() {
+				for range i % 20 { // the race is decided anew
+					runtime.Gosched()
+				}
+				shut <- r.Shutdown(ctx)
+			}()
+			if err := <-begun; err != nil && (i%4 >= 2 || !errors.Is(err, midge.ErrShutdown)) {
+				t.Fatalf("the start returned %v, want nil or, from Start, an ErrShutdown", err)
+			}
+			if err := <-shut; err != nil {
+				t.Fatalf("the shutdown returned %v", err)
+			}
+			if err := r.Ready(); err == nil {
+				t.Fatal("the runner claims tasks after its shutdown")
+			}
+		}
+		if alive, err := b.client.Runners(b.Context()); err != nil || len(alive) > 0 {
+			t.Errorf("the storage lists %v, %v", alive, err)
+		}
+	})
 }

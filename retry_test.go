@@ -99,22 +99,22 @@ func TestDelaysOfRetries(t *testing.T) {
 		way
 		want time.Duration
 	}{
-		"the runner's, 0":              {runners(midge.Constant(atOnce)), atOnce},
-		"the runner's, below 0":        {runners(midge.Constant(below)), below},
-		"the runner's, too long":       {runners(midge.Constant(tooLong)), aYear},
-		"the runner's, ordinary":       {runners(midge.Constant(ordinary)), ordinary},
-		"the runner's, the least":      {runners(midge.Constant(math.MinInt64)), below},
-		"the runner's, the most":       {runners(midge.Constant(math.MaxInt64)), aYear},
-		"a product that overflows":    {runners(func(n int) time.Duration { return time.Duration(n) * math.MaxInt64 * 2 }), below},
-		"the type's, 0":                {of(retriedAtOnce{}), atOnce},
-		"the type's, below 0":          {of(retriedBelow{}), below},
-		"the type's, too long":         {of(retriedTooLong{}), aYear},
-		"the type's, ordinary":         {of(retriedOrdinary{}), ordinary},
-		"RetryIn, 0":                   {asks(atOnce), atOnce},
-		"RetryIn, below 0":             {asks(below), below},
-		"RetryIn, too long":            {asks(tooLong), aYear},
-		"RetryIn, ordinary":            {asks(ordinary), ordinary},
-		"recorded with the task":       {recorded, aYear},
+		"the runner's, 0":          {runners(midge.Constant(atOnce)), atOnce},
+		"the runner's, below 0":    {runners(midge.Constant(below)), below},
+		"the runner's, too long":   {runners(midge.Constant(tooLong)), aYear},
+		"the runner's, ordinary":   {runners(midge.Constant(ordinary)), ordinary},
+		"the runner's, the least":  {runners(midge.Constant(math.MinInt64)), below},
+		"the runner's, the most":   {runners(midge.Constant(math.MaxInt64)), aYear},
+		"a product that overflows": {runners(func(n int) time.Duration { return time.Duration(n) * math.MaxInt64 * 2 }), below},
+		"the type's, 0":            {of(retriedAtOnce{}), atOnce},
+		"the type's, below 0":      {of(retriedBelow{}), below},
+		"the type's, too long":     {of(retriedTooLong{}), aYear},
+		"the type's, ordinary":     {of(retriedOrdinary{}), ordinary},
+		"RetryIn, 0":               {asks(atOnce), atOnce},
+		"RetryIn, below 0":         {asks(below), below},
+		"RetryIn, too long":        {asks(tooLong), aYear},
+		"RetryIn, ordinary":        {asks(ordinary), ordinary},
+		"recorded with the task":   {recorded, aYear},
 	} {
 		bubble(t, func(b *bench) {
 			got, warnings := retried(b, c.cfg, func(r *midge.Runner) { c.register(b, r) }, c.job, c.opts...)

@@ -20,7 +20,8 @@ import (
 // These errors are causes of the end of a job's context, as context.Cause returns them.
 var (
 	// ErrShutdown means that the runner stops and the grace period is over. The task is released
-	// without counting a retry, unless the job returns nil.
+	// without counting a retry, unless the job returns nil. [Runner.Start] returns it where
+	// [Runner.Shutdown] was called before the runner had started.
 	ErrShutdown = runner.ErrShutdown
 	// ErrTimeout means that the job ran longer than its timeout. The attempt has failed, unless the
 	// job returns nil.

@@ -292,10 +292,13 @@ var ErrGraceExceeded = runner.ErrGraceExceeded
 
 // Run claims tasks and runs their jobs until ctx ends, and then drains. It is Start followed, when
 // ctx has ended, by a Shutdown without a bound of its own. It returns the error of Start or
-// Shutdown; if the storage is closed meanwhile, it returns earlier. Where ctx ends before the
-// runner has started, Run returns nil.
+// Shutdown; if the storage is closed meanwhile, it returns earlier. Where ctx ends or Shutdown is
+// called before the runner has started, Run returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	if err := r.begin(); err != nil {
+	switch err := r.begin(); {
+	case errors.Is(err, ErrShutdown):
+		return nil
+	case err != nil:
 		return err
 	}
 	return r.actors.Run(ctx)
@@ -305,7 +308,8 @@ func (r *Runner) Run(ctx context.Context) error {
 // runner. ctx bounds only the start: the contexts of jobs carry its values but do not end with it.
 // Every Start that returned nil needs a [Runner.Shutdown].
 //
-// Start returns ErrRunning after an earlier call of Start or Run. Its other errors say what kept
+// Start returns ErrRunning after an earlier call of Start or Run, and an error that wraps
+// ErrShutdown where Shutdown was called before, or is called meanwhile. Its other errors say what kept
 // the runner from starting: the storage refused or did not answer, or more than storage.MaxKinds
 // kinds are registered (an *[InvalidError]). A program that wants to wait for its storage then
 // makes a new runner.
@@ -322,8 +326,9 @@ func (r *Runner) Start(ctx context.Context) error {
 // period, that period is over at once, and Shutdown returns within two seconds. Further calls of
 // Shutdown wait too, and return the same error.
 //
-// Shutdown returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. A
-// Start that is under way returns an error that wraps ErrShutdown. Tasks that could not be settled
+// Shutdown returns nil after a drain, or ErrGraceExceeded. For a runner that was not started it
+// returns nil at once, and the runner never starts: a Start that is under way or follows returns an
+// error that wraps ErrShutdown, and Run returns nil. Tasks that could not be settled
 // because the storage was away run again; the log names them, the error does not. Where the storage
 // was closed before, the runner has stopped by itself, and the error wraps storage.ErrClosed.
 func (r *Runner) Shutdown(ctx context.Context) error { return r.actors.Shutdown(ctx) }
@@ -356,8 +361,12 @@ func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error
 	return r.actors.Step(ctx, want)
 }
 
-// begin marks the runner as started, and logs the jobs and schedules that will not run here.
+// begin marks the runner as started, and logs the jobs and schedules that will not run here. It
+// returns an ErrShutdown, and marks nothing, where Shutdown was called before.
 func (r *Runner) begin() error {
+	if err := r.actors.MayStart(); err != nil {
+		return err
+	}
 	unserved, err := r.settleQueues()
 	if err != nil {
 		return err

@@ -73,10 +73,13 @@ type Runner struct {
 	changed   chan struct{} // capacity 1; signals that the queues have changed
 	stop      chan struct{} // closed by stopNow
 	stopOnce  sync.Once
-	starting  atomic.Pointer[startUnderWay]      // nil before the call of Start
-	mayDrain  atomic.Pointer[context.CancelFunc] // starts the drain; nil before the runner was started
-	done      chan struct{}                      // closed after the drain
-	err       error                              // what Run and Shutdown return; read after done is closed
+	done      chan struct{} // closed after the drain
+	err       error         // what Run and Shutdown return; read after done is closed
+
+	begun    sync.Mutex         // guards the fields below
+	shut     bool               // Shutdown was called, so that no start succeeds any more
+	starting *startUnderWay     // nil before the call of Start
+	mayDrain context.CancelFunc // starts the drain; nil before the runner was started
 }
 
 // shared is the state that all actors of a runner share.
@@ -119,6 +122,8 @@ var (
 	ErrExpired       = errors.New("midge: the deadline of the task is over")
 	ErrCancelled     = errors.New("midge: task cancelled")
 	ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
+
+	errNeverStarts = fmt.Errorf("midge: start the runner: %w", ErrShutdown)
 
 	errClosed = fmt.Errorf(
 		"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
@@ -220,26 +225,20 @@ func (r *Runner) Start(ctx context.Context) error {
 	defer abort(nil)
 	under := &startUnderWay{abort, make(chan struct{})}
 	defer close(under.over)
-	r.starting.Store(under)
+	if !r.begins(under) {
+		return errNeverStarts
+	}
 	warnings, err := r.start(starting)
-	if errors.Is(context.Cause(starting), ErrShutdown) { // Shutdown interrupted the start
-		if err != nil {
-			err = fmt.Errorf("%w: %w", ErrShutdown, err)
-		} else {
-			err = ErrShutdown
-		}
-	}
-	if err != nil {
-		if r.limits.Load() != nil { // a heartbeat may have reached the storage
-			r.heartbeat.leave(context.WithoutCancel(ctx))
-		}
-		return fmt.Errorf("midge: start the runner: %w", err)
-	}
 	// From now on the runner's work must outlive ctx.
 	base := context.WithoutCancel(ctx)
 	draining, drain := context.WithCancel(base)
-	r.health.comeTo(isRunning)
-	r.mayDrain.Store(&drain)
+	if err = r.started(err, drain); err != nil {
+		drain()
+		if r.limits.Load() != nil { // a heartbeat may have reached the storage
+			r.heartbeat.leave(base)
+		}
+		return fmt.Errorf("midge: start the runner: %w", err)
+	}
 	go func() { // ends when the runner has drained
 		defer close(r.done)
 		defer drain()
@@ -249,25 +248,71 @@ func (r *Runner) Start(ctx context.Context) error {
 	return nil
 }
 
+// begins records a start, unless Shutdown was called before.
+func (r *Runner) begins(under *startUnderWay) bool {
+	r.begun.Lock()
+	defer r.begun.Unlock()
+	if !r.shut {
+		r.starting = under
+	}
+	return !r.shut
+}
+
+// started records how a start ended, and returns its error. A start that Shutdown has overtaken
+// fails, however it ended by itself.
+func (r *Runner) started(err error, drain context.CancelFunc) error {
+	r.begun.Lock()
+	defer r.begun.Unlock()
+	switch {
+	case r.shut && err != nil:
+		return fmt.Errorf("%w: %w", ErrShutdown, err)
+	case r.shut:
+		return ErrShutdown
+	case err != nil:
+		return err
+	}
+	r.health.comeTo(isRunning)
+	r.mayDrain = drain
+	return nil
+}
+
+// MayStart returns an ErrShutdown where Shutdown was called before any start.
+func (r *Runner) MayStart() error {
+	r.begun.Lock()
+	defer r.begun.Unlock()
+	if r.shut && r.starting == nil {
+		return errNeverStarts
+	}
+	return nil
+}
+
 // drainSoon starts the drain of a started runner, without waiting for it.
 func (r *Runner) drainSoon() {
-	if drain := r.mayDrain.Load(); drain != nil {
+	r.begun.Lock()
+	defer r.begun.Unlock()
+	if r.mayDrain != nil {
 		r.health.comeTo(isDraining)
-		(*drain)()
+		r.mayDrain()
 	}
 }
 
 // Shutdown drains the runner and returns its error. The end of ctx ends the grace period. A start
-// that is under way is aborted; a runner that was not started has nothing to drain.
+// that is under way is aborted, and a later start fails; in both cases there is nothing to drain.
 func (r *Runner) Shutdown(ctx context.Context) error {
-	if under := r.starting.Load(); under != nil {
+	r.begun.Lock()
+	r.shut = true
+	under, drains := r.starting, r.mayDrain != nil
+	r.begun.Unlock()
+	switch {
+	case under == nil:
+		r.health.comeTo(isOver)
+		return nil
+	case !drains:
 		under.abort(ErrShutdown)
 		select {
 		case <-under.over:
 		case <-ctx.Done():
 		}
-	}
-	if r.mayDrain.Load() == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
