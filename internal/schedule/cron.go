@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func parseCron(line string) (*cronSpec, error) {
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour |
 		cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-	parsed, err := parser.Parse(line)
+	parsed, err := parser.Parse(sundays(line))
 	if err != nil {
 		return nil, storage.Invalid("Cron", line, "%s (%v)", want, err)
 	}
@@ -48,6 +49,91 @@ func parseCron(line string) (*cronSpec, error) {
 		spec.interval = strings.ContainsAny(clock, "*?/")
 	}
 	return spec, nil
+}
+
+// days and months are the names of values in lines, each at three times its number.
+const (
+	days   = "sunmontuewedthufrisat"
+	months = "   janfebmaraprmayjunjulaugsepoctnovdec"
+)
+
+// numberOf returns the number of a value in a line, which may have one of the names.
+func numberOf(text, names string) (int, bool) {
+	if i := strings.Index(names, strings.ToLower(text)); len(text) == 3 && i >= 0 && i%3 == 0 {
+		return i / 3, true
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil
+}
+
+// sundays returns a line in whose last field, the day of the week, Sunday is 0 and never 7, which the
+// parser refuses.
+func sundays(line string) string {
+	last := strings.LastIndexByte(line, ' ') + 1
+	parts := strings.Split(line[last:], ",")
+	for i, part := range parts {
+		parts[i] = sunday(part)
+	}
+	return line[:last] + strings.Join(parts, ",")
+}
+
+// sunday lists the days of a part that ends with 7. Any other part is left to the parser.
+func sunday(part string) string {
+	const week = 7
+	base, text, stepped := strings.Cut(part, "/")
+	low, high, ranged := strings.Cut(base, "-")
+	step := 1
+	switch {
+	case stepped:
+		step, _ = strconv.Atoi(text) // 0 where it is none
+	case !ranged:
+		high = low
+	}
+	first, ok := numberOf(low, days)
+	if last, _ := numberOf(high, days); last != week || !ok || first > week || step < 1 {
+		return part
+	}
+	var named []string
+	for day := first; day <= week; day += step {
+		named = append(named, strconv.Itoa(day%week))
+	}
+	return strings.Join(named, ",")
+}
+
+// sizes are the numbers of values that the fields of a line have, beginning with the second.
+var sizes = [...]int{60, 60, 24, 31, 12, 7}
+
+// checkSteps refuses a step that is longer than the field or the range in which it is taken. Only the
+// first value is left of these: */70 would tick once an hour, as 0 does.
+func checkSteps(line string) error {
+	fields := strings.Split(line, " ")
+	if len(fields) < len(sizes)-1 {
+		return nil // a descriptor
+	}
+	for i, field := range fields {
+		size := sizes[len(sizes)-len(fields)+i]
+		for part := range strings.SplitSeq(field, ",") {
+			base, text, _ := strings.Cut(part, "/")
+			step, err := strconv.Atoi(text)
+			if err != nil {
+				continue // no step
+			}
+			most := size
+			if low, high, ranged := strings.Cut(base, "-"); ranged && low != "*" && low != "?" {
+				names := days
+				if size == 12 {
+					names = months
+				}
+				first, _ := numberOf(low, names) // the line was parsed
+				last, _ := numberOf(high, names)
+				most = last - first + 1
+			}
+			if step > most {
+				return storage.Invalid("Cron", line, "in %s a step of at most %d", part, most)
+			}
+		}
+	}
+	return nil
 }
 
 // next returns the first tick strictly after a moment, zero where there is none.

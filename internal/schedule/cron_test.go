@@ -162,6 +162,22 @@ func TestInvalidSchedules(t *testing.T) {
 		{"seven fields", Cron("* * * * * * *"), ""},
 		{"a minute of 60", Cron("60 * * * *"), ""},
 		{"a step of 0", Cron("*/0 * * * *"), ""},
+		{"a step of 70 minutes", Cron("*/70 * * * *"), ""},
+		{"a step of 61 minutes from the fifth", Cron("5/61 * * * *"), ""},
+		{"a step longer than its range", Cron("0-30/32 * * * *"), ""},
+		{"a step of 61 seconds", Cron("*/61 * * * * *"), ""},
+		{"a step of 25 hours", Cron("0 */25 * * *"), ""},
+		{"a step of 32 days", Cron("0 0 */32 * *"), ""},
+		{"a step of 13 months", Cron("0 0 1 */13 *"), ""},
+		{"a step longer than its range of months", Cron("0 0 1 jan-mar/4 *"), ""},
+		{"a step of 8 days of the week", Cron("0 0 ? * ?/8"), ""},
+		{"a step longer than its range of days", Cron("0 0 * * 5-7/4"), ""},
+		{"a step behind a good one", Cron("*/5,*/70 * * * *"), ""},
+		{"a day of the week of 8", Cron("0 0 * * 8"), ""},
+		{"days of the week backwards", Cron("0 0 * * 7-1"), ""},
+		{"a step from Sunday on", Cron("0 0 * * 7/2"), ""},
+		{"a step of 0 to Sunday", Cron("0 0 * * 1-7/0"), ""},
+		{"7 as Sunday in another field", Cron("0 0 * 13 7"), ""},
 		{"a field of commas", Cron(", * * * *"), ""},
 		{"@reboot", Cron("@reboot"), ""},
 		{"@every without a duration", Cron("@every soon"), ""},
@@ -240,5 +256,54 @@ func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
 				t.Errorf("%s in %q: took %v, want at most 1ms", line, zone, best)
 			}
 		}
+	}
+}
+
+// Sunday is 0 and 7.
+func TestSevenIsSunday(t *testing.T) {
+	for line, same := range map[string]string{
+		"0 0 * * 7":           "0 0 * * 0",
+		"0 0 * * 5-7":         "0 0 * * 0,5,6",
+		"0 0 * * 1-7":         "0 0 * * 0-6",
+		"0 0 * * 0-7":         "0 0 * * 0-6",
+		"0 0 * * 7-7":         "0 0 * * sun",
+		"0 0 * * 1-7/2":       "0 0 * * 0,1,3,5",
+		"0 0 * * 1-7/7":       "0 0 * * 1",
+		"0 0 * * 0-7/7":       "0 0 * * 0",
+		"0 0 * * 7,wed":       "0 0 * * 0,3",
+		"0 0 * * SAT-7":       "0 0 * * 0,6",
+		"0 0 1 * 7":           "0 0 1 * 0",
+		"30 0 12 * jan-7 6-7": "30 0 12 * 1-7 6,0",
+	} {
+		a, b := mustSchedule(t, "cron "+line, ""), mustSchedule(t, "cron "+same, "")
+		if _, err := Cron(line).In(""); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if a.cron.fields != b.cron.fields {
+			t.Errorf("%s ticks as %+v, %s as %+v; want the same", line, a.cron.fields, same, b.cron.fields)
+		}
+		if a.Spec != "cron "+line {
+			t.Errorf("%s: got the text %q, want the line as it was given", line, a.Spec)
+		}
+	}
+}
+
+// The longest steps are those that come back to their value: every 60 minutes is once an hour.
+func TestLongestSteps(t *testing.T) {
+	for _, line := range []string{
+		"*/60 * * * *", "5/60 * * * *", "*/60 * * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *",
+		"0 0 1 1/12 *", "0 0 * * */7", "0-30/31 * * * *", "0 0 1 jan-mar/3 *", "0 0 * * mon-fri/5", "0 0 * * 5-7/3",
+	} {
+		if _, err := Cron(line).In(""); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// A cursor that was stored before long steps were refused goes on as it did.
+func TestAStoredLineKeepsItsStep(t *testing.T) {
+	s := mustSchedule(t, "cron */70 * * * *", "")
+	if want := at(t, "11-23 13:00 +0000"); !s.Next(at(t, "11-23 12:00 +0000")).Equal(want) {
+		t.Errorf("got %v, want %v", s.Next(at(t, "11-23 12:00 +0000")), want)
 	}
 }

@@ -32,6 +32,16 @@ func Every(d time.Duration) Schedule {
 // Cron returns a schedule that ticks by a crontab line of five or six fields, or by a descriptor.
 // The line is read in UTC unless [Schedule.In] sets another zone.
 func Cron(line string) Schedule {
+	s := stored(line)
+	if line, ok := strings.CutPrefix(s.Spec, "cron "); ok && s.err == nil {
+		s.err = checkSteps(line)
+	}
+	return s
+}
+
+// stored is Cron for a line that a cursor holds. It may have been declared by a version of midge that
+// allowed every step.
+func stored(line string) Schedule {
 	line = strings.Join(strings.Fields(line), " ")
 	if every, ok := strings.CutPrefix(line, "@every "); ok {
 		d, err := time.ParseDuration(every)
@@ -57,7 +67,7 @@ func Parse(spec, zone string) (Schedule, error) {
 		}
 		s = Every(d)
 	case "cron":
-		s = Cron(what)
+		s = stored(what)
 	default:
 		return Schedule{}, storage.Invalid("schedule", spec, `"every …" or "cron …"`)
 	}
