@@ -52,7 +52,8 @@ type RunInfo struct {
 	// Due is when the task was due: its tick, the moment for which it was enqueued, or its
 	// creation. It is zero where that is not known, as is usual after the first attempt.
 	Due time.Time
-	// Tick is the scheduled moment of a periodic task, zero for other tasks.
+	// Tick is the scheduled moment of a periodic task. For a task of [Queue.RunSchedule] it is the
+	// moment of that call. It is zero for other tasks.
 	Tick time.Time
 }
 

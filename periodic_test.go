@@ -174,3 +174,36 @@ func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
 		}
 	})
 }
+
+// A job that reports on the day before its tick must not report on the year 0 where somebody runs
+// its schedule by hand.
+func TestATaskRunByHandHasTheMomentOfItsRun(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ran []midge.RunInfo
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			ran = append(ran, info)
+			return nil
+		})
+		if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.Header("own", "1")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(90 * time.Minute)
+		asked := time.Now()
+		if _, err := b.client.Queue("default").RunSchedule(b.ctx, "work"); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		if len(ran) < 2 {
+			t.Fatalf("got %d runs, want a tick and the run by hand", len(ran))
+		}
+		got := ran[len(ran)-1]
+		if !got.Tick.Equal(asked) || !got.Due.Equal(asked) || got.Headers["own"] != "1" {
+			t.Errorf("got the tick %v, due %v and the headers %v; want the moment of the run, %v", got.Tick, got.Due, got.Headers, asked)
+		}
+		if last := b.schedules(b.client.Queue("default"))[0].Cursor.Last; last.Equal(asked) {
+			t.Errorf("the run moved the last tick to %v", last)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
+	"time"
 )
 
 // The functions below are composed of the contract's methods. The client, the dashboard,
@@ -69,7 +71,8 @@ func (s *Session) atVersion(ctx context.Context, ref Ref, txOf func(Task) (Tx, e
 
 // RunSchedule enqueues the task of a cursor now, in addition to its ticks, and returns the
 // task's ref. Where the schedule's overlap policy is to skip and the task of an earlier tick
-// has not ended, it enqueues nothing and returns the ref of that task.
+// has not ended, it enqueues nothing and returns the ref of that task. The [Task.Tick] of the task
+// is the moment of the run, by the storage's clock.
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	in, err := s.ScheduleInsert(ctx, cursor)
 	if err != nil {
@@ -96,11 +99,15 @@ func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error
 	if err != nil {
 		return Insert{}, err
 	}
-	return t.TickInsert(NewID(), &d), nil
+	now, err := s.sync(ctx)
+	if err != nil {
+		return Insert{}, err
+	}
+	return t.TickInsert(NewID(), &d).AtTick(now), nil
 }
 
-// TickInsert returns the insert, under an id, that a tick of the cursor t makes. d is the
-// declaration of t.
+// TickInsert returns the insert, under an id, that a tick of the cursor t makes, without its moment;
+// see [Insert.AtTick]. d is the declaration of t.
 func (t Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
@@ -111,6 +118,15 @@ func (t Task) TickInsert(id string, d *Declaration) Insert {
 		in.Unique = Unique{Key: UniqueKey([]byte("schedule"), []byte(t.ID)), Mode: UniqueLife}
 		in.OnConflict = Skip
 	}
+	return in
+}
+
+// AtTick returns the insert with the moment of its tick; see [Task.Tick].
+func (in Insert) AtTick(at time.Time) Insert {
+	headers := make(map[string]string, len(in.Headers)+1)
+	maps.Copy(headers, in.Headers)
+	headers[TickHeader] = at.UTC().Format(time.RFC3339Nano)
+	in.Headers = headers
 	return in
 }
 

@@ -398,6 +398,9 @@ func TestRunSchedule(t *testing.T) {
 	if got.Kind != "report" || string(got.Payload) != "p" || got.Priority != 3 || got.Cursor != nil {
 		t.Errorf("got %+v, want the schedule's task", got)
 	}
+	if d := got.Created.Sub(got.Tick()); d < 0 || d > time.Minute {
+		t.Errorf("got the tick %v of a task of %v, want the moment of the run", got.Tick(), got.Created)
+	}
 	if again := must(d.RunSchedule(t.Context(), in.Ref))(t); again != first {
 		t.Errorf("run while the last one has not ended: got %s, want %s", again, first)
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TickHeader names the header that holds the moment of the tick that made a task.
+// TickHeader names the header that holds the moment of the tick, or of the run by hand, that made a
+// task.
 const TickHeader = "midge.tick"
 
 // DeadlineHeader names the header that holds the deadline of a task.
@@ -129,7 +130,8 @@ func (t Task) LastError() string {
 	return ""
 }
 
-// Tick is the moment of the tick that made the task, zero where no tick made it.
+// Tick is the moment of the tick that made the task, or of the run of its schedule by hand; zero
+// where no schedule made it.
 func (t Task) Tick() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[TickHeader]) // zero where there is none
 	return at

@@ -24,7 +24,7 @@ func TestReports(t *testing.T) {
 		for _, want := range []string{
 			`daily +cron 0 3 \* \* \* +Europe/Paris +never +03:00:00 *\n`,
 			`daily +cron 0 3 \* \* \* +Europe/Paris +never +03:00:00 +orphaned`,
-			`report daily asked for by hand`,
+			`report daily of \d\d:\d\d:\d\d`,
 			`report audit of`,
 			`4 schedules removed`,
 		} {

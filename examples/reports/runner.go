@@ -52,10 +52,6 @@ func (o *office) make(ctx context.Context, job Report) error {
 		return err
 	}
 	task, _ := midge.Current(ctx)
-	which := "asked for by hand"
-	if !task.Tick.IsZero() {
-		which = "of " + task.Tick.UTC().Format(time.TimeOnly)
-	}
-	o.printf("report %s %s", job.About, which)
+	o.printf("report %s of %s", job.About, task.Tick.UTC().Format(time.TimeOnly)) // or of the run by hand
 	return nil
 }

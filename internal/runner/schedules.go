@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -157,7 +156,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 			break
 		}
 		moved.Last = at
-		tx.Inserts = append(tx.Inserts, tickTask(&c, &declaration, at))
+		tx.Inserts = append(tx.Inserts, c.TickInsert(storage.NewID(), &declaration).AtTick(at))
 	}
 	var leftOut func()
 	tx.Inserts, leftOut = s.permitted(ctx, &c, tx.Inserts)
@@ -222,14 +221,4 @@ func (s *schedules) setApart(ctx context.Context, session *storage.Session, c *s
 		Last: c.Cursor.Last, Declaration: storage.CleanText(c.Cursor.Declaration, storage.MaxHeaderBytes),
 	}
 	s.move(ctx, session, c, storage.Tx{}, still)
-}
-
-// tickTask returns the insert of the task for the tick at a moment.
-func tickTask(cursor *storage.Task, d *storage.Declaration, at time.Time) storage.Insert {
-	in := cursor.TickInsert(storage.NewID(), d)
-	headers := make(map[string]string, len(in.Headers)+1)
-	maps.Copy(headers, in.Headers)
-	headers[schedule.TickHeader] = at.UTC().Format(time.RFC3339Nano)
-	in.Headers = headers
-	return in
 }
