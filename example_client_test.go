@@ -41,10 +41,10 @@ func ExampleOptions() {
 	task, err = client.Enqueue(ctx, Statement{Customer: "bob", Month: "May"},
 		midge.To("bulk"), midge.Priority(-1), midge.Retries(midge.None), midge.Timeout(0))
 	must(err)
-	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout)
+	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout == storage.NoTimeout)
 	// Output:
 	// billing 2 5 1m0s {"Customer":"ann","Month":"May"}
-	// bulk -1 0 0s
+	// bulk -1 0 true
 }
 
 // An id makes it safe to repeat an enqueue whose outcome is not known.

@@ -33,7 +33,8 @@ type Options struct {
 	// CrashLimit is how many times a task may lose its runner while it runs before it is dead:
 	// default 3.
 	CrashLimit int
-	// Timeout ends the context of an attempt that takes longer: default none.
+	// Timeout ends the context of an attempt that takes longer, at least a millisecond: default the
+	// runner's, storage.NoTimeout for none.
 	Timeout time.Duration
 	// Backoff delays retries: default the runner's.
 	Backoff Backoff

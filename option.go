@@ -10,7 +10,7 @@ import (
 )
 
 // Option overrides, for one call, what the job's type declares. Its value is taken literally:
-// Timeout(0) means no timeout.
+// Timeout(0) means no timeout, neither the type's nor the runner's.
 type Option interface {
 	// PeriodicOption is embedded because each option of a task also suits a schedule, except for
 	// the options that name a moment, an id or a unique key.
@@ -93,11 +93,11 @@ func CrashLimit(n int) Option {
 }
 
 // Timeout ends the context of an attempt that takes longer than d. d is a millisecond at least, or
-// 0 for no timeout.
+// 0 for no timeout, whatever [RunnerConfig].Timeout says.
 func Timeout(d time.Duration) Option {
 	return option(func(c *call) {
 		c.fail(checkSpan("Timeout", d, "0 for none"))
-		c.options.Timeout = d
+		c.options.Timeout = cmp.Or(d, storage.NoTimeout)
 		c.only("Timeout")
 	})
 }

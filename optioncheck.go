@@ -28,7 +28,7 @@ func (o *Options) check() error {
 		checkPriority("Options.Priority", o.Priority),
 		checkRange("Options.Retries", o.Retries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
-		checkSpan("Options.Timeout", o.Timeout, "0 for none"),
+		checkSpan("Options.Timeout", o.Timeout, "0 for the runner's"),
 		checkSpan("Options.Keep.For", o.Keep.For, "0"),
 		codec.CheckEncoding("Options.Encoding", string(o.Encoding)),
 	} {

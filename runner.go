@@ -65,7 +65,7 @@ type RunnerConfig struct {
 	// for jobs shorter than Ahead; slower jobs are never claimed ahead.
 	Ahead time.Duration
 	// Timeout ends the context of an attempt that takes longer, where neither the job's type nor
-	// its task has a timeout: default none, at least a millisecond.
+	// its task says anything of a timeout: default none, at least a millisecond.
 	Timeout time.Duration
 	// Backoff delays the retries of jobs whose type has no backoff. Default: that of the zero
 	// Geometric.

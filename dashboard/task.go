@@ -201,7 +201,10 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	}
 	at("deadline", t.Deadline())
 	at("tick", t.Tick())
-	if t.Timeout > 0 {
+	switch {
+	case t.Timeout == storage.NoTimeout:
+		add("timeout", "none", "whatever the timeout of its runner", "")
+	case t.Timeout > 0:
 		add("timeout", format.Duration(t.Timeout), t.Timeout.String(), "")
 	}
 	if t.Unique.Key != "" {

@@ -108,9 +108,9 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 		if want != in(&r.b) || want == in(&r.bareA) && want == in(&r.bareB) {
 			return
 		}
-		all = append(all, saying{fmt.Sprintf("%s %v", name, want), func(t *midge.Task) string {
+		all = append(all, saying{name + " " + shown(want), func(t *midge.Task) string {
 			if got := of(t); got != want {
-				return fmt.Sprintf("%s is %v", name, got)
+				return name + " is " + shown(got)
 			}
 			return ""
 		}})
@@ -136,6 +136,14 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 		all = append(all, dueSaying(&r.a))
 	}
 	return all, nil
+}
+
+// shown formats a value of an option.
+func shown(value any) string {
+	if value == storage.NoTimeout {
+		return "none"
+	}
+	return fmt.Sprint(value)
 }
 
 // common returns the names of the fields that an insert and a task share, and options set:

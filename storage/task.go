@@ -64,7 +64,7 @@ type Task struct {
 	Snoozes      int       // uncharged snoozes in a row
 	SnoozedSince time.Time // when the first of them was, zero if none
 
-	Timeout time.Duration // of one attempt, 0 none, at least MinSpan; the runner enforces it
+	Timeout time.Duration // of one attempt: 0 that of its runner, or NoTimeout; the runner enforces it
 	Keep    Keep
 	Unique  Unique
 

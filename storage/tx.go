@@ -72,7 +72,7 @@ type Insert struct {
 	At         time.Time     // the moment itself; a past moment is due now
 	MaxRetries int           // 0 none
 	CrashLimit int           // at least 1
-	Timeout    time.Duration
+	Timeout    time.Duration // of an attempt; 0 that of its runner, or NoTimeout
 	Keep       Keep
 	Unique     Unique
 	OnConflict Conflict

@@ -40,6 +40,11 @@ const (
 // NoLimit is the value of a limit that bounds nothing: see Limits.DeadMax.
 const NoLimit = -1
 
+// NoTimeout is the Insert.Timeout and Task.Timeout of a task whose attempts may take any time, whatever
+// the timeout of their runner. It is the longest duration, so that a program which does not know of it
+// gives such a task a hundred years.
+const NoTimeout = MaxDelay
+
 // Limits are the limits that an application sets in a storage's Config. The zero value
 // works.
 type Limits struct {

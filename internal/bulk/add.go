@@ -26,8 +26,8 @@ type Add struct {
 	In                  time.Duration
 	At                  time.Time
 	Retries, CrashLimit int
-	// Timeout bounds an attempt, 0 for no bound. Keep is how long the task is kept after it completed or was
-	// cancelled: see [storage.Keep] for 0.
+	// Timeout bounds an attempt: 0 leaves it to the runner, and storage.NoTimeout is no bound. Keep is how
+	// long the task is kept after it completed or was cancelled: see [storage.Keep] for 0.
 	Timeout, Keep time.Duration
 	// Unique is a key. While the task lives, or for UniqueFor if that is not 0, no second task of its kind can
 	// be enqueued with the same key.

@@ -71,7 +71,7 @@ type batch struct {
 	counter                *vitals.Counter
 	MaxRetries, CrashLimit int
 	Snoozes                int
-	timeout, byDefault     time.Duration // of an attempt; and of one whose task has no timeout
+	timeout, byDefault     time.Duration // of an attempt, 0 for none; and of one whose task names none
 	snoozedSince           time.Time
 
 	claimed *claimedTasks // nil where there are no hooks
@@ -126,8 +126,16 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 // suits reports whether t shares all of b's values.
 func (b *batch) suits(t *storage.Task) bool {
 	return t.Kind == b.kind && t.Encoding == b.Encoding &&
-		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && cmp.Or(t.Timeout, b.byDefault) == b.timeout &&
+		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && b.timeoutOf(t) == b.timeout &&
 		t.Snoozes == b.Snoozes && t.SnoozedSince.Equal(b.snoozedSince)
+}
+
+// timeoutOf returns how long an attempt of t may take, 0 for any time.
+func (b *batch) timeoutOf(t *storage.Task) time.Duration {
+	if t.Timeout == storage.NoTimeout {
+		return 0
+	}
+	return cmp.Or(t.Timeout, b.byDefault)
 }
 
 // with returns a batch for tasks like t.
@@ -136,7 +144,7 @@ func (b *batch) with(t *storage.Task) *batch {
 	own.kind, own.Kind, own.Encoding = t.Kind, own.jobs.Name(t.Kind), t.Encoding
 	_, own.known = slices.BinarySearch(own.jobs.Kinds(), t.Kind)
 	own.counter = b.counterOf(own.Kind)
-	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, cmp.Or(t.Timeout, b.byDefault)
+	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, b.timeoutOf(t)
 	own.Snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
 	return &own
 }

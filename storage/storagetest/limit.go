@@ -113,9 +113,10 @@ func limitInsert(r *rig) {
 	j.Payload = make([]byte, 1000)
 	j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
 	j.Priority, j.MaxRetries, j.CrashLimit = 9, storage.MaxLimit, storage.MaxLimit
-	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.MaxDelay, storage.MaxDelay
+	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.NoTimeout, storage.MaxDelay
 	r.insert(j)
 	r.want("payload", len(r.is(long, storage.Scheduled).Payload), 1000)
+	r.want("no timeout", r.read(long).Timeout, storage.NoTimeout)
 	j = job("short")
 	j.Timeout, j.Keep.For = storage.MinSpan, storage.MinSpan
 	r.insert(j)

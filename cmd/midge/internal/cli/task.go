@@ -149,7 +149,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("crashes", func() string { return fmt.Sprintf("%d of %d", t.Crashes, t.CrashLimit) }, t.Crashes > 0)
 	moment("snoozes", func() string { return strconv.Itoa(t.Snoozes) }, t.Snoozes > 0)
 	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)
-	moment("timeout", func() string { return show.Span(t.Timeout) }, t.Timeout > 0)
+	moment("timeout", func() string { return show.Timeout(t.Timeout) }, t.Timeout > 0)
 	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
 	return append(append(fields, show.Field{Name: "params", Text: value(t.Encoding, t.Payload)}),
 		storyFields(p, t)...)

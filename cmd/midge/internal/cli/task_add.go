@@ -96,7 +96,8 @@ func (a *app) taskAdd() *cobra.Command {
 	flags.IntVar(&f.retries, "retries", 20, "the largest number of retries after failures")
 	flags.IntVar(&f.crashes, "crash-limit", 3,
 		"the number of crashes of its runners after which the task is dead")
-	flags.Var(&f.timeout, "run-timeout", "the longest time that an attempt may take")
+	flags.Var(&f.timeout, "run-timeout",
+		"the longest time that an attempt may take, 0 for any (default: as the runner says)")
 	flags.Var(&f.keep, "keep", "how long the completed task is kept")
 	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
 	flags.Var(&f.uniqueFor, "unique-for",
@@ -108,6 +109,9 @@ func (a *app) taskAdd() *cobra.Command {
 			return usage(cmd, "midge task add wants the kind of the job, once")
 		case f.kind == "":
 			f.kind = args[0]
+		}
+		if cmd.Flags().Changed("run-timeout") && f.timeout.Duration == 0 {
+			f.timeout.Duration = storage.NoTimeout
 		}
 		if cmd.Flags().Changed("deadline") && f.within.Duration <= 0 {
 			return storage.Invalid("--deadline", f.within.Duration, "more than 0, such as 1h")

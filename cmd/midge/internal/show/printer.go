@@ -149,6 +149,14 @@ func (p *Printer) Exact(t time.Time) string {
 		" (" + p.Moment(t) + ")"
 }
 
+// Timeout formats the timeout of a task.
+func Timeout(d time.Duration) string {
+	if d == storage.NoTimeout {
+		return "none"
+	}
+	return Span(d)
+}
+
 // Span formats a duration in at most two units, such as "3m", "2h 5m" or "340ms". It accepts every
 // duration, because time.Time.Sub returns the longest or the shortest one for times that are further apart.
 func Span(d time.Duration) string {

@@ -280,7 +280,7 @@ func TaskOf(t storage.Task) Task {
 		Snoozes: t.Snoozes, Created: Moment(t.Created), Due: Moment(t.Due), Started: Moment(t.StartedAt()),
 		LeaseUntil: Moment(t.LeaseUntil), Ended: Moment(t.Ended), Expires: Moment(t.Expires),
 		Declined: Moment(t.Declined),
-		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: t.Timeout.Seconds(),
+		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
 		Runner:  t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
 		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding,
@@ -289,6 +289,14 @@ func TaskOf(t storage.Task) Task {
 			t.Progress),
 		Checkpoint: Params(t.Encoding, t.Checkpoint),
 	}
+}
+
+// timeoutSeconds returns the timeout of a task in seconds: 0 for that of its runner, -1 for none.
+func timeoutSeconds(d time.Duration) float64 {
+	if d == storage.NoTimeout {
+		return -1
+	}
+	return d.Seconds()
 }
 
 // Params returns an encoded value as JSON, or nil if there is no value or the value is damaged.
