@@ -33,6 +33,8 @@ type ClientConfig struct {
 // *[DependencyError] where the state of the existing tasks does not permit the call; an
 // [ErrUnavailable] where the storage was not reached at all; an [ErrUnknown] where a reply was
 // lost; or another error of the storage. After any of them except ErrUnknown, nothing has happened.
+// The error of an [EnqueueMiddleware] may come after the task was enqueued; the call then returns the
+// task with the error.
 type Client struct {
 	store       storage.Storage
 	session     *storage.Session
@@ -119,7 +121,7 @@ func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, er
 	inserts := []storage.Insert{in}
 	applied, err := c.place(ctx, inserts)
 	if err != nil {
-		return Task{}, wrap(err, "enqueue %s", in.Kind)
+		return there(inserts, applied, 0), wrap(err, "enqueue %s", in.Kind)
 	}
 	task, err := enqueued(inserts[0], applied[0])
 	if err != nil {
@@ -150,8 +152,9 @@ func New(job any, opts ...Option) Item { return Item{job: job, opts: opts} }
 // Result is the outcome of one item of [Client.EnqueueMany], or of one task of [Client.Repeat].
 type Result struct {
 	Task Task
-	// Err is nil where Task was enqueued or existed already. An [ErrExists] means that Task existed
-	// and will not run, an ErrUnknown that the outcome of the item's part of the call is unknown,
+	// Err is nil where Task was enqueued or existed already. Task is there too where a middleware
+	// returned Err after the enqueueing. An [ErrExists] means that Task existed and will not run, an
+	// ErrUnknown that the outcome of the item's part of the call is unknown,
 	// and an [ErrNotSent] that the item was not sent.
 	Err error
 }
@@ -242,7 +245,7 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 	applied, err := c.place(ctx, k.inserts)
 	for n, i := range k.places {
 		if err != nil {
-			results[i].Err = err
+			results[i] = Result{Task: there(k.inserts, applied, n), Err: err}
 			continue
 		}
 		task, refused := enqueued(k.inserts[n], applied[n])
@@ -334,6 +337,15 @@ func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applie
 		return c.session.Apply(ctx, txs...)
 	}
 	return c.within.Apply(ctx, storage.Call{}, txs...)
+}
+
+// there returns the task of an insert of a failed call where it is there all the same, because a
+// middleware returned the error after the insert; else the zero Task.
+func there(inserts []storage.Insert, applied []storage.Applied, i int) (t Task) {
+	if i < len(applied) && applied[i].Err == nil && len(applied[i].Inserted) > 0 {
+		t, _ = enqueued(inserts[i], applied[i]) // the error of the call comes first
+	}
+	return t
 }
 
 // enqueued returns the task that an insert made or found, and an error where the task will not run.

@@ -13,7 +13,9 @@ import (
 // EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, for example their headers.
 // It calls next at most once, with the inserts that are to be enqueued; midge checks these again.
 // Inserts that are not passed to next are left out. An error of the middleware is the error of the
-// call.
+// call. It does not undo the inserts: where a client's next had returned nil, the tasks are there,
+// and the call returns them with the error. A middleware whose own work fails after next should
+// report that elsewhere and return nil, so that nobody enqueues the tasks again.
 //
 // The middleware of a client wraps each call of Enqueue, EnqueueIn, EnqueueAt and
 // [Queue.RunSchedule], and each part, of up to 1,000 inserts, of an EnqueueMany. next returns once

@@ -314,3 +314,66 @@ func TestBeforeEnqueueRefusesAndPrepares(t *testing.T) {
 		}
 	})
 }
+
+// errAfterwards is the error of a middleware whose own work fails after next.
+var errAfterwards = errors.New("the audit is down")
+
+// afterwards returns a middleware that fails after next.
+func afterwards(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+	return func(ctx context.Context, inserts []*storage.Insert) error {
+		return errors.Join(next(ctx, inserts), errAfterwards)
+	}
+}
+
+// The task is there although the call fails, and the call returns it.
+func TestAMiddlewareThatFailsAfterNextGivesTheTask(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.To("ticks")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{afterwards, passing(odd), marking("m")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := func(what string, task midge.Ref, err error) {
+			t.Helper()
+			if !errors.Is(err, errAfterwards) || task.ID == "" || b.task(task).Headers["through"] != "m" {
+				t.Errorf("%s: got %v, %v; want the task that is there, with the error", what, task, err)
+			}
+		}
+		out := midge.Header("out", "1")
+		task, err := c.Enqueue(b.ctx, work{"a"})
+		there("Enqueue", task.Ref, err)
+		if task.Kind != "work" || task.State != midge.Waiting || task.Headers["through"] != "m" {
+			t.Errorf("got %+v, want the whole task", task)
+		}
+		task, err = c.EnqueueIn(b.ctx, time.Hour, work{"a"})
+		there("EnqueueIn", task.Ref, err)
+		at, err := c.Queue("ticks").RunSchedule(b.ctx, "work")
+		there("RunSchedule", at, err)
+		task, err = c.With(storageTx{b.store}).Enqueue(b.ctx, work{"in a transaction"})
+		there("With", task.Ref, err)
+		results, err := c.EnqueueMany(b.ctx, []midge.Item{midge.New(work{"1"}), midge.New(work{"out"}, out), midge.New(work{"2"})})
+		there("EnqueueMany", results[0].Task.Ref, err)
+		there("EnqueueMany", results[2].Task.Ref, results[2].Err)
+		if results[1].Task.ID != "" || !errors.Is(results[1].Err, errAfterwards) {
+			t.Errorf("got %+v of an item that was left out, want the error alone", results[1])
+		}
+		if task, err := c.Enqueue(b.ctx, work{"out"}, out); task.ID != "" || !errors.Is(err, errAfterwards) {
+			t.Errorf("got %v, %v of a task that was left out, want the error alone", task, err)
+		}
+		c, err = midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{failing(errAfterwards)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if task, err := c.Enqueue(b.ctx, work{"refused"}); task.ID != "" || !errors.Is(err, errAfterwards) {
+			t.Errorf("got %v, %v of a middleware that never calls next, want the error alone", task, err)
+		}
+		if n := b.stats("default").Waiting; n != 4 {
+			t.Errorf("%d wait, want 4", n)
+		}
+	})
+}

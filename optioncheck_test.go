@@ -243,3 +243,38 @@ func wantsPrefix(t *testing.T, err error, prefix string) {
 		t.Errorf("got %v, want it to begin with %q", err, prefix)
 	}
 }
+
+// Whatever somebody gives, the error is a line that people can read.
+func TestErrorsOfLongTextsAreShort(t *testing.T) {
+	c, err := NewClient(stranger{}, ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRunner(stranger{}, RunnerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x\x1b", 5000)
+	enqueued := func(opts ...Option) error { _, err := c.Enqueue(t.Context(), plain{}, opts...); return err }
+	periodic := func(s Schedule, opts ...PeriodicOption) error { return r.Periodic(s, plain{}, opts...) }
+	runner := func(cfg RunnerConfig) error { _, err := NewRunner(stranger{}, cfg); return err }
+	for what, err := range map[string]error{
+		"To": enqueued(To(long)), "ID": enqueued(ID(long)), "Unique.By": enqueued(Unique{By: []string{long}}),
+		"name of Header": enqueued(Header("midge."+long, "")), "value of Header": enqueued(Header(long, "\xff")),
+		"value of Header, with NUL": enqueued(Header(long, "\x00")), "name of Header, no UTF-8": enqueued(Header(long+"\xff", "")),
+		"headers too long": enqueued(Header(strings.Repeat(long, 10), "")),
+		"Named":            periodic(Every(time.Hour), Named(long)), "Zone": periodic(Cron("@daily"), Zone(long)), "Cron": periodic(Cron(long)),
+		"a step of Cron": periodic(Cron("*/70" + strings.Repeat(",*/70", 100) + " * * * *")),
+		"Queues":         runner(RunnerConfig{Queues: []string{long}}),
+		"Weights":        runner(RunnerConfig{Queues: []string{"a"}, Weights: map[string]int{long: 1}}),
+		"Version":        runner(RunnerConfig{Version: long}),
+	} {
+		var invalid *InvalidError
+		switch {
+		case !errors.As(err, &invalid):
+			t.Errorf("%s: got %v, want an *InvalidError", what, err)
+		case len(err.Error()) > 1000 || strings.ContainsRune(err.Error(), '\x1b'):
+			t.Errorf("%s: got %d bytes, %.100q; want a short line", what, len(err.Error()), err.Error())
+		}
+	}
+}

@@ -293,9 +293,9 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 var errNoQueue = &notFoundError{"there is no such queue"}
 
 // RunSchedule enqueues the task of a schedule now, without moving its ticks, and returns the task's
-// ref. The Tick of its [RunInfo] is the moment of the call, by the storage's clock. With [NoOverlap], while the task of an earlier tick or run has not ended, nothing is
-// enqueued and the ref is that of the earlier task. It returns [ErrNotFound] where there is no such
-// schedule.
+// ref. The Tick of its [RunInfo] is the moment of the call, by the storage's clock. With
+// [NoOverlap], while the task of an earlier tick or run has not ended, nothing is enqueued and the
+// ref is that of the earlier task. It returns [ErrNotFound] where there is no such schedule.
 func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
 		return Ref{}, q.wrap("run schedule in", err)
@@ -311,7 +311,7 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 		err = applied[0].Err
 	}
 	if err != nil {
-		return Ref{}, q.wrap("run schedule in", err)
+		return there([]storage.Insert{in}, applied, 0).Ref, q.wrap("run schedule in", err)
 	}
 	return applied[0].Inserted[0].Ref, nil
 }

@@ -99,8 +99,9 @@
 // the task takes or frees the key. [UniqueWindow] holds it for exactly Unique.For from
 // the insert, whatever becomes of the task. An insert whose key is taken is a collision
 // that names the holder. With OnConflict Skip the insert is left out instead, the rest of
-// the Tx proceeds, and Placed says where the Tx left the holder: a holder that ended in
-// this Tx, or that has left only its window behind, has neither version nor state there.
+// the Tx proceeds, and Placed says where the Tx left the holder. A holder whose record is
+// gone, because it ended in this Tx and is not kept, was deleted by it, or has left only its
+// window behind, has neither version nor state there.
 // A requeue of an ended task takes its UniqueLife key again and collides where the key is
 // taken. A move collides by id, by key, or by both, and the error names both.
 //
@@ -225,7 +226,8 @@
 //
 // A queue exists from its first record or setting, or its creation, until it is removed, or
 // was empty, without settings and untouched for a day. A removal of a queue that does not
-// exist does nothing.
+// exist does nothing. A removal by [Settings].Remove frees the queue's unique windows with
+// it. A queue in which a window is held is never removed for being empty.
 //
 // # Age of waiting tasks
 //

@@ -2,6 +2,8 @@ package storage
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -123,9 +125,33 @@ func (o Outlook) backlog() string {
 	case o.Gone > 0:
 		return fmt.Sprintf("%d wait, gone in about %s", o.Backlog, roughly(o.Gone))
 	case o.Growth > 0:
-		return fmt.Sprintf("%d wait, growing by %.3g a second", o.Backlog, o.Growth)
+		return fmt.Sprintf("%d wait, growing by %s", o.Backlog, rate(o.Growth))
 	}
 	return fmt.Sprintf("%d wait, and do not become fewer", o.Backlog)
+}
+
+// rate writes how often something happens, in the shortest time in which that is a number to read.
+func rate(perSecond float64) string {
+	const least = 0.1
+	for _, in := range []struct {
+		time    string
+		seconds float64
+	}{{"a second", 1}, {"a minute", 60}, {"an hour", 60 * 60}, {"a day", 24 * 60 * 60}} {
+		n := perSecond * in.seconds
+		if n < least {
+			continue
+		}
+		decimals := 2 // three digits in all
+		for at := 10.0; n >= at && decimals > 0; at *= 10 {
+			decimals--
+		}
+		text := strconv.FormatFloat(n, 'f', decimals, 64)
+		if decimals > 0 {
+			text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+		}
+		return text + " " + in.time
+	}
+	return "less than 0.1 a day"
 }
 
 // roughly writes the length of a duration with its two largest units.

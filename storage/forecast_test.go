@@ -62,6 +62,22 @@ func TestForecast(t *testing.T) {
 	}
 }
 
+// A rate is a number that people read, in whatever unit.
+func TestAnOutlookTellsItsRateInReadableUnits(t *testing.T) {
+	const hour, day = 1.0 / 3600, 1.0 / 86400
+	for growth, want := range map[float64]string{
+		1234567: "1234567 a second", 1250: "1250 a second", 125.4: "125 a second", 25: "25 a second", 12.34: "12.3 a second",
+		9.996: "10 a second", 2: "2 a second", 0.2: "0.2 a second", 0.1: "0.1 a second", 0.09: "5.4 a minute",
+		10 * hour: "0.17 a minute", 1 * hour: "1 an hour", 2.5 * day: "0.1 an hour", day: "1 a day", 0.1001 * day: "0.1 a day",
+		8.5e-08: "less than 0.1 a day", 1e-300: "less than 0.1 a day",
+	} {
+		o := storage.Outlook{Backlog: 3, Known: true, Gone: -1, Growth: growth}
+		if got := o.String(); got != "3 wait, growing by "+want {
+			t.Errorf("%v: got %q, want %q", growth, got, want)
+		}
+	}
+}
+
 func TestRunnerIDsTellHostAndProcess(t *testing.T) {
 	for host, want := range map[string]string{
 		"web-1.example.org": "web-1.example.org", "a:b_c": "a-b_c", "-x": "x", "hé llo": "h--llo",

@@ -139,6 +139,6 @@ type Placed struct {
 	State State
 	// Existing is set on an insert that found the same task there, or was skipped because
 	// another task holds its unique key. Ref, Version and State are then of the task that
-	// is there, Version and State zero where that has ended.
+	// is there after the step, Version and State zero where its record is gone.
 	Existing bool
 }

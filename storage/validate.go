@@ -94,7 +94,8 @@ func (l Limits) Check() error {
 	)
 }
 
-// Invalid makes an *InvalidError. got is printed with %v and shortened; a string is quoted.
+// Invalid makes an *InvalidError. got is printed with %v and shortened; a string is quoted. The other
+// texts are shortened too, because what may quote the name of a header.
 func Invalid(what string, got any, want string, args ...any) *InvalidError {
 	text := fmt.Sprint(got)
 	if s, ok := got.(string); ok {
@@ -103,7 +104,8 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 		}
 	}
 	return &InvalidError{
-		What: what, Got: PrintableText(text, 300), Want: PrintableText(fmt.Sprintf(want, args...), 1<<10),
+		What: PrintableText(what, 300), Got: PrintableText(text, 300),
+		Want: PrintableText(fmt.Sprintf(want, args...), 1<<10),
 	}
 }
 

@@ -395,6 +395,28 @@ func TestABackupComesBack(t *testing.T) {
 	}
 }
 
+// TestARecordKeepsTheWindowOfItsTask checks what is left of the window at several moments.
+func TestARecordKeepsTheWindowOfItsTask(t *testing.T) {
+	created := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	window := storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}
+	record := RecordOf(storage.Task{Created: created, Unique: window})
+	for after, want := range map[time.Duration]storage.Unique{
+		0: window, 45 * time.Minute: {Key: "k", Mode: storage.UniqueWindow, For: 15 * time.Minute},
+		time.Hour - 1: {}, time.Hour: {}, 24 * time.Hour: {},
+	} {
+		if got := record.Window(created.Add(after)); got != want {
+			t.Errorf("after %v: got %+v, want %+v", after, got, want)
+		}
+	}
+	if in, err := record.Insert(); err != nil || in.Unique != (storage.Unique{}) {
+		t.Errorf("got %+v, %v; want the window left to the caller", in.Unique, err)
+	}
+	life := RecordOf(storage.Task{Created: created, Unique: storage.Unique{Key: "k", Mode: storage.UniqueLife}})
+	if got := life.Window(created); got != (storage.Unique{}) {
+		t.Errorf("got the window %+v of a key for life", got)
+	}
+}
+
 // TestABackupTellsWhichTasksWereNotDeleted checks the second line of each task that changed meanwhile, or was
 // gone.
 func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {

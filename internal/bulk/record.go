@@ -22,9 +22,12 @@ type Record struct {
 	Timeout    string            `json:"timeout,omitempty"`
 	KeepFor    string            `json:"keep_for,omitempty"`
 	UntilRead  bool              `json:"until_read,omitempty"`
-	// UniqueKey is the unique key that the task holds for its life. The key of a window is not brought back.
-	UniqueKey string          `json:"unique_key,omitempty"`
-	Schedule  *RecordSchedule `json:"schedule,omitempty"` // of a cursor
+	// UniqueKey is the unique key that the task holds for its life, and WindowKey the one that it holds until
+	// the moment WindowUntil.
+	UniqueKey   string          `json:"unique_key,omitempty"`
+	WindowKey   string          `json:"window_key,omitempty"`
+	WindowUntil time.Time       `json:"window_until,omitzero"`
+	Schedule    *RecordSchedule `json:"schedule,omitempty"` // of a cursor
 
 	State      storage.State   `json:"state"`
 	Retries    int             `json:"retries,omitempty"`
@@ -75,8 +78,11 @@ func RecordOf(t storage.Task) Record {
 		State: t.State, Retries: t.Retries, Crashes: t.Crashes, Reason: t.Reason, Created: t.Created, Due: t.Due,
 		Ended: t.Ended, Stack: t.Stack, Result: t.Result, Progress: t.Progress, Checkpoint: t.Checkpoint,
 	}
-	if t.Unique.Mode == storage.UniqueLife {
+	switch t.Unique.Mode {
+	case storage.UniqueLife:
 		r.UniqueKey = t.Unique.Key
+	case storage.UniqueWindow:
+		r.WindowKey, r.WindowUntil = t.Unique.Key, t.Created.Add(t.Unique.For)
 	}
 	if c := t.Cursor; c != nil {
 		r.Schedule = &RecordSchedule{Next: c.Next, Last: c.Last, Declaration: c.Declaration}
@@ -96,7 +102,7 @@ func text(d time.Duration) string {
 }
 
 // Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
-// due. A duration that cannot be read gives a *[storage.InvalidError]. The storage checks the rest.
+// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read gives a *[storage.InvalidError]. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
@@ -125,4 +131,14 @@ func (r Record) Insert() (storage.Insert, error) {
 		in.At = r.Due
 	}
 	return in, nil
+}
+
+// Window returns what is left of the task's unique window at the storage's time now, the zero Unique where
+// nothing is.
+func (r Record) Window(now time.Time) storage.Unique {
+	left := r.WindowUntil.Sub(now)
+	if r.WindowKey == "" || left < storage.MinSpan {
+		return storage.Unique{}
+	}
+	return storage.Unique{Key: r.WindowKey, Mode: storage.UniqueWindow, For: left}
 }

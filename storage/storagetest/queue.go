@@ -22,7 +22,7 @@ func queueRules() []rule {
 		state("create/a queue without settings", createQueue,
 			"A queue can be created: it exists, and of one that exists nothing changes."),
 		state("remove/empty queue", removeEmpty,
-			"An empty queue can be removed, with its totals and settings."),
+			"An empty queue can be removed, with its totals, its settings and its unique windows."),
 		state("remove/not empty", removeNotEmpty,
 			"A queue that holds a record in any state is not removed: ErrNotEmpty, and nothing changes."),
 	}
@@ -134,6 +134,14 @@ func removeEmpty(r *rig) {
 	r.must("queues", err)
 	r.want("queues", len(p.Names), 0)
 	r.configure(storage.Settings{Remove: true}) // the queue does not exist: nothing happens
+	window := job("held")
+	window.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}
+	r.insert(window)
+	r.delete("held")
+	r.keyTaken("of a window", "k", "held")
+	r.configure(storage.Settings{Remove: true})
+	r.keyFree("of a window whose queue was removed")
+	r.configure(storage.Settings{Remove: true})
 	r.add("b")
 	r.take(ask(1), "b")
 	r.want("enqueued", r.stats().Totals.Enqueued, int64(1))

@@ -590,6 +590,43 @@ func TestARestoreTellsWhichTasksAreRefused(t *testing.T) {
 	}
 }
 
+// TestARestoredTaskKeepsItsWindow restores tasks whose unique windows are still there, were freed with their
+// queue, belong to another task by now, or are over.
+func TestARestoredTaskKeepsItsWindow(t *testing.T) {
+	r := newRig(t)
+	path := filepath.Join(t.TempDir(), "backup")
+	add := func(id, key, window string) string {
+		return "task add send --queue mail --id " + id + " --unique " + key + " --unique-for " + window
+	}
+	for _, id := range []string{"a", "b"} {
+		r.ok(add(id, id, "1h"))
+	}
+	r.ok("task rm --queue mail --yes --backup " + path)
+	r.says(Done, "enqueued 2, 0 there already", "task restore --yes "+path)
+	r.says(Done, "mail/a", add("other", "a", "1h"))
+	r.ok("queue rm mail --yes")
+	r.ok(add("other", "b", "1h"))
+	r.now = r.now.Add(20 * time.Minute)
+	r.says(Partly, "enqueued 1, 0 there already, 1 refused", "task restore --yes "+path)
+	r.says(Done, "mail/a", add("third", "a", "1h"))
+	window := func() storage.Unique {
+		task, err := r.store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task.Unique
+	}
+	if got := window(); got.Mode != storage.UniqueWindow || got.For.Round(time.Minute) != 40*time.Minute {
+		t.Errorf("got %+v, want what was left of the hour", got)
+	}
+	r.ok("queue rm mail --yes")
+	r.now = r.now.Add(time.Hour)
+	r.says(Done, "enqueued 2, 0 there already", "task restore --yes "+path)
+	if got := window(); got != (storage.Unique{}) {
+		t.Errorf("got %+v, want no window, which is over", got)
+	}
+}
+
 // TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage
 // stops halfway, and of the rest.
 func TestARestoreTellsAProgramWhatItDid(t *testing.T) {

@@ -97,7 +97,7 @@ func (a *app) taskAdd() *cobra.Command {
 	flags.IntVar(&f.crashes, "crash-limit", 3,
 		"the number of crashes of its runners after which the task is dead")
 	flags.Var(&f.timeout, "run-timeout",
-		"the longest time that an attempt may take, 0 for any (default: as the runner says)")
+		"the longest time that an attempt may take, 0s for any (default: the runner's)")
 	flags.Var(&f.keep, "keep", "how long the completed task is kept")
 	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
 	flags.Var(&f.uniqueFor, "unique-for",

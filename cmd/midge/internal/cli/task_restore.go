@@ -30,9 +30,10 @@ func (a *app) taskRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Enqueue the tasks of a backup that task rm wrote",
 		Long: "restore enqueues the tasks of a backup with their ids, parameters and limits.\n" +
-			"Their retries and history begin anew. restore skips a task whose id exists\n" +
-			"already, so that a run may be repeated. It also skips a task that task rm did\n" +
-			"not delete, because the task had changed or the run was stopped.",
+			"Their retries and history begin anew; a unique window ends when it would have\n" +
+			"ended. restore skips a task whose id exists already, so that a run may be\n" +
+			"repeated. It also skips a task that task rm did not delete, because the task\n" +
+			"had changed or the run was stopped.",
 		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n" +
 			"  midge task restore dead.jsonl --dry-run\n  midge task restore dead.jsonl",
 		Args: wants(1, 1, "the file of a backup, or -"),
@@ -71,6 +72,15 @@ func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 		return err
 	}
 	a.writing, a.again = true, sameAgain
+	now, err := a.session.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range b.inserts {
+		if record := b.windows[b.inserts[i].Ref]; record != nil {
+			b.inserts[i].Unique = record.Window(now)
+		}
+	}
 	err = a.audit().Do(ctx, ledger.Entry{Act: "restore", Note: path}, func() (int64, error) {
 		err := a.enqueueAll(ctx, b.inserts, &r)
 		return r.Enqueued, err
@@ -140,11 +150,7 @@ func (a *app) restored(r *show.Restored) error {
 // not stop the other tasks.
 func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.Restored) error {
 	for chunk := range slices.Chunk(inserts, restoreChunk) {
-		txs := make([]storage.Tx, 0, len(chunk))
-		for _, in := range chunk {
-			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
-		}
-		applied, err := a.session.Apply(ctx, txs...)
+		applied, err := a.enqueueChunk(ctx, chunk)
 		if err != nil {
 			return err
 		}
@@ -164,16 +170,51 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.
 	return nil
 }
 
+// enqueueChunk enqueues tasks, each in a step of its own. A task whose unique window outlived it, and is
+// there still, is enqueued without its key, which that window holds for it.
+func (a *app) enqueueChunk(ctx context.Context, chunk []storage.Insert) ([]storage.Applied, error) {
+	txs := make([]storage.Tx, len(chunk))
+	for i := range chunk {
+		txs[i].Inserts = chunk[i : i+1 : i+1]
+	}
+	applied, err := a.session.Apply(ctx, txs...)
+	if err != nil {
+		return nil, err
+	}
+	var again []storage.Tx
+	var places []int
+	for i := range applied {
+		own := storage.Collision{Ref: chunk[i].Ref, Holder: chunk[i].Ref, Unique: true}
+		if collides(applied[i].Err, func(c storage.Collision) bool { return c == own }) {
+			chunk[i].Unique = storage.Unique{}
+			again, places = append(again, txs[i]), append(places, i)
+		}
+	}
+	if len(again) == 0 {
+		return applied, nil
+	}
+	repeated, err := a.session.Apply(ctx, again...)
+	for n := range repeated {
+		applied[places[n]] = repeated[n]
+	}
+	return applied, err
+}
+
 // idTaken reports whether an insert was refused because another task has its id.
 func idTaken(err error) bool {
+	return collides(err, func(c storage.Collision) bool { return !c.Unique })
+}
+
+// collides reports whether an insert was refused for a collision.
+func collides(err error, so func(storage.Collision) bool) bool {
 	var dependency *storage.DependencyError
-	byID := func(c storage.Collision) bool { return !c.Unique }
-	return errors.As(err, &dependency) && slices.ContainsFunc(dependency.Colliding, byID)
+	return errors.As(err, &dependency) && slices.ContainsFunc(dependency.Colliding, so)
 }
 
 // backup is the content of a file that task rm has written.
 type backup struct {
 	inserts []storage.Insert
+	windows map[storage.Ref]*bulk.Record // the tasks that have a unique window
 	kept    int64 // number of tasks that were not deleted
 	cut     bool  // the last line is incomplete, and no record
 }
@@ -237,6 +278,12 @@ func (b *backup) add(record *bulk.Record, at map[storage.Ref]int) error {
 	}
 	if err != nil {
 		return err
+	}
+	if record.WindowKey != "" {
+		if b.windows == nil {
+			b.windows = make(map[storage.Ref]*bulk.Record)
+		}
+		b.windows[ref] = &bulk.Record{WindowKey: record.WindowKey, WindowUntil: record.WindowUntil}
 	}
 	at[ref] = len(b.inserts)
 	b.inserts = append(b.inserts, insert)

@@ -270,3 +270,28 @@ func TestTooLongParametersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestATaskWithoutATimeoutSaysSo checks a task that has none, and one that leaves it to the runner.
+func TestATaskWithoutATimeoutSaysSo(t *testing.T) {
+	r := newRig(t)
+	for id, flags := range map[string]string{"none": "--run-timeout 0s", "some": "--run-timeout 90s", "runners": ""} {
+		r.ok("task add send --queue mail --id " + id + " " + flags)
+	}
+	for id, want := range map[string][2]string{
+		"none": {"timeout none", "-1"}, "some": {"timeout 1m 30s", "90"}, "runners": {"", "0"},
+	} {
+		text := strings.Join(strings.Fields(r.ok("task show mail/"+id)), " ")
+		if has := strings.Contains(text, "timeout"); has != (want[0] != "") || !strings.Contains(text, want[0]) {
+			t.Errorf("%s: got %q, want %q", id, text, want[0])
+		}
+		if got := r.ok("task show mail/" + id + " -o jsonl"); !strings.Contains(got, `"timeout_seconds":`+want[1]+",") {
+			t.Errorf("%s: got %s, want %s seconds", id, got, want[1])
+		}
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	r.ok("task rm mail/none --yes --backup " + backup)
+	r.ok("task restore --yes " + backup)
+	if task, err := r.store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "none"}); err != nil || task.Timeout != storage.NoTimeout {
+		t.Errorf("got the timeout %v, %v after a restore", task.Timeout, err)
+	}
+}
