@@ -17,7 +17,8 @@
 //	GET  /midge/                              the dashboard
 //	GET  /metrics, /healthz, /readyz          for Prometheus, and for the probes of Kubernetes
 //
-// The orders and the jobs are in one SQLite file. Each can be elsewhere:
+// The orders and the jobs are in one SQLite file, in the cache folder of the user who runs it. Each
+// can be elsewhere:
 //
 //	go -C examples/shop run . -db postgres://localhost/shop
 //	go -C examples/shop run . -jobs redis://localhost:6379 -traces http://localhost:4318
@@ -61,8 +62,8 @@ func main() {
 
 func start() error {
 	var cfg config
-	flag.StringVar(&cfg.db, "db", filepath.Join(os.TempDir(), "midge-shop.db"),
-		"where orders are: the URL of a PostgreSQL, or the path of an SQLite file")
+	flag.StringVar(&cfg.db, "db", "",
+		"where orders are: the URL of a PostgreSQL, or the path of an SQLite file; empty is a file of your own")
 	flag.StringVar(&cfg.jobs, "jobs", "",
 		"where jobs are: a `URL` of redis:, postgres:, sqlite: or memory:; empty is where orders are")
 	flag.StringVar(&cfg.bank, "bank", "", "the `URL` that charges cards; empty is a bank of the shop's own")
@@ -71,6 +72,12 @@ func start() error {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	verbose := flag.Bool("v", false, "log each job, mail and order, and not errors alone")
 	flag.Parse()
+	if cfg.db == "" {
+		var err error
+		if cfg.db, err = ownFile(); err != nil {
+			return err
+		}
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -85,6 +92,26 @@ func start() error {
 		logged.Level = slog.LevelInfo
 	}
 	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, &logged)))
+}
+
+// ownFile returns the path of a file that only this user can read, in the user's cache folder. The
+// folder for temporary files is shared by all users of a machine: another user could put a file or a
+// link there first.
+func ownFile() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w; -db names the file of the orders", err)
+	}
+	folder := filepath.Join(cache, "midge-shop")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, "shop.db")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // SQLite would let others read it
+	if err != nil {
+		return "", err
+	}
+	return path, file.Close()
 }
 
 // serve runs the shop until ctx ends.

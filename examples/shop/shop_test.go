@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -229,5 +231,44 @@ func testServing(t *testing.T, cfg config) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("serve returned %v", err)
+	}
+}
+
+// The orders of one user are no business of the other users of the machine.
+func TestTheFileOfTheShopBelongsToItsUser(t *testing.T) {
+	home := t.TempDir()
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData"} {
+		t.Setenv(name, home)
+	}
+	for range 2 { // it may be there already
+		path, err := ownFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := filepath.Rel(home, path); err != nil || strings.HasPrefix(rest, "..") {
+			t.Fatalf("the file is %s, want it in the cache of the user, %s", path, home)
+		}
+		db, err := openOrders(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for name, others := range map[string]os.FileMode{path: 0o077, filepath.Dir(path): 0o077} {
+			info, err := os.Stat(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if runtime.GOOS != "windows" && info.Mode().Perm()&others != 0 {
+				t.Errorf("%s has the mode %v, want it for its user alone", name, info.Mode())
+			}
+		}
+	}
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData"} {
+		t.Setenv(name, "")
+	}
+	if _, err := ownFile(); err == nil || !strings.Contains(err.Error(), "-db names the file") {
+		t.Errorf("without a home: got %v, want to be told of -db", err)
 	}
 }
