@@ -1,7 +1,10 @@
 package midge_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -45,17 +48,10 @@ func TestWhoseTimeoutEndsAnAttempt(t *testing.T) {
 					limit = 0
 				}
 				var took time.Duration
-				run := func(ctx context.Context) error {
-					begun := time.Now()
-					select {
-					case <-ctx.Done():
-					case <-time.After(asLong): // virtual
-					}
-					took = time.Since(begun)
-					return nil
-				}
-				b.runner = b.newRunner(b.store, midge.RunnerConfig{Timeout: runners}, func(ctx context.Context, _ work) error { return run(ctx) })
-				register(b, run)
+				b.runner = b.newRunner(b.store, midge.RunnerConfig{Timeout: runners}, nil)
+				times[work](b, asLong, &took)
+				times[endless](b, asLong, &took)
+				times[quick](b, asLong, &took)
 				go func() { b.done <- b.runner.Run(b.ctx) }()
 				task, err := b.client.Enqueue(b.ctx, c.job, c.opts...)
 				if err != nil {
@@ -65,22 +61,28 @@ func TestWhoseTimeoutEndsAnAttempt(t *testing.T) {
 					t.Errorf("%s: stored the timeout %v, want %v", name, got, c.stored)
 				}
 				b.after(asLong + time.Second)
-				if want := limit; took != want && (want != 0 || took != asLong) {
-					t.Errorf("%s, beside a runner's of %v: the attempt took %v, want %v (0 for as long as it wants)",
-						name, runners, took, want)
+				if want := cmp.Or(limit, asLong); took != want {
+					t.Errorf("%s, beside a runner's of %v: the attempt took %v, want %v", name, runners, took, want)
 				}
 			})
 		}
 	}
 }
 
-// register registers the jobs of this file.
-func register(b *bench, run func(context.Context) error) {
+// times registers a job that runs until its context ends, or as long as it wants, and tells how long
+// it took.
+func times[J any](b *bench, asLong time.Duration, took *time.Duration) {
 	b.Helper()
-	if err := midge.Handle(b.runner, func(ctx context.Context, _ endless) error { return run(ctx) }); err != nil {
-		b.Fatal(err)
-	}
-	if err := midge.Handle(b.runner, func(ctx context.Context, _ quick) error { return run(ctx) }); err != nil {
+	err := midge.Handle(b.runner, func(ctx context.Context, _ J) error {
+		begun := time.Now()
+		select {
+		case <-ctx.Done():
+		case <-time.After(asLong): // virtual
+		}
+		*took = time.Since(begun)
+		return nil
+	})
+	if err != nil {
 		b.Fatal(err)
 	}
 }
@@ -140,4 +142,51 @@ func TestNoTimeoutIsKept(t *testing.T) {
 			t.Errorf("%d ticks have completed, want 2", n)
 		}
 	})
+}
+
+// A job may return what ended its context, as it is or within its own words.
+func TestAnErrorOfATimeoutSaysItOnce(t *testing.T) {
+	late := context.Cause
+	for name, c := range map[string]struct {
+		end         func(ctx context.Context) error
+		late, ended string
+	}{
+		"the cause":     {late, "midge: job timed out after 1s", "midge: the deadline of the task is over"},
+		"ctx.Err()":     {context.Context.Err, "midge: job timed out after 1s: context deadline exceeded", "midge: the deadline of the task is over: context deadline exceeded"},
+		"another error": {func(context.Context) error { return errBroken }, "midge: job timed out after 1s: it is broken", "midge: the deadline of the task is over: it is broken"},
+		"a wrapped cause": {
+			func(ctx context.Context) error { return fmt.Errorf("charge: %w", late(ctx)) },
+			"charge: midge: job timed out after 1s", "charge: midge: the deadline of the task is over",
+		},
+		"a joined cause": {
+			func(ctx context.Context) error { return errors.Join(errBroken, late(ctx)) },
+			"it is broken\nmidge: job timed out after 1s", "it is broken\nmidge: the deadline of the task is over",
+		},
+	} {
+		bubble(t, func(b *bench) {
+			var seen error
+			b.run(midge.RunnerConfig{
+				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
+					return func(ctx context.Context) error { seen = next(ctx); return seen }
+				}},
+			}, func(ctx context.Context, _ work) error {
+				<-ctx.Done()
+				return c.end(ctx)
+			})
+			for _, by := range []struct {
+				opt   func() midge.Option
+				want  string
+				cause error
+			}{
+				{func() midge.Option { return midge.Timeout(time.Second) }, c.late, midge.ErrTimeout},
+				{func() midge.Option { return midge.Deadline(time.Now().Add(time.Second)) }, c.ended, midge.ErrExpired},
+			} {
+				task := b.enqueue("a", by.opt(), midge.Retries(midge.None))
+				b.after(2 * time.Second)
+				if got := b.task(task.Ref); got.LastError() != by.want || !errors.Is(seen, by.cause) {
+					t.Errorf("%s: got %q, a %v; want %q", name, got.LastError(), seen, by.want)
+				}
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -90,12 +91,35 @@ func (a *Attempt) tooLate(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrTimeout):
 		a.explained = true
-		return fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
+		return explained(ErrTimeout, fmt.Sprintf("%v after %v", ErrTimeout, a.timeout), err)
 	case errors.Is(cause, ErrExpired):
 		a.explained = true
-		return fmt.Errorf("%w: %w", ErrExpired, err)
+		return explained(ErrExpired, ErrExpired.Error(), err)
 	}
 	return err
+}
+
+// lateError is an error that a job returned after its timeout or deadline had ended its context.
+type lateError struct {
+	text       string
+	cause, err error
+}
+
+func (e *lateError) Error() string { return e.text }
+
+// Unwrap returns the cause and the job's error.
+func (e *lateError) Unwrap() []error { return []error{e.cause, e.err} }
+
+// explained adds the cause to an error, as a text that says more than the cause itself. The text
+// takes the place of the cause where the job has returned it, and else precedes the error.
+func explained(cause error, said string, err error) error {
+	text := ErrorText(err)
+	if strings.Contains(text, cause.Error()) {
+		text = strings.Replace(text, cause.Error(), said, 1)
+	} else {
+		text = said + ": " + text
+	}
+	return &lateError{text, cause, err}
 }
 
 // endedBy returns what ended the attempt before its timeout, or nil.
