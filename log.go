@@ -13,20 +13,23 @@ import (
 
 	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/storage"
 )
 
 // logOf returns the log that a configuration names, or one that writes warnings and errors to the
-// default logger of slog.
-func logOf(cfg *RunnerConfig) runner.Log {
-	byDefault := slogLog{to: slog.Default, least: slog.LevelWarn}
+// default logger of slog. On the storage of a test kit its lines have the time of the kit.
+func logOf(cfg *RunnerConfig, store storage.Storage) runner.Log {
+	now := runner.WallClock(store)
+	byDefault := slogLog{slog.Default, slog.LevelWarn, now}
 	switch {
 	case cfg.Logger != nil:
+		kit, _ := store.(runner.Clocked) // otherwise the logger has a clock of its own
 		// zap's usual configurations add the caller in midge and its stack. Both only distract: a
 		// dead task is no fault of midge.
 		own := cfg.Logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))
-		return &containedLog{to: zapLog{own}, instead: byDefault}
+		return &containedLog{to: zapLog{own, kit}, instead: byDefault}
 	case cfg.Slog != nil:
-		own := slogLog{to: func() *slog.Logger { return cfg.Slog }, least: slog.Level(-1 << 20)}
+		own := slogLog{func() *slog.Logger { return cfg.Slog }, slog.Level(-1 << 20), now}
 		return &containedLog{to: own, instead: byDefault}
 	}
 	return &containedLog{to: byDefault, instead: byDefault}
@@ -63,7 +66,10 @@ func (l *containedLog) Write(level slog.Level, line string, attrs ...slog.Attr) 
 }
 
 // zapLog writes a runner's lines to a logger of zap.
-type zapLog struct{ to *zap.Logger }
+type zapLog struct {
+	to  *zap.Logger
+	kit runner.Clocked // nil for none
+}
 
 // Enabled reports whether lines of a level are written.
 func (l zapLog) Enabled(level slog.Level) bool { return l.to.Core().Enabled(zapLevel(level)) }
@@ -74,13 +80,19 @@ func (l zapLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	for i, a := range attrs {
 		fields[i] = zap.Any(a.Key, a.Value.Any())
 	}
-	l.to.Log(zapLevel(level), line, fields...)
+	if entry := l.to.Check(zapLevel(level), line); entry != nil {
+		if l.kit != nil {
+			entry.Time = l.kit.Clock()
+		}
+		entry.Write(fields...)
+	}
 }
 
 // slogLog writes a runner's lines of a least level or above to a logger of slog.
 type slogLog struct {
 	to    func() *slog.Logger
 	least slog.Level
+	now   func() time.Time
 }
 
 // Enabled reports whether lines of a level are written.
@@ -94,7 +106,7 @@ func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	if !l.Enabled(level) {
 		return
 	}
-	record := slog.NewRecord(time.Now(), level, short(line, attrs), 0)
+	record := slog.NewRecord(l.now(), level, short(line, attrs), 0)
 	record.AddAttrs(attrs...)
 	//nolint:forbidigo // likewise, and nobody is there to tell
 	_ = l.to().Handler().Handle(context.Background(), record)

@@ -144,7 +144,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, fmt.Errorf("midge: new runner: %w", err)
 	}
-	log := logOf(&cfg)
+	log := logOf(&cfg, store)
 	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
 	jobs.enqueuing = slices.Clone(cfg.EnqueueMiddleware)
 	r := &Runner{

@@ -27,7 +27,8 @@ type Config struct {
 	// Runner configures the runner that makes the attempts. Its OnEnd and Middleware are called as
 	// usual, in the goroutine of the test. Without a Backoff, retries have the default delays
 	// without jitter: 2 s, 4 s, 8 s and so on. Without a logger, warnings and errors go to the log
-	// of the test. Concurrency, Grace and Ahead have no effect.
+	// of the test. Lines of the log have the time of the kit's clock. Concurrency, Grace and Ahead
+	// have no effect.
 	Runner midge.RunnerConfig
 	// Start is the time that the kit's clock shows first: default the current time. It must be zero
 	// in a bubble of testing/synctest, whose clock the kit uses.
@@ -78,7 +79,7 @@ func New(t testing.TB, cfg Config) *Kit {
 		k.store.start = time.Now()
 	}
 	k.store.at = k.store.start
-	store, err := memory.Open(memory.Config{Now: k.store.clock})
+	store, err := memory.Open(memory.Config{Now: k.store.Clock})
 	k.check(err)
 	k.store.Storage = store
 	t.Cleanup(func() { _ = store.Close() })
@@ -127,7 +128,7 @@ func (l testLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// withoutTime removes the time of a line, which is not the kit's time.
+// withoutTime removes the time of a line, which only lengthens the log of a test.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -147,7 +148,7 @@ func (k *Kit) check(err error) {
 func (k *Kit) Client() *midge.Client { return k.client }
 
 // Now returns the time of the kit's clock.
-func (k *Kit) Now() time.Time { return k.store.clock() }
+func (k *Kit) Now() time.Time { return k.store.Clock() }
 
 // Work enqueues a job and makes one attempt of its task, whether the task is due or not. It uses
 // the code of a runner, with its middleware, timeout and backoff, and with a context in which all

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/midgetest"
@@ -360,5 +364,62 @@ func TestAJobThatFailsIsToldInTheLogOfTheTest(t *testing.T) {
 	if len(f.logs) != 1 || !strings.HasPrefix(f.logs[0], `level=WARN msg="failed: the server is away, retry 1 of 3 in 2s`) ||
 		!strings.Contains(f.logs[0], " kind=step queue=default ") {
 		t.Errorf("the log is %q", f.logs)
+	}
+}
+
+// times is a handler that keeps the times of lines.
+type times struct {
+	slog.Handler
+
+	at *[]time.Time
+}
+
+func (h times) Handle(ctx context.Context, line slog.Record) error {
+	*h.at = append(*h.at, line.Time)
+	return h.Handler.Handle(ctx, line)
+}
+
+// TestLinesOfTheLogHaveTheTimeOfTheKit checks the time of lines, and the moment of a retry in their
+// text, with each logger.
+func TestLinesOfTheLogHaveTheTimeOfTheKit(t *testing.T) {
+	const later = 24 * time.Hour
+	at := start.Add(later)
+	for name, c := range map[string]func(text *strings.Builder, seen *[]time.Time) midge.RunnerConfig{
+		"slog": func(text *strings.Builder, seen *[]time.Time) midge.RunnerConfig {
+			return midge.RunnerConfig{Slog: slog.New(times{slog.NewTextHandler(text, nil), seen})}
+		},
+		"zap": func(text *strings.Builder, seen *[]time.Time) midge.RunnerConfig {
+			encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m"})
+			core := zapcore.NewCore(encoder, zapcore.AddSync(text), zapcore.WarnLevel)
+			return midge.RunnerConfig{Logger: zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+				*seen = append(*seen, e.Time)
+				return nil
+			}))}
+		},
+	} {
+		var text strings.Builder
+		var seen []time.Time
+		k := midgetest.New(t, midgetest.Config{
+			Start: start, Runner: c(&text, &seen), Register: func(r *midge.Runner) error {
+				return midge.Handle(r, func(context.Context, step) error { return errAway })
+			},
+		})
+		k.Until(later)
+		k.Work(step{})
+		want := "in 2s at " + at.Add(2*time.Second).Format(time.RFC3339)
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%s: got %q, want the retry %s", name, text.String(), want)
+		}
+		if len(seen) == 0 || !seen[len(seen)-1].Equal(at) {
+			t.Errorf("%s: the lines have the times %v, want %v", name, seen, at)
+		}
+	}
+	f := &fake{TB: t}
+	k := midgetest.New(f, midgetest.Config{Start: start, Register: func(r *midge.Runner) error {
+		return midge.Handle(r, func(context.Context, step) error { return errAway })
+	}})
+	k.Work(step{})
+	if want := "at " + start.Add(2*time.Second).Format(time.RFC3339); len(f.logs) != 1 || !strings.Contains(f.logs[0], want) {
+		t.Errorf("without a logger: got %q, want the retry %s", f.logs, want)
 	}
 }

@@ -34,6 +34,7 @@ type stored struct {
 var (
 	_ storage.Storage = (*kitStore)(nil)
 	_ runner.Stepped  = (*kitStore)(nil)
+	_ runner.Clocked  = (*kitStore)(nil)
 )
 
 // Stepped keeps the function that makes attempts.
@@ -50,8 +51,8 @@ func inBubble() (in bool) {
 	return true
 }
 
-// clock returns the time of the storage.
-func (s *kitStore) clock() time.Time {
+// Clock returns the time of the storage, which lines of the log tell too.
+func (s *kitStore) Clock() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at.IsZero() {
@@ -63,8 +64,8 @@ func (s *kitStore) clock() time.Time {
 // forward sets the clock forward in steps. A storage does not at once believe a clock that jumps
 // far ahead, so it is shown the time between.
 func (s *kitStore) forward(ctx context.Context, d time.Duration) {
-	for end := s.clock().Add(d); ; {
-		now := s.clock()
+	for end := s.Clock().Add(d); ; {
+		now := s.Clock()
 		if !now.Before(end) {
 			return
 		}

@@ -86,6 +86,7 @@ var table = []rule{
 		testRooms: []string{"storage/..."},
 		testModules: []string{
 			"github.com/jackc/pgx/v5", // an application's own transaction
+			"go.uber.org/zap",         // an application's own logger
 		},
 	},
 	{

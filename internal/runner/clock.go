@@ -7,6 +7,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// Clocked is a storage of a test kit whose clock the lines of the log tell, instead of this
+// machine's.
+type Clocked interface {
+	Clock() time.Time
+}
+
+// WallClock returns the clock that lines of the log of a runner on store tell.
+func WallClock(store storage.Storage) func() time.Time {
+	if s, ok := store.(Clocked); ok {
+		return s.Clock
+	}
+	return time.Now
+}
+
 // clock measures the time since a runner was made.
 type clock struct {
 	made time.Time

@@ -24,6 +24,7 @@ type lifeLog struct {
 	log     Log
 	runner  string
 	success slog.Level // level of the lines about successes
+	now     func() time.Time
 }
 
 // A line, and the text of an error in it, are cut to these lengths, in bytes.
@@ -153,7 +154,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), s.text())
 	case outcome == storage.Fail && state == storage.Retry:
 		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, s.text(),
-			a.Retries+1, a.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
+			a.Retries+1, a.MaxRetries, rounded(delay), l.now().Add(delay).Format(time.RFC3339))
 	case state == storage.Cancelled:
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:

@@ -133,7 +133,7 @@ var (
 func New(cfg Config) *Runner {
 	host, _ := os.Hostname() // an unnamed host is left out of the id
 	id := storage.NewRunnerID(host, os.Getpid())
-	log := &lifeLog{cfg.Log, id, cfg.SuccessLevel}
+	log := &lifeLog{cfg.Log, id, cfg.SuccessLevel, WallClock(cfg.Store)}
 	s := &shared{
 		clock: clock{made: time.Now()},
 		id:    id, lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
