@@ -280,11 +280,20 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	case verb == bulk.Delete && one:
 		return "This deletes the task with its parameters, history and result. Only a backup can bring it back."
 	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
-		return "The runner is asked to stop the task, which then ends as cancelled."
+		return "The runner is asked to stop the task. It runs on until its job stops, and then ends as cancelled." +
+			notKept(&look.Samples[0])
 	case verb == bulk.Cancel && one:
-		return "The task ends as cancelled and does not run."
+		return "The task ends as cancelled and does not run." + notKept(&look.Samples[0])
 	}
 	return look.Consequence
+}
+
+// notKept says that a task is deleted once it is cancelled, "" if it is kept.
+func notKept(t *storage.Task) string {
+	if t.Keep.Of(storage.Cancelled, false) > 0 {
+		return ""
+	}
+	return " It is not kept then, because it was enqueued without a time to keep it."
 }
 
 // askTasks shows what an act would do to tasks.
@@ -450,6 +459,12 @@ func (j *job) notice() notice {
 		return notice{"Nothing was " + done + ": " + r.Reasons[0].Text, true}
 	case r.Matched <= 1 && r.Done == 0 && r.Gone > 0:
 		return notice{"Nothing was " + done + ": the task no longer exists.", true}
+	case r.Done == r.Matched && r.Asked == r.Done && r.Done > 0 && j.err == nil:
+		return notice{Text: format.Count(r.Done, "running task") + " asked to stop. " +
+			"A task that runs ends as cancelled when its job stops."}
+	case r.Done == r.Matched && j.err == nil && r.Asked > 0:
+		return notice{Text: format.Count(r.Done, "task") + " " + done + ", " + format.Number(r.Asked) +
+			" of them still running and asked to stop."}
 	case r.Done == r.Matched && j.err == nil:
 		return notice{Text: format.Count(r.Done, "task") + " " + done + "."}
 	}

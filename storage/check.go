@@ -375,6 +375,18 @@ func checkRunner(r *RunnerInfo) error {
 	if len(r.Running) > MaxRunning {
 		return Invalid("RunnerInfo.Running", fmt.Sprintf("of %d tasks", len(r.Running)), "at most %d", MaxRunning)
 	}
+	if len(r.Undecodable) > MaxTroubles {
+		return Invalid("RunnerInfo.Undecodable", fmt.Sprintf("of %d kinds", len(r.Undecodable)),
+			"at most %d", MaxTroubles)
+	}
+	r.Undecodable = slices.Clone(r.Undecodable)
+	for i := range r.Undecodable {
+		of := &r.Undecodable[i]
+		if err := firstError(CheckName("queue name", of.Queue), CheckName("kind", of.Kind)); err != nil {
+			return err
+		}
+		of.Reason = CleanText(of.Reason, MaxAttemptError)
+	}
 	if !r.Leaving && (r.For < time.Second || r.For > MaxDelay) {
 		return Invalid("RunnerInfo.For", r.For, "1s to %v", MaxDelay)
 	}

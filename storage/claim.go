@@ -164,11 +164,14 @@ type RunnerInfo struct {
 	PID         int
 	Version     string // of the program, or of midge where that is not known
 	Queues      []string
-	Kinds       []string // the kinds that it can run, at most MaxKinds
+	Kinds       []string // the kinds that it can run, at most MaxKinds; an empty list means none
 	Concurrency int
 	Started     time.Time // by the storage's clock
-	// Running lists the tasks that the runner runs, at most MaxRunning.
+	// Running lists the tasks that the runner runs, at most MaxRunning, and Busy counts them all.
 	Running []Running
+	Busy    int
+	// Undecodable lists the kinds of which the runner could lately not decode a task, at most MaxTroubles.
+	Undecodable []KindTrouble
 	// Schedules lists the schedules that the runner declares.
 	Schedules []Declared
 	// For is how long the runner counts as alive from now, at least a second.
@@ -183,11 +186,26 @@ type RunnerInfo struct {
 	Seen time.Time
 }
 
+// InUse is how many slots of the runner are taken.
+func (r *RunnerInfo) InUse() int { return max(r.Busy, len(r.Running)) }
+
 // Running is one task that a runner runs.
 type Running struct {
 	Ref   Ref
 	Kind  string
 	Since time.Time // by the storage's clock
+	// Unstopped is since when the job has ignored the end of its context, zero where it has not: the task was
+	// cancelled, its timeout or deadline is over, or its lease is lost.
+	Unstopped time.Time
+}
+
+// KindTrouble is a kind of which a runner could not decode tasks. Such a task is put off, again and again, for
+// Limits.DeclinedFor.
+type KindTrouble struct {
+	Queue, Kind string
+	Since       time.Time // when the first of them was put off first, by the storage's clock
+	Tasks       int64     // how many tasks at least
+	Reason      string    // of the newest, at most MaxAttemptError bytes; it holds no parameters
 }
 
 // Declared is one periodic schedule that a runner declares.

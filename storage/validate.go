@@ -35,6 +35,7 @@ const (
 	MaxKinds        = 1000                       // kinds of a Claim, a runner
 	MaxStatsKinds   = 20                         // kinds of Stats.Declined
 	MaxVitals       = 16 << 10                   // bytes of a runner's vitals
+	MaxTroubles     = 100                        // kinds of RunnerInfo.Undecodable
 )
 
 // NoLimit is the value of a limit that bounds nothing: see Limits.DeadMax.
@@ -85,8 +86,8 @@ func (l Limits) Check() error {
 	switch {
 	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
 		return Invalid("Limits.MaxPayload", l.MaxPayload, "0 to %d bytes", MaxPayloadCap)
-	case l.DeadMax < NoLimit:
-		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more, or NoLimit")
+	case l.DeadMax < 0:
+		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
 	}
 	return firstError(
 		checkSpan("Limits.DeadFor", l.DeadFor),

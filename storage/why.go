@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,8 +83,14 @@ type Verdict struct {
 	RunnerGone bool
 	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
 	Runners, Able int
-	// Slots is how many slots the able runners have, and Free how many of these are free.
+	// Slots is how many slots the able runners have, and Free how many of these are free. Where none is free,
+	// Busy says of which queues the runners run tasks, the queue with the most tasks first. It counts only the
+	// tasks in RunnerInfo.Running.
 	Slots, Free int
+	Busy        []QueueSize
+	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
+	// the end of its process stops such a job.
+	Unstopped time.Time
 	// Position is the place of the task in the order in which its queue is claimed, from 1, and Of the number
 	// of waiting tasks. Where Position is 0, at least PositionAtLeast tasks stand before the task, or the
 	// place is not known.
@@ -97,6 +104,12 @@ type Verdict struct {
 	Retries, Snoozes int
 	Reason           string
 	Error            string
+}
+
+// QueueSize is the number of tasks of a queue.
+type QueueSize struct {
+	Queue string
+	Tasks int64
 }
 
 // The bounds of the search for a task in its line: pages read, and bytes of payload.
@@ -119,7 +132,7 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 	if err != nil {
 		return Verdict{}, err
 	}
-	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
+	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), claims: map[string]bool{}, busy: map[string]int64{}, v: Verdict{
 		Ref: t.Ref, Kind: t.Kind, State: t.State, Now: d.Now, Retries: t.Retries, Snoozes: t.Snoozes,
 		Reason: t.Reason, Error: t.LastError(),
 	}}
@@ -154,6 +167,8 @@ type whyWalk struct {
 	stats   Stats
 	runners []RunnerInfo
 	limits  Limits
+	claims  map[string]bool  // the kinds that the able runners know
+	busy    map[string]int64 // the tasks that the able runners run, by queue
 	v       Verdict
 }
 
@@ -165,13 +180,28 @@ func (w *whyWalk) serve() {
 			continue
 		}
 		w.v.Runners++
-		if len(r.Kinds) > 0 && !slices.Contains(r.Kinds, w.task.Kind) {
+		if !slices.Contains(r.Kinds, w.task.Kind) {
 			continue
 		}
 		w.v.Able++
 		w.v.Slots += r.Concurrency
-		w.v.Free += max(r.Concurrency-len(r.Running), 0)
+		w.v.Free += max(r.Concurrency-r.InUse(), 0)
+		for _, kind := range r.Kinds {
+			w.claims[kind] = true
+		}
+		for _, of := range r.Running {
+			w.busy[of.Ref.Queue]++
+		}
 	}
+	if w.v.Free > 0 {
+		return
+	}
+	for queue, n := range w.busy {
+		w.v.Busy = append(w.v.Busy, QueueSize{queue, n})
+	}
+	slices.SortFunc(w.v.Busy, func(a, b QueueSize) int {
+		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Queue, b.Queue))
+	})
 }
 
 // schedule decides about a cursor: whether a live runner declares it as it stands.
@@ -195,8 +225,15 @@ func (w *whyWalk) pending() {
 	w.v.Runner, w.v.Until, w.v.Since, w.v.RunnerGone = t.Runner, t.LeaseUntil, t.StartedAt(), true
 	w.v.Host, w.v.PID = RunnerHost(t.Runner)
 	for i := range w.runners {
-		if r := &w.runners[i]; r.ID == t.Runner {
-			w.v.Host, w.v.PID, w.v.RunnerGone = r.Host, r.PID, false
+		r := &w.runners[i]
+		if r.ID != t.Runner {
+			continue
+		}
+		w.v.Host, w.v.PID, w.v.RunnerGone = r.Host, r.PID, false
+		for _, of := range r.Running {
+			if of.Ref == t.Ref {
+				w.v.Unstopped = of.Unstopped
+			}
 		}
 	}
 	switch {
@@ -272,29 +309,58 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	return nil
 }
 
-// place looks for the task in the first pages of its line, and sets Position or PositionAtLeast.
+// place counts the tasks that a Claim of an able runner takes before the task, in the first pages of the
+// listing, and sets Position or PositionAtLeast. Declined tasks stand at the end of the listing, and a Claim
+// takes them before the other tasks of their priority if it names their kind.
 func (w *whyWalk) place(ctx context.Context, store Storage) error {
+	claimed := slices.ContainsFunc(w.stats.Declined, func(k KindSize) bool { return w.claims[k.Kind] })
 	query := TasksQuery{Queue: w.task.Queue, State: Waiting, Limit: MaxPage}
-	read := 0
+	read, found := 0, false
 	for range whyPages {
 		page, err := store.Tasks(ctx, query)
 		if err != nil {
 			return err
 		}
 		for i := range page.Tasks {
-			if page.Tasks[i].ID == w.task.ID {
-				w.v.Position, w.v.PositionAtLeast = w.v.PositionAtLeast+int64(i)+1, 0
-				w.v.Of = max(w.v.Of, w.v.Position)
-				return nil
+			t := &page.Tasks[i]
+			if read += len(t.Payload); t.ID == w.task.ID {
+				found = true
+			} else if w.before(t, found) {
+				w.v.PositionAtLeast++
 			}
-			read += len(page.Tasks[i].Payload)
 		}
-		w.v.PositionAtLeast += int64(len(page.Tasks))
-		if query.After = page.Next; query.After == "" || read > whyBytes {
+		query.After = page.Next
+		if found && (page.Next == "" || !claimed) {
+			w.v.Position, w.v.PositionAtLeast = w.v.PositionAtLeast+1, 0
+			w.v.Of = max(w.v.Of, w.v.Position)
+			return nil
+		}
+		if page.Next == "" || read > whyBytes {
 			break
 		}
 	}
 	return nil
+}
+
+// before reports whether a Claim of an able runner takes another waiting task before the task. passed says that
+// the listing has named the task already.
+func (w *whyWalk) before(t *Task, passed bool) bool {
+	of := &w.task
+	switch {
+	case t.Declined.IsZero() && of.Declined.IsZero():
+		return !passed
+	case !t.Declined.IsZero() && !w.claims[t.Kind]: // no able runner claims it
+		return false
+	case t.Priority != of.Priority:
+		return t.Priority > of.Priority
+	case t.Declined.IsZero():
+		return false
+	case of.Declined.IsZero():
+		return true
+	case t.Declined.Equal(of.Declined):
+		return t.Version < of.Version
+	}
+	return t.Declined.Before(of.Declined)
 }
 
 // String says the verdict in a sentence, with times relative to Now.
@@ -316,7 +382,7 @@ func (v told) text() string {
 		return v.ended()
 	case CauseRunning:
 		since := v.ago(", started ", v.Since)
-		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s", v.runner(), since, v.in(v.Until))
+		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s%s", v.runner(), since, v.in(v.Until), v.runsOn())
 	case CauseAhead:
 		return fmt.Sprintf("%s has claimed it ahead, and starts it once a slot is free", v.runner())
 	case CauseLeaseExpired:
@@ -324,7 +390,7 @@ func (v told) text() string {
 		return fmt.Sprintf("the lease of %s ended%s; the next claim from the queue brings it back",
 			v.runner(), ended)
 	case CauseCancelAsked:
-		return fmt.Sprintf("%s is asked to stop it; its lease ends in %s", v.runner(), v.in(v.Until))
+		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s", v.runner(), v.in(v.Until), v.runsOn())
 	case CausePaused:
 		if v.Until.IsZero() {
 			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
@@ -360,7 +426,7 @@ func (v told) waits() string {
 		}
 		return text
 	case CauseBusy:
-		return fmt.Sprintf("all %d slots of queue %s are busy; %s", v.Slots, v.Ref.Queue, v.position())
+		return fmt.Sprintf("all %d slots of the runners that can run it are busy%s; %s", v.Slots, v.busy(), v.position())
 	case CauseSuspect:
 		return "its next crash makes it dead, so that a runner starts it only beside no other such task; " +
 			v.position()
@@ -370,6 +436,33 @@ func (v told) waits() string {
 	default:
 		return v.position()
 	}
+}
+
+// runsOn says that a job ignores the end of its context, "" where it does not.
+func (v told) runsOn() string {
+	if v.Unstopped.IsZero() {
+		return ""
+	}
+	return "; its context ended" + v.ago(" ", v.Unstopped) +
+		", which the job ignores: only the end of its process stops it"
+}
+
+// busyQueues is how many queues a verdict names whose tasks take all slots.
+const busyQueues = 3
+
+// busy says of which queues the tasks are that take all slots.
+func (v told) busy() string {
+	var parts []string
+	for _, q := range v.Busy[:min(busyQueues, len(v.Busy))] {
+		parts = append(parts, fmt.Sprintf("%d of %s", q.Tasks, q.Queue))
+	}
+	if len(v.Busy) > busyQueues {
+		parts = append(parts, "others")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " with tasks: " + strings.Join(parts, ", ")
 }
 
 func (v told) ended() string {
@@ -413,6 +506,8 @@ func (v told) position() string {
 		text = fmt.Sprintf("it is number %d of %d in line", v.Position, v.Of)
 	case v.PositionAtLeast > 0:
 		text = fmt.Sprintf("it is behind the first %d of %d in line", v.PositionAtLeast, v.Of)
+	case v.State == Waiting:
+		return "its place in line is not known"
 	default:
 		return "it joins the line now"
 	}

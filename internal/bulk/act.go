@@ -167,7 +167,8 @@ func (a *Act) Consequence() string {
 	case Delete:
 		return "This deletes the tasks with their parameters, history and results. Only a backup can bring them back."
 	case Cancel:
-		return "Running tasks are asked to stop. All other tasks end as cancelled and do not run."
+		return "Running tasks are asked to stop, and run on until their jobs do. All other tasks end as cancelled " +
+			"and do not run. Tasks that were enqueued without a time to keep them are deleted as they end."
 	case Move:
 		return fmt.Sprintf("The tasks go to queue %s and keep their states.", a.Queue)
 	case Prioritise:

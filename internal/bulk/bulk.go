@@ -68,6 +68,7 @@ type Request struct {
 type Result struct {
 	Matched int64 // tasks that were named or matched, without those to which the act was done before
 	Done    int64 // tasks to which the act was done
+	Asked   int64 // of these, running tasks that Cancel asked to stop, and that still run
 	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
 	Gone    int64 // tasks that do not exist, or no longer
 	Kept    int64 // tasks to which the act cannot be done: see Reasons
@@ -427,6 +428,9 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 	switch errors.As(a.Err, &dep); {
 	case a.Err == nil:
 		w.result.Done++
+		if w.req.Act.Verb == Cancel && t.State == storage.Pending {
+			w.result.Asked++
+		}
 	case dep != nil && len(dep.Missing) > 0:
 		w.result.Gone++
 	case dep != nil && (len(dep.Stale) > 0 || len(dep.Barred) > 0):

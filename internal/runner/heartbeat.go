@@ -84,11 +84,12 @@ func (h *heartbeat) send(ctx context.Context) error {
 // info returns the content of a heartbeat.
 func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
+	running, busy := h.slots.running(now, h.elapsed())
 	info := storage.RunnerInfo{
 		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
 		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
-		Running: h.slots.running(now, h.elapsed()), Schedules: h.schedules.declared(),
-		For: h.lease,
+		Running: running, Busy: busy, Schedules: h.schedules.declared(),
+		Undecodable: h.troubles.list(h.elapsed()), For: h.lease,
 	}
 	if h.count%vitalsEvery == 0 {
 		v := h.counters.Read()

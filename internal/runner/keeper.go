@@ -100,7 +100,7 @@ func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*Attempt) boo
 	}
 	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(byRef))}
 	for _, a := range byRef {
-		_, runs := a.runningSince()
+		_, _, runs := a.runningSince()
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.Fence, For: k.lease, Started: runs})
 	}
 	sent := k.now()
@@ -152,7 +152,7 @@ func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*Attempt
 // leaseLost ends an attempt whose lease is gone, according to the storage. An attempt that is
 // claimed ahead or settling is dropped when its turn comes.
 func (s *shared) leaseLost(a *Attempt) {
-	if _, runs := a.runningSince(); a.lose() && runs {
+	if _, _, runs := a.runningSince(); a.lose() && runs {
 		s.log.leaseLost(a)
 	}
 }

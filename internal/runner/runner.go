@@ -98,6 +98,7 @@ type shared struct {
 	tasks   *storage.Session // claims and settles: a call is repeated for as long as its lane lives
 	beats   *storage.Session // heartbeats: a lost one is replaced by the next
 
+	troubles troubles                       // what could lately not be decoded
 	limits   atomic.Pointer[storage.Limits] // of the storage; nil before Describe
 	counters *vitals.Counters               // nil before the start, which fixes the kinds
 	large    chan struct{}                  // held while a large value is written; capacity 1

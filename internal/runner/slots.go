@@ -302,17 +302,28 @@ func (s *slots) removeAllAhead(d *shard) []*Attempt {
 	return s.removeAhead(0, func(a *Attempt) bool { return d == nil || a.shard == d })
 }
 
-// running returns the running attempts for the heartbeat. now is the storage's time, and elapsed
-// the runner's at the same moment.
-func (s *slots) running(now time.Time, elapsed time.Duration) []storage.Running {
-	var list []storage.Running
+// running returns the running attempts for the heartbeat, and how many there are. now is the storage's
+// time, and elapsed the runner's at the same moment. Attempts whose jobs ignore the end of their context come
+// first, because the list is bounded.
+func (s *slots) running(now time.Time, elapsed time.Duration) (list []storage.Running, n int) {
+	var later []storage.Running
 	for _, a := range s.inFlight.snapshot(nil) {
-		if started, ok := a.runningSince(); ok && len(list) < storage.MaxRunning {
-			since := now.Add(started - elapsed)
-			list = append(list, storage.Running{Ref: a.Fence.Ref, Kind: a.Kind, Since: since})
+		started, over, ok := a.runningSince()
+		if !ok {
+			continue
+		}
+		n++
+		of := storage.Running{Ref: a.Fence.Ref, Kind: a.Kind, Since: now.Add(started - elapsed)}
+		switch {
+		case over > 0:
+			of.Unstopped = now.Add(over - elapsed)
+			list = append(list, of)
+		case len(later) < storage.MaxRunning:
+			later = append(later, of)
 		}
 	}
-	return list
+	list = append(list, later...)
+	return list[:min(len(list), storage.MaxRunning)], n
 }
 
 // busy returns how many jobs run, including those that were given up.

@@ -256,6 +256,7 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	if j.isNew(a.Kind + " " + c.whole()) {
 		j.log.cannotRun(a, c)
 	}
+	j.troubles.add(a, c.whole(), j.elapsed())
 	if a.Snoozes > 0 && a.told.Sub(a.snoozedSince) > a.limits.Load().DeclinedFor {
 		if j.wasPutOff(a, c) {
 			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}

@@ -27,7 +27,8 @@ func Sorts() []Sort {
 	return []Sort{
 		{Problem, "full"}, {Problem, "no-runners"}, {Problem, "no-runner"}, {Problem, "dead"},
 		{Problem, "evicted"}, {Problem, "paused"}, {Problem, "orphaned"}, {Problem, "damaged-schedule"},
-		{Problem, "unknown-kind"}, {Problem, "oldest"}, {Problem, "damaged"},
+		{Problem, "unknown-kind"}, {Problem, "undecodable"}, {Problem, "unstopped"}, {Problem, "oldest"},
+		{Problem, "damaged"},
 		{Notice, "cause"}, {Notice, "causes"}, {Notice, "unread"}, {Notice, "dead-limit"}, {Notice, "paused"},
 		{Notice, "storage"},
 	}

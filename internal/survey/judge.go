@@ -30,6 +30,7 @@ func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
 	for i := range s.Queues {
 		j.queue(&s.Queues[i])
 	}
+	j.unstopped()
 	j.dead()
 	for i := range s.Schedules {
 		j.schedule(&s.Schedules[i])
@@ -155,6 +156,19 @@ func (j *judge) queue(q *Queue) {
 			Next:   "deploy its program, or midge task rm --queue " + q.Queue + " 'is:declined kind:" + k.Kind + "'",
 		})
 	}
+	for _, k := range q.Undecodable {
+		least := "at least " + j.w.count(k.Tasks, "task") + " cannot be run"
+		dead := "without a program that can read them they are dead " +
+			j.w.Span(j.Info.Limits.WithDefaults().DeclinedFor) + " after they were put off first"
+		j.add(Finding{
+			Level: Problem, Code: "undecodable", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
+			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: moment(k.Since),
+			Text:   "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
+			Detail: sentences(least, k.Reason, dead),
+			Next: "deploy a program that reads them, or midge task edit REF of midge task ls --queue " + q.Queue +
+				" kind:" + k.Kind,
+		})
+	}
 	j.evicted(q)
 	if q.Damaged > 0 {
 		j.add(Finding{
@@ -162,6 +176,40 @@ func (j *judge) queue(q *Queue) {
 			Text:   j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
 			Detail: "Damaged records are set apart, and all other tasks run.",
 		})
+	}
+}
+
+// unstopped adds the findings on jobs that ignore the end of their context: one for each queue and kind.
+func (j *judge) unstopped() {
+	type sort struct{ queue, kind string }
+	found := make(map[sort]*Finding)
+	var order []*Finding
+	for i := range j.Runners {
+		r := &j.Runners[i]
+		for _, t := range r.Running {
+			if t.Unstopped.IsZero() {
+				continue
+			}
+			key := sort{t.Ref.Queue, t.Kind}
+			f := found[key]
+			if f == nil {
+				f = &Finding{Level: Problem, Code: "unstopped", Queue: key.queue, Kind: key.kind}
+				found[key] = f
+				order = append(order, f)
+			}
+			if f.Tasks++; f.Since == nil || t.Unstopped.Before(*f.Since) {
+				f.Since, f.Task, f.Runner = moment(t.Unstopped), t.Ref.String(), r.ID
+				f.Detail = fmt.Sprintf("Only the end of its process stops it: %s on %s, process %d.", f.Task, r.Host, r.PID)
+			}
+		}
+	}
+	for _, f := range order {
+		f.Text = "A job of the kind " + f.Kind + " ignores the end of its context"
+		if f.Tasks > 1 {
+			f.Text = j.w.count(f.Tasks, "job") + " of the kind " + f.Kind + " ignore the end of their context"
+		}
+		f.Next = "midge task why " + f.Task
+		j.add(*f)
 	}
 }
 

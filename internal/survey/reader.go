@@ -96,11 +96,9 @@ func (r *Reader) Read(ctx context.Context) (*Survey, error) {
 	fresh.byName = make(map[string]*Queue, len(stats))
 	for i := range stats {
 		q := &fresh.Queues[i]
-		q.Stats = stats[i]
+		*q = QueueOf(stats[i], fresh.serving[stats[i].Queue])
 		fresh.byName[q.Queue] = q
 		q.measure(before, fresh.At, fresh.Skew)
-		of := fresh.serving[q.Queue]
-		q.Runners, q.Unknown = len(of), of.Unknown(q.Declined)
 	}
 	fresh.mark()
 	r.readSince(ctx, before, fresh)
@@ -228,7 +226,6 @@ func kindsOf(runners []storage.RunnerInfo) []string {
 
 // measure computes the rates and the pause of a queue by comparison with the survey before.
 func (q *Queue) measure(before *Survey, now time.Time, skew time.Duration) {
-	q.In, q.Done, q.Failed = -1, -1, -1
 	if before == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -41,4 +42,29 @@ func (s Serving) Unknown(declined []storage.KindSize) (unknown []storage.KindSiz
 		}
 	}
 	return unknown
+}
+
+// Undecodable returns the kinds of a queue of which its runners could lately not decode tasks, sorted. Several
+// runners may report the same task, so that of their numbers the largest counts.
+func (s Serving) Undecodable(queue string) (kinds []storage.KindTrouble) {
+	for _, r := range s {
+		for _, of := range r.Undecodable {
+			if of.Queue != queue {
+				continue
+			}
+			i, known := slices.BinarySearchFunc(kinds, of.Kind, func(k storage.KindTrouble, kind string) int {
+				return strings.Compare(k.Kind, kind)
+			})
+			if !known {
+				kinds = slices.Insert(kinds, i, of)
+				continue
+			}
+			k := &kinds[i]
+			k.Tasks = max(k.Tasks, of.Tasks)
+			if of.Since.Before(k.Since) {
+				k.Since = of.Since
+			}
+		}
+	}
+	return kinds
 }

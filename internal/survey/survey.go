@@ -66,8 +66,18 @@ type Queue struct {
 	// Mark changes with the sizes, the totals, the pause, and the numbers of unknown kinds and of runners of the
 	// queue. It is the same in all processes.
 	Mark uint64
+	// Undecodable are the kinds of which live runners of the queue could lately not decode tasks.
+	Undecodable []storage.KindTrouble
 	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
+}
+
+// QueueOf returns a queue with the runners that serve it, without what follows from an earlier reading.
+func QueueOf(s storage.Stats, of Serving) Queue {
+	return Queue{
+		Stats: s, Runners: len(of), Unknown: of.Unknown(s.Declined), Undecodable: of.Undecodable(s.Queue),
+		In: -1, Done: -1, Failed: -1,
+	}
 }
 
 // Idle reports whether tasks wait although no live runner serves the queue, which is not paused.
@@ -82,6 +92,8 @@ func (q *Queue) Trouble() string {
 		return "no-runner"
 	case len(q.Unknown) > 0:
 		return "unknown-kind"
+	case len(q.Undecodable) > 0:
+		return "undecodable"
 	case q.Damaged > 0:
 		return "damaged"
 	}
@@ -103,7 +115,7 @@ func (q *Queue) mark() uint64 {
 		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
 		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Dead, q.Totals.Cancelled,
 		q.Totals.Deleted, q.Totals.Failed, q.Totals.Crashed, q.Totals.Evicted,
-		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(q.Runners),
+		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(len(q.Undecodable)), int64(q.Runners),
 	} {
 		binary.LittleEndian.PutUint64(b[:], uint64(n))
 		_, _ = h.Write(b[:])
@@ -183,7 +195,7 @@ func (s *Survey) OldestQueue() (queue string) {
 // Slots returns how many slots of all live runners are in use, and how many slots they have.
 func (s *Survey) Slots() (used, slots int64) {
 	for i := range s.Runners {
-		used, slots = used+int64(len(s.Runners[i].Running)), slots+int64(s.Runners[i].Concurrency)
+		used, slots = used+int64(s.Runners[i].InUse()), slots+int64(s.Runners[i].Concurrency)
 	}
 	return used, slots
 }

@@ -9,6 +9,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -22,7 +23,8 @@ func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(n
 
 // descs describes the metrics that each scrape reads from the storage.
 var descs = struct {
-	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned, runners, slots, used *prom.Desc
+	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned *prom.Desc
+	runners, slots, used, findings                                            *prom.Desc
 }{
 	up:        desc("midge_storage_up", "Whether the storage answered this scrape."),
 	tasks:     desc("midge_tasks", "Tasks by state.", "queue", "state"),
@@ -36,13 +38,14 @@ var descs = struct {
 	runners:   desc("midge_runners", "Live runners."),
 	slots:     desc("midge_slots", "Jobs that the live runners can run at once."),
 	used:      desc("midge_slots_in_use", "Jobs that the live runners run."),
+	findings:  desc("midge_findings", "Findings of midge doctor that are not accepted.", "level", "code"),
 }
 
 // Describe sends the descriptions of all metrics.
 func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{
 		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
-		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used,
+		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used, descs.findings,
 	} {
 		to <- d
 	}
@@ -75,6 +78,7 @@ func (m *Metrics) Collect(to chan<- prom.Metric) {
 // reading is the result of one scrape of the storage.
 type reading struct {
 	queues               map[string]*queue // by label
+	findings             map[survey.Sort]int
 	runners, slots, used int
 }
 
@@ -85,44 +89,51 @@ type queue struct {
 	declined, schedules, orphaned int64
 }
 
-// read reads the storage.
+// read reads the storage. Scrapes at the same time read one after the other.
 func (m *Metrics) read(ctx context.Context) (*reading, error) {
-	names := m.cfg.Queues
-	if len(names) == 0 {
-		for name, err := range storage.EachQueue(ctx, m.store, "") {
-			if err != nil {
-				return nil, err
-			}
-			if !storage.Reserved(name) {
-				names = append(names, name)
-			}
-		}
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	all, err := m.store.Stats(ctx, names...)
+	m.reader.Forget()
+	now, err := m.reader.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := &reading{queues: make(map[string]*queue)}
-	for i := range all {
-		label := m.queues.of(all[i].Queue)
-		if found.queues[label] == nil {
-			found.queues[label] = &queue{}
-		}
-		if err := m.add(ctx, found.queues[label], &all[i]); err != nil {
-			return nil, err
+	found := &reading{queues: make(map[string]*queue), findings: make(map[survey.Sort]int)}
+	for i := range now.Queues {
+		found.of(m, now.Queues[i].Queue).add(&now.Queues[i].Stats)
+	}
+	for i := range now.Schedules {
+		if c := &now.Schedules[i]; c.Orphaned || c.Damaged {
+			found.of(m, c.Queue).orphaned++
 		}
 	}
-	runners, err := m.store.Runners(ctx)
-	for i := range runners {
-		found.runners++
-		found.slots += runners[i].Concurrency
-		found.used += len(runners[i].Running)
+	used, slots := now.Slots()
+	found.runners, found.slots, found.used = len(now.Runners), int(slots), int(used)
+	for _, sort := range survey.Sorts() {
+		found.findings[sort] = 0
 	}
-	return found, err
+	list, _ := now.Findings(m.bounds, survey.Words{})
+	for i := range list {
+		found.findings[survey.Sort{Level: list[i].Level, Code: list[i].Code}]++
+	}
+	return found, nil
+}
+
+// of returns the numbers of the label of a queue.
+func (f *reading) of(m *Metrics, name string) *queue {
+	label := m.queues.of(name)
+	if f.queues[label] == nil {
+		f.queues[label] = &queue{}
+	}
+	return f.queues[label]
 }
 
 // add adds the numbers of one queue.
-func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
+func (q *queue) add(s *storage.Stats) {
 	q.Waiting, q.Pending, q.Scheduled = q.Waiting+s.Waiting, q.Pending+s.Pending, q.Scheduled+s.Scheduled
 	q.Retry, q.Completed, q.Cancelled = q.Retry+s.Retry, q.Completed+s.Completed, q.Cancelled+s.Cancelled
 	q.Dead, q.Damaged, q.schedules = q.Dead+s.Dead, q.Damaged+s.Damaged, q.schedules+s.Cursors
@@ -134,16 +145,6 @@ func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
 	for name, n := range events(&s.Totals) {
 		*sum[name] += *n
 	}
-	if s.Cursors == 0 {
-		return nil
-	}
-	schedules, _ := m.client.Queue(s.Queue).Schedules(ctx) // a damaged schedule must not hide the others
-	for i := range schedules {
-		if schedules[i].Orphaned {
-			q.orphaned++
-		}
-	}
-	return ctx.Err()
 }
 
 // events returns the totals by name.
@@ -151,6 +152,7 @@ func events(t *storage.Totals) map[string]*int64 {
 	return map[string]*int64{
 		"enqueued": &t.Enqueued, "requeued": &t.Requeued, "completed": &t.Completed, "dead": &t.Dead,
 		"cancelled": &t.Cancelled, "deleted": &t.Deleted, "failed": &t.Failed, "crashed": &t.Crashed,
+		"evicted": &t.Evicted,
 	}
 }
 
@@ -162,6 +164,9 @@ func (f *reading) send(to chan<- prom.Metric) {
 	gauge(descs.runners, float64(f.runners))
 	gauge(descs.slots, float64(f.slots))
 	gauge(descs.used, float64(f.used))
+	for sort, n := range f.findings {
+		gauge(descs.findings, float64(n), string(sort.Level), sort.Code)
+	}
 	for _, label := range slices.Sorted(maps.Keys(f.queues)) {
 		q := f.queues[label]
 		for state, n := range map[storage.State]int64{

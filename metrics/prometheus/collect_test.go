@@ -134,6 +134,8 @@ func TestNewRefusesABadConfig(t *testing.T) {
 			"queue name": {Queues: []string{"a b"}},
 			"Timeout":    {Timeout: -1},
 			"Buckets":    {Buckets: []float64{2, 1}},
+			"TooOld":     {TooOld: -1},
+			"Accepted":   {Accepted: []string{"nonsense"}},
 		} {
 			_, err := prometheus.New(a.store, cfg)
 			if _, ok := errors.AsType[*midge.InvalidError](err); !ok {

@@ -30,6 +30,7 @@
 //	midge_schedules_orphaned         gauge      queue: those that no live runner declares
 //	midge_runners                    gauge      the live ones
 //	midge_slots, midge_slots_in_use  gauge      of all live runners: their concurrency, and what they run
+//	midge_findings                   gauge      level, code: the findings of midge doctor, such as "full"
 //
 // # Labels
 //
@@ -56,6 +57,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -72,6 +74,11 @@ type Config struct {
 	// Timeout bounds the calls of a scrape to the storage: default 5 s. Prometheus gives a scrape
 	// 10 s.
 	Timeout time.Duration
+	// TooOld is how long a task may wait before it is a finding. Default five minutes.
+	TooOld time.Duration
+	// Accepted lists findings that somebody knows of, so that midge_findings does not count them, such as
+	// "paused:reports": the names that midge doctor --accept takes. Default none.
+	Accepted []string
 	// Buckets are the upper bounds of the histograms, in seconds, ascending. Default: 5 ms to an
 	// hour, each about three times the one before.
 	Buckets []float64
@@ -80,9 +87,10 @@ type Config struct {
 // Metrics are the metrics of one process: a prometheus.Collector, which also counts the attempts of
 // the process's runners, and has a handler. Its methods are safe for concurrent use.
 type Metrics struct {
-	store  storage.Storage
-	client *midge.Client
 	cfg    Config
+	bounds survey.Bounds
+	reader *survey.Reader
+	turn   chan struct{} // a semaphore: one scrape reads at a time
 
 	queues, kinds *labels
 
@@ -109,9 +117,8 @@ var _ prom.Collector = (*Metrics)(nil)
 
 // New returns the metrics of a storage. It does no I/O. Its errors are *[midge.InvalidError].
 func New(store storage.Storage, cfg Config) (*Metrics, error) {
-	client, err := midge.NewClient(store, midge.ClientConfig{})
-	if err != nil {
-		return nil, err
+	if store == nil {
+		return nil, storage.Invalid("storage", "nil", "an opened storage")
 	}
 	for _, queue := range cfg.Queues {
 		if err := storage.CheckName("queue name", queue); err != nil {
@@ -120,6 +127,14 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	}
 	if cfg.Timeout < 0 {
 		return nil, storage.Invalid("Config.Timeout", cfg.Timeout, "0 or more")
+	}
+	if cfg.TooOld < 0 {
+		return nil, storage.Invalid("Config.TooOld", cfg.TooOld, "0 for five minutes, or a longer time than none")
+	}
+	for _, name := range cfg.Accepted {
+		if err := survey.CheckAccepted("Config.Accepted", name); err != nil {
+			return nil, err
+		}
 	}
 	for i, bound := range cfg.Buckets {
 		if i > 0 && bound <= cfg.Buckets[i-1] {
@@ -132,7 +147,12 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	if cfg.Buckets == nil {
 		cfg.Buckets = []float64{.005, .015, .05, .15, .5, 1.5, 5, 15, 60, 300, 1200, 3600}
 	}
-	m := &Metrics{store: store, client: client, cfg: cfg, series: make(map[ending]*series)}
+	m := &Metrics{
+		cfg: cfg, series: make(map[ending]*series), turn: make(chan struct{}, 1),
+		bounds: survey.Bounds{Oldest: cfg.TooOld, Dead: survey.AnyNumber, Accepted: cfg.Accepted},
+		// Each process of a fleet is scraped, so that each counts only the newest dead tasks by cause.
+		reader: survey.NewReader(store, survey.Config{Queues: cfg.Queues, Dead: storage.MaxPage}),
+	}
 	m.queues, m.kinds = newLabels(MaxQueues), newLabels(MaxKinds)
 	m.attempts = prom.NewCounterVec(prom.CounterOpts{
 		Name: "midge_attempts_total", Help: "Attempts that ended here, and tasks that none ended, by outcome.",

@@ -226,5 +226,9 @@ func rounded(info *storage.RunnerInfo) {
 	info.Started = moment(micros(info.Started))
 	for i := range info.Running {
 		info.Running[i].Since = moment(micros(info.Running[i].Since))
+		info.Running[i].Unstopped = moment(micros(info.Running[i].Unstopped))
+	}
+	for i := range info.Undecodable {
+		info.Undecodable[i].Since = moment(micros(info.Undecodable[i].Since))
 	}
 }

@@ -161,18 +161,26 @@ func runnersHeartbeat(r *rig) {
 	info := storage.RunnerInfo{
 		ID: "r2", Host: "host \"é\"", PID: 42, Version: "v1", Queues: []string{mainQueue, sideQueue},
 		Concurrency: 8, Started: now, For: time.Hour,
-		Running:   []storage.Running{{Ref: in("a"), Kind: "job", Since: now}},
+		Running: []storage.Running{{Ref: in("a"), Kind: "job", Since: now, Unstopped: now}}, Busy: 3,
 		Schedules: []storage.Declared{{Ref: in("cursor.c"), Hash: "d"}},
+		Undecodable: []storage.KindTrouble{
+			{Queue: mainQueue, Kind: "mail", Since: now, Tasks: 31, Reason: "field \"URL\": want é"},
+		},
 	}
 	got := r.heartbeat(info)
 	r.want("runners", len(got), 1)
 	r.between("Seen", got[0].Seen, now, r.now())
-	for _, t := range []*time.Time{&got[0].Started, &got[0].Running[0].Since} {
+	for _, t := range []*time.Time{
+		&got[0].Started, &got[0].Running[0].Since, &got[0].Running[0].Unstopped, &got[0].Undecodable[0].Since,
+	} {
 		r.want("a time told", t.Equal(now), true)
 		*t = now
 	}
 	got[0].Seen = time.Time{}
 	r.want("runner", got[0], info)
+	info.Undecodable = make([]storage.KindTrouble, storage.MaxTroubles+1)
+	_, err := r.session.Extend(r.ctx, storage.ExtendRequest{Runner: info})
+	r.wantInvalid("too many kinds", err)
 	brief := storage.RunnerInfo{ID: "r1", For: time.Second}
 	both := r.heartbeat(brief)
 	if len(both) == 2 {

@@ -22,6 +22,10 @@ func whyRules() []rule {
 			"Why says of a task that waits whether no live runner serves its queue, or none of them knows its kind."),
 		state("why/in line", whyLine,
 			"Why says of a task that waits for a slot at which place it stands, and what a Claim heeds of it."),
+		state("why/declined", whyDeclined,
+			"Why places declined tasks, and the tasks beside them, as a Claim of a runner takes them that knows their kinds."),
+		state("why/slots", whySlots,
+			"Why says which queues' tasks take the slots of the runners, however many slots they have."),
 		state("why/schedule", whySchedule,
 			"Why says of a schedule when it ticks next, or that no live runner declares it."),
 	}
@@ -95,7 +99,14 @@ func whyPending(r *rig) {
 	v = r.why("b", storage.CauseAhead, "web-9.example.org, process 4711 has claimed it ahead")
 	r.want("gone", v.RunnerGone, false)
 	r.cancel("a")
-	r.why("a", storage.CauseCancelAsked, "asked to stop")
+	r.why("a", storage.CauseCancelAsked, "it still runs on", "asked to stop")
+	from := r.now()
+	r.heartbeat(storage.RunnerInfo{
+		ID: id, Host: "web-9.example.org", PID: 4711, Queues: []string{mainQueue}, For: time.Hour,
+		Running: []storage.Running{{Ref: in("a"), Kind: "job", Since: from, Unstopped: from}},
+	})
+	v = r.why("a", storage.CauseCancelAsked, "which the job ignores: only the end of its process stops it")
+	r.want("unstopped", v.Unstopped.Equal(from.Truncate(time.Microsecond)), true)
 	r.end(holds[0], storage.Cancel)
 	r.end(holds[1], storage.Complete)
 	r.add("c")
@@ -134,6 +145,8 @@ func whyUnserved(r *rig) {
 		ID: "r1", Queues: []string{sideQueue}, Kinds: []string{"mail"}, Concurrency: 1, For: time.Hour,
 	})
 	r.why("a", storage.CauseNoRunner, "no live runner serves queue main")
+	r.serves("r2", 2, 0) // a runner without jobs
+	r.why("a", storage.CauseUnknownKind, "the live runner of queue main does not know the kind mail")
 	r.serves("r2", 2, 0, "job", "other")
 	v := r.why("a", storage.CauseUnknownKind,
 		"the live runner of queue main does not know the kind mail", "it is dead in")
@@ -164,7 +177,7 @@ func whyLine(r *rig) {
 	before := storage.Sample{At: r.now(), Stats: r.stats()}
 	r.add("a", "b", "c")
 	r.serves("r1", 2, 2, "job")
-	v := r.why("b", storage.CauseBusy, "all 2 slots of queue main are busy", "number 4 of 5 in line")
+	v := r.why("b", storage.CauseBusy, "all 2 slots of the runners that can run it are busy with tasks: 2 of main", "number 4 of 5 in line")
 	r.want("place", [2]int64{v.Position, v.Of}, [2]int64{4, 5})
 	r.serves("r1", 2, 1, "job")
 	r.why("suspect", storage.CauseSuspect, "its next crash makes it dead", "number 2 of 5")
@@ -178,6 +191,48 @@ func whyLine(r *rig) {
 	if !strings.Contains(v.String(), "starts in about") {
 		r.Fatalf("the verdict is %q, want it to say when the task starts", v)
 	}
+}
+
+func whyDeclined(r *rig) {
+	r.decline(of("mail", "m1"), of("fax", "f1"), of("mail", "m2"), of("unknown", "u1"))
+	high := job("high")
+	high.Priority = 5
+	r.insert(high)
+	r.add("a", "b")
+	r.serves("r1", 10, 0, "job", "mail", "fax")
+	var order []string
+	for i, id := range []string{"high", "m1", "f1", "m2", "a", "b"} {
+		v := r.why(id, storage.CauseInLine)
+		r.want("place of "+id, v.Position, int64(i+1))
+		order = append(order, id)
+	}
+	r.why("u1", storage.CauseUnknownKind)
+	var claimed []string
+	for _, h := range r.hold(knows(6, "job", "mail", "fax"), 6) {
+		claimed = append(claimed, h.ID)
+	}
+	r.want("claimed", claimed, order)
+}
+
+func whySlots(r *rig) {
+	r.add("a")
+	info := storage.RunnerInfo{
+		ID: "r1", Queues: []string{mainQueue, sideQueue}, Kinds: []string{"job"}, Concurrency: 1500, Busy: 1500,
+		For: time.Hour,
+	}
+	for range storage.MaxRunning {
+		info.Running = append(info.Running, storage.Running{
+			Ref: storage.Ref{Queue: sideQueue, ID: "x"}, Kind: "job", Since: r.now(),
+		})
+	}
+	r.heartbeat(info)
+	v := r.why("a", storage.CauseBusy, "all 1500 slots of the runners that can run it are busy with tasks: 1000 of side")
+	r.want("busy", v.Busy, []storage.QueueSize{{Queue: sideQueue, Tasks: storage.MaxRunning}})
+	r.want("slots, free", [2]int{v.Slots, v.Free}, [2]int{1500, 0})
+	info.Busy = 1499
+	r.heartbeat(info)
+	v = r.why("a", storage.CauseInLine)
+	r.want("free, busy", [2]int{v.Free, len(v.Busy)}, [2]int{1, 0})
 }
 
 func whySchedule(r *rig) {

@@ -241,7 +241,11 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c.Queues, c.Kinds, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Kinds), slices.Clone(r.Schedules)
 	c.Running, c.Vitals = slices.Clone(r.Running), bytes.Clone(r.Vitals)
 	for i := range c.Running {
-		c.Running[i].Since = Round(c.Running[i].Since)
+		c.Running[i].Since, c.Running[i].Unstopped = Round(c.Running[i].Since), Round(c.Running[i].Unstopped)
+	}
+	c.Undecodable = slices.Clone(r.Undecodable)
+	for i := range c.Undecodable {
+		c.Undecodable[i].Since = Round(c.Undecodable[i].Since)
 	}
 	c.Started, c.For = Round(r.Started), r.For.Truncate(time.Microsecond)
 	return c

@@ -28,11 +28,11 @@ const hidden = filter.HiddenPrefix
 
 // row is a queue with the number of live runners that serve it.
 type row struct {
-	storage.Stats
-
-	runners int
-	unknown []storage.KindSize // the declined kinds that none of these runners knows
+	surveyed
 }
+
+// surveyed is an alias, because an embedded field named Queue would hide the name of the queue.
+type surveyed = survey.Queue
 
 var queueList = show.List[row]{
 	Columns: []show.Column[row]{
@@ -52,7 +52,7 @@ var queueList = show.List[row]{
 			},
 		},
 		{Name: "oldest", Right: true, Text: func(_ *show.Printer, r row) string { return age(r.Oldest) }},
-		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.runners) })},
+		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.Runners) })},
 		{Name: "completed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Completed })},
 		{Name: "cancelled", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cancelled })},
 		{Name: "schedules", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cursors })},
@@ -62,7 +62,7 @@ var queueList = show.List[row]{
 		{Name: "failed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Failed })},
 		{Name: "crashed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Crashed })},
 	},
-	Record: func(r row) any { return show.QueueOf(r.Stats, r.runners) },
+	Record: func(r row) any { return show.QueueOf(r.Stats, r.Runners) },
 	ID:     func(r row) string { return r.Queue },
 }
 
@@ -87,8 +87,10 @@ func (r row) status(p *show.Printer) string {
 		return "paused for " + show.Span(r.PausedUntil.Sub(p.Now))
 	case r.Paused:
 		return "paused"
-	case r.runners == 0 && r.Waiting > 0:
+	case r.Idle():
 		return "no runner"
+	case len(r.Undecodable) > 0:
+		return "undecodable"
 	case r.Pending > 0:
 		return "working"
 	case r.Waiting > 0:
@@ -101,7 +103,7 @@ func (r row) style() show.Style {
 	switch {
 	case r.Paused:
 		return show.Warn
-	case r.runners == 0 && r.Waiting > 0:
+	case r.Idle(), len(r.Undecodable) > 0:
 		return show.Bad
 	}
 	return show.Plain
@@ -229,8 +231,7 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 			return nil, err
 		}
 		for _, s := range stats {
-			of := serving[s.Queue]
-			rows = append(rows, row{Stats: s, runners: len(of), unknown: of.Unknown(s.Declined)})
+			rows = append(rows, row{survey.QueueOf(s, serving[s.Queue])})
 		}
 	}
 	return rows, nil
@@ -302,7 +303,7 @@ func (a *app) queueShow() *cobra.Command {
 			return err
 		}
 		if !p.People() {
-			return p.One(rows[0].Queue, show.QueueOf(rows[0].Stats, rows[0].runners))
+			return p.One(rows[0].Queue, show.QueueOf(rows[0].Stats, rows[0].Runners))
 		}
 		outlook := ""
 		if rows[0].Waiting > 0 {
@@ -323,8 +324,8 @@ func (a *app) queueShow() *cobra.Command {
 
 // queueFields returns the page about a queue.
 func queueFields(p *show.Printer, r row, outlook string) []show.Field {
-	declined := make([]string, 0, len(r.unknown))
-	for _, k := range r.unknown {
+	declined := make([]string, 0, len(r.Unknown))
+	for _, k := range r.Unknown {
 		declined = append(declined, show.Count(k.Tasks,
 			"task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
 	}
@@ -341,7 +342,7 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	return []show.Field{
 		{Name: "queue", Text: r.Queue, Style: show.Strong},
 		{Name: "status", Text: r.status(p), Style: r.style()},
-		{Name: "runners", Text: show.Number(int64(r.runners))},
+		{Name: "runners", Text: show.Number(int64(r.Runners))},
 		{Name: "waiting", Text: show.Number(r.Waiting)},
 		{Name: "outlook", Text: outlook},
 		{Name: "oldest", Text: age(r.Oldest)},

@@ -315,6 +315,7 @@ func Params(encoding string, data []byte) json.RawMessage {
 type Act struct {
 	Matched int64       `json:"matched"`
 	Done    int64       `json:"done"`
+	Asked   int64       `json:"asked"` // of a cancel: running tasks that are asked to stop
 	Changed int64       `json:"changed"`
 	Gone    int64       `json:"gone"`
 	Kept    int64       `json:"kept"`
@@ -332,7 +333,7 @@ type ActReason struct {
 // ActOf makes the record of an act.
 func ActOf(r bulk.Result) Act {
 	return Act{
-		Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
+		Matched: r.Matched, Done: r.Done, Asked: r.Asked, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
 		Reasons: reasonsOf(r.Reasons),
 	}
 }

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/survey"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// webhook is a job whose URL is a text.
+type webhook struct{ URL string }
+
+func (webhook) Run(context.Context) error { return nil }
+
+// deaf is a job that ignores its context until it is freed.
+type deaf struct{}
+
+func (deaf) Run(ctx context.Context) error {
+	<-ctx.Value(freed{}).(chan struct{})
+	return nil
+}
+
+// freed is the key of the channel that ends the deaf jobs.
+type freed struct{}
+
+// live returns a rig on a memory storage whose clock is that of the bubble, and a function that starts a runner of
+// a queue and returns its stop.
+func live(t *testing.T, queue string, register func(*midge.Runner) error) (r *rig, start func(context.Context) (stop func())) {
+	t.Helper()
+	r = newRig(t)
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store, r.session = unclosed{store}, storage.NewSession(store, 0)
+	return r, func(ctx context.Context) func() {
+		runner, err := midge.NewRunner(store, midge.RunnerConfig{Queues: []string{queue}, Grace: time.Second, Slog: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := register(runner); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = runner.Run(ctx) }()
+		return func() { cancel(); <-ended }
+	}
+}
+
+// TestTasksThatNoRunnerCanDecodeAreAFinding runs the command of an incident: 31 tasks whose parameters do not fit
+// the type that is deployed. They are a finding within seconds, and none any more once they are gone.
+func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, start := live(t, "hooks", midge.Register[webhook])
+		stop := start(t.Context())
+		defer stop()
+		for range 31 {
+			r.ok(`task add webhook --queue hooks --params '{"URL":1}'`)
+		}
+		time.Sleep(time.Minute) // virtual
+		got := r.run("doctor")
+		for _, want := range []string{
+			"problem  Runners of hooks cannot decode tasks of the kind webhook. At least 31 tasks cannot be run.",
+			"Undecodable payload", "they are dead 1d after they were put off first", "next: deploy a program that reads them",
+		} {
+			if !strings.Contains(strings.Join(strings.Fields(got.out), " "), strings.Join(strings.Fields(want), " ")) {
+				t.Errorf("doctor does not say %q:\n%s", want, got.out)
+			}
+		}
+		if got.code != Failed {
+			t.Errorf("doctor exits with %d, want %d", got.code, Failed)
+		}
+		if got := r.ok("queue ls"); !strings.Contains(got, "undecodable") || strings.Contains(got, "idle") {
+			t.Errorf("the list of queues does not say so:\n%s", got)
+		}
+		now, err := survey.Once(t.Context(), r.store, survey.Bounds{Dead: survey.AnyNumber})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := now.Queue("hooks").Undecodable
+		if len(of) != 1 || of[0].Tasks != 31 || time.Since(of[0].Since) < 50*time.Second {
+			t.Errorf("got %+v, want 31 tasks of a kind since a minute ago", of)
+		}
+		r.ok("doctor --accept undecodable:hooks/webhook")
+		r.ok("task rm --queue hooks state:live --yes")
+		time.Sleep(5 * time.Minute) // virtual
+		if got := r.ok("doctor"); strings.Contains(got, "webhook") {
+			t.Errorf("the tasks are gone, and doctor says\n%s", got)
+		}
+	})
+}
+
+// TestAJobThatIgnoresItsContextIsAFinding cancels a task whose job does not stop.
+func TestAJobThatIgnoresItsContextIsAFinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, start := live(t, "default", midge.Register[deaf])
+		free := make(chan struct{})
+		stop := start(context.WithValue(t.Context(), freed{}, free))
+		ref := strings.Fields(r.ok("task add deaf"))[0]
+		time.Sleep(time.Second) // virtual
+		got := r.run("task cancel " + ref)
+		if said := got.out + got.err; !strings.Contains(said, "asked") {
+			t.Errorf("the cancel of a running job says %q, want that its runner is asked", said)
+		}
+		time.Sleep(time.Minute) // virtual
+		if got := r.run("doctor"); got.code != Failed || !strings.Contains(got.out, "A job of the kind deaf ignores the end of its context. Only") {
+			t.Errorf("got %+v, want a finding", got)
+		}
+		if got := r.ok("task why " + ref); !strings.Contains(got, "which the job ignores: only the end of its process stops it") {
+			t.Errorf("got %s", got)
+		}
+		close(free)
+		stop()
+	})
+}

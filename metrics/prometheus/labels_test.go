@@ -1,0 +1,70 @@
+package prometheus_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/survey"
+	"github.com/midgehq/midge/metrics/prometheus"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestRulesAndBoardMatchValuesThatThereAre compares each value of a label in the alert rules, their tests and
+// the board with the values that the code gives the label.
+func TestRulesAndBoardMatchValuesThatThereAre(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"})
+		values := make(map[string]map[string]bool)
+		add := func(label, value string) {
+			if values[label] == nil {
+				values[label] = make(map[string]bool)
+			}
+			values[label][value] = true
+		}
+		for _, o := range outcomes {
+			add("outcome", string(o))
+		}
+		for _, sort := range survey.Sorts() {
+			add("level", string(sort.Level))
+			add("code", sort.Code)
+		}
+		for metric, label := range map[string]string{"midge_tasks": "state", "midge_queue_events_total": "event"} {
+			for value := range a.gathered(metric, label, gauge) {
+				add(label, value)
+			}
+		}
+		matched := 0
+		for _, file := range []string{"alerts.yml", "alerts_test.yml", "grafana.json"} {
+			text, err := os.ReadFile(file)
+			a.must(err)
+			matcher := regexp.MustCompile(`\b(outcome|level|code|state|event)[=!]~?\\?"([^"\\]*)\\?"`)
+			for _, m := range matcher.FindAllStringSubmatch(string(text), -1) {
+				for value := range strings.SplitSeq(m[2], "|") {
+					if matched++; !values[m[1]][value] {
+						t.Errorf("%s: no metric has the %s %q", file, m[1], value)
+					}
+				}
+			}
+		}
+		if matched < 15 {
+			t.Errorf("the files have %d values of labels, want 15 and more", matched)
+		}
+	})
+}
+
+// TestFindingsAreCounted counts the findings of a storage without a runner, and accepts one of them.
+func TestFindingsAreCounted(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"}, midge.To("mail"))
+		a.must(a.client.Queue("mail").Pause(a.Context()))
+		a.shows("midge_findings", "code", map[string]float64{"no-runners": 1, "paused": 1, "full": 0, "undecodable": 0})
+		a.shows("midge_findings", "level", map[string]float64{"problem": 1, "notice": 1})
+		var err error
+		a.metrics, err = prometheus.New(a.store, prometheus.Config{Accepted: []string{"paused:mail"}})
+		a.must(err)
+		a.shows("midge_findings", "code", map[string]float64{"no-runners": 1, "paused": 0})
+	})
+}
