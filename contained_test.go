@@ -1,6 +1,7 @@
 package midge_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -378,4 +379,19 @@ func TestALoggerThatFailsEndsNothing(t *testing.T) {
 			b.goesOn()
 		})
 	}
+}
+
+// The default logger of slog has the first failure of another logger, once.
+func TestALoggerThatFailsIsReported(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	eachFailure(t, func(b *bench, name string, fail func()) {
+		var out bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+		b.run(midge.RunnerConfig{Slog: slog.New(&badHandler{func() {}, fail})}, func(context.Context, work) error { return nil })
+		b.goesOn()
+		if got := strings.Count(out.String(), "the logger of a runner fails, and lines are lost"); got != 1 {
+			b.Errorf("%s: got %q, want one line", name, &out)
+		}
+	})
 }

@@ -43,7 +43,8 @@ type containedLog struct {
 }
 
 // Enabled reports whether lines of a level are written. Where the log panics they are, so that
-// Write meets that panic.
+// Write meets that panic. It is asked for each success, so that a goroutine of its own, which alone
+// could stop a runtime.Goexit, would cost too much.
 func (l *containedLog) Enabled(level slog.Level) (on bool) {
 	defer func() {
 		if recover() != nil {

@@ -74,7 +74,8 @@ type RunnerConfig struct {
 	// is complete in itself, and the stack of a job's panic is kept with its task. Besides its
 	// sentence a line has the field runner and, where they apply, the fields kind, queue, task (the
 	// id), attempt, outcome and took. Without Logger and Slog, warnings and errors go to
-	// slog.Default. zap.NewNop() logs nothing.
+	// slog.Default. zap.NewNop() logs nothing. A line with which the logger panics is lost; the
+	// first one is reported to slog.Default.
 	Logger *zap.Logger
 	// Slog gets the lines instead of Logger. Its messages leave out the values of the fields:
 	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". It is an error to give both.
@@ -100,8 +101,8 @@ type RunnerConfig struct {
 	// up to eight goroutines, in no order. The runner does not wait for the calls: ends that come
 	// faster than the functions return are kept in memory, so the functions must not block. Their
 	// context ends when Run is about to return. A drain waits for the remaining calls for the rest
-	// of the grace period, and for a quarter of a second at least. A panic is logged, and the
-	// functions after it are still called.
+	// of the grace period, and for a quarter of a second at least. A panic or a runtime.Goexit is
+	// logged, and the functions after it are still called.
 	//
 	// A runner reports an attempt once at most. An end that its process could not report any more
 	// is lost. An attempt that was cut off from the storage may be reported twice: as
@@ -341,8 +342,9 @@ func (r *Runner) Healthy() error { return r.actors.Healthy() }
 
 // Ready returns an error where the runner claims no tasks now: it is not started yet, drains, or
 // has stopped; the last call found the storage away, or no heartbeat was acknowledged for the time
-// of a lease (an [ErrUnavailable]); or it is not Healthy. It does no I/O, so that it suits a
-// readiness probe.
+// of a lease (an [ErrUnavailable]); the storage is full, so that nothing can be enqueued (an [ErrFull]), of
+// which the runner asks it with every third heartbeat; or it is not Healthy. It does no I/O, so that it
+// suits a readiness probe.
 func (r *Runner) Ready() error { return r.actors.Ready() }
 
 // step makes one attempt, for a test kit.

@@ -136,12 +136,16 @@ func (s *server) ask(r *http.Request, v *view) error {
 	v.Page, v.Title, v.Data = "ask", a.title, d
 	switch {
 	case a.bulk != "":
-		return s.askTasks(r, v, a, d)
+		err = s.askTasks(r, v, a, d)
 	case d.Do == "run" || d.Do == "unschedule":
-		return s.askSchedule(r, a, d)
+		err = s.askSchedule(r, a, d)
 	default:
-		return askQueue(v, a, d)
+		err = askQueue(v, a, d)
 	}
+	if err == nil && makesRoom[d.Do] && v.Sample.Info.Full != "" {
+		d.Says += lateText
+	}
+	return err
 }
 
 // commandOf returns the verb of the midge command for an act.
@@ -222,7 +226,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, s.sentAgain(r, d, form), http.StatusSeeOther)
 		return
 	}
-	record, err := s.audit.Begin(r.Context(), s.entry(r, d))
+	record, err := s.begin(r.Context(), s.entry(r, d))
 	if err != nil {
 		s.forms.free(form)
 		s.fail(w, r, err)

@@ -85,11 +85,53 @@ func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
 	return e
 }
 
+// begin records in the audit what is about to be done. If the storage is too full for the record, an act that
+// makes room goes on, and its record waits. After any other error the caller must not do the act.
+func (s *server) begin(ctx context.Context, e ledger.Entry) (*ledger.Act, error) {
+	record, err := s.audit.Begin(ctx, e)
+	if err == nil || !makesRoom[e.Act] || !errors.Is(err, storage.ErrFull) {
+		return record, err
+	}
+	return s.audit.BeginLate(ctx, e)
+}
+
+// makesRoom are the acts that people need to make room in a full storage.
+var makesRoom = map[string]bool{"delete": true, "cancel": true, "resume": true}
+
+// lateText is the sentence of a dialog on an act that makes room in a full storage.
+const lateText = " The storage is full. The audit gets the record of this act once there is room: " +
+	"until then it waits in the memory of this process."
+
+// flushEach is how often the records that wait for room are tried again.
+const flushEach = 10 * time.Second
+
+// flush writes the records that wait for room, until ctx ends.
+func (s *server) flush(ctx context.Context) {
+	ticker := time.NewTicker(flushEach)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if s.audit.Waiting() > 0 {
+				_ = s.audit.Flush(ctx) // the next turn tries again
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // written records the result of an act in the audit. If the storage refuses the record, the audit has only
 // the intent.
 func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
+	if record.Late() {
+		e := record.Entry()
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the storage is full, and the record of an act waits in memory",
+			slog.String("who", e.Who), slog.String("act", e.Act), slog.String("queue", e.Queue),
+			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", count), slog.Any("error", failed))
+	}
 	if err := record.End(ctx, count, failed); err != nil {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
 			slog.Any("error", err))
@@ -101,7 +143,7 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
 	count := 1
 	switch {
-	case errors.Is(failed, storage.ErrUnknown):
+	case errors.Is(failed, storage.ErrUnknown) && !record.Late():
 		return
 	case failed != nil:
 		count = 0

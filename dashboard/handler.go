@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/access"
@@ -106,6 +107,9 @@ func (d *Dashboard) Run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
+	var flushing sync.WaitGroup
+	flushing.Go(func() { s.flush(ctx) }) // ends with ctx
+	defer flushing.Wait()
 	s.history.Run(ctx, func(err error) {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the history of the dashboard cannot be written",
 			slog.Any("error", err))
@@ -259,6 +263,8 @@ func status(err error) (int, string) {
 		return http.StatusBadRequest, invalid.Error()
 	case errors.Is(err, storage.ErrNotFound):
 		return http.StatusNotFound, notFound
+	case errors.Is(err, storage.ErrFull):
+		return http.StatusServiceUnavailable, "The storage is full and refuses this act. Delete tasks to make room."
 	case errors.Is(err, storage.ErrDamaged):
 		return http.StatusInternalServerError, "The record of this task in the storage is damaged: " + err.Error()
 	case errors.Is(err, context.Canceled):

@@ -72,7 +72,14 @@ type Audit struct {
 
 	first       sync.Once
 	told, asked time.Time // the storage's time and this machine's time at the first act
+
+	mu      sync.Mutex // guards the fields below
+	open    int        // acts of BeginLate that have not ended
+	waiting []Entry    // ended acts of BeginLate, whose records Flush has not written yet
 }
+
+// MaxWaiting bounds the acts of BeginLate whose records are not written yet.
+const MaxWaiting = 1000
 
 // trimEach is after about how many acts of all processes the surplus acts are deleted. This bounds the audit
 // also where no process keeps a ledger.
@@ -95,7 +102,14 @@ type Act struct {
 	audit   *Audit
 	entry   Entry
 	version int64
+	late    bool // its record is not written yet
 }
+
+// Entry is the record of the act, without its outcome.
+func (act *Act) Entry() Entry { return act.entry }
+
+// Late reports whether the record of the act waits in memory: see BeginLate.
+func (act *Act) Late() bool { return act != nil && act.late }
 
 // first is a moment before all acts. A later act is due earlier, so that a listing by due moments begins with
 // the newest act.
@@ -117,29 +131,98 @@ func dueOf(at time.Time) time.Time {
 // Begin writes what is about to be done. If Begin fails, the caller must not do the act. Texts are cut to the
 // room that a record has.
 func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
-	now, err := a.session.Now(ctx)
+	act, steady, err := a.intend(ctx, e)
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, err
 	}
-	steady := a.earlier(now)
-	e.clean()
-	e.At, e.Ended, e.Outcome, e.Count, e.Error = now.UTC(), time.Time{}, Intended, 0, ""
-	e.ID = storage.NewID()
-	payload, err := json.Marshal(&e)
+	insert, err := insertOf(&act.entry)
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, err
 	}
-	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
-		Ref:  storage.Ref{Queue: AuditQueue, ID: e.ID},
-		Kind: "midge.act", Encoding: "json", Payload: payload, CrashLimit: 1, At: dueOf(now),
-	}}})
+	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{insert}})
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if a.begun.Add(1)%trimEach == 0 {
 		_ = a.trim(ctx, steady, trimFrom) // the act matters more, and a later act tries again
 	}
-	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
+	act.version = applied.Inserted[0].Version
+	return act, nil
+}
+
+// intend makes the act of an entry. It returns the storage's time, as of earlier.
+func (a *Audit) intend(ctx context.Context, e Entry) (*Act, time.Time, error) {
+	now, err := a.session.Now(ctx)
+	if err != nil {
+		return nil, now, fmt.Errorf("audit: %w", err)
+	}
+	e.clean()
+	e.At, e.Ended, e.Outcome, e.Count, e.Error = now.UTC(), time.Time{}, Intended, 0, ""
+	e.ID = storage.NewID()
+	return &Act{audit: a, entry: e}, a.earlier(now), nil
+}
+
+// insertOf returns the insert of the record of an act.
+func insertOf(e *Entry) (storage.Insert, error) {
+	payload, err := json.Marshal(e)
+	if err != nil {
+		return storage.Insert{}, fmt.Errorf("audit: %w", err)
+	}
+	return storage.Insert{
+		Ref:  storage.Ref{Queue: AuditQueue, ID: e.ID},
+		Kind: "midge.act", Encoding: "json", Payload: payload, CrashLimit: 1, At: dueOf(e.At),
+	}, nil
+}
+
+// BeginLate begins an act that makes room in a full storage, which takes no record of it. The record waits in
+// the memory of this process, until Flush can write it. If MaxWaiting records wait, BeginLate fails with
+// [storage.ErrFull].
+func (a *Audit) BeginLate(ctx context.Context, e Entry) (*Act, error) {
+	act, _, err := a.intend(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open+len(a.waiting) >= MaxWaiting {
+		return nil, fmt.Errorf("audit: %d records wait for room: %w", MaxWaiting, storage.ErrFull)
+	}
+	a.open++
+	act.late = true
+	return act, nil
+}
+
+// Waiting is how many records wait for room.
+func (a *Audit) Waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.waiting)
+}
+
+// Flush writes the records that wait for room, the oldest first, until the storage refuses one.
+func (a *Audit) Flush(ctx context.Context) error {
+	for {
+		a.mu.Lock()
+		if len(a.waiting) == 0 {
+			a.mu.Unlock()
+			return nil
+		}
+		e := a.waiting[0]
+		a.mu.Unlock()
+		insert, err := insertOf(&e)
+		if err == nil {
+			insert.OnConflict = storage.Skip // two calls of Flush may write the same record
+			_, err = a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{insert}})
+		}
+		if err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+		a.mu.Lock()
+		if len(a.waiting) > 0 && a.waiting[0].ID == e.ID {
+			a.waiting = a.waiting[1:]
+		}
+		a.mu.Unlock()
+	}
 }
 
 // earlier returns the storage's time. If the storage's clock has jumped ahead since the first act of this
@@ -160,13 +243,20 @@ func (act *Act) End(ctx context.Context, count int, failed error) error {
 		return nil
 	}
 	now, err := act.audit.session.Now(ctx)
-	if err != nil {
+	if err != nil && !act.late {
 		return fmt.Errorf("audit: %w", err)
 	}
 	e := act.entry
 	e.Ended, e.Count, e.Outcome = now.UTC(), count, Done
 	if failed != nil {
 		e.Outcome, e.Error = Failed, storage.CleanText(failed.Error(), storage.MaxAttemptError)
+	}
+	if act.late {
+		act.audit.mu.Lock()
+		act.audit.open, act.audit.waiting = act.audit.open-1, append(act.audit.waiting, e)
+		act.audit.mu.Unlock()
+		_ = act.audit.Flush(ctx) // the act may have made room; else a later Flush writes the record
+		return nil
 	}
 	payload, err := json.Marshal(&e)
 	if err != nil {

@@ -169,3 +169,18 @@ func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	}
 	w.want("acts", stats[0].Scheduled, trimEach+trimFrom)
 }
+
+// TestRecordsThatWaitForRoomAreBounded begins more late acts than may wait.
+func TestRecordsThatWaitForRoomAreBounded(t *testing.T) {
+	w := newWorld(t)
+	a := NewAudit(w.Storage)
+	for i := range MaxWaiting {
+		act, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"})
+		if err != nil || !act.Late() {
+			t.Fatal(i, err)
+		}
+	}
+	if _, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"}); !errors.Is(err, storage.ErrFull) {
+		t.Errorf("got %v, want an ErrFull", err)
+	}
+}

@@ -106,5 +106,8 @@ func (r *Runner) Ready() error {
 	if silent := r.heartbeat.silent(); silent > r.lease {
 		return fmt.Errorf("midge: the storage has answered no heartbeat for %v: %w", rounded(silent), storage.ErrUnavailable)
 	}
+	if full := r.heartbeat.full.Load(); full != nil {
+		return fmt.Errorf("midge: the storage refuses writes: %s: %w", *full, storage.ErrFull)
+	}
 	return r.Healthy()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -19,6 +20,8 @@ type heartbeat struct {
 	version   string        // of the program
 	kick      chan struct{} // capacity 1; signals that the information has changed
 	pulse     *pulse
+
+	full atomic.Pointer[string] // why the storage refuses writes as full, nil if it does not
 
 	count int // of acknowledged heartbeats; used by the start and then only by the loop
 
@@ -41,6 +44,8 @@ func (h *heartbeat) loop(ctx context.Context) {
 	for h.wait(ctx, next) {
 		if next = h.lease / 3; !h.beat(ctx) {
 			next = min(next, jitter(slowScan))
+		} else if h.count%vitalsEvery == 0 {
+			h.describe(ctx)
 		}
 	}
 }
@@ -66,6 +71,20 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 		h.log.trouble("heartbeat", err)
 	}
 	return err == nil
+}
+
+// describe asks the storage whether it is full, for Ready.
+func (h *heartbeat) describe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, h.lease/6)
+	defer cancel()
+	d, err := h.store.Describe(ctx)
+	switch {
+	case err != nil: // it is known from the heartbeats that the storage is away
+	case d.Full == "":
+		h.full.Store(nil)
+	default:
+		h.full.Store(&d.Full)
+	}
 }
 
 // send sends a heartbeat.

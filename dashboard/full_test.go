@@ -1,0 +1,113 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// crowded is a storage that refuses inserts with an error, nil for none.
+type crowded struct {
+	storage.Storage
+
+	refusal atomic.Pointer[error]
+}
+
+func (c *crowded) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	for _, tx := range txs {
+		if err := c.refusal.Load(); err != nil && len(tx.Inserts) > 0 {
+			return nil, *err
+		}
+	}
+	return c.Storage.Apply(ctx, call, txs...)
+}
+
+func (c *crowded) Describe(ctx context.Context) (storage.Description, error) {
+	d, err := c.Storage.Describe(ctx)
+	if refusal := c.refusal.Load(); refusal != nil {
+		d.Full, d.FullSince = "used memory > maxmemory", d.Now.Add(-time.Minute)
+	}
+	return d, err
+}
+
+// TestAFullStorageLetsPeopleMakeRoom checks that delete, cancel and resume go on although the audit takes no record,
+// that the dialogs and the log say so, and that the records are written once there is room. Another act, and any
+// other failure of the audit, is refused.
+func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))) // virtual: the audit needs a later year
+		sc, err := scene.Open(t.Context(), "night", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		cfg := as(access.Admin)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		store := &crowded{Storage: sc.Store}
+		full, away := error(storage.ErrFull), error(storage.ErrUnavailable)
+		store.refusal.Store(&full)
+		h, err := dashboard.Handler(store, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t, sc, h}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.Run(ctx) }()
+		defer func() { stop(); <-ended }()
+
+		s.shows("/", "The storage is full", "Used memory &gt; maxmemory.")
+		dead := s.list("mail", storage.Dead)
+		s.shows("/act?do=delete&ref="+dead[0], "until then it waits in the memory of this process")
+		for _, form := range [][]string{{"do", "delete", "ref", dead[0]}, {"do", "resume", "queue", "payments"}} {
+			if code, page := s.post("/act", form...); code != http.StatusOK {
+				t.Errorf("%v: %d\n%s", form, code, page)
+			}
+		}
+		if got := s.list("mail", storage.Dead); len(got) != len(dead)-1 {
+			t.Errorf("%d tasks are dead, want one deleted of %d", len(got), len(dead))
+		}
+		for _, want := range []string{"who=ann act=delete", dead[0], "changed=1", "who=ann act=resume queue=payments"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, log.String())
+			}
+		}
+		if code, page := s.post("/act", "do", "pause", "queue", "mail"); code != http.StatusServiceUnavailable ||
+			!strings.Contains(page, "The storage is full and refuses this act. Delete tasks to make room.") {
+			t.Errorf("a pause in a full storage: %d\n%s", code, page)
+		}
+		store.refusal.Store(&away)
+		if code, _ := s.post("/act", "do", "delete", "ref", dead[1]); code != http.StatusServiceUnavailable {
+			t.Errorf("a delete without an audit: %d, want it refused", code)
+		}
+		store.refusal.Store(nil)
+		time.Sleep(time.Minute) // virtual
+		acts, _, err := ledger.NewAudit(sc.Store).List(t.Context(), "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		for _, e := range acts {
+			if e.Who == "ann" {
+				kept = append(kept, e.Act+" "+e.Outcome)
+			}
+		}
+		slices.Sort(kept) // the clock of the bubble stands still between them
+		if got := strings.Join(kept, ", "); got != "delete done, resume done" {
+			t.Errorf("the audit has %q, want both acts", got)
+		}
+	})
+}
