@@ -35,6 +35,10 @@ var (
 	// ErrUnavailable: the storage cannot be reached, and no try of this call got past
 	// dialling: nothing was sent, so nothing happened. It is not an ErrUnknown.
 	ErrUnavailable = errors.New("storage: unavailable")
+	// ErrTransactionOver: the application's transaction in which the call was to happen is over. It was
+	// committed or rolled back, one of its statements failed before, or its connection is lost. The
+	// call changed nothing in it. It is not an ErrUnknown.
+	ErrTransactionOver = errors.New("storage: the transaction is over")
 	// ErrRefused: the storage cannot be used with its present configuration or
 	// permissions, such as a Redis that evicts keys, a replica, or wrong credentials.
 	// Nothing was changed.

@@ -57,7 +57,7 @@ func translate(err error) error {
 
 // translated reports whether an error already says what it means to a caller.
 func translated(err error) bool {
-	return away(err) || errors.Is(err, storage.ErrClosed) ||
+	return away(err) || errors.Is(err, storage.ErrClosed) || errors.Is(err, storage.ErrTransactionOver) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
 		errors.Is(err, storage.ErrDamaged) || errors.Is(err, record.ErrNewer)
 }

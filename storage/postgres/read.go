@@ -22,11 +22,13 @@ type reading struct {
 	store *Storage
 	ask   func(ctx context.Context, q query) error
 	retry func(ctx context.Context, step func() error) error
+	// told says what an error means to the caller.
+	told func(error) error
 }
 
 // pooled reads on the pool.
 func (s *Storage) pooled() reading {
-	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry}
+	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry, translate}
 }
 
 // bounded carries out a step in bounded time, and names the act in an error.
@@ -37,7 +39,7 @@ func (s reading) bounded(ctx context.Context, act string, step func(context.Cont
 		defer cancel()
 		err = s.retry(ctx, func() error { return step(ctx) })
 	}
-	return wrap(act, translate(err))
+	return wrap(act, s.told(err))
 }
 
 // Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]

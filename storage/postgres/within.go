@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,7 +69,9 @@ const senderJoined = "-"
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
 // an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
-// fails, as on a lost connection, the transaction ends. errors.As finds the driver's error. A task
+// fails, as on a lost connection, the transaction ends. Where it is over, the error is a
+// storage.ErrTransactionOver; where another transaction holds a lock for five seconds, a
+// storage.ErrUnavailable; and never a storage.ErrUnknown. errors.As finds the driver's error. A task
 // that was settled is locked until the transaction ends, and that lock is its lease: no Extend,
 // cancel or recovery waits for the task or touches it.
 func (j *Joined) Apply(
@@ -90,9 +93,9 @@ func (j *Joined) Apply(
 	p := newPart(call, txs)
 	queues, err := j.numbersOf(ctx, queuesOfParts([]*part{p}))
 	if err != nil {
-		return nil, wrap("apply", translate(err))
+		return nil, wrap("apply", within(err))
 	}
-	for try := 1; ; try++ {
+	for begun := time.Now(); ; {
 		err := j.try(ctx, p, queues)
 		j.store.room.Wrote(translate(err))
 		if err == nil {
@@ -101,10 +104,10 @@ func (j *Joined) Apply(
 		undone := j.undo(ctx)
 		lost := code(err) == "23505" || code(err) == "55P03" // a race against another step, or a long wait
 		if undone != nil {
-			return nil, wrap("apply", fmt.Errorf("%w; the transaction has ended", err))
+			return nil, wrap("apply", joined.Over(err))
 		}
-		if !lost || try == again || ctx.Err() != nil {
-			return nil, wrap("apply", err)
+		if !lost || time.Since(begun) > joined.LockTime-tryTime || ctx.Err() != nil {
+			return nil, wrap("apply", within(err))
 		}
 	}
 }
@@ -130,7 +133,7 @@ func (j *Joined) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 
 // reading reads within the transaction, without retries.
 func (j *Joined) reading() reading {
-	return reading{j.store, j.ask, func(_ context.Context, step func() error) error { return step() }}
+	return reading{j.store, j.ask, func(_ context.Context, step func() error) error { return step() }, within}
 }
 
 func (j *Joined) ask(ctx context.Context, q query) error {
@@ -145,9 +148,31 @@ func (j *Joined) ask(ctx context.Context, q query) error {
 		return nil
 	}
 	if undone := j.undo(ctx); undone != nil {
-		return fmt.Errorf("%w; the transaction has ended", err)
+		return joined.Over(err)
 	}
-	return err
+	return within(err)
+}
+
+// tryTime is how long a try waits for a lock of another transaction: see the functions load, make and take.
+const tryTime = 2 * time.Second
+
+// within says what an error of a statement within a transaction of the application's means to the caller. It
+// is never an ErrUnknown: the transaction goes on, or it is over. An error of which the caller has to know
+// more, such as a serialization failure, stays as it is.
+func within(err error) error {
+	switch code(err) {
+	case "25P01", "25P02": // no transaction; a failed one
+		return joined.Over(err)
+	case "55P03":
+		return fmt.Errorf("%w: other transactions hold a lock: %w", storage.ErrUnavailable, err)
+	}
+	switch {
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
+		return joined.Over(err)
+	case code(err) != "" && away(translate(err)):
+		return err
+	}
+	return joined.Known(err)
 }
 
 // undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an

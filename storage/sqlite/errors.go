@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/joined"
 )
 
 // Problem says what is wrong with a file.
@@ -65,6 +67,7 @@ var errLocked = errors.New("another process or a transaction of the application'
 
 // The result codes of SQLite that translate tells apart. The low byte is the primary code.
 const (
+	codeError    = 1
 	codePerm     = 3
 	codeBusy     = 5
 	codeLocked   = 6
@@ -105,6 +108,9 @@ func (s *Storage) translate(err error, committing bool) error {
 	if err == nil || translated(err) {
 		return err
 	}
+	if errors.Is(err, sql.ErrTxDone) {
+		return joined.Over(err)
+	}
 	switch s.primary(err) {
 	case codeBusy, codeLocked:
 		if s.cfg.Code(err) == codeSnapshot {
@@ -139,7 +145,7 @@ func (s *Storage) translate(err error, committing bool) error {
 func translated(err error) bool {
 	for _, known := range []error{
 		storage.ErrUnknown, storage.ErrUnavailable, storage.ErrClosed, storage.ErrNotFound, storage.ErrNotEmpty,
-		storage.ErrDamaged, storage.ErrRefused, storage.ErrFull, context.Canceled, context.DeadlineExceeded,
+		storage.ErrDamaged, storage.ErrRefused, storage.ErrFull, storage.ErrTransactionOver, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"errors"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/joined"
@@ -34,7 +34,8 @@ func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined { return s.Within(tx) }
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
 // an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
-// fails, the transaction ends. A *DeferredError says that the transaction can write nothing.
+// fails, the transaction ends. Where it is over, the error is a storage.ErrTransactionOver, and never a
+// storage.ErrUnknown. A *DeferredError says that the transaction can write nothing.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -53,6 +54,9 @@ func (j *Joined) Apply(
 	if err := j.store.checkMoved(nil); err != nil {
 		return nil, wrap("apply", err)
 	}
+	if err := j.begun(ctx); err != nil {
+		return nil, wrap("apply", err)
+	}
 	if _, err := j.tx.ExecContext(ctx, "SAVEPOINT midge"); err != nil {
 		return nil, wrap("apply", j.store.translate(err, false))
 	}
@@ -68,10 +72,26 @@ func (j *Joined) Apply(
 	err := j.store.translate(w.err, false)
 	j.store.room.Wrote(err)
 	if undone := j.undo(ctx); undone != nil {
-		err = fmt.Errorf("%w; the transaction has ended", err)
+		err = joined.Over(err)
 	}
 	return nil, wrap("apply", err)
 }
+
+// begun returns an ErrTransactionOver unless the transaction goes on. SQLite ends a transaction by itself after
+// some errors, and a savepoint would then begin another one. Only within a transaction it refuses a BEGIN.
+func (j *Joined) begun(ctx context.Context) error {
+	_, err := j.tx.ExecContext(ctx, "BEGIN")
+	switch {
+	case err == nil:
+		_, _ = j.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return joined.Over(errEnded)
+	case j.store.primary(err) == codeError:
+		return nil
+	}
+	return j.store.translate(err, false)
+}
+
+var errEnded = errors.New("SQLite or the application has ended it")
 
 // undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an
 // error.
@@ -109,6 +129,9 @@ func (j *Joined) look(ctx context.Context, read func(*work)) error {
 		return err
 	}
 	w := j.store.newWork(ctx, j.tx, nil)
+	if err := j.begun(ctx); err != nil {
+		return err
+	}
 	read(w)
 	return j.store.translate(w.err, false)
 }

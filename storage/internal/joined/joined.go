@@ -4,6 +4,8 @@ package joined
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -21,6 +23,21 @@ func Check(limits storage.Limits, call storage.Call, txs []storage.Tx) error {
 		return storage.Invalid("call", "with an identity", "the zero Call within a transaction")
 	}
 	return nil
+}
+
+// LockTime bounds how long an Apply within a transaction waits for locks of other transactions.
+const LockTime = 5 * time.Second
+
+// Over returns the error for a call whose transaction is over.
+func Over(err error) error { return fmt.Errorf("%w: %w", storage.ErrTransactionOver, err) }
+
+// Known returns an error that is no ErrUnknown, for a call within a transaction: a call without a reply changed
+// nothing unless the transaction commits, and a transaction that commits is not lost.
+func Known(err error) error {
+	if errors.Is(err, storage.ErrUnknown) {
+		return fmt.Errorf("%w: %s", storage.ErrUnavailable, err) //nolint:errorlint // it must not be an ErrUnknown
+	}
+	return err
 }
 
 // undoTime bounds how long the rollback of a try may take, whether its context has ended or not.
