@@ -135,7 +135,8 @@
 //
 // A Claim first maintains the queues that it names, in bounded batches: it promotes the
 // tasks that are due, recovers expired leases, and removes records that were kept long
-// enough. It may claim a due task where it stands, leave another due task to a later
+// enough. It promotes hundreds of tasks that fall due at once, and the order of priorities holds among
+// these. It may claim a due task where it stands, leave another due task to a later
 // Claim, and put off recovery and removal for less than a second. It never blocks, and
 // takes nothing from a paused queue. It hands out due cursors however many tasks it may
 // take; the Change that ticks a cursor ends its hiding. Of the tasks that it returns the

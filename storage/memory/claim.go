@@ -72,11 +72,12 @@ func (c *claim) maintain() {
 	s.sweepRunners(batch)
 	s.inspectQueue()
 	share := max(batch/len(c.Queues), batchLeast)
+	promoted := max(engine.MostPromoted/len(c.Queues), batchLeast)
 	for i, q := range c.Queues {
 		if q == nil {
 			continue
 		}
-		s.step.Promote(q, share)
+		s.step.Promote(q, promoted)
 		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
 		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
 		if c.Req.Queues[i].Max >= 0 {

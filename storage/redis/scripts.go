@@ -55,6 +55,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"MARKEVERY":     inMicros(markEvery),
 		"PUTOFF":        inMicros(putOff),
 		"RESTFOR":       inMicros(restFor),
+		"MOSTPROMOTED":  strconv.Itoa(mostPromoted),
 		"NEVER":         strconv.FormatInt(never, 10),
 		"SPREAD":        strconv.FormatInt(spread, 10),
 		"BEHIND":        quote(strconv.FormatInt(spread/2, 10)),
@@ -131,6 +132,10 @@ const touchEvery = time.Minute
 // putOff is how long recovery and trimming wait after a claim that maintained the queue, so that
 // they work in batches where tasks expire all the time. The contract permits less than a second.
 const putOff = time.Second / 2
+
+// mostPromoted is how many scheduled tasks, and how many retried ones, a claim promotes in all of its queues
+// together.
+const mostPromoted = 500
 
 // markEvery is how often a claim from several queues moves the marks of the queues in which it
 // finds nothing. It is far below storage.JumpAfter.

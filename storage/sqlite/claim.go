@@ -78,6 +78,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 // cursors.
 func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answer *storage.Claimed) {
 	share := max(batch/len(queues), batchLeast)
+	promoted := max(engine.MostPromoted/len(queues), batchLeast)
 	for i, eq := range queues {
 		if eq == nil {
 			continue
@@ -86,7 +87,7 @@ func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answe
 		if req.Queues[i].Max >= 0 {
 			w.nameKinds(q, req.Kinds)
 		}
-		w.step.Promote(eq, share)
+		w.step.Promote(eq, promoted)
 		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= w.step.Come {
 			answer.Ended = append(answer.Ended, w.recover(q, share)...)
 		}

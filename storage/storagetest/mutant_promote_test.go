@@ -8,6 +8,6 @@ func promoteMutants() []mutant {
 			if j.Delay > 0 {
 				j.Priority = -1
 			}
-		})}, "promote/claimed at once", "promote/over lower priorities"),
+		})}, "promote/claimed at once", "promote/over lower priorities", "promote/hundreds at once"),
 	}
 }

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -12,6 +13,8 @@ func promoteRules() []rule {
 			"A Claim takes what it promotes, by priority, whatever was claimed before."),
 		state("promote/over lower priorities", promoteOver,
 			"A task that is due goes before waiting tasks of a lower priority."),
+		state("promote/hundreds at once", promoteHundreds,
+			"Of hundreds of tasks that fall due at once a Claim takes those of the highest priority first."),
 	}
 }
 
@@ -32,6 +35,22 @@ func promoteClaimed(r *rig) {
 	r.insert(dueIn("seven", 7, delay+time.Millisecond))
 	r.passTo(r.read("seven").Due)
 	r.want("claimed", r.drain(), []string{"seven", "five"})
+}
+
+func promoteHundreds(r *rig) {
+	const low, high, delay = 375, 25, time.Second
+	var all []storage.Insert
+	var want []string
+	for i := range low {
+		all = append(all, dueIn(fmt.Sprintf("low%03d", i), 0, delay))
+	}
+	for i := range high {
+		want = append(want, fmt.Sprintf("high%02d", i))
+		all = append(all, dueIn(want[i], 9, delay))
+	}
+	r.insert(all...)
+	r.passTo(r.read(want[high-1]).Due)
+	r.want("claimed", ids(r.claim(ask(high)).Tasks), want)
 }
 
 func promoteOver(r *rig) {

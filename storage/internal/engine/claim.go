@@ -247,6 +247,10 @@ func (s *Step) firstDue(q *Queue) *Record {
 	return earlier(s.Lines.First(q, Scheduled), s.Lines.First(q, Retry))
 }
 
+// MostPromoted is how many tasks one claim promotes, in all of its queues together. It is more than the other
+// maintenance of a claim: of the tasks that are due a claim takes the highest priority only among the promoted.
+const MostPromoted = 500
+
 // Promote moves up to most due tasks to the tail of waiting, in the order in which they were due.
 func (s *Step) Promote(q *Queue, most int) {
 	for range most {

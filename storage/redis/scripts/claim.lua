@@ -91,7 +91,7 @@ local function upkeep()
       more = false
       for _, maintain in ipairs({recover, promote, tick, forsake, trim}) do
         share = max(floor(left / (total - i + 1)), 2)
-        maintain(q)
+        maintain(q, total)
       end
       news[i], due[#due + 1], unfinished[i] = q, q, more
       more = more or before

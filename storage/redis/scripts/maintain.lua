@@ -36,13 +36,16 @@ end
 -- stats.lua.
 local function since(rec) return sub(rec, 1, HEADER) .. pack7(now) .. sub(rec, HEADER + PLACE + 1) end
 
--- promote makes the tasks that are due wait, the earliest first.
-local function promote(q)
-  local due, ids = {}, {}
+-- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
+-- so it promotes more than a share of the batch, which it leaves as it is.
+local function promote(q, queues)
+  local due, ids, before = {}, {}, left
+  share = max(floor(MOSTPROMOTED / queues), 2)
   for _, st in ipairs({'s', 'r'}) do
     local members, scores = upto(q[SETS[st]], now)
     for i, member in ipairs(members) do due[#due + 1] = {scores[i], number(member, 1, PLACE), member, st} end
   end
+  left = max(before - #due, 0)
   if #due == 0 then return end
   table.sort(due, function(x, y) return x[1] < y[1] or x[1] == y[1] and x[2] < y[2] end)
   for n = 1, #due do ids[n] = idof(due[n][3]) end
