@@ -58,6 +58,12 @@ func (h history) String() string {
 	return b.String()
 }
 
+// exactly reports whether the number of runs, or of lost leases, is the wanted one. It may be
+// greater only if a process was starved, which may cost a lease on a machine that is too busy.
+func (h history) exactly(n, want int) bool {
+	return n == want || n > want && len(h.of(starved)) > 0
+}
+
 // refs returns the set of tasks that the events are about.
 func (h history) refs() map[storage.Ref]bool {
 	refs := make(map[storage.Ref]bool)

@@ -39,7 +39,7 @@ func TestAFullRedis(t *testing.T) {
 		acknowledged := len(f.history().of(enqueueDone))
 		t.Logf("%d tasks fitted in, %d were refused", acknowledged, refusals)
 		h := f.history()
-		if lost := h.of(ctxDone, extendLost); len(lost) > 0 || len(h.of(runStart)) != jobs {
+		if lost := h.of(ctxDone, extendLost); !h.exactly(len(lost), 0) || !h.exactly(len(h.of(runStart)), jobs) {
 			t.Errorf("%d leases were lost and %d runs started in a full Redis, want 0 and %d", len(lost), len(h.of(runStart)), jobs)
 		}
 		f.openGate("end")

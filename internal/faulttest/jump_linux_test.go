@@ -237,13 +237,14 @@ func (r *jumpRig) takenOver(j jump, name string, long []storage.Ref, since time.
 // checkLong checks how often the long jobs were started.
 func (r *jumpRig) checkLong(j jump, long map[string][]storage.Ref) {
 	r.t.Helper()
+	h := r.history()
 	for name, refs := range long {
 		want := 2
 		if name == "never" || name == "early" && j.to < 0 {
 			want = 1
 		}
 		for _, ref := range refs {
-			if runs := r.history().of(runStart).about(ref); len(runs) != want {
+			if runs := h.of(runStart).about(ref); !h.exactly(len(runs), want) {
 				r.t.Errorf("%s: %s was started %d times, want %d:\n%v", j.name, ref, len(runs), want, runs)
 			}
 		}

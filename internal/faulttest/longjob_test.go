@@ -39,7 +39,8 @@ func TestALongJobIsStartedOnce(t *testing.T) {
 		for i := range jobs {
 			ref := storage.Ref{Queue: "q", ID: fmt.Sprint("long-", i)}
 			task := tasks[ref.ID]
-			if n := len(h.of(runStart).about(ref)); n != 1 || task.State != storage.Completed || task.Crashes != 0 {
+			n := len(h.of(runStart).about(ref))
+			if !h.exactly(n, 1) || !h.exactly(task.Crashes, 0) || task.State != storage.Completed {
 				t.Errorf("%s: started %d times, %s, %d crashes; want 1, completed, 0", ref, n, task.State, task.Crashes)
 			}
 		}

@@ -87,6 +87,7 @@ func workerMain(config string) int {
 			w.gates.open(g)
 		}
 		go w.readCommands()
+		go w.recordStarvation()
 		err = w.run()
 		w.rec.record(event{What: workerStopped, Err: text(err)})
 	}
@@ -107,6 +108,23 @@ func (w *workerProcess) readCommands() {
 		}
 	}
 	os.Exit(9)
+}
+
+// starvedAfter is how late a timer may fire in a process that has a processor. It is a part of the
+// shortest lease after which the lease is still extended in time.
+const starvedAfter = 300 * time.Millisecond
+
+// recordStarvation records when the process had no processor. It runs as long as the process.
+func (w *workerProcess) recordStarvation() {
+	const every = 50 * time.Millisecond
+	for last := time.Now(); ; {
+		<-time.NewTimer(every).C
+		now := time.Now()
+		if now.Sub(last) > every+starvedAfter {
+			w.rec.record(event{What: starved, From: last})
+		}
+		last = now
+	}
 }
 
 // run opens the storage and runs the client and the runner until SIGTERM.
