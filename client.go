@@ -65,10 +65,12 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("midge: new client: %w", err)
 	}
 	limits := storage.Limits{MaxPayload: cfg.MaxPayload}
-	return &Client{
+	c := &Client{
 		store: store, session: storage.NewSession(store, cfg.Patience), definitions: new(definitions),
 		maxPayload: limits.WithDefaults().MaxPayload, middleware: slices.Clone(cfg.Middleware),
-	}, nil
+	}
+	c.definitions.verify(store)
+	return c, nil
 }
 
 // Applier carries out steps inside a transaction of the caller, such as one of PostgreSQL; see

@@ -2,7 +2,6 @@ package midge
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -141,7 +140,7 @@ func SetResult(ctx context.Context, v any) error {
 // the task. v is stored as JSON. Its errors are those of [Checkpoint].
 func Progress(ctx context.Context, v any) error {
 	return inJob(ctx, "progress", func(a *runner.Attempt) error {
-		b, err := json.Marshal(v)
+		b, err := codec.Encode(codec.JSON, v)
 		if err != nil {
 			return storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
 		}

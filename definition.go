@@ -21,11 +21,19 @@ type definition struct {
 	typ     reflect.Type
 	codec   codec.Parameters
 	asks    bool // the type has a method BeforeEnqueue
+
+	verifier codec.Verifier // nil in production
 }
 
 // definitions remembers the definitions of the types that were used. The zero value works; it is
 // safe for concurrent use.
-type definitions struct{ byType sync.Map }
+type definitions struct {
+	byType   sync.Map
+	verifier codec.Verifier // is shown what is encoded; nil in production
+}
+
+// verify makes a storage that is a codec.Verifier see what is encoded.
+func (c *definitions) verify(store storage.Storage) { c.verifier, _ = store.(codec.Verifier) }
 
 // of returns the definition of a job, which is a struct or a pointer to one.
 func (c *definitions) of(job any) (*definition, error) {
@@ -48,6 +56,7 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.verifier = c.verifier
 	c.byType.Store(typ, d)
 	return d, nil
 }
@@ -56,9 +65,6 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 func define(typ reflect.Type) (*definition, error) {
 	if typ.Kind() != reflect.Struct {
 		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
-	}
-	if typ.NumField() > 0 && !exportsFields(typ) && !codec.EncodesItself(typ) {
-		return nil, storage.Invalid("job type", typ.String(), "exported fields: the others are not stored")
 	}
 	if err := codec.CheckRenames(typ); err != nil {
 		return nil, err
@@ -87,6 +93,9 @@ func define(typ reflect.Type) (*definition, error) {
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%v: %w", typ, err)
+	}
+	if err := d.codec.Check(string(d.options.Encoding)); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
@@ -165,23 +174,18 @@ func (d *definition) kinds() []string { return append(slices.Clip(d.aliases), d.
 
 // encode encodes a job's parameters; equal parameters give equal bytes.
 func (d *definition) encode(job any) ([]byte, error) {
-	payload, err := d.codec.Encode(string(d.options.Encoding), job)
+	payload, err := d.encodePart(job)
+	if err == nil && d.verifier != nil {
+		d.verifier.Verify(d.codec, string(d.options.Encoding), payload)
+	}
+	return payload, err
+}
+
+// encodePart encodes a job, or one of its fields.
+func (d *definition) encodePart(v any) ([]byte, error) {
+	payload, err := d.codec.Encode(string(d.options.Encoding), v)
 	if err != nil {
 		return nil, storage.Invalid("job", d.typ.String(), "parameters that can be encoded: %v", err)
 	}
 	return payload, nil
-}
-
-// exportsFields reports whether a struct has a field that is encoded.
-func exportsFields(typ reflect.Type) bool {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		if f.IsExported() {
-			return true
-		}
-		if f.Anonymous && f.Type.Kind() == reflect.Struct && exportsFields(f.Type) { // promoted
-			return true
-		}
-	}
-	return false
 }

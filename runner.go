@@ -148,6 +148,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	log := logOf(&cfg, store)
 	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
 	jobs.enqueuing = slices.Clone(cfg.EnqueueMiddleware)
+	jobs.definitions.verify(store)
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -72,6 +72,25 @@ func pathsIn(steps []string, v any) (all []path) {
 	return all
 }
 
+// differing describes the first difference between two encodings of a job.
+func differing(encoding string, data, other []byte) string {
+	was, err1 := pathsOf(encoding, data)
+	is, err2 := pathsOf(encoding, other)
+	if err1 != nil || err2 != nil {
+		return fmt.Sprintf("got %q, want %q", other, data)
+	}
+	values := make(map[string]any)
+	for _, p := range is {
+		values[p.String()] = p.value
+	}
+	for _, p := range slices.Backward(was) { // the innermost field first
+		if got := values[p.String()]; !reflect.DeepEqual(got, p.value) {
+			return fmt.Sprintf("got %v for field %s, want %v", got, p, p.value)
+		}
+	}
+	return fmt.Sprintf("got %q, want %q", other, data)
+}
+
 // removed encodes parameters without the value at a path.
 func removed(encoding string, data []byte, steps []string) ([]byte, error) {
 	v, err := generic(encoding, data)
@@ -98,74 +117,8 @@ func removed(encoding string, data []byte, steps []string) ([]byte, error) {
 // exampleOf returns a job whose fields are not zero, the same job each time.
 func exampleOf(typ reflect.Type) reflect.Value {
 	v := reflect.New(typ)
-	fill(v.Elem(), 0)
+	codec.Fill(v.Elem())
 	return v
-}
-
-// fillDepth bounds recursive types.
-const fillDepth = 8
-
-// fill sets a value and all values inside it that can be set. Numbers get their highest value, so
-// that a narrower type cannot decode them.
-func fill(v reflect.Value, depth int) {
-	switch {
-	case depth > fillDepth || !v.CanSet():
-		return
-	case v.Type() == reflect.TypeFor[time.Time]():
-		v.Set(reflect.ValueOf(time.Date(2026, 3, 1, 12, 30, 15, 0, time.UTC)))
-		return
-	case v.Kind() != reflect.Pointer && codec.EncodesItself(v.Type()):
-		return
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v.SetInt(math.MaxInt64 >> (64 - v.Type().Bits()))
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		v.SetUint(math.MaxUint64 >> (64 - v.Type().Bits()))
-	case reflect.Float32, reflect.Float64:
-		v.SetFloat(1.5)
-	case reflect.String:
-		v.SetString("text")
-	case reflect.Interface:
-		if v.NumMethod() == 0 {
-			v.Set(reflect.ValueOf("text"))
-		}
-	default:
-		fillInside(v, depth+1)
-	}
-}
-
-// fillInside fills a value that holds other values.
-func fillInside(v reflect.Value, depth int) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if depth <= fillDepth {
-			v.Set(reflect.New(v.Type().Elem()))
-			fill(v.Elem(), depth)
-		}
-	case reflect.Slice:
-		if depth <= fillDepth {
-			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-			fill(v.Index(0), depth)
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			fill(v.Index(i), depth)
-		}
-	case reflect.Map:
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, depth)
-		fill(value, depth)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(key, value)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), depth)
-		}
-	default: // functions and channels are no parameters
-	}
 }
 
 // nameOf returns a word for the kind of a value.

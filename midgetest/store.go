@@ -1,12 +1,14 @@
 package midgetest
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
@@ -35,7 +37,21 @@ var (
 	_ storage.Storage = (*kitStore)(nil)
 	_ runner.Stepped  = (*kitStore)(nil)
 	_ runner.Clocked  = (*kitStore)(nil)
+	_ codec.Verifier  = (*kitStore)(nil)
 )
+
+// Verify decodes a job that is enqueued, encodes it again, and fails the test where the result
+// differs, so that the job would not run with its own parameters.
+func (s *kitStore) Verify(p codec.Parameters, encoding string, payload []byte) {
+	again, err := p.Again(encoding, payload)
+	switch {
+	case err != nil:
+		s.kit.t.Errorf("midgetest: the parameters of %v do not come back: %v", p.Type(), err)
+	case !bytes.Equal(again, payload):
+		s.kit.t.Errorf("midgetest: the parameters of %v do not come back as they were enqueued: %s",
+			p.Type(), differing(encoding, payload, again))
+	}
+}
 
 // Stepped keeps the function that makes attempts.
 func (s *kitStore) Stepped(

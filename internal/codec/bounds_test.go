@@ -109,15 +109,15 @@ func TestNamesThatCollideAreNotLookedAt(t *testing.T) {
 }
 
 func TestOnlyWhatMayNotFitIsLookedAt(t *testing.T) {
-	if s := boundsOf(reflect.TypeFor[struct {
+	if s := shapeOf(MessagePack, reflect.TypeFor[struct {
 		Text  string
 		At    time.Time
 		Bytes [16]byte
 		Any   any
-	}]()); s != nil {
+	}]()); s.integers || s.narrow {
 		t.Errorf("without integers: got %+v, want nothing to look at", s)
 	}
-	if s := boundsOf(reflect.TypeFor[struct{ N int64 }]()); s == nil || s.narrow {
+	if s := shapeOf(MessagePack, reflect.TypeFor[struct{ N int64 }]()); !s.integers || s.narrow {
 		t.Errorf("with an int64: got %+v, want nothing narrow", s)
 	}
 }
@@ -141,8 +141,9 @@ func BenchmarkDecode(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, s := range []*bounds{nil, boundsOf(reflect.TypeOf(v))} {
-			b.Run(fmt.Sprintf("%s/checked=%t", name, s != nil), func(b *testing.B) {
+		unchecked := &shape{typ: reflect.TypeOf(v)}
+		for _, s := range []*shape{unchecked, shapeOf(MessagePack, reflect.TypeOf(v))} {
+			b.Run(fmt.Sprintf("%s/checked=%t", name, s != unchecked), func(b *testing.B) {
 				for b.Loop() {
 					if err := s.decode("msgpack", data, v); err != nil {
 						b.Fatal(err)

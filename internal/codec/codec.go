@@ -4,14 +4,11 @@ package codec
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
-
-	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -33,19 +30,21 @@ func CheckEncoding(what, encoding string) error {
 
 // Parameters encodes and decodes the jobs of one type. It has examined the type once.
 type Parameters struct {
-	bounds *bounds
-	maps   bool // values may hold maps, whose entries MessagePack writes in no order
+	typ           reflect.Type
+	msgpack, json *shape
+	maps          bool // values may hold maps, whose entries MessagePack writes in no order
 	// renamed holds the fields that had other names, by encoding; nil where there are none.
 	renamed map[string]*renames
-	names   map[string]map[string]bool // names of the fields that are read, by encoding
 }
 
 // ParametersOf examines a job type.
 func ParametersOf(typ reflect.Type) Parameters {
-	p := Parameters{bounds: boundsOf(typ), maps: hasMaps(typ, make(map[reflect.Type]bool))}
-	p.names = make(map[string]map[string]bool)
+	p := Parameters{typ: typ, maps: hasMaps(typ, make(map[reflect.Type]bool))}
+	if typ.Kind() == reflect.Struct {
+		p.typ = reflect.PointerTo(typ)
+	}
+	p.msgpack, p.json = shapeOf(MessagePack, p.typ), shapeOf(JSON, p.typ)
 	for _, encoding := range []string{MessagePack, JSON} {
-		p.names[encoding] = namesOf(typ, encoding)
 		if r := renamesOf(typ, encoding, make(map[reflect.Type]bool)); r != nil {
 			p.renamed = map[string]*renames{MessagePack: p.renamed[MessagePack], encoding: r}
 		}
@@ -53,9 +52,62 @@ func ParametersOf(typ reflect.Type) Parameters {
 	return p
 }
 
+// Verifier is a storage of a test kit. It is shown each job that is encoded on it.
+type Verifier interface {
+	Verify(p Parameters, encoding string, payload []byte)
+}
+
+// Again decodes a job and encodes it again. The result is payload where the job comes back as it
+// was; differing orders of maps do not count.
+func (p Parameters) Again(encoding string, payload []byte) (again []byte, err error) {
+	job := reflect.New(p.typ.Elem()).Interface()
+	if err := p.Decode(encoding, payload, job); err != nil {
+		return nil, err
+	}
+	if again, err = p.Encode(encoding, job); err != nil {
+		return nil, err
+	}
+	one, err1 := Canonical(encoding, payload)
+	other, err2 := Canonical(encoding, again)
+	if err1 == nil && err2 == nil && bytes.Equal(one, other) {
+		return payload, nil
+	}
+	return again, errors.Join(err1, err2)
+}
+
+// Type returns the job type.
+func (p Parameters) Type() reflect.Type { return pointed(p.typ) }
+
+// shape returns the shape of a value, which is a job or a part of one.
+func (p Parameters) shape(encoding string, v any) *shape {
+	typ := reflect.TypeOf(v)
+	switch {
+	case typ == p.typ && encoding == MessagePack:
+		return p.msgpack
+	case typ == p.typ && encoding == JSON:
+		return p.json
+	}
+	return shapeOf(encoding, typ)
+}
+
+// Check returns an *InvalidError where the type shows that jobs do not come back as they were, or
+// cannot be decoded.
+func (p Parameters) Check(encoding string) error {
+	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
+	bad := s.lost
+	if bad == nil {
+		bad = s.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) })
+	}
+	if bad != nil {
+		return bad.of("job type", p.Type().String(), p.typ)
+	}
+	return nil
+}
+
 // Encode encodes a job, or a part of one; equal values give equal bytes.
 func (p Parameters) Encode(encoding string, job any) ([]byte, error) {
-	payload, err := Encode(encoding, job)
+	job = Addressable(job)
+	payload, err := p.shape(encoding, job).encode(encoding, job)
 	if err == nil && p.maps && encoding == MessagePack {
 		err = sortMaps(payload)
 	}
@@ -76,52 +128,62 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 		}
 		payload = renamed
 	}
-	return p.bounds.decode(encoding, payload, job)
+	return p.shape(encoding, job).decode(encoding, payload, job)
 }
 
 // Encode encodes v. A panic in the encoder of a field is an error.
-func Encode(encoding string, v any) (b []byte, err error) {
+func Encode(encoding string, v any) ([]byte, error) {
+	v = Addressable(v)
+	return shapeOf(encoding, reflect.TypeOf(v)).encode(encoding, v)
+}
+
+// encode encodes v, a value of the type that s describes.
+func (s *shape) encode(encoding string, v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			b, err = nil, fmt.Errorf("encode %T as %s: panic: %v", v, encoding, p)
+			err = fmt.Errorf("panic: %v", p)
+		}
+		if err != nil {
+			b, err = nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 		}
 	}()
-	v = Addressable(v)
-	switch encoding {
-	case MessagePack:
-		b, err = encodeMsgpack(v)
-	case JSON:
-		b, err = json.Marshal(v)
-	default:
-		return nil, CheckEncoding("encoding", encoding)
+	if s.lost != nil {
+		return nil, s.lost.of("value", "", reflect.TypeOf(v))
 	}
-	if err == nil && len(b) > maxDepth { // each level takes at least one byte
+	if b, err = marshal(encoding, v); err != nil {
+		return nil, err
+	}
+	if len(b) > maxDepth { // each level takes at least one byte
 		err = check(encoding, b)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
+	return b, err
+}
+
+// marshal encodes v, for which an encoder has an end.
+func marshal(encoding string, v any) ([]byte, error) {
+	switch encoding {
+	case MessagePack:
+		return encodeMsgpack(v)
+	case JSON:
+		return json.Marshal(v)
 	}
-	return b, nil
+	return nil, CheckEncoding("encoding", encoding)
 }
 
 // Decode decodes data into v, a pointer. Every error is a *DecodeError.
 func Decode(encoding string, data []byte, v any) error {
-	return boundsOf(reflect.TypeOf(v)).decode(encoding, data, v)
+	return shapeOf(encoding, reflect.TypeOf(v)).decode(encoding, data, v)
 }
 
-// decode decodes data into v, a pointer to the type that b describes.
-func (b *bounds) decode(encoding string, data []byte, v any) error {
-	err := decodeAs(encoding, data, v)
-	if err == nil && encoding == MessagePack {
-		err = b.check(data)
-	}
-	if err != nil {
+// decode decodes data into v, a pointer to the type that s describes.
+func (s *shape) decode(encoding string, data []byte, v any) error {
+	if err := s.decodeAs(encoding, data, v); err != nil {
 		return newDecodeError(encoding, data, v, err)
 	}
 	return nil
 }
 
-func decodeAs(encoding string, data []byte, v any) (err error) {
+func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -130,13 +192,19 @@ func decodeAs(encoding string, data []byte, v any) (err error) {
 	if err := CheckEncoding("encoding", encoding); err != nil {
 		return err
 	}
+	if s.endless != nil {
+		return s.endless.of("type", "", reflect.TypeOf(v))
+	}
 	if err := check(encoding, data); err != nil {
 		return err
 	}
-	if encoding == MessagePack {
-		return decodeMsgpack(data, v)
+	if encoding == JSON {
+		return json.Unmarshal(data, v)
 	}
-	return json.Unmarshal(data, v)
+	if err := decodeMsgpack(data, v); err != nil {
+		return err
+	}
+	return s.checkIntegers(data)
 }
 
 // Canonical returns encoded data with the fields of structs and the entries of maps sorted by name.
@@ -168,22 +236,12 @@ func Addressable(v any) any {
 
 // EncodesItself reports whether a type, or a pointer to it, has an encoder of its own.
 func EncodesItself(typ reflect.Type) bool {
-	switch reflect.New(typ).Interface().(type) {
-	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler,
-		encoding.BinaryMarshaler, encoding.TextMarshaler:
-		return true
-	}
-	return false
+	return implements(typ, msgpackMarshalers...) || implements(typ, jsonMarshaler)
 }
 
 // decodesItself reports whether a type, or a pointer to it, has a decoder of its own.
 func decodesItself(typ reflect.Type) bool {
-	switch reflect.New(typ).Interface().(type) {
-	case msgpack.CustomDecoder, msgpack.Unmarshaler, json.Unmarshaler,
-		encoding.BinaryUnmarshaler, encoding.TextUnmarshaler:
-		return true
-	}
-	return false
+	return decodesAs(MessagePack, typ) || decodesAs(JSON, typ)
 }
 
 // maxDepth bounds the nesting of arrays, maps and structs in encoded data. A decoder whose

@@ -62,9 +62,10 @@ func findMismatch(encoding string, data []byte, typ reflect.Type, cause error) *
 	return m
 }
 
-// pointed returns the type that a pointer finally points to.
+// pointed returns the type that a pointer finally points to. A pointer type that points to itself
+// stays a pointer.
 func pointed(typ reflect.Type) reflect.Type {
-	for typ.Kind() == reflect.Pointer {
+	for i := 0; i < maxDepth && typ.Kind() == reflect.Pointer; i++ {
 		typ = typ.Elem()
 	}
 	return typ
@@ -72,12 +73,12 @@ func pointed(typ reflect.Type) reflect.Type {
 
 // firstMismatch returns the first field of an encoded struct that does not decode.
 func firstMismatch(encoding string, data []byte, typ reflect.Type) (name string, value []byte, err error) {
-	each := msgpackFields
+	shaped, each := shapeOf(encoding, reflect.PointerTo(typ)), msgpackFields
 	if encoding == JSON {
 		each = jsonFields
 	}
 	each(data, func(field string, of, alone []byte) bool {
-		name, value, err = field, of, decodeAs(encoding, alone, reflect.New(typ).Interface())
+		name, value, err = field, of, shaped.decodeAs(encoding, alone, reflect.New(typ).Interface())
 		return err == nil
 	})
 	return name, value, err

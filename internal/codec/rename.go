@@ -66,14 +66,21 @@ func OldestName(f reflect.StructField, encoding string) string {
 
 // renamesOf examines a type. It returns nil where nothing in it was renamed.
 func renamesOf(typ reflect.Type, encoding string, seen map[reflect.Type]bool) *renames {
-	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice || typ.Kind() == reflect.Array {
-		typ = typ.Elem()
+	if seen[typ] {
+		return nil // a type within itself is not examined again
 	}
-	if typ.Kind() != reflect.Struct || seen[typ] || EncodesItself(typ) {
+	seen[typ] = true
+	defer delete(seen, typ)
+	switch typ.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return renamesOf(typ.Elem(), encoding, seen)
+	case reflect.Struct:
+	default:
 		return nil
 	}
-	seen[typ] = true // a type within itself is not examined again
-	defer delete(seen, typ)
+	if EncodesItself(typ) {
+		return nil
+	}
 	r := &renames{was: make(map[string][]string), within: make(map[string]*renames)}
 	for _, f := range reflect.VisibleFields(typ) {
 		if !f.IsExported() || f.Anonymous {

@@ -2,62 +2,92 @@ package codec
 
 import (
 	"encoding/json"
-	"reflect"
 	"slices"
-	"strings"
 )
 
-// namesOf returns the names of stored fields that a job type reads, including earlier names. It
-// returns nil where the type has its own decoder, and nobody can tell. Names of JSON are in lower
-// case, because its decoder ignores case.
-func namesOf(typ reflect.Type, encoding string) map[string]bool {
-	if typ.Kind() != reflect.Struct || decodesItself(typ) {
-		return nil
+// Unread returns the paths of the fields of a stored job that its type does not read, so that their
+// values are ignored, sorted and each once. It finds none within a type with a decoder of its own.
+// Decode must have decoded the payload already.
+func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
+	found := func(path string) { fields = append(fields, path) }
+	if encoding == JSON {
+		p.json.unreadJSON(payload, "", found)
+	} else {
+		p.msgpack.unreadMsgpack(msgpackWalk{data: payload}, 0, "", found)
 	}
-	names := make(map[string]bool)
-	for _, f := range reflect.VisibleFields(typ) {
-		if !f.IsExported() && !f.Anonymous {
-			continue
-		}
-		own := append(earlier(f), nameOf(f, encoding))
-		if _, alias, ok := strings.Cut(f.Tag.Get(encoding), "alias:"); ok {
-			alias, _, _ = strings.Cut(alias, ",")
-			own = append(own, alias)
-		}
-		for _, name := range own {
-			if encoding == JSON {
-				name = strings.ToLower(name)
-			}
-			names[name] = true
-		}
-	}
-	return names
+	slices.Sort(fields)
+	return slices.Compact(fields)
 }
 
-// Unread returns the fields of a stored job that its type does not read, so that their values are
-// ignored. Decode must have decoded the payload already.
-func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
-	names := p.names[encoding]
-	switch {
-	case names == nil:
-	case encoding == JSON:
-		var stored map[string]json.RawMessage
-		if json.Unmarshal(payload, &stored) != nil {
-			return nil
-		}
-		for field := range stored {
-			if !names[strings.ToLower(field)] {
-				fields = append(fields, field)
-			}
-		}
-		slices.Sort(fields)
-	default:
-		msgpackFields(payload, func(field string, _, _ []byte) bool {
-			if !names[field] {
-				fields = append(fields, field)
-			}
-			return true
-		})
+// field returns the shape of a field by a stored name. ok is false where the type has no such field.
+func (s *shape) field(encoding, name string) (of *shape, ok bool) {
+	name = folded(encoding, name)
+	if of, ok = s.named[name]; !ok {
+		of, ok = s.was[name]
 	}
-	return fields
+	return of, ok
+}
+
+// isOpaque reports whether nobody can tell which fields are read.
+func (s *shape) isOpaque() bool { return s == nil || s.decodes || s.named == nil && s.elem == nil }
+
+// unreadMsgpack looks for fields that are not read in the value at a position, and returns the
+// position after it.
+func (s *shape) unreadMsgpack(w msgpackWalk, at int, path string, found func(path string)) (end int) {
+	s = s.behindPointers()
+	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
+	if s.isOpaque() || items == 0 || s.named != nil && !isMap {
+		if items > 0 {
+			next, _ = w.value(at, 0)
+		}
+		return next + body
+	}
+	for end = next; items > 0; items-- {
+		switch {
+		case s.named != nil:
+			text, length, _, _, _ := w.head(end)
+			name := string(w.data[text : text+length])
+			of, ok := s.field(MessagePack, name)
+			if !ok {
+				found(joined(path, name))
+			}
+			end = of.unreadMsgpack(w, text+length, joined(path, name), found)
+			items--
+		case isMap && items%2 == 0: // the key
+			end, _ = w.value(end, 0)
+		default:
+			end = s.elem.unreadMsgpack(w, end, path+"[]", found)
+		}
+	}
+	return end
+}
+
+// unreadJSON does the same for JSON.
+func (s *shape) unreadJSON(data []byte, path string, found func(path string)) {
+	if s = s.behindPointers(); s.isOpaque() {
+		return
+	}
+	var list []json.RawMessage
+	if s.key == nil && s.elem != nil {
+		_ = json.Unmarshal(data, &list) // what does not fit has no fields
+	}
+	for _, one := range list {
+		s.elem.unreadJSON(one, path+"[]", found)
+	}
+	if s.key == nil && s.named == nil {
+		return
+	}
+	var stored map[string]json.RawMessage
+	_ = json.Unmarshal(data, &stored)
+	for name, one := range stored {
+		if s.key != nil {
+			s.elem.unreadJSON(one, path+"[]", found)
+			continue
+		}
+		of, ok := s.field(JSON, name)
+		if !ok {
+			found(joined(path, name))
+		}
+		of.unreadJSON(one, joined(path, name), found)
+	}
 }

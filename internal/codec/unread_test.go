@@ -43,7 +43,8 @@ func TestStoredFieldsThatAreNotReadAreFound(t *testing.T) {
 		}
 	}
 	own := ParametersOf(reflect.TypeFor[ownDecoder]())
-	if got := own.Unread(JSON, []byte(`{"X":1}`)); got != nil {
+	within := ParametersOf(reflect.TypeFor[struct{ Own ownDecoder }]())
+	if got := append(own.Unread(JSON, []byte(`{"X":1}`)), within.Unread(JSON, []byte(`{"Own":{"X":1}}`))...); got != nil {
 		t.Errorf("of a type that reads itself: got %q, want nothing", got)
 	}
 }
@@ -52,3 +53,43 @@ func TestStoredFieldsThatAreNotReadAreFound(t *testing.T) {
 type ownDecoder struct{}
 
 func (*ownDecoder) UnmarshalJSON([]byte) error { return nil }
+
+type crate struct {
+	Parcels []parcel
+	ByName  map[string]*parcel
+	First   *parcel
+	Any     any
+	Next    *crate
+}
+
+func TestUnreadFieldsAreFoundAtAnyDepth(t *testing.T) {
+	type stored = map[string]any
+	given := stored{"to": "ann", "Phone": "1"}
+	whole := stored{
+		"Parcels": []any{stored{"to": "ann"}, given, given}, "ByName": stored{"x": given}, "First": given,
+		"Any": given, "Next": stored{"First": given, "Gone": []any{given}}, "Old": 1,
+	}
+	want := []string{"ByName[].Phone", "First.Phone", "Next.First.Phone", "Next.Gone", "Old", "Parcels[].Phone"}
+	p := ParametersOf(reflect.TypeFor[crate]())
+	for _, encoding := range []string{MessagePack, JSON} {
+		payload, err := Encode(encoding, whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Unread(encoding, payload); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", encoding, got, want)
+		}
+	}
+}
+
+type loops []loops
+
+// A type that holds itself through a list alone is examined once.
+func TestATypeWithinItselfIsExamined(t *testing.T) {
+	p := ParametersOf(reflect.TypeFor[struct{ Lists loops }]())
+	for _, encoding := range []string{MessagePack, JSON} {
+		if err := p.Check(encoding); err != nil {
+			t.Errorf("%s: got %v, want nil", encoding, err)
+		}
+	}
+}

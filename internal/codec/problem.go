@@ -1,0 +1,168 @@
+package codec
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// problem says why a value, or every value of a type, does not come back as it was.
+type problem struct {
+	path      string // of the field, such as Lines[].Price; "" for the whole value
+	got, want string
+	lost      string // the encoding where the value is lost, "" where it is refused for another reason
+	whole     error  // of a value that no field alone makes wrong; the other parts are then empty
+}
+
+// in returns the problem as that of the value that holds the field.
+func (p *problem) in(path string) *problem {
+	if p == nil || p.whole != nil {
+		return p
+	}
+	return &problem{path: joined(path, p.path), got: p.got, want: p.want, lost: p.lost}
+}
+
+// joined joins two paths.
+func joined(outer, inner string) string {
+	if outer == "" || inner == "" || inner[0] == '[' {
+		return outer + inner
+	}
+	return outer + "." + inner
+}
+
+// of returns the problem as an error about a value of a type. what and name stand for the value in an
+// error about all of it; the default of name is its fault.
+func (p *problem) of(what, name string, typ reflect.Type) error {
+	switch {
+	case p.whole != nil:
+		return p.whole
+	case p.path == "":
+		return storage.Invalid(what, cmp.Or(name, p.got), "%s", p.want)
+	}
+	want := p.want
+	if p.lost != "" {
+		want += fmt.Sprintf("; `%s:\"-\"` leaves a field out", p.lost)
+	}
+	return storage.Invalid(fmt.Sprintf("field %s of %v", p.path, pointed(typ)), p.got, "%s", want)
+}
+
+// encoders names the methods by which a type encodes itself.
+var encoders = map[string]string{
+	MessagePack: "MarshalMsgpack, MarshalBinary or MarshalText",
+	JSON:        "MarshalJSON or MarshalText",
+}
+
+func errNothingStored(typ reflect.Type, encoding string) *problem {
+	typ = pointed(typ)
+	want := fmt.Sprintf("exported fields in it, or %s with the method that reads it back: "+
+		"%s stores nothing else of a type", encoders[encoding], encoding)
+	other := JSON
+	if encoding == JSON {
+		other = MessagePack
+	}
+	inOther, _ := encodesAs(other, typ, true)
+	switch encodes, _ := encodesAs(encoding, typ, true); {
+	case encodes && encoding == JSON && !typ.Implements(jsonMarshaler) && !typ.Implements(textMarshaler):
+		want = "pointers, or MarshalJSON or MarshalText with a value receiver: " +
+			"json finds no method of a pointer for a value in a map, an array or an any"
+	case !encodes && inOther && decodesAs(other, typ):
+		want += fmt.Sprintf(", and calls none of its methods, as Options.Encoding %s does", other)
+	}
+	return &problem{got: fmt.Sprintf("of type %v", typ), want: want, lost: encoding}
+}
+
+func errSameName(lost, kept field) *problem {
+	return &problem{
+		path: lost.path, got: fmt.Sprintf("stored as %s, as field %s is", lost.name, kept.path),
+		want: "a stored name of its own: of two fields with one name at most one comes back",
+	}
+}
+
+func errEmbedsItself(f field) *problem {
+	return &problem{
+		got:  fmt.Sprintf("an embedded %v within itself", f.Type),
+		want: "a field with a name: an embedded type cannot hold itself",
+	}
+}
+
+func errUnsettable(f field) *problem {
+	want := "an exported type, or a field with a name"
+	if pointed(f.Type).Kind() == reflect.Struct {
+		want += ", or the struct itself instead of a pointer"
+	}
+	return &problem{
+		path: f.path, got: fmt.Sprintf("an embedded %v", f.Type),
+		want: want + ": nothing can be decoded into this one",
+	}
+}
+
+func errInterface(typ reflect.Type) *problem {
+	return &problem{
+		got: fmt.Sprintf("of type %v", typ), want: "a type that can be decoded, such as a struct or any: " +
+			"no value can be decoded into an interface with methods",
+	}
+}
+
+func errEndless(typ reflect.Type) *problem {
+	return &problem{got: fmt.Sprintf("of type %v", typ), want: "a type that is not a pointer to itself"}
+}
+
+func errPromoted(name string, by reflect.Type, encoding string) *problem {
+	return &problem{
+		path: name, got: fmt.Sprintf("beside an embedded %v", by),
+		want: fmt.Sprintf("a name for the embedded field, or methods of the type itself: "+
+			"the methods promoted from %v (%s) store or read nothing else", by, encoders[encoding]),
+		lost: encoding,
+	}
+}
+
+func errText() *problem {
+	return &problem{
+		got:  "text that is not UTF-8",
+		want: "UTF-8, as JSON holds no other text; a []byte holds any bytes, as do strings with MessagePack",
+	}
+}
+
+// own returns why values of a type lose something, apart from the parts inside it.
+func (s *shape) own(encoding string) *problem {
+	switch {
+	case s.typ.Kind() != reflect.Struct:
+		return nil
+	case !s.encodes && s.layout.lost != nil:
+		return s.layout.lost
+	case !s.encodes && s.isEmpty() && !s.registered(encoding):
+		return errNothingStored(s.typ, encoding)
+	case s.encodes || s.decodes:
+		return s.displaced(encoding)
+	}
+	return nil
+}
+
+// unreadable returns why nothing can be decoded into a type, apart from the parts inside it.
+func (s *shape) unreadable(encoding string) *problem {
+	switch {
+	case isInterface(s) && s.typ.NumMethod() > 0:
+		return errInterface(s.typ)
+	case s.typ.Kind() != reflect.Struct || s.decodes:
+		return nil
+	case s.isEmpty() && s.encodes:
+		return errNothingStored(s.typ, encoding)
+	}
+	return s.layout.unsettable
+}
+
+// isEmpty reports whether an encoding finds no field in a struct, although it has some.
+func (s *shape) isEmpty() bool { return len(s.layout.fields) == 0 && hides(s.typ) }
+
+// registered reports whether an encoder was registered for a struct by a function of the MessagePack
+// library. Without one, a struct that hides its fields is an empty map.
+func (s *shape) registered(encoding string) bool {
+	if encoding != MessagePack {
+		return false
+	}
+	defer func() { _ = recover() }()
+	data, err := marshal(encoding, reflect.New(s.typ).Interface())
+	return err != nil || string(data) != "\x80" && string(data) != "\x90" // a map or an array without items
+}
