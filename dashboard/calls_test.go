@@ -71,65 +71,60 @@ func (c *counting) Describe(ctx context.Context) (storage.Description, error) {
 // TestPagesAskTheStorageForLittle checks that pages take queues, runners and causes of death from the last
 // sample, which all viewers share. What a page reads itself does not grow with the number of tasks.
 func TestPagesAskTheStorageForLittle(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "million", 20_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := &counting{Storage: sc.Store, calls: map[string]int{}}
-	h, err := dashboard.Handler(store, dashboard.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	get := func(path string) map[string]int {
-		t.Helper()
-		// A slow request may find the sample too old and look again, so the least of three counts is taken.
-		var best map[string]int
-		for range 3 {
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "million", 20_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &counting{Storage: sc.Store, calls: map[string]int{}}
+		h, err := dashboard.Handler(store, dashboard.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func(path string) map[string]int {
+			t.Helper()
 			store.taken()
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, request(http.MethodGet, path, ""))
 			if w.Code != http.StatusOK && w.Code != http.StatusSeeOther {
 				t.Fatalf("GET %s: %d", path, w.Code)
 			}
-			if calls := store.taken(); best == nil || calls["Stats"] < best["Stats"] {
-				best = calls
+			return store.taken()
+		}
+		get("/")
+		queue := sc.Runners[0].Running[0].Ref.Queue
+		none := map[string]int{}
+		type bounds = map[string]int
+		for path, want := range map[string]bounds{
+			"/": none, "/queues": none, "/queues/" + queue: none, "/dead": none, "/schedules": none, "/runners": none,
+			"/runners/" + sc.Runners[0].ID: none, "/suggest?q=tenant": none,
+			"/audit":                                {"Tasks": 1, "tasks": 51},
+			"/tasks":                                {"Tasks": 1, "tasks": 50},
+			"/tasks?queue=" + queue:                 {"Tasks": 1, "tasks": 50},
+			"/tasks?state=pending":                  {"Tasks": 5, "tasks": 60}, // twelve in each queue
+			"/tasks?filter=retries%3C2":             {"Tasks": 2, "tasks": 251},
+			"/r/" + taskIn(t, sc, queue, "dead"):    {"Task": 1},
+			"/r/" + taskIn(t, sc, queue, "pending"): {"Task": 1},
+			"/r/" + taskIn(t, sc, queue, "waiting"): {"Task": 1, "Tasks": 5, "tasks": 1000},
+			"/search?q=4bf92f3577b34da6":            {"Task": 100},
+		} {
+			for name, got := range get(path) {
+				if got > want[name] {
+					t.Errorf("GET %.40s makes %d %s, want at most %d", path, got, name, want[name])
+				}
 			}
 		}
-		return best
-	}
-	get("/")
-	queue := sc.Runners[0].Running[0].Ref.Queue
-	none := map[string]int{}
-	type bounds = map[string]int
-	for path, want := range map[string]bounds{
-		"/": none, "/queues": none, "/queues/" + queue: none, "/dead": none, "/schedules": none, "/runners": none,
-		"/runners/" + sc.Runners[0].ID: none, "/suggest?q=tenant": none,
-		"/audit":                                {"Tasks": 1, "tasks": 51},
-		"/tasks":                                {"Tasks": 1, "tasks": 50},
-		"/tasks?queue=" + queue:                 {"Tasks": 1, "tasks": 50},
-		"/tasks?state=pending":                  {"Tasks": 5, "tasks": 60}, // twelve in each queue
-		"/tasks?filter=retries%3C2":             {"Tasks": 2, "tasks": 251},
-		"/r/" + taskIn(t, sc, queue, "dead"):    {"Task": 1},
-		"/r/" + taskIn(t, sc, queue, "pending"): {"Task": 1},
-		"/r/" + taskIn(t, sc, queue, "waiting"): {"Task": 1, "Tasks": 5, "tasks": 1000},
-		"/search?q=4bf92f3577b34da6":            {"Task": 100},
-	} {
-		for name, got := range get(path) {
-			if got > want[name] {
-				t.Errorf("GET %.40s makes %d %s, want at most %d", path, got, name, want[name])
+		for _, span := range []string{"6h", "7d", "90d"} { // spans that no page has read before
+			store.taken()
+			h.ServeHTTP(httptest.NewRecorder(), request(http.MethodGet, "/metrics?span="+span, ""))
+			if calls := store.taken(); calls["Task"] == 0 {
+				t.Errorf("the history of %s is not read for the first viewer: %v", span, calls)
+			}
+			if calls := get("/metrics?span=" + span); len(calls) > 0 {
+				t.Errorf("the history of %s is read again for another viewer: %v", span, calls)
 			}
 		}
-	}
-	for _, span := range []string{"6h", "7d", "90d"} { // spans that no page has read before
-		store.taken()
-		h.ServeHTTP(httptest.NewRecorder(), request(http.MethodGet, "/metrics?span="+span, ""))
-		if calls := store.taken(); calls["Task"] == 0 {
-			t.Errorf("the history of %s is not read for the first viewer: %v", span, calls)
-		}
-		if calls := get("/metrics?span=" + span); len(calls) > 0 {
-			t.Errorf("the history of %s is read again for another viewer: %v", span, calls)
-		}
-	}
+	})
 }
 
 // taskIn returns a task of a queue in a state.

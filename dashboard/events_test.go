@@ -168,27 +168,81 @@ func watchedBy(t *testing.T, page string) map[string]string {
 	return marks
 }
 
+// telling is the answer of a stream, whose messages a test receives.
+type telling struct {
+	*httptest.ResponseRecorder
+
+	messages chan string
+}
+
+func (w telling) Write(b []byte) (int, error) {
+	w.messages <- string(b)
+	return len(b), nil
+}
+
+// TestAChangeIsToldWithinASecond checks that the stream tells of a task that is enqueued elsewhere after one
+// look at the storage.
+func TestAChangeIsToldWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := telling{httptest.NewRecorder(), make(chan string, 1000)}
+		var all sync.WaitGroup
+		all.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
+			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+			d.ServeHTTP(stream, r)
+		})
+		for i := range 5 {
+			time.Sleep(1300 * time.Millisecond) // virtual
+			if err := sc.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			began, want := time.Now(), fmt.Sprintf(`"q.mail:waiting":"%d"`, 21+i)
+			for message := ""; !strings.Contains(message, want); message = <-stream.messages {
+				if took := time.Since(began); took > sampler.Period {
+					t.Fatalf("after %v the stream does not tell %s", took, want)
+				}
+			}
+			if took := time.Since(began); took > sampler.Period {
+				t.Errorf("the stream tells %s after %v, want %v at most", want, took, sampler.Period)
+			}
+		}
+		cancel()
+		all.Wait()
+	})
+}
+
 // TestAPageHasTheMarksOfItsLook checks the marks in a page, which a browser compares with the first message
 // of the stream.
 func TestAPageHasTheMarksOfItsLook(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "calm", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := Handler(sc.Store, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	marks := func() map[string]string { return watchedBy(t, answer(t, d, "/tasks?queue=mail")) }
-	before := marks()
-	if got := cells(d.server.sampler.Last())["q.mail:mark"]; got == "" || before["q.mail:mark"] != got {
-		t.Errorf("the page has the mark %q, and the stream %q", before["q.mail:mark"], got)
-	}
-	if err := sc.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	d.server.sampler.Changed()
-	if after := marks(); after["q.mail:mark"] == before["q.mail:mark"] {
-		t.Error("a task more does not change the mark of its queue")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		marks := func() map[string]string { return watchedBy(t, answer(t, d, "/tasks?queue=mail")) }
+		before := marks()
+		if got := cells(d.server.sampler.Last())["q.mail:mark"]; got == "" || before["q.mail:mark"] != got {
+			t.Errorf("the page has the mark %q, and the stream %q", before["q.mail:mark"], got)
+		}
+		if err := sc.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.server.sampler.Changed()
+		if after := marks(); after["q.mail:mark"] == before["q.mail:mark"] {
+			t.Error("a task more does not change the mark of its queue")
+		}
+	})
 }

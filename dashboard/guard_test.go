@@ -3,7 +3,6 @@ package dashboard_test
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -83,42 +82,44 @@ func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
 // TestADeleteIsOfWhatWasConfirmed checks that the server requires the count of the dialog, and deletes no
 // more tasks than that.
 func TestADeleteIsOfWhatWasConfirmed(t *testing.T) {
-	s := open(t, "night", as(access.Admin))
-	before := len(s.list("payments", storage.Waiting))
-	if before <= 1000 {
-		t.Fatalf("%d tasks wait in payments, want more than 1,000", before)
-	}
-	all := []string{"do", "delete", "all", "1", "queue", "payments", "state", "waiting"}
-	page := s.get("/act?do=delete&all=1&queue=payments&state=waiting")
-	count := between(t, page, `name="count" value="`, `">`)
-	for _, more := range [][]string{
-		nil,
-		{"count", "x"},
-		{"count", "0"},
-		{"count", count},
-		{"count", count, "typed", "12"},
-		{"count", "all"},
-		{"typed", count},
-	} {
-		if code, _ := s.post("/act", append(all, more...)...); code != http.StatusBadRequest {
-			t.Errorf("delete with %v: %d, want 400", more, code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Admin))
+		before := len(s.list("payments", storage.Waiting))
+		if before <= 1000 {
+			t.Fatalf("%d tasks wait in payments, want more than 1,000", before)
 		}
-	}
-	if got := len(s.list("payments", storage.Waiting)); got != before {
-		t.Fatalf("%d tasks wait after what was refused, want %d", got, before)
-	}
-	if code, _ := s.post("/act", append(all, "count", "7")...); code != http.StatusOK {
-		t.Errorf("delete 7: %d", code)
-	}
-	if got := len(s.list("payments", storage.Waiting)); got != before-7 {
-		t.Errorf("%d tasks wait after 7 were deleted, want %d", got, before-7)
-	}
-	if code, _ := s.post("/act", append(all, "count", count, "typed", count)...); code != http.StatusOK {
-		t.Errorf("delete all: %d", code)
-	}
-	if got := len(s.list("payments", storage.Waiting)); got != 0 {
-		t.Errorf("%d tasks wait after all were deleted, want none", got)
-	}
+		all := []string{"do", "delete", "all", "1", "queue", "payments", "state", "waiting"}
+		page := s.get("/act?do=delete&all=1&queue=payments&state=waiting")
+		count := between(t, page, `name="count" value="`, `">`)
+		for _, more := range [][]string{
+			nil,
+			{"count", "x"},
+			{"count", "0"},
+			{"count", count},
+			{"count", count, "typed", "12"},
+			{"count", "all"},
+			{"typed", count},
+		} {
+			if code, _ := s.post("/act", append(all, more...)...); code != http.StatusBadRequest {
+				t.Errorf("delete with %v: %d, want 400", more, code)
+			}
+		}
+		if got := len(s.list("payments", storage.Waiting)); got != before {
+			t.Fatalf("%d tasks wait after what was refused, want %d", got, before)
+		}
+		if code, _ := s.post("/act", append(all, "count", "7")...); code != http.StatusOK {
+			t.Errorf("delete 7: %d", code)
+		}
+		if got := len(s.list("payments", storage.Waiting)); got != before-7 {
+			t.Errorf("%d tasks wait after 7 were deleted, want %d", got, before-7)
+		}
+		if code, _ := s.post("/act", append(all, "count", count, "typed", count)...); code != http.StatusOK {
+			t.Errorf("delete all: %d", code)
+		}
+		if got := len(s.list("payments", storage.Waiting)); got != 0 {
+			t.Errorf("%d tasks wait after all were deleted, want none", got)
+		}
+	})
 }
 
 // lacks fails the test if a queue exists.
@@ -166,14 +167,7 @@ func TestAQueueIsRemovedAlsoWhereItsViewerLeaves(t *testing.T) {
 // TestCookiesAreSecureBehindAProxyThatEndsTLS checks that cookies are secure if the browser's Origin says
 // that it uses TLS.
 func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
-	users, err := access.CreateUsers(t.TempDir() + "/users")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := users.Set(access.User{Name: "ann", Role: access.Operator}, "correct horse"); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, "calm", dashboard.Config{Users: users})
+	s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse")})
 	for origin, want := range map[string]bool{"https://jobs.example.com": true, "http://jobs.example.com": false} {
 		r := request(http.MethodPost, "/login", "name=ann&password=correct+horse")
 		r.Host = "jobs.example.com"
@@ -188,10 +182,7 @@ func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
 // TestOnlyWhoMayEditSendsLongForms checks that a payload's room is given to nobody else: not to strangers at
 // the login, not to viewers, and not on a read-only dashboard.
 func TestOnlyWhoMayEditSendsLongForms(t *testing.T) {
-	users, err := access.CreateUsers(filepath.Join(t.TempDir(), "users"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	users := knowing(t, "a", "correct horse")
 	readOnly := as(access.Admin)
 	readOnly.ReadOnly = true
 	for _, c := range []struct {

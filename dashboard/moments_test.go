@@ -14,7 +14,15 @@ import (
 // inserted returns a dashboard of a storage with tasks.
 func inserted(t *testing.T, cfg dashboard.Config, tasks ...storage.Insert) (*site, *memory.Storage) {
 	t.Helper()
-	store, err := memory.Open(memory.Config{})
+	return insertedWithin(t, storage.Limits{}, cfg, tasks...)
+}
+
+// insertedWithin returns a dashboard of a storage with limits and tasks.
+func insertedWithin(
+	t *testing.T, limits storage.Limits, cfg dashboard.Config, tasks ...storage.Insert,
+) (*site, *memory.Storage) {
+	t.Helper()
+	store, err := memory.Open(memory.Config{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

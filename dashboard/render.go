@@ -16,6 +16,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/access"
@@ -43,7 +44,8 @@ type asset struct {
 	kind          string
 }
 
-func parsePages() (pages, error) {
+// parsePages parses the templates and the assets once. All dashboards of a process share them.
+var parsePages = sync.OnceValues(func() (pages, error) {
 	p := pages{byName: map[string]*template.Template{}, assets: map[string]asset{}}
 	shell, err := template.New("shell.html").Funcs(funcs).
 		ParseFS(pageFiles, "pages/shell.html", "pages/parts.html")
@@ -65,7 +67,7 @@ func parsePages() (pages, error) {
 		}
 	}
 	return p, p.readAssets()
-}
+})
 
 func (p *pages) readAssets() error {
 	entries, err := assetFiles.ReadDir("assets")

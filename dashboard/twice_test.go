@@ -64,34 +64,36 @@ func TestATaskThatEndsAtOnceIsEnqueuedOnce(t *testing.T) {
 // TestADialogActsOnce checks that a dialog on all tasks that match is done once, however often it is sent:
 // the limit that a person confirmed holds for all sendings together.
 func TestADialogActsOnce(t *testing.T) {
-	for _, do := range []string{"delete", "requeue"} {
-		s := open(t, "night", as(access.Admin))
-		dialog := func() string {
-			page := s.get("/act?do=" + do + "&all=1&state=dead&filter=kind:send_digest")
-			return between(t, page, `name="form" value="`, `"`)
-		}
-		send := func(form string, more ...string) (int, string) {
-			return s.post("/act", append([]string{
-				"do", do, "all", "1", "state", "dead", "filter", "kind:send_digest", "form", form,
-			}, more...)...)
-		}
-		before, form := len(s.list("mail", storage.Dead)), dialog()
-		if code, _ := send(form, "count", "none"); code != http.StatusBadRequest {
-			t.Errorf("%s with a bad count: %d, want 400", do, code)
-		}
-		for i := range 3 {
-			if code, page := send(form, "count", "10"); code != http.StatusOK || !strings.Contains(page, "10 tasks") {
-				t.Errorf("%s, sent for the %d. time: %d", do, i+1, code)
+	inBubble(t, func(t *testing.T) {
+		for _, do := range []string{"delete", "requeue"} {
+			s := open(t, "night", as(access.Admin))
+			dialog := func() string {
+				page := s.get("/act?do=" + do + "&all=1&state=dead&filter=kind:send_digest")
+				return between(t, page, `name="form" value="`, `"`)
+			}
+			send := func(form string, more ...string) (int, string) {
+				return s.post("/act", append([]string{
+					"do", do, "all", "1", "state", "dead", "filter", "kind:send_digest", "form", form,
+				}, more...)...)
+			}
+			before, form := len(s.list("mail", storage.Dead)), dialog()
+			if code, _ := send(form, "count", "none"); code != http.StatusBadRequest {
+				t.Errorf("%s with a bad count: %d, want 400", do, code)
+			}
+			for i := range 3 {
+				if code, page := send(form, "count", "10"); code != http.StatusOK || !strings.Contains(page, "10 tasks") {
+					t.Errorf("%s, sent for the %d. time: %d", do, i+1, code)
+				}
+			}
+			if got := before - len(s.list("mail", storage.Dead)); got != 10 {
+				t.Errorf("%s that was confirmed for 10 tasks and sent three times acts on %d", do, got)
+			}
+			send(dialog(), "count", "10")
+			if got := before - len(s.list("mail", storage.Dead)); got != 20 {
+				t.Errorf("two dialogs to %s 10 tasks act on %d", do, got)
 			}
 		}
-		if got := before - len(s.list("mail", storage.Dead)); got != 10 {
-			t.Errorf("%s that was confirmed for 10 tasks and sent three times acts on %d", do, got)
-		}
-		send(dialog(), "count", "10")
-		if got := before - len(s.list("mail", storage.Dead)); got != 20 {
-			t.Errorf("two dialogs to %s 10 tasks act on %d", do, got)
-		}
-	}
+	})
 }
 
 // TestAnEditThatIsSentTwiceIsSaved checks that the second sending of an edit does not say that nothing was

@@ -71,6 +71,7 @@ func busy(t *testing.T, url string) {
 // TestCompletionInLivingShells types lines into bash and zsh in a terminal, and asks fish for its
 // completions.
 func TestCompletionInLivingShells(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("the shells are installed on Linux: tools/need-servers.sh")
@@ -82,13 +83,18 @@ func TestCompletionInLivingShells(t *testing.T) {
 		"PATH=" + filepath.Dir(build(t)) + ":" + os.Getenv("PATH"),
 	}
 	t.Run("bash", func(t *testing.T) {
+		t.Parallel()
 		typed(t, env, []string{"bash", "--norc", "--noprofile", "-i"},
 			". /usr/share/bash-completion/bash_completion; . <(midge completion bash)")
 	})
 	t.Run("zsh", func(t *testing.T) {
+		t.Parallel()
 		typed(t, env, []string{"zsh", "-f", "-i"}, "PS1='$ '; autoload -U compinit; compinit -u -D; . <(midge completion zsh)")
 	})
-	t.Run("fish", func(t *testing.T) { asked(t, env) })
+	t.Run("fish", func(t *testing.T) {
+		t.Parallel()
+		asked(t, env)
+	})
 }
 
 // typed types the lines into a shell in a terminal.
@@ -101,12 +107,17 @@ func typed(t *testing.T, env, shell []string, begin string) {
 	lines := 0
 	line := func(typed, want string) {
 		t.Helper()
-		lines++
-		mark := fmt.Sprintf("#%d#", lines)
-		term.keys("C-u", "C-l", typed, "Tab", mark)
-		// The shell reads the keys after the Tab only after the completion.
-		got, _, _ := strings.Cut(term.wants(mark), mark)
-		got = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(got), "$"))
+		var got string
+		// On a busy machine the storage may answer too late for a completion, which then offers nothing.
+		testserver.Await(t, fmt.Sprintf("%q becomes %q", typed, want), func() bool {
+			lines++
+			mark := fmt.Sprintf("#%d#", lines)
+			term.keys("C-u", "C-l", typed, "Tab", mark)
+			// The shell reads the keys after the Tab only after the completion.
+			got, _, _ = strings.Cut(term.wants(mark), mark)
+			got = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(got), "$"))
+			return got != typed || want == typed
+		})
 		if got != want {
 			t.Errorf("%q becomes %q, want %q", typed, got, want)
 		}
@@ -114,8 +125,15 @@ func typed(t *testing.T, env, shell []string, begin string) {
 	for before, after := range completes {
 		line(before, after)
 	}
-	term.keys("C-u", "C-l", "midge queue show ", "Tab", "Tab")
-	term.wants("mail", "reports")
+	looks := 0
+	testserver.Await(t, "both queues are offered", func() bool {
+		if looks%100 == 0 {
+			term.keys("C-u", "C-l", "midge queue show ", "Tab", "Tab")
+		}
+		looks++
+		screen, err := term.tmux("capture-pane", "-p")
+		return err == nil && strings.Contains(screen, "mail") && strings.Contains(screen, "reports")
+	})
 	term.keys("C-u", "export MIDGE_STORAGE=redis://127.0.0.1:1; echo mo''ved", "Enter")
 	term.wants("moved")
 	for _, quiet := range []string{"midge queue show rep", "midge task add send_m", "midge runner show web-1:47", "midge schedule run rep"} {
@@ -139,7 +157,11 @@ func asked(t *testing.T, env []string) {
 	url := strings.TrimPrefix(env[0], "MIDGE_STORAGE=")
 	for before, after := range completes {
 		begin, want := before[:strings.LastIndexByte(before, ' ')+1], after
-		got, _, _ := strings.Cut(offers(before, url), "\t") // a tab separates the description
+		var got string
+		testserver.Await(t, fmt.Sprintf("%q becomes %q", before, want), func() bool { // see typed
+			got, _, _ = strings.Cut(offers(before, url), "\t") // a tab separates the description
+			return got != "" || want == before
+		})
 		if got != "" || want != before {
 			got = begin + got
 		} else {
@@ -149,7 +171,9 @@ func asked(t *testing.T, env []string) {
 			t.Errorf("%q becomes %q, want %q", before, got, want)
 		}
 	}
-	if got := offers("midge queue show ", url); got != "mail\nreports" {
+	var got string
+	testserver.Await(t, "fish offers queues", func() bool { got = offers("midge queue show ", url); return got != "" })
+	if got != "mail\nreports" {
 		t.Errorf("fish offers %q, want both queues", got)
 	}
 	if got := offers("midge queue show ", "redis://127.0.0.1:1"); got != "" {

@@ -166,6 +166,7 @@ func steady(screen string) string {
 }
 
 func TestTopInATerminal(t *testing.T) {
+	t.Parallel()
 	store, proxy := kitchen(t)
 	term := startTerminal(t, []string{"MIDGE_STORAGE=redis://" + proxy.Addr(), "NO_COLOR=1"}, build(t), "top", "--every", "200ms")
 	draws := func(want string, marks ...string) {
@@ -243,6 +244,7 @@ func (term *terminal) resize(width, height int) {
 
 // TestAPipeOnATerminalAsks pipes refs from one command into another in the shell of a terminal.
 func TestAPipeOnATerminalAsks(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	server := testserver.Redis(t)
 	env := on(t, server.URL())

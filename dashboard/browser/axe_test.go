@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/runtime"
@@ -79,6 +78,7 @@ func (tb *tab) judge(script, only string) []string {
 func ptr[T any](v T) *T { return &v }
 
 func TestEachPageIsAccessible(t *testing.T) {
+	t.Parallel()
 	script := axe(t)
 	said := map[string]bool{} // a problem that several pages have is told once
 	for _, name := range []string{"night", "empty"} {
@@ -113,13 +113,13 @@ func TestEachPageIsAccessible(t *testing.T) {
 		tb.open("/queues/mail", "light", 1440)
 		tb.live()
 		tb.click(`[data-act="p"]`)
-		tb.sees(`document.querySelector('dialog[open] .buttons button')`, 5*time.Second)
+		tb.sees(`document.querySelector('dialog[open] .buttons button')`)
 		see("a dialog", script, wcag)
 		tb.open("/", "light", 1440)
 		tb.live()
 		tb.keys("/")
 		tb.keys("mail")
-		tb.sees(`document.querySelector('#hits [role=option]')`, 5*time.Second)
+		tb.sees(`document.querySelector('#hits [role=option]')`)
 		see("suggestions", script, wcag)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/testserver"
 )
 
 // browser is the one browser of all tests.
@@ -85,7 +86,7 @@ func newRigOf(t *testing.T, name string, cfg dashboard.Config) *rig {
 func (r *rig) start() {
 	r.t.Helper()
 	var listener net.Listener
-	r.await("the address", 5*time.Second, func() bool {
+	testserver.Await(r.t, "the address is free", func() bool {
 		var err error
 		listener, err = new(net.ListenConfig).Listen(r.t.Context(), "tcp", r.addr)
 		return err == nil
@@ -97,20 +98,6 @@ func (r *rig) start() {
 }
 
 func (r *rig) stop() { _ = r.server.Close() }
-
-// await waits for a condition, and fails the test if the condition does not hold in time.
-func (r *rig) await(what string, most time.Duration, is func() bool) {
-	r.t.Helper()
-	end := time.Now().Add(most)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		if time.Now().After(end) {
-			r.t.Fatalf("%s did not come within %v", what, most)
-		}
-		<-tick.C
-	}
-}
 
 // tab is a tab of the browser. Each of its troubles fails the test.
 type tab struct {
@@ -205,10 +192,13 @@ func eval[T any](tb *tab, code string) T {
 	return v
 }
 
+// patience is how long a tab waits for a page at most. On a busy machine a browser may pause for seconds.
+const patience = time.Minute
+
 // sees waits until a JavaScript expression is true.
-func (tb *tab) sees(code string, most time.Duration) {
+func (tb *tab) sees(code string) {
 	tb.t.Helper()
-	end := time.Now().Add(most)
+	end := time.Now().Add(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -218,7 +208,7 @@ func (tb *tab) sees(code string, most time.Duration) {
 		}
 		if time.Now().After(end) {
 			text, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string]("location.pathname + '\\n' + document.body.innerText"))
-			tb.t.Fatalf("%s did not come true within %v; the page is %.3000s", code, most, text)
+			tb.t.Fatalf("%s did not come true within %v; the page is %.3000s", code, patience, text)
 		}
 		<-tick.C
 	}
@@ -261,13 +251,13 @@ func (tb *tab) keys(keys string) {
 // shows waits until the page shows a text.
 func (tb *tab) shows(text string) {
 	tb.t.Helper()
-	tb.sees(fmt.Sprintf(`document.body.innerText.replaceAll('\u00a0', ' ').includes(%q)`, text), 10*time.Second)
+	tb.sees(fmt.Sprintf(`document.body.innerText.replaceAll('\u00a0', ' ').includes(%q)`, text))
 }
 
 // live waits until the page is live. The test fails if the page shows that it has lost its stream.
 func (tb *tab) live() {
 	tb.t.Helper()
-	tb.sees(`['live', 'lost'].includes(document.querySelector('#live').dataset.is)`, 10*time.Second)
+	tb.sees(`['live', 'lost'].includes(document.querySelector('#live').dataset.is)`)
 	if is := eval[string](tb, `document.querySelector('#live').textContent`); is != "live" {
 		tb.t.Errorf("the page says %q before it is live", is)
 	}

@@ -69,6 +69,7 @@ func poisoned(t *testing.T, r *rig) {
 }
 
 func TestWhatOthersWroteStaysText(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "calm")
 	poisoned(t, r)
 	tb := r.tab("/", "light")
@@ -80,7 +81,7 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 		"/runners", "/runners/evil-7", "/schedules", "/audit", "/metrics", "/search?q=evil",
 	} {
 		tb.open(path, "light", 1440)
-		tb.sees(`!document.querySelector('#live') || document.querySelector('#live').dataset.is === 'live'`, 10*time.Second)
+		tb.sees(`!document.querySelector('#live') || document.querySelector('#live').dataset.is === 'live'`)
 		tb.clean(path)
 	}
 	// The script of the dashboard also writes into pages: suggestions, dialogs, new rows, and typed text.
@@ -89,12 +90,12 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 	const put = `(text => { const e = document.querySelector('[data-key="/"]'); e.focus(); e.value = text; e.dispatchEvent(new Event('input')); return true; })(%q)`
 	for _, text := range []string{"xss7", "<script xss7", "onerror", hostile[2]} {
 		eval[bool](tb, fmt.Sprintf(put, text))
-		tb.sees(fmt.Sprintf(`document.querySelector('#hits a:last-of-type')?.closest('ul').textContent.includes(%q)`, text), 5*time.Second)
+		tb.sees(fmt.Sprintf(`document.querySelector('#hits a:last-of-type')?.closest('ul').textContent.includes(%q)`, text))
 		tb.clean("suggestions for " + text)
 	}
 	eval[bool](tb, `document.activeElement.blur(), document.querySelector('tbody input[name=ref]').click(), true`)
 	tb.click("button[value=requeue]")
-	tb.sees(`document.querySelector('dialog[open] .samples li')`, 5*time.Second)
+	tb.sees(`document.querySelector('dialog[open] .samples li')`)
 	tb.clean("a dialog")
 	for _, text := range hostile[:12] {
 		q := url.QueryEscape(text)
@@ -106,6 +107,7 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 }
 
 func TestAnotherSiteActsOnNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	forms := []string{"/act", "/edit", "/queues/mail/add", "/preferences"}
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -119,7 +121,7 @@ func TestAnotherSiteActsOnNothing(t *testing.T) {
 	for _, to := range forms {
 		for _, as := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data"} {
 			tb.visit(evil.URL + "/?to=" + url.QueryEscape(to) + "&as=" + url.QueryEscape(as))
-			tb.sees(fmt.Sprintf(`location.host === %q && document.title.startsWith('Forbidden')`, r.addr), 5*time.Second)
+			tb.sees(fmt.Sprintf(`location.host === %q && document.title.startsWith('Forbidden')`, r.addr))
 		}
 	}
 	stats, err := r.Store.Stats(t.Context(), "mail")

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
@@ -13,18 +12,19 @@ import (
 // at waits until the tab shows the page of a path, and the page is live.
 func (tb *tab) at(path string) {
 	tb.t.Helper()
-	tb.sees(fmt.Sprintf(`location.pathname === %q && document.querySelector('#live')?.dataset.is === 'live'`, path), 10*time.Second)
+	tb.sees(fmt.Sprintf(`location.pathname === %q && document.querySelector('#live')?.dataset.is === 'live'`, path))
 }
 
 // asks waits until a dialog with a title is open, and cancels it with Enter, because the focus is on Cancel.
 func (tb *tab) asks(title string) {
 	tb.t.Helper()
-	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-cancel]')`, title), 5*time.Second)
+	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-cancel]')`, title))
 	tb.keys(kb.Enter)
-	tb.sees(`!document.querySelector('dialog[open]')`, 5*time.Second)
+	tb.sees(`!document.querySelector('dialog[open]')`)
 }
 
 func TestAWalkByKeyboardAlone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/", "light")
 	tb.live()
@@ -37,10 +37,10 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	const on = `[...document.querySelectorAll('tr')].filter(e => e.querySelector('[data-open]')).findIndex(e => e.classList.contains('on'))`
 	for i, step := range []string{"j", "j", "j", "k"} {
 		tb.keys(step)
-		tb.sees(fmt.Sprintf(`%s === %d && document.activeElement.matches('tr.on [data-open]')`, on, []int{0, 1, 2, 1}[i]), 2*time.Second)
+		tb.sees(fmt.Sprintf(`%s === %d && document.activeElement.matches('tr.on [data-open]')`, on, []int{0, 1, 2, 1}[i]))
 	}
 	tb.keys("x")
-	tb.sees(`document.querySelectorAll('[name=ref]:checked').length === 1 && document.querySelector('tr.on [name=ref]').checked`, 2*time.Second)
+	tb.sees(`document.querySelectorAll('[name=ref]:checked').length === 1 && document.querySelector('tr.on [name=ref]').checked`)
 	tb.keys("r")
 	tb.asks("Requeue")
 	tb.keys("c")
@@ -58,7 +58,7 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.open("/r/"+ref.String(), "light", 1440)
 	tb.live()
 	tb.keys("r")
-	tb.sees(`document.activeElement.matches('dialog[open] [data-cancel]')`, 5*time.Second)
+	tb.sees(`document.activeElement.matches('dialog[open] [data-cancel]')`)
 	tb.keys(kb.Tab)
 	tb.keys(kb.Enter)
 	tb.shows("1 task requeued.")
@@ -70,13 +70,13 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.keys("p")
 	tb.asks("Pause the queue mail")
 	tb.keys(".")
-	tb.sees(`document.querySelector('#live').dataset.is === 'paused'`, 2*time.Second)
+	tb.sees(`document.querySelector('#live').dataset.is === 'paused'`)
 	tb.keys(".")
 	tb.live()
 	tb.keys("?")
-	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`, 2*time.Second)
+	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`)
 	tb.keys(kb.Escape)
-	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.sees(`!document.querySelector('dialog[open]')`)
 	tb.switchedOff()
 }
 
@@ -84,12 +84,12 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 func (tb *tab) switchedOff() {
 	tb.t.Helper()
 	tb.keys("?")
-	tb.sees(`document.activeElement.matches('dialog[open] button')`, 2*time.Second)
+	tb.sees(`document.activeElement.matches('dialog[open] button')`)
 	eval[bool](tb, `document.querySelector('dialog input[type=checkbox]').focus(), true`)
 	tb.keys(" ")
-	tb.sees(`document.querySelector('dialog input[type=checkbox]').checked`, 2*time.Second)
+	tb.sees(`document.querySelector('dialog input[type=checkbox]').checked`)
 	tb.keys(kb.Escape)
-	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.sees(`!document.querySelector('dialog[open]')`)
 	path := eval[string](tb, `location.pathname`)
 	tb.keys("gqp.?")
 	if got := eval[string](tb, `[location.pathname, document.querySelector('#live').dataset.is, !!document.querySelector('dialog[open]')].join()`); got != path+",live,false" {
@@ -97,11 +97,11 @@ func (tb *tab) switchedOff() {
 	}
 	eval[bool](tb, `document.querySelector('[data-keys]').focus(), true`)
 	tb.keys(kb.Enter)
-	tb.sees(`document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.sees(`document.querySelector('dialog[open]')`)
 	eval[bool](tb, `document.querySelector('dialog input[type=checkbox]').focus(), true`)
 	tb.keys(" ")
 	tb.keys(kb.Escape)
-	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.sees(`!document.querySelector('dialog[open]')`)
 	tb.keys("go")
 	tb.at("/")
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -76,6 +74,7 @@ const problems = `(() => {
 })()`
 
 func TestEachPageInEachTheme(t *testing.T) {
+	t.Parallel()
 	for _, name := range scene.Names {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, name)
@@ -96,9 +95,7 @@ func (tb *tab) looks(p named) {
 	tb.hush(false)
 	for _, width := range widths {
 		for _, theme := range themes {
-			if err := chromedp.Do(tb.ctx, as(theme, width)); err != nil {
-				tb.t.Fatal(err)
-			}
+			tb.as(theme, width)
 			for _, problem := range eval[[]string](tb, problems) {
 				tb.t.Errorf("%s at %d, %s: %s", p.name, width, theme, problem)
 			}
@@ -121,6 +118,7 @@ const unseen = `(() => {
 
 // TestTheFocusIsSeen checks that each element that can have the focus shows it, on each page.
 func TestTheFocusIsSeen(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/", "dark")
 	for _, p := range pagesOf(t.Context(), "night", r.Scene) {
@@ -142,6 +140,7 @@ func (tb *tab) hush(quiet bool) {
 }
 
 func TestShortNamesAreShownWhole(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/", "light")
 	for _, width := range widths {
@@ -190,12 +189,14 @@ const overflows = `(() => {
 // TestTextsStayInTheirCards checks each page at many widths, with the font of the machine, which may be a
 // wide font.
 func TestTextsStayInTheirCards(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/", "light")
 	for _, p := range pagesOf(t.Context(), "night", r.Scene) {
 		tb.hush(p.name == "error") // the browser logs that there is no such page
+		tb.open(p.path, "light", widths[0])
 		for _, width := range []int64{1440, 1280, 1024, 900, 700, 360} {
-			tb.open(p.path, "light", width)
+			tb.as("light", width)
 			for _, problem := range eval[[]string](tb, overflows) {
 				t.Errorf("%s at %d: %s", p.name, width, problem)
 			}
@@ -217,14 +218,16 @@ const crowded = `(() => {
 // TestAStormOfFailuresIsReadable checks the pages while nearly all attempts fail: numbers are as long as they
 // can be, and failures dominate the charts.
 func TestAStormOfFailuresIsReadable(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "empty")
 	r.storm(999)
 	tb := r.tab("/", "light")
 	r.storm(9990)
 	for _, p := range []named{{"overview", "/"}, {"queue", "/queues/mail"}, {"queues", "/queues"}, {"metrics", "/metrics"}} {
+		tb.open(p.path, "light", widths[0])
+		tb.live()
 		for _, width := range []int64{1440, 1280, 1100, 1024, 900, 700, 360} {
-			tb.open(p.path, "light", width)
-			tb.live()
+			tb.as("light", width)
 			for _, code := range []string{problems, overflows, crowded} {
 				for _, problem := range eval[[]string](tb, code) {
 					t.Errorf("%s at %d: %s", p.name, width, problem)

@@ -78,7 +78,7 @@ func drawAll(
 	}
 	defer stop()
 	for _, name := range scenes {
-		sc, err := scene.Open(ctx, name, tasks)
+		sc, err := scene.Play(ctx, name, tasks)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -49,13 +48,14 @@ func (w *walk) click(within, label, near string) {
 		if (best.matches('a[href]:not([data-ask])')) document.documentElement.dataset.left = ''
 		best.click()
 		return true
-	})()`, within, label, near), 10*time.Second)
-	w.sees(`!('left' in document.documentElement.dataset)`, 10*time.Second)
+	})()`, within, label, near))
+	w.sees(`!('left' in document.documentElement.dataset)`)
 }
 
 // TestANightIsRepairedInTwentyClicks finds and repairs all troubles of the scene night, from the Overview on.
 // docs/operating.md describes the same walk.
 func TestANightIsRepairedInTwentyClicks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	w := &walk{tab: r.tab("/", "light")}
 	w.live()

@@ -26,6 +26,7 @@ var acting = []string{
 }
 
 func TestEachPageForEachRole(t *testing.T) {
+	t.Parallel()
 	var role access.Role
 	r := newRigOf(t, "night", dashboard.Config{Who: func(*http.Request) (access.User, bool) {
 		return access.User{Name: "ann", Role: role}, true

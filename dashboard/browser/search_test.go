@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
@@ -11,6 +10,7 @@ import (
 )
 
 func TestSearchByKeyboard(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/", "light")
 	tb.live()
@@ -19,7 +19,7 @@ func TestSearchByKeyboard(t *testing.T) {
 		t.Helper()
 		eval[bool](tb, `document.querySelector('[data-key="/"]').focus(), document.activeElement.value = '', true`)
 		tb.keys(text)
-		tb.sees(options+`.at(-1)?.textContent.includes('“`+text+`”')`, 5*time.Second)
+		tb.sees(options + `.at(-1)?.textContent.includes('“` + text + `”')`)
 	}
 	find("mail")
 	if got := eval[string](tb, `['role', 'aria-expanded', 'aria-controls', 'aria-autocomplete'].map(a => document.activeElement.getAttribute(a)).join()`); got != "combobox,true,hits,list" {
@@ -27,18 +27,18 @@ func TestSearchByKeyboard(t *testing.T) {
 	}
 	for _, what := range []string{"queue", "schedule"} {
 		find(map[string]string{"queue": "mail", "schedule": "daily"}[what])
-		tb.sees(fmt.Sprintf(`%s.some(e => e.lastChild.textContent === %q)`, options, what), time.Second)
+		tb.sees(fmt.Sprintf(`%s.some(e => e.lastChild.textContent === %q)`, options, what))
 	}
 	find("refused")
 	tb.keys(kb.ArrowDown)
 	chosen := `document.querySelector('#hits [aria-selected=true]')`
-	tb.sees(chosen+`?.id === document.activeElement.getAttribute('aria-activedescendant') && `+chosen+`.textContent.includes('connection refused')`, 2*time.Second)
+	tb.sees(chosen + `?.id === document.activeElement.getAttribute('aria-activedescendant') && ` + chosen + `.textContent.includes('connection refused')`)
 	tb.keys(kb.Escape)
-	tb.sees(`document.querySelector('#hits').hidden && document.activeElement.name === 'q' && document.activeElement.value === 'refused' && document.activeElement.getAttribute('aria-expanded') === 'false'`, 2*time.Second)
+	tb.sees(`document.querySelector('#hits').hidden && document.activeElement.name === 'q' && document.activeElement.value === 'refused' && document.activeElement.getAttribute('aria-expanded') === 'false'`)
 	find("refused")
 	tb.keys(kb.ArrowDown)
 	tb.keys("\r")
-	tb.sees(`location.pathname === '/dead' && location.search.startsWith('?cause=')`, 5*time.Second)
+	tb.sees(`location.pathname === '/dead' && location.search.startsWith('?cause=')`)
 	tb.live()
 
 	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 1})
@@ -48,10 +48,11 @@ func TestSearchByKeyboard(t *testing.T) {
 	ref := page.Tasks[0].Ref.String()
 	eval[bool](tb, fmt.Sprintf(`document.querySelector('[data-key="/"]').focus(), document.activeElement.value = 'level=ERROR msg="a job failed" task=%s kind=x', true`, ref))
 	tb.keys("\r")
-	tb.sees(fmt.Sprintf(`location.pathname === '/r/%s'`, ref), 5*time.Second)
+	tb.sees(fmt.Sprintf(`location.pathname === '/r/%s'`, ref))
 }
 
 func TestAScanTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "calm")
 	// More tasks than one step of a scan reads.
 	err := r.Add(t.Context(), "mail", "bulk", 50_000, nil)
@@ -67,8 +68,8 @@ func TestAScanTellsHowFarItIs(t *testing.T) {
 		t.Errorf("%d rows before anybody asks for a scan", got)
 	}
 	tb.click(`a[href*="scan=1"]`)
-	tb.sees(`document.querySelectorAll('[data-rows] tbody tr').length === 1`, 20*time.Second)
+	tb.sees(`document.querySelectorAll('[data-rows] tbody tr').length === 1`)
 	tb.shows("needle_at_the_end")
-	tb.sees(`document.querySelector('[data-far]').textContent.includes('1 of 1')`, 10*time.Second)
-	tb.sees(`document.querySelector('[data-stop]')?.hidden !== false`, 2*time.Second)
+	tb.sees(`document.querySelector('[data-far]').textContent.includes('1 of 1')`)
+	tb.sees(`document.querySelector('[data-stop]')?.hidden !== false`)
 }

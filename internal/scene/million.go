@@ -151,10 +151,10 @@ func (c *crowd) start(ctx context.Context, i int) error {
 	return err
 }
 
-// History writes a history of 90 days to the storage, as if a dashboard had run beside busy
-// queues all that time. It has a point for each minute of the last days, and for each hour before
-// them. The history is built in a memory storage first, because that is fast.
-func (s *Scene) History(ctx context.Context, days int) error {
+// History writes a history of the last hours and minutes to the storage, as if a dashboard had run beside busy
+// queues all that time. It has a point for each minute of the time minutes, and for each hour of the time hours,
+// which is longer, before that. The history is built in a memory storage first, because that is fast.
+func (s *Scene) History(ctx context.Context, hours, minutes time.Duration) error {
 	described, err := s.Store.Describe(ctx)
 	if err != nil {
 		return err
@@ -163,14 +163,14 @@ func (s *Scene) History(ctx context.Context, days int) error {
 	if err != nil {
 		return err
 	}
-	p, err := Invent(ctx, s.Store, described.Now.Add(-ledger.HoursKept+time.Hour))
+	p, err := Invent(ctx, s.Store, described.Now.Add(-hours+time.Hour))
 	if err != nil {
 		return errors.Join(err, kept.Close())
 	}
 	p.Storage, p.session = kept, storage.NewSession(kept, 0)
 	for history := ledger.New(p); p.Now.Before(described.Now) && err == nil; {
 		_, err = history.Write(ctx)
-		if p.Pass(time.Minute); described.Now.Sub(p.Now) > time.Duration(days)*24*time.Hour {
+		if p.Pass(time.Minute); described.Now.Sub(p.Now) > minutes {
 			p.Pass(time.Hour - time.Minute)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
@@ -29,9 +30,54 @@ type Scene struct {
 	history *ledger.Ledger
 }
 
-// Open returns the scene with a name, on a new memory storage. tasks is the number of tasks of
-// the scene "million".
+// finished is a scene that was played up to the time until of its storage. It never changes again: callers of
+// Open get copies.
+type finished struct {
+	*Scene
+
+	until time.Time
+}
+
+// played are the finished scenes of this process. The tests of a package open the same few scenes again and
+// again, and to play one takes seconds under the race detector.
+var played struct {
+	sync.Mutex
+
+	scenes map[identity]*finished
+}
+
+// identity is the name of a scene, its tasks, and the day on which it was played: the tests in bubbles of
+// testing/synctest have other days than all others.
+type identity struct {
+	name  string
+	tasks int
+	day   int64
+}
+
+// Open returns a copy of the scene with a name, on a memory storage of its own. It plays each scene once, and
+// keeps it until the process ends. tasks is the number of tasks of the scene "million". The storage's clock may
+// be hours from the clock of this process.
 func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
+	played.Lock()
+	defer played.Unlock()
+	which := identity{name, tasks, time.Now().Unix() / (24 * 60 * 60)}
+	f := played.scenes[which]
+	if f == nil {
+		s, err := Play(ctx, name, tasks)
+		if err != nil {
+			return nil, err
+		}
+		f = &finished{s, s.now()}
+		if played.scenes == nil {
+			played.scenes = make(map[identity]*finished)
+		}
+		played.scenes[which] = f
+	}
+	return f.copy(), nil
+}
+
+// Play makes the scene with a name as Open does, but keeps nothing of it.
+func Play(ctx context.Context, name string, tasks int) (*Scene, error) {
 	var ahead time.Duration
 	now := func() time.Time { return time.Now().Add(ahead) }
 	store, err := memory.Open(memory.Config{Now: now})
@@ -51,6 +97,19 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 		err = fmt.Errorf("scene %q: want one of %s", name, strings.Join(Names, ", "))
 	}
 	return s, errors.Join(err, s.Beat(ctx))
+}
+
+// copy returns a copy of the scene whose clock goes on from the time at which the scene was finished.
+func (f *finished) copy() *Scene {
+	ahead := time.Until(f.until.Round(0)) // by the wall clock: each bubble has a monotonic clock of its own
+	now := func() time.Time { return time.Now().Add(ahead) }
+	s := newScene(f.Store.(*memory.Storage).Clone(now), now, &ahead)
+	for _, r := range f.Runners {
+		r.Queues, r.Kinds = slices.Clone(r.Queues), slices.Clone(r.Kinds)
+		r.Running, r.Schedules = slices.Clone(r.Running), slices.Clone(r.Schedules)
+		s.Runners = append(s.Runners, r)
+	}
+	return s
 }
 
 func newScene(store storage.Storage, now func() time.Time, ahead *time.Duration) *Scene {

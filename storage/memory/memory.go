@@ -15,6 +15,7 @@
 // # The files
 //
 //	memory.go    Open, the clock, Close
+//	clone.go     Clone
 //	lane.go      the last call of each lane, and its outcome
 //	sorted.go    the only data structure: values in order, O(log n)
 //	records.go   queues with their records, lines and unique keys, for the engine; and the
@@ -57,14 +58,19 @@ func Open(cfg Config) (*Storage, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	return empty(cfg.Now, cfg.Limits.WithDefaults()), nil
+}
+
+// empty returns an empty storage with a clock and limits.
+func empty(now func() time.Time, limits storage.Limits) *Storage {
 	s := &Storage{
-		clock:   cfg.Now,
+		clock:   now,
 		queues:  make(map[string]*queue),
 		lanes:   make(map[[16]byte]*lane),
 		runners: make(map[string]*runner),
 	}
-	s.step = engine.Step{Store: (*records)(s), Lines: (*records)(s), Limits: cfg.Limits.WithDefaults()}
-	return s, nil
+	s.step = engine.Step{Store: (*records)(s), Lines: (*records)(s), Limits: limits}
+	return s
 }
 
 // Storage keeps tasks in the memory of this process. It is safe for concurrent use.

@@ -89,6 +89,21 @@ func (s *sorted[T]) remove(at place) {
 	}
 }
 
+// clone returns a copy in which of replaces each value.
+func (s *sorted[T]) clone(of func(T) T) sorted[T] {
+	c := sorted[T]{chunks: make([][]entry[T], len(s.chunks)), size: s.size, usual: s.usual}
+	for i := range s.chunks {
+		c.chunks[i] = slices.Clone(s.chunks[i])
+		for j := range c.chunks[i] {
+			c.chunks[i][j].value = of(c.chunks[i][j].value)
+		}
+	}
+	return c
+}
+
+// same returns its argument.
+func same[T any](value T) T { return value }
+
 // head returns the first place and its value, false where there is none.
 func (s *sorted[T]) head() (place, T, bool) {
 	if s.size == 0 {

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
 )
 
@@ -101,7 +102,7 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 		return err
 	}
 	sayf("%s: filled in %v", name, time.Since(began).Round(time.Second))
-	if err := sc.History(ctx, 1); err != nil {
+	if err := sc.History(ctx, ledger.HoursKept, 24*time.Hour); err != nil {
 		return err
 	}
 	if err := p.settle(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,6 +133,26 @@ func TestAStorageThatIsNotKnownStaysSo(t *testing.T) {
 	if first == nil || !errors.Is(second, first) || a.store != nil {
 		t.Errorf("got the errors %v, then %v; want the same twice, and no open storage", first, second)
 	}
+}
+
+// TestACompletionWaitsForNoStorage checks that a completion ends in time on a storage that ignores its context.
+func TestACompletionWaitsForNoStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, opens := newRig(t), make(chan struct{})
+		var out bytes.Buffer
+		std := r.std(strings.NewReader(""), &out, io.Discard)
+		std.Open = func(context.Context, connect.Target) (storage.Storage, error) {
+			<-opens
+			return r.store, nil
+		}
+		begun := time.Now()
+		code := Run(t.Context(), []string{"__complete", "queue", "show", ""}, std)
+		took := time.Since(begun)
+		close(opens)
+		if code != Done || took != completeTime || !strings.HasPrefix(out.String(), ":4") {
+			t.Errorf("exit %d and %q after %v, want 0 and nothing after %v", code, &out, took, completeTime)
+		}
+	})
 }
 
 // TestAQueueWhoseTasksRunIsNotRemoved checks that the queue keeps all its tasks and totals.

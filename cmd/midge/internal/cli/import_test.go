@@ -98,6 +98,7 @@ func (r *rig) says(code int, want, line string) answer {
 }
 
 func TestAsynqIsImportedIntoEveryStorage(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
 	server := testserver.Redis(t)
@@ -218,6 +219,7 @@ func (f fullOf) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx)
 
 // TestAnImportThatFailsIsGivenBack lets the storage refuse a chunk that was set aside.
 func TestAnImportThatFailsIsGivenBack(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	peer := newAsynq(t, testserver.Redis(t))
 	peer.fill("mail")
@@ -241,6 +243,7 @@ func TestAnImportThatFailsIsGivenBack(t *testing.T) {
 // TestAnImportToAnotherQueueIsToldWhatToDo starts an import while a chunk is set aside for another queue or
 // another storage.
 func TestAnImportToAnotherQueueIsToldWhatToDo(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	peer := newAsynq(t, testserver.Redis(t))
 	peer.fill("mail")
@@ -314,6 +317,7 @@ func newRiver(t *testing.T, url, schema string, jobs int) *pgxpool.Pool {
 }
 
 func TestRiverIsImportedByTheCommand(t *testing.T) {
+	t.Parallel()
 	testserver.RequirePostgres(t)
 	url := testserver.Postgres(t, testserver.PostgresOptions{}).URL()
 	pool := newRiver(t, url, "", 270)

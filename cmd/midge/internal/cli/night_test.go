@@ -2,7 +2,6 @@ package cli
 
 import (
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/internal/scene"
@@ -15,40 +14,42 @@ var told = regexp.MustCompile(`(?m)^ *next: (?:deploy its program, or )?midge (.
 // TestANightIsRepairedInTenCommands runs only the commands that doctor suggests. docs/operating.md
 // describes the same steps.
 func TestANightIsRepairedInTenCommands(t *testing.T) {
-	r := newRig(t)
-	s, err := scene.Open(t.Context(), "night", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.store, r.session, r.person = unclosed{s.Store}, s.Session, true
-	before := r.run("doctor")
-	next := told.FindAllStringSubmatch(before.out, -1)
-	for _, line := range next {
-		r.in = "y\n"
-		r.ok(strings.Replace(line[1], "--rate 50", "--rate 5000", 1)) // so that the test does not take long
-	}
-	if commands := len(next) + 2; commands > 10 {
-		t.Errorf("the night took %d commands, want at most 10", commands)
-	}
-	for _, queue := range []string{"mail", "archive", "payments"} { // as the runners of these queues do
-		if err := s.End(t.Context(), queue, 2000, nil); err != nil {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		s, err := scene.Open(t.Context(), "night", 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if after := r.ok("doctor"); told.MatchString(after) {
-		t.Errorf("doctor said\n%s\nand after all that:\n%s", before.out, after)
-	}
-	stats, err := r.store.Stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range stats {
-		if q.Dead > 0 || q.Paused || q.Waiting > 0 {
-			t.Errorf("%s: %d dead, %d waiting, paused %t; want none, none and false", q.Queue, q.Dead, q.Waiting, q.Paused)
+		r.store, r.session, r.person = unclosed{s.Store}, s.Session, true
+		before := r.run("doctor")
+		next := told.FindAllStringSubmatch(before.out, -1)
+		for _, line := range next {
+			r.in = "y\n"
+			r.ok(line[1]) // at its rate, in virtual time
 		}
-	}
-	orphan := storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "daily_digest"}
-	if task, err := r.store.Task(t.Context(), orphan); err == nil {
-		t.Errorf("the orphaned schedule is there: %+v", task.Ref)
-	}
+		if commands := len(next) + 2; commands > 10 {
+			t.Errorf("the night took %d commands, want at most 10", commands)
+		}
+		for _, queue := range []string{"mail", "archive", "payments"} { // as the runners of these queues do
+			if err := s.End(t.Context(), queue, 2000, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after := r.ok("doctor"); told.MatchString(after) {
+			t.Errorf("doctor said\n%s\nand after all that:\n%s", before.out, after)
+		}
+		stats, err := r.store.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range stats {
+			if q.Dead > 0 || q.Paused || q.Waiting > 0 {
+				t.Errorf("%s: %d dead, %d waiting, paused %t; want none, none and false", q.Queue, q.Dead, q.Waiting, q.Paused)
+			}
+		}
+		orphan := storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "daily_digest"}
+		if task, err := r.store.Task(t.Context(), orphan); err == nil {
+			t.Errorf("the orphaned schedule is there: %+v", task.Ref)
+		}
+	})
 }

@@ -5,11 +5,15 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/pbkdf2"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -23,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/testserver"
 )
 
@@ -166,13 +171,29 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), pool
 }
 
-// users writes a file with one user for each role. A password is the name twelve times.
+// users writes a file with one user for each role. A password is the name twelve times. It is hashed with as few
+// rounds as a file may have, so that logins are quick.
 func (r *rig) users() string {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "users.json")
+	if _, err := access.CreateUsers(file); err != nil {
+		r.t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	const rounds = 10_000
+	salt, encoded := []byte("sixteen bytes..."), base64.RawStdEncoding.EncodeToString
 	for _, role := range []string{"viewer", "operator", "admin"} {
-		r.in = strings.Repeat(role, 12) + "\n"
-		r.ok("user set " + role + " --role " + role + " --users " + file)
+		sum, err := pbkdf2.Key(sha256.New, strings.Repeat(role, 12), salt, rounds, sha256.Size)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		text = fmt.Appendf(text, "user %s %s pbkdf2-sha256$%d$%s$%s\n", role, role, rounds, encoded(salt), encoded(sum))
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		r.t.Fatal(err)
 	}
 	return file
 }
@@ -182,6 +203,7 @@ func credentials(name string) url.Values {
 }
 
 func TestUsersLogInOverTLS(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.night()
 	cert, key, pool := certificate(t)
@@ -251,6 +273,7 @@ func olderAndPlain(s *served, pool *x509.CertPool) {
 }
 
 func TestFailedLoginsAreThrottled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	s := r.serve("--users " + r.users())
 	v := s.visitor()
@@ -297,6 +320,7 @@ func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
 }
 
 func TestOthersAreLetInWhereThatIsSaid(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.night()
 	asOther := func(s *served, host string) int {
@@ -329,6 +353,7 @@ func TestOthersAreLetInWhereThatIsSaid(t *testing.T) {
 }
 
 func TestTheDashboardOutlivesTheStorage(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	server := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, server.Addr())

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/ledger"
@@ -42,6 +44,16 @@ func openPages(t *testing.T, name string) *pages {
 	r := newRig(t)
 	r.store, r.session = unclosed{sc.Store}, sc.Session
 	return &pages{rig: r, handler: h, scene: sc}
+}
+
+// inBubble runs a test in a bubble, where computing takes no time: there the bounds of a dashboard's searches do
+// not depend on how fast the machine is.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		test(t)
+	})
 }
 
 // get returns a page.
@@ -209,244 +221,260 @@ func parses(page string) bool { return !strings.Contains(page, `class="notice ba
 func TestEachListOfTasksShowsACommandThatListsTheSame(t *testing.T) {
 	for _, name := range []string{"empty", "night", "million"} {
 		t.Run(name, func(t *testing.T) {
-			p := openPages(t, name)
-			p.wound()
-			rows := 0
-			for _, path := range p.taskLists() {
-				for turn := 0; path != "" && turn < 4; turn++ {
-					page := p.get(path)
-					if !parses(page) {
-						t.Errorf("GET %s: the filter cannot be read", path)
-					}
-					line := p.line(path, page)
-					shown := all(rowKey, page)
-					p.same(path, line, shown, named(p.records(path, line), "ref"), true)
-					rows += len(shown)
-					next := all(nextPage, page)
-					if path = ""; len(next) > 0 {
-						path = next[0]
+			inBubble(t, func(t *testing.T) {
+				p := openPages(t, name)
+				p.wound()
+				rows := 0
+				for _, path := range p.taskLists() {
+					for turn := 0; path != "" && turn < 4; turn++ {
+						page := p.get(path)
+						if !parses(page) {
+							t.Errorf("GET %s: the filter cannot be read", path)
+						}
+						line := p.line(path, page)
+						shown := all(rowKey, page)
+						p.same(path, line, shown, named(p.records(path, line), "ref"), true)
+						rows += len(shown)
+						next := all(nextPage, page)
+						if path = ""; len(next) > 0 {
+							path = next[0]
+						}
 					}
 				}
-			}
-			if rows == 0 {
-				t.Error("no list had a row")
-			}
+				if rows == 0 {
+					t.Error("no list had a row")
+				}
+			})
 		})
 	}
 }
 
 func TestEachSearchShowsACommandThatScans(t *testing.T) {
-	p := openPages(t, "night")
-	p.wound()
-	for _, text := range append(tricky, "mail", "odd-3 odd-4", "refused", "send_invoice") {
-		if strings.TrimSpace(text) == "" {
-			continue // an empty text is not searched
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		p.wound()
+		for _, text := range append(tricky, "mail", "odd-3 odd-4", "refused", "send_invoice") {
+			if strings.TrimSpace(text) == "" {
+				continue // an empty text is not searched
+			}
+			path := "/search?q=" + url.QueryEscape(text)
+			page := p.get(path)
+			line := p.line(path, page)
+			scan := regexp.MustCompile(`href="(/tasks\?filter=[^"]*)">Scan live`).FindStringSubmatch(page)
+			if scan == nil {
+				t.Fatalf("GET %s offers no scan", path)
+			}
+			at := html.UnescapeString(scan[1])
+			list := p.get(at)
+			if !parses(list) {
+				t.Errorf("the search for %q leads to a filter that cannot be read", text)
+			}
+			p.same(path, line, all(rowKey, list), named(p.records(path, line), "ref"), true)
 		}
-		path := "/search?q=" + url.QueryEscape(text)
-		page := p.get(path)
-		line := p.line(path, page)
-		scan := regexp.MustCompile(`href="(/tasks\?filter=[^"]*)">Scan live`).FindStringSubmatch(page)
-		if scan == nil {
-			t.Fatalf("GET %s offers no scan", path)
+		if line := p.line("", p.get("/search?q=odd+x")); !strings.HasPrefix(line, "midge task ls ") {
+			t.Errorf("a search shows %s", line)
 		}
-		at := html.UnescapeString(scan[1])
-		list := p.get(at)
-		if !parses(list) {
-			t.Errorf("the search for %q leads to a filter that cannot be read", text)
-		}
-		p.same(path, line, all(rowKey, list), named(p.records(path, line), "ref"), true)
-	}
-	if line := p.line("", p.get("/search?q=odd+x")); !strings.HasPrefix(line, "midge task ls ") {
-		t.Errorf("a search shows %s", line)
-	}
+	})
 }
 
 func TestEachListOfQueuesShowsACommandThatListsTheSame(t *testing.T) {
-	for _, name := range []string{"empty", "night", "million"} {
-		p := openPages(t, name)
-		var pages []string
-		for _, order := range []string{"", "name", "done", "oldest", "waiting", "dead", "retry"} {
-			for _, contains := range []string{"", "MA", "tenant-1", "it's $HOME", "-v"} {
-				pages = append(pages, "/queues?"+url.Values{"sort": {order}, "name": {contains}}.Encode())
-			}
-		}
-		for _, first := range pages {
-			ordered := !strings.Contains(first, "sort=&") && !strings.HasSuffix(first, "sort=") && !strings.Contains(first, "sort=done")
-			var together []string
-			for path := first; path != ""; {
-				page := p.get(path)
-				rows := all(rowKey, page)
-				together = append(together, rows...)
-				if line := p.line(path, page); ordered {
-					p.same(path, line, rows, named(p.records(path, line), "queue"), true)
-				}
-				next := all(nextPage, page)
-				if path = ""; len(next) > 0 {
-					path = next[0]
+	inBubble(t, func(t *testing.T) {
+		for _, name := range []string{"empty", "night", "million"} {
+			p := openPages(t, name)
+			var pages []string
+			for _, order := range []string{"", "name", "done", "oldest", "waiting", "dead", "retry"} {
+				for _, contains := range []string{"", "MA", "tenant-1", "it's $HOME", "-v"} {
+					pages = append(pages, "/queues?"+url.Values{"sort": {order}, "name": {contains}}.Encode())
 				}
 			}
-			if line := p.line(first, p.get(first)); !ordered {
-				p.same(first, line, together, named(p.records(first, line), "queue"), false)
+			for _, first := range pages {
+				ordered := !strings.Contains(first, "sort=&") && !strings.HasSuffix(first, "sort=") && !strings.Contains(first, "sort=done")
+				var together []string
+				for path := first; path != ""; {
+					page := p.get(path)
+					rows := all(rowKey, page)
+					together = append(together, rows...)
+					if line := p.line(path, page); ordered {
+						p.same(path, line, rows, named(p.records(path, line), "queue"), true)
+					}
+					next := all(nextPage, page)
+					if path = ""; len(next) > 0 {
+						path = next[0]
+					}
+				}
+				if line := p.line(first, p.get(first)); !ordered {
+					p.same(first, line, together, named(p.records(first, line), "queue"), false)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestEachPageOfOneThingShowsItsCommand(t *testing.T) {
-	p := openPages(t, "night")
-	p.wound()
-	names, err := p.store.Queues(t.Context(), storage.QueuesQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names.Names {
-		if storage.Reserved(name) {
-			continue
-		}
-		path := "/queues/" + name
-		line := p.line(path, p.get(path))
-		p.same(path, line, []string{name}, named(p.records(path, line), "queue"), true)
-	}
-	for _, r := range p.scene.Runners {
-		path := "/runners/" + r.ID
-		line := p.line(path, p.get(path))
-		p.same(path, line, []string{r.ID}, named(p.records(path, line), "id"), true)
-	}
-	for _, state := range storage.States()[:7] {
-		list, err := p.store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: state, Limit: 2})
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		p.wound()
+		names, err := p.store.Queues(t.Context(), storage.QueuesQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, task := range list.Tasks {
-			path := "/r/" + task.Ref.String()
+		for _, name := range names.Names {
+			if storage.Reserved(name) {
+				continue
+			}
+			path := "/queues/" + name
 			line := p.line(path, p.get(path))
-			p.same(path, line, []string{task.Ref.String()}, named(p.records(path, line), "ref"), true)
+			p.same(path, line, []string{name}, named(p.records(path, line), "queue"), true)
 		}
-	}
-	p.same("/runners", "midge runner ls", all(rowKey, p.get("/runners")), named(p.records("/runners", p.line("/runners", p.get("/runners"))), "id"), true)
-	schedules := p.records("/schedules", p.line("/schedules", p.get("/schedules")))
-	var anchors []string
-	for _, s := range schedules {
-		anchors = append(anchors, fmt.Sprintf("s.%s.%s%s", s["queue"], storage.CursorPrefix, s["schedule"]))
-	}
-	p.same("/schedules", "midge schedule ls", all(rowKey, p.get("/schedules")), anchors, false)
+		for _, r := range p.scene.Runners {
+			path := "/runners/" + r.ID
+			line := p.line(path, p.get(path))
+			p.same(path, line, []string{r.ID}, named(p.records(path, line), "id"), true)
+		}
+		for _, state := range storage.States()[:7] {
+			list, err := p.store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: state, Limit: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, task := range list.Tasks {
+				path := "/r/" + task.Ref.String()
+				line := p.line(path, p.get(path))
+				p.same(path, line, []string{task.Ref.String()}, named(p.records(path, line), "ref"), true)
+			}
+		}
+		p.same("/runners", "midge runner ls", all(rowKey, p.get("/runners")), named(p.records("/runners", p.line("/runners", p.get("/runners"))), "id"), true)
+		schedules := p.records("/schedules", p.line("/schedules", p.get("/schedules")))
+		var anchors []string
+		for _, s := range schedules {
+			anchors = append(anchors, fmt.Sprintf("s.%s.%s%s", s["queue"], storage.CursorPrefix, s["schedule"]))
+		}
+		p.same("/schedules", "midge schedule ls", all(rowKey, p.get("/schedules")), anchors, false)
+	})
 }
 
 func TestTheOverviewAndTheDeadShowTheirCommands(t *testing.T) {
-	p := openPages(t, "night")
-	p.wound()
-	overview := p.get("/")
-	stats := p.records("/", p.line("/", overview))[0]
-	for cell, field := range map[string]string{"backlog": "waiting", "dead": "dead"} {
-		got := regexp.MustCompile(`data-v="all\.` + cell + `"[^>]*>([^<]*)<`).FindStringSubmatch(overview)
-		if got == nil || strings.ReplaceAll(got[1], ",", "") != fmt.Sprint(stats[field]) {
-			t.Errorf("the overview shows %q, its command %v as %s", got, stats[field], field)
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		p.wound()
+		overview := p.get("/")
+		stats := p.records("/", p.line("/", overview))[0]
+		for cell, field := range map[string]string{"backlog": "waiting", "dead": "dead"} {
+			got := regexp.MustCompile(`data-v="all\.` + cell + `"[^>]*>([^<]*)<`).FindStringSubmatch(overview)
+			if got == nil || strings.ReplaceAll(got[1], ",", "") != fmt.Sprint(stats[field]) {
+				t.Errorf("the overview shows %q, its command %v as %s", got, stats[field], field)
+			}
 		}
-	}
-	dead := p.get("/dead")
-	causes := all(causeID, dead)
-	line := p.line("/dead", dead)
-	var written []string
-	for _, c := range named(p.records("/dead", line), "cause") {
-		written = append(written, strings.TrimPrefix(c, "cause:"))
-	}
-	p.same("/dead", line, causes, written, false)
-	for _, c := range causes {
-		path := "/dead?cause=" + c
-		line := p.line(path, p.get(path))
-		p.same(path, line, all(rowKey, p.get(path)), named(p.records(path, line), "ref"), true)
-	}
+		dead := p.get("/dead")
+		causes := all(causeID, dead)
+		line := p.line("/dead", dead)
+		var written []string
+		for _, c := range named(p.records("/dead", line), "cause") {
+			written = append(written, strings.TrimPrefix(c, "cause:"))
+		}
+		p.same("/dead", line, causes, written, false)
+		for _, c := range causes {
+			path := "/dead?cause=" + c
+			line := p.line(path, p.get(path))
+			p.same(path, line, all(rowKey, p.get(path)), named(p.records(path, line), "ref"), true)
+		}
+	})
 }
 
 func TestEachDialogShowsACommandThatDoesTheSame(t *testing.T) {
-	p := openPages(t, "night")
-	p.wound()
-	at := func(pairs ...string) string {
-		q := url.Values{}
-		for i := 0; i < len(pairs); i += 2 {
-			q.Add(pairs[i], pairs[i+1])
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		p.wound()
+		at := func(pairs ...string) string {
+			q := url.Values{}
+			for i := 0; i < len(pairs); i += 2 {
+				q.Add(pairs[i], pairs[i+1])
+			}
+			return "/act?" + q.Encode()
 		}
-		return "/act?" + q.Encode()
-	}
-	seven := []string{"do", "requeue"}
-	for i := range 7 {
-		seven = append(seven, "ref", fmt.Sprintf("odd/odd-%d", i))
-	}
-	paths := []string{
-		at(seven...), at("do", "delete", "ref", "odd/odd-1"), at("do", "requeue", "all", "1", "state", "dead"),
-		at("do", "requeue", "all", "1", "filter", "state:dead kind:send_invoice"), at("do", "cancel", "all", "1", "queue", "payments"),
-		at("do", "delete", "all", "1", "filter", "-kind:odd state:dead"), at("do", "cancel", "all", "1", "filter", "-kind:charge_card"),
-		at("do", "requeue", "all", "1", "filter", "ended<1d"),
-	}
-	for _, text := range tricky {
-		paths = append(paths, at("do", "requeue", "all", "1", "state", "dead", "filter", "error:"+quote(text)))
-	}
-	asks := regexp.MustCompile(`<h2 id="dialog-title">\w+ ([\d,]+)`)
-	for _, path := range paths {
-		page := strings.ReplaceAll(p.get(path), "\u00a0", " ")
-		line := p.line(path, page)
-		count := asks.FindStringSubmatch(page)
-		if count == nil {
-			t.Fatalf("GET %s does not say how many", path)
+		seven := []string{"do", "requeue"}
+		for i := range 7 {
+			seven = append(seven, "ref", fmt.Sprintf("odd/odd-%d", i))
 		}
-		got := p.give(line, "--dry-run")
-		if got.code != Done || count[1] != "0" && !strings.Contains(got.out+got.err, count[1]) {
-			t.Errorf("GET %s asks about %s, and %s exits with %d:\n%s%s", path, count[1], line, got.code, got.out, got.err)
+		paths := []string{
+			at(seven...), at("do", "delete", "ref", "odd/odd-1"), at("do", "requeue", "all", "1", "state", "dead"),
+			at("do", "requeue", "all", "1", "filter", "state:dead kind:send_invoice"), at("do", "cancel", "all", "1", "queue", "payments"),
+			at("do", "delete", "all", "1", "filter", "-kind:odd state:dead"), at("do", "cancel", "all", "1", "filter", "-kind:charge_card"),
+			at("do", "requeue", "all", "1", "filter", "ended<1d"),
 		}
-	}
-	for _, path := range []string{at("do", "pause", "queue", "mail"), at("do", "resume", "queue", "payments"), at("do", "run", "ref", "mail/"+storage.CursorPrefix+"daily_digest"), "/edit?ref=odd/odd-1"} {
-		line := p.line(path, p.get(path))
-		if got := p.give(line, "--help"); got.code != Done {
-			t.Errorf("GET %s shows %s, which exits with %d: %s", path, line, got.code, got.err)
+		for _, text := range tricky {
+			paths = append(paths, at("do", "requeue", "all", "1", "state", "dead", "filter", "error:"+quote(text)))
 		}
-	}
+		asks := regexp.MustCompile(`<h2 id="dialog-title">\w+ ([\d,]+)`)
+		for _, path := range paths {
+			page := strings.ReplaceAll(p.get(path), "\u00a0", " ")
+			line := p.line(path, page)
+			count := asks.FindStringSubmatch(page)
+			if count == nil {
+				t.Fatalf("GET %s does not say how many", path)
+			}
+			got := p.give(line, "--dry-run")
+			if got.code != Done || count[1] != "0" && !strings.Contains(got.out+got.err, count[1]) {
+				t.Errorf("GET %s asks about %s, and %s exits with %d:\n%s%s", path, count[1], line, got.code, got.out, got.err)
+			}
+		}
+		for _, path := range []string{at("do", "pause", "queue", "mail"), at("do", "resume", "queue", "payments"), at("do", "run", "ref", "mail/"+storage.CursorPrefix+"daily_digest"), "/edit?ref=odd/odd-1"} {
+			line := p.line(path, p.get(path))
+			if got := p.give(line, "--help"); got.code != Done {
+				t.Errorf("GET %s shows %s, which exits with %d: %s", path, line, got.code, got.err)
+			}
+		}
+	})
 }
 
 func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
-	p := openPages(t, "night")
-	audit := ledger.NewAudit(p.store)
-	for i := range 120 {
-		act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
-		if err == nil {
-			err = act.End(t.Context(), i, nil)
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		audit := ledger.NewAudit(p.store)
+		for i := range 120 {
+			act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
+			if err == nil {
+				err = act.End(t.Context(), i, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
+		rows := 0
+		for path := "/audit"; path != ""; {
+			page := p.get(path)
+			line := p.line(path, page)
+			shown := all(rowKey, page)
+			p.same(path, line, shown, named(p.records(path, line), "id"), true)
+			rows += len(shown)
+			next := all(nextPage, page)
+			if path = ""; len(next) > 0 {
+				path = next[0]
+			}
 		}
-	}
-	rows := 0
-	for path := "/audit"; path != ""; {
-		page := p.get(path)
-		line := p.line(path, page)
-		shown := all(rowKey, page)
-		p.same(path, line, shown, named(p.records(path, line), "id"), true)
-		rows += len(shown)
-		next := all(nextPage, page)
-		if path = ""; len(next) > 0 {
-			path = next[0]
+		if rows != 121 {
+			t.Errorf("%d acts on all pages, want 121", rows)
 		}
-	}
-	if rows != 121 {
-		t.Errorf("%d acts on all pages, want 121", rows)
-	}
+	})
 }
 
 func TestTheHistoryOfAPageIsThatOfItsCommand(t *testing.T) {
-	p := openPages(t, "night")
-	row := regexp.MustCompile(`(?s)<tr>\s*<td class="grow">\s*<a class="one" href="[^"]*queue=([^"&]*)[^"]*"[^>]*>.*?data-l="enqueued" title="([\d,]*)".*?data-l="done" title="([\d,]*)"`)
-	for _, path := range []string{"/metrics", "/metrics?span=6h", "/metrics?span=90d", "/metrics?queue=mail", "/metrics?queue=none&span=24h"} {
-		page := p.get(path)
-		line := p.line(path, page)
-		var shown, written []string
-		for _, m := range row.FindAllStringSubmatch(page, -1) {
-			shown = append(shown, strings.ReplaceAll(strings.Join(m[1:], " "), ",", ""))
+	inBubble(t, func(t *testing.T) {
+		p := openPages(t, "night")
+		row := regexp.MustCompile(`(?s)<tr>\s*<td class="grow">\s*<a class="one" href="[^"]*queue=([^"&]*)[^"]*"[^>]*>.*?data-l="enqueued" title="([\d,]*)".*?data-l="done" title="([\d,]*)"`)
+		for _, path := range []string{"/metrics", "/metrics?span=6h", "/metrics?span=90d", "/metrics?queue=mail", "/metrics?queue=none&span=24h"} {
+			page := p.get(path)
+			line := p.line(path, page)
+			var shown, written []string
+			for _, m := range row.FindAllStringSubmatch(page, -1) {
+				shown = append(shown, strings.ReplaceAll(strings.Join(m[1:], " "), ",", ""))
+			}
+			for _, r := range p.records(path, line) {
+				written = append(written, fmt.Sprintf("%v %.0f %.0f", r["queue"], r["enqueued"], r["done"]))
+			}
+			p.same(path, line, shown, written, true)
+			if len(shown) == 0 && !strings.Contains(path, "none") {
+				t.Errorf("GET %s shows no queue", path)
+			}
 		}
-		for _, r := range p.records(path, line) {
-			written = append(written, fmt.Sprintf("%v %.0f %.0f", r["queue"], r["enqueued"], r["done"]))
-		}
-		p.same(path, line, shown, written, true)
-		if len(shown) == 0 && !strings.Contains(path, "none") {
-			t.Errorf("GET %s shows no queue", path)
-		}
-	}
+	})
 }

@@ -100,6 +100,7 @@ func (p *peer) tasks(state storage.State) (tasks []storage.Task) {
 }
 
 func TestATaskOfAsynqKeepsWhatItSays(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	p.enqueue("email:send", `{"to":"ann","n":9007199254740993}`, asynq.TaskID("a1"), asynq.MaxRetry(7), asynq.Timeout(90*time.Second),
@@ -169,8 +170,12 @@ func (p *peer) work(ran func(id string)) {
 // TestAKilledImportDoublesNothing kills an import at every step, runs and completes the inserted tasks, and
 // starts the import again.
 func TestAKilledImportDoublesNothing(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"memory", "redis", "postgres", "sqlite"} {
-		t.Run(kind, func(t *testing.T) { killed(newPeerOf(t, kind)) })
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			killed(newPeerOf(t, kind))
+		})
 	}
 }
 
@@ -242,6 +247,7 @@ func (p *peer) all(seen map[string]int, tasks int) {
 }
 
 func TestTwoImportsAtOnceDoubleNothing(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	const tasks = 1000
 	for i := range tasks {
@@ -295,6 +301,7 @@ func TestTwoImportsAtOnceDoubleNothing(t *testing.T) {
 }
 
 func TestAnAbortedImportGivesBackWhatItTook(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"staged", "inserted"} {
 		p := newPeer(t)
 		for i := range 300 {
@@ -321,6 +328,7 @@ func TestAnAbortedImportGivesBackWhatItTook(t *testing.T) {
 }
 
 func TestActiveTasksHoldAnImportUp(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	p.enqueue("email:send", `{}`)
 	running, end := make(chan bool), make(chan bool)
@@ -345,6 +353,7 @@ func TestActiveTasksHoldAnImportUp(t *testing.T) {
 }
 
 func TestAPlanMovesNothing(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	p.enqueue("email:send", `{}`)
 	p.enqueue("email:send", `{}`, asynq.ProcessIn(time.Hour))
@@ -365,6 +374,7 @@ func TestAPlanMovesNothing(t *testing.T) {
 }
 
 func TestDamagedMessagesAreNoMessages(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "x", "\x0a", "\x0a\x01", "\x7a\x02\x0a", "\x0a\x01t", strings.Repeat("\xff", 20)} {
 		if m, err := readMessage([]byte(text)); err == nil {
 			t.Errorf("%q was read as %+v", text, m)
@@ -382,6 +392,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 func TestTheTableOfKinds(t *testing.T) {
+	t.Parallel()
 	kinds := make(Kinds)
 	if err := kinds.Read(strings.NewReader("# types\nemail:send = send_mail # mails\n\na=b\n")); err != nil || kinds.Of("email:send") != "send_mail" || kinds.Of("x") != "" {
 		t.Errorf("got %v, %v", kinds, err)

@@ -110,6 +110,7 @@ func (s *shared) tasks(state storage.State) (tasks []storage.Task) {
 }
 
 func TestAJobOfRiverKeepsWhatItSays(t *testing.T) {
+	t.Parallel()
 	s := newShared(t)
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	s.insert(sendMail{To: "later"}, &river.InsertOpts{Priority: 4})
@@ -140,6 +141,7 @@ func TestAJobOfRiverKeepsWhatItSays(t *testing.T) {
 }
 
 func TestAKilledImportOfRiverDoublesNothing(t *testing.T) {
+	t.Parallel()
 	s := newShared(t)
 	var many []river.InsertManyParams
 	for i := range 2*chunkTasks + 30 {
@@ -176,6 +178,7 @@ func TestAKilledImportOfRiverDoublesNothing(t *testing.T) {
 }
 
 func TestAJobWhoseIDIsTakenStaysWithRiver(t *testing.T) {
+	t.Parallel()
 	s := newShared(t)
 	s.insert(sendMail{To: "ann"}, nil)
 	s.insert(sendMail{To: "bob"}, nil)

@@ -61,6 +61,7 @@ func (p *peer) elsewhere() *Asynq {
 // TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside checks another queue and another storage,
 // because the first queue may have the tasks.
 func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"staged", "inserted"} {
 		p := newPeer(t)
 		p.killedAt(step)
@@ -90,6 +91,7 @@ func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
 // TestAnAbortIsForTheQueueOfTheKilledRun gives the abort another queue. Tasks that the killed run inserted
 // stay only in its queue.
 func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
+	t.Parallel()
 	for step, want := range map[string][3]int{"staged": {0, 0, 10}, "inserted": {10, 0, 0}} {
 		p := newPeer(t)
 		p.killedAt(step)
@@ -107,6 +109,7 @@ func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
 
 // TestAnAbortFromAnotherStorageIsRefused also checks that Gone allows the abort.
 func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	p.killedAt("inserted")
 	abort := p.elsewhere()
@@ -125,6 +128,7 @@ func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
 // TestAnInterruptedImportFinishesItsChunk interrupts an import after an insert, and checks that no task is
 // in both queues.
 func TestAnInterruptedImportFinishesItsChunk(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t)
 	for range 10 {
 		p.enqueue("email:send", "{}")
@@ -146,6 +150,7 @@ func TestAnInterruptedImportFinishesItsChunk(t *testing.T) {
 
 // TestAChunkOfAnEarlierVersionHasNoTarget checks that any import takes such a chunk.
 func TestAChunkOfAnEarlierVersionHasNoTarget(t *testing.T) {
+	t.Parallel()
 	a := &Asynq{From: "mail", To: "letters", target: target{"s1", "letters"}}
 	for name, want := range map[string]bool{
 		"": true, "0190b6a5": true, a.target.chunkName(): true, target{"s1", "other"}.chunkName(): false,

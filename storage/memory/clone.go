@@ -1,0 +1,85 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// Clone returns a storage that begins with the tasks, schedules, unique keys, settings, totals and
+// runners of s. After that neither shows the changes of the other. now is the clock of the clone, nil for
+// the clock of s. The clone remembers no calls: a call that was made to s and is repeated to the clone is
+// a new call there. The clone of a closed storage is closed.
+//
+// Tests that begin with the same large state build it once, and change clones of it.
+func (s *Storage) Clone(now func() time.Time) *Storage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now == nil {
+		now = s.clock
+	}
+	c := empty(now, s.step.Limits)
+	c.seen, c.jumped = s.seen, s.jumped
+	c.names, c.inspect = slices.Clone(s.names), s.inspect
+	for name, q := range s.queues {
+		c.queues[name] = q.clone()
+	}
+	// A heartbeat replaces the value of its runner and never changes it, so both share these values.
+	maps.Copy(c.runners, s.runners)
+	c.runnerEnds = s.runnerEnds.clone(same)
+	if s.closed {
+		c.closed = true
+		c.events.Close()
+	}
+	return c
+}
+
+func (q *queue) clone() *queue {
+	c := &queue{
+		Queue: q.Queue, records: make(map[string]*engine.Record, len(q.records)),
+		// A hold is replaced and never changed.
+		keys: maps.Clone(q.keys), windows: q.windows.clone(same), touched: q.touched,
+	}
+	c.Own = c
+	for id, r := range q.records {
+		c.records[id] = cloneRecord(r, &c.Queue)
+	}
+	own := func(r *engine.Record) *engine.Record { return c.records[r.ID] }
+	for i := range q.lines {
+		c.lines[i] = q.lines[i].clone(own)
+	}
+	c.kinds = q.kinds.clone(own)
+	return c
+}
+
+// clone returns a copy in which own replaces each record.
+func (k *kindLines) clone(own func(*engine.Record) *engine.Record) kindLines {
+	c := kindLines{names: slices.Clone(k.names)}
+	if k.lines == nil {
+		return c
+	}
+	c.lines = make(map[string]*kindLine, len(k.lines))
+	lines := make(map[*kindLine]*kindLine, len(k.lines))
+	for kind, l := range k.lines {
+		copied := *l
+		copied.sorted = l.clone(own)
+		c.lines[kind], lines[l] = &copied, &copied
+	}
+	c.looks = k.looks.clone(func(l *kindLine) *kindLine { return lines[l] })
+	return c
+}
+
+// cloneRecord returns a copy of a record that belongs to another queue. A step replaces payloads, headers,
+// cursors and the bytes of a Side, and never changes them, so both records share them.
+func cloneRecord(r *engine.Record, q *engine.Queue) *engine.Record {
+	c := *r
+	c.Queue = q
+	if r.Side != nil {
+		side := *r.Side
+		side.Attempts = slices.Clone(side.Attempts)
+		c.Side = &side
+	}
+	return &c
+}
