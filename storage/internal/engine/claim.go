@@ -247,8 +247,8 @@ func (s *Step) firstDue(q *Queue) *Record {
 	return earlier(s.Lines.First(q, Scheduled), s.Lines.First(q, Retry))
 }
 
-// MostPromoted is how many tasks one claim promotes, in all of its queues together. It is more than the other
-// maintenance of a claim: of the tasks that are due a claim takes the highest priority only among the promoted.
+// MostPromoted is how many tasks one claim promotes, in all of its queues together. It is more than the
+// other maintenance of a claim: a claim takes due tasks by priority only among the promoted tasks.
 const MostPromoted = 500
 
 // Promote moves up to most due tasks to the tail of waiting, in the order in which they were due.

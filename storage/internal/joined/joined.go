@@ -31,8 +31,8 @@ const LockTime = 5 * time.Second
 // Over returns the error for a call whose transaction is over.
 func Over(err error) error { return fmt.Errorf("%w: %w", storage.ErrTransactionOver, err) }
 
-// Known returns an error that is no ErrUnknown, for a call within a transaction: a call without a reply changed
-// nothing unless the transaction commits, and a transaction that commits is not lost.
+// Known returns an error that is no ErrUnknown, for a call within a transaction: a call without a reply
+// changed nothing unless the transaction commits, and a transaction that commits is not lost.
 func Known(err error) error {
 	if errors.Is(err, storage.ErrUnknown) {
 		return fmt.Errorf("%w: %s", storage.ErrUnavailable, err) //nolint:errorlint // it must not be an ErrUnknown
