@@ -252,8 +252,9 @@
 // [DefaultResultKeep]. The storage deletes a task when that time is over; UntilRead tells
 // the reader of a result to delete the task before. Dead tasks are kept for Limits.DeadFor
 // and at most Limits.DeadMax per queue; the oldest goes first. Totals.Evicted counts the dead
-// tasks that went before their time because of DeadMax. A record and its indexes go together. Correctness never rests on an expiry of the database's own: deadlines stand in
-// records, and Claims remove what is past them.
+// tasks that went before their time because of DeadMax. A record and its indexes go together.
+// Correctness never rests on an expiry of the database's own: deadlines stand in records, and
+// Claims remove what is past them.
 //
 // # Bounds
 //
