@@ -52,6 +52,8 @@ func TestARunnerOfAFullStorageIsNotReady(t *testing.T) {
 			}
 		}
 		stop()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -128,9 +128,10 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 	defer cancel()
 	if record.Late() {
 		e := record.Entry()
-		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the storage is full, and the record of an act waits in memory",
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the storage is full: the record of an act waits in memory",
 			slog.String("who", e.Who), slog.String("act", e.Act), slog.String("queue", e.Queue),
-			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", count), slog.Any("error", failed))
+			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", count),
+			slog.Any("error", failed))
 	}
 	if err := record.End(ctx, count, failed); err != nil {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",

@@ -43,6 +43,21 @@ func (c *crowded) Describe(ctx context.Context) (storage.Description, error) {
 	return d, err
 }
 
+// actsOf returns the acts of a person in the audit, with their outcomes.
+func actsOf(t *testing.T, store storage.Storage, who string) (acts []string) {
+	t.Helper()
+	all, _, err := ledger.NewAudit(store).List(t.Context(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Who == who {
+			acts = append(acts, e.Act+" "+e.Outcome)
+		}
+	}
+	return acts
+}
+
 // TestAFullStorageLetsPeopleMakeRoom checks that delete, cancel and resume go on although the audit takes no record,
 // that the dialogs and the log say so, and that the records are written once there is room. Another act, and any
 // other failure of the audit, is refused.
@@ -57,7 +72,7 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 		cfg := as(access.Admin)
 		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 		store := &crowded{Storage: sc.Store}
-		full, away := error(storage.ErrFull), error(storage.ErrUnavailable)
+		full, away := storage.ErrFull, storage.ErrUnavailable
 		store.refusal.Store(&full)
 		h, err := dashboard.Handler(store, cfg)
 		if err != nil {
@@ -95,16 +110,7 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 		}
 		store.refusal.Store(nil)
 		time.Sleep(time.Minute) // virtual
-		acts, _, err := ledger.NewAudit(sc.Store).List(t.Context(), "", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var kept []string
-		for _, e := range acts {
-			if e.Who == "ann" {
-				kept = append(kept, e.Act+" "+e.Outcome)
-			}
-		}
+		kept := actsOf(t, sc.Store, "ann")
 		slices.Sort(kept) // the clock of the bubble stands still between them
 		if got := strings.Join(kept, ", "); got != "delete done, resume done" {
 			t.Errorf("the audit has %q, want both acts", got)

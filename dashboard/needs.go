@@ -86,7 +86,8 @@ func (v *view) need(f survey.Finding) need {
 		n.Action = "Show"
 		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind)
 	case "orphaned", "damaged-schedule":
-		n.URL = v.URL("/schedules") + "#" + anchor(storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule})
+		cursor := storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule}
+		n.URL = v.URL("/schedules") + "#" + anchor(cursor)
 	case "unstopped":
 		n.URL = v.URL("/r/" + f.Task)
 	case "dead-limit", "evicted":

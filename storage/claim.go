@@ -199,8 +199,8 @@ type Running struct {
 	Unstopped time.Time
 }
 
-// KindTrouble is a kind of which a runner could not decode tasks. Such a task is put off, again and again, for
-// Limits.DeclinedFor.
+// KindTrouble is a kind of which a runner could not decode tasks. Such a task is put off, again and
+// again, for Limits.DeclinedFor.
 type KindTrouble struct {
 	Queue, Kind string
 	Since       time.Time // when the first of them was put off first, by the storage's clock

@@ -132,7 +132,7 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 	if err != nil {
 		return Verdict{}, err
 	}
-	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), claims: map[string]bool{}, busy: map[string]int64{}, v: Verdict{
+	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
 		Ref: t.Ref, Kind: t.Kind, State: t.State, Now: d.Now, Retries: t.Retries, Snoozes: t.Snoozes,
 		Reason: t.Reason, Error: t.LastError(),
 	}}
@@ -167,13 +167,14 @@ type whyWalk struct {
 	stats   Stats
 	runners []RunnerInfo
 	limits  Limits
-	claims  map[string]bool  // the kinds that the able runners know
-	busy    map[string]int64 // the tasks that the able runners run, by queue
+	claims  map[string]bool // the kinds that the able runners know
 	v       Verdict
 }
 
 // serve counts the runners that serve the queue, and the slots of those that know the kind.
 func (w *whyWalk) serve() {
+	w.claims = make(map[string]bool)
+	busy := make(map[string]int64) // the tasks that the able runners run, by queue
 	for i := range w.runners {
 		r := &w.runners[i]
 		if !slices.Contains(r.Queues, w.task.Queue) {
@@ -190,13 +191,13 @@ func (w *whyWalk) serve() {
 			w.claims[kind] = true
 		}
 		for _, of := range r.Running {
-			w.busy[of.Ref.Queue]++
+			busy[of.Ref.Queue]++
 		}
 	}
 	if w.v.Free > 0 {
 		return
 	}
-	for queue, n := range w.busy {
+	for queue, n := range busy {
 		w.v.Busy = append(w.v.Busy, QueueSize{queue, n})
 	}
 	slices.SortFunc(w.v.Busy, func(a, b QueueSize) int {
@@ -342,8 +343,8 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 	return nil
 }
 
-// before reports whether a Claim of an able runner takes another waiting task before the task. passed says that
-// the listing has named the task already.
+// before reports whether a Claim of an able runner takes another waiting task before the task. passed
+// says that the listing has named the task already.
 func (w *whyWalk) before(t *Task, passed bool) bool {
 	of := &w.task
 	switch {
@@ -382,7 +383,8 @@ func (v told) text() string {
 		return v.ended()
 	case CauseRunning:
 		since := v.ago(", started ", v.Since)
-		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s%s", v.runner(), since, v.in(v.Until), v.runsOn())
+		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s%s",
+			v.runner(), since, v.in(v.Until), v.runsOn())
 	case CauseAhead:
 		return fmt.Sprintf("%s has claimed it ahead, and starts it once a slot is free", v.runner())
 	case CauseLeaseExpired:
@@ -390,7 +392,8 @@ func (v told) text() string {
 		return fmt.Sprintf("the lease of %s ended%s; the next claim from the queue brings it back",
 			v.runner(), ended)
 	case CauseCancelAsked:
-		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s", v.runner(), v.in(v.Until), v.runsOn())
+		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s",
+			v.runner(), v.in(v.Until), v.runsOn())
 	case CausePaused:
 		if v.Until.IsZero() {
 			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
@@ -426,7 +429,8 @@ func (v told) waits() string {
 		}
 		return text
 	case CauseBusy:
-		return fmt.Sprintf("all %d slots of the runners that can run it are busy%s; %s", v.Slots, v.busy(), v.position())
+		return fmt.Sprintf("all %d slots of the runners that can run it are busy%s; %s",
+			v.Slots, v.busy(), v.position())
 	case CauseSuspect:
 		return "its next crash makes it dead, so that a runner starts it only beside no other such task; " +
 			v.position()

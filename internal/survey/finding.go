@@ -24,14 +24,19 @@ type Sort struct {
 
 // Sorts lists the sorts of findings, the worst first. It is the order of the findings.
 func Sorts() []Sort {
-	return []Sort{
-		{Problem, "full"}, {Problem, "no-runners"}, {Problem, "no-runner"}, {Problem, "dead"},
-		{Problem, "evicted"}, {Problem, "paused"}, {Problem, "orphaned"}, {Problem, "damaged-schedule"},
-		{Problem, "unknown-kind"}, {Problem, "undecodable"}, {Problem, "unstopped"}, {Problem, "oldest"},
-		{Problem, "damaged"},
-		{Notice, "cause"}, {Notice, "causes"}, {Notice, "unread"}, {Notice, "dead-limit"}, {Notice, "paused"},
-		{Notice, "storage"},
+	problems := []string{
+		"full", "no-runners", "no-runner", "dead", "evicted", "paused", "orphaned", "damaged-schedule",
+		"unknown-kind", "undecodable", "unstopped", "oldest", "damaged",
 	}
+	notices := []string{"cause", "causes", "unread", "dead-limit", "paused", "storage"}
+	sorts := make([]Sort, 0, len(problems)+len(notices))
+	for _, code := range problems {
+		sorts = append(sorts, Sort{Problem, code})
+	}
+	for _, code := range notices {
+		sorts = append(sorts, Sort{Notice, code})
+	}
+	return sorts
 }
 
 // Finding is something that somebody should look at. JSON shows its fields unchanged.

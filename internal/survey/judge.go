@@ -110,23 +110,7 @@ func (j *judge) queue(q *Queue) {
 	old := q.Oldest > j.b.Oldest
 	switch {
 	case q.Paused:
-		f := Finding{
-			Level: Notice, Code: "paused", Queue: q.Queue, Accept: "paused:" + q.Queue, Tasks: q.Waiting,
-			Text: "The queue " + q.Queue + " is paused", Since: moment(q.PausedSince), Who: q.PausedBy,
-			Next: "midge queue resume " + q.Queue,
-		}
-		by, until, oldest := "", "", ""
-		if old {
-			f.Level, oldest = Problem, "the oldest has waited for "+j.w.Span(q.Oldest)
-		}
-		if q.PausedBy != "" {
-			by = "paused by " + q.PausedBy
-		}
-		if !q.PausedUntil.IsZero() {
-			until = "it resumes by itself in " + j.w.Span(max(q.PausedUntil.Sub(j.now()), 0))
-		}
-		f.Detail = sentences(waits, by, until, oldest)
-		j.add(f)
+		j.paused(q, waits, old)
 	case q.Idle():
 		if len(j.Runners) > 0 || j.b.Accepts(noRunner(q.Queue)) { // else noRunners tells of all queues
 			if q.Oldest > 0 {
@@ -147,6 +131,40 @@ func (j *judge) queue(q *Queue) {
 			Next: "midge queue show " + q.Queue,
 		})
 	}
+	j.kinds(q)
+	j.evicted(q)
+	if q.Damaged > 0 {
+		j.add(Finding{
+			Level: Problem, Code: "damaged", Queue: q.Queue, Next: "midge queue show " + q.Queue,
+			Text:   j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
+			Detail: "Damaged records are set apart, and all other tasks run.",
+		})
+	}
+}
+
+// paused adds the finding that a queue is paused. It is a problem if a task has waited for too long.
+func (j *judge) paused(q *Queue, waits string, old bool) {
+	f := Finding{
+		Level: Notice, Code: "paused", Queue: q.Queue, Accept: "paused:" + q.Queue, Tasks: q.Waiting,
+		Text: "The queue " + q.Queue + " is paused", Since: moment(q.PausedSince), Who: q.PausedBy,
+		Next: "midge queue resume " + q.Queue,
+	}
+	by, until, oldest := "", "", ""
+	if old {
+		f.Level, oldest = Problem, "the oldest has waited for "+j.w.Span(q.Oldest)
+	}
+	if q.PausedBy != "" {
+		by = "paused by " + q.PausedBy
+	}
+	if !q.PausedUntil.IsZero() {
+		until = "it resumes by itself in " + j.w.Span(max(q.PausedUntil.Sub(j.now()), 0))
+	}
+	f.Detail = sentences(waits, by, until, oldest)
+	j.add(f)
+}
+
+// kinds adds the findings on kinds that no runner of a queue runs: nobody knows them, or cannot decode them.
+func (j *judge) kinds(q *Queue) {
 	for _, k := range q.Unknown {
 		j.add(Finding{
 			Level: Problem, Code: "unknown-kind", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
@@ -167,14 +185,6 @@ func (j *judge) queue(q *Queue) {
 			Detail: sentences(least, k.Reason, dead),
 			Next: "deploy a program that reads them, or midge task edit REF of midge task ls --queue " + q.Queue +
 				" kind:" + k.Kind,
-		})
-	}
-	j.evicted(q)
-	if q.Damaged > 0 {
-		j.add(Finding{
-			Level: Problem, Code: "damaged", Queue: q.Queue, Next: "midge queue show " + q.Queue,
-			Text:   j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
-			Detail: "Damaged records are set apart, and all other tasks run.",
 		})
 	}
 }

@@ -75,7 +75,7 @@ func TestACrashIsAFailureAndChangesTheMark(t *testing.T) {
 
 // TestAKindIsUnknownSinceItsOwnTime checks that the time is kept only as long as the queue has unknown kinds.
 func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
-	_, s, _, _ := mourning(t)
+	s := NewReader(nil, Config{})
 	long := time.Now().Add(-time.Hour)
 	queue := func(since time.Time, unknown ...storage.KindSize) *Survey {
 		now := &Survey{At: s.cfg.Now(), Queues: []Queue{{Stats: storage.Stats{Queue: "q"}, Unknown: unknown, UnknownSince: since}}}

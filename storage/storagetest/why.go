@@ -23,7 +23,7 @@ func whyRules() []rule {
 		state("why/in line", whyLine,
 			"Why says of a task that waits for a slot at which place it stands, and what a Claim heeds of it."),
 		state("why/declined", whyDeclined,
-			"Why places declined tasks, and the tasks beside them, as a Claim of a runner takes them that knows their kinds."),
+			"Why places declined tasks, and the tasks beside them, as a Claim takes them that names their kinds."),
 		state("why/slots", whySlots,
 			"Why says which queues' tasks take the slots of the runners, however many slots they have."),
 		state("why/schedule", whySchedule,
@@ -177,7 +177,8 @@ func whyLine(r *rig) {
 	before := storage.Sample{At: r.now(), Stats: r.stats()}
 	r.add("a", "b", "c")
 	r.serves("r1", 2, 2, "job")
-	v := r.why("b", storage.CauseBusy, "all 2 slots of the runners that can run it are busy with tasks: 2 of main", "number 4 of 5 in line")
+	v := r.why("b", storage.CauseBusy,
+		"all 2 slots of the runners that can run it are busy with tasks: 2 of main", "number 4 of 5 in line")
 	r.want("place", [2]int64{v.Position, v.Of}, [2]int64{4, 5})
 	r.serves("r1", 2, 1, "job")
 	r.why("suspect", storage.CauseSuspect, "its next crash makes it dead", "number 2 of 5")
@@ -200,14 +201,13 @@ func whyDeclined(r *rig) {
 	r.insert(high)
 	r.add("a", "b")
 	r.serves("r1", 10, 0, "job", "mail", "fax")
-	var order []string
-	for i, id := range []string{"high", "m1", "f1", "m2", "a", "b"} {
+	order := []string{"high", "m1", "f1", "m2", "a", "b"}
+	for i, id := range order {
 		v := r.why(id, storage.CauseInLine)
 		r.want("place of "+id, v.Position, int64(i+1))
-		order = append(order, id)
 	}
 	r.why("u1", storage.CauseUnknownKind)
-	var claimed []string
+	claimed := make([]string, 0, len(order))
 	for _, h := range r.hold(knows(6, "job", "mail", "fax"), 6) {
 		claimed = append(claimed, h.ID)
 	}
@@ -226,7 +226,7 @@ func whySlots(r *rig) {
 		})
 	}
 	r.heartbeat(info)
-	v := r.why("a", storage.CauseBusy, "all 1500 slots of the runners that can run it are busy with tasks: 1000 of side")
+	v := r.why("a", storage.CauseBusy, "all 1500 slots", "are busy with tasks: 1000 of "+sideQueue)
 	r.want("busy", v.Busy, []storage.QueueSize{{Queue: sideQueue, Tasks: storage.MaxRunning}})
 	r.want("slots, free", [2]int{v.Slots, v.Free}, [2]int{1500, 0})
 	info.Busy = 1499

@@ -1,6 +1,6 @@
-// Package sampler surveys the storage for all pages of the dashboard, and reads the history. However many people watch, a process takes one sample of the storage a
-// second, and one after each act. The package returns only data. Package dashboard makes texts and charts of
-// it.
+// Package sampler surveys the storage for all pages of the dashboard, and reads the history. However many
+// people watch, a process takes one sample of the storage a second, and one after each act. The
+// package returns only data. Package dashboard makes texts and charts of it.
 package sampler
 
 import (
