@@ -99,11 +99,17 @@ func (v *view) need(f survey.Finding) need {
 }
 
 // urgent returns at most as many of the needs as most, and the others, both the worst first. It takes needs
-// of all codes in turn, so that many needs of one code do not hide the others.
+// of all sorts in turn, so that many needs of one sort do not hide the others. All causes of death are one sort.
 func urgent(needs []need, most int) (first, others []need) {
+	sortOf := func(n *need) string {
+		if n.Code == "causes" || n.Code == "unread" {
+			return "cause"
+		}
+		return n.Code
+	}
 	var codes [][]need
 	for i, n := range needs {
-		if i == 0 || n.Code != needs[i-1].Code {
+		if i == 0 || sortOf(&n) != sortOf(&needs[i-1]) {
 			codes = append(codes, nil)
 		}
 		last := &codes[len(codes)-1]

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -113,4 +114,19 @@ func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
 		}
 	}
 	s.shows("/", "<summary>and 4 more things</summary>")
+}
+
+// TestFurtherNeedsAreCounted checks more needs than the overview shows.
+func TestFurtherNeedsAreCounted(t *testing.T) {
+	s := open(t, "empty", dashboard.Config{})
+	s.served("live")
+	for i := range 60 {
+		if err := s.Add(t.Context(), fmt.Sprint("q", i), "work", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if needs := s.needsOf(); len(needs) != 50 {
+		t.Errorf("%d needs are on the page, want 50", len(needs))
+	}
+	s.shows("/", "<summary>and 55 more things</summary>", "and 10 further things: see <a")
 }

@@ -86,8 +86,8 @@ func (l Limits) Check() error {
 	switch {
 	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
 		return Invalid("Limits.MaxPayload", l.MaxPayload, "0 to %d bytes", MaxPayloadCap)
-	case l.DeadMax < 0:
-		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
+	case l.DeadMax < NoLimit:
+		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more, or NoLimit")
 	}
 	return firstError(
 		checkSpan("Limits.DeadFor", l.DeadFor),

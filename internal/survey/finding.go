@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,21 +23,22 @@ type Sort struct {
 	Code  string
 }
 
-// Sorts lists the sorts of findings, the worst first. It is the order of the findings.
+// Sorts lists the sorts of findings in the order of the findings, the worst first.
 func Sorts() []Sort {
-	problems := []string{
-		"full", "no-runners", "no-runner", "dead", "evicted", "paused", "orphaned", "damaged-schedule",
-		"unknown-kind", "undecodable", "unstopped", "oldest", "damaged",
+	return []Sort{
+		{Level: Problem, Code: "full"}, {Level: Problem, Code: "no-runners"}, {Level: Problem, Code: "no-runner"},
+		{Level: Problem, Code: "dead"}, {Level: Notice, Code: "cause"}, {Level: Notice, Code: "causes"},
+		{Level: Notice, Code: "unread"}, {Level: Problem, Code: "evicted"}, {Level: Notice, Code: "dead-limit"},
+		{Level: Problem, Code: "paused"}, {Level: Notice, Code: "paused"}, {Level: Problem, Code: "orphaned"},
+		{Level: Problem, Code: "damaged-schedule"}, {Level: Problem, Code: "unknown-kind"},
+		{Level: Problem, Code: "undecodable"}, {Level: Problem, Code: "unstopped"}, {Level: Problem, Code: "oldest"},
+		{Level: Problem, Code: "damaged"}, {Level: Notice, Code: "storage"},
 	}
-	notices := []string{"cause", "causes", "unread", "dead-limit", "paused", "storage"}
-	sorts := make([]Sort, 0, len(problems)+len(notices))
-	for _, code := range problems {
-		sorts = append(sorts, Sort{Problem, code})
-	}
-	for _, code := range notices {
-		sorts = append(sorts, Sort{Notice, code})
-	}
-	return sorts
+}
+
+// ProblemsFirst puts the problems before the notices, and leaves both in their order.
+func ProblemsFirst(findings []Finding) {
+	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Level, a.Level) })
 }
 
 // Finding is something that somebody should look at. JSON shows its fields unchanged.

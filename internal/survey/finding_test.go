@@ -273,12 +273,17 @@ func TestTheFindingsAreInTheirOrder(t *testing.T) {
 		got = append(got, string(f.Level)+" "+f.Code+" "+f.Queue)
 	}
 	want := []string{
-		"problem full ", "problem no-runner a", "problem paused c", "problem unknown-kind a", "problem unknown-kind b",
-		"problem unknown-kind c", "problem unknown-kind d", "problem oldest b", "problem damaged a", "problem damaged b",
-		"problem damaged c", "problem damaged d", "notice paused d", "notice storage ",
+		"problem full ", "problem no-runner a", "problem paused c", "notice paused d", "problem unknown-kind a",
+		"problem unknown-kind b", "problem unknown-kind c", "problem unknown-kind d", "problem oldest b",
+		"problem damaged a", "problem damaged b", "problem damaged c", "problem damaged d", "notice storage ",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	ProblemsFirst(found)
+	last := found[len(found)-2:]
+	if found[3].Code != "unknown-kind" || last[0].Code != "paused" || last[1].Code != "storage" {
+		t.Errorf("the problems do not come first: %+v", found)
 	}
 }
 

@@ -20,8 +20,7 @@ type judge struct {
 	found, accepted []Finding
 }
 
-// Findings returns what somebody should look at: first the problems, then the notices, each in the order of
-// Sorts. Findings of one sort keep the order of their queues. accepted are the findings that the bounds accept.
+// Findings returns what somebody should look at, in the order of Sorts. Findings of one sort keep the order of their queues. accepted are the findings that the bounds accept.
 func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
 	b.Oldest = cmp.Or(b.Oldest, DefaultOldest)
 	j := judge{Survey: s, b: b, w: w.withDefaults(), found: []Finding{}, accepted: []Finding{}}

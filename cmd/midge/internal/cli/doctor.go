@@ -125,6 +125,8 @@ func (a *app) look(ctx context.Context, bounds survey.Bounds) (*Report, error) {
 		r.Retry, r.Dead = r.Retry+q.Retry, r.Dead+q.Dead
 	}
 	r.Findings, r.Accepted = s.Findings(bounds, findingWords)
+	survey.ProblemsFirst(r.Findings)
+	survey.ProblemsFirst(r.Accepted)
 	return r, nil
 }
 

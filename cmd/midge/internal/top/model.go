@@ -202,6 +202,7 @@ func (m *Model) sampled(msg sampled) {
 	m.away, m.at = "", now.At.Add(now.Skew)
 	m.cfg.Printer.Now = m.at
 	m.findings, _ = now.Findings(m.cfg.Bounds, survey.Words{Number: show.Number, Span: show.Span})
+	survey.ProblemsFirst(m.findings)
 	m.queues = merge(m.queues, now, m.findings)
 	m.total = survey.Queue{Runners: len(now.Runners)}
 	t := &m.total
