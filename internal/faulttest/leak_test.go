@@ -30,7 +30,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			must(t, err)
 			keys := s.keys(t, f.dialing.Place)
 			t.Logf("%d keys after round %d", len(keys), round+1)
-			if round > 0 && len(keys) != len(before) {
+			if round > 0 && f.lasting(keys) != f.lasting(before) {
 				t.Errorf("%d keys after round %d, and %d after the one before; now:\n%s\nthen:\n%s",
 					len(keys), round+1, len(before), strings.Join(keys, "\n"), strings.Join(before, "\n"))
 			}
@@ -42,6 +42,21 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Errorf("%d connections are open, want none", s.connections(t))
 		}
 	})
+}
+
+// lasting returns the number of keys. It leaves out those of runners if a process was starved: the
+// entry of a runner that does not leave in time expires later.
+func (f *fleet) lasting(keys []string) int {
+	n := len(keys)
+	if len(f.history().of(starved)) == 0 {
+		return n
+	}
+	for _, key := range keys {
+		if strings.Contains(key, "runners") {
+			n--
+		}
+	}
+	return n
 }
 
 // work enqueues tasks of all kinds that are not kept after their end.

@@ -74,7 +74,8 @@ func outlast(t *testing.T, s *server, o outage) {
 	t.Helper()
 	const running, waiting, gone = 10, 20, 10 * time.Second
 	f := newFleet(t, s)
-	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running})
+	// The lease outlasts an outage that a busy machine makes longer.
+	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: time.Minute})
 	for i := range running {
 		name := "during" // half of the jobs end during the outage, half after it
 		if i%2 == 1 {
