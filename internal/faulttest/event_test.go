@@ -35,7 +35,7 @@ const (
 	runnerStopped  = "runner.stopped" // Run has returned
 	workerStopped  = "stopped"
 	starved        = "starved" // the process had no processor for starvedAfter, since From
-	frozen         = "frozen" // by the test; Step names the worker
+	frozen         = "frozen"  // by the test; Step names the worker
 	resumed        = "resumed"
 	outageBegun    = "outage" // the storage, or a part of it, is unavailable
 	outageOver     = "outage.over"
