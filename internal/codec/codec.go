@@ -147,8 +147,10 @@ func (s *shape) encode(encoding string, v any) (b []byte, err error) {
 			b, err = nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 		}
 	}()
-	if s.lost != nil {
-		return nil, s.lost.of("value", "", reflect.TypeOf(v))
+	if s.lost != nil || s.open {
+		if p := s.checkValue(encoding, v); p != nil {
+			return nil, p.of("value", "", reflect.TypeOf(v))
+		}
 	}
 	if b, err = marshal(encoding, v); err != nil {
 		return nil, err
@@ -250,6 +252,11 @@ const maxDepth = 100
 
 func errTooDeep() error {
 	return storage.Invalid("nesting", "too deep", "at most %d levels", maxDepth)
+}
+
+func errTooMany() error {
+	return storage.Invalid("value", fmt.Sprintf("of more than %d parts", storage.MaxPayloadCap),
+		"at most %d bytes of them", storage.MaxPayloadCap)
 }
 
 // Check returns an error where data is not exactly one value of an encoding, with a bounded depth.

@@ -1,0 +1,131 @@
+package codec
+
+import (
+	"reflect"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// walk is a walk over a value that is to be encoded, along the parts that its encoder writes.
+type walk struct {
+	encoding string
+	left     int // how many parts it may still look at
+}
+
+// walkDepth ends a walk along a cycle. It is well beyond maxDepth, because pointers and interfaces
+// add no level to the encoded data, whose depth is checked exactly.
+const walkDepth = 10 * maxDepth
+
+// checkValue refuses a value that contains itself or is nested too deep, for which no encoder ends,
+// and values within an any that do not come back.
+func (s *shape) checkValue(encoding string, v any) *problem {
+	if s.lost != nil {
+		return s.lost
+	}
+	w := walk{encoding: encoding, left: storage.MaxPayloadCap}
+	return w.value(s, reflect.ValueOf(v), 0)
+}
+
+// value looks at a value and the parts that are written of it.
+func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
+	w.left--
+	switch {
+	case depth > walkDepth:
+		return &problem{whole: errTooDeep()}
+	case w.left < 0:
+		return &problem{whole: errTooMany()}
+	case s.encodes || !s.open:
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		if w.encoding == MessagePack && s.typ == errorType { // it is written as its text
+			return nil
+		}
+		return w.inAny(v.Interface(), depth)
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return w.value(s.elem, v.Elem(), depth+1)
+	case reflect.Struct:
+		return w.fields(s, v, depth)
+	case reflect.Map:
+		return w.entries(s, v, depth)
+	case reflect.Slice, reflect.Array:
+		return w.items(s, v, depth)
+	default:
+	}
+	return nil
+}
+
+// fields looks at the fields of a struct.
+func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
+	for i, of := range s.fields {
+		if !of.open {
+			continue
+		}
+		f := &s.layout.fields[i]
+		if one, ok := f.of(v); ok {
+			if p := w.value(of, one, depth+1); p != nil {
+				return p.in(f.path)
+			}
+		}
+	}
+	return nil
+}
+
+// items looks at the items of a list, which may be bytes.
+func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
+	for i := 0; s.elem != nil && i < v.Len(); i++ {
+		if p := w.value(s.elem, v.Index(i), depth+1); p != nil {
+			return p.in("[]")
+		}
+	}
+	return nil
+}
+
+var errorType = reflect.TypeFor[error]()
+
+// inAny looks at a value in a field of an interface type. The first cases only save time.
+func (w *walk) inAny(v any, depth int) *problem {
+	switch v := v.(type) {
+	case nil, bool, int, int64, float64, string:
+		return nil
+	case map[string]any:
+		if w.left--; w.left > 0 && depth < walkDepth {
+			return w.inMap(v, depth+1)
+		}
+	}
+	s := shapeOf(w.encoding, reflect.TypeOf(v))
+	if s.lost != nil {
+		return s.lost
+	}
+	return w.value(s, reflect.ValueOf(v), depth+1)
+}
+
+// inMap looks at the entries of the usual map.
+func (w *walk) inMap(m map[string]any, depth int) *problem {
+	for _, v := range m {
+		if p := w.inAny(v, depth+1); p != nil {
+			return p.in("[]")
+		}
+	}
+	return nil
+}
+
+// entries looks at the entries of a map.
+func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
+	if m, ok := reflect.TypeAssert[map[string]any](v); ok { // this saves allocations
+		return w.inMap(m, depth)
+	}
+	for i := v.MapRange(); i.Next(); {
+		if p := w.value(s.key, i.Key(), depth+1); p != nil {
+			return p.in("[key]")
+		}
+		if p := w.value(s.elem, i.Value(), depth+1); p != nil {
+			return p.in("[]")
+		}
+	}
+	return nil
+}
