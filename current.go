@@ -125,7 +125,7 @@ func definitionsOf(a *runner.Attempt) *definitions {
 
 // SetResult sets the result that is stored with the completion of the running job, for
 // [Client.Await]. The last call counts. The task is then kept for an hour unless its options say
-// otherwise.
+// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says.
 func SetResult(ctx context.Context, v any) error {
 	return inJob(ctx, "set result", func(a *runner.Attempt) error {
 		b, err := encodeFor(a, v)
@@ -137,10 +137,11 @@ func SetResult(ctx context.Context, v any) error {
 }
 
 // Progress stores the progress of the running job at once, under its lease, for those who look at
-// the task. v is stored as JSON. Its errors are those of [Checkpoint].
+// the task. v is stored as JSON; text that is not UTF-8 shows U+FFFD. Its errors are those of
+// [Checkpoint].
 func Progress(ctx context.Context, v any) error {
 	return inJob(ctx, "progress", func(a *runner.Attempt) error {
-		b, err := codec.Encode(codec.JSON, v)
+		b, err := codec.EncodeShown(v)
 		if err != nil {
 			return storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
 		}
@@ -150,7 +151,8 @@ func Progress(ctx context.Context, v any) error {
 
 // Checkpoint stores v at once, under the lease, so that a later run of the task can continue from
 // it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue. To
-// run a task from its beginning, delete the task and enqueue it again.
+// run a task from its beginning, delete the task and enqueue it again. A value that would not come
+// back as it was is an *[InvalidError], as [Encoding] says.
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint

@@ -107,7 +107,7 @@ func (p Parameters) Check(encoding string) error {
 // Encode encodes a job, or a part of one; equal values give equal bytes.
 func (p Parameters) Encode(encoding string, job any) ([]byte, error) {
 	job = Addressable(job)
-	payload, err := p.shape(encoding, job).encode(encoding, job)
+	payload, err := p.shape(encoding, job).encode(encoding, job, false)
 	if err == nil && p.maps && encoding == MessagePack {
 		err = sortMaps(payload)
 	}
@@ -134,11 +134,19 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 // Encode encodes v. A panic in the encoder of a field is an error.
 func Encode(encoding string, v any) ([]byte, error) {
 	v = Addressable(v)
-	return shapeOf(encoding, reflect.TypeOf(v)).encode(encoding, v)
+	return shapeOf(encoding, reflect.TypeOf(v)).encode(encoding, v, false)
 }
 
-// encode encodes v, a value of the type that s describes.
-func (s *shape) encode(encoding string, v any) (b []byte, err error) {
+// EncodeShown encodes v as JSON that people look at: text that is not UTF-8 shows U+FFFD.
+func EncodeShown(v any) ([]byte, error) {
+	v = Addressable(v)
+	b, err := shapeOf(JSON, reflect.TypeOf(v)).encode(JSON, v, true)
+	return bytes.ToValidUTF8(b, []byte("\ufffd")), err
+}
+
+// encode encodes v, a value of the type that s describes. With anyText it accepts text that is not
+// UTF-8.
+func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -157,6 +165,11 @@ func (s *shape) encode(encoding string, v any) (b []byte, err error) {
 	}
 	if len(b) > maxDepth { // each level takes at least one byte
 		err = check(encoding, b)
+	}
+	if err == nil && !anyText && encoding == JSON {
+		if p := s.checkText(v, b); p != nil {
+			err = p.of("value", "", reflect.TypeOf(v))
+		}
 	}
 	return b, err
 }

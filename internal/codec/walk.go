@@ -1,7 +1,11 @@
 package codec
 
 import (
+	"bytes"
+	"encoding"
+	"encoding/json"
 	"reflect"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -9,7 +13,8 @@ import (
 // walk is a walk over a value that is to be encoded, along the parts that its encoder writes.
 type walk struct {
 	encoding string
-	left     int // how many parts it may still look at
+	texts    bool // it looks for text that is not UTF-8, else for values that encoders cannot take
+	left     int  // how many parts it may still look at
 }
 
 // walkDepth ends a walk along a cycle. It is well beyond maxDepth, because pointers and interfaces
@@ -26,6 +31,23 @@ func (s *shape) checkValue(encoding string, v any) *problem {
 	return w.value(s, reflect.ValueOf(v), 0)
 }
 
+// replacement is what encoding/json writes for bytes of a text that are not UTF-8.
+var replacement = []byte(`\ufffd`)
+
+// checkText refuses a value whose encoded data has other text than the value.
+func (s *shape) checkText(v any, data []byte) *problem {
+	valid := !s.raw || utf8.Valid(data)
+	if !s.text || valid && (bytes.IndexByte(data, '\\') < 0 || !bytes.Contains(data, replacement)) {
+		return nil
+	}
+	w := walk{encoding: JSON, texts: true, left: storage.MaxPayloadCap}
+	p := w.value(s, reflect.ValueOf(v), 0)
+	if p == nil && !valid {
+		p = errText()
+	}
+	return p
+}
+
 // value looks at a value and the parts that are written of it.
 func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 	w.left--
@@ -34,7 +56,9 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 		return &problem{whole: errTooDeep()}
 	case w.left < 0:
 		return &problem{whole: errTooMany()}
-	case s.encodes || !s.open:
+	case w.texts && s.encodes:
+		return checkMarshaled(v)
+	case s.encodes || !w.looksInto(s):
 		return nil
 	}
 	switch v.Kind() {
@@ -54,6 +78,10 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 		return w.entries(s, v, depth)
 	case reflect.Slice, reflect.Array:
 		return w.items(s, v, depth)
+	case reflect.String:
+		if !utf8.ValidString(v.String()) {
+			return errText()
+		}
 	default:
 	}
 	return nil
@@ -62,7 +90,7 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 // fields looks at the fields of a struct.
 func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 	for i, of := range s.fields {
-		if !of.open {
+		if !w.looksInto(of) {
 			continue
 		}
 		f := &s.layout.fields[i]
@@ -74,6 +102,9 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 	}
 	return nil
 }
+
+// looksInto reports whether values of a type may hold what the walk looks for.
+func (w *walk) looksInto(s *shape) bool { return w.texts && s.text || !w.texts && s.open }
 
 // items looks at the items of a list, which may be bytes.
 func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
@@ -90,7 +121,12 @@ var errorType = reflect.TypeFor[error]()
 // inAny looks at a value in a field of an interface type. The first cases only save time.
 func (w *walk) inAny(v any, depth int) *problem {
 	switch v := v.(type) {
-	case nil, bool, int, int64, float64, string:
+	case nil, bool, int, int64, float64:
+		return nil
+	case string:
+		if w.texts && !utf8.ValidString(v) {
+			return errText()
+		}
 		return nil
 	case map[string]any:
 		if w.left--; w.left > 0 && depth < walkDepth {
@@ -106,7 +142,10 @@ func (w *walk) inAny(v any, depth int) *problem {
 
 // inMap looks at the entries of the usual map.
 func (w *walk) inMap(m map[string]any, depth int) *problem {
-	for _, v := range m {
+	for name, v := range m {
+		if w.texts && !utf8.ValidString(name) {
+			return errText().in("[key]")
+		}
 		if p := w.inAny(v, depth+1); p != nil {
 			return p.in("[]")
 		}
@@ -120,12 +159,50 @@ func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 		return w.inMap(m, depth)
 	}
 	for i := v.MapRange(); i.Next(); {
-		if p := w.value(s.key, i.Key(), depth+1); p != nil {
+		if p := w.key(s, i.Key(), depth+1); p != nil {
 			return p.in("[key]")
 		}
 		if p := w.value(s.elem, i.Value(), depth+1); p != nil {
 			return p.in("[]")
 		}
+	}
+	return nil
+}
+
+// key looks at a key of a map. Its text in JSON is the key itself where that is a text, whatever
+// methods it has.
+func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
+	if !w.texts {
+		return w.value(s.key, key, depth)
+	}
+	var text []byte
+	m, marshals := reflect.TypeAssert[encoding.TextMarshaler](key)
+	switch {
+	case key.Kind() == reflect.String:
+		text = []byte(key.String())
+	case marshals && (key.Kind() != reflect.Pointer || !key.IsNil()):
+		text, _ = m.MarshalText() // the encoder would have returned an error
+	}
+	if !utf8.Valid(text) {
+		return errText()
+	}
+	return nil
+}
+
+// checkMarshaled checks the text that a value gives of itself.
+func checkMarshaled(v reflect.Value) *problem {
+	if v.Kind() != reflect.Pointer && v.CanAddr() {
+		v = v.Addr()
+	}
+	var text []byte
+	switch m := v.Interface().(type) {
+	case json.Marshaler:
+		text, _ = m.MarshalJSON() // the encoder would have returned an error
+	case encoding.TextMarshaler:
+		text, _ = m.MarshalText()
+	}
+	if !utf8.Valid(text) {
+		return errText()
 	}
 	return nil
 }

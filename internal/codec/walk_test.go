@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -152,6 +153,13 @@ func TestTypesThatCannotContainThemselvesPayNothing(t *testing.T) {
 			}
 		}
 	}
+	if s := shapeOf(JSON, reflect.TypeFor[struct {
+		A []int
+		B *float64
+		C time.Duration
+	}]()); s.text {
+		t.Error("a type without texts is searched for texts")
+	}
 }
 
 func TestAValueInAnAnyIsHeldToTheSameRules(t *testing.T) {
@@ -189,4 +197,115 @@ func TestAValueInAnAnyIsHeldToTheSameRules(t *testing.T) {
 	wantPath(t, "by pointer", err, "Any")
 	_, err = Encode(JSON, boxed{&byPointer{1}})
 	wantPath(t, "a pointer", err, "")
+}
+
+// These types have text wherever text can be.
+type (
+	name  string
+	latin struct{ b string }
+	texts struct {
+		Text   string
+		Name   name
+		List   []string
+		Map    map[string]name
+		ByText map[latin]int
+		Own    latin
+		Ptr    *latin
+		Raw    json.RawMessage
+		JSON   rawLatin
+		Any    any
+		Quoted string `json:",string"`
+	}
+	rawLatin struct{ b string }
+	twofold  struct{ latin } // as a key it is a text, whatever its MarshalJSON writes
+)
+
+func (twofold) MarshalJSON() ([]byte, error) { return []byte("0"), nil }
+
+func (l latin) MarshalText() ([]byte, error)     { return []byte(l.b), nil }
+func (l *latin) UnmarshalText(b []byte) error    { l.b = string(b); return nil }
+func (r rawLatin) MarshalJSON() ([]byte, error)  { return []byte(`"` + r.b + `"`), nil }
+func (r *rawLatin) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &r.b) }
+
+func TestTextThatIsNotUTF8IsRefusedAsJSON(t *testing.T) {
+	const bad = "caf\xe9"
+	fine := texts{Raw: json.RawMessage("null")}
+	for path, set := range map[string]func(v *texts){
+		"Text":        func(v *texts) { v.Text = bad },
+		"Name":        func(v *texts) { v.Name = bad },
+		"List[]":      func(v *texts) { v.List = []string{"a", bad} },
+		"Map[]":       func(v *texts) { v.Map = map[string]name{"a": bad} },
+		"Map[key]":    func(v *texts) { v.Map = map[string]name{bad: "a"} },
+		"ByText[key]": func(v *texts) { v.ByText = map[latin]int{{bad}: 1} },
+		"Own":         func(v *texts) { v.Own.b = bad },
+		"Ptr":         func(v *texts) { v.Ptr = &latin{bad} },
+		"Raw":         func(v *texts) { v.Raw = json.RawMessage(`"` + bad + `"`) },
+		"JSON":        func(v *texts) { v.JSON.b = bad },
+		"Any":         func(v *texts) { v.Any = bad },
+		"Any[]":       func(v *texts) { v.Any = []any{map[string]any{"a": "b"}, bad} },
+		"Any[key]":    func(v *texts) { v.Any = map[string]any{bad: 1} },
+		"Any.Text":    func(v *texts) { v.Any = &texts{Text: bad, Raw: fine.Raw} },
+		"Quoted":      func(v *texts) { v.Quoted = bad },
+	} {
+		v := fine
+		set(&v)
+		_, err := Encode(JSON, v)
+		wantPath(t, path, err, path)
+		if err != nil && strings.Contains(err.Error(), "caf") {
+			t.Errorf("%s: %v quotes the text", path, err)
+		}
+	}
+	_, err := Encode(JSON, map[twofold]int{{latin{bad}}: 1})
+	wantPath(t, "a key with two methods", err, "[key]")
+	_, err = Encode(JSON, map[*latin]string{nil: `\ufffd`})
+	wantPath(t, "a nil key", err, "")
+	_, err = Encode(JSON, map[string]int{"a\xff": 1, "a\xfe": 2})
+	wantPath(t, "two keys that become one", err, "[key]")
+	if _, err := Encode(JSON, bad); !errors.As(err, new(*storage.InvalidError)) {
+		t.Errorf("a text alone: got %v, want an *InvalidError", err)
+	}
+	type words struct {
+		Text  string
+		Map   map[string]name
+		Bytes []byte
+	}
+	want := words{bad, map[string]name{bad: bad}, []byte(bad)}
+	data, err := Encode(MessagePack, want)
+	var got words
+	if err := errors.Join(err, Decode(MessagePack, data, &got)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("as MessagePack: got %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := Encode(JSON, struct{ Bytes []byte }{[]byte(bad)}); err != nil {
+		t.Errorf("bytes: got %v, want nil", err)
+	}
+}
+
+// The character that stands for bytes that are not UTF-8 is itself a character.
+func TestTheReplacementCharacterIsText(t *testing.T) {
+	want := texts{
+		Text: "\ufffd", Name: `\ufffd`, Map: map[string]name{`\ufffd`: "\ufffd"}, Own: latin{`\\ufffd`},
+		Raw: json.RawMessage(`"\ufffd \ud83d\ude00"`), JSON: rawLatin{`\ufffd`}, Any: map[string]any{"a": `\ufffd`},
+	}
+	data, err := Encode(JSON, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got texts
+	if err := Decode(JSON, data, &got); err != nil || got.Text != want.Text || got.Name != want.Name || !maps.Equal(got.Map, want.Map) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestShownTextIsUTF8(t *testing.T) {
+	b, err := EncodeShown(texts{Text: "caf\xe9", Raw: json.RawMessage("\"caf\xe9\""), Own: latin{"\xff"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got texts
+	if err := Decode(JSON, b, &got); err != nil || got.Text != "caf\ufffd" || string(got.Raw) != "\"caf\ufffd\"" || got.Own.b != "\ufffd" {
+		t.Errorf("got %q, %v; want U+FFFD for the bytes that are not UTF-8", b, err)
+	}
+	if _, err := EncodeShown(bare{1}); err == nil {
+		t.Error("a value that hides its fields is shown as empty")
+	}
 }
