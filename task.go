@@ -2,7 +2,6 @@ package midge
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -371,7 +370,7 @@ func DecodeProgress(t Task, v any) error {
 	case len(t.Progress) == 0:
 		err = errNoneStored
 	default:
-		err = json.Unmarshal(t.Progress, v)
+		err = codec.DecodeShown(t.Progress, v)
 	}
 	return wrap(err, "decode progress of %s", t.Ref)
 }

@@ -1,8 +1,6 @@
 package midgetest
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,12 +35,6 @@ func (p path) name() string {
 
 // generic decodes parameters into maps and lists.
 func generic(encoding string, data []byte) (v any, err error) {
-	if encoding == codec.JSON { // numbers keep their digits
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.UseNumber()
-		err = d.Decode(&v)
-		return v, err
-	}
 	err = codec.Decode(encoding, data, &v)
 	return v, err
 }

@@ -2,6 +2,7 @@ package midgetest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -87,11 +88,12 @@ func TestAKitFailsATestWhoseValuesDoNotComeBack(t *testing.T) {
 func TestAKitAcceptsValuesThatComeBack(t *testing.T) {
 	k := midgetest.New(t, midgetest.Config{})
 	for _, v := range []any{
-		nil, 1, 128, int64(-1), 1.5, "text", true,
+		nil, 1, 128, int64(-1), uint64(1 << 63), 1.5, "text", true,
 		[]any{1, "a", nil},
-		map[string]any{"b": 1, "a": 6},
+		map[string]any{"b": 1, "a": 616581622363398142},
 		struct{ B, A int }{1, 2},
 		map[int]string{2: "b", 1: "a"},
+		json.Number("1.50"),
 	} {
 		_, err1 := k.Client().Enqueue(t.Context(), loose{v})
 		_, err2 := k.Client().Enqueue(t.Context(), looser{v})

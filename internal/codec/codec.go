@@ -190,6 +190,16 @@ func Decode(encoding string, data []byte, v any) error {
 	return shapeOf(encoding, reflect.TypeOf(v)).decode(encoding, data, v)
 }
 
+// DecodeShown decodes JSON of [EncodeShown] into v, a pointer. Its errors are those of
+// json.Unmarshal.
+func DecodeShown(data []byte, v any) error {
+	s := shapeOf(JSON, reflect.TypeOf(v))
+	if s.endless != nil {
+		return s.endless.of("type", "", reflect.TypeOf(v))
+	}
+	return unmarshalJSON(data, v, s.anys)
+}
+
 // decode decodes data into v, a pointer to the type that s describes.
 func (s *shape) decode(encoding string, data []byte, v any) error {
 	if err := s.decodeAs(encoding, data, v); err != nil {
@@ -214,12 +224,26 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 		return err
 	}
 	if encoding == JSON {
-		return json.Unmarshal(data, v)
+		return unmarshalJSON(data, v, s.anys)
 	}
 	if err := decodeMsgpack(data, v); err != nil {
 		return err
 	}
+	s.mend(reflect.ValueOf(v), 0)
 	return s.checkIntegers(data)
+}
+
+// unmarshalJSON is json.Unmarshal. With anys, numbers in parts of any type keep all their digits.
+func unmarshalJSON(data []byte, v any, anys bool) error {
+	if !anys {
+		return json.Unmarshal(data, v)
+	}
+	if !json.Valid(data) { // the decoder would not look at all of it
+		return json.Unmarshal(data, new(any))
+	}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.UseNumber()
+	return in.Decode(v)
 }
 
 // Canonical returns encoded data with the fields of structs and the entries of maps sorted by name.

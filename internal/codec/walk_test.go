@@ -302,7 +302,7 @@ func TestShownTextIsUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got texts
-	if err := Decode(JSON, b, &got); err != nil || got.Text != "caf\ufffd" || string(got.Raw) != "\"caf\ufffd\"" || got.Own.b != "\ufffd" {
+	if err := DecodeShown(b, &got); err != nil || got.Text != "caf\ufffd" || string(got.Raw) != "\"caf\ufffd\"" || got.Own.b != "\ufffd" {
 		t.Errorf("got %q, %v; want U+FFFD for the bytes that are not UTF-8", b, err)
 	}
 	if _, err := EncodeShown(bare{1}); err == nil {

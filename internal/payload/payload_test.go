@@ -133,7 +133,7 @@ func TestAnEditIsReadByTheJob(t *testing.T) {
 		utc(&got.Lines[0].At)
 		utc(&got.Lines[1].At)
 		if encoding == codec.JSON {
-			want.Any = float64(5)
+			want.Any = json.Number("5")
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v\nwant %+v", encoding, got, want)
