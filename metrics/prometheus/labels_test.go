@@ -12,6 +12,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// matcher is a matcher of a label in a file.
+type matcher struct{ file, label, values string }
+
+// matchers returns the matchers of labels in the alert rules, their tests and the board.
+func matchers(t *testing.T) (all []matcher) {
+	t.Helper()
+	pattern := regexp.MustCompile(`\b(outcome|level|code|state|event)[=!]~?\\?"([^"\\]*)\\?"`)
+	for _, file := range []string{"alerts.yml", "alerts_test.yml", "grafana.json"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range pattern.FindAllStringSubmatch(string(text), -1) {
+			all = append(all, matcher{file, m[1], m[2]})
+		}
+	}
+	return all
+}
+
 // TestRulesAndBoardMatchValuesThatThereAre compares each value of a label in the alert rules, their tests and
 // the board with the values that the code gives the label.
 func TestRulesAndBoardMatchValuesThatThereAre(t *testing.T) {
@@ -37,15 +56,10 @@ func TestRulesAndBoardMatchValuesThatThereAre(t *testing.T) {
 			}
 		}
 		matched := 0
-		for _, file := range []string{"alerts.yml", "alerts_test.yml", "grafana.json"} {
-			text, err := os.ReadFile(file)
-			a.must(err)
-			matcher := regexp.MustCompile(`\b(outcome|level|code|state|event)[=!]~?\\?"([^"\\]*)\\?"`)
-			for _, m := range matcher.FindAllStringSubmatch(string(text), -1) {
-				for value := range strings.SplitSeq(m[2], "|") {
-					if matched++; !values[m[1]][value] {
-						t.Errorf("%s: no metric has the %s %q", file, m[1], value)
-					}
+		for _, m := range matchers(t) {
+			for value := range strings.SplitSeq(m.values, "|") {
+				if matched++; !values[m.label][value] {
+					t.Errorf("%s: no metric has the %s %q", m.file, m.label, value)
 				}
 			}
 		}

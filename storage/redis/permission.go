@@ -35,10 +35,11 @@ func (e *PermissionError) Is(target error) bool {
 
 // forbidden reports whether the server refused a command because the user may not use it, or because the
 // server does not know it, as where it was renamed. The texts are those of Redis 6.2 and later: such an error
-// within a script has no code of its own.
+// within a script has no code of its own. An error of another server within err, such as that of a sentinel, is
+// no refusal.
 func forbidden(err error) bool {
 	var refused goredis.Error
-	if !errors.As(err, &refused) {
+	if !errors.As(err, &refused) || err.Error() != refused.Error() {
 		return false
 	}
 	if goredis.HasErrorPrefix(err, "NOPERM") {

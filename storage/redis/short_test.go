@@ -109,7 +109,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 		if task.LeaseUntil.Sub(c.Now) != lease || task.Version < c.Now.UnixMicro() {
 			t.Errorf("%s: version %d until %v, claimed at %v", task.Ref, task.Version, task.LeaseUntil, c.Now)
 		}
-		task.Version, task.Created, task.LeaseUntil = 0, time.Time{}, time.Time{}
+		task.Version, task.Created, task.Claimed, task.LeaseUntil = 0, time.Time{}, time.Time{}, time.Time{}
 		text += fmt.Sprintf("%+v\n", task)
 	}
 	return text

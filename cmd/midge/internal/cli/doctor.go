@@ -32,7 +32,8 @@ func (a *app) doctor() *cobra.Command {
 	}
 	var oldest span
 	cmd.Flags().Var(&oldest, "max-oldest", "report a problem if a task waits longer than this time, such as 5m")
-	dead := cmd.Flags().Int64("max-dead", survey.AnyNumber, "report a problem if more than this number of tasks are dead")
+	dead := cmd.Flags().Int64("max-dead", survey.AnyNumber,
+		"report a problem if more than this number of tasks are dead")
 	accept := cmd.Flags().StringArray("accept", nil,
 		"a `finding` to accept, such as paused:reports; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {

@@ -396,7 +396,10 @@ func outcome(act bulk.Act, r bulk.Result) string {
 	for _, c := range []struct {
 		n    int64
 		text string
-	}{{r.Asked, "of these still running and asked to stop"}, {r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
+	}{
+		{r.Asked, "of these still running and asked to stop"}, {r.Changed, "changed meanwhile"}, {r.Gone, "gone"},
+		{r.Kept, "kept"},
+	} {
 		if c.n > 0 {
 			parts = append(parts, show.Number(c.n)+" "+c.text)
 		}

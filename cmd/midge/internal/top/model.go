@@ -208,7 +208,8 @@ func (m *Model) sampled(msg sampled) {
 	t := &m.total
 	for i := range now.Queues {
 		q := &now.Queues[i]
-		t.Waiting, t.Pending, t.Retry, t.Dead = t.Waiting+q.Waiting, t.Pending+q.Pending, t.Retry+q.Retry, t.Dead+q.Dead
+		t.Waiting, t.Pending = t.Waiting+q.Waiting, t.Pending+q.Pending
+		t.Retry, t.Dead = t.Retry+q.Retry, t.Dead+q.Dead
 		t.In, t.Done, t.Failed = t.In+max(q.In, 0), t.Done+max(q.Done, 0), t.Failed+max(q.Failed, 0)
 	}
 	if m.at0() < 0 && len(m.queues) > 0 && m.screen == queuesScreen {

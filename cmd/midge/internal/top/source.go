@@ -50,8 +50,8 @@ func merge(before []queue, s *survey.Survey, found []survey.Finding) []queue {
 		was[before[i].Queue] = &before[i]
 	}
 	levels := make(map[string]survey.Level)
-	for i := len(found) - 1; i >= 0; i-- { // the worst last
-		levels[found[i].Queue] = found[i].Level
+	for _, f := range slices.Backward(found) { // the worst last
+		levels[f.Queue] = f.Level
 	}
 	lines := make([]queue, len(s.Queues))
 	for i := range s.Queues {
