@@ -36,7 +36,7 @@ func decodeMsgpack(data []byte, v any) error {
 	dec, _ := decoders.Get().(*msgpackDecoder)
 	dec.in.Reset(data)
 	dec.Reset(&dec.in)
-	dec.UseLooseInterfaceDecoding(true) // an int in an any becomes an int64, whatever its size
+	dec.UseLooseInterfaceDecoding(true) // an integer in an any becomes an int64 or a uint64; see mend
 	dec.SetMapDecoder(decodeAnyMap)
 	if err := dec.Decode(v); err != nil {
 		return err
