@@ -177,14 +177,26 @@ type Encoding string
 // and slices of structs, within the job. A runner logs stored fields that the job does not have,
 // once for each kind and field; it checks the first 256 tasks of a kind, and one in 64 of the
 // others.
+//
+// A value comes back as it was, or is refused before any I/O. A type is refused, by an
+// *[InvalidError] that names the field, if a field of it has only unexported fields and no methods
+// that its encoding calls; if a method promoted from an embedded type hides other fields; if two
+// fields have one name; or if a field cannot be decoded, as an interface with methods. Unexported
+// fields, empty structs and fields with the tag "-" are left out. The same holds for a value in a
+// field of type any, for results, checkpoints and progress. A value that contains itself, or is
+// nested deeper than 100 levels, is refused too. A method of your own that encodes its value is
+// trusted: if it calls itself without end, it ends the process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
-	// leaves it out; json tags have no effect. A time.Time keeps its instant but not its zone; it
-	// is decoded in the local zone. A value in a field of an interface type may come back with
-	// another type: an int as an int64.
+	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,
+	// MarshalBinary or MarshalText. A time.Time keeps its instant but not its zone; it is decoded in
+	// UTC, where its date may be another one. A value in a field of type any may come back with
+	// another type: an integer as an int64, or as a uint64 if it is larger than that.
 	MessagePack Encoding = "msgpack"
-	// JSON is encoding/json, for parameters that people or other languages read. A time.Time keeps
-	// its offset but not the name of its zone.
+	// JSON is encoding/json, for parameters that people or other languages read. It calls
+	// MarshalJSON or MarshalText. A time.Time keeps its offset but not the name of its zone. Text
+	// must be UTF-8. A number in a field of type any comes back as a json.Number, with all its
+	// digits.
 	JSON Encoding = "json"
 )
 

@@ -3,15 +3,20 @@ package codec
 import (
 	"math"
 	"reflect"
+	"time"
 )
 
 // mend gives the decoded parts of a value the form that midge promises of MessagePack, whose decoder
-// reads an integer of an any as an int64 or a uint64, as it was written: integers that fit are int64.
-// depth bounds the walk where the
+// reads moments in the local zone, and an integer of an any as an int64 or a uint64, as it was
+// written: moments are in UTC, and integers that fit are int64. depth bounds the walk where the
 // caller of the decoder has given a value that contains itself.
 func (s *shape) mend(v reflect.Value, depth int) {
 	switch {
 	case !s.mends || depth > walkDepth:
+	case s.typ == timeType:
+		if at, ok := reflect.TypeAssert[*time.Time](v.Addr()); ok {
+			*at = at.UTC()
+		}
 	case v.Kind() == reflect.Interface:
 		if !v.IsNil() && v.NumMethod() == 0 {
 			v.Set(reflect.ValueOf(mended(v.Interface(), depth)))
@@ -66,6 +71,8 @@ func mended(v any, depth int) any {
 		if v <= math.MaxInt64 {
 			return int64(v)
 		}
+	case time.Time:
+		return v.UTC()
 	case string, int64, bool, float64, nil:
 	case []any:
 		for i := range v {

@@ -9,6 +9,83 @@ import (
 	"time"
 )
 
+// moments has a moment wherever one can be.
+type moments struct {
+	graded
+
+	At     time.Time
+	Ptr    *time.Time
+	List   []time.Time
+	Fixed  [2]*time.Time
+	Map    map[string]time.Time
+	Keys   map[time.Time]int
+	Ptrs   map[string]*time.Time
+	Inner  struct{ At time.Time }
+	Lists  map[string][]moment
+	Any    any
+	Anys   []any
+	AnyMap map[string]any
+	AnyKey map[any]any
+	Next   *moments
+	None   *time.Time
+}
+
+type moment struct{ When time.Time }
+
+// liveIn sets the local zone for a test.
+func liveIn(t *testing.T, zone *time.Location) {
+	t.Helper()
+	local := time.Local                      //nolint:gosmopolitan // the local zone is what is tested
+	t.Cleanup(func() { time.Local = local }) //nolint:gosmopolitan // as above
+	time.Local = zone                        //nolint:gosmopolitan // as above
+}
+
+func TestMessagePackReadsMomentsInUTC(t *testing.T) {
+	zone := time.FixedZone("Chatham", 45900)
+	liveIn(t, zone)
+	at := time.Date(2026, 3, 8, 0, 30, 0, 123456789, zone)
+	want := at.UTC()
+	full := func(at time.Time) moments {
+		return moments{
+			At: at, Ptr: &at, List: []time.Time{at, at}, Fixed: [2]*time.Time{nil, &at}, Map: map[string]time.Time{"a": at},
+			Keys: map[time.Time]int{at: 1, at.Add(1): 2}, Ptrs: map[string]*time.Time{"a": &at, "b": nil}, Inner: struct{ At time.Time }{at},
+			Lists: map[string][]moment{"a": {{at}}}, Any: at, Anys: []any{at, []any{at}, map[string]any{"a": at}},
+			AnyMap: map[string]any{"a": at, "b": []any{at}}, AnyKey: map[any]any{at: at, int64(1): []any{at}}, Next: &moments{At: at, Any: at},
+		}
+	}
+	var got moments
+	data, err := Encode(MessagePack, full(at))
+	if err == nil {
+		err = ParametersOf(reflect.TypeFor[moments]()).Decode(MessagePack, data, &got)
+	}
+	if err != nil || !reflect.DeepEqual(got, full(want)) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, full(want))
+	}
+	// Results and checkpoints are values of any type.
+	for _, into := range []struct {
+		v    any
+		want any
+	}{
+		{new(time.Time), want}, {new(any), want}, {new(*time.Time), &want},
+	} {
+		data, err := Encode(MessagePack, at)
+		if err == nil {
+			err = Decode(MessagePack, data, into.v)
+		}
+		if got := reflect.ValueOf(into.v).Elem().Interface(); err != nil || !reflect.DeepEqual(got, into.want) {
+			t.Errorf("into %T: got %v, %v; want %v", into.v, got, err, into.want)
+		}
+	}
+	data, err = Encode(MessagePack, map[string]any{"a": at})
+	var table map[string]any
+	if err == nil {
+		err = Decode(MessagePack, data, &table)
+	}
+	if err != nil || table["a"] != want {
+		t.Errorf("in a map: got %v, %v; want %v", table, err, want)
+	}
+}
+
 func TestIntegersOfAnyComeBack(t *testing.T) {
 	type job struct {
 		V     any

@@ -79,7 +79,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 			continue
 		}
 		s.integers = s.reaches((*shape).read, (*shape).isInteger)
-		s.mends = s.anys
+		s.mends = s.reaches((*shape).read, func(s *shape) bool { return isInterface(s) || s.typ == timeType })
 	}
 	root.narrow = root.reaches((*shape).read, (*shape).isNarrow)
 	if root.endless = root.find((*shape).parts, (*shape).isEndless); root.endless != nil {
