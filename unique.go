@@ -18,6 +18,11 @@ import (
 //
 // A Unique is declared on the type by [Options], or is an [Option] of one call. Equality is decided
 // when a task is enqueued; no later change of the task or of the type changes its key.
+//
+// Encoded values are compared. A nil slice or map and an empty one are two values, in both
+// encodings. With JSON one moment in two zones is two values, because the offset is a part of the
+// text; MessagePack stores the moment alone. A window of For counts from the enqueueing, also of a
+// task that is due later.
 type Unique struct {
 	// For is how long, from its enqueueing, a task keeps equal tasks out, whatever happens to the
 	// task: at least a millisecond. With 0 it does so for its life, see Life.
@@ -96,7 +101,7 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 		if err != nil {
 			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")
 		}
-		value, err := d.encode(field.Addr().Interface())
+		value, err := d.encodePart(field.Addr().Interface())
 		if err == nil {
 			value, err = d.codec.Oldest(field.Type(), in.Encoding, value)
 		}

@@ -376,3 +376,43 @@ type paymentJSON payment
 
 func (paymentJSON) Kind() string           { return "payment" }
 func (paymentJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
+
+// These facts stand beside Unique.
+func TestWhatUniqueComparesIsEncoded(t *testing.T) {
+	type notes map[string]string
+	at := time.Date(2026, 3, 8, 0, 30, 0, 0, time.UTC)
+	there := at.In(time.FixedZone("Auckland", 13*60*60))
+	bubble(t, func(b *bench) {
+		existing := func(one, other any) bool {
+			_, err := b.client.Enqueue(b.ctx, one, midge.Unique{})
+			must(err)
+			task, err := b.client.Enqueue(b.ctx, other, midge.Unique{})
+			must(err)
+			return task.Existing
+		}
+		for name, c := range map[string]struct {
+			one, other any
+			same       bool
+		}{
+			"a nil and an empty slice":               {carrier{[]int(nil)}, carrier{[]int{}}, false},
+			"a nil and an empty slice as JSON":       {carton{[]int(nil)}, carton{[]int{}}, false},
+			"a nil and an empty map":                 {carrier{notes(nil)}, carrier{notes{}}, false},
+			"a nil and an empty map as JSON":         {carton{notes(nil)}, carton{notes{}}, false},
+			"one moment in two zones as MessagePack": {carrier{at}, carrier{there}, true},
+			"one moment in two zones as JSON":        {carton{at}, carton{there}, false},
+			"two moments in one zone as MessagePack": {carrier{at}, carrier{at.Add(1)}, false},
+		} {
+			must(b.client.Queue("default").Remove(b.ctx))
+			if got := existing(c.one, c.other); got != c.same {
+				t.Errorf("%s: got one task %t, want %t", name, got, c.same)
+			}
+		}
+		window := []midge.Option{midge.Unique{For: time.Hour}, midge.In(2 * time.Hour)}
+		_, err := b.client.Enqueue(b.ctx, carrier{1}, window...)
+		must(err)
+		b.after(time.Hour + time.Second) // the first task is not even due
+		if task, err := b.client.Enqueue(b.ctx, carrier{1}, window...); err != nil || task.Existing {
+			t.Errorf("after an hour: got %+v, %v; want another task, as the window counts from the enqueueing", task, err)
+		}
+	})
+}
