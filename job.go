@@ -20,8 +20,8 @@ import (
 // The method is called once, on the zero value. A zero field has its default; [Option] values
 // override the options for one call.
 //
-// All options except the backoff are recorded with the task when it is enqueued, so that a change
-// of them does not affect existing tasks.
+// All options except the backoff and Strict are recorded with the task when it is enqueued, so that
+// a change of them does not affect existing tasks.
 type Options struct {
 	// Queue is the queue of the tasks: default "default".
 	Queue string
@@ -48,6 +48,12 @@ type Options struct {
 	Headers map[string]string
 	// Encoding is the encoding of the parameters: default MessagePack.
 	Encoding Encoding
+	// Strict makes a runner put off a task whose parameters hold a field that the type does not
+	// have, as it puts off parameters that do not fit: the task waits for a program that knows the
+	// field, 24 hours at most. Default: the value is passed over, and logged once. Set it where a
+	// job must not run with a field empty, such as an amount. It is a matter of the program that
+	// runs the job, so that it protects a rolling deploy only if the old program already has it.
+	Strict bool
 }
 
 // These are the defaults of Options.
@@ -110,11 +116,15 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	if err != nil {
 		return wrap(err, "register")
 	}
+	decode := d.codec.Decode
+	if d.options.Strict {
+		decode = d.codec.DecodeStrict
+	}
 	return r.add(&handler{
 		definition: d,
 		decode: func(encoding string, payload []byte) (any, error) {
 			job := new(J)
-			if err := d.codec.Decode(encoding, payload, job); err != nil {
+			if err := decode(encoding, payload, job); err != nil {
 				return nil, cannotDecode(err)
 			}
 			return job, nil
@@ -174,9 +184,10 @@ type Encoding string
 //
 // A renamed field lists its earlier names in a tag, the oldest first, as the encoding wrote them:
 // `midge:"was=to,was=recipient"`. Tasks that wait are read under these names too, also in structs,
-// and slices of structs, within the job. A runner logs stored fields that the job does not have,
-// once for each kind and field; it checks the first 256 tasks of a kind, and one in 64 of the
-// others.
+// and slices of structs, within the job. Older programs know nothing of the tag: docs/deploying.md
+// has the order in which a rename is safe while both run. A runner logs stored fields that the job
+// does not have, once for each kind and field; it checks the first 256 tasks of a kind, and one in
+// 64 of the others.
 //
 // A value comes back as it was, or is refused before any I/O. A type is refused, by an
 // *[InvalidError] that names the field, if a field of it has only unexported fields and no methods

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 // carrier is a job that carries a value of any type, and cartons are its twin in the other encoding.
@@ -415,4 +416,138 @@ func TestWhatUniqueComparesIsEncoded(t *testing.T) {
 			t.Errorf("after an hour: got %+v, %v; want another task, as the window counts from the enqueueing", task, err)
 		}
 	})
+}
+
+// A rename in storage takes three deploys. Programs of two deploys in a row run at the same time.
+func TestARenameInThreeDeploysEmptiesNoField(t *testing.T) {
+	for _, encoding := range []midge.Encoding{midge.MessagePack, midge.JSON} {
+		renameOptions = midge.Options{Encoding: encoding, Unique: &midge.Unique{}}
+		steps := []rename{
+			renameOf(func(to string) rename0 { return rename0{to} }, func(r rename0) string { return r.Recipient }),
+			renameOf(func(to string) rename1 { return rename1{to} }, func(r rename1) string { return r.To }),
+			renameOf(func(to string) rename2 { return rename2{to} }, func(r rename2) string { return r.To }),
+			renameOf(func(to string) rename3 { return rename3{to} }, func(r rename3) string { return r.To }),
+		}
+		for i := range steps {
+			for _, writer := range steps[max(0, i-1):min(len(steps), i+2)] {
+				bubble(t, func(b *bench) {
+					if got := steps[i].run(b, writer.make("ann")); got != "ann" {
+						t.Errorf("%s: program %d ran a task of its neighbour for %q, want ann", encoding, i, got)
+					}
+					one, err := b.client.Enqueue(b.ctx, steps[i].make("bob"))
+					must(err)
+					other, err := b.client.Enqueue(b.ctx, writer.make("bob"))
+					if err != nil || other.Ref != one.Ref {
+						t.Errorf("%s: program %d let a duplicate in: %+v, %v", encoding, i, other, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// These are the steps of a rename, as docs/deploying.md has them.
+type (
+	rename0 struct{ Recipient string }
+	rename1 struct {
+		To string `json:"Recipient" msgpack:"Recipient"`
+	}
+	rename2 struct {
+		To string `json:"Recipient" midge:"was=Recipient,was=To" msgpack:"Recipient"`
+	}
+	rename3 struct {
+		To string `midge:"was=Recipient"`
+	}
+)
+
+// renameOptions are their options; the test sets them.
+var renameOptions midge.Options
+
+func (rename0) Kind() string           { return "rename" }
+func (rename1) Kind() string           { return "rename" }
+func (rename2) Kind() string           { return "rename" }
+func (rename3) Kind() string           { return "rename" }
+func (rename0) Options() midge.Options { return renameOptions }
+func (rename1) Options() midge.Options { return renameOptions }
+func (rename2) Options() midge.Options { return renameOptions }
+func (rename3) Options() midge.Options { return renameOptions }
+
+// rename is a program of one step.
+type rename struct {
+	make func(to string) any
+	run  func(b *bench, job any) string // enqueues a job and runs it
+}
+
+func renameOf[J any](of func(to string) J, to func(J) string) rename {
+	return rename{
+		make: func(to string) any { return of(to) },
+		run: func(b *bench, job any) (got string) {
+			r, err := midge.NewRunner(b.store, midge.RunnerConfig{})
+			must(err)
+			must(midge.Handle(r, func(_ context.Context, j J) error { got = to(j); return nil }))
+			task, err := b.client.Enqueue(b.ctx, job, midge.KeepFor(time.Hour))
+			must(err)
+			must(r.Start(b.ctx))
+			must(b.client.Await(b.ctx, task.Ref, nil))
+			must(r.Shutdown(b.ctx))
+			return got
+		},
+	}
+}
+
+// These are the programs of a rolling deploy that renames Amount. The old one is strict.
+type (
+	chargeOld struct{ Amount int }
+	chargeNew struct {
+		Total int `midge:"was=Amount"`
+	}
+	chargeBoth struct {
+		Total int `json:"Amount" msgpack:"Amount"`
+	}
+	chargeNewJSON  chargeNew
+	chargeBothJSON chargeBoth
+)
+
+func (chargeOld) Kind() string               { return "charge" }
+func (chargeOld) Options() midge.Options     { return midge.Options{Strict: true} }
+func (chargeNew) Kind() string               { return "charge" }
+func (chargeNewJSON) Kind() string           { return "charge" }
+func (chargeNewJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
+func (chargeBoth) Kind() string              { return "charge" }
+func (chargeBothJSON) Kind() string          { return "charge" }
+func (chargeBothJSON) Options() midge.Options {
+	return midge.Options{Encoding: midge.JSON}
+}
+
+func TestAStrictJobLeavesFieldsThatItDoesNotKnowToANewerProgram(t *testing.T) {
+	for _, job := range []any{chargeNew{7}, chargeNewJSON{7}} {
+		bubble(t, func(b *bench) {
+			var old, fresh []int
+			was, err := midge.NewRunner(b.store, midge.RunnerConfig{})
+			must(err)
+			must(midge.Handle(was, func(_ context.Context, c chargeOld) error { old = append(old, c.Amount); return nil }))
+			must(was.Start(b.ctx))
+			task, err := b.client.Enqueue(b.ctx, job)
+			must(err)
+			for _, c := range []any{chargeBoth{8}, chargeBothJSON{9}, chargeOld{6}} {
+				_, err := b.client.Enqueue(b.ctx, c)
+				must(err)
+			}
+			b.after(time.Minute)
+			want := `undecodable payload: got a field "Total", which midge_test.chargeOld does not have`
+			if got := b.task(task.Ref); got.State != storage.Scheduled || got.Reason != want || fmt.Sprint(old) != "[8 9 6]" {
+				t.Errorf("%T: got %s, %q, and charges of %v; want it put off, %q, and those of 8, 9 and 6", job, got.State, got.Reason, old, want)
+			}
+			must(was.Shutdown(b.ctx))
+			now, err := midge.NewRunner(b.store, midge.RunnerConfig{})
+			must(err)
+			must(midge.Handle(now, func(_ context.Context, c chargeNew) error { fresh = append(fresh, c.Total); return nil }))
+			must(now.Start(b.ctx))
+			b.after(time.Hour)
+			must(now.Shutdown(b.ctx))
+			if fmt.Sprint(fresh) != "[7]" {
+				t.Errorf("%T: the new program charged %v, want 7", job, fresh)
+			}
+		})
+	}
 }

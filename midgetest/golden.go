@@ -27,7 +27,8 @@ const updateVariable = "MIDGETEST_UPDATE"
 // such as testdata/jobs.json. It fails the test at once where a deploy of these jobs could not read
 // the tasks that wait: where a kind is gone and is no alias of another, or where a field of its
 // parameters was renamed, removed or given a type that cannot hold its values. The failure names
-// each problem.
+// each problem. It also warns of a field that this program reads by the tag `midge:"was=old"`: the
+// program before it runs new tasks with the field empty, unless the field keeps its stored name.
 //
 // With MIDGETEST_UPDATE=1 in the environment, Golden writes the file instead. Do that first, then
 // when a kind or a field is new, and after an incompatible change once no task waits that the
@@ -37,14 +38,15 @@ const updateVariable = "MIDGETEST_UPDATE"
 func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
 	t.Helper()
 	kinds := kindsOf(t, register)
+	was, err := readGolden(path)
 	if os.Getenv(updateVariable) == "1" {
-		if err := writeGolden(path, kinds); err != nil {
+		now, err := writeGolden(path, kinds)
+		if err != nil {
 			t.Fatalf("midgetest: %v", err)
 		}
-		t.Logf("midgetest: wrote %s", path)
+		t.Logf("midgetest: wrote %s%s", path, warning(was, now, kinds))
 		return
 	}
-	was, err := readGolden(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		t.Fatalf("midgetest: there is no %s: run the test once with %s=1, which writes it, and commit it",
@@ -62,8 +64,9 @@ func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
 		t.Fatalf("midgetest: %v", err)
 	}
 	if fresh := unrecorded(was, now); len(fresh) > 0 {
-		t.Fatalf("midgetest: %s does not have what is new:\n  %s\nRun the test with %s=1, which rewrites the file.",
-			path, strings.Join(fresh, "\n  "), updateVariable)
+		t.Fatalf("midgetest: %s does not have what is new:\n  %s\n"+
+			"Run the test with %s=1, which rewrites the file.%s",
+			path, strings.Join(fresh, "\n  "), updateVariable, warning(was, now, kinds))
 	}
 }
 
@@ -126,19 +129,19 @@ func readGolden(path string) (was golden, err error) {
 	return was, nil
 }
 
-func writeGolden(path string, kinds map[string]runner.JobType) error {
+func writeGolden(path string, kinds map[string]runner.JobType) (golden, error) {
 	now, err := describe(kinds)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := json.MarshalIndent(now, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
+		return nil, err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o600)
+	return now, os.WriteFile(path, append(data, '\n'), 0o600)
 }
 
 // describe returns the content of the file for the current kinds.
@@ -185,12 +188,40 @@ func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 		}
 		for _, p := range paths {
 			if typ, ok := one.Fields[p.String()]; ok && !reads(of, one, p) {
-				bad = append(bad, fmt.Sprintf("%s: %s (%s) is read by nothing: the field was removed, or renamed "+
-					"without a tag that says what it was, as `midge:\"was=%s\"`", kind, p, typ, p.name()))
+				bad = append(bad, fmt.Sprintf("%s: %s (%s) is read by nothing: the field was removed or renamed. "+
+					"The tag `%s:\"%s\"` keeps its stored name, for the program before this one too; "+
+					"`midge:\"was=%s\"` reads it in this one alone", kind, p, typ, one.Encoding, p.name(), p.name()))
 			}
 		}
 	}
 	return bad
+}
+
+// warning warns of fields that the current types read under their earlier names, and store under other
+// ones. It is empty where there are none.
+func warning(was, now golden, kinds map[string]runner.JobType) string {
+	var text strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(was)) {
+		one := was[kind]
+		paths, err := pathsOf(one.Encoding, one.Example)
+		if err != nil || now[kind].Encoding != one.Encoding {
+			continue // the names of another encoding may differ
+		}
+		outer := "\n"
+		for _, p := range paths {
+			_, had := one.Fields[p.String()]
+			_, has := now[kind].Fields[p.String()]
+			inside := strings.HasPrefix(p.String(), outer+".") || strings.HasPrefix(p.String(), outer+"[")
+			if !had || has || inside || !reads(kinds[kind], one, p) {
+				continue
+			}
+			outer = p.String()
+			fmt.Fprintf(&text, "\n  warning: %s: %s has another stored name now. The program before this one runs "+
+				"new tasks with this field empty. The tag `%s:\"%s\"` keeps the name until it is gone; "+
+				"see docs/deploying.md", kind, p, one.Encoding, p.name())
+		}
+	}
+	return text.String()
 }
 
 // unrecorded returns the kinds and fields that are not in the file.

@@ -3,6 +3,7 @@ package midgetest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -59,10 +60,43 @@ type (
 	}
 )
 
-func (order) Kind() string         { return "order" }
-func (orderWider) Kind() string    { return "order" }
-func (orderNarrower) Kind() string { return "order" }
-func (orderRenamed) Kind() string  { return "order" }
+// orderWas reads its renamed fields, and orderKept keeps their stored names as well.
+type (
+	rowWas struct {
+		Article string `midge:"was=SKU"`
+	}
+	orderWas struct {
+		Number int64
+		Mail   string   `midge:"was=Email"`
+		Rows   []rowWas `midge:"was=Lines"`
+		Prices map[string]float64
+		Placed time.Time
+		Host   netip.Addr
+		Note   *string
+		Scan   []byte
+		Any    any
+	}
+	orderKept struct {
+		Number int64
+		Mail   string `json:"Email" msgpack:"Email"`
+		Rows   []line `json:"Lines" msgpack:"Lines"`
+		Prices map[string]float64
+		Placed time.Time
+		Host   netip.Addr
+		Note   *string
+		Scan   []byte
+		Any    any
+	}
+)
+
+func (orderWas) Kind() string            { return "order" }
+func (orderWas) Options() midge.Options  { return midge.Options{Encoding: encoding} }
+func (orderKept) Kind() string           { return "order" }
+func (orderKept) Options() midge.Options { return midge.Options{Encoding: encoding} }
+func (order) Kind() string               { return "order" }
+func (orderWider) Kind() string          { return "order" }
+func (orderNarrower) Kind() string       { return "order" }
+func (orderRenamed) Kind() string        { return "order" }
 
 func (j order) Options() midge.Options { return midge.Options{Encoding: encoding} }
 
@@ -95,8 +129,11 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 		wantFailure(t, "midgetest: "+path+" does not have what is new:\n  order: Express\n"+
 			"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
 			func(t testing.TB) { midgetest.Golden(t, path, registers[orderWider]) })
-		wantFailure(t, begin+"order: Email (text) is read by nothing: the field was removed, or renamed without a tag that says what it was, as `midge:\"was=Email\"`\n"+
-			"  order: Lines[].SKU (text) is read by nothing: the field was removed, or renamed without a tag that says what it was, as `midge:\"was=SKU\"`"+end,
+		keeps := func(name string) string {
+			return fmt.Sprintf("is read by nothing: the field was removed or renamed. The tag `%s:\"%s\"` keeps its stored name, "+
+				"for the program before this one too; `midge:\"was=%s\"` reads it in this one alone", encoding, name, name)
+		}
+		wantFailure(t, begin+"order: Email (text) "+keeps("Email")+"\n  order: Lines[].SKU (text) "+keeps("SKU")+end,
 			func(t testing.TB) { midgetest.Golden(t, path, registers[orderRenamed]) })
 		wantFailure(t, begin+"order: no job of this kind is registered any more"+end,
 			func(t testing.TB) { midgetest.Golden(t, path, registers[step]) })
@@ -104,6 +141,30 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 		if !strings.HasPrefix(narrow, begin+"order: ") || !strings.Contains(narrow, "Number") {
 			t.Errorf("%s: the failure of a narrower field is\n%s", encoding, narrow)
 		}
+	}
+}
+
+// A rename that this program can read may still empty the field in the program before it.
+func TestGoldenWarnsOfARenameThatTheProgramBeforeCannotRead(t *testing.T) {
+	for _, encoding = range []midge.Encoding{midge.MessagePack, midge.JSON} {
+		path := write(t)
+		warns := func(name string) string {
+			return "\n  warning: order: " + name + " has another stored name now. The program before this one runs new tasks with this " +
+				"field empty. The tag `" + string(encoding) + ":\"" + name + "\"` keeps the name until it is gone; see docs/deploying.md"
+		}
+		renamed := "midgetest: " + path + " does not have what is new:\n  order: Mail\n  order: Rows\n  order: Rows[].Article\n" +
+			"Run the test with MIDGETEST_UPDATE=1, which rewrites the file." + warns("Email") + warns("Lines")
+		wantFailure(t, renamed, func(t testing.TB) { midgetest.Golden(t, path, registers[orderWas]) })
+		midgetest.Golden(t, path, registers[orderKept])
+		t.Setenv("MIDGETEST_UPDATE", "1")
+		if got := logged(t, func(t testing.TB) { midgetest.Golden(t, path, registers[orderWas]) }); got != "midgetest: wrote "+path+warns("Email")+warns("Lines") {
+			t.Errorf("%s: the log is %s", encoding, got)
+		}
+		if got := logged(t, func(t testing.TB) { midgetest.Golden(t, path, registers[orderWas]) }); got != "midgetest: wrote "+path {
+			t.Errorf("%s: the second log is %s", encoding, got)
+		}
+		t.Setenv("MIDGETEST_UPDATE", "")
+		midgetest.Golden(t, path, registers[orderWas])
 	}
 }
 
@@ -170,3 +231,19 @@ func TestGoldenWritesTheSameEachTime(t *testing.T) {
 		t.Errorf("the file is\n%s\nwant its fields in it", first)
 	}
 }
+
+// logged returns the last line that a test logs.
+func logged(t *testing.T, test func(t testing.TB)) string {
+	t.Helper()
+	l := &logs{TB: t}
+	test(l)
+	return l.line
+}
+
+type logs struct {
+	testing.TB
+
+	line string
+}
+
+func (l *logs) Logf(format string, args ...any) { l.line = fmt.Sprintf(format, args...) }

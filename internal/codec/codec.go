@@ -131,6 +131,18 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 	return p.shape(encoding, job).decode(encoding, payload, job)
 }
 
+// DecodeStrict is Decode that refuses a payload with a field that the type does not read.
+func (p Parameters) DecodeStrict(encoding string, payload []byte, job any) error {
+	if err := p.Decode(encoding, payload, job); err != nil {
+		return err
+	}
+	if unread := p.Unread(encoding, payload); len(unread) > 0 {
+		problem := fmt.Sprintf("got a field %q, which %v does not have", unread[0], pointed(p.typ))
+		return newDecodeError(encoding, payload, job, &malformedError{problem})
+	}
+	return nil
+}
+
 // Encode encodes v. A panic in the encoder of a field is an error.
 func Encode(encoding string, v any) ([]byte, error) {
 	v = Addressable(v)

@@ -79,14 +79,34 @@ func TestUnreadFieldsAreFoundAtAnyDepth(t *testing.T) {
 		if got := p.Unread(encoding, payload); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", encoding, got, want)
 		}
+		err = p.DecodeStrict(encoding, payload, new(crate))
+		text := "codec.crate from " + encoding + `: got a field "ByName[].Phone", which codec.crate does not have`
+		if !isDecodeError(err) || err.Error() != text {
+			t.Errorf("%s: got %v, want %s", encoding, err, text)
+		}
+		for _, known := range []stored{
+			{"First": stored{"Recipient": "ann", "to": nil}, "Any": given}, {}, {"Parcels": nil, "First": nil, "ByName": stored{"x": nil}},
+		} {
+			payload, err := Encode(encoding, known)
+			if err == nil {
+				err = p.DecodeStrict(encoding, payload, new(crate))
+			}
+			if err != nil {
+				t.Errorf("%s of %v: got %v, want it read", encoding, known, err)
+			}
+		}
+		if err := p.DecodeStrict(encoding, []byte("{"), new(crate)); !isDecodeError(err) {
+			t.Errorf("%s: got %v, want it undecodable", encoding, err)
+		}
 	}
 }
 
-type loops []loops
-
 // A type that holds itself through a list alone is examined once.
 func TestATypeWithinItselfIsExamined(t *testing.T) {
-	p := ParametersOf(reflect.TypeFor[struct{ Lists loops }]())
+	p := ParametersOf(reflect.TypeFor[struct {
+		Lists list
+		Maps  table
+	}]())
 	for _, encoding := range []string{MessagePack, JSON} {
 		if err := p.Check(encoding); err != nil {
 			t.Errorf("%s: got %v, want nil", encoding, err)

@@ -288,9 +288,12 @@ func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 // of a kind once.
 func (l *lifeLog) unread(a *Attempt, field string) {
 	field = storage.PrintableText(field, storage.MaxName)
+	name := field[strings.LastIndexByte(field, '.')+1:]
 	l.warn(fmt.Sprintf("%s holds a field %s that its job does not have: its value is passed over, and that of "+
-		"tasks like it. Where the field was renamed, say so by the tag `midge:\"was=%s\"`",
-		l.about(a), field, field), l.of(a)...)
+		"tasks like it. If this program is newer than the one that enqueued the task, and has renamed the field, "+
+		"the tag `midge:\"was=%s\"` reads it. If it is older, the new program should store the field under its "+
+		"old name, by the tag `%s:\"…\"`, until no program like this one runs; see docs/deploying.md",
+		l.about(a), field, name, a.Encoding), l.of(a)...)
 }
 
 // declined logs the first task of a kind that this runner does not know.
