@@ -79,7 +79,7 @@ func TestAClaimEndsABatchOfUnknownKinds(t *testing.T) {
 		declining(t, session, fmt.Sprintf("kind%d", k), each)
 	}
 	ended := 0
-	const step = 4 * time.Minute // shorter than storage.JumpAfter
+	const step = 9 * time.Minute // shorter than storage.JumpAfter
 	for range 26 * time.Hour / step {
 		now = now.Add(step)
 		server.SetTime(now)
