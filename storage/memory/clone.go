@@ -21,6 +21,7 @@ func (s *Storage) Clone(now func() time.Time) *Storage {
 		now = s.clock
 	}
 	c := empty(now, s.step.Limits)
+	c.step.Mark, c.step.Turn = s.step.Mark, s.step.Turn
 	c.seen, c.jumped = s.seen, s.jumped
 	c.names, c.inspect = slices.Clone(s.names), s.inspect
 	for name, q := range s.queues {
