@@ -98,8 +98,9 @@ func (v *view) need(f survey.Finding) need {
 	return n
 }
 
-// urgent returns at most as many of the needs as most, and the others, both the worst first. It takes needs
-// of all sorts in turn, so that many needs of one sort do not hide the others. All causes of death are one sort.
+// urgent returns at most as many of the needs as most, and the others, both the worst first. It takes
+// needs of all sorts in turn, so that many needs of one sort do not hide the others. All causes of death
+// are one sort.
 func urgent(needs []need, most int) (first, others []need) {
 	sortOf := func(n *need) string {
 		if n.Code == "causes" || n.Code == "unread" {

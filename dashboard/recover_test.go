@@ -3,7 +3,6 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -137,7 +136,7 @@ func TestALogThatFailsEndsNoProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			store := &panicking{Storage: sc.Store}
-			h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(badLog{slog.NewTextHandler(io.Discard, nil), fail})})
+			h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(badLog{slog.DiscardHandler, fail})})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -294,7 +294,7 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 const (
 	queues80 = `midge top  on STORAGE TIME
 4 waiting  0 pending  0 retry  1 dead   in 0/s  done 0/s  failed 0/s   0 runners
-
+No runner is alive, and 2 more: midge doctor
   QUEUE          WAITING PENDING   DEAD  OLDEST   IN/S DONE/S  EMPTY IN DONE
 > mail                 3       0      0 AGE      0      0 no runner
   reports              0       0      1       -      0      0         -
@@ -319,7 +319,7 @@ const (
 `
 	queues40 = `midge top  on STORAGE
 4 waiting  0 pending  0 retry  0 dead  …
-
+No runner is alive, and 2 more: midge d…
   QUEUE         WAITING   DEAD  EMPTY IN
   mail                2      0    paused
 > reports             1      0 no runner

@@ -209,7 +209,7 @@ func TestAMomentCenturiesAheadIsNotSoon(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	waiting := storage.Task{State: storage.Waiting, Crashes: 2, CrashLimit: 3, Declined: now, PassedOver: storage.PassedOverStartOnly}
-	pending := storage.Task{State: storage.Pending, Started: true, CancelAsked: true, Version: now.Add(-time.Hour).UnixMicro()}
+	pending := storage.Task{State: storage.Pending, Started: true, CancelAsked: true, Claimed: now.Add(-time.Hour)}
 	for text, want := range map[string][2]bool{
 		`is:suspect`: {true, false}, `is:declined`: {true, false}, `is:start-only`: {true, false}, `-is:declined`: {false, true},
 		`is:started`: {false, true}, `is:ahead`: {false, false}, `is:cancel-asked,declined`: {true, true},

@@ -22,7 +22,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	lanes, err := []lane{{stages: [][]run{{{args: os.Args[1:]}}}}}, error(nil)
+	lanes, err := []lane{{runs: []run{{args: os.Args[1:]}}}}, error(nil)
 	if len(os.Args) == 1 {
 		lanes, err = plan(ctx)
 	}
@@ -42,13 +42,11 @@ func runAll(ctx context.Context, out io.Writer, lanes []lane) error {
 	start := time.Now()
 	rep := report{out: out}
 	err := beside(len(lanes), func(i int) (err error) {
-		for _, stage := range lanes[i].stages {
+		for _, r := range lanes[i].runs {
 			if ctx.Err() != nil {
 				break
 			}
-			err = errors.Join(err, beside(len(stage), func(j int) error {
-				return stage[j].do(ctx, &rep, lanes[i].nice)
-			}))
+			err = errors.Join(err, r.do(ctx, &rep, lanes[i].nice))
 		}
 		return err
 	})
@@ -72,7 +70,7 @@ func beside(n int, do func(i int) error) error {
 func (r run) do(ctx context.Context, rep *report, nice bool) error {
 	args := append([]string{"go", "test", "-json"}, r.args...)
 	if nice {
-		args = append([]string{"nice", "-n", "19"}, args...)
+		args = append([]string{"nice", "-n", "5"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return nil }

@@ -49,13 +49,13 @@ func TestReportCountsSkippedTests(t *testing.T) {
 }
 
 func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
-	skips := []lane{{}, {nice: true, stages: [][]run{{{args: []string{"-run", "^TestSkips$", "./testdata/skips"}}}}}}
+	skips := []lane{{}, {nice: true, runs: []run{{args: []string{"-run", "^TestSkips$", "./testdata/skips"}}}}}
 	var out strings.Builder
 	err := runAll(context.Background(), &out, skips)
 	if err == nil || !strings.Contains(err.Error(), "1 tests were skipped") || !strings.Contains(out.String(), "SKIP: TestSkips") {
 		t.Errorf("got %v, printed %q; want the skipped test", err, out.String())
 	}
-	if err := runAll(context.Background(), &out, []lane{{stages: [][]run{{{args: []string{"./no/such/package"}}}}}, {}}); err == nil {
+	if err := runAll(context.Background(), &out, []lane{{runs: []run{{args: []string{"./no/such/package"}}}}, {}}); err == nil {
 		t.Error("a package that does not exist: got nil, want an error")
 	}
 }
@@ -70,7 +70,7 @@ func TestThePlanRunsEachPackageOnce(t *testing.T) {
 	}
 	runs := make(map[string]int) // by folder
 	for _, l := range lanes {
-		for _, r := range slices.Concat(l.stages...) {
+		for _, r := range l.runs {
 			if !slices.Contains(r.args, "-run") { // a run of one test, which another run skips
 				for _, pkg := range packages(r) {
 					runs[pkg]++

@@ -17,10 +17,10 @@ type run struct {
 	args []string // the arguments of go test
 }
 
-// A lane is a sequence of stages. The runs of a stage run side by side, and so do the lanes.
+// A lane is a sequence of runs. Lanes run side by side.
 type lane struct {
-	nice   bool // whether its runs have the lowest priority
-	stages [][]run
+	nice bool // whether its runs have a lower priority
+	runs []run
 }
 
 // storm is the test in which all faults of the fault tests happen at once. scripted is the test of
@@ -37,9 +37,9 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // plan returns all tests of the repository in two lanes.
 //
 // The tests of the first lane keep leases of a second or two, start servers and processes, and wait
-// for most of their time. The tests of the second lane compute, or wait for programs without
-// leases. They have the lowest priority, so that they take only the time of the processors that the
-// first lane leaves, and starve none of its leases.
+// for much of their time. The tests of the second lane compute, or wait for programs without
+// leases. They have a lower priority, so that they use the processors while the first lane waits,
+// and starve none of its leases.
 //
 // Everything runs under the race detector, except for three kinds of tests. The fault tests,
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
@@ -52,26 +52,24 @@ func plan(ctx context.Context) ([]lane, error) {
 		return nil, err
 	}
 	return []lane{
-		{stages: [][]run{
-			{{args: append(raced("-p", "2"), leased[:2]...)}},
-			{{args: plain(leased[2:]...)}},
-			{
-				{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
-				{dir: "internal/faulttest", args: raced("-run", storm, ".")},
-			},
+		{runs: []run{
+			{args: append(raced("-p", "1"), leased[:2]...)},
+			{args: plain(leased[2:]...)},
+			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
+			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
 		}},
-		{nice: true, stages: [][]run{
-			{{args: append(raced("-p", "2"), others...)}},
-			{{dir: "internal/difftest", args: raced("-skip", scripted, ".")}},
-			{{dir: "internal/difftest", args: plain("-run", scripted, ".")}},
-			{{dir: "storage/sqlite/modernc", args: raced("./...")}},
-			{{dir: "cmd/midge", args: plain("./...")}},
-			{{dir: "dashboard/browser", args: plain("./...")}},
-			{{dir: "examples/shop", args: plain("./...")}},
-			{{dir: "examples/embedded", args: plain("./...")}},
-			{{dir: "metrics/prometheus", args: plain("./...")}},
-			{{dir: "tracing/otel", args: plain("./...")}},
-			{{dir: "bench", args: plain("./...")}},
+		{nice: true, runs: []run{
+			{args: append(raced("-p", "1"), others...)},
+			{dir: "internal/difftest", args: raced("-skip", scripted, ".")},
+			{dir: "internal/difftest", args: plain("-run", scripted, ".")},
+			{dir: "storage/sqlite/modernc", args: raced("./...")},
+			{dir: "cmd/midge", args: plain("./...")},
+			{dir: "dashboard/browser", args: plain("./...")},
+			{dir: "examples/shop", args: plain("./...")},
+			{dir: "examples/embedded", args: plain("./...")},
+			{dir: "metrics/prometheus", args: plain("./...")},
+			{dir: "tracing/otel", args: plain("./...")},
+			{dir: "bench", args: plain("./...")},
 		}},
 	}, nil
 }

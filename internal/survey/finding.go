@@ -26,13 +26,25 @@ type Sort struct {
 // Sorts lists the sorts of findings in the order of the findings, the worst first.
 func Sorts() []Sort {
 	return []Sort{
-		{Level: Problem, Code: "full"}, {Level: Problem, Code: "no-runners"}, {Level: Problem, Code: "no-runner"},
-		{Level: Problem, Code: "dead"}, {Level: Notice, Code: "cause"}, {Level: Notice, Code: "causes"},
-		{Level: Notice, Code: "unread"}, {Level: Problem, Code: "evicted"}, {Level: Notice, Code: "dead-limit"},
-		{Level: Problem, Code: "paused"}, {Level: Notice, Code: "paused"}, {Level: Problem, Code: "orphaned"},
-		{Level: Problem, Code: "damaged-schedule"}, {Level: Problem, Code: "unknown-kind"},
-		{Level: Problem, Code: "undecodable"}, {Level: Problem, Code: "unstopped"}, {Level: Problem, Code: "oldest"},
-		{Level: Problem, Code: "damaged"}, {Level: Notice, Code: "storage"},
+		{Level: Problem, Code: "full"},
+		{Level: Problem, Code: "no-runners"},
+		{Level: Problem, Code: "no-runner"},
+		{Level: Problem, Code: "dead"},
+		{Level: Notice, Code: "cause"},
+		{Level: Notice, Code: "causes"},
+		{Level: Notice, Code: "unread"},
+		{Level: Problem, Code: "evicted"},
+		{Level: Notice, Code: "dead-limit"},
+		{Level: Problem, Code: "paused"},
+		{Level: Notice, Code: "paused"},
+		{Level: Problem, Code: "orphaned"},
+		{Level: Problem, Code: "damaged-schedule"},
+		{Level: Problem, Code: "unknown-kind"},
+		{Level: Problem, Code: "undecodable"},
+		{Level: Problem, Code: "unstopped"},
+		{Level: Problem, Code: "oldest"},
+		{Level: Problem, Code: "damaged"},
+		{Level: Notice, Code: "storage"},
 	}
 }
 

@@ -27,6 +27,9 @@ type PostgresOptions struct {
 	// Env are further environment variables of the server's process, in the form
 	// "name=value".
 	Env []string
+	// Own makes the data with initdb, so that the server has a system identifier of its own. The
+	// data of other servers are copies, which all have the same identifier.
+	Own bool
 }
 
 // PostgresServer is a private PostgreSQL process that listens on a unix socket in its own
@@ -38,6 +41,7 @@ type PostgresServer struct {
 	account *account
 	config  []string
 	env     []string
+	own     bool
 
 	mu     sync.Mutex
 	proc   *process
@@ -95,6 +99,7 @@ func startPostgres(
 	}
 	s := &PostgresServer{
 		dir: dir, bin: bin, account: owner, config: postgresConfig(dir, options), env: options.Env,
+		own: options.Own,
 	}
 	if err = s.account.own(dir); err == nil {
 		err = start(s)

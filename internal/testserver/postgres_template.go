@@ -34,8 +34,11 @@ func (s *PostgresServer) create() error {
 }
 
 // templatePath returns where the template of this version of PostgreSQL is stored, or "" if there
-// is no place for it.
+// is no place for it, or the server has an identifier of its own.
 func (s *PostgresServer) templatePath() string {
+	if s.own {
+		return ""
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return ""

@@ -28,7 +28,8 @@ type reading struct {
 
 // pooled reads on the pool.
 func (s *Storage) pooled() reading {
-	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry, translate}
+	ask := func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }
+	return reading{s, ask, s.retry, translate}
 }
 
 // bounded carries out a step in bounded time, and names the act in an error.

@@ -169,7 +169,7 @@ func TestLocationTellsServersApart(t *testing.T) {
 	var stores [2]*postgres.Storage
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
 	cfg := postgres.Config{URL: server.URL(), Schema: "midge"}
-	for i, at := range []postgres.Config{cfg, {URL: testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true}).URL(), Schema: "midge"}} {
+	for i, at := range []postgres.Config{cfg, {URL: testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Own: true}).URL(), Schema: "midge"}} {
 		if err := postgres.Migrate(t.Context(), at); err != nil {
 			t.Fatal(err)
 		}

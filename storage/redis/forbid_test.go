@@ -143,8 +143,16 @@ func TestAUserOfAClusterWithoutACommand(t *testing.T) {
 func TestAServerThatRenamesCommands(t *testing.T) {
 	testserver.Require(t)
 	for _, refused := range [][]string{
-		{"TIME"}, {"HGET"}, {"ZRANGE"}, {"ZADD"}, {"UNLINK"}, {"EVAL"}, {"EVALSHA"}, writeCommands, scriptCommands,
-		{"CONFIG", "CLIENT"}, {"PUBLISH"}, // the test itself needs PING and INFO
+		{"TIME"},
+		{"HGET"},
+		{"ZRANGE"},
+		{"ZADD"},
+		{"UNLINK"},
+		{"EVAL"},
+		{"EVALSHA"},
+		writeCommands, scriptCommands,
+		{"CONFIG", "CLIENT"},
+		{"PUBLISH"}, // the test itself needs PING and INFO
 	} {
 		var config []string
 		for _, c := range refused {

@@ -14,10 +14,10 @@ import (
 )
 
 // PermissionError says that the server refuses commands that the storage needs: the user may not use them,
-// or the server has renamed them. errors.Is(err, storage.ErrRefused) holds. Open returns it where the storage
-// could not read, or could carry out only some of its writes, because Redis does not roll back the writes of a
-// script before the first write that it refuses. Where the server refuses all writes, or scripts, the storage
-// opens, and each call that writes returns a PermissionError.
+// or the server has renamed them. errors.Is(err, storage.ErrRefused) holds. Open returns it where the
+// storage could not read, or could carry out only some of its writes, because Redis does not roll back the
+// writes of a script before the first write that it refuses. Where the server refuses all writes, or
+// scripts, the storage opens, and each call that writes returns a PermissionError.
 type PermissionError struct {
 	Commands []string // the refused commands, in capitals
 }
@@ -34,9 +34,9 @@ func (e *PermissionError) Is(target error) bool {
 }
 
 // forbidden reports whether the server refused a command because the user may not use it, or because the
-// server does not know it, as where it was renamed. The texts are those of Redis 6.2 and later: such an error
-// within a script has no code of its own. An error of another server within err, such as that of a sentinel, is
-// no refusal.
+// server does not know it, as where it was renamed. The texts are those of Redis 6.2 and later: such an
+// error within a script has no code of its own. An error of another server within err, such as that of a
+// sentinel, is no refusal.
 func forbidden(err error) bool {
 	var refused goredis.Error
 	if !errors.As(err, &refused) || err.Error() != refused.Error() {
@@ -53,10 +53,12 @@ var forbiddenTexts = []string{
 	"unknown command", "nknown Redis command", "can't run this command", "has no permissions to run",
 }
 
-// permitted finds out which of midge's commands a server refuses. key is a key of that server which does not
-// exist. It returns a *PermissionError where the storage cannot work there, and adds the refused commands to f
-// where it can only read, or not even that.
-func (s *Storage) permitted(ctx context.Context, node goredis.UniversalClient, key string, f *findings) error {
+// permitted finds out which of midge's commands a server refuses. key is a key of that server which does
+// not exist. It returns a *PermissionError where the storage cannot work there, and adds the refused
+// commands to f where it can only read, or not even that.
+func (s *Storage) permitted(
+	ctx context.Context, node goredis.UniversalClient, key string, f *findings,
+) error {
 	byHash, byText, err := s.tryProbe(ctx, node, key)
 	if err != nil {
 		return err
@@ -136,7 +138,9 @@ func (s *Storage) tryProbe(
 const probeWrites = 9
 
 // probeKeys returns a key for each master of a Cluster, which does not exist.
-func (s *Storage) probeKeys(ctx context.Context, cluster *goredis.ClusterClient, masters int) map[*goredis.Client]string {
+func (s *Storage) probeKeys(
+	ctx context.Context, cluster *goredis.ClusterClient, masters int,
+) map[*goredis.Client]string {
 	keys := make(map[*goredis.Client]string, masters)
 	for i := 0; i < probeTags && len(keys) < masters; i++ {
 		key := fmt.Sprintf("%s:{*%d}:probe", s.keys.prefix, i)

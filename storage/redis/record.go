@@ -420,9 +420,9 @@ type lease struct {
 }
 
 // A lease begins with a fence, which is a token of 16 bytes and a version of 7. A byte of flags follows,
-// outside of a group the rank of the task in its claim (2 bytes), and then the runner. Where the clock was set
-// back, so that the version does not tell when the claim was made, that moment follows behind a NUL (7 bytes).
-// An attempt of the history has the runner and that moment in the same form.
+// outside of a group the rank of the task in its claim (2 bytes), and then the runner. Where the clock was
+// set back, so that the version does not tell when the claim was made, that moment follows behind a NUL (7
+// bytes). An attempt of the history has the runner and that moment in the same form.
 const (
 	fenceSize    = 23
 	leaseStarted = 1
@@ -448,8 +448,8 @@ func readLease(packed string) (lease, error) {
 	return l, nil
 }
 
-// readHolder returns the runner that made a claim, and when, from the end of a lease or an attempt. version is
-// that of the claim, 0 for none.
+// readHolder returns the runner that made a claim, and when, from the end of a lease or an attempt.
+// version is that of the claim, 0 for none.
 func readHolder(packed string, version int64) (runner string, claimed time.Time) {
 	runner, at, known := strings.Cut(packed, "\x00")
 	switch {

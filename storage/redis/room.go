@@ -8,8 +8,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// findRoom finds out whether the server, or a master of a Cluster, is full: by INFO, or by a small write where
-// the server does not tell its memory.
+// findRoom finds out whether the server, or a master of a Cluster, is full: by INFO, or by a small write
+// where the server does not tell its memory.
 func (s *Storage) findRoom(ctx context.Context) {
 	why, known := s.memory(ctx)
 	switch {

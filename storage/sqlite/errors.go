@@ -81,7 +81,8 @@ const (
 )
 
 // remedy says what makes room in a full database. On a full disk SQLite can write nothing, a delete neither.
-const remedy = "free space on the disk, which deletes need too; if PRAGMA max_page_count is reached, delete tasks"
+const remedy = "free space on the disk, which deletes need too; " +
+	"if PRAGMA max_page_count is reached, delete tasks"
 
 // codeOf gives the result code of an error with a method Code, 0 for any other.
 func codeOf(err error) int {
@@ -145,7 +146,8 @@ func (s *Storage) translate(err error, committing bool) error {
 func translated(err error) bool {
 	for _, known := range []error{
 		storage.ErrUnknown, storage.ErrUnavailable, storage.ErrClosed, storage.ErrNotFound, storage.ErrNotEmpty,
-		storage.ErrDamaged, storage.ErrRefused, storage.ErrFull, storage.ErrTransactionOver, context.Canceled, context.DeadlineExceeded,
+		storage.ErrDamaged, storage.ErrRefused, storage.ErrFull, storage.ErrTransactionOver,
+		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -77,8 +77,9 @@ func (j *Joined) Apply(
 	return nil, wrap("apply", err)
 }
 
-// begun returns an ErrTransactionOver unless the transaction goes on. SQLite ends a transaction by itself after
-// some errors, and a savepoint would then begin another one. Only within a transaction it refuses a BEGIN.
+// begun returns an ErrTransactionOver unless the transaction goes on. SQLite ends a transaction by itself
+// after some errors, and a savepoint would then begin another one. Only within a transaction it refuses a
+// BEGIN.
 func (j *Joined) begun(ctx context.Context) error {
 	_, err := j.tx.ExecContext(ctx, "BEGIN")
 	switch {

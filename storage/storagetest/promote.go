@@ -39,8 +39,7 @@ func promoteClaimed(r *rig) {
 
 func promoteHundreds(r *rig) {
 	const low, high, delay = 375, 25, time.Second
-	var all []storage.Insert
-	var want []string
+	all, want := make([]storage.Insert, 0, low+high), make([]string, 0, high)
 	for i := range low {
 		all = append(all, dueIn(fmt.Sprintf("low%03d", i), 0, delay))
 	}
