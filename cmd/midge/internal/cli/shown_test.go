@@ -218,7 +218,7 @@ func (p *pages) taskLists() []string {
 // parses reports whether a list shows no error about its filter.
 func parses(page string) bool { return !strings.Contains(page, `class="notice bad" role="alert"`) }
 
-func TestEachListOfTasksShowsACommandThatListsTheSame(t *testing.T) {
+func TestEachListOfTasksShowsACommandThatListsTheSame(t *testing.T) { //nolint:gocognit // one list of checks
 	for _, name := range []string{"empty", "night", "million"} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestEachSearchShowsACommandThatScans(t *testing.T) {
 	})
 }
 
-func TestEachListOfQueuesShowsACommandThatListsTheSame(t *testing.T) {
+func TestEachListOfQueuesShowsACommandThatListsTheSame(t *testing.T) { //nolint:gocognit // one list of checks
 	inBubble(t, func(t *testing.T) {
 		for _, name := range []string{"empty", "night", "million"} {
 			p := openPages(t, name)

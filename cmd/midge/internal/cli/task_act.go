@@ -397,7 +397,9 @@ func outcome(act bulk.Act, r bulk.Result) string {
 		n    int64
 		text string
 	}{
-		{r.Asked, "of these still running and asked to stop"}, {r.Changed, "changed meanwhile"}, {r.Gone, "gone"},
+		{r.Asked, "of these still running and asked to stop"},
+		{r.Changed, "changed meanwhile"},
+		{r.Gone, "gone"},
 		{r.Kept, "kept"},
 	} {
 		if c.n > 0 {

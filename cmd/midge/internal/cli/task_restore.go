@@ -215,8 +215,8 @@ func collides(err error, so func(storage.Collision) bool) bool {
 type backup struct {
 	inserts []storage.Insert
 	windows map[storage.Ref]*bulk.Record // the tasks that have a unique window
-	kept    int64 // number of tasks that were not deleted
-	cut     bool  // the last line is incomplete, and no record
+	kept    int64                        // number of tasks that were not deleted
+	cut     bool                         // the last line is incomplete, and no record
 }
 
 // readBackup reads the records of a backup. It fails at a line that it cannot read, before anything is sent
