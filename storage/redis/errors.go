@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -76,6 +78,11 @@ func spoiled(err error) bool {
 // away reports whether an error says that the server did not answer, or not in time.
 func away(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
+}
+
+// severed reports whether an error says that a connection ended before the server's reply.
+func severed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // wrap adds the act to an error. It returns nil for nil.

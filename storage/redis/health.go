@@ -83,10 +83,13 @@ var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
 func (s *Storage) examine(ctx context.Context) error {
 	var seen findings
 	look := func(ctx context.Context, node goredis.UniversalClient, key string) {
-		f, err := s.look(ctx, node)
-		if err == nil && key != "" {
-			err = s.permitted(ctx, node, key, f)
-		}
+		var f *findings
+		err := patiently(func() (err error) {
+			if f, err = s.look(ctx, node); err == nil && key != "" {
+				err = s.permitted(ctx, node, key, f)
+			}
+			return err
+		})
 		seen.add(f, err)
 	}
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
@@ -102,6 +105,19 @@ func (s *Storage) examine(ctx context.Context) error {
 	seen.warnings = append(seen.warnings, s.damage(ctx)...)
 	s.health.set("redis "+seen.version, seen.durable, seen.warnings, seen.refuses)
 	return nil
+}
+
+// examinations is how often a server is examined while its connections end before it replies.
+const examinations = 3
+
+// patiently examines a server, and examines it again where a connection ended before the reply.
+func patiently(examine func() error) (err error) {
+	for range examinations {
+		if err = examine(); !severed(err) {
+			break
+		}
+	}
+	return err
 }
 
 // eachMaster calls look for all masters of a Cluster at the same time, with a key of the master that does not

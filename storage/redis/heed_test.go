@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -85,5 +86,26 @@ func TestAClaimOfAnotherQueueReturnsWithItsContext(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOpenChecksAgainAfterALostReply: Open checks the server anew where a connection ends before a reply,
+// and returns the error where that happens each time.
+func TestOpenChecksAgainAfterALostReply(t *testing.T) {
+	for lost, want := range map[int]error{examinations - 1: nil, examinations: storage.ErrUnknown} {
+		proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
+		cuts := proxy.CutAfterRequest(testserver.Command("EVALSHA"), lost)
+		client := goredis.NewClient(&goredis.Options{Addr: proxy.Addr(), MaxRetries: -1})
+		s, err := Open(t.Context(), Config{Client: client})
+		if !errors.Is(err, want) {
+			t.Errorf("Open after %d lost replies = %v, want %v", lost, err, want)
+		}
+		if err == nil {
+			err = s.Close()
+		}
+		<-cuts.Struck()
+		if err := errors.Join(err, client.Close()); want == nil && err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 func (s *Storage) begin(ctx context.Context) error {
 	err := s.examine(ctx)
 	if err == nil {
-		err = s.checkLayout(ctx)
+		err = patiently(func() error { return s.checkLayout(ctx) })
 	}
 	if err != nil {
 		s.stop(storage.ErrClosed)
