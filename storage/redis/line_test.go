@@ -50,8 +50,9 @@ func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
 }
 
 // cancel cancels the waiting tasks from id<from> up to id<to>, which is excluded. Its calls are so small
-// that a miniredis answers each of them within the session's patience, also on a busy machine.
-func cancel(t *testing.T, session *storage.Session, from, to int) {
+// that a miniredis answers each of them within the session's patience, also on a busy machine. It calls
+// each function of after after each of them.
+func cancel(t *testing.T, session *storage.Session, from, to int, after ...func()) {
 	t.Helper()
 	var txs []storage.Tx
 	for i := from; i < to; i++ {
@@ -63,6 +64,7 @@ func cancel(t *testing.T, session *storage.Session, from, to int) {
 		if _, err := session.Apply(t.Context(), txs[:n]...); err != nil {
 			t.Fatal(err)
 		}
+		callAll(after)
 		txs = txs[n:]
 	}
 }

@@ -64,8 +64,9 @@ func fillFrom(t *testing.T, session *storage.Session, from, to int, alter func(*
 	}
 }
 
-// drain claims and completes tasks until none is left, and returns how many there were.
-func drain(t *testing.T, session *storage.Session) int {
+// drain claims and completes tasks until none is left, and returns how many there were. It calls each
+// function of after after each step.
+func drain(t *testing.T, session *storage.Session, after ...func()) int {
 	t.Helper()
 	n := 0
 	for {
@@ -73,6 +74,7 @@ func drain(t *testing.T, session *storage.Session) int {
 		if err != nil {
 			t.Fatal(err)
 		}
+		callAll(after)
 		if len(claimed.Tasks) == 0 && !claimed.More {
 			return n
 		}
@@ -92,7 +94,14 @@ func drain(t *testing.T, session *storage.Session) int {
 				t.Fatal(a.Err)
 			}
 		}
+		callAll(after)
 		n += len(txs)
+	}
+}
+
+func callAll(funcs []func()) {
+	for _, f := range funcs {
+		f()
 	}
 }
 
