@@ -22,12 +22,12 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	lanes, err := []lane{{runs: []run{{args: os.Args[1:]}}}}, error(nil)
+	lanes, shared, err := []lane{{{args: os.Args[1:]}}}, []run(nil), error(nil)
 	if len(os.Args) == 1 {
-		lanes, err = plan(ctx)
+		lanes, shared, err = plan(ctx)
 	}
 	if err == nil {
-		err = runAll(ctx, os.Stdout, lanes)
+		err = runAll(ctx, os.Stdout, lanes, shared)
 	}
 	stop()
 	if err != nil {
@@ -36,17 +36,22 @@ func main() {
 	}
 }
 
-// runAll runs the lanes side by side and reports to out. It returns an error if a test failed or
-// was skipped.
-func runAll(ctx context.Context, out io.Writer, lanes []lane) error {
+// runAll runs the lanes side by side, then the shared runs in as many lanes, and reports to out. It
+// returns an error if a test failed or was skipped.
+func runAll(ctx context.Context, out io.Writer, lanes []lane, shared []run) error {
 	start := time.Now()
 	rep := report{out: out}
+	rest := make(chan run, len(shared))
+	for _, r := range shared {
+		rest <- r
+	}
+	close(rest)
 	err := beside(len(lanes), func(i int) (err error) {
-		for _, r := range lanes[i].runs {
-			if ctx.Err() != nil {
-				break
-			}
-			err = errors.Join(err, r.do(ctx, &rep, lanes[i].nice))
+		for _, r := range lanes[i] {
+			err = errors.Join(err, r.do(ctx, &rep))
+		}
+		for r := range rest {
+			err = errors.Join(err, r.do(ctx, &rep))
 		}
 		return err
 	})
@@ -66,10 +71,14 @@ func beside(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// do runs go test. An interrupt reaches go test directly, because both run in the same terminal.
-func (r run) do(ctx context.Context, rep *report, nice bool) error {
+// do runs go test, unless ctx has ended. An interrupt reaches go test directly, because both run in the
+// same terminal.
+func (r run) do(ctx context.Context, rep *report) error {
+	if ctx.Err() != nil {
+		return nil
+	}
 	args := append([]string{"go", "test", "-json"}, r.args...)
-	if nice {
+	if r.nice {
 		args = append([]string{"nice", "-n", "5"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -49,13 +50,18 @@ func TestReportCountsSkippedTests(t *testing.T) {
 }
 
 func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
-	skips := []lane{{}, {nice: true, runs: []run{{args: []string{"-run", "^TestSkips$", "./testdata/skips"}}}}}
-	var out strings.Builder
-	err := runAll(context.Background(), &out, skips)
-	if err == nil || !strings.Contains(err.Error(), "1 tests were skipped") || !strings.Contains(out.String(), "SKIP: TestSkips") {
-		t.Errorf("got %v, printed %q; want the skipped test", err, out.String())
+	skips := []run{{args: []string{"-run", "^TestSkips$", "./testdata/skips"}, nice: true}}
+	for _, c := range []struct {
+		lanes  []lane
+		shared []run
+	}{{[]lane{{}, skips}, nil}, {[]lane{{}, {}}, skips}} {
+		var out strings.Builder
+		err := runAll(context.Background(), &out, c.lanes, c.shared)
+		if err == nil || !strings.Contains(err.Error(), "1 tests were skipped") || !strings.Contains(out.String(), "SKIP: TestSkips") {
+			t.Errorf("got %v, printed %q; want the skipped test", err, out.String())
+		}
 	}
-	if err := runAll(context.Background(), &out, []lane{{runs: []run{{args: []string{"./no/such/package"}}}}, {}}); err == nil {
+	if err := runAll(context.Background(), io.Discard, []lane{{{args: []string{"./no/such/package"}}}}, nil); err == nil {
 		t.Error("a package that does not exist: got nil, want an error")
 	}
 }
@@ -64,13 +70,13 @@ func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
 // repository is two folders above.
 func TestThePlanRunsEachPackageOnce(t *testing.T) {
 	t.Chdir("../..")
-	lanes, err := plan(t.Context())
+	lanes, shared, err := plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	runs := make(map[string]int) // by folder
-	for _, l := range lanes {
-		for _, r := range l.runs {
+	for _, l := range append(lanes, shared) {
+		for _, r := range l {
 			if !slices.Contains(r.args, "-run") { // a run of one test, which another run skips
 				for _, pkg := range packages(r) {
 					runs[pkg]++

@@ -15,13 +15,12 @@ const module = "github.com/midgehq/midge"
 type run struct {
 	dir  string   // relative to the root; "" is the root
 	args []string // the arguments of go test
+	nice bool     // whether it has a lower priority
 }
 
-// A lane is a sequence of runs. Lanes run side by side.
-type lane struct {
-	nice bool // whether its runs have a lower priority
-	runs []run
-}
+// A lane is a sequence of runs. Lanes run side by side, and once a lane has done its own runs it takes
+// part in those that all share.
+type lane []run
 
 // storm is the test in which all faults of the fault tests happen at once. scripted is the test of
 // random sequences on miniredis, which interprets Redis' scripts in Go.
@@ -34,44 +33,48 @@ var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfau
 // is the last.
 var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
 
-// plan returns all tests of the repository in two lanes.
+// plan returns all tests of the repository: the runs of two lanes, and those that both share.
 //
 // The tests of the first lane keep leases of a second or two, start servers and processes, and wait
-// for much of their time. The tests of the second lane compute, or wait for programs without
-// leases. They have a lower priority, so that they use the processors while the first lane waits,
-// and starve none of its leases.
+// for much of their time. All other tests compute, or wait for programs without leases. They have a
+// lower priority, so that they use the processors while the first lane waits, and starve none of its
+// leases.
 //
 // Everything runs under the race detector, except for three kinds of tests. The fault tests,
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
 // processes, which take two to three times as long with it; of the fault tests only the storm runs
 // under it. The random sequences on miniredis take five times as long with it; the sequences on
 // servers run under it.
-func plan(ctx context.Context) ([]lane, error) {
+func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	others, err := others(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return []lane{
-		{runs: []run{
+	lanes = []lane{
+		{
 			{args: append(raced("-p", "1"), leased[:2]...)},
 			{args: plain(leased[2:]...)},
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
-		}},
-		{nice: true, runs: []run{
-			{args: append(raced("-p", "1"), others...)},
-			{dir: "internal/difftest", args: raced("-skip", scripted, ".")},
-			{dir: "internal/difftest", args: plain("-run", scripted, ".")},
-			{dir: "storage/sqlite/modernc", args: raced("./...")},
-			{dir: "cmd/midge", args: plain("./...")},
-			{dir: "dashboard/browser", args: plain("./...")},
-			{dir: "examples/shop", args: plain("./...")},
-			{dir: "examples/embedded", args: plain("./...")},
-			{dir: "metrics/prometheus", args: plain("./...")},
-			{dir: "tracing/otel", args: plain("./...")},
-			{dir: "bench", args: plain("./...")},
-		}},
-	}, nil
+		},
+		{{args: append(raced("-p", "1"), others...), nice: true}},
+	}
+	shared = []run{ // the longest first
+		{dir: "internal/difftest", args: raced("-skip", scripted, ".")},
+		{dir: "storage/sqlite/modernc", args: raced("./...")},
+		{dir: "dashboard/browser", args: plain("./...")},
+		{dir: "cmd/midge", args: plain("./...")},
+		{dir: "bench", args: plain("./...")},
+		{dir: "internal/difftest", args: plain("-run", scripted, ".")},
+		{dir: "examples/shop", args: plain("./...")},
+		{dir: "examples/embedded", args: plain("./...")},
+		{dir: "metrics/prometheus", args: plain("./...")},
+		{dir: "tracing/otel", args: plain("./...")},
+	}
+	for i := range shared {
+		shared[i].nice = true
+	}
+	return lanes, shared, nil
 }
 
 // others returns the packages of the root's module that are not in leased, the longest first.
