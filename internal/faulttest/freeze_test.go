@@ -3,11 +3,13 @@
 package faulttest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -37,7 +39,7 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 			f.enqueue("q", fmt.Sprint("late-", i), late)
 		}
 		f.awaitWhat("frozen", runStart, 2*half, 10*time.Second)
-		frozen.freeze()
+		freezeIdle(t, f, frozen)
 		runner.Name, runner.Gates = "successor", []string{"resume"}
 		f.start(runner)
 		f.await("the successor runs all and has completed half", lease+2*takeover, func(h history) bool {
@@ -62,6 +64,23 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		checkFollowUps(t, tasks, func(string) bool { return true })
 		checkSuccessorCommits(t, f, h.by("successor"), tasks)
 	})
+}
+
+// freezeIdle freezes a worker at a moment at which it does not write. On SQLite a process that is frozen
+// while it writes holds the file's lock, and blocks all others.
+func freezeIdle(t *testing.T, f *fleet, w *worker) {
+	t.Helper()
+	for n := 0; ; n++ {
+		w.freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err := f.client.Enqueue(ctx, steps(), midge.To("idle"), midge.ID(fmt.Sprint("after-", n)))
+		cancel()
+		if err == nil {
+			return
+		}
+		t.Logf("frozen while it writes: %v", err)
+		w.resume()
+	}
 }
 
 // checkFrozen checks that the storage refused everything that the frozen worker tried.
