@@ -192,11 +192,14 @@ type Encoding string
 // A value comes back as it was, or is refused before any I/O. A type is refused, by an
 // *[InvalidError] that names the field, if a field of it has only unexported fields and no methods
 // that its encoding calls; if a method promoted from an embedded type hides other fields; if two
-// fields have one name; or if a field cannot be decoded, as an interface with methods. Unexported
-// fields, empty structs and fields with the tag "-" are left out. The same holds for a value in a
-// field of type any, for results, checkpoints and progress. A value that contains itself, or is
-// nested deeper than 100 levels, is refused too. A method of your own that encodes its value is
-// trusted: if it calls itself without end, it ends the process.
+// fields have one name; if the option omitempty of MessagePack would leave out values that are not
+// empty, because their type hides its content and has no method IsZero; or if a field cannot be
+// decoded, as an interface with methods. Unexported fields, empty structs and fields with the tag
+// "-" are left out. The same holds for a value in a field of type any, for results, checkpoints and
+// progress; these accept a nil interface with methods. A value that contains itself, is nested
+// deeper than 100 levels, or has a map with two keys that are stored alike, is refused too. A method
+// of your own that encodes its value is trusted: if it calls itself without end, it ends the
+// process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,

@@ -4,6 +4,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,10 +95,7 @@ func (p Parameters) shape(encoding string, v any) *shape {
 // cannot be decoded.
 func (p Parameters) Check(encoding string) error {
 	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
-	bad := s.lost
-	if bad == nil {
-		bad = s.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) })
-	}
+	bad := cmp.Or(s.lost, s.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }))
 	if bad != nil {
 		return bad.of("job type", p.Type().String(), p.typ)
 	}
@@ -167,7 +165,7 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 			b, err = nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 		}
 	}()
-	if s.lost != nil || s.open {
+	if s.lost != nil || s.open || s.keyed {
 		if p := s.checkValue(encoding, v); p != nil {
 			return nil, p.of("value", "", reflect.TypeOf(v))
 		}

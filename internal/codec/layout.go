@@ -31,6 +31,7 @@ type field struct {
 	path   string // its name in Go, such as Base.ID
 	tagged bool   // the name stands in a tag
 	behind bool   // it is behind an embedded pointer
+	omits  bool   // MessagePack leaves it out where it takes it for empty
 }
 
 // of returns the field of a struct. ok is false behind an embedded nil.
@@ -171,14 +172,17 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 	l := layout{}
 	outer = append(slices.Clip(outer), typ)
 	read := make(map[string]field) // the fields that are read, by name
+	omits := false
 	for i := range typ.NumField() {
 		if sf := typ.Field(i); sf.Name == "_msgpack" {
 			l.array = hasOption(sf.Tag.Get(MessagePack), "as_array") || hasOption(sf.Tag.Get(MessagePack), "asArray")
+			omits = hasOption(sf.Tag.Get(MessagePack), "omitempty")
 		}
 		f, options, ok := fieldOf(typ, i, MessagePack)
 		if !ok {
 			continue
 		}
+		f.omits = omits || hasOption(options, "omitempty")
 		if inner, inlines := l.msgpackInner(f, options, outer, read); inlines {
 			l.inline(f, inner, MessagePack)
 			for _, one := range inner.fields {
@@ -197,12 +201,40 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 			read[f.alias] = f
 		}
 	}
-	for _, f := range l.fields {
-		if other := read[f.name]; !l.array && !slices.Equal(other.Index, f.Index) {
+	for i, f := range l.fields {
+		if l.array { // each field is written, in its place
+			l.fields[i].omits = false
+			continue
+		}
+		if other := read[f.name]; !slices.Equal(other.Index, f.Index) {
 			l.lost = cmp.Or(l.lost, errSameName(f, other))
+		}
+		if f.omits && seemsEmpty(f.Type) {
+			l.lost = cmp.Or(l.lost, errOmitted(f.path, f.Type))
 		}
 	}
 	return l
+}
+
+// seemsEmpty reports whether MessagePack takes values of a type for empty that are not: without a
+// method IsZero it looks at the fields of a struct, although the encoder of the struct writes more.
+func seemsEmpty(typ reflect.Type) bool {
+	if typ.Kind() != reflect.Struct || typ.Implements(zeroer) || isPlain(typ) && !hides(typ) {
+		return false
+	}
+	hidden, omits := false, false
+	for _, f := range reflect.VisibleFields(typ) {
+		tag := f.Tag.Get(MessagePack)
+		omits = omits || f.Name == "_msgpack" && hasOption(tag, "omitempty")
+		switch {
+		case !f.IsExported():
+			hidden = hidden || f.Type.Size() > 0
+		case nameOf(f, MessagePack) == "-", f.Anonymous && isPlain(f.Type):
+		case !omits && !hasOption(tag, "omitempty"):
+			return false // it is always written
+		}
+	}
+	return hidden
 }
 
 // msgpackInner returns the layout of a struct whose fields are written in place of the field that

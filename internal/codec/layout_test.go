@@ -235,7 +235,11 @@ func loses() map[string]struct {
 		"methods that hide one another": {struct {
 			time.Time
 			big.Int
-		}{}, [2]string{"", "Time"}},
+		}{}, [2]string{"Int", "Time"}}, // time.Time alone has MarshalBinary
+		"the same of JSON": {struct {
+			netip.Addr
+			time.Time
+		}{}, [2]string{"", "Addr"}},
 
 		"two fields of a name": {twins(), both("A")},
 		"a name of another": {struct {
@@ -263,6 +267,34 @@ func loses() map[string]struct {
 			B int `msgpack:"b,alias:A"`
 		}{}, [2]string{"A", ""}},
 		"an array": {array{}, both("")},
+		"a value that seems empty": {struct {
+			A netip.Addr `json:",omitempty" msgpack:",omitempty"`
+		}{}, [2]string{"A", ""}},
+		"one in a list": {struct {
+			Lines []struct {
+				A *int    `msgpack:",omitempty"`
+				B big.Int `msgpack:"b,omitempty"`
+			}
+		}{}, [2]string{"Lines[].B", ""}},
+		"one of a struct with the option": {struct {
+			_msgpack struct{} `msgpack:",omitempty"`
+
+			A byText
+		}{}, [2]string{"A", ""}},
+		"values that are left out where empty": {struct {
+			A time.Time   `msgpack:",omitempty"`
+			B *netip.Addr `msgpack:",omitempty"`
+			C []byText    `msgpack:",omitempty"`
+			D Open        `msgpack:",omitempty"`
+			E struct{}    `msgpack:",omitempty"`
+			F any         `msgpack:",omitempty"`
+			G ownMoment   `msgpack:",omitempty"`
+		}{}, both("")},
+		"an array of fields": {struct {
+			_msgpack struct{} `msgpack:",as_array"`
+
+			A byText `msgpack:",omitempty"`
+		}{}, both("")},
 		"an inlined shadow": {struct {
 			ID   int
 			Open `msgpack:",inline"`

@@ -87,6 +87,13 @@ func errEmbedsItself(f field) *problem {
 	}
 }
 
+func errOmitted(path string, typ reflect.Type) *problem {
+	return &problem{
+		path: path, got: fmt.Sprintf("a %v with the option omitempty", typ),
+		want: "no such option, or a method IsZero of the type: msgpack takes each of these values for empty",
+	}
+}
+
 func errUnsettable(f field) *problem {
 	want := "an exported type, or a field with a name"
 	if pointed(f.Type).Kind() == reflect.Struct {
@@ -102,6 +109,19 @@ func errInterface(typ reflect.Type) *problem {
 	return &problem{
 		got: fmt.Sprintf("of type %v", typ), want: "a type that can be decoded, such as a struct or any: " +
 			"no value can be decoded into an interface with methods",
+	}
+}
+
+func errSameKey(typ reflect.Type) *problem {
+	return &problem{
+		got: fmt.Sprintf("two keys of %v that are stored alike", typ), want: "keys that differ as they are stored: of two only one comes back",
+	}
+}
+
+func errKey(typ reflect.Type) *problem {
+	return &problem{
+		got: fmt.Sprintf("of type %v", typ), want: "a text, a number, a bool or a moment: " +
+			"msgpack reads other keys of an any as values that no map can have as a key",
 	}
 }
 
@@ -145,10 +165,16 @@ func (s *shape) unreadable(encoding string) *problem {
 	switch {
 	case isInterface(s) && s.typ.NumMethod() > 0:
 		return errInterface(s.typ)
-	case s.typ.Kind() != reflect.Struct || s.decodes:
-		return nil
-	case s.isEmpty() && s.encodes:
+	case s.typ.Kind() == reflect.Struct && !s.decodes && s.isEmpty() && s.encodes:
 		return errNothingStored(s.typ, encoding)
+	}
+	return nil
+}
+
+// unsettable returns why a field of a struct cannot be decoded.
+func (s *shape) unsettable() *problem {
+	if s.decodes {
+		return nil
 	}
 	return s.layout.unsettable
 }

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -31,6 +32,7 @@ type shape struct {
 
 	// These say what a value may hold at any depth.
 	open     bool // itself or a value of any type, so that it may be nested without end
+	keyed    bool // a map whose keys the encoding may make one
 	text     bool // text that JSON would alter
 	raw      bool // JSON that a part encodes by itself
 	integers bool // integers that MessagePack reads
@@ -72,6 +74,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 	root := g.of(typ, false)
 	for _, s := range g.known {
 		s.open = s.mayNest(make(map[*shape]bool))
+		s.keyed = s.reaches((*shape).written, func(s *shape) bool { return s.hasOwnKeys(encoding) })
 		s.anys = s.reaches((*shape).read, isInterface)
 		if encoding == JSON {
 			s.text = s.reaches((*shape).written, mayHoldText)
@@ -86,7 +89,9 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		root.lost = root.endless
 		return root
 	}
-	root.lost = root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) })
+	root.lost = cmp.Or(
+		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
+		root.find((*shape).read, (*shape).unsettable))
 	return root
 }
 
@@ -287,6 +292,7 @@ var timeType = reflect.TypeFor[time.Time]()
 var (
 	jsonMarshaler     = reflect.TypeFor[json.Marshaler]()
 	textMarshaler     = reflect.TypeFor[encoding.TextMarshaler]()
+	zeroer            = reflect.TypeFor[interface{ IsZero() bool }]()
 	msgpackMarshalers = []reflect.Type{
 		reflect.TypeFor[msgpack.CustomEncoder](), reflect.TypeFor[msgpack.Marshaler](),
 		reflect.TypeFor[encoding.BinaryMarshaler](), textMarshaler,

@@ -13,6 +13,7 @@ type parcel struct {
 
 	To     string `json:"to"               midge:"was=Recipient" msgpack:"to"`
 	Weight int    `msgpack:"w,alias:Grams"`
+	Left   string `json:"-"               msgpack:"-"`
 	hidden int
 }
 
@@ -27,12 +28,12 @@ func TestStoredFieldsThatAreNotReadAreFound(t *testing.T) {
 		{MessagePack, map[string]any{"to": "ann", "w": 1, "City": "Bonn"}, nil},
 		{MessagePack, map[string]any{"Recipient": "ann", "Grams": 1}, nil},
 		{MessagePack, map[string]any{"to": "ann", "Phone": "1"}, []string{"Phone"}},
-		{MessagePack, map[string]any{"hidden": 1}, []string{"hidden"}},
+		{MessagePack, map[string]any{"hidden": 1, "Left": 1}, []string{"Left", "hidden"}},
 		{MessagePack, map[string]any{}, nil},
 		{JSON, map[string]any{"TO": "ann", "weight": 1, "city": "Bonn"}, nil},
 		{JSON, map[string]any{"Recipient": "ann"}, nil},
 		{JSON, map[string]any{"phone": "1", "to": "ann", "fax": 2}, []string{"fax", "phone"}},
-		{JSON, map[string]any{"Grams": 1}, []string{"Grams"}},
+		{JSON, map[string]any{"Grams": 1, "left": 1, "address": map[string]any{"City": "Bonn"}}, []string{"Grams", "address", "left"}},
 	} {
 		payload, err := Encode(c.encoding, c.stored)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 type walk struct {
 	encoding string
 	texts    bool // it looks for text that is not UTF-8, else for values that encoders cannot take
+	untyped  bool // it is within an any, which is read as no type
 	left     int  // how many parts it may still look at
 }
 
@@ -22,7 +23,7 @@ type walk struct {
 const walkDepth = 10 * maxDepth
 
 // checkValue refuses a value that contains itself or is nested too deep, for which no encoder ends,
-// and values within an any that do not come back.
+// values of interface types that do not come back, and keys of maps that become one.
 func (s *shape) checkValue(encoding string, v any) *problem {
 	if s.lost != nil {
 		return s.lost
@@ -63,8 +64,11 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 	}
 	switch v.Kind() {
 	case reflect.Interface:
-		if w.encoding == MessagePack && s.typ == errorType { // it is written as its text
+		switch {
+		case v.IsNil(), w.encoding == MessagePack && s.typ == errorType: // it is written, and read, as its text
 			return nil
+		case !w.texts && s.typ.NumMethod() > 0:
+			return errInterface(s.typ)
 		}
 		return w.inAny(v.Interface(), depth)
 	case reflect.Pointer:
@@ -94,17 +98,26 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 			continue
 		}
 		f := &s.layout.fields[i]
-		if one, ok := f.of(v); ok {
-			if p := w.value(of, one, depth+1); p != nil {
-				return p.in(f.path)
+		one, ok := f.of(v)
+		if !ok {
+			continue
+		}
+		if held := one; f.omits && held.Kind() == reflect.Interface && !held.IsNil() {
+			if held = held.Elem(); seemsEmpty(held.Type()) && !held.IsZero() {
+				return errOmitted(f.path, held.Type())
 			}
+		}
+		if p := w.value(of, one, depth+1); p != nil {
+			return p.in(f.path)
 		}
 	}
 	return nil
 }
 
 // looksInto reports whether values of a type may hold what the walk looks for.
-func (w *walk) looksInto(s *shape) bool { return w.texts && s.text || !w.texts && s.open }
+func (w *walk) looksInto(s *shape) bool {
+	return w.texts && s.text || !w.texts && (s.open || s.keyed)
+}
 
 // items looks at the items of a list, which may be bytes.
 func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
@@ -137,6 +150,8 @@ func (w *walk) inAny(v any, depth int) *problem {
 	if s.lost != nil {
 		return s.lost
 	}
+	defer func(outside bool) { w.untyped = outside }(w.untyped)
+	w.untyped = true
 	return w.value(s, reflect.ValueOf(v), depth+1)
 }
 
@@ -158,8 +173,16 @@ func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 	if m, ok := reflect.TypeAssert[map[string]any](v); ok { // this saves allocations
 		return w.inMap(m, depth)
 	}
+	var keys map[string]bool
+	if !w.texts && s.hasOwnKeys(w.encoding) {
+		keys = make(map[string]bool, v.Len())
+	}
 	for i := v.MapRange(); i.Next(); {
-		if p := w.key(s, i.Key(), depth+1); p != nil {
+		p := w.key(s, i.Key(), depth+1)
+		if p == nil && keys != nil {
+			p = w.ownKey(s, i.Key(), keys)
+		}
+		if p != nil {
 			return p.in("[key]")
 		}
 		if p := w.value(s.elem, i.Value(), depth+1); p != nil {
@@ -175,16 +198,56 @@ func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
 	if !w.texts {
 		return w.value(s.key, key, depth)
 	}
-	var text []byte
+	if !utf8.Valid(keyText(key)) {
+		return errText()
+	}
+	return nil
+}
+
+// keyText returns the text of a key in JSON that is no number.
+func keyText(key reflect.Value) (text []byte) {
 	m, marshals := reflect.TypeAssert[encoding.TextMarshaler](key)
 	switch {
 	case key.Kind() == reflect.String:
 		text = []byte(key.String())
 	case marshals && (key.Kind() != reflect.Pointer || !key.IsNil()):
-		text, _ = m.MarshalText() // the encoder would have returned an error
+		text, _ = m.MarshalText() // the encoder of the whole value returns the error too
 	}
-	if !utf8.Valid(text) {
-		return errText()
+	return text
+}
+
+// hasOwnKeys reports whether a map has keys that an encoding may write alike, or that no map of an
+// any can have. Numbers and texts are neither.
+func (s *shape) hasOwnKeys(encoding string) bool {
+	if s.key == nil {
+		return false
+	}
+	kind := s.key.typ.Kind()
+	if encoding == JSON {
+		return s.key.encodes && kind != reflect.String
+	}
+	return s.key.encodes || kind != reflect.String && kind > reflect.Float64
+}
+
+// ownKey looks at a key of such a map. keys are the keys before it, as they are encoded.
+func (w *walk) ownKey(s *shape, key reflect.Value, keys map[string]bool) *problem {
+	data := keyText(key)
+	if w.encoding == MessagePack {
+		p := reflect.New(key.Type())
+		p.Elem().Set(key)
+		var err error
+		if data, err = encodeMsgpack(p.Interface()); err != nil { // as keyText has it
+			return nil
+		}
+	}
+	if keys[string(data)] {
+		return errSameKey(s.typ)
+	}
+	keys[string(data)] = true
+	var back any
+	if w.encoding == MessagePack && (w.untyped || isInterface(s.key)) && decodeMsgpack(data, &back) == nil &&
+		back != nil && !reflect.TypeOf(back).Comparable() {
+		return errKey(key.Type())
 	}
 	return nil
 }

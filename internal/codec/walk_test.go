@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -197,6 +198,89 @@ func TestAValueInAnAnyIsHeldToTheSameRules(t *testing.T) {
 	wantPath(t, "by pointer", err, "Any")
 	_, err = Encode(JSON, boxed{&byPointer{1}})
 	wantPath(t, "a pointer", err, "")
+}
+
+// A result is read by its own type, as a job is. Its type alone proves nothing: the value may be nil.
+func TestAValueOfAnInterfaceWithMethodsIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		v    any
+		path [2]string
+	}{
+		"a value":             {struct{ A fmt.Stringer }{time.Second}, both("A")},
+		"one in a list":       {[]fmt.Stringer{nil, time.Second}, both("[]")},
+		"one in an any":       {boxed{struct{ A fmt.Stringer }{time.Second}}, both("Any.A")},
+		"nil":                 {struct{ A fmt.Stringer }{}, both("")},
+		"an error":            {struct{ A error }{errors.New("a text")}, [2]string{"", "A"}},
+		"an embedded pointer": {struct{ *closed }{&closed{1}}, both("closed")},
+	} {
+		for i, encoding := range []string{MessagePack, JSON} {
+			data, err := Encode(encoding, c.v)
+			wantPath(t, name+" as "+encoding, err, c.path[i])
+			if err != nil {
+				continue
+			}
+			if back := reflect.New(reflect.TypeOf(c.v)); Decode(encoding, data, back.Interface()) != nil ||
+				!reflect.DeepEqual(back.Elem().Interface(), c.v) {
+				t.Errorf("%s as %s: got %+v, want %+v", name, encoding, back.Elem(), c.v)
+			}
+		}
+	}
+}
+
+func TestAnAnyIsNotLeftOutWhereItSeemsEmpty(t *testing.T) {
+	type job struct {
+		V any `json:",omitempty" msgpack:",omitempty"`
+	}
+	for path, values := range map[string][]any{
+		"":  {nil, 7, "", Open{}, byText{}, &byText{7}, []byText{{7}}, time.Unix(0, 0)},
+		"V": {byText{7}, netip.IPv6Loopback()},
+	} {
+		for _, v := range values {
+			_, err := Encode(MessagePack, job{v})
+			wantPath(t, fmt.Sprintf("%T", v), err, path)
+			_, err = Encode(JSON, job{v})
+			wantPath(t, fmt.Sprintf("%T as JSON", v), err, "")
+		}
+	}
+}
+
+func TestKeysThatBecomeOneAreRefused(t *testing.T) {
+	at := time.Date(2026, 3, 8, 0, 30, 0, 0, time.UTC)
+	in := func(zone string, hours int) time.Time { return at.In(time.FixedZone(zone, 3600*hours)) }
+	for name, c := range map[string]struct {
+		v    any
+		path [2]string
+	}{
+		"two moments":           {map[time.Time]int{at: 1, at.Add(1): 2}, both("")},
+		"one in two zones":      {map[time.Time]int{in("a", 1): 1, in("a", 2): 2}, [2]string{"[key]", ""}},
+		"one in one zone":       {map[time.Time]int{in("a", 1): 1, in("b", 1): 2}, both("[key]")},
+		"two texts":             {map[byText]int{{1}: 1, {2}: 2}, both("")},
+		"a structure":           {map[[2]Open]int{{{1}, {2}}: 1, {{2}, {1}}: 2}, [2]string{"", "unsupported"}},
+		"numbers":               {map[any]int{1: 1, 1.5: 2, "1": 3, true: 4, at: 5}, [2]string{"", "unsupported"}},
+		"a number of two types": {struct{ M map[any]int }{map[any]int{1: 1, int8(1): 2}}, [2]string{"M[key]", "unsupported"}},
+		"an array in an any":    {map[any]int{[1]int{1}: 1}, [2]string{"[key]", "unsupported"}},
+		"within an any":         {boxed{map[time.Time][]byText{at: {{1}}}}, both("")},
+		"bytes within an any":   {boxed{[]any{map[byText]int{{1}: 1}}}, both("")}, // they are read as a text
+		"a struct within":       {boxed{map[Open]int{{1}: 1}}, [2]string{"Any[key]", "unsupported"}},
+	} {
+		for i, encoding := range []string{MessagePack, JSON} {
+			data, err := Encode(encoding, c.v)
+			switch path := c.path[i]; {
+			case path == "unsupported" && err == nil:
+				t.Errorf("%s as %s: got no error", name, encoding)
+			case path != "unsupported":
+				wantPath(t, name+" as "+encoding, err, path)
+			}
+			if err != nil {
+				continue
+			}
+			back := reflect.New(reflect.TypeOf(c.v))
+			if err := Decode(encoding, data, back.Interface()); err != nil ||
+				back.Elem().Kind() == reflect.Map && back.Elem().Len() != reflect.ValueOf(c.v).Len() {
+				t.Errorf("%s as %s: got %v, %v; want %v", name, encoding, back.Elem(), err, c.v)
+			}
+		}
+	}
 }
 
 // These types have text wherever text can be.
