@@ -350,6 +350,9 @@ func TestAMiddlewareThatFailsAfterNextGivesTheTask(t *testing.T) {
 		if task.Kind != "work" || task.State != midge.Waiting || task.Headers["through"] != "m" {
 			t.Errorf("got %+v, want the whole task", task)
 		}
+		if again, err := c.Enqueue(b.ctx, work{"a"}, midge.ID(task.ID)); !errors.Is(err, errAfterwards) || !again.Existing || again.Ref != task.Ref {
+			t.Errorf("got %v, existing %t, %v of a repeat, want the task with the error", again.Ref, again.Existing, err)
+		}
 		task, err = c.EnqueueIn(b.ctx, time.Hour, work{"a"})
 		there("EnqueueIn", task.Ref, err)
 		at, err := c.Queue("ticks").RunSchedule(b.ctx, "work")

@@ -136,3 +136,35 @@ func TestDelaysOfRetries(t *testing.T) {
 		})
 	}
 }
+
+// TestOtherDelaysStayAsTheyAre has the delays of enqueues and snoozes.
+func TestOtherDelaysStayAsTheyAre(t *testing.T) {
+	const years = 3 * 365 * 24 * time.Hour
+	bubble(t, func(b *bench) {
+		begun := time.Now()
+		b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {
+			if w.Name == "long" {
+				return midge.Snooze(years)
+			}
+			return midge.Snooze(-time.Minute)
+		})
+		wantsInvalid(t, "EnqueueIn of -1s", second(b.client.EnqueueIn(b.ctx, -time.Second, work{"a"})), "")
+		in := must1(b.client.EnqueueIn(b.ctx, years, work{"a"}))
+		at := must1(b.client.EnqueueAt(b.ctx, begun.Add(years), work{"a"}))
+		if past := must1(b.client.EnqueueAt(b.ctx, begun.Add(-time.Hour), work{"long"})); past.State != storage.Waiting {
+			t.Errorf("a past moment is %s, want it due", past.State)
+		}
+		long, short := b.enqueue("long"), b.enqueue("short")
+		b.after(500 * time.Millisecond)
+		for what, c := range map[string]struct {
+			ref  midge.Ref
+			want time.Duration
+		}{
+			"EnqueueIn": {in.Ref, years}, "EnqueueAt": {at.Ref, years}, "Snooze": {long.Ref, years}, "Snooze below 0": {short.Ref, time.Second},
+		} {
+			if got := b.task(c.ref); got.State != storage.Scheduled || got.Due.Sub(begun).Round(time.Second) != c.want {
+				t.Errorf("%s: it is %s and due after %v, want %v", what, got.State, got.Due.Sub(begun), c.want)
+			}
+		}
+	})
+}

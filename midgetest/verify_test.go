@@ -85,6 +85,26 @@ func TestAKitFailsATestWhoseValuesDoNotComeBack(t *testing.T) {
 	}
 }
 
+// Production does not decode what it encodes.
+func TestProductionAcceptsValuesThatDoNotComeBack(t *testing.T) {
+	_, err := newClient(t).Enqueue(t.Context(), fuss{})
+	must(t, err)
+}
+
+// harmless is a job that comes back with differences that the encodings promise.
+type harmless struct {
+	Empty  []int
+	None   map[string]int
+	At     time.Time
+	Hidden string `json:"-" msgpack:"-"`
+	Was    int    `midge:"was=Before"`
+	inner  int
+}
+
+type harmlessJSON harmless
+
+func (harmlessJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
+
 func TestAKitAcceptsValuesThatComeBack(t *testing.T) {
 	k := midgetest.New(t, midgetest.Config{})
 	for _, v := range []any{
@@ -99,4 +119,8 @@ func TestAKitAcceptsValuesThatComeBack(t *testing.T) {
 		_, err2 := k.Client().Enqueue(t.Context(), looser{v})
 		must(t, errors.Join(err1, err2))
 	}
+	v := harmless{Empty: []int{}, At: time.Date(2026, 3, 1, 0, 0, 0, 0, time.FixedZone("west", -8*3600)), Hidden: "a", Was: 7, inner: 7}
+	_, err1 := k.Client().Enqueue(t.Context(), v)
+	_, err2 := k.Client().Enqueue(t.Context(), harmlessJSON(v))
+	must(t, errors.Join(err1, err2))
 }
