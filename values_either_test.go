@@ -199,7 +199,7 @@ func differenceOfStructs(path string, encoding midge.Encoding, want, got reflect
 	exported := 0
 	for i := range typ.NumField() {
 		f := typ.Field(i)
-		if !f.IsExported() && !(f.Anonymous && f.Type.Kind() == reflect.Struct) {
+		if !f.IsExported() && (!f.Anonymous || f.Type.Kind() != reflect.Struct) {
 			continue
 		}
 		exported++

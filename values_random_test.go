@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -18,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/midgehq/midge"
-	"github.com/midgehq/midge/storage"
 )
 
 // This file makes random types and random values of them. Whatever they are, a value that a job
@@ -69,7 +66,7 @@ const safeLeaves = 18
 
 // randomText returns a text that is UTF-8 nine times in ten.
 func randomText(random *rand.Rand) string {
-	alphabet := []string{"é", "日", "😀", "\ufffd", "a", "\"", "\\", "u", "\x00", "<", "\u2028", "\xff", "\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80"}
+	alphabet := []string{"é", "\u65e5", "😀", "\ufffd", "a", "\"", "\\", "u", "\x00", "<", "\u2028", "\xff", "\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80"}
 	letters := 11
 	if random.IntN(10) == 0 {
 		letters = len(alphabet)
@@ -334,261 +331,7 @@ func holdsBadText(v reflect.Value) bool {
 				return true
 			}
 		}
+	default:
 	}
 	return false
-}
-
-// node is a node of a random graph.
-type node struct {
-	ID    int
-	Next  *node
-	Kids  []*node
-	Named map[string]*node
-	Any   any
-}
-
-// TestRandomGraphsComeBackOrAreRefused encodes random graphs. A graph with a cycle is refused. Any
-// other graph comes back with the same paths.
-func TestRandomGraphsComeBackOrAreRefused(t *testing.T) {
-	const graphs = 200
-	random := rand.New(rand.NewPCG(1, 28))
-	cyclic := 0
-	bubble(t, func(b *bench) {
-		for range graphs {
-			root, loops := randomGraph(random)
-			if loops {
-				cyclic++
-			}
-			for _, encoding := range bothEncodings {
-				task, err := b.client.Enqueue(b.ctx, carrying(encoding, root))
-				if loops {
-					wantsInvalid(t, "a graph with a cycle", err, tooDeep)
-					continue
-				}
-				var got carry[*node]
-				if err := errors.Join(err, midge.Decode(task, &got)); err != nil || paths(got.V) != paths(root) {
-					t.Errorf("%s: got %s, %v; want %s", encoding, paths(got.V), err, paths(root))
-				}
-			}
-		}
-	})
-	if cyclic < graphs/4 || cyclic > 3*graphs/4 {
-		t.Errorf("%d of %d graphs had cycles, want many of both", cyclic, graphs)
-	}
-}
-
-// randomGraph returns the root of a graph of up to eight nodes, and whether a walk from the root
-// meets a cycle.
-func randomGraph(random *rand.Rand) (root *node, loops bool) {
-	nodes := make([]*node, 2+random.IntN(7))
-	for i := range nodes {
-		nodes[i] = &node{ID: i}
-	}
-	forward := random.IntN(2) == 0 // edges to later nodes alone make no cycle
-	pick := func(i int) *node {
-		low := 0
-		if forward {
-			low = i + 1
-		}
-		if low >= len(nodes) || random.IntN(3) == 0 {
-			return nil
-		}
-		return nodes[low+random.IntN(len(nodes)-low)]
-	}
-	for i, n := range nodes {
-		n.Next = pick(i)
-		if kid := pick(i); kid != nil {
-			n.Kids = []*node{kid}
-		}
-		if kid := pick(i); kid != nil {
-			n.Named = map[string]*node{"kid": kid}
-		}
-		if kid := pick(i); !forward && kid != nil {
-			n.Any = []any{kid}
-		}
-	}
-	return nodes[0], meetsItself(nodes[0], map[*node]bool{})
-}
-
-// meetsItself reports whether a walk from n comes back to a node of its way.
-func meetsItself(n *node, way map[*node]bool) bool {
-	if n == nil {
-		return false
-	}
-	if way[n] {
-		return true
-	}
-	way[n] = true
-	defer delete(way, n)
-	next := append([]*node{n.Next, n.Named["kid"]}, n.Kids...)
-	if held, ok := n.Any.([]any); ok {
-		next = append(next, held[0].(*node))
-	}
-	return slices.ContainsFunc(next, func(n *node) bool { return meetsItself(n, way) })
-}
-
-// paths prints all paths from a node, without those through an any, which come back as maps.
-func paths(n *node) string {
-	if n == nil {
-		return "-"
-	}
-	kid := (*node)(nil)
-	if len(n.Kids) > 0 {
-		kid = n.Kids[0]
-	}
-	return fmt.Sprintf("%d(%s %s %s)", n.ID, paths(n.Next), paths(kid), paths(n.Named["kid"]))
-}
-
-// hermit has itself in fields that are not stored, and signed in a field that its encoder leaves out.
-type (
-	hermit struct {
-		Name   string
-		Parent *hermit `json:"-" msgpack:"-"`
-		self   *hermit
-	}
-	signed struct {
-		Name string
-		Self *signed
-	}
-)
-
-func (s signed) MarshalText() ([]byte, error)     { return []byte(s.Name), nil }
-func (s *signed) UnmarshalText(text []byte) error { s.Name = string(text); return nil }
-
-func TestACycleThatIsNotStoredIsAccepted(t *testing.T) {
-	alone := &hermit{Name: "ann"}
-	alone.Parent, alone.self = alone, alone
-	own := signed{Name: "bob"}
-	own.Self = &own
-	for _, encoding := range bothEncodings {
-		if f := fateOf(t, encoding, alone); !f.ran || *f.got != (hermit{Name: "ann"}) {
-			t.Errorf("%s: got %+v, want the name alone", encoding, f)
-		}
-		if f := fateOf(t, encoding, own); !f.ran || f.got != (signed{Name: "bob"}) {
-			t.Errorf("%s: got %+v, want the name alone", encoding, f)
-		}
-	}
-}
-
-// broad is a job with a field of each form.
-type broad struct {
-	N      int8
-	U      uint64
-	F      float32
-	Text   string
-	Bytes  []byte
-	Arr    [3]int
-	At     time.Time
-	Addr   netip.Addr
-	Big    *big.Int
-	Any    any
-	Anys   map[string]any
-	List   []*broadIn
-	Named  map[word][]int
-	Nested struct{ Deep []struct{ To *string } }
-	Empty  struct{}
-	Self   *broad
-}
-
-type broadIn struct {
-	ID   int `midge:"was=Number"`
-	Text string
-}
-
-func (broad) Kind() string { return "broad" }
-
-type broadJSON broad
-
-func (broadJSON) Kind() string           { return "broad" }
-func (broadJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
-
-func broadJob() broad {
-	to := "to"
-	b := broad{
-		N: -7, U: 1 << 60, F: 0.5, Text: "ä", Bytes: []byte{1, 2}, Arr: [3]int{1, 2, 3}, At: time.Unix(7, 0), Addr: netip.IPv6Loopback(),
-		Big: big.NewInt(1 << 40), Any: []any{1, "a", nil, true}, Anys: map[string]any{"a": map[string]any{"b": 0.5}},
-		List: []*broadIn{{1, "a"}, nil}, Named: map[word][]int{"a": {1}}, Self: &broad{Text: "inner", Big: big.NewInt(1)},
-	}
-	b.Nested.Deep = []struct{ To *string }{{&to}}
-	return b
-}
-
-// damaged returns a payload with random damage.
-func damaged(random *rand.Rand, payload []byte) []byte {
-	b := slices.Clone(payload)
-	for range 1 + random.IntN(4) {
-		at := random.IntN(len(b))
-		switch random.IntN(6) {
-		case 0:
-			b[at] ^= 1 << random.IntN(8)
-		case 1:
-			b[at] = byte(random.Uint32())
-		case 2:
-			b = append(b[:at:at], b[at+random.IntN(len(b)-at):]...)
-		case 3:
-			b = append(b, b[at:]...)
-		case 4: // heads of MessagePack that announce parts that are not there
-			heads := []string{"\xdd\xff\xff\xff\xff", "\xdf\xff\xff\xff\xff", "\xdb\xff\xff\xff\xff", "\xc6\xff\xff\xff\xff", "\xc9\xff\xff\xff\xff\xff", "\xc7\x0c\xff", "\xc1"}
-			b = slices.Insert(b, at, []byte(heads[random.IntN(len(heads))])...)
-		default:
-			parts := []string{"{", "}", "[", "]", "\"", ",", ":", "null", "1e999", "-", "\\u", "\xff", "\x00"}
-			b = slices.Insert(b, at, []byte(parts[random.IntN(len(parts))])...)
-		}
-		if len(b) == 0 {
-			b = []byte{0}
-		}
-	}
-	return b
-}
-
-// TestADamagedPayloadStopsNobody stores damaged payloads, as no client would. Each task runs once, or
-// waits as undecodable, and the runner works on.
-func TestADamagedPayloadStopsNobody(t *testing.T) {
-	for i, job := range []any{broadJob(), broadJSON(broadJob())} {
-		bubble(t, func(b *bench) {
-			ran := make(map[string]int)
-			b.runner = b.newRunner(b.store, midge.RunnerConfig{Logger: zap.NewNop()}, nil)
-			must(midge.Handle(b.runner, func(ctx context.Context, _ broad) error {
-				info, _ := midge.Current(ctx)
-				ran[info.Ref.ID]++
-				return nil
-			}))
-			must(b.runner.SetConcurrency(1))
-			whole := must1(b.client.Enqueue(b.ctx, job))
-			random := rand.New(rand.NewPCG(10, uint64(i)))
-			payloads := map[midge.Ref][]byte{b.stored(whole, nil): nil}
-			for range 200 {
-				payload := damaged(random, whole.Payload)
-				payloads[b.stored(whole, payload)] = payload
-			}
-			last := must1(b.client.Enqueue(b.ctx, job))
-			go func() { b.done <- b.runner.Run(b.ctx) }()
-			b.after(time.Second)
-			for ref, payload := range payloads {
-				task, err := b.store.Task(b.ctx, ref)
-				switch {
-				case errors.Is(err, midge.ErrNotFound) && ran[ref.ID] == 1:
-				case err != nil:
-					t.Errorf("%q: %v after %d runs, want one", payload, err, ran[ref.ID])
-				case task.State != storage.Scheduled || !strings.HasPrefix(task.Reason, "undecodable payload") || task.Retries+ran[ref.ID] != 0:
-					t.Errorf("%q is %s, %q after %d runs; want it put off as undecodable", payload, task.State, task.Reason, ran[ref.ID])
-				}
-			}
-			if ran[whole.ID] != 1 || ran[last.ID] != 1 {
-				t.Errorf("the whole tasks ran %d and %d times, want once", ran[whole.ID], ran[last.ID])
-			}
-		})
-	}
-}
-
-// stored inserts a task like another one with a payload that no client has encoded.
-func (b *bench) stored(like midge.Task, payload []byte) midge.Ref {
-	b.Helper()
-	in := storage.Insert{
-		Ref: ref(like.Queue, storage.NewID()), Kind: like.Kind, Encoding: like.Encoding, Payload: payload, MaxRetries: 5, CrashLimit: 3,
-	}
-	if _, err := storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
-		b.Fatal(err)
-	}
-	return in.Ref
 }

@@ -96,7 +96,7 @@ type harmless struct {
 	Empty  []int
 	None   map[string]int
 	At     time.Time
-	Hidden string `json:"-" msgpack:"-"`
+	Hidden string `json:"-"           msgpack:"-"`
 	Was    int    `midge:"was=Before"`
 	inner  int
 }

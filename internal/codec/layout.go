@@ -201,6 +201,13 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 			read[f.alias] = f
 		}
 	}
+	l.losses(read)
+	return l
+}
+
+// losses finds the fields of MessagePack that are written but not read, or not always written. read
+// holds the fields that are read, by name.
+func (l *layout) losses(read map[string]field) {
 	for i, f := range l.fields {
 		if l.array { // each field is written, in its place
 			l.fields[i].omits = false
@@ -213,7 +220,6 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 			l.lost = cmp.Or(l.lost, errOmitted(f.path, f.Type))
 		}
 	}
-	return l
 }
 
 // seemsEmpty reports whether MessagePack takes values of a type for empty that are not: without a

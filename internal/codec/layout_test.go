@@ -268,7 +268,7 @@ func loses() map[string]struct {
 		}{}, [2]string{"A", ""}},
 		"an array": {array{}, both("")},
 		"a value that seems empty": {struct {
-			A netip.Addr `json:",omitempty" msgpack:",omitempty"`
+			A netip.Addr `msgpack:",omitempty"`
 		}{}, [2]string{"A", ""}},
 		"one in a list": {struct {
 			Lines []struct {

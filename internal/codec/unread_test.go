@@ -13,7 +13,7 @@ type parcel struct {
 
 	To     string `json:"to"               midge:"was=Recipient" msgpack:"to"`
 	Weight int    `msgpack:"w,alias:Grams"`
-	Left   string `json:"-"               msgpack:"-"`
+	Left   string `json:"-"                msgpack:"-"`
 	hidden int
 }
 
