@@ -9,7 +9,7 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash stale sqlite
+parts="postgres contract crash stale sqlite sequences-race
 sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
@@ -40,6 +40,12 @@ stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthers
 
 # Kills and power cuts of SQLite. 15 minutes
 sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFileStaysSmall' .; }
+
+# The random sequences of make test, under the race detector. 15 minutes
+sequences-race() {
+  tags='' long internal/difftest -race -gcflags=modernc.org/libc/...=-race=false \
+    -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=github.com/yuin/gopher-lua/...=-race=false .
+}
 
 # Random sequences on SQLite and miniredis. 25 minutes
 sequences-files() { sequences 'TestSQLite|TestMiniredis'; }

@@ -22,9 +22,8 @@ type run struct {
 // part in those that all share.
 type lane []run
 
-// storm is the test in which all faults of the fault tests happen at once. scripted is the test of
-// random sequences on miniredis, which interprets Redis' scripts in Go.
-const storm, scripted = "TestAStorm", "TestMiniredis"
+// storm is the test in which all faults of the fault tests happen at once.
+const storm = "TestAStorm"
 
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
@@ -43,8 +42,8 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // Everything runs under the race detector, except for three kinds of tests. The fault tests,
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
 // processes, which take two to three times as long with it; of the fault tests only the storm runs
-// under it. The random sequences on miniredis take five times as long with it; the sequences on
-// servers run under it.
+// under it. The random sequences take two to five times as long with it, and make one call after the
+// other; make test-long runs them under it.
 func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	others, err := others(ctx)
 	if err != nil {
@@ -60,12 +59,11 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{{args: append(raced("-p", "1"), others...), nice: true}},
 	}
 	shared = []run{ // the longest first
-		{dir: "internal/difftest", args: raced("-skip", scripted, ".")},
 		{dir: "storage/sqlite/modernc", args: raced("./...")},
+		{dir: "internal/difftest", args: plain("./...")},
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
-		{dir: "internal/difftest", args: plain("-run", scripted, ".")},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
 		{dir: "metrics/prometheus", args: plain("./...")},
@@ -98,12 +96,14 @@ func plain(args ...string) []string { return append([]string{"-vet=off", "-timeo
 
 // raced returns the arguments of a run under the race detector.
 //
-// SQLite's C code, translated to Go, runs in only one thread at a time, and is ten times slower
-// under the race detector, so it is compiled without it. Its driver is compiled with it, like all
-// other code: a generic function of the standard library that the driver shares with midge may be
-// linked from either, and without the detector's instrumentation it would look like a race.
+// SQLite's C code, translated to Go, and miniredis' interpreter of scripts run in only one thread at a
+// time, and are up to ten times slower under the race detector, so they are compiled without it.
+// SQLite's driver is compiled with it, like all other code: a generic function of the standard library
+// that the driver shares with midge may be linked from either, and without the detector's
+// instrumentation it would look like a race.
 func raced(args ...string) []string {
 	return append(plain(
 		"-race", "-gcflags=modernc.org/libc/...=-race=false", "-gcflags=modernc.org/sqlite/lib=-race=false",
+		"-gcflags=github.com/yuin/gopher-lua/...=-race=false",
 	), args...)
 }
