@@ -31,7 +31,7 @@
 // lane, pause, runner) are made from the clock as it is and compared with it, and the
 // times in answers are the clock's too: "never early" means never early by the server's clock. Where
 // the mark is less than a second ahead of the clock, the version that a claim gave may stand for the
-// moment of the claim (Task.Claimed, Attempt.Claimed).
+// moment of the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created.
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
 // a clock that was set back by less than 20 ms: steps of other tasks may then get versions
 // and places below those that were given before. The versions of one task grow even so.

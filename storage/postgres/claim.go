@@ -197,7 +197,7 @@ func (c *claim) got(r *claimRow) error {
 	switch r.kind {
 	case "m":
 		c.behind = append(c.behind, int32(*r.at))
-	case "t", "k":
+	case "t", "a", "k":
 		return c.take(r)
 	case "d":
 		c.damaged = append(c.damaged, damage{c.req.Queues[r.place-1].Name, slices.Clone(r.id)})
@@ -210,7 +210,9 @@ func (c *claim) got(r *claimRow) error {
 		c.Cancels = r.flags&2 != 0
 		c.repeat = r.flags&8 != 0
 		for i := range c.Tasks {
-			c.Tasks[i].Claimed = engine.Time(engine.ClaimedAt(c.Tasks[i].Version, r.version))
+			if t := &c.Tasks[i]; t.Claimed.IsZero() { // else the call is a repeat
+				t.Claimed = engine.Time(engine.ClaimedAt(t.Version, r.version))
+			}
 		}
 		c.learn(r)
 	default:
@@ -250,8 +252,12 @@ func (c *claim) take(r *claimRow) error {
 	if r.kind == "k" {
 		t.State = engine.Cursor
 	}
+	past := []byte(r.past)
+	if r.kind == "a" {
+		t.At, past = engine.ClaimedAt(r.version, int64(binary.BigEndian.Uint64(past))), past[8:]
+	}
 	t.Kind = c.kind
-	err := t.decode(r.past, r.record)
+	err := t.decode(past, r.record)
 	if errors.Is(err, storage.ErrDamaged) {
 		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
 		return nil

@@ -12,6 +12,7 @@
 -- 'g' the choice is the client's; the lane was not asked for the call.
 -- 't' a task, 'k' a tick, 'd' one of these in a line of another queue than its own: o_place is the place
 -- of the queue among the names, o_at the sort of the lease or cursor.
+-- 'a' a task of a call that is repeated: its o_past stands behind when it was claimed, in eight bytes.
 -- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
 -- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
 -- 8 where the call is a repeat. o_past has the number of each queue in four bytes, 0 where there is none.
@@ -103,8 +104,8 @@ BEGIN
 		last := 0;
 		IF lane = 'r' THEN
 			RETURN QUERY
-			SELECT (CASE WHEN t.queue = numbers[i] THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
-				t.priority, t.past, t.record
+			SELECT (CASE WHEN t.queue = numbers[i] THEN 'a' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
+				t.priority, int8send(t.turn) || t.past, t.record
 			FROM {schema}.again(numbers[i], p_holder) t;
 		ELSIF take > 0 THEN
 			SELECT p.cs, p.used, p.seen, p.last INTO cs, used, seen, last
