@@ -25,7 +25,7 @@ const (
 	lockTime = 5 * time.Second
 	// pauseLeast is the first pause between two tries, and pauseMost the longest.
 	pauseLeast = 100 * time.Microsecond
-	pauseMost  = 5 * time.Millisecond
+	pauseMost  = time.Millisecond
 )
 
 // call is a call that writes. It shares its transaction with other calls.
