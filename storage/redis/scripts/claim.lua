@@ -6,7 +6,7 @@
 --       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
 --       take none); then the kinds with commas between, "" for all; then for each queue the field lines
 --       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
---       commit.lua), "" for none
+--       commit.lua), "" for none; then the moment up to which leases that ended are recovered
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
 --       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
