@@ -60,6 +60,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
 		Runner: c.id, Queues: queues, Start: start, Ahead: ahead,
 		Suspect: suspect, Kinds: c.jobs.Kinds(), Lease: c.lease,
+		RecoverBefore: d.contact.recoverBefore(sent.mono),
 	})
 	c.pulse.works()
 	if err != nil {
@@ -67,6 +68,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 		c.failed(draining, err)
 		return
 	}
+	d.contact.answered(claimed.Now, c.elapsed())
 	c.start(claimed, sent) //nolint:contextcheck // the calls of jobs that it starts outlive the claim
 	c.brought, c.answered, c.doubtful = len(claimed.Tasks), time.Now(), false
 	if c.ends == nil {

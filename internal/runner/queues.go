@@ -80,6 +80,19 @@ func (q *queues) shardOf(queue string) *shard {
 	return s
 }
 
+// claiming returns the shard that claims and shares the part of the storage with a queue, nil where
+// there is none.
+func (q *queues) claiming(queue string) *shard {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.shards {
+		if len(s.queues(0, 0)) > 0 && (s.member == queue || storage.Spans(q.store, s.member, queue)) {
+			return s
+		}
+	}
+	return nil
+}
+
 // from returns the shards except the first n.
 func (q *queues) from(n int) []*shard {
 	q.mu.Lock()

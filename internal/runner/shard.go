@@ -23,7 +23,8 @@ type shard struct {
 
 	grant grant // guarded by slots.mu
 
-	belief belief // used by the claimer
+	belief  belief // used by the claimer
+	contact contact
 
 	hard context.Context // for calls that outlive a drain; ends with the actors
 
