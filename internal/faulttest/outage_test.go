@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,9 +169,56 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 		checkTotals(t, f.store, "q", tasks)
 		checkFollowUps(t, tasks, func(string) bool { return true })
 		for _, task := range tasks {
-			if task.State != storage.Completed || task.Retries != 0 {
-				t.Errorf("%s is %s after %d retries, want completed after none", task.Ref, task.State, task.Retries)
+			if task.State != storage.Completed || task.Retries != 0 || task.Crashes != 0 {
+				t.Errorf("%s is %s after %d retries and %d crashes, want completed after none", task.Ref, task.State,
+					task.Retries, task.Crashes)
 			}
 		}
 	})
+}
+
+// TestAnOutageChargesNoCrash takes the storage away for one lease and for three, while two runners run
+// jobs and have slots for those of the other. Every second job goes on after its context has ended. No
+// process dies, so that no crash may be charged.
+func TestAnOutageChargesNoCrash(t *testing.T) {
+	eachOwnServer(t, func(t *testing.T, s *server) {
+		const lease, jobs = 2 * time.Second, 16
+		f := newFleet(t, s)
+		for _, name := range []string{"one", "two"} {
+			f.start(workerConfig{Name: name, Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		}
+		for _, leases := range []time.Duration{1, 3} {
+			for _, o := range outages {
+				round := fmt.Sprint(o.name, "-", int(leases))
+				for i := range jobs {
+					waits := gate(round)
+					if i%2 == 1 {
+						waits = hold(round)
+					}
+					f.enqueue("q", fmt.Sprint(round, "-", i), steps(waits))
+				}
+				f.await("all jobs run", 20*time.Second, func(h history) bool {
+					return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, round) })) >= jobs
+				})
+				must(t, o.away(s))
+				away := time.Now()
+				f.await("the outage is over", 20*lease, func(history) bool { return time.Since(away) >= leases*lease })
+				must(t, o.back(s))
+				f.openGate(round)
+				awaitDrained(t, f.store, "q", 30*time.Second)
+			}
+		}
+		checkRuns(t, f.history())
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		for _, task := range tasks {
+			if task.State != storage.Completed || task.Retries != 0 || task.Crashes != 0 {
+				t.Errorf("%s is %s after %d retries and %d crashes, want completed after none", task.Ref, task.State,
+					task.Retries, task.Crashes)
+			}
+		}
+		if want := 2 * len(outages) * jobs; len(tasks) != want {
+			t.Errorf("%d tasks, want %d", len(tasks), want)
+		}
+	}, "appendonly yes", "appendfsync always")
 }
