@@ -141,7 +141,8 @@ func (c *claim) query() query {
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
-			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, " +
+			"$19, $20)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
@@ -243,8 +244,8 @@ func (c *claim) learn(r *claimRow) {
 		}
 		last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 		c.store.hints.learn(name, seen{
-			now: r.version, recoverTo: c.recoverTo(), base: c.base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
-			took: time.Since(c.begun), maintained: !c.maintained || c.looked,
+			now: r.version, recoverTo: c.recoverTo(), base: c.base, from: c.asked[i], last: last,
+			clean: r.flags&4 != 0, took: time.Since(c.begun), maintained: !c.maintained || c.looked,
 			looked: last != 0 || !c.general && len(c.Tasks) < c.req.Most() && c.req.Queues[i].Max >= 0,
 		})
 	}

@@ -188,7 +188,8 @@ func (c *Claim) Survey() (next int64, more bool) {
 		if q.IsPaused(c.step.Now) && again.waits(i) {
 			next = sooner(next, q.PausedUntil)
 		}
-		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req)) || again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req)) ||
+			again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
 	}
 	return next, more
 }
