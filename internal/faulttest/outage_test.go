@@ -75,8 +75,9 @@ func outlast(t *testing.T, s *server, o outage) {
 	t.Helper()
 	const running, waiting, gone = 10, 20, 10 * time.Second
 	f := newFleet(t, s)
-	// The lease outlasts an outage that a busy machine makes longer.
-	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: time.Minute})
+	// The lease outlasts an outage that a busy machine makes longer. With a minute, awaitDrained would take a
+	// task that was just claimed for a task that is left for later.
+	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: 50 * time.Second})
 	for i := range running {
 		name := "during" // half of the jobs end during the outage, half after it
 		if i%2 == 1 {
