@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -178,9 +179,9 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 	})
 }
 
-// TestAnOutageChargesNoCrash takes the storage away for one lease and for three, while two runners run
-// jobs and have slots for those of the other. Every second job goes on after its context has ended. No
-// process dies, so that no crash may be charged.
+// TestAnOutageChargesNoCrash takes the storage away for one lease and for three, and again and again with short
+// times between, while two runners run jobs and have slots for those of the other. Every second job goes on after
+// its context has ended. No process dies, so that no crash may be charged.
 func TestAnOutageChargesNoCrash(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		const lease, jobs = 2 * time.Second, 16
@@ -188,26 +189,19 @@ func TestAnOutageChargesNoCrash(t *testing.T) {
 		for _, name := range []string{"one", "two"} {
 			f.start(workerConfig{Name: name, Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
 		}
-		for _, leases := range []time.Duration{1, 3} {
-			for _, o := range outages {
-				round := fmt.Sprint(o.name, "-", int(leases))
-				for i := range jobs {
-					waits := gate(round)
-					if i%2 == 1 {
-						waits = hold(round)
-					}
-					f.enqueue("q", fmt.Sprint(round, "-", i), steps(waits))
-				}
-				f.await("all jobs run", 20*time.Second, func(h history) bool {
-					return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, round) })) >= jobs
-				})
-				must(t, o.away(s))
-				away := time.Now()
-				f.await("the outage is over", 20*lease, func(history) bool { return time.Since(away) >= leases*lease })
-				must(t, o.back(s))
-				f.openGate(round)
-				awaitDrained(t, f.store, "q", 30*time.Second)
+		rounds := 0
+		for _, o := range outages {
+			f.endure(fmt.Sprint(o.name, " for a lease"), jobs, o, lease)
+			f.endure(fmt.Sprint(o.name, " for three"), jobs, o, 3*lease)
+			rounds += 2
+		}
+		for i := range count(1, 5) {
+			naps := make([]time.Duration, 6)
+			for j := range naps {
+				naps[j] = time.Second + rand.N(lease*3/2)
 			}
+			f.endure(fmt.Sprint("slow ", i), jobs, outages[1], naps...)
+			rounds++
 		}
 		checkRuns(t, f.history())
 		tasks := tasksOf(t, f.store, "q")
@@ -218,8 +212,33 @@ func TestAnOutageChargesNoCrash(t *testing.T) {
 					task.Retries, task.Crashes)
 			}
 		}
-		if want := 2 * len(outages) * jobs; len(tasks) != want {
+		if want := rounds * jobs; len(tasks) != want {
 			t.Errorf("%d tasks, want %d", len(tasks), want)
 		}
 	}, "appendonly yes", "appendfsync always")
+}
+
+// endure has jobs run while the storage goes away for these times, with a fraction of a second between, and end
+// after that.
+func (f *fleet) endure(round string, jobs int, o outage, lengths ...time.Duration) {
+	f.t.Helper()
+	round = strings.ReplaceAll(round, " ", "-")
+	for i := range jobs {
+		waits := gate(round)
+		if i%2 == 1 {
+			waits = hold(round)
+		}
+		f.enqueue("q", fmt.Sprint(round, "-", i), steps(waits))
+	}
+	f.await("all jobs run", 20*time.Second, func(h history) bool {
+		return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, round) })) >= jobs
+	})
+	for _, length := range lengths {
+		must(f.t, o.away(f.server))
+		away := time.Now()
+		f.await("the outage is over", 20*length, func(history) bool { return time.Since(away) >= length })
+		must(f.t, o.back(f.server))
+	}
+	f.openGate(round)
+	awaitDrained(f.t, f.store, "q", 30*time.Second)
 }
