@@ -155,6 +155,44 @@ func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 	})
 }
 
+// TestAJobWithoutItsLeaseIsReportedAsRunning checks that the heartbeats still report the slot of a job
+// that has lost its lease, and that the job ignores the end of its context.
+func TestAJobWithoutItsLeaseIsReportedAsRunning(t *testing.T) {
+	bubble(t, func(b *bench) {
+		f := &faulty{Storage: b.store}
+		release := make(chan struct{})
+		b.runner = b.newRunner(f, midge.RunnerConfig{Concurrency: 1, Lease: 3 * time.Second, Grace: time.Second},
+			func(context.Context, work) error {
+				<-release
+				return nil
+			})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		b.enqueue("a")
+		b.after(time.Second)
+		f.extends.Store(true)
+		b.after(5 * time.Second)
+		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{ // ends the lease
+			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Kinds: []string{"work"}, Lease: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.extends.Store(false)
+		b.after(time.Minute)
+		runners, err := b.store.Runners(b.ctx)
+		if err != nil || len(runners) != 1 {
+			t.Fatalf("got %d runners, %v; want one", len(runners), err)
+		}
+		r := runners[0]
+		if r.Busy != 1 || len(r.Running) != 1 || r.Running[0].Unstopped.IsZero() {
+			t.Errorf("%d slots are busy, with %+v; want one, with a job that ignores the end of its context", r.Busy, r.Running)
+		}
+		close(release)
+		b.after(3 * time.Second)
+	})
+}
+
 // TestARunningSuspectCostsNoClaims checks that a runner sends no claims while a suspect, beside
 // which no other may run, is running.
 func TestARunningSuspectCostsNoClaims(t *testing.T) {
