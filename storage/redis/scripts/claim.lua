@@ -375,7 +375,7 @@ local function again(outcome)
         if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
         q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
         info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now) ..
-          (string.match(l, '%z(.......)$', FENCE + 2) or pack7(claimed))
+          (string.match(runnerof(l), '%z(.......)$') or pack7(claimed))
       end
     end
     q.info = table.concat(info)
