@@ -61,7 +61,7 @@ func (s *Storage) do(ctx context.Context, c *call) error {
 	err := s.combiner.Do(ctx, c)
 	switch {
 	case err == nil:
-		s.room.Wrote(c.err, c.txs...)
+		s.room.Wrote(c.err)
 		return c.err
 	case errors.Is(err, storage.ErrUnknown) && c.stage.CompareAndSwap(waits, left):
 		return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, context.Cause(ctx))
