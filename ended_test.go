@@ -497,3 +497,21 @@ func TestAnEndTellsHowLongTheTaskWaited(t *testing.T) {
 		}
 	})
 }
+
+// TestTheTaskOfAnEndIsNoLongerClaimed checks the fields that a task has only while it is pending.
+func TestTheTaskOfAnEndIsNoLongerClaimed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ended []midge.Task
+		b.run(midge.RunnerConfig{OnEnd: []func(context.Context, midge.Ended){
+			func(_ context.Context, e midge.Ended) { ended = append(ended, e.Task) },
+		}}, func(context.Context, work) error { return nil })
+		b.enqueue("a")
+		b.after(time.Second)
+		if len(ended) != 1 {
+			t.Fatalf("got %d ends, want 1", len(ended))
+		}
+		if one := ended[0]; !one.Claimed.IsZero() || !one.LeaseUntil.IsZero() || one.Runner != "" || one.Started {
+			t.Errorf("got a task claimed at %v by %q until %v, want none", one.Claimed, one.Runner, one.LeaseUntil)
+		}
+	})
+}
