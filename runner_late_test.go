@@ -1,9 +1,12 @@
 package midge_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -161,11 +164,13 @@ func TestAJobWithoutItsLeaseIsReportedAsRunning(t *testing.T) {
 	bubble(t, func(b *bench) {
 		f := &faulty{Storage: b.store}
 		release := make(chan struct{})
-		b.runner = b.newRunner(f, midge.RunnerConfig{Concurrency: 1, Lease: 3 * time.Second, Grace: time.Second},
-			func(context.Context, work) error {
-				<-release
-				return nil
-			})
+		var log bytes.Buffer
+		b.runner = b.newRunner(f, midge.RunnerConfig{
+			Concurrency: 1, Lease: 3 * time.Second, Grace: time.Second, Slog: slog.New(slog.NewTextHandler(&log, nil)),
+		}, func(context.Context, work) error {
+			<-release
+			return nil
+		})
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		synctest.Wait()
 		b.enqueue("a")
@@ -187,6 +192,9 @@ func TestAJobWithoutItsLeaseIsReportedAsRunning(t *testing.T) {
 		r := runners[0]
 		if r.Busy != 1 || len(r.Running) != 1 || r.Running[0].Unstopped.IsZero() {
 			t.Errorf("%d slots are busy, with %+v; want one, with a job that ignores the end of its context", r.Busy, r.Running)
+		}
+		if text := log.String(); !strings.Contains(text, "its lease is lost, its slot taken") {
+			t.Errorf("the log does not say that the lease is lost:\n%s", text)
 		}
 		close(release)
 		b.after(3 * time.Second)

@@ -71,10 +71,10 @@ func (s *Storage) memory(ctx context.Context) (why string, known bool) {
 	return "", true
 }
 
-// fullness judges INFO memory of one server: why it is full, "" where it is not. refused says that it refused
-// the last write: then it is full although it may have freed the memory of the refused command since. A server
-// that evicts volatile keys, of which midge has none, is full only where it has refused a write. fullness reports
-// false where the server does not tell its memory.
+// fullness judges INFO memory of one server: why it is full, "" where it is not. refused says that it
+// refused the last write: then it is full although it may have freed the memory of the refused command
+// since. A server that evicts volatile keys, of which midge has none, is full only where it has refused a
+// write. fullness reports false where the server does not tell its memory.
 func fullness(info map[string]string, refused bool) (why string, told bool) {
 	most, err := strconv.ParseInt(info["maxmemory"], 10, 64)
 	used, bad := strconv.ParseInt(info["used_memory"], 10, 64)

@@ -31,8 +31,8 @@ type Room struct {
 // Full reports whether the last write was refused.
 func (r *Room) Full() bool { return r.full.Load() }
 
-// Wrote notes the result of writes: a storage.ErrFull shows that the storage is full, and a new task of applied
-// that it has space. Other errors, and other writes, show nothing.
+// Wrote notes the result of writes: a storage.ErrFull shows that the storage is full, and a new task of
+// applied that it has space. Other errors, and other writes, show nothing.
 func (r *Room) Wrote(err error, applied ...storage.Applied) {
 	fresh := func(p storage.Placed) bool { return !p.Existing }
 	switch {
