@@ -78,6 +78,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 	if claimed.Cancels && c.slots.inFlight.count() > 0 {
 		kick(d.keeper.kick)
 	}
+	if len(claimed.Ticks) > 0 {
+		d.ticker.awaitRoom(draining)
+	}
 	full := more && c.slots.full(d)
 	if full || !more {
 		c.idle(draining, round{queues, full, c.slots.untilStale(d)}, claimed)
@@ -121,9 +124,7 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 	}
 	c.workers.launch(attempts...)
 	c.tellEnded(claimed.Ended)
-	for _, t := range claimed.Ticks {
-		d.ticker.due(t, claimed.Now)
-	}
+	d.ticker.due(dueCursors(claimed))
 }
 
 // round holds what a turn of the loop knows when it goes to sleep.

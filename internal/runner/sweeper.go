@@ -133,9 +133,7 @@ func (s *sweeper) claim(ctx context.Context, queues []string, before time.Time) 
 		return now, false
 	}
 	s.tellEnded(claimed.Ended)
-	for _, t := range claimed.Ticks {
-		s.schedules.tick(ctx, s.beats, dueCursor{t, claimed.Now})
-	}
+	s.schedules.tick(ctx, s.beats, dueCursors(claimed))
 	return claimed.Now, true
 }
 
