@@ -19,22 +19,33 @@ type declarer struct {
 
 	shard     *shard
 	schedules *schedules
+	looked    map[string]look // by queue
 	pulse     *pulse
 }
 
-// declarePace is the time from one page of stored schedules to the next, except when they are read for
-// the first time. A page has storage.MaxPage schedules, so that 10,000 are read within ten seconds.
-const declarePace = 200 * time.Millisecond
+// look is the last listing of a queue's schedules.
+type look struct {
+	at      time.Duration // by the runner's clock
+	cursors int64         // how many there were
+}
+
+// A runner reads its schedules of a queue one by one where they are fewer than listFrom: the queue may
+// have many schedules of other programs. Where they are more, it lists all schedules of the queue when
+// their number has changed, and every listEvery.
+const (
+	listFrom  = 20
+	listEvery = 5 * time.Minute
+)
 
 // loop declares the schedules until ctx ends, with a third of the lease between two rounds.
 func (d *declarer) loop(ctx context.Context) {
 	defer d.pulse.ends()
-	for pace := time.Duration(0); ; pace = declarePace {
+	for {
 		for _, queue := range d.schedules.queues() {
 			if !storage.Spans(d.store, d.shard.member, queue) {
 				continue
 			}
-			if err := d.schedules.keep(ctx, queue, pace); err != nil && ctx.Err() == nil {
+			if err := d.declare(ctx, queue); err != nil && ctx.Err() == nil {
 				d.log.trouble("declare the schedules of queue "+queue, err)
 			}
 		}
@@ -44,30 +55,43 @@ func (d *declarer) loop(ctx context.Context) {
 	}
 }
 
-// listFrom is how many schedules of a queue are read one by one: the queue may have many schedules of
-// other programs. A runner that declares more of them lists all schedules of the queue.
-const listFrom = 20
+// declare declares the schedules of a queue, unless they are many and nothing has changed.
+func (d *declarer) declare(ctx context.Context, queue string) error {
+	own := d.schedules.of(queue)
+	if len(own) < listFrom {
+		_, err := d.schedules.keep(ctx, queue, own)
+		return err
+	}
+	stats, err := d.store.Stats(ctx, queue)
+	if err != nil {
+		return err
+	}
+	now := d.elapsed()
+	if last, listed := d.looked[queue]; listed && stats[0].Cursors == last.cursors && now-last.at < listEvery {
+		return nil
+	}
+	delete(d.looked, queue)
+	settled, err := d.schedules.keep(ctx, queue, own)
+	if settled {
+		d.looked[queue] = look{now, stats[0].Cursors}
+	}
+	return err
+}
 
 // keep stores this runner's schedules of a queue that are not stored yet, and replaces older
-// declarations of them. It waits for pace after each page of the queue's schedules. Where one of them
-// cannot be stored, keep stores the others and returns the error.
-func (s *schedules) keep(ctx context.Context, queue string, pace time.Duration) error {
+// declarations of them. Where one of them cannot be stored, keep stores the others and returns the
+// error. settled is false where another runner changed a schedule meanwhile, or after an error.
+func (s *schedules) keep(ctx context.Context, queue string, own []*ownSchedule) (settled bool, err error) {
 	k := keeping{schedules: s, live: declarers{schedules: s}}
-	var own []*ownSchedule
-	for all, i := s.all(), 0; i < len(all); i++ {
-		if all[i].insert.Ref.Queue == queue {
-			own = append(own, &all[i])
-		}
-	}
 	if len(own) < listFrom {
 		for _, o := range own {
 			k.one(ctx, o)
 		}
-		return k.err
+		return !k.overtaken && k.err == nil, k.err
 	}
 	k.stored = make(map[storage.Ref]bool, len(own))
-	if err := k.list(ctx, queue, pace); err != nil {
-		return err
+	if err := k.list(ctx, queue); err != nil {
+		return false, err
 	}
 	for _, o := range own {
 		if !k.stored[o.insert.Ref] {
@@ -75,7 +99,7 @@ func (s *schedules) keep(ctx context.Context, queue string, pace time.Duration) 
 		}
 	}
 	k.flush(ctx)
-	return k.err
+	return !k.overtaken && k.err == nil, k.err
 }
 
 // keeping is a keep under way.
@@ -87,17 +111,15 @@ type keeping struct {
 	txs    []storage.Tx         // for the next call
 	owners []*ownSchedule       // of txs
 	err    error                // the first one
+
+	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
 }
 
 // list compares the stored schedules of a queue with this runner's.
-func (k *keeping) list(ctx context.Context, queue string, pace time.Duration) error {
-	n := 0
+func (k *keeping) list(ctx context.Context, queue string) error {
 	for stored, err := range storage.Each(ctx, k.store, queue, storage.Cursors) {
 		if err != nil {
 			return err
-		}
-		if n++; n%storage.MaxPage == 0 && !sleep.For(ctx, pace) {
-			return ctx.Err()
 		}
 		if own := k.find(stored.Ref); own != nil && !k.stored[stored.Ref] {
 			k.stored[stored.Ref] = true
@@ -183,7 +205,8 @@ func (k *keeping) flush(ctx context.Context) {
 		case k.stored != nil && !k.stored[own.insert.Ref]:
 			k.stored[own.insert.Ref] = true
 			k.one(ctx, own)
-		default: // another runner was faster; the next round looks again
+		default:
+			k.overtaken = true
 		}
 	}
 	if err != nil {

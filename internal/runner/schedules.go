@@ -76,6 +76,17 @@ func (s *schedules) queues() []string {
 	return slices.Clip(s.names)
 }
 
+// of returns the schedules of a queue.
+func (s *schedules) of(queue string) (own []*ownSchedule) {
+	all := s.all()
+	for i := range all {
+		if all[i].insert.Ref.Queue == queue {
+			own = append(own, &all[i])
+		}
+	}
+	return own
+}
+
 // find returns the schedule of a cursor, or nil where this runner declares none.
 func (s *schedules) find(cursor storage.Ref) *ownSchedule {
 	s.mu.Lock()

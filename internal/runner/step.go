@@ -80,7 +80,7 @@ func (r *Runner) openSteps(ctx context.Context) error {
 		return err
 	}
 	for _, queue := range r.schedules.queues() {
-		if err := r.schedules.keep(ctx, queue, 0); err != nil {
+		if _, err := r.schedules.keep(ctx, queue, r.schedules.of(queue)); err != nil {
 			return err
 		}
 	}

@@ -122,10 +122,10 @@ type tick struct {
 
 // tick enqueues the tasks of due cursors and moves the cursors on, each cursor in one step.
 func (s *schedules) tick(ctx context.Context, session *storage.Session, due []dueCursor) {
-	live := declarers{schedules: s}
+	k := keeping{schedules: s, live: declarers{schedules: s}}
 	ticks := make([]tick, 0, len(due))
 	for i := range due {
-		t, ok := s.prepare(ctx, &live, &due[i])
+		t, ok := s.prepare(ctx, &k, &due[i])
 		if ctx.Err() != nil { // a middleware may take its time
 			return
 		}
@@ -134,19 +134,26 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, due []du
 		}
 	}
 	s.carryOut(ctx, session, ticks)
+	if k.flush(ctx); k.err != nil && ctx.Err() == nil {
+		s.log.trouble("declare schedules", k.err)
+	}
 }
 
-// prepare returns the tick of a due cursor. It reports false where no tick is to be made.
-func (s *schedules) prepare(ctx context.Context, live *declarers, due *dueCursor) (t tick, ok bool) {
+// prepare returns the tick of a due cursor. It reports false where no tick is to be made. A cursor that
+// no live runner declares stands still, unless this runner has another declaration of it.
+func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t tick, ok bool) {
 	c := &due.cursor
 	t.cursor = c
 	declaration, err := c.Cursor.Decode()
 	if err != nil {
 		return s.setApart(c, err)
 	}
-	declared, err := live.declare(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
-	if err != nil || !declared {
-		return t, false // it is handed out again after TickHide, and stands still while nobody declares it
+	declared, err := k.live.declare(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
+	if err != nil || !declared { // it is handed out again after TickHide, or when it is replaced
+		if own := s.find(c.Ref); err == nil && own != nil {
+			k.replace(ctx, c, own)
+		}
+		return t, false
 	}
 	moments, next, err := schedule.Ticks(&declaration, c.Cursor.Next, due.now)
 	if err != nil {
