@@ -75,6 +75,8 @@ func (m *manyTicks) start(b *bench, schedules int, period time.Duration) *midge.
 
 func (m *manyTicks) check(t *testing.T, want int) {
 	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if got := len(m.times); got != want {
 		t.Errorf("%d ticks ran, want %d", got, want)
 	}
