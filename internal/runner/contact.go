@@ -10,8 +10,9 @@ import (
 // reach it. So that a lease which ends in an outage is not charged as a crash, its runner gets the
 // time to extend or settle it first:
 //
-//   - A claim recovers only leases that had ended when the claim before it was answered. A claim
-//     that was under way when the storage froze recovers none that ended meanwhile.
+//   - A claim recovers only leases that had ended when a claim was answered at least recoveryDelay
+//     before. A claim that was under way when the storage froze recovers none that ended meanwhile, nor
+//     does a claim that is sent right after an outage too short to be noticed.
 //   - After a time without answers, and after the start of the runner, claims recover for
 //     recoveryPause only leases that had ended before that time.
 //
@@ -20,7 +21,9 @@ type contact struct {
 	mu     sync.Mutex    // guards the fields below
 	last   time.Time     // the storage's time in the last answer; zero before the first
 	at     time.Duration // when that answer came, by the runner's clock
-	before time.Time     // during a pause, claims recover only leases that ended before this moment
+	bound  time.Time     // claims recover leases that ended before this moment
+	next   time.Time     // the bound from recoveryDelay after it on: the time of an answer
+	before time.Time     // the bound during a pause
 	until  time.Time     // when the last pause ends, by the storage's clock
 	gaps   int           // how often the last pause was prolonged
 }
@@ -29,6 +32,8 @@ const (
 	// silence is the time between two answers from which the storage counts as having been away. A
 	// runner without work claims every slowScan.
 	silence = 1500 * time.Millisecond
+	// recoveryDelay is the time that the holder of a lease has to extend it after a shorter outage.
+	recoveryDelay = time.Second
 	// recoveryPause covers the time until all runners have reached the storage again: a call is repeated
 	// every 1.5 s at least, and a pool of connections may dial once a second.
 	recoveryPause = 3 * time.Second
@@ -44,13 +49,22 @@ func longAgo() time.Time { return time.UnixMicro(1).UTC() }
 func (c *contact) recoverBefore(now time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	told := c.last.Add(now - c.at)
 	switch {
 	case c.last.IsZero():
 		return longAgo()
-	case c.last.Add(now - c.at).Before(c.until):
+	case told.Before(c.until):
 		return c.before
 	}
-	return c.last
+	return c.boundAt(told)
+}
+
+// boundAt returns the bound at a time of the storage outside of a pause.
+func (c *contact) boundAt(told time.Time) time.Time {
+	if told.Before(c.next.Add(recoveryDelay)) {
+		return c.bound
+	}
+	return c.next
 }
 
 // answered notes an answer that came at the time now and tells the storage's time.
@@ -61,14 +75,26 @@ func (c *contact) answered(told time.Time, now time.Duration) {
 	c.last, c.at = told, now
 	switch {
 	case last.IsZero():
-		c.before, c.until = longAgo(), told.Add(recoveryPause)
+		c.pause(longAgo())
 	case told.Before(last): // the clock was set back
-		c.until = time.Time{}
+		c.bound, c.next, c.until = longAgo(), told, time.Time{}
 	case told.Sub(last) <= silence:
-	case last.Before(c.until) && c.gaps < gapsMost:
-		c.until = told.Add(recoveryPause)
-		c.gaps++
+		if !told.Before(c.next.Add(recoveryDelay)) {
+			c.bound, c.next = c.next, told
+		}
+	case !last.Before(c.until):
+		c.pause(c.boundAt(last))
+	case c.gaps == gapsMost:
+		c.pause(last)
 	default:
-		c.before, c.until, c.gaps = last, told.Add(recoveryPause), 0
+		gaps := c.gaps + 1
+		c.pause(c.before)
+		c.gaps = gaps
 	}
+}
+
+// pause begins a pause, in which claims recover leases that ended before a moment.
+func (c *contact) pause(before time.Time) {
+	c.before, c.until, c.gaps = before, c.last.Add(recoveryPause), 0
+	c.bound, c.next = before, c.last
 }
