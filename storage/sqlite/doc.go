@@ -64,9 +64,9 @@
 //
 // Open refuses a file in which a table or an index is missing, or has a malformed first or last page. It
 // reads all pages (PRAGMA integrity_check) of a file of up to 32 MB that has no log: its last process closed
-// it, or it is a copy. A copy of a file in use is made with VACUUM INTO. Describe warns of damage that a step met later. A claim sets a
-// task apart that it cannot read: such a task stops no other task, Stats.Damaged counts it, and
-// Describe names it.
+// it, or it is a copy. A copy of a file in use is made with VACUUM INTO. Describe warns of damage that
+// a step met later. A claim sets a task apart that it cannot read: such a task stops no other task,
+// Stats.Damaged counts it, and Describe names it.
 //
 // # The application's transactions
 //

@@ -48,14 +48,15 @@ func missing(name string) bool {
 // readAllMost is the size of the largest file that Open reads as a whole, which takes about a second.
 const readAllMost = 32 << 20
 
-// unlogged reports whether a file of up to readAllMost has no log. Its last process closed it then, or it is a
-// copy that was made without the log, or the log was removed: only a look at all pages tells.
+// unlogged reports whether a file of up to readAllMost has no log. Its last process closed it then, or it
+// is a copy that was made without the log, or the log was removed: only a look at all pages tells.
 func unlogged(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() <= readAllMost && missing(path+"-wal")
 }
 
-// readAll reads all pages. It fails with a *FileError if a page is malformed, or an index does not fit its table.
+// readAll reads all pages. It fails with a *FileError if a page is malformed, or an index does not fit its
+// table.
 func (w *work) readAll() {
 	var found string
 	w.one("PRAGMA integrity_check(1)", nil, &found)
@@ -189,8 +190,8 @@ func (w *work) touch(text string) {
 func (s *Storage) broken(err error) *FileError {
 	e := &FileError{
 		Path: s.path, Problem: Broken, Err: err,
-		Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover; a copy of a file in " +
-			"use is made with VACUUM INTO",
+		Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover; a copy of a file " +
+			"in use is made with VACUUM INTO",
 	}
 	s.damage.CompareAndSwap(nil, e)
 	return e
