@@ -306,7 +306,7 @@ func (s *Storage) configure(
 // unlistRemoved takes a queue that was removed off the list, and puts it back if it exists again: another
 // process may have filled and registered it since, which matters most where the removal is repeated.
 func (s *Storage) unlistRemoved(ctx context.Context, queue string) error {
-	if err := s.unlist(ctx, queue, "0"); err != nil {
+	if err := s.unlist(ctx, queue, ""); err != nil {
 		return err
 	}
 	mark, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([]any, error) {

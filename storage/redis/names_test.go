@@ -182,6 +182,15 @@ func TestAQueueThatAnotherProcessRemovedIsListedOnceFilled(t *testing.T) {
 			moved := storage.Tx{Changes: []storage.Change{{Ref: ref, Version: version, Queue: "mail"}}}
 			return apply(moved)(t, s, 0)
 		},
+		"insert after a stale completion": func(t *testing.T, s *Storage, _ int64) error {
+			stale := storage.Fence{Ref: storage.Ref{Queue: "mail", ID: "a"}, Version: 1}
+			tx := storage.Tx{Settles: []storage.Settle{{Fence: stale, Outcome: storage.Complete}}}
+			if applied, err := s.Apply(t.Context(), callOf(4), tx); err != nil || applied[0].Err == nil {
+				return fmt.Errorf("the stale completion gave %v, %w", applied, err)
+			}
+			_, err := s.Apply(t.Context(), callOf(5), insert)
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := openMini(t)

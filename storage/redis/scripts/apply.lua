@@ -129,7 +129,7 @@ local function completions(a)
       single({'c', ARGV[a + 1], id, fence})
     end
   end
-  bump(q, 'completed', #ids)
+  if #ids > 0 then bump(q, 'completed', #ids) end -- a stale completion makes no queue
   q.used = q.used or #ids > 0
   if #ids > #alarms then leave(q, fence, #ids - #alarms) end
   write(q, 'ZREM', SETS.p, alarms)
