@@ -367,7 +367,7 @@ func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
 	t.Timeout, t.Keep, t.Unique = in.Timeout, in.Keep, in.Unique
-	t.Created = time.UnixMicro(at.Version) // the storage's time of the insert
+	t.Created = at.CreatedAt()
 	switch {
 	case at.State != storage.Scheduled:
 	case in.At.IsZero():

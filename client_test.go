@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -513,5 +514,40 @@ func TestWithWritesInTheCallersTransaction(t *testing.T) {
 	}
 	if len(x.txs) != 5 || x.txs[0].Inserts[0].Ref != task.Ref {
 		t.Errorf("got %d steps, want 5 in the transaction", len(x.txs))
+	}
+}
+
+// TestATaskIsDatedByTheClockThatWasSetBack compares the tasks that Enqueue returns with the stored ones.
+func TestATaskIsDatedByTheClockThatWasSetBack(t *testing.T) {
+	var ahead atomic.Int64
+	store, err := memory.Open(memory.Config{Now: func() time.Time {
+		return time.Now().Add(time.Duration(ahead.Load()))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	c, err := midge.NewClient(store, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Enqueue(t.Context(), work{"before"}); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(-2 * time.Hour))
+	now, err := c.Enqueue(t.Context(), work{"now"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := c.EnqueueIn(t.Context(), time.Hour, work{"later"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []midge.Task{now, later} {
+		want, err := store.Task(t.Context(), got.Ref)
+		if err != nil || !got.Created.Equal(want.Created) || !got.Due.Equal(want.Due) {
+			t.Errorf("created %v and due %v, want %v and %v, as it is stored (%v)",
+				got.Created, got.Due, want.Created, want.Due, err)
+		}
 	}
 }

@@ -275,6 +275,17 @@ func (b *bench) crash() {
 	b.after(1100 * time.Millisecond)
 }
 
+// recover recovers what crashed, which a runner that starts does only after some seconds.
+func (b *bench) recover() {
+	b.Helper()
+	_, err := b.store.Claim(b.Context(), storage.ClaimRequest{
+		Runner: "recovers", Queues: []storage.ClaimQueue{{Name: midge.DefaultQueue}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 func TestACrashIsToldByTheRunnerThatStartsTheTaskAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
@@ -302,7 +313,7 @@ func TestACrashLoopIsToldByTheRunnerWhoseClaimFoundIt(t *testing.T) {
 			b.crash()
 		}
 		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
-		b.after(time.Second)
+		b.after(5 * time.Second) // a runner that starts recovers nothing at first
 		got := told.only(b, task.Ref)
 		if got.Outcome != midge.OutcomeCrashed || !got.Final || got.Task.State != storage.Dead || got.Task.Reason != storage.ReasonCrashes {
 			t.Errorf("got %+v", got)
@@ -526,6 +537,24 @@ func TestAHookThatBlocksHoldsABoundedNumberOfEnds(t *testing.T) {
 		}
 		if err := b.drain(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestTheTaskOfAnEndIsNoLongerClaimed checks the fields that a task has only while it is pending.
+func TestTheTaskOfAnEndIsNoLongerClaimed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ended []midge.Task
+		b.run(midge.RunnerConfig{OnEnd: []func(context.Context, midge.Ended){
+			func(_ context.Context, e midge.Ended) { ended = append(ended, e.Task) },
+		}}, func(context.Context, work) error { return nil })
+		b.enqueue("a")
+		b.after(time.Second)
+		if len(ended) != 1 {
+			t.Fatalf("got %d ends, want 1", len(ended))
+		}
+		if one := ended[0]; !one.Claimed.IsZero() || !one.LeaseUntil.IsZero() || one.Runner != "" || one.Started {
+			t.Errorf("got a task claimed at %v by %q until %v, want none", one.Claimed, one.Runner, one.LeaseUntil)
 		}
 	})
 }

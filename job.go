@@ -205,7 +205,8 @@ const (
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,
 	// MarshalBinary or MarshalText. A time.Time keeps its instant but not its zone; it is decoded in
 	// UTC, where its date may be another one. A value in a field of type any may come back with
-	// another type: an integer as an int64, or as a uint64 if it is larger than that.
+	// another type: an integer as an int64, or as a uint64 if it is larger than that; a float32 as a
+	// float64; a []byte or an array of bytes as a string; a struct as a map.
 	MessagePack Encoding = "msgpack"
 	// JSON is encoding/json, for parameters that people or other languages read. It calls
 	// MarshalJSON or MarshalText. A time.Time keeps its offset but not the name of its zone. Text

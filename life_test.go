@@ -226,6 +226,7 @@ func TestALoopThatStandsStillIsUnhealthy(t *testing.T) {
 		logger := zap.New(&blocked{Core: zapcore.NewNopCore(), stuck: stuck})
 		task := b.enqueue("a")
 		b.crash()
+		b.recover()
 		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
 		b.after(20 * time.Second)
 		if err := b.runner.Healthy(); err != nil {

@@ -35,9 +35,11 @@ func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after) }
 
 // Periodic declares that a schedule enqueues a job, once per tick however many runners declare it.
-// The runner stores the declaration when it starts, and again with each heartbeat. A schedule that
-// no live runner declares stands still. A later version of the declaration replaces the stored one
-// and keeps its last tick.
+// The runner stores the declaration when it starts, and looks again every third of the lease. A runner
+// with twenty schedules in a queue, or more, then looks only at the number of the queue's schedules,
+// and at each of them where the number has changed, and every five minutes. A schedule that no live
+// runner declares stands still. A later version of the declaration replaces the stored one and keeps
+// its last tick.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {

@@ -317,8 +317,8 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 }
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that declares the
-// schedule stores it again with its next heartbeat. It returns [ErrNotFound] where there is no such
-// schedule.
+// schedule stores it again when it next looks; see [Runner.Periodic]. RemoveSchedule returns
+// [ErrNotFound] where there is no such schedule.
 func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {
 		return q.wrap("remove schedule in", err)

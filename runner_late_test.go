@@ -1,9 +1,12 @@
 package midge_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -152,6 +155,49 @@ func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 			t.Errorf("%d runs, Run returned %v; want 2 and ErrGraceExceeded", runs.Load(), err)
 		}
 		b.after(time.Minute)
+	})
+}
+
+// TestAJobWithoutItsLeaseIsReportedAsRunning checks that the heartbeats still report the slot of a job
+// that has lost its lease, and that the job ignores the end of its context.
+func TestAJobWithoutItsLeaseIsReportedAsRunning(t *testing.T) {
+	bubble(t, func(b *bench) {
+		f := &faulty{Storage: b.store}
+		release := make(chan struct{})
+		var log bytes.Buffer
+		b.runner = b.newRunner(f, midge.RunnerConfig{
+			Concurrency: 1, Lease: 3 * time.Second, Grace: time.Second, Slog: slog.New(slog.NewTextHandler(&log, nil)),
+		}, func(context.Context, work) error {
+			<-release
+			return nil
+		})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		b.enqueue("a")
+		b.after(time.Second)
+		f.extends.Store(true)
+		b.after(5 * time.Second)
+		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{ // ends the lease
+			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Kinds: []string{"work"}, Lease: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.extends.Store(false)
+		b.after(time.Minute)
+		runners, err := b.store.Runners(b.ctx)
+		if err != nil || len(runners) != 1 {
+			t.Fatalf("got %d runners, %v; want one", len(runners), err)
+		}
+		r := runners[0]
+		if r.Busy != 1 || len(r.Running) != 1 || r.Running[0].Unstopped.IsZero() {
+			t.Errorf("%d slots are busy, with %+v; want one, with a job that ignores the end of its context", r.Busy, r.Running)
+		}
+		if text := log.String(); !strings.Contains(text, "its lease is lost, its slot taken") {
+			t.Errorf("the log does not say that the lease is lost:\n%s", text)
+		}
+		close(release)
+		b.after(3 * time.Second)
 	})
 }
 

@@ -116,6 +116,9 @@ func (s *server) flush(ctx context.Context) {
 				_ = s.audit.Flush(ctx) // the next turn tries again
 			}
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+			defer cancel()
+			_ = s.audit.Flush(last) // what is left then is only in the log
 			return
 		}
 	}

@@ -298,6 +298,7 @@ func CheckClaim(req *ClaimRequest) error {
 		checkKinds("ClaimRequest.Kinds", req.Kinds),
 		checkRange("ClaimRequest.Start", req.Start, 0, MaxClaim),
 		checkRange("ClaimRequest.Ahead", req.Ahead, 0, MaxClaim-req.Start),
+		checkTime("ClaimRequest.RecoverBefore", req.RecoverBefore),
 	); err != nil || req.Most() == 0 {
 		return err
 	}

@@ -27,6 +27,11 @@ type ClaimRequest struct {
 	Kinds []string
 	// Lease is how long the lease of each claimed task lasts unless it is extended.
 	Lease time.Duration
+	// RecoverBefore bounds the recovery of expired leases: a lease that ended at this moment of
+	// the storage's clock or later is left to a later Claim. Zero sets no bound. With it a
+	// runner that could not reach the storage for a while lets the holders of leases, which
+	// could not reach it either, extend and settle first.
+	RecoverBefore time.Time
 }
 
 // Most is how many tasks the claim takes at most.

@@ -31,7 +31,7 @@
 // lane, pause, runner) are made from the clock as it is and compared with it, and the
 // times in answers are the clock's too: "never early" means never early by the server's clock. Where
 // the mark is less than a second ahead of the clock, the version that a claim gave may stand for the
-// moment of the claim (Task.Claimed, Attempt.Claimed).
+// moment of the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created.
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
 // a clock that was set back by less than 20 ms: steps of other tasks may then get versions
 // and places below those that were given before. The versions of one task grow even so.
@@ -148,7 +148,7 @@
 // time they are read, and a repeated call may set More where nothing is left. A runner
 // finds what it misses by a scan of its own every few seconds. NextDue covers the end of
 // a pause that keeps tasks waiting. It does not cover leases, which a scan finds too:
-// after a crash a task starts again within its lease and the time between two scans.
+// after a crash a task starts again within its lease and the time of two scans.
 //
 // A recovery ends an expired lease. A task whose cancel was asked ends in cancelled. A
 // started task gets Crashes+1, and is dead ([ReasonCrashes]) where that reaches its
@@ -156,7 +156,14 @@
 // takes it ahead: it is one of the first ClaimRequest.Start tasks of the Claim that takes
 // it, which are started at once. All tasks that do not end go to the head of waiting.
 // The Claim names in Claimed.Ended the tasks that it ends in this way. A lease that
-// expired and was not recovered yet can still be settled.
+// expired and was not recovered yet can still be settled and extended.
+//
+// A Claim recovers no lease that ended at its ClaimRequest.RecoverBefore or later, and sets
+// no More for it. A storage does not know whether its runners could reach it: so each
+// runner bounds its claims. It recovers only leases that had ended when an earlier claim
+// of its own was answered, and for some seconds after a time without answers only leases
+// that had ended before that time. So an outage, however long, charges no crash to a task
+// whose runner is alive.
 //
 // A suspect is a task with at least one crash whose Crashes is CrashLimit-1. It has the
 // same place in the order as any other task and counts as waiting. A Claim passes it over

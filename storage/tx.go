@@ -141,4 +141,15 @@ type Placed struct {
 	// another task holds its unique key. Ref, Version and State are then of the task that
 	// is there after the step, Version and State zero where its record is gone.
 	Existing bool
+	// Created is set on an insert that made a task while the mark was a second or more ahead of
+	// the clock, so that Version does not tell Task.Created. It is zero elsewhere.
+	Created time.Time `json:",omitzero"`
+}
+
+// CreatedAt is the Task.Created of a task that an insert made: Created, or else the moment of Version.
+func (p Placed) CreatedAt() time.Time {
+	if p.Created.IsZero() {
+		return time.UnixMicro(p.Version).UTC()
+	}
+	return p.Created
 }

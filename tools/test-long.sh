@@ -9,7 +9,7 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash stale sqlite sequences-race
+parts="postgres contract crash stale schedules sqlite sequences-race
 sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
@@ -37,6 +37,9 @@ crash() { faults 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachO
 
 # Runners that are frozen, and a queue of a million tasks that is cancelled. 15 minutes
 stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone'; }
+
+# 10,000 and 100,000 schedules of the same moments. 20 minutes
+schedules() { faults TestManySchedulesTickTogether; }
 
 # Kills and power cuts of SQLite. 15 minutes
 sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFileStaysSmall' .; }

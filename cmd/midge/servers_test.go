@@ -72,6 +72,43 @@ func TestTheNightOnEveryStorage(t *testing.T) {
 	}
 }
 
+// TestDoctorReportsAStorageThatRefuses lets Redis evict keys, and lets its user lack commands: one for reading, and
+// scripts, without which the storage opens and cannot be read.
+func TestDoctorReportsAStorageThatRefuses(t *testing.T) {
+	t.Parallel()
+	testserver.Require(t)
+	evicting := testserver.Redis(t, "maxmemory 1gb", "maxmemory-policy allkeys-lru")
+	server := testserver.Redis(t)
+	for what, refused := range map[string]struct{ url, lacks, want string }{
+		"evicts keys":        {url: evicting.URL(), want: "maxmemory-policy is allkeys-lru, want noeviction"},
+		"may not read":       {url: "redis://app:secret@" + server.Addr(), lacks: "-hget", want: "the server refuses HGET"},
+		"may run no scripts": {url: "redis://app:secret@" + server.Addr(), lacks: "-eval -evalsha", want: "the 'evalsha' command"},
+	} {
+		if refused.lacks != "" {
+			rules := strings.Fields("ACL SETUSER app reset on >secret ~* &* +@all " + refused.lacks)
+			if _, err := server.Do(rules...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := run(t, on(t, refused.url), "", "doctor", "-o", "json")
+		var report struct {
+			Findings []struct{ Level, Code, Detail string }
+		}
+		if err := json.Unmarshal([]byte(got.out), &report); err != nil {
+			t.Fatalf("%s: %+v: %v", what, got, err)
+		}
+		f := report.Findings
+		if got.code != cli.Failed || len(f) != 1 || f[0].Level != "problem" || f[0].Code != "refused" ||
+			!strings.Contains(f[0].Detail, refused.want) {
+			t.Errorf("%s: exit %d and %+v; want %d and one finding refused with %q", what, got.code, f, cli.Failed, refused.want)
+		}
+		got = run(t, on(t, refused.url), "", "doctor", "--quiet")
+		if got.code != cli.Failed || !strings.HasPrefix(got.out, "problem  The storage refuses midge. ") || got.err != "" {
+			t.Errorf("%s: %+v; want exit %d and the finding alone", what, got, cli.Failed)
+		}
+	}
+}
+
 // die lets all tasks of the queue mail die, of two causes.
 func die(t *testing.T, url string) {
 	t.Helper()

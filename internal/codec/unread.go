@@ -3,13 +3,16 @@ package codec
 import (
 	"encoding/json"
 	"slices"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // Unread returns the paths of the fields of a stored job that its type does not read, so that their
-// values are ignored, sorted and each once. It finds none within a type with a decoder of its own.
+// values are ignored, sorted and each once, in a printable form of bounded length. It finds none within a type
+// with a decoder of its own.
 // Decode must have decoded the payload already.
 func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
-	found := func(path string) { fields = append(fields, path) }
+	found := func(path string) { fields = append(fields, storage.PrintableText(path, storage.MaxName)) }
 	if encoding == JSON {
 		p.json.unreadJSON(payload, "", found)
 	} else {

@@ -1,8 +1,10 @@
 package codec
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -112,5 +114,18 @@ func TestATypeWithinItselfIsExamined(t *testing.T) {
 		if err := p.Check(encoding); err != nil {
 			t.Errorf("%s: got %v, want nil", encoding, err)
 		}
+	}
+}
+
+// TestAFieldThatIsNotReadIsNamedInBounds checks that the names of a payload, which may be as long as the
+// payload, do not make errors and heartbeats as long.
+func TestAFieldThatIsNotReadIsNamedInBounds(t *testing.T) {
+	p := ParametersOf(reflect.TypeFor[crate]())
+	payload, err := Encode(JSON, map[string]int{strings.Repeat("x", 1<<20): 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.DecodeStrict(JSON, payload, new(crate)); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("got an error of %d bytes, want one of at most 1000", len(fmt.Sprint(err)))
 	}
 }

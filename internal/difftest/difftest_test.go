@@ -85,7 +85,7 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// sequences runs the given number of seeds, or only the one that the environment names.
+// sequences runs the given number of seeds and a sequence of evictions, or only the seed that the environment names.
 func sequences(t *testing.T, seeds, steps int, open opener) {
 	t.Helper()
 	steps = number(t, "MIDGE_DIFF_STEPS", steps)
@@ -94,6 +94,7 @@ func sequences(t *testing.T, seeds, steps int, open opener) {
 		seeds = 1
 	} else {
 		first = 1
+		t.Run("evictions", func(t *testing.T) { evictions(t, open) })
 	}
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sequence(t, uint64(seed), steps, open) })

@@ -89,6 +89,9 @@ func (g *generator) next() step {
 		g.plan = g.plan[1:]
 		return st
 	}
+	if limits.DeadMax == fewDead {
+		return g.death()
+	}
 	live := len(g.w.in(queues, storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry))
 	for {
 		var st step

@@ -100,6 +100,7 @@ func (w *world) do(st step) string {
 		diff += w.maintain(st.reads, kinds...)
 	}
 	w.look()
+	diff += w.maintain(w.crowded())
 	diff += w.sizes()
 	if w.steps++; w.steps%orderEvery == 0 {
 		diff += w.order(queues[w.steps/orderEvery%len(queues)], 1+w.steps/orderEvery%4)

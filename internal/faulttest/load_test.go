@@ -28,13 +28,14 @@ type load struct {
 
 const loadPatience = 20 * time.Second // for each enqueue; longer than a failover
 
-// load starts to enqueue. The caller ends it.
+// load starts to enqueue. The caller ends it, or the end of the test.
 func (f *fleet) load() *load {
 	f.t.Helper()
 	client, err := midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
 	must(f.t, err)
 	ctx, stop := context.WithCancel(f.t.Context())
 	l := &load{stop: stop}
+	f.t.Cleanup(l.end)
 	for n := range loadClients {
 		l.all.Go(func() {
 			every := time.NewTicker(loadGap)

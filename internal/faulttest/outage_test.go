@@ -4,6 +4,8 @@ package faulttest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,8 +76,9 @@ func outlast(t *testing.T, s *server, o outage) {
 	t.Helper()
 	const running, waiting, gone = 10, 20, 10 * time.Second
 	f := newFleet(t, s)
-	// The lease outlasts an outage that a busy machine makes longer.
-	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: time.Minute})
+	// The lease outlasts an outage that a busy machine makes longer. With a minute, awaitDrained would take a
+	// task that was just claimed for a task that is left for later.
+	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: 50 * time.Second})
 	for i := range running {
 		name := "during" // half of the jobs end during the outage, half after it
 		if i%2 == 1 {
@@ -168,9 +171,74 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 		checkTotals(t, f.store, "q", tasks)
 		checkFollowUps(t, tasks, func(string) bool { return true })
 		for _, task := range tasks {
-			if task.State != storage.Completed || task.Retries != 0 {
-				t.Errorf("%s is %s after %d retries, want completed after none", task.Ref, task.State, task.Retries)
+			if task.State != storage.Completed || task.Retries != 0 || task.Crashes != 0 {
+				t.Errorf("%s is %s after %d retries and %d crashes, want completed after none", task.Ref, task.State,
+					task.Retries, task.Crashes)
 			}
 		}
 	})
+}
+
+// TestAnOutageChargesNoCrash takes the storage away for one lease and for three, and again and again with short
+// times between, while two runners run jobs and have slots for those of the other. Every second job goes on after
+// its context has ended. No process dies, so that no crash may be charged.
+func TestAnOutageChargesNoCrash(t *testing.T) {
+	eachOwnServer(t, func(t *testing.T, s *server) {
+		const lease, jobs = 2 * time.Second, 16
+		f := newFleet(t, s)
+		for _, name := range []string{"one", "two"} {
+			f.start(workerConfig{Name: name, Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		}
+		rounds := 0
+		for _, o := range outages {
+			f.endure(fmt.Sprint(o.name, " for a lease"), jobs, o, lease)
+			f.endure(fmt.Sprint(o.name, " for three"), jobs, o, 3*lease)
+			rounds += 2
+		}
+		for i := range count(1, 5) {
+			naps := make([]time.Duration, 6)
+			for j := range naps {
+				naps[j] = time.Second + rand.N(lease*3/2)
+			}
+			f.endure(fmt.Sprint("slow ", i), jobs, outages[1], naps...)
+			rounds++
+		}
+		checkRuns(t, f.history())
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		for _, task := range tasks {
+			if task.State != storage.Completed || task.Retries != 0 || task.Crashes != 0 {
+				t.Errorf("%s is %s after %d retries and %d crashes, want completed after none", task.Ref, task.State,
+					task.Retries, task.Crashes)
+			}
+		}
+		if want := rounds * jobs; len(tasks) != want {
+			t.Errorf("%d tasks, want %d", len(tasks), want)
+		}
+	}, "appendonly yes", "appendfsync always")
+}
+
+// endure has jobs run while the storage goes away for these times, with a fraction of a second between, and end
+// after that.
+func (f *fleet) endure(round string, jobs int, o outage, lengths ...time.Duration) {
+	f.t.Helper()
+	round = strings.ReplaceAll(round, " ", "-")
+	for i := range jobs {
+		waits := gate(round)
+		if i%2 == 1 {
+			waits = hold(round)
+		}
+		f.enqueue("q", fmt.Sprint(round, "-", i), steps(waits))
+	}
+	f.await("all jobs run", 20*time.Second, func(h history) bool {
+		return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, round) })) >= jobs
+	})
+	for _, length := range lengths {
+		must(f.t, o.away(f.server))
+		away := time.Now()
+		f.await("the outage is over", 20*length, func(history) bool { return time.Since(away) >= length })
+		must(f.t, o.back(f.server))
+	}
+	f.openGate(round)
+	awaitDrained(f.t, f.store, "q", 30*time.Second)
 }

@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,10 +41,11 @@ func (p *standbyPair) stop()  { must(p.t, p.primary.Stop()) }
 // until the standby has everything that was written. It closes no connection.
 func (p *standbyPair) turnReadOnly() {
 	p.set("default_transaction_read_only = on")
-	p.await("nothing is written any more, and the standby has it all",
-		`SELECT 'no' WHERE current_setting('default_transaction_read_only') = 'off'
-		UNION ALL SELECT 'no' FROM pg_stat_activity WHERE backend_xid IS NOT NULL
-		UNION ALL SELECT 'no' FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()`, 0)
+	p.await("new transactions are read-only", "SELECT current_setting('default_transaction_read_only')", "on")
+	now := list(p.t, p.primary, "SELECT clock_timestamp()::text")[0]
+	p.await("the transactions before have ended, and the standby has it all", `SELECT count(*)::text FROM (
+		SELECT 1 FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start < $1::text::timestamptz
+		UNION ALL SELECT 1 FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()) AS unfinished`, "0", now)
 }
 
 // set changes a setting of the primary.
@@ -53,10 +55,10 @@ func (p *standbyPair) set(setting string) {
 	must(p.t, p.primary.Exec(p.t.Context(), "SELECT pg_reload_conf()"))
 }
 
-// await waits until a query of the primary returns the given number of rows.
-func (p *standbyPair) await(what, sql string, rows int) {
+// await waits until a query of the primary returns the one value that is wanted.
+func (p *standbyPair) await(what, sql, want string, args ...any) {
 	p.t.Helper()
-	testserver.Await(p.t, what, func() bool { return len(list(p.t, p.primary, sql)) == rows })
+	testserver.Await(p.t, what, func() bool { return slices.Equal(list(p.t, p.primary, sql, args...), []string{want}) })
 }
 
 // swap makes the old primary a standby of the new one.
@@ -96,7 +98,7 @@ func takeOver(t *testing.T, p *standbyPair, way handover) {
 	t.Helper()
 	if way.synchronous {
 		p.set("synchronous_standby_names = '*'")
-		p.await("the standby is synchronous", "SELECT 'yes' FROM pg_stat_replication WHERE sync_state = 'sync'", 1)
+		p.await("the standby is synchronous", "SELECT 'yes' FROM pg_stat_replication WHERE sync_state = 'sync'", "yes")
 	}
 	f := newFleet(t, &server{kind: onePostgres, nodes: []node{p.primary, p.standby}})
 	lease := 20 * time.Second
@@ -157,7 +159,7 @@ func (p *standbyPair) lag() time.Time {
 	p.t.Helper()
 	safe := time.Now()
 	upTo := list(p.t, p.primary, "SELECT pg_current_wal_lsn()::text")[0]
-	p.await("the standby has what was written", "SELECT 'yes' FROM pg_stat_replication WHERE flush_lsn >= '"+upTo+"'", 1)
+	p.await("the standby has what was written", "SELECT 'yes' FROM pg_stat_replication WHERE flush_lsn >= '"+upTo+"'", "yes")
 	must(p.t, p.standby.Stop())
 	return safe
 }

@@ -146,6 +146,7 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	if a.begun.Add(1)%trimEach == 0 {
 		_ = a.trim(ctx, steady, trimFrom) // the act matters more, and a later act tries again
 	}
+	_ = a.Flush(ctx) // there is room again; else a later act tries again
 	act.version = applied.Inserted[0].Version
 	return act, nil
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -182,5 +183,43 @@ func TestRecordsThatWaitForRoomAreBounded(t *testing.T) {
 	}
 	if _, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"}); !errors.Is(err, storage.ErrFull) {
 		t.Errorf("got %v, want an ErrFull", err)
+	}
+}
+
+// fullStore is a storage that takes no inserts while it is full.
+type fullStore struct {
+	storage.Storage
+
+	full bool
+}
+
+func (f *fullStore) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	for i := range txs {
+		if f.full && len(txs[i].Inserts) > 0 {
+			return nil, storage.ErrFull
+		}
+	}
+	return f.Storage.Apply(ctx, call, txs...)
+}
+
+// TestTheNextActWritesTheRecordsThatWaited checks this for a process that never runs Flush by itself.
+func TestTheNextActWritesTheRecordsThatWaited(t *testing.T) {
+	w := newWorld(t)
+	store := &fullStore{Storage: w.Storage, full: true}
+	a := NewAudit(store)
+	late, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := late.End(t.Context(), 3, nil); err != nil || a.Waiting() != 1 {
+		t.Fatalf("%d records wait, %v; want 1", a.Waiting(), err)
+	}
+	store.full = false
+	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+		t.Fatal(err)
+	}
+	acts, _, err := a.List(t.Context(), "", 0)
+	if err != nil || len(acts) != 2 || a.Waiting() != 0 {
+		t.Errorf("the audit has %d acts, and %d wait, %v; want 2 and 0", len(acts), a.Waiting(), err)
 	}
 }

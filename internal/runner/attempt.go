@@ -361,12 +361,13 @@ func (a *Attempt) abandon() bool {
 }
 
 // runningSince returns since when the job runs, and since when it has ignored the end of its context, 0 where
-// it has not, both by the runner's clock. It returns false where the job does not run.
+// it has not, both by the runner's clock. It returns false where the job does not run. A job whose lease was
+// lost runs until it returns.
 func (a *Attempt) runningSince() (started, over time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.extras != nil && a.extras.pastDue {
 		over = max(a.extras.overSince, 1)
 	}
-	return a.startedAt, over, a.phase == runs
+	return a.startedAt, over, a.phase == runs || a.phase == lost && a.ran && !a.returned
 }

@@ -60,6 +60,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
 		Runner: c.id, Queues: queues, Start: start, Ahead: ahead,
 		Suspect: suspect, Kinds: c.jobs.Kinds(), Lease: c.lease,
+		RecoverBefore: d.contact.recoverBefore(sent.mono),
 	})
 	c.pulse.works()
 	if err != nil {
@@ -67,6 +68,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 		c.failed(draining, err)
 		return
 	}
+	d.contact.answered(claimed.Now, c.elapsed())
 	c.start(claimed, sent) //nolint:contextcheck // the calls of jobs that it starts outlive the claim
 	c.brought, c.answered, c.doubtful = len(claimed.Tasks), time.Now(), false
 	if c.ends == nil {
@@ -75,6 +77,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 	more := c.slots.answered(d, claimed.More)
 	if claimed.Cancels && c.slots.inFlight.count() > 0 {
 		kick(d.keeper.kick)
+	}
+	if len(claimed.Ticks) > 0 {
+		d.ticker.awaitRoom(draining)
 	}
 	full := more && c.slots.full(d)
 	if full || !more {
@@ -119,9 +124,7 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 	}
 	c.workers.launch(attempts...)
 	c.tellEnded(claimed.Ended)
-	for _, t := range claimed.Ticks {
-		d.ticker.due(t, claimed.Now)
-	}
+	d.ticker.due(dueCursors(claimed))
 }
 
 // round holds what a turn of the loop knows when it goes to sleep.

@@ -23,6 +23,19 @@ func (r *Runner) graceLeft(begun time.Duration) time.Duration {
 	}
 }
 
+// awaitTicks receives true once the actors that make ticks have ended, and false where they have not ended for a
+// quarter of shutdownTail, because a middleware does not return. The actors then end with the middleware.
+func (r *Runner) awaitTicks(ticks *sync.WaitGroup) <-chan bool {
+	ended := make(chan bool, 2)
+	late := time.AfterFunc(shutdownTail/4, func() { ended <- false })
+	go func() { // ends with the actors
+		ticks.Wait()
+		late.Stop()
+		ended <- true
+	}()
+	return ended
+}
+
 // drain waits for running jobs, and returns how many tasks are left to the expiry of their leases.
 // The claimers have been told to end.
 func (r *Runner) drain(

@@ -273,7 +273,7 @@ func (d *end) fill(e *Ended) {
 	}
 	settle, t := d.settle(), e.Task
 	t.State, t.Version, t.Reason, t.Result = d.state, d.version, "", settle.Result
-	t.Runner, t.LeaseUntil, t.Started, t.Snoozes = "", time.Time{}, false, 0
+	t.Runner, t.Claimed, t.LeaseUntil, t.Started, t.Snoozes = "", time.Time{}, time.Time{}, false, 0
 	if settle.Outcome == storage.Fail {
 		t.Retries++
 	}

@@ -22,8 +22,8 @@ type grant struct {
 	returning int // attempts on their way back to the storage; until they are there, nothing is claimed
 
 	// withheld means that the last claim could not ask for tasks that only start at once, or for a
-	// suspect. A slot that becomes free then, or the end of a suspect, is a reason for another
-	// claim.
+	// suspect, or that a suspect has come since. A slot that becomes free then, or the end of a
+	// suspect, is a reason for another claim.
 	withheld bool
 }
 

@@ -103,11 +103,11 @@ func (r *Runner) Ready() error {
 	case r.store.away.Load():
 		return fmt.Errorf("midge: the storage does not answer: %w", storage.ErrUnavailable)
 	}
+	if full := r.heartbeat.full.Load(); full != nil { // it may have refused the heartbeats too
+		return fmt.Errorf("midge: the storage refuses writes: %s: %w", *full, storage.ErrFull)
+	}
 	if silent := r.heartbeat.silent(); silent > r.lease {
 		return fmt.Errorf("midge: the storage has answered no heartbeat for %v: %w", rounded(silent), storage.ErrUnavailable)
-	}
-	if full := r.heartbeat.full.Load(); full != nil {
-		return fmt.Errorf("midge: the storage refuses writes: %s: %w", *full, storage.ErrFull)
 	}
 	return r.Healthy()
 }

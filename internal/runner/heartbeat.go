@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func (h *heartbeat) loop(ctx context.Context) {
 	for h.wait(ctx, next) {
 		if next = h.lease / 3; !h.beat(ctx) {
 			next = min(next, jitter(slowScan))
-		} else if h.count%vitalsEvery == 0 {
+		} else if h.count%vitalsEvery == 0 || h.full.Load() != nil {
 			h.describe(ctx)
 		}
 	}
@@ -69,6 +70,10 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	err := h.send(ctx)
 	if err != nil && ctx.Err() == nil {
 		h.log.trouble("heartbeat", err)
+	}
+	if errors.Is(err, storage.ErrFull) {
+		why := err.Error()
+		h.full.Store(&why)
 	}
 	return err == nil
 }

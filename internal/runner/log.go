@@ -249,8 +249,12 @@ func (l *lifeLog) unsettled(a *Attempt, err error) {
 }
 
 func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
-	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
-		l.about(a), rounded(since)), l.of(a)...)
+	lease := "kept"
+	if a.isLost() {
+		lease = "lost"
+	}
+	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is %s, its slot taken",
+		l.about(a), rounded(since), lease), l.of(a)...)
 }
 
 // hookFailed logs that a hook panicked when it was called with the end of an attempt.

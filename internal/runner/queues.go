@@ -33,10 +33,8 @@ func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 		served[s] = append(served[s], name)
 	}
 	ticking := make(map[*shard][]string)
-	for _, d := range q.schedules.declared() {
-		name := d.Ref.Queue
-		s := q.shardOf(name)
-		if !slices.Contains(q.names, name) && !slices.Contains(ticking[s], name) {
+	for _, name := range q.schedules.queues() {
+		if s := q.shardOf(name); !slices.Contains(q.names, name) {
 			ticking[s] = append(ticking[s], name)
 		}
 	}
@@ -80,6 +78,19 @@ func (q *queues) shardOf(queue string) *shard {
 	return s
 }
 
+// claiming returns the shard that claims and shares the part of the storage with a queue, nil where
+// there is none.
+func (q *queues) claiming(queue string) *shard {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.shards {
+		if len(s.queues(0, 0)) > 0 && (s.member == queue || storage.Spans(q.store, s.member, queue)) {
+			return s
+		}
+	}
+	return nil
+}
+
 // from returns the shards except the first n.
 func (q *queues) from(n int) []*shard {
 	q.mu.Lock()
@@ -98,6 +109,5 @@ func (q *queues) list() []string {
 func (q *queues) serves(queue string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ticks := func(d storage.Declared) bool { return d.Ref.Queue == queue }
-	return slices.Contains(q.names, queue) || slices.ContainsFunc(q.schedules.declared(), ticks)
+	return slices.Contains(q.names, queue) || slices.Contains(q.schedules.queues(), queue)
 }

@@ -346,7 +346,7 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	g := &guard{shared: r.shared, pulse: r.pulse("guard")}
 	all.others.Go(func() { r.heartbeat.loop(hard) })
 	all.others.Go(func() { g.loop(hard) })
-	all.others.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
+	all.ticks.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)
 	drain()
@@ -354,8 +354,12 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	left, err := r.drain(&all.claims, endJobs, hardStop)
 	hardStop()
 	all.others.Wait()
+	ticked := r.awaitTicks(&all.ticks)
 	r.log.untold(r.ends.wait(r.graceLeft(begun)))
 	endHooks()
+	if !<-ticked {
+		r.log.warn("an EnqueueMiddleware has not returned in time: ticks may be made up for by another runner")
+	}
 	r.heartbeat.leave(base) // last: a later heartbeat would list the runner again
 	if r.closed.Load() {
 		err = errors.Join(errClosed, err)
@@ -391,9 +395,9 @@ func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	return d.Warnings, nil
 }
 
-// crew waits for the goroutines of a runner: the claimers, which end when the drain begins, and the
-// other actors, which end after it.
-type crew struct{ claims, others sync.WaitGroup }
+// crew waits for the goroutines of a runner: the claimers, which end when the drain begins, the actors that
+// make ticks, and the other actors, which end after the drain.
+type crew struct{ claims, ticks, others sync.WaitGroup }
 
 // spread starts the actors of each shard, also of shards that a change of the queues adds, until
 // the runner must stop.

@@ -2,11 +2,8 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
@@ -16,8 +13,10 @@ import (
 type schedules struct {
 	*shared
 
-	mu  sync.Mutex // guards own
-	own []ownSchedule
+	mu     sync.Mutex // guards the fields below, which do not change any more once the runner runs
+	own    []ownSchedule
+	places map[storage.Ref]int // in own
+	names  []string            // of their queues, each once
 }
 
 // ownSchedule is a schedule that this runner declares: the insert of its cursor, without its
@@ -34,191 +33,133 @@ func (s *schedules) declare(in storage.Insert) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.own {
-		if other.insert.Ref == in.Ref {
-			return storage.Invalid("schedule", schedule.Name(in.Ref)+" twice",
-				"each declared once; tell them apart by Named")
-		}
+	if _, twice := s.places[in.Ref]; twice {
+		return storage.Invalid("schedule", schedule.Name(in.Ref)+" twice",
+			"each declared once; tell them apart by Named")
 	}
+	if s.places == nil {
+		s.places = make(map[storage.Ref]int)
+	}
+	s.places[in.Ref] = len(s.own)
 	s.own = append(s.own, ownSchedule{in, d})
+	if !slices.Contains(s.names, in.Ref.Queue) {
+		s.names = append(s.names, in.Ref.Queue)
+	}
 	return nil
 }
 
 // declared returns the schedules as a heartbeat declares them.
 func (s *schedules) declared() []storage.Declared {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]storage.Declared, len(s.own))
-	for i, own := range s.own {
-		list[i] = storage.Declared{Ref: own.insert.Ref, Hash: own.declaration.Hash}
+	all := s.all()
+	list := make([]storage.Declared, len(all))
+	for i := range all {
+		list[i] = all[i].declared()
 	}
 	return list
+}
+
+// declared returns the schedule as a heartbeat declares it.
+func (o *ownSchedule) declared() storage.Declared {
+	return storage.Declared{Ref: o.insert.Ref, Hash: o.declaration.Hash}
 }
 
 func (s *schedules) all() []ownSchedule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.own)
+	return slices.Clip(s.own)
 }
 
-// keep inserts a schedule, or replaces an older declaration of it.
-func (s *schedules) keep(ctx context.Context, own ownSchedule) error {
-	now, err := s.beats.Now(ctx)
-	if err != nil {
-		return err
-	}
-	stored, err := s.store.Task(ctx, own.insert.Ref)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		err = s.put(ctx, own, storage.Tx{}, nil, now)
-	case err == nil:
-		err = s.replace(ctx, &stored, own, now)
-	}
-	var dep *storage.DependencyError
-	if errors.As(err, &dep) {
-		return nil // another runner was faster; the next heartbeat looks again
-	}
-	return err
+// queues returns the queues of the schedules.
+func (s *schedules) queues() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clip(s.names)
 }
 
-// replace replaces the stored declaration by own, if own is newer. A declaration that was itself
-// replaced returns only when no live runner declares its successor. A damaged declaration is
-// replaced at once.
-func (s *schedules) replace(ctx context.Context, stored *storage.Task, own ownSchedule, now time.Time) error {
-	if before, err := stored.Cursor.Decode(); err == nil {
-		hash := own.declaration.Hash
-		if before.Hash == hash {
-			return nil
-		}
-		if slices.Contains(before.Replaced, hash) {
-			live, err := s.declaredLive(ctx, storage.Declared{Ref: stored.Ref, Hash: before.Hash})
-			if live || err != nil {
-				return err
-			}
+// of returns the schedules of a queue.
+func (s *schedules) of(queue string) (own []*ownSchedule) {
+	all := s.all()
+	for i := range all {
+		if all[i].insert.Ref.Queue == queue {
+			own = append(own, &all[i])
 		}
 	}
-	tx := storage.Tx{Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}}}
-	return s.put(ctx, own, tx, stored.Cursor, now)
+	return own
 }
 
-// put inserts the cursor of a schedule. before is the cursor that it replaces, which tx deletes;
-// nil for none.
-func (s *schedules) put(
-	ctx context.Context, own ownSchedule, tx storage.Tx, before *storage.Cursor, now time.Time,
-) error {
-	in := own.insert
-	var err error
-	if in.Cursor, err = schedule.After(before, own.declaration, now); err != nil {
-		return err
+// find returns the schedule of a cursor, or nil where this runner declares none.
+func (s *schedules) find(cursor storage.Ref) *ownSchedule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.places[cursor]; ok {
+		return &s.own[i]
 	}
-	tx.Inserts = []storage.Insert{in}
-	_, err = s.beats.ApplyOne(ctx, tx)
-	return err
+	return nil
 }
 
-// declaredLive reports whether a live runner declares exactly this version of a schedule.
-func (s *schedules) declaredLive(ctx context.Context, want storage.Declared) (bool, error) {
-	if slices.Contains(s.declared(), want) {
+// declarers tells which declarations live runners declare. It lists the runners once, when it first
+// needs them, and is used for one piece of work.
+type declarers struct {
+	*schedules
+
+	listed bool
+	others map[storage.Declared]bool
+	err    error // of the listing
+}
+
+// declare reports whether a live runner declares exactly this version of a schedule.
+func (d *declarers) declare(ctx context.Context, want storage.Declared) (bool, error) {
+	if own := d.find(want.Ref); own != nil && own.declared() == want {
 		return true, nil
 	}
-	runners, err := s.store.Runners(ctx)
-	if err != nil {
-		return false, err
+	if !d.listed {
+		d.listed = true
+		d.list(ctx)
 	}
-	return slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
-		return slices.Contains(other.Schedules, want)
-	}), nil
+	return d.others[want], d.err
 }
 
-// tick enqueues the tasks of a due cursor and moves the cursor on, in one step.
-func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCursor) {
-	c := d.cursor
-	declaration, err := c.Cursor.Decode()
-	if err != nil {
-		s.setApart(ctx, session, &c, err)
-		return
-	}
-	live, err := s.declaredLive(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
-	if err != nil || !live {
-		return // it is handed out again after TickHide, and stands still while nobody declares it
-	}
-	due, next, err := schedule.Ticks(&declaration, c.Cursor.Next, d.now)
-	if err != nil {
-		s.log.trouble("schedule "+schedule.Name(c.Ref), err)
-		return
-	}
-	moved := *c.Cursor
-	moved.Next = next
-	tx := storage.Tx{}
-	for i, at := range due {
-		if one := len(c.Payload) + storage.MaxHeaderBytes; i > 0 && (i+1)*one > storage.MaxTxBytes {
-			moved.Next = at // the ticks that do not fit into one step are due again at once
-			break
+func (d *declarers) list(ctx context.Context) {
+	runners, err := d.store.Runners(ctx)
+	d.others, d.err = make(map[storage.Declared]bool), err
+	for i := range runners {
+		for _, declared := range runners[i].Schedules {
+			d.others[declared] = true
 		}
-		moved.Last = at
-		tx.Inserts = append(tx.Inserts, c.TickInsert(storage.NewID(), &declaration).AtTick(at))
-	}
-	var leftOut func()
-	tx.Inserts, leftOut = s.permitted(ctx, &c, tx.Inserts)
-	if s.move(ctx, session, &c, tx, moved) {
-		leftOut()
 	}
 }
 
-// permitted returns the tasks of a cursor's ticks that are to be enqueued. leftOut logs the others,
-// once this runner has made the ticks. They are left out for good: a refused tick is not tried
-// again.
-func (s *schedules) permitted(
-	ctx context.Context, c *storage.Task, ticks []storage.Insert,
-) (passed []storage.Insert, leftOut func()) {
-	passed, err := s.jobs.Enqueue(ctx, ticks)
-	if err == nil {
-		for _, in := range passed {
-			if !storage.Spans(s.store, c.Queue, in.Ref.Queue) {
-				err = fmt.Errorf("in queue %s: %w", in.Ref.Queue, storage.ErrSpan)
+// atOnce is how many schedules are ticked or declared with one call. A database takes some 30 ms for so
+// many.
+const atOnce = 100
+
+// apply applies Txs that do not depend on one another. refused has an element for each Tx, nil where it
+// was not refused. Where a call fails, err says why, and refused ends before the Txs of that call.
+func (s *schedules) apply(
+	ctx context.Context, session *storage.Session, txs []storage.Tx,
+) (refused []error, err error) {
+	size := func(tx *storage.Tx) (ops, bytes int) { return tx.Ops(), tx.Bytes() }
+	for len(txs) > 0 {
+		n := oneCall(txs, size)
+		applied, err := session.Apply(ctx, txs[:n]...)
+		switch {
+		case err == nil:
+			for i := range applied {
+				refused = append(refused, applied[i].Err)
 			}
+		case n == 1 && refusesTx(err):
+			refused = append(refused, err)
+		case refusesTx(err): // one of them spoils the call: each gets its own
+			for i := range n {
+				one, err := s.apply(ctx, session, txs[i:i+1])
+				if refused = append(refused, one...); err != nil {
+					return refused, err
+				}
+			}
+		default:
+			return refused, err
 		}
+		txs = txs[n:]
 	}
-	if err != nil {
-		return nil, func() { s.log.refusedTick(c.Ref, err) }
-	}
-	return passed, func() {
-		if n := len(ticks) - len(passed); n > 0 {
-			s.log.skippedTick(c.Ref, n)
-		}
-	}
-}
-
-// move carries out tx and moves a due cursor on. It reports whether this runner moved the cursor.
-func (s *schedules) move(
-	ctx context.Context, session *storage.Session, c *storage.Task, tx storage.Tx, moved storage.Cursor,
-) bool {
-	tx.Changes = []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &moved}}
-	_, err := session.ApplyOne(ctx, tx)
-	var dep *storage.DependencyError
-	var invalid *storage.InvalidError
-	if errors.As(err, &dep) && len(dep.Colliding) > 0 || errors.As(err, &invalid) { // a middleware caused it
-		tx.Inserts = nil
-		why := err
-		if _, err = session.ApplyOne(ctx, tx); err == nil {
-			s.log.refusedTick(c.Ref, why)
-		}
-	}
-	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // dep: another runner ticked
-		s.log.trouble("tick "+schedule.Name(c.Ref), err)
-	}
-	return err == nil
-}
-
-// setApart stops the ticks of a cursor whose declaration is damaged. A runner that declares the
-// schedule anew replaces it.
-func (s *schedules) setApart(ctx context.Context, session *storage.Session, c *storage.Task, why error) {
-	s.log.damagedSchedule(c.Ref, why)
-	if c.Cursor == nil {
-		return
-	}
-	still := storage.Cursor{
-		Last: c.Cursor.Last, Declaration: storage.CleanText(c.Cursor.Declaration, storage.MaxHeaderBytes),
-	}
-	s.move(ctx, session, c, storage.Tx{}, still)
+	return refused, nil
 }

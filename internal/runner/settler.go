@@ -185,7 +185,7 @@ func (s *settler) flush(ctx context.Context) {
 func (s *settler) settleAll(ctx context.Context, all []settlement) {
 	doubts := s.store.doubts.Load()
 	for rest := all; len(rest) > 0; {
-		n := oneCall(rest)
+		n := oneCall(rest, (*settlement).size)
 		s.settle(ctx, rest[:n])
 		rest = rest[n:]
 	}
@@ -206,13 +206,14 @@ func (s *settler) takeQueue() []settlement {
 	return all
 }
 
-// oneCall returns how many of the queued settlements one call may carry.
-func oneCall(queue []settlement) (n int) {
+// oneCall returns how many of the first elements of a queue one call may carry. size returns the number
+// of an element's operations, and about how many bytes they carry.
+func oneCall[T any](queue []T, size func(*T) (ops, bytes int)) (n int) {
 	ops, bytes := 0, 0
 	for i := range queue {
-		more, size := queue[i].size()
-		ops += more
-		bytes += size
+		moreOps, moreBytes := size(&queue[i])
+		ops += moreOps
+		bytes += moreBytes
 		if i > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
 			return i
 		}

@@ -14,16 +14,18 @@ import (
 // theirs names queues of two shards, so that a part of the storage that does not answer does not
 // delay the others.
 type shard struct {
-	member  string // one of its queues
-	wakeUp  wakeUp // for the claimer
-	claimer *claimer
-	settler *settler
-	keeper  *keeper
-	ticker  *ticker
+	member   string // one of its queues
+	wakeUp   wakeUp // for the claimer
+	claimer  *claimer
+	settler  *settler
+	keeper   *keeper
+	declarer *declarer
+	ticker   *ticker
 
 	grant grant // guarded by slots.mu
 
-	belief belief // used by the claimer
+	belief  belief // used by the claimer
+	contact contact
 
 	hard context.Context // for calls that outlive a drain; ends with the actors
 
@@ -41,7 +43,12 @@ func newShard(w *workers, schedules *schedules, member string) *shard {
 	s.keeper = &keeper{
 		shared: w.shared, shard: s, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1), pulse: of("keeper"),
 	}
-	s.ticker = &ticker{shared: w.shared, shard: s, schedules: schedules, kick: make(chan struct{}, 1), pulse: of("ticker")}
+	s.declarer = &declarer{
+		shared: w.shared, shard: s, schedules: schedules, looked: make(map[string]look), pulse: of("declarer"),
+	}
+	s.ticker = &ticker{
+		shared: w.shared, schedules: schedules, kick: make(chan struct{}, 1), taken: make(chan struct{}, 1), pulse: of("ticker"),
+	}
 	return s
 }
 
@@ -50,7 +57,8 @@ func (s *shard) start(draining, hard context.Context, all *crew) {
 	s.hard = hard
 	all.others.Go(func() { s.settler.loop(hard) })
 	all.others.Go(func() { s.keeper.loop(hard) })
-	all.others.Go(func() { s.ticker.loop(hard) })
+	all.others.Go(func() { s.declarer.loop(hard) })
+	all.ticks.Go(func() { s.ticker.loop(hard) })
 	all.claims.Go(func() { s.claimer.loop(draining, hard) })
 }
 

@@ -75,6 +75,9 @@ func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
 		if a.suspect {
 			a.counted = true
 			s.suspects++
+			for _, d := range s.shards { // other suspects may wait for its end
+				d.grant.withheld = d.grant.weight > 0
+			}
 		}
 		s.ahead = append(s.ahead, a)
 	}

@@ -79,8 +79,8 @@ func (r *Runner) openSteps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, own := range r.schedules.all() {
-		if err := r.schedules.keep(ctx, own); err != nil {
+	for _, queue := range r.schedules.queues() {
+		if _, err := r.schedules.keep(ctx, queue, r.schedules.of(queue)); err != nil {
 			return err
 		}
 	}
@@ -105,9 +105,7 @@ func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran b
 		}
 		of.belief = belief{} // the clock of a test is right, whatever it jumps
 		r.tellEnded(claimed.Ended)
-		for _, t := range claimed.Ticks {
-			r.schedules.tick(ctx, r.tasks, dueCursor{t, claimed.Now})
-		}
+		r.schedules.tick(ctx, r.tasks, dueCursors(claimed))
 		for _, a := range r.workers.judge.decline(of, r.workers.newAttempts(of, &claimed, r.now())) {
 			if want == (storage.Ref{}) || a.Fence.Ref == want {
 				r.workers.once(a) //nolint:contextcheck // its calls end with the shard

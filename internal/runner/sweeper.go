@@ -114,22 +114,31 @@ func weight(runner, queue string) uint64 {
 	return h.Sum64()
 }
 
-// maintain maintains queues of one shard. If the storage does not answer, they are left for the
-// next sweep.
+// maintain maintains queues of one shard. Where the runner serves queues of that shard, its contact
+// tells which leases may be recovered. Elsewhere a second claim recovers the leases that had ended when
+// the first one was answered. If the storage does not answer, the queues are left for the next sweep.
 func (s *sweeper) maintain(ctx context.Context, queues []string) {
-	req := storage.ClaimRequest{Runner: s.id}
+	if d := s.queues.claiming(queues[0]); d != nil {
+		s.claim(ctx, queues, d.contact.recoverBefore(s.elapsed()))
+	} else if now, ok := s.claim(ctx, queues, longAgo()); ok && sleep.For(ctx, recoveryPause) {
+		s.claim(ctx, queues, now)
+	}
+}
+
+// claim maintains queues and recovers leases that ended before a moment. It returns the storage's time.
+func (s *sweeper) claim(ctx context.Context, queues []string, before time.Time) (now time.Time, ok bool) {
+	req := storage.ClaimRequest{Runner: s.id, RecoverBefore: before}
 	for _, q := range queues {
 		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q, Max: -1})
 	}
 	claimed, err := s.beats.Claim(ctx, req)
 	if err != nil {
 		s.trouble(ctx, "maintain queues", err)
-		return
+		return now, false
 	}
 	s.tellEnded(claimed.Ended)
-	for _, t := range claimed.Ticks {
-		s.schedules.tick(ctx, s.beats, dueCursor{t, claimed.Now})
-	}
+	s.schedules.tick(ctx, s.beats, dueCursors(claimed))
+	return claimed.Now, true
 }
 
 func (s *sweeper) trouble(ctx context.Context, act string, err error) {

@@ -62,6 +62,15 @@ func Once(ctx context.Context, store storage.Storage, b Bounds) (*Survey, error)
 	return s, nil
 }
 
+// Refused is the finding on a storage that refuses to be opened or read, with a storage.ErrRefused. There is no
+// survey then, so that it stands alone, without a place among Sorts.
+func Refused(err error) Finding {
+	return Finding{
+		Level: Problem, Code: "refused", Text: "The storage refuses midge", Detail: err.Error() + ".",
+		Kinds: map[string]int64{},
+	}
+}
+
 // acceptsCauses reports whether a cause of death is accepted.
 func (b *Bounds) acceptsCauses() bool {
 	return slices.ContainsFunc(b.Accepted, func(name string) bool { return strings.HasPrefix(name, "cause:") })

@@ -78,7 +78,7 @@ func (c *claim) maintain() {
 			continue
 		}
 		s.step.Promote(q, promoted)
-		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
+		expired := ours(q).line(engine.Pending).until(s.step.RecoverTo(c.Req), share)
 		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
 		if c.Req.Queues[i].Max >= 0 {
 			s.nameKinds(ours(q), c.Req.Kinds)

@@ -33,10 +33,11 @@ func (s *Storage) Apply(
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
 	}
 	err := s.send(ctx, s.classOf(p), p)
-	s.room.Wrote(err, txs...)
-	if err != nil {
+	s.room.Wrote(err)
+	if err != nil { // a flush may still write to the part
 		return nil, wrap("apply", err)
 	}
+	s.room.Wrote(nil, p.applied...)
 	return p.applied, nil
 }
 

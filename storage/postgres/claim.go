@@ -136,20 +136,29 @@ func (c *claim) query() query {
 	if !req.Call.IsZero() {
 		opened = req.Call.Lane.Opened.UnixMicro()
 	}
-	lows, froms, sinces := c.store.hints.of(names)
+	lows, froms, sinces, recovered := c.store.hints.of(names)
 	c.asked, c.begun = froms, time.Now()
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
-			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, " +
+			"$19, $20)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
-			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(),
+			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(), recovered, c.recoverTo(),
 		},
 		scan: each(func() error { return c.got(&r) },
 			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
 	}
+}
+
+// recoverTo gives the moment up to which leases that ended are recovered.
+func (c *claim) recoverTo() int64 {
+	if c.req.RecoverBefore.IsZero() {
+		return engine.Never
+	}
+	return engine.Moment(c.req.RecoverBefore) - 1
 }
 
 // open gives the names of the queues, with "" for those that are only to be maintained.
@@ -197,7 +206,7 @@ func (c *claim) got(r *claimRow) error {
 	switch r.kind {
 	case "m":
 		c.behind = append(c.behind, int32(*r.at))
-	case "t", "k":
+	case "t", "a", "k":
 		return c.take(r)
 	case "d":
 		c.damaged = append(c.damaged, damage{c.req.Queues[r.place-1].Name, slices.Clone(r.id)})
@@ -210,7 +219,9 @@ func (c *claim) got(r *claimRow) error {
 		c.Cancels = r.flags&2 != 0
 		c.repeat = r.flags&8 != 0
 		for i := range c.Tasks {
-			c.Tasks[i].Claimed = engine.Time(engine.ClaimedAt(c.Tasks[i].Version, r.version))
+			if t := &c.Tasks[i]; t.Claimed.IsZero() { // else the call is a repeat
+				t.Claimed = engine.Time(engine.ClaimedAt(t.Version, r.version))
+			}
 		}
 		c.learn(r)
 	default:
@@ -233,8 +244,8 @@ func (c *claim) learn(r *claimRow) {
 		}
 		last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 		c.store.hints.learn(name, seen{
-			now: r.version, base: c.base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
-			took: time.Since(c.begun), maintained: !c.maintained || c.looked,
+			now: r.version, recoverTo: c.recoverTo(), base: c.base, from: c.asked[i], last: last,
+			clean: r.flags&4 != 0, took: time.Since(c.begun), maintained: !c.maintained || c.looked,
 			looked: last != 0 || !c.general && len(c.Tasks) < c.req.Most() && c.req.Queues[i].Max >= 0,
 		})
 	}
@@ -250,8 +261,12 @@ func (c *claim) take(r *claimRow) error {
 	if r.kind == "k" {
 		t.State = engine.Cursor
 	}
+	past := []byte(r.past)
+	if r.kind == "a" {
+		t.At, past = engine.ClaimedAt(r.version, int64(binary.BigEndian.Uint64(past))), past[8:]
+	}
 	t.Kind = c.kind
-	err := t.decode(r.past, r.record)
+	err := t.decode(past, r.record)
 	if errors.Is(err, storage.ErrDamaged) {
 		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
 		return nil
@@ -381,8 +396,8 @@ func (c *claim) recoverExpired(
 		query{text: stamping, args: []any{int64(5*2*most + 10)}, scan: one(&now, &base)},
 		c.naming(), // first: tasks of the kinds named here have not waited too long
 		query{
-			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2, $3)",
-			args: []any{queue, int32(most), long},
+			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2, $3, $4)",
+			args: []any{queue, int32(most), long, c.recoverTo()},
 			scan: each(func() error {
 				r := rec.clone().row(storage.Ref{Queue: name, ID: unpackID(id)}, queue)
 				r.Locked = false

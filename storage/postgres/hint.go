@@ -23,19 +23,22 @@ type hints struct {
 }
 
 // hint is about one queue: no task waits from the beginning of the tail of a priority up to from, and
-// no task was left that was due until since.
+// no task was left that was due until since, nor a lease that ended until recovered.
 type hint struct {
-	from, since int64
-	whole       time.Time // when a claim is to look at everything again
-	maintained  time.Time // when a claim last found nothing to maintain
+	from, since, recovered int64
+
+	whole      time.Time // when a claim is to look at everything again
+	maintained time.Time // when a claim last found nothing to maintain
 }
 
 // seen is what a claim saw in a queue: it looked from a place on and took the tasks there up to the
-// place last. clean says that it left no due task, and took is how long it took.
+// place last. clean says that it left no due task and no lease that ended until recoverTo, and took is
+// how long it took.
 type seen struct {
 	now, base, from, last int64 // base is its first version: new places are made of it
-	looked                bool  // it had room for a task of this queue
-	maintained            bool  // it checked, and nothing had to be maintained
+	recoverTo             int64
+	looked                bool // it had room for a task of this queue
+	maintained            bool // it checked, and nothing had to be maintained
 	clean                 bool
 	took                  time.Duration
 }
@@ -58,20 +61,21 @@ const (
 )
 
 // of gives the hints about queues. A queue of which everything is to be looked at has none.
-func (h *hints) of(names []string) (lows, froms, sinces []int64) {
+func (h *hints) of(names []string) (lows, froms, sinces, recovered []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	lows, froms, sinces = make([]int64, len(names)), make([]int64, len(names)), make([]int64, len(names))
+	lows, froms = make([]int64, len(names)), make([]int64, len(names))
+	sinces, recovered = make([]int64, len(names)), make([]int64, len(names))
 	for i, name := range names {
-		lows[i], froms[i], sinces[i] = unknown, unknown, unknown
+		lows[i], froms[i], sinces[i], recovered[i] = unknown, unknown, unknown, unknown
 		if k := h.known[name]; k != nil && time.Now().Before(k.whole) {
-			sinces[i] = k.since
+			sinces[i], recovered[i] = k.since, k.recovered
 			if k.from != unknown {
 				lows[i], froms[i] = bandOf(k.from), k.from
 			}
 		}
 	}
-	return lows, froms, sinces
+	return lows, froms, sinces, recovered
 }
 
 // maintained reports whether claims found a moment ago that none of the queues needs maintenance.
@@ -92,7 +96,7 @@ func (h *hints) learn(name string, s seen) {
 	defer h.mu.Unlock()
 	k := h.known[name]
 	if k == nil {
-		k = &hint{from: unknown, since: unknown}
+		k = &hint{from: unknown, since: unknown, recovered: unknown}
 		h.known[name] = k
 	}
 	if s.from == unknown && s.looked && (s.last == 0 || s.last >= k.from) { // past all places that claims passed
@@ -101,9 +105,14 @@ func (h *hints) learn(name string, s seen) {
 	if s.maintained {
 		k.maintained = time.Now()
 	}
-	if until := s.now - lagging.Microseconds(); s.clean || until < k.since { // the clock may be set back
+	until := s.now - lagging.Microseconds()
+	if s.clean || until < k.since { // the clock may be set back
 		k.since = until
 	}
+	if until = min(until, s.recoverTo); s.clean && until > k.recovered {
+		k.recovered = until
+	}
+	k.recovered = min(k.recovered, k.since)
 	if s.last == 0 || !isTail(s.last) {
 		return
 	}

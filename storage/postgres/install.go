@@ -43,7 +43,7 @@ func texts(pattern string) (names, texts []string, err error) {
 // constants are the constants that scripts share with the client; times are in microseconds.
 var constants = strings.NewReplacer(
 	"{newer}", strconv.Itoa(int(record.Newer)),
-	"{jumpafter}", inMicros(storage.JumpAfter),
+	"{jumpafter}", inMicros(storage.JumpAfter), "{setback}", strconv.FormatInt(engine.SetBack, 10),
 	"{jumpwait}", inMicros(storage.JumpWait),
 	"{lanelife}", inMicros(storage.LaneLife),
 	"{tickhide}", inMicros(storage.TickHide),

@@ -109,7 +109,7 @@ func (s *Storage) Apply(
 	}
 	err = s.carryOut(ctx, call, parts, txs, applied)
 	s.unregister(ctx, fresh, txs, applied, err)
-	s.room.Wrote(err, txs...)
+	s.room.Wrote(err, applied...)
 	if err != nil {
 		return nil, wrap("apply", err)
 	}

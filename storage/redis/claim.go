@@ -221,7 +221,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 
 // claimArgs returns the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
-	args = make([]any, 0, 11+2*len(a.group.queues))
+	args = make([]any, 0, 12+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds())
@@ -234,7 +234,11 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	for _, q := range a.group.queues {
 		args = append(args, s.looked.at(q.Name, req.Kinds))
 	}
-	return keys, args
+	recoverTo := int64(never)
+	if !req.RecoverBefore.IsZero() {
+		recoverTo = req.RecoverBefore.UnixMicro() - 1
+	}
+	return keys, append(args, recoverTo)
 }
 
 // claimAnswer is the answer of one script call of a claim.

@@ -121,17 +121,17 @@ func (s *Storage) tryProbe(
 	ctx context.Context, node goredis.UniversalClient, key string,
 ) (byHash, byText *goredis.Cmd, err error) {
 	probe := &s.scripts.probe
-	_, err = heed(ctx, &s.scripts.calls, func(ctx context.Context) (any, error) {
+	both, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([2]*goredis.Cmd, error) {
 		var in sent
 		keys, args := []any{key}, []any{s.keys.channel("*")}
-		byHash, byText = probe.call(ctx, &in, false, keys, args), probe.call(ctx, &in, true, keys, args)
+		byHash, byText := probe.call(ctx, &in, false, keys, args), probe.call(ctx, &in, true, keys, args)
 		pipe := node.Pipeline()
 		_ = pipe.Process(ctx, byHash)
 		_ = pipe.Process(ctx, byText)
 		_, _ = pipe.Exec(ctx) // each command has its own error
-		return nil, context.Cause(ctx)
+		return [2]*goredis.Cmd{byHash, byText}, context.Cause(ctx)
 	})
-	return byHash, byText, translateRead(err)
+	return both[0], both[1], translateRead(err)
 }
 
 // probeWrites is how many writing commands scripts/probe.lua tries.

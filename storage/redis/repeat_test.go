@@ -106,3 +106,27 @@ func TestARepeatedClaimTellsOfWhatCameMeanwhile(t *testing.T) {
 		t.Errorf("took %d, no more, and nothing wakes the caller: %v", len(again.Tasks), err)
 	}
 }
+
+// TestARepeatedClaimHasTheMomentOfTheFirst: also for a runner whose name is as long as a packed moment, or one
+// byte shorter.
+func TestARepeatedClaimHasTheMomentOfTheFirst(t *testing.T) {
+	s, _ := openMini(t)
+	for i, runner := range []string{"r", "runner", "runner1", "runner12"} {
+		if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", runner)); err != nil {
+			t.Fatal(err)
+		}
+		req := asking(callOf(uint64(i+1)), 1, "mail")
+		req.Runner = runner
+		first, err := s.Claim(t.Context(), req)
+		if err != nil || len(first.Tasks) != 1 {
+			t.Fatalf("got %d tasks, %v; want one", len(first.Tasks), err)
+		}
+		again, err := s.Claim(t.Context(), req)
+		if err != nil || len(again.Tasks) != 1 {
+			t.Fatalf("the repeat gives %d tasks, %v; want one", len(again.Tasks), err)
+		}
+		if got, want := again.Tasks[0].Claimed, first.Tasks[0].Claimed; !got.Equal(want) {
+			t.Errorf("the repeat of %s was claimed at %v, want %v", runner, got, want)
+		}
+	}
+}

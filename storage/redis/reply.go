@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -73,11 +74,14 @@ func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 	if err := verdict(p.outcome[0]); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(p.outcome[1:], "A") {
+	r := outcome{reader: reader{rest: p.outcome[1:]}}
+	letter := r.text(1)
+	if letter != "A" && letter != "B" {
 		return fmt.Errorf("%w: repeats another call", storage.ErrUnknown)
 	}
-	r := outcome{reader: reader{rest: p.outcome[2:]}}
-	r.version = r.number(7)
+	if r.version = r.number(7); letter == "B" {
+		r.created = moment(r.number(7))
+	}
 	for _, u := range p.units {
 		r.version++
 		if strings.HasPrefix(r.rest, "*") { // one letter for all Txs of a run
@@ -99,7 +103,8 @@ func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 type outcome struct {
 	reader
 
-	version int64 // of the Tx under way
+	version int64     // of the Tx under way
+	created time.Time // of the tasks that were made, where versions do not tell
 }
 
 // all fills in the outcomes of Txs of one operation each that led to the same state.
@@ -114,7 +119,7 @@ func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []stora
 			placed[0].Ref = tx.Settles[0].Fence.Ref
 		case len(tx.Inserts) == 1:
 			applied[i].Inserted = placed
-			placed[0].Ref = tx.Inserts[0].Ref
+			placed[0].Ref, placed[0].Created = tx.Inserts[0].Ref, r.created
 		default: // the outcome is damaged: no run has such a Tx
 			r.bad = true
 			return
@@ -155,6 +160,9 @@ func (r *outcome) applied(tx *storage.Tx, a *storage.Applied) {
 	}
 	for i := range tx.Inserts {
 		a.Inserted[i] = r.placed(tx.Inserts[i].Ref)
+		if !a.Inserted[i].Existing {
+			a.Inserted[i].Created = r.created
+		}
 	}
 }
 

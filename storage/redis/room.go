@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -70,21 +71,23 @@ func (s *Storage) memory(ctx context.Context) (why string, known bool) {
 	return "", true
 }
 
-// fullness judges INFO memory of one server: why it is full, "" where it is not. refused says that it refused
-// the last write: then it is full although it may have freed the memory of the refused command since. It
-// reports false where the server does not tell its memory.
+// fullness judges INFO memory of one server: why it is full, "" where it is not. refused says that it
+// refused the last write: then it is full although it may have freed the memory of the refused command
+// since. A server that evicts volatile keys, of which midge has none, is full only where it has refused a
+// write. fullness reports false where the server does not tell its memory.
 func fullness(info map[string]string, refused bool) (why string, told bool) {
 	most, err := strconv.ParseInt(info["maxmemory"], 10, 64)
 	used, bad := strconv.ParseInt(info["used_memory"], 10, 64)
 	if err != nil || bad != nil {
 		return "", false
 	}
-	if most == 0 || info["maxmemory_policy"] != "noeviction" {
+	policy := info["maxmemory_policy"]
+	if most == 0 || strings.HasPrefix(policy, "allkeys") {
 		return "", true
 	}
 	aside, _ := strconv.ParseInt(info["mem_not_counted_for_evict"], 10, 64) // 0 where it is not told
 	used -= aside
-	if used > most || refused && used > most/100*99 {
+	if used > most && policy == "noeviction" || refused && used > most/100*99 {
 		return fmt.Sprintf("the memory of Redis is full: %.1f of %.1f MB (maxmemory) are used",
 			float64(used)/1e6, float64(most)/1e6), true
 	}

@@ -41,6 +41,7 @@ func (s *Storage) Apply(ctx context.Context, id storage.Call, txs ...storage.Tx)
 	if err := s.do(ctx, c); err != nil {
 		return nil, wrap("apply", err)
 	}
+	s.room.Wrote(nil, applied...)
 	return applied, nil
 }
 

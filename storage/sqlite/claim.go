@@ -79,6 +79,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answer *storage.Claimed) {
 	share := max(batch/len(queues), batchLeast)
 	promoted := max(engine.MostPromoted/len(queues), batchLeast)
+	recoverTo := w.step.RecoverTo(req)
 	for i, eq := range queues {
 		if eq == nil {
 			continue
@@ -88,8 +89,8 @@ func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answe
 			w.nameKinds(q, req.Kinds)
 		}
 		w.step.Promote(eq, promoted)
-		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= w.step.Come {
-			answer.Ended = append(answer.Ended, w.recover(q, share)...)
+		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= recoverTo {
+			answer.Ended = append(answer.Ended, w.recover(q, recoverTo, share)...)
 		}
 		ended, left := w.abandon(q, share)
 		answer.Ended, answer.More = append(answer.Ended, ended...), answer.More || left
@@ -110,10 +111,10 @@ func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answe
 	}
 }
 
-// recover ends up to most expired leases of a queue.
-func (w *work) recover(q *queue, most int) []storage.Ended {
+// recover ends up to most leases of a queue that ended up to a moment.
+func (w *work) recover(q *queue, to int64, most int) []storage.Ended {
 	w.save()
-	rows := w.firstOf(q, engine.Pending, w.step.Come, most)
+	rows := w.firstOf(q, engine.Pending, to, most)
 	expired := make([]*engine.Record, len(rows))
 	for i, r := range rows {
 		expired[i] = w.Find(r.Ref) // with its history

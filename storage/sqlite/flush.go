@@ -25,7 +25,7 @@ const (
 	lockTime = 5 * time.Second
 	// pauseLeast is the first pause between two tries, and pauseMost the longest.
 	pauseLeast = 100 * time.Microsecond
-	pauseMost  = 5 * time.Millisecond
+	pauseMost  = time.Millisecond
 )
 
 // call is a call that writes. It shares its transaction with other calls.
@@ -61,7 +61,7 @@ func (s *Storage) do(ctx context.Context, c *call) error {
 	err := s.combiner.Do(ctx, c)
 	switch {
 	case err == nil:
-		s.room.Wrote(c.err, c.txs...)
+		s.room.Wrote(c.err)
 		return c.err
 	case errors.Is(err, storage.ErrUnknown) && c.stage.CompareAndSwap(waits, left):
 		return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, context.Cause(ctx))

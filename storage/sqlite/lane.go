@@ -82,6 +82,7 @@ var states = storage.States()
 
 // The first byte of a Placed in an outcome: the number of its state, from 1, and these flags.
 const (
+	placedCreated  = 1 << 5 // behind the version stands when the task was created
 	placedExisting = 1 << 6
 	placedOther    = 1 << 7 // its ref is not the one that the operation names
 )
@@ -111,7 +112,13 @@ func packApplied(txs []storage.Tx, applied []storage.Applied) []byte {
 			if p.Ref != ref {
 				head |= placedOther
 			}
+			if !p.Created.IsZero() {
+				head |= placedCreated
+			}
 			b = binary.AppendUvarint(append(b, head), uint64(p.Version))
+			if !p.Created.IsZero() {
+				b = binary.AppendUvarint(b, uint64(engine.Moment(p.Created)))
+			}
 			if p.Ref != ref {
 				b = record.AppendText(record.AppendText(b, p.Ref.Queue), p.Ref.ID)
 			}
@@ -156,6 +163,9 @@ func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 				p.State = states[n-1]
 			}
 			p.Existing = head[0]&placedExisting != 0
+			if head[0]&placedCreated != 0 {
+				p.Created = engine.Time(int64(r.Number()))
+			}
 			if head[0]&placedOther != 0 {
 				p.Ref = storage.Ref{Queue: string(r.Bytes()), ID: string(r.Bytes())}
 			}

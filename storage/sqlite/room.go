@@ -15,7 +15,6 @@ func (s *Storage) findRoom(ctx context.Context) {
 	default:
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
 	if wr == nil {
 		var err error
 		if wr, err = s.dial(ctx); err != nil {
@@ -23,7 +22,7 @@ func (s *Storage) findRoom(ctx context.Context) {
 			return
 		}
 	}
-	err := s.tryRoom(ctx, wr)
+	err := s.tryRoom(context.WithoutCancel(ctx), wr)
 	s.release(wr, err == nil || s.isBusy(err) || s.primary(err) == codeFull)
 }
 

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,10 @@ func jumpRules() []rule {
 			"After the clock was set back, everything timed happens by the clock as it is."),
 		state("jump/claimed after it was set back", jumpClaimed,
 			"After the clock was set back, a task was claimed when the clock says so, whatever its version."),
+		state("jump/claimed again after it was set back", jumpClaimedAgain,
+			"After the clock was set back, a repeated Claim says when the first one was made."),
+		state("jump/inserted after it was set back", jumpInserted,
+			"After the clock was set back, an Apply says when it made a task, and a repeated Apply says so too."),
 		state("jump/ended after it was set back", jumpEnded,
 			"After the clock was set back, the times of tasks and attempts are those of the clock, not of versions."),
 		state("jump/versions", jumpVersions,
@@ -338,6 +343,54 @@ func jumpClaimed(r *rig) {
 	r.extend(storage.Extension{Fence: c.Fences[1], For: long, Progress: []byte("p")})
 	r.cancel("b")
 	r.between("StartedAt after an extension", r.read("b").StartedAt(), from, r.now())
+}
+
+func jumpClaimedAgain(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.add("a", "b")
+	r.Jump(-far)
+	from := r.now()
+	req := ask(2)
+	req.Call, req.Token = r.first(), storage.NewToken()
+	r.want("claimed", len(r.claimedAs(req)), 2)
+	until := r.now()
+	r.pass(10 * time.Millisecond)
+	again := r.claimedAs(req)
+	r.want("claimed again", len(again), 2)
+	for _, h := range again {
+		r.between("Claimed of "+h.ID, h.Claimed, from, until)
+	}
+}
+
+func jumpInserted(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.want("Created while the version tells it", r.insert(job("before"))[0].Created, time.Time{})
+	r.Jump(-far)
+	large := make([]storage.Insert, 120) // enough for the way of a storage for large calls
+	for i := range large {
+		large[i] = job(fmt.Sprint("large-", i))
+	}
+	for i, ins := range [][]storage.Insert{
+		{job("plain")}, {delayed("later", time.Hour)}, {life("unique", "k")}, large,
+	} {
+		call, txs := r.first(), make([]storage.Tx, len(ins))
+		for i := range ins {
+			txs[i] = inserting(ins[i])
+		}
+		once := r.called(call, txs...)
+		for _, a := range once {
+			p := a.Inserted[0]
+			r.want("Created of "+p.Ref.ID, p.Created, r.read(p.Ref.ID).Created)
+			r.want("CreatedAt of "+p.Ref.ID, p.CreatedAt(), p.Created)
+		}
+		r.want(fmt.Sprint("repeated ", i), r.called(call, txs...), once)
+	}
+	there := r.insert(job("plain"))[0]
+	r.want("Existing, Created", [2]any{there.Existing, there.Created}, [2]any{true, time.Time{}})
 }
 
 func jumpEnded(r *rig) {

@@ -204,6 +204,17 @@ func recoverMutants() []mutant {
 			})}, "recover/ends told"),
 		knowing("an expired lease cannot settle", func(m *mind) *fault { return &fault{apply: punctual(m)} },
 			"recover/late settle"),
+		breaks("no recovery is put off",
+			fault{claim: asked(func(c *storage.ClaimRequest) { c.RecoverBefore = time.Time{} })}, "recover/put off"),
+		breaks("all recoveries are put off", fault{claim: asked(func(c *storage.ClaimRequest) {
+			if !c.RecoverBefore.IsZero() {
+				c.RecoverBefore = time.UnixMicro(1)
+			}
+		})}, "recover/put off"),
+		breaks("recoveries that are put off are work at once",
+			fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
+				c.More = c.More || !req.RecoverBefore.IsZero()
+			})}, "recover/put off"),
 		breaks("nobody hears why a task waits on",
 			fault{task: shown(func(t *storage.Task) { t.PassedOver = "" })}, "suspect/told"),
 		breaks("suspects are nobody", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = c.Start > 0 })},

@@ -47,6 +47,10 @@ func jumpMutants() []mutant {
 				t.Claimed = time.UnixMicro(t.Version)
 			}
 		})}, "jump/claimed after it was set back"),
+		breaks("new tasks are dated by their versions", fault{apply: answering(undated)},
+			"jump/inserted after it was set back"),
+		breaks("repeated claims are dated anew", fault{claim: given(datedAnew)},
+			"jump/claimed again after it was set back"),
 		breaks("attempts are dated by their versions", fault{task: dated(func(t *storage.Task) {
 			for i := range t.Attempts {
 				t.Attempts[i].Claimed = time.UnixMicro(t.Attempts[i].Version)
@@ -96,6 +100,20 @@ func dated(edit func(*storage.Task)) func(taskFunc) taskFunc {
 			edit(&t)
 			return t, err
 		}
+	}
+}
+
+// undated leaves out when tasks were made.
+func undated(_ storage.Tx, a *storage.Applied) {
+	for i := range a.Inserted {
+		a.Inserted[i].Created = time.Time{}
+	}
+}
+
+// datedAnew dates all claims by the time of the answer.
+func datedAnew(_ storage.ClaimRequest, c *storage.Claimed) {
+	for i := range c.Tasks {
+		c.Tasks[i].Claimed = c.Now
 	}
 }
 

@@ -31,6 +31,9 @@ func recoverRules() []rule {
 			"A lease holds until its deadline, and an extension moves the deadline."),
 		state("recover/late settle", recoverLateSettle,
 			"A lease that expired but was not recovered yet can still be settled."),
+		state("recover/put off", recoverPutOff,
+			"A Claim recovers no lease that ended at its RecoverBefore or later, and sets no More for it: such a "+
+				"lease can be extended and settled, and another Claim recovers it."),
 		state("recover/fence ends", recoverFenceEnds,
 			"A recovery ends the fence: settle and extension of the earlier claim are refused and change nothing."),
 		state("recover/cancelled", recoverCancelled,
@@ -186,6 +189,28 @@ func recoverLeaseHolds(r *rig) {
 	r.expire(a)
 	r.is("a", storage.Waiting)
 	r.is("b", storage.Pending)
+}
+
+func recoverPutOff(r *rig) {
+	r.add("a", "b", "c", "d")
+	a := r.take(brief(1), "a")
+	r.pass(10 * time.Millisecond)
+	b := r.take(brief(1), "b")
+	others := r.hold(brief(2), 2)
+	r.passTo(others[1].LeaseUntil)
+	bounded := maintaining()
+	bounded.RecoverBefore = b.LeaseUntil
+	r.expireBy(a, bounded)
+	r.is("a", storage.Waiting)
+	r.want("more", r.claim(bounded).More, false)
+	for _, id := range []string{"b", "c", "d"} {
+		r.is(id, storage.Pending)
+	}
+	r.want("settled", r.end(b, storage.Complete).State, storage.Completed)
+	r.want("lost", len(r.extend(storage.Extension{Fence: others[0].Fence, For: long}).Lost), 0)
+	r.expire(others[1])
+	r.is("c", storage.Pending)
+	r.want("crashes", [2]int{r.is("d", storage.Waiting).Crashes, int(r.stats().Totals.Crashed)}, [2]int{1, 2})
 }
 
 func recoverLateSettle(r *rig) {

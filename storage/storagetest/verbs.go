@@ -182,15 +182,27 @@ func (r *rig) holding(j storage.Insert) held {
 // maintain makes a claim that maintains the queue main and takes no tasks.
 func (r *rig) maintain() storage.Claimed {
 	r.Helper()
-	return r.claim(storage.ClaimRequest{Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}})
+	return r.claim(maintaining())
+}
+
+// maintaining returns the claim of maintain.
+func maintaining() storage.ClaimRequest {
+	return storage.ClaimRequest{Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}}
 }
 
 // expire lets the lease of a claimed task run out and makes claims until it is recovered, for up to
 // a second, since a storage may put off a recovery for that long.
 func (r *rig) expire(h held) {
 	r.Helper()
+	r.expireBy(h, maintaining())
+}
+
+// expireBy does what expire does, by claims of its caller's.
+func (r *rig) expireBy(h held, req storage.ClaimRequest) {
+	r.Helper()
 	r.passTo(h.LeaseUntil)
-	for c := r.maintain(); r.holds(h) && c.Now.Before(h.LeaseUntil.Add(time.Second)); c = r.maintain() {
+	until := r.now().Add(time.Second)
+	for c := r.claim(req); r.holds(h) && c.Now.Before(until); c = r.claim(req) {
 		r.pass(50 * time.Millisecond)
 	}
 }

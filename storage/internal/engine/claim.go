@@ -36,6 +36,14 @@ func (s *Step) Claim(req *storage.ClaimRequest, queues []*Queue) Claim {
 	return Claim{Req: req, Queues: queues, step: s}
 }
 
+// RecoverTo returns the moment up to which leases that ended are recovered by a claim.
+func (s *Step) RecoverTo(req *storage.ClaimRequest) int64 {
+	if req.RecoverBefore.IsZero() {
+		return s.Come
+	}
+	return min(s.Come, Moment(req.RecoverBefore)-1)
+}
+
 // Again takes the tasks that the first try of the same call took and that are still claimed
 // under its fences.
 func (c *Claim) Again(fences []storage.Fence) {
@@ -180,7 +188,8 @@ func (c *Claim) Survey() (next int64, more bool) {
 		if q.IsPaused(c.step.Now) && again.waits(i) {
 			next = sooner(next, q.PausedUntil)
 		}
-		more = more || c.step.isBehind(q) || again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req)) ||
+			again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
 	}
 	return next, more
 }
@@ -232,14 +241,16 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// isBehind reports whether maintenance of a queue remains to be done.
-func (s *Step) isBehind(q *Queue) bool {
-	for _, line := range [...]State{Scheduled, Retry, Pending, Cursor, Completed, Cancelled, Dead} {
+// isBehind reports whether maintenance of a queue remains to be done. Leases are recovered up to the
+// moment recoverTo.
+func (s *Step) isBehind(q *Queue, recoverTo int64) bool {
+	for _, line := range [...]State{Scheduled, Retry, Cursor, Completed, Cancelled, Dead} {
 		if r := s.Lines.First(q, line); r != nil && r.Sort <= s.Come {
 			return true
 		}
 	}
-	return false
+	r := s.Lines.First(q, Pending)
+	return r != nil && r.Sort <= recoverTo
 }
 
 // firstDue returns the scheduled or retried task that is due first, or nil.

@@ -22,7 +22,11 @@ func (s *Step) insert(in *storage.Insert) storage.Placed {
 	default:
 		s.waitAtTail(r)
 	}
-	return r.placed()
+	placed := r.placed()
+	if r.Version-s.Now >= SetBack {
+		placed.Created = Time(s.Now)
+	}
+	return placed
 }
 
 // existing says where the step left the task that an insert found, or the holder for which the insert was

@@ -3,6 +3,7 @@ package room
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,15 +31,16 @@ type Room struct {
 // Full reports whether the last write was refused.
 func (r *Room) Full() bool { return r.full.Load() }
 
-// Wrote notes the result of writes: a storage.ErrFull shows that the storage is full, and inserts without an
-// error that it has space. Other errors, and writes without inserts, show nothing.
-func (r *Room) Wrote(err error, txs ...storage.Tx) {
+// Wrote notes the result of writes: a storage.ErrFull shows that the storage is full, and a new task of
+// applied that it has space. Other errors, and other writes, show nothing.
+func (r *Room) Wrote(err error, applied ...storage.Applied) {
+	fresh := func(p storage.Placed) bool { return !p.Existing }
 	switch {
 	case errors.Is(err, storage.ErrFull):
 		r.set(r.Of + " is full: " + cause(err))
 	case err == nil && r.Full():
-		for i := range txs {
-			if len(txs[i].Inserts) > 0 {
+		for i := range applied {
+			if applied[i].Err == nil && slices.ContainsFunc(applied[i].Inserted, fresh) {
 				r.Tried("")
 				return
 			}
@@ -61,15 +63,19 @@ func (r *Room) Tried(why string) {
 // cause returns the text of the error of the server or the driver, which storages wrap last.
 func cause(err error) string {
 	for {
+		var within error
 		switch of := err.(type) { //nolint:errorlint // it unwraps one level at a time
 		case interface{ Unwrap() []error }:
-			all := of.Unwrap()
-			err = all[len(all)-1]
+			if all := of.Unwrap(); len(all) > 0 {
+				within = all[len(all)-1]
+			}
 		case interface{ Unwrap() error }:
-			err = of.Unwrap()
-		default:
+			within = of.Unwrap()
+		}
+		if within == nil {
 			return err.Error()
 		}
+		err = within
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Room{Of: "Redis", Remedy: "delete"}
-		insert := storage.Tx{Inserts: make([]storage.Insert, 1)}
+		insert := storage.Applied{Inserted: make([]storage.Placed, 1)}
 		tell := func() storage.Description {
 			d := storage.Description{Now: time.Now()}
 			r.Tell(&d)
@@ -30,9 +30,10 @@ func TestRoom(t *testing.T) {
 			t.Error("a trial is due at first, and not again at once")
 		}
 		begun, refused := time.Now(), fmt.Errorf("apply: %w", fmt.Errorf("%w: %w", storage.ErrFull, errors.New("OOM")))
-		r.Wrote(refused, insert)
+		r.Wrote(refused)
 		time.Sleep(tryEvery - 1)
-		r.Wrote(nil, storage.Tx{Deletes: make([]storage.Delete, 1)})
+		r.Wrote(nil, storage.Applied{}, storage.Applied{Inserted: []storage.Placed{{Existing: true}}},
+			storage.Applied{Inserted: make([]storage.Placed, 1), Err: errors.New("a collision")})
 		r.Wrote(storage.ErrUnavailable, insert)
 		want("after a refused write", "Redis is full: OOM: delete", begun)
 		if r.Due() {
@@ -50,4 +51,17 @@ func TestRoom(t *testing.T) {
 		r.Wrote(nil, insert)
 		want("after an insert", "", time.Time{})
 	})
+}
+
+// opaque is an error of a driver that unwraps to nothing.
+type opaque struct{}
+
+func (opaque) Error() string { return "out of space" }
+func (opaque) Unwrap() error { return nil }
+
+func TestTheCauseOfAnErrorThatUnwrapsToNothing(t *testing.T) {
+	err := fmt.Errorf("%w: %w", storage.ErrFull, opaque{})
+	if got := cause(err); got != "out of space" {
+		t.Errorf("got %q, want the text of the driver", got)
+	}
 }

@@ -14,6 +14,8 @@
 -- Returns  now and, each behind a space, the numbers of the queues that have to be on the list of
 --       queues: this step made them, or an earlier try may have; then for each call the verdict of admit and the outcome: "A", the mark before
 --       its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version that mark + n.
+--       Where the clock was set back it is "B", the mark, and now (7 bytes), which is when the
+--       inserts happened.
 --       A Tx that happened is K and, for each insert, change and settle, the letter of the
 --       state to which it led; or V, letter, version where the version is not that of the Tx;
 --       or E, letter, version, length and id of an existing task. A run that happened can be
@@ -211,7 +213,8 @@ end
 
 -- carryout carries out the Txs of one call, which begin at a, and returns the position behind them.
 local function carryout(a, txs)
-  out = {pack7(mark)}
+  out = {'A', pack7(mark)}
+  if mark - now >= JUMPBACK then out = {'B', pack7(mark), pack7(now)} end
   while txs > 0 do
     local n = 1
     if ARGV[a] == 'c' or ARGV[a] == 'i' then
@@ -251,7 +254,7 @@ for _ = 1, tonumber(ARGV[3]) do
   local verdict, outcome = admit(home, field, seq, tonumber(ARGV[a + 2]))
   if verdict == 'N' then
     a = carryout(a + 5, txs)
-    outcome = 'A' .. table.concat(out)
+    outcome = table.concat(out)
     remember(home, field, seq, outcome)
   else
     a = skip(a + 5, txs)

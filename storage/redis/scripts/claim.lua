@@ -6,7 +6,7 @@
 --       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
 --       take none); then the kinds with commas between, "" for all; then for each queue the field lines
 --       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
---       commit.lua), "" for none
+--       commit.lua), "" for none; then the moment up to which leases that ended are recovered
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
 --       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
@@ -375,7 +375,7 @@ local function again(outcome)
         if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
         q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
         info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now) ..
-          (string.match(l, '%z(.......)$', FENCE + 2) or pack7(claimed))
+          (string.match(runnerof(l), '%z(.......)$') or pack7(claimed))
       end
     end
     q.info = table.concat(info)

@@ -63,10 +63,11 @@ local function promote(q, queues)
   end
 end
 
--- overdue returns up to share tasks whose leases expired, the last first: ids, leases, and the ranks of
--- tasks in groups. Tasks of a group beyond the share are left to the next call.
+-- overdue returns up to share tasks whose leases expired and may be recovered, the last first: ids,
+-- leases, and the ranks of tasks in groups. Tasks of a group beyond the share are left to the next call.
 local function overdue(q)
-  local found = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
+  local upto = text(min(now, tonumber(ARGV[12 + 2 * ARGV[1]])))
+  local found = call('ZREVRANGEBYSCORE', q[SETS.p], upto, '-inf', 'WITHSCORES', 'LIMIT', 0, share)
   local ids, leases, ranks, looked = {}, {}, {}, 0
   for i = 1, #found, 2 do
     if #ids >= share or looked > MOSTLOOKED then break end

@@ -10,6 +10,7 @@ local key, refused, reason = KEYS[1], {}, ''
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
   if type(reply) ~= 'table' or not reply.err then return end
+  if string.find(reply.err, 'WRONGTYPE', 1, true) then return end -- something was left behind, which goes below
   refused[#refused + 1] = command
   if reason == '' then reason = reply.err end
 end

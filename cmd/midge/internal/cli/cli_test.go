@@ -321,6 +321,30 @@ func TestRunners(t *testing.T) {
 		"runner show runner-1 -o json", "runner show x", "runner ls --utc -o wide"))
 }
 
+// TestARunnerShowsWhichKindsItCannotDecode checks the page of a runner, and its record.
+func TestARunnerShowsWhichKindsItCannotDecode(t *testing.T) {
+	r := newRig(t)
+	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{
+		ID: "runner-1", Host: "web-1", Queues: []string{"hooks"}, Kinds: []string{"webhook"}, Concurrency: 1,
+		Started: r.now, For: time.Hour, Undecodable: []storage.KindTrouble{{
+			Queue: "hooks", Kind: "webhook", Since: r.now, Tasks: 31, Reason: "URL: a number, want a string",
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(5 * time.Minute)
+	want := "undecodable  webhook of hooks  at least 31 tasks  since 5m ago\n             URL: a number, want a string\n"
+	if got := r.ok("runner show runner-1"); !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant in it\n%s", got, want)
+	}
+	want = `"undecodable":[{"queue":"hooks","kind":"webhook","since":"2026-05-17T12:00:00Z","tasks":31,` +
+		`"reason":"URL: a number, want a string"}]`
+	if got := r.ok("runner show runner-1 -o jsonl"); !strings.Contains(got, want) {
+		t.Errorf("got %s, want in it %s", got, want)
+	}
+}
+
 func TestSchedules(t *testing.T) {
 	r := newRig(t)
 	r.night()

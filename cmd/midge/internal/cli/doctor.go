@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,10 +55,12 @@ func (a *app) doctor() *cobra.Command {
 }
 
 func (a *app) diagnose(ctx context.Context, bounds survey.Bounds) error {
-	if err := a.open(ctx); err != nil {
-		return err
+	r, err := a.openAndLook(ctx, bounds)
+	if errors.Is(err, storage.ErrRefused) {
+		r, err = &Report{
+			Findings: []survey.Finding{survey.Refused(err)}, Accepted: []survey.Finding{}, Now: time.Now().UTC(),
+		}, nil
 	}
-	r, err := a.look(ctx, bounds)
 	if err != nil {
 		return err
 	}
@@ -73,7 +76,15 @@ func (a *app) diagnose(ctx context.Context, bounds survey.Bounds) error {
 	return err
 }
 
-// Report is the report of doctor.
+// openAndLook opens the storage and examines it.
+func (a *app) openAndLook(ctx context.Context, bounds survey.Bounds) (*Report, error) {
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	return a.look(ctx, bounds)
+}
+
+// Report is the report of doctor. A storage that refuses to be opened or read has only findings.
 type Report struct {
 	Storage    string           `json:"storage"`
 	Durability string           `json:"durability"`
@@ -147,7 +158,13 @@ func (a *app) accepted() (names []string, err error) {
 
 // report writes the report of a checkup for people.
 func (a *app) report(p *show.Printer, r *Report) error {
-	if !a.quiet {
+	switch {
+	case a.quiet:
+	case r.Storage == "":
+		if err := show.Fields(p, show.Field{Name: "storage", Text: a.target.String()}); err != nil {
+			return err
+		}
+	default:
 		err := show.Fields(p,
 			show.Field{Name: "storage", Text: a.target.String() + " (" + show.Text(r.Storage) + ")"},
 			show.Field{Name: "answers in", Text: fmt.Sprintf("%.1f ms", r.RoundTrip*1000)},

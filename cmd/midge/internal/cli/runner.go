@@ -160,6 +160,11 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 	for _, s := range r.Schedules {
 		schedules = append(schedules, s.Ref.Queue+"/"+strings.TrimPrefix(s.Ref.ID, storage.CursorPrefix))
 	}
+	undecodable := make([]string, 0, len(r.Undecodable))
+	for _, k := range r.Undecodable {
+		undecodable = append(undecodable, fmt.Sprintf("%s of %s  at least %s  since %s\n%s", show.Text(k.Kind),
+			show.Text(k.Queue), show.Count(k.Tasks, "task"), p.Moment(k.Since), show.Text(k.Reason)))
+	}
 	return []show.Field{
 		{Name: "runner", Text: show.Text(r.ID), Style: show.Strong},
 		{Name: "host", Text: fmt.Sprintf("%s, process %d", show.Text(r.Host), r.PID)},
@@ -171,5 +176,6 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		{Name: "declares", Text: strings.Join(schedules, "\n")},
 		{Name: "running", Text: fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)},
 		{Name: "", Text: strings.Join(running, "\n")},
+		{Name: "undecodable", Text: strings.Join(undecodable, "\n"), Style: show.Bad},
 	}
 }

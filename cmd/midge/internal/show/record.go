@@ -80,6 +80,17 @@ type Runner struct {
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen"`
 	Running     []Running `json:"running"`
+	// Undecodable lists the kinds of which the runner could lately not decode tasks.
+	Undecodable []Undecodable `json:"undecodable"`
+}
+
+// Undecodable is a kind of which a runner could lately not decode tasks of a queue.
+type Undecodable struct {
+	Queue  string     `json:"queue"`
+	Kind   string     `json:"kind"`
+	Since  *time.Time `json:"since"`
+	Tasks  int64      `json:"tasks"` // at least
+	Reason string     `json:"reason"`
 }
 
 // Running is a task that a runner runs.
@@ -141,9 +152,14 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	for i, task := range r.Running {
 		running[i] = Running{Ref: task.Ref.String(), Kind: task.Kind, Since: task.Since.UTC()}
 	}
+	undecodable := make([]Undecodable, len(r.Undecodable))
+	for i, k := range r.Undecodable {
+		undecodable[i] = Undecodable{k.Queue, k.Kind, Moment(k.Since), k.Tasks, k.Reason}
+	}
 	return Runner{
 		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
 		Concurrency: r.Concurrency, Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
+		Undecodable: undecodable,
 	}
 }
 

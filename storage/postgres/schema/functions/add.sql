@@ -16,7 +16,7 @@ DECLARE
 	now int8 := {schema}.told();
 	base int8 := {schema}.stamp(now, 2);
 BEGIN
-	IF p_opened NOT BETWEEN now - {lanelife} AND now + {lanelife} THEN
+	IF base - now >= {setback} OR p_opened NOT BETWEEN now - {lanelife} AND now + {lanelife} THEN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)

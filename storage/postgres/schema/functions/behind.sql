@@ -1,10 +1,11 @@
--- behind reports whether a queue needs maintenance: a lease, a kept record or a unique key has
--- expired since a moment, declined tasks may have waited too long, or a clock that was ahead stamped
--- when a claim named their kind.
-CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql AS $$
+-- behind reports whether a queue needs maintenance: a kept record or a unique key has expired since
+-- a moment, a lease has ended after the moment recovered and up to the moment ended, declined tasks
+-- may have waited too long, or a clock that was ahead stamped when a claim named their kind.
+CREATE FUNCTION {schema}.behind(q int4, since int8, now int8, recovered int8, ended int8) RETURNS bool
+LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q * 16 + 4, q * 16 + 5])
-			AND t.sort > since AND t.sort <= now AND t.flags & {newer} = 0)
+			AND t.sort > recovered AND t.sort <= least(now, ended) AND t.flags & {newer} = 0)
 		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = ANY (ARRAY[q * 16 + 10, q * 16 + 11, q * 16 + 12])
 			AND e.expires > since AND e.expires <= now)
 		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0

@@ -12,6 +12,7 @@
 -- 'g' the choice is the client's; the lane was not asked for the call.
 -- 't' a task, 'k' a tick, 'd' one of these in a line of another queue than its own: o_place is the place
 -- of the queue among the names, o_at the sort of the lease or cursor.
+-- 'a' a task of a call that is repeated: its o_past stands behind when it was claimed, in eight bytes.
 -- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
 -- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
 -- 8 where the call is a repeat. o_past has the number of each queue in four bytes, 0 where there is none.
@@ -19,11 +20,12 @@
 --
 -- Claimed tasks leave their entries in the index until a vacuum. So that a claim does not pass over all of
 -- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
--- up to sinces among tasks that wait for a moment (hint.go).
+-- up to sinces among tasks that wait for a moment, and up to recovered among leases (hint.go). p_ended
+-- is the moment up to which leases that ended are recovered.
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
 	p_suspect bool, p_general bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
-	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[]
+	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[], p_recovered int8[], p_ended int8
 ) RETURNS TABLE (
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
@@ -58,7 +60,7 @@ BEGIN
 		RETURN QUERY
 		SELECT 'm'::"char", u.n::int4, NULL::bytea, 0::int8, q.queue::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea
 		FROM unnest(p_names) WITH ORDINALITY AS u (name, n) JOIN {schema}.queues q ON q.name = u.name
-		WHERE {schema}.behind(q.queue, p_sinces[u.n], come);
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], come, p_recovered[u.n], p_ended);
 		IF FOUND THEN
 			RETURN;
 		END IF;
@@ -103,8 +105,8 @@ BEGIN
 		last := 0;
 		IF lane = 'r' THEN
 			RETURN QUERY
-			SELECT (CASE WHEN t.queue = numbers[i] THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
-				t.priority, t.past, t.record
+			SELECT (CASE WHEN t.queue = numbers[i] THEN 'a' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
+				t.priority, int8send(t.turn) || t.past, t.record
 			FROM {schema}.again(numbers[i], p_holder) t;
 		ELSIF take > 0 THEN
 			SELECT p.cs, p.used, p.seen, p.last INTO cs, used, seen, last

@@ -1,5 +1,6 @@
 -- enqueue carries out calls that have only plain inserts (no unique key, no cursor), if all of them
--- go as expected. Else it does nothing and gives base 0, or raises an error of its own (P0001).
+-- go as expected. Else it does nothing and gives base 0, or raises an error of its own (P0001). It is
+-- not as expected that the clock was set back: the versions do not tell then when the tasks were made.
 --
 -- span is how many versions there are in all. Each call counts from base plus its offset (offs), and
 -- each insert is made at base plus its own (ats). dues are moments where positive, delays where
@@ -23,7 +24,10 @@ DECLARE
 	born bytea := '';
 BEGIN
 	base := {schema}.stamp(now, span);
-	IF base <> now THEN
+	IF base - now >= {setback} THEN
+		base := 0;
+		RETURN;
+	ELSIF base <> now THEN
 		born := int8send(now);
 	END IF;
 	IF timed THEN -- apart: a query in a condition is prepared even where it is not evaluated

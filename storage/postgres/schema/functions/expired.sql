@@ -1,7 +1,7 @@
--- expired locks up to most tasks of a queue whose lease has expired, the first to expire first, and
--- up to most declined tasks that waited for the time long while no claim named their kind. It gives
--- them as load does. A task in a line of another queue than its own is given as damaged.
-CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8) RETURNS TABLE (
+-- expired locks up to most tasks of a queue whose lease ended up to the moment ended, the first to
+-- expire first, and up to most declined tasks that waited for the time long while no claim named
+-- their kind. It gives them as load does. A task in a line of another queue than its own is given as damaged.
+CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8, ended int8) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
 ) LANGUAGE plpgsql
@@ -19,7 +19,7 @@ BEGIN
 		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
 			t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
-		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now AND t.flags & {newer} = 0
+		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= least(now, ended) AND t.flags & {newer} = 0
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
 	FOR k IN

@@ -1,6 +1,6 @@
 -- opened begins a large enqueue: it reserves its versions and gives the first. It gives 0 where one
--- of the ids is taken, and where some inserts name a due moment (timed) and the clock is behind the
--- mark.
+-- of the ids is taken, where the clock was set back, and where some inserts name a due moment (timed)
+-- and the clock is behind the mark.
 CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[], timed bool, OUT base int8, OUT now int8)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
@@ -11,7 +11,7 @@ BEGIN
 	IF NOT FOUND THEN
 		base := {schema}.stamp(now, span);
 	END IF;
-	IF timed AND base <> now THEN
+	IF base - now >= {setback} OR timed AND base <> now THEN
 		base := 0;
 	END IF;
 END $$;

@@ -1,26 +1,30 @@
 -- stats gives the sizes and totals of queues, the first kinds of their declined tasks with the number
--- of tasks of each, and the age of the oldest waiting task. For that it looks, in each line of
--- waiting tasks, at the first task behind the middle of each band: its place says when it came (Band
--- in storage/internal/engine).
+-- of tasks of each, and the age of the oldest waiting task. For that it looks, in each line of waiting
+-- tasks whose counter is not 0, at the first task behind the middle of each band: its place says when
+-- it came (Band in storage/internal/engine). The planner takes many queues for so expensive that it would
+-- compile the plan: jit is off.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
 	o_tasks int8[], o_oldest int8
-) LANGUAGE sql STABLE AS $$
+) LANGUAGE sql STABLE SET jit = off AS $$
 	WITH d AS MATERIALIZED (
 		SELECT x.queue, array_agg(x.counter) AS counters, array_agg(x.n) AS changes FROM (
 			SELECT y.queue, y.counter, sum(y.n) AS n FROM {schema}.deltas y GROUP BY y.queue, y.counter
 		) x GROUP BY x.queue
 	)
 	SELECT q.name, q.paused AND (q.paused_until = 0 OR q.paused_until > {schema}.told()), q.paused_until,
-		{schema}.sum(q.counters, d.counters, d.changes),
+		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
 		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(0, 18) AS b (band),
 			unnest(ARRAY[1, 2, 3]) AS s (state), LATERAL (
 				SELECT x.sort - b.band * 72057594037927936 AS turn FROM {schema}.tasks x
 				WHERE x.line = (q.queue * 16 + s.state)::int4 AND x.sort > b.band * 72057594037927936
 				AND x.sort < b.band * 72057594037927936 + 36028797018963968 ORDER BY x.sort LIMIT 1
-			) t), 0)
-	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue LEFT JOIN LATERAL (
+			) t WHERE v.counters[s.state] > 0), 0)
+	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (
+		SELECT CASE WHEN d.queue IS NULL THEN q.counters ELSE {schema}.sum(q.counters, d.counters, d.changes) END
+			AS counters OFFSET 0
+	) v LEFT JOIN LATERAL (
 		SELECT array_agg(z.kind ORDER BY z.kind) AS kinds, array_agg(z.tasks ORDER BY z.kind) AS tasks FROM (
 			SELECT y.kind, y.tasks + coalesce((SELECT d.changes[1] FROM d WHERE d.queue = y.line), 0) AS tasks
 			FROM {schema}.kinds y WHERE y.queue = q.queue

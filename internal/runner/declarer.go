@@ -1,0 +1,222 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// declarer is the actor that stores a shard's schedules, and looks again and again whether they are
+// still stored.
+type declarer struct {
+	*shared
+
+	shard     *shard
+	schedules *schedules
+	looked    map[string]look // by queue
+	pulse     *pulse
+}
+
+// look is the last listing of a queue's schedules.
+type look struct {
+	at      time.Duration // by the runner's clock
+	cursors int64         // how many there were
+}
+
+// A runner reads its schedules of a queue one by one where they are fewer than listFrom: the queue may
+// have many schedules of other programs. Where they are more, it lists all schedules of the queue when
+// their number has changed, and every listEvery.
+const (
+	listFrom  = 20
+	listEvery = 5 * time.Minute
+)
+
+// loop declares the schedules until ctx ends, with a third of the lease between two rounds.
+func (d *declarer) loop(ctx context.Context) {
+	defer d.pulse.ends()
+	for {
+		for _, queue := range d.schedules.queues() {
+			if !storage.Spans(d.store, d.shard.member, queue) {
+				continue
+			}
+			if err := d.declare(ctx, queue); err != nil && ctx.Err() == nil {
+				d.log.trouble("declare the schedules of queue "+queue, err)
+			}
+		}
+		if !sleep.For(ctx, d.lease/3) {
+			return
+		}
+	}
+}
+
+// declare declares the schedules of a queue, unless they are many and nothing has changed.
+func (d *declarer) declare(ctx context.Context, queue string) error {
+	own := d.schedules.of(queue)
+	if len(own) < listFrom {
+		_, err := d.schedules.keep(ctx, queue, own)
+		return err
+	}
+	stats, err := d.store.Stats(ctx, queue)
+	if err != nil {
+		return err
+	}
+	now := d.elapsed()
+	if last, listed := d.looked[queue]; listed && stats[0].Cursors == last.cursors && now-last.at < listEvery {
+		return nil
+	}
+	delete(d.looked, queue)
+	settled, err := d.schedules.keep(ctx, queue, own)
+	if settled {
+		d.looked[queue] = look{now, stats[0].Cursors}
+	}
+	return err
+}
+
+// keep stores this runner's schedules of a queue that are not stored yet, and replaces older
+// declarations of them. Where one of them cannot be stored, keep stores the others and returns the
+// error. settled is false where another runner changed a schedule meanwhile, or after an error.
+func (s *schedules) keep(ctx context.Context, queue string, own []*ownSchedule) (settled bool, err error) {
+	k := keeping{schedules: s, live: declarers{schedules: s}}
+	if len(own) < listFrom {
+		for _, o := range own {
+			k.one(ctx, o)
+		}
+		return !k.overtaken && k.err == nil, k.err
+	}
+	k.stored = make(map[storage.Ref]bool, len(own))
+	if err := k.list(ctx, queue); err != nil {
+		return false, err
+	}
+	for _, o := range own {
+		if !k.stored[o.insert.Ref] {
+			k.put(ctx, o, storage.Tx{}, nil)
+		}
+	}
+	k.flush(ctx)
+	return !k.overtaken && k.err == nil, k.err
+}
+
+// keeping is a keep under way.
+type keeping struct {
+	*schedules
+
+	live   declarers
+	stored map[storage.Ref]bool // by cursor; nil where the schedules are read one by one
+	txs    []storage.Tx         // for the next call
+	owners []*ownSchedule       // of txs
+	err    error                // the first one
+
+	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
+}
+
+// list compares the stored schedules of a queue with this runner's.
+func (k *keeping) list(ctx context.Context, queue string) error {
+	for stored, err := range storage.Each(ctx, k.store, queue, storage.Cursors) {
+		if err != nil {
+			return err
+		}
+		if own := k.find(stored.Ref); own != nil && !k.stored[stored.Ref] {
+			k.stored[stored.Ref] = true
+			k.replace(ctx, &stored, own)
+		}
+	}
+	return nil
+}
+
+// one stores one schedule, or replaces it.
+func (k *keeping) one(ctx context.Context, own *ownSchedule) {
+	stored, err := k.store.Task(ctx, own.insert.Ref)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		k.put(ctx, own, storage.Tx{}, nil)
+	case err != nil:
+		k.failed(own, err)
+	default:
+		k.replace(ctx, &stored, own)
+	}
+	k.flush(ctx)
+}
+
+// replace replaces the stored declaration by own, if own is newer.
+func (k *keeping) replace(ctx context.Context, stored *storage.Task, own *ownSchedule) {
+	newer, err := k.isNewer(ctx, own, stored)
+	if err != nil {
+		k.failed(own, err)
+	}
+	if newer {
+		tx := storage.Tx{Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}}}
+		k.put(ctx, own, tx, stored.Cursor)
+	}
+}
+
+// isNewer reports whether own replaces the stored declaration. A declaration that was itself replaced
+// returns only when no live runner declares its successor. A damaged declaration is replaced at once.
+func (k *keeping) isNewer(ctx context.Context, own *ownSchedule, stored *storage.Task) (bool, error) {
+	before, damaged := stored.Cursor.Decode()
+	switch hash := own.declaration.Hash; {
+	case damaged != nil:
+		return true, nil //nolint:nilerr // it is replaced
+	case before.Hash == hash:
+		return false, nil
+	case !slices.Contains(before.Replaced, hash):
+		return true, nil
+	}
+	live, err := k.live.declare(ctx, storage.Declared{Ref: stored.Ref, Hash: before.Hash})
+	return !live && err == nil, err
+}
+
+// put inserts the cursor of a schedule with the next call. before is the cursor that it replaces,
+// which tx deletes; nil for none.
+func (k *keeping) put(ctx context.Context, own *ownSchedule, tx storage.Tx, before *storage.Cursor) {
+	in := own.insert
+	now, err := k.beats.Now(ctx)
+	if err == nil {
+		in.Cursor, err = schedule.After(before, own.declaration, now)
+	}
+	if err != nil {
+		k.failed(own, err)
+		return
+	}
+	tx.Inserts = []storage.Insert{in}
+	k.txs, k.owners = append(k.txs, tx), append(k.owners, own)
+	if len(k.txs) == atOnce {
+		k.flush(ctx)
+	}
+}
+
+// flush applies the collected Txs. A schedule that a listing has left out may be stored nevertheless, because
+// it has moved meanwhile or its record is damaged: it is read by itself.
+func (k *keeping) flush(ctx context.Context) {
+	txs, owners := k.txs, k.owners
+	k.txs, k.owners = nil, nil
+	refused, err := k.apply(ctx, k.beats, txs)
+	for i, why := range refused {
+		own := owners[i]
+		var dep *storage.DependencyError
+		switch {
+		case !errors.As(why, &dep):
+			k.failed(own, why)
+		case k.stored != nil && !k.stored[own.insert.Ref]:
+			k.stored[own.insert.Ref] = true
+			k.one(ctx, own)
+		default:
+			k.overtaken = true
+		}
+	}
+	if err != nil {
+		k.failed(owners[len(refused)], err)
+	}
+}
+
+// failed keeps the first error.
+func (k *keeping) failed(own *ownSchedule, err error) {
+	if err != nil && k.err == nil {
+		k.err = fmt.Errorf("%s: %w", schedule.Name(own.insert.Ref), err)
+	}
+}
