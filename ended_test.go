@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -494,6 +495,48 @@ func TestAnEndTellsHowLongTheTaskWaited(t *testing.T) {
 		}
 		if !slices.IsSortedFunc(ends, func(a, b midge.Ended) int { return a.Task.Retries - b.Task.Retries }) {
 			t.Errorf("got %+v, want the retries counted", ends)
+		}
+	})
+}
+
+// TestAHookThatBlocksHoldsABoundedNumberOfEnds: the others are dropped and counted, and the log has one
+// line when that begins, and one when it is over.
+func TestAHookThatBlocksHoldsABoundedNumberOfEnds(t *testing.T) {
+	const waiting, underWay, beyond = 10_000, 8 * 32, 500 // the calls of eight goroutines, and their batches
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		var told atomic.Int64
+		goOn := make(chan struct{})
+		b.run(midge.RunnerConfig{Logger: logger, Concurrency: 100, OnEnd: only(func(context.Context, midge.Ended) {
+			<-goOn
+			told.Add(1)
+		})}, endings)
+		for _, n := range []int{underWay, waiting + beyond} {
+			items := make([]midge.Item, n)
+			for i := range items {
+				items[i] = midge.New(work{})
+			}
+			if _, err := b.client.EnqueueMany(b.ctx, items); err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Minute)
+		}
+		if got := lines("OnEnd"); len(got) != 1 || !strings.Contains(got[0], "10000 ends wait") ||
+			!strings.Contains(got[0], "none of 8 goroutines in OnEnd has taken another one for 1m0s") {
+			t.Errorf("the log has the lines %q, want one that says what blocks and for how long", got)
+		}
+		close(goOn)
+		b.after(time.Second)
+		dropped := waiting + beyond + underWay - int(told.Load())
+		if dropped < beyond || dropped > beyond+underWay {
+			t.Errorf("%d ends were dropped, want those behind the first %d", dropped, waiting)
+		}
+		want := fmt.Sprintf("OnEnd goes on: %d ends were dropped", dropped)
+		if len(lines(want)) != 1 || len(lines("OnEnd")) != 2 {
+			t.Errorf("the log has the lines %q, want %q", lines("OnEnd"), want)
+		}
+		if err := b.drain(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -99,10 +99,12 @@ type RunnerConfig struct {
 	//
 	// For one end, the functions are called one after the other, in their order. The ends come from
 	// up to eight goroutines, in no order. The runner does not wait for the calls: ends that come
-	// faster than the functions return are kept in memory, so the functions must not block. Their
-	// context ends when Run is about to return. A drain waits for the remaining calls for the rest
-	// of the grace period, and for a quarter of a second at least. A panic or a runtime.Goexit is
-	// logged, and the functions after it are still called.
+	// faster than the functions return are kept in memory, so the functions must not block. While
+	// 10,000 ends wait, later ones are dropped. The log has one warning when that begins, and one
+	// with the number of dropped ends when half of the waiting ones have been reported. The
+	// context of the functions ends when Run is about to return. A drain waits for the remaining
+	// calls for the rest of the grace period, and for a quarter of a second at least. A panic or a
+	// runtime.Goexit is logged, and the functions after it are still called.
 	//
 	// A runner reports an attempt once at most. An end that its process could not report any more
 	// is lost. An attempt that was cut off from the storage may be reported twice: as

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,4 +135,54 @@ func TestASweepIsHeldUpByNoSilentSlice(t *testing.T) {
 		}
 		s.speak()
 	})
+}
+
+// roster is a storage that counts what is read of the runners.
+type roster struct {
+	storage.Storage
+	records, ids atomic.Int64
+}
+
+func (s *roster) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	runners, err := s.Storage.Runners(ctx)
+	s.records.Add(int64(len(runners)))
+	return runners, err
+}
+
+func (s *roster) RunnerIDs(ctx context.Context) ([]string, error) {
+	ids, err := storage.RunnerIDs(ctx, s.Storage)
+	s.ids.Add(int64(len(ids)))
+	return ids, err
+}
+
+// TestAnIdleRunnerReadsNoRecordsOfOthers has a hundred records of runners. A runner reads none of them. It reads
+// the ids once in 30 s at most, and only where there is a queue to share.
+func TestAnIdleRunnerReadsNoRecordsOfOthers(t *testing.T) {
+	const runners, turns = 100, 20
+	for _, others := range []bool{false, true} {
+		bubble(t, func(b *bench) {
+			session := storage.NewSession(b.store, 0)
+			for i := range runners - 1 {
+				info := storage.RunnerInfo{ID: fmt.Sprint("r", i), For: time.Hour}
+				if _, err := session.Extend(b.ctx, storage.ExtendRequest{Runner: info}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.enqueue("x", midge.To("served"))
+			if others {
+				b.enqueue("x", midge.To("other"))
+			}
+			s := &roster{Storage: b.store}
+			b.store = s
+			b.run(midge.RunnerConfig{Queues: []string{"served"}}, func(context.Context, work) error { return nil })
+			b.after(turns * 30 * time.Second)
+			records, ids := s.records.Load(), s.ids.Load()
+			if records != 0 {
+				t.Errorf("with other queues %t: the runner read %d records", others, records)
+			}
+			if most := int64(runners * turns * 5 / 4); ids > most || others != (ids > 0) {
+				t.Errorf("with other queues %t: the runner read %d ids, want %d at most", others, ids, most)
+			}
+		})
+	}
 }

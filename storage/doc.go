@@ -286,6 +286,7 @@
 //
 //	interface   says                                          without it
 //	[Spanner]   which queues can share one Tx                 any queues can
+//	[Roster]    the ids of runners, without records           Runners is asked
 //	[Reader]    (an Applier) what its transaction sees        clients read the Storage
 //	[Located]   where a Storage or an Applier keeps tasks     its transaction is not checked
 //

@@ -120,6 +120,29 @@ func Spans(s Storage, queues ...string) bool {
 	return true
 }
 
+// Roster is the optional ability to list the ids of the runners without reading their heartbeats, which are
+// about a kilobyte each.
+type Roster interface {
+	// RunnerIDs lists the ids of the runners whose heartbeat has not expired, in order.
+	RunnerIDs(ctx context.Context) ([]string, error)
+}
+
+// RunnerIDs lists the ids of the runners of s whose heartbeat has not expired, in order.
+func RunnerIDs(ctx context.Context, s Storage) ([]string, error) {
+	if r, ok := s.(Roster); ok {
+		return r.RunnerIDs(ctx)
+	}
+	runners, err := s.Runners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(runners))
+	for i := range runners {
+		ids[i] = runners[i].ID
+	}
+	return ids, nil
+}
+
 // Located is the optional ability of a Storage, and of an Applier that writes within an application's
 // transaction, to say where it keeps its tasks.
 type Located interface {

@@ -22,8 +22,8 @@ type Ended struct {
 	Runner              string
 }
 
-// ends calls the hooks for each end, from a few goroutines, in no order. It drops none: the queue
-// is bounded by what the runner settles, and the drain waits for it.
+// ends calls the hooks for each end, from a few goroutines, in no order. The drain waits for the queue.
+// Where waitMost ends wait, because hooks block or are too slow, ends drops the newest ends.
 type ends struct {
 	hooks []func(ctx context.Context, e *Ended) error // they return their panics as errors
 	log   *lifeLog
@@ -36,6 +36,8 @@ type ends struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []end
+	dropped int           // ends that were dropped since the hooks last kept up
+	taken   time.Time     // when a goroutine last took ends from the queue
 	closed  bool          // nothing is added any more
 	first   int           // index in queue of the first end that no goroutine has taken
 	tellers int           // number of goroutines that call the hooks
@@ -54,10 +56,11 @@ type end struct {
 }
 
 // tellersMost bounds how many calls of the hooks run at once. batchMost bounds how many ends a
-// goroutine takes from the queue at once.
+// goroutine takes from the queue at once. waitMost bounds how many ends wait, at about a kilobyte each.
 const (
 	tellersMost = 8
 	batchMost   = 32
+	waitMost    = 10_000
 )
 
 // newEnds returns nil where there are no hooks.
@@ -85,10 +88,25 @@ func (e *ends) add(ended ...end) {
 		}
 		return
 	}
+	if waiting, tellers, since := e.enqueue(ended); waiting > 0 {
+		e.log.endsDropped(waiting, tellers, since)
+	}
+}
+
+// enqueue queues ends. Where it drops the first end since the hooks last kept up, it returns how many ends
+// wait, how many goroutines call hooks, and for how long none of them has taken an end.
+func (e *ends) enqueue(ended []end) (waiting, tellers int, since time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return
+		return 0, 0, 0
+	}
+	if room := max(waitMost-(len(e.queue)-e.first), 0); len(ended) > room {
+		if e.dropped == 0 {
+			waiting, tellers, since = waitMost, e.tellers, time.Since(e.taken)
+		}
+		e.dropped += len(ended) - room
+		ended = ended[:room]
 	}
 	e.left.Add(int64(len(ended)))
 	e.queue = append(e.queue, ended...)
@@ -96,6 +114,7 @@ func (e *ends) add(ended ...end) {
 		e.tellers++
 		go e.work(e.hire()) // ends when the queue is empty
 	}
+	return waiting, tellers, since
 }
 
 // teller is a goroutine that reports ends, a batch at a time.
@@ -164,9 +183,21 @@ func (e *ends) failed(made *Ended, err error) {
 // run concurrently. It returns false, and counts the teller as ended, where the queue is empty.
 func (e *ends) next(t *teller) bool {
 	t.made = Ended{}
+	some, dropped := e.take(t)
+	if dropped > 0 {
+		e.log.endsResumed(dropped)
+	}
+	return some
+}
+
+// take is next without the log. Once half of the queue is free it returns how many ends were dropped.
+func (e *ends) take(t *teller) (some bool, dropped int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	waiting := len(e.queue) - e.first
+	if waiting <= waitMost/2 {
+		dropped, e.dropped = e.dropped, 0
+	}
 	if waiting == 0 {
 		if e.queue, e.first = e.queue[:0], 0; cap(e.queue) > spareMost {
 			e.queue = nil
@@ -176,8 +207,9 @@ func (e *ends) next(t *teller) bool {
 			close(e.idle)
 			e.idle = nil
 		}
-		return false
+		return false, dropped
 	}
+	e.taken = time.Now()
 	taken := e.queue[e.first:][:min(max(waiting/tellersMost, 1), batchMost)]
 	t.batch = append(t.room[:0], taken...)
 	clear(taken)
@@ -186,7 +218,7 @@ func (e *ends) next(t *teller) bool {
 		clear(e.queue[n:])
 		e.queue, e.first = e.queue[:n], 0
 	}
-	return true
+	return true, dropped
 }
 
 // hire returns a teller, reusing the memory of an ended one. The mutex is held.
@@ -200,7 +232,8 @@ func (e *ends) hire() *teller {
 	return t
 }
 
-// wait waits until all ends are reported, but not longer than most, and returns how many are not.
+// wait waits until all ends are reported, but not longer than most, and returns how many are not,
+// with those dropped before.
 // Those still in the queue are dropped, and later ends are not reported.
 func (e *ends) wait(most time.Duration) (left int) {
 	if e == nil {
@@ -223,7 +256,9 @@ func (e *ends) wait(most time.Duration) (left int) {
 	case <-t.C:
 	}
 	e.gaveUp.Store(true)
-	return int(e.left.Load())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int(e.left.Load()) + e.dropped
 }
 
 // fill fills in the report of an attempt. It makes the task in the memory of the claim.

@@ -262,6 +262,17 @@ func (l *lifeLog) hookFailed(hook, kind string, of storage.Ref, err error) {
 	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)), task(kind, of)...)
 }
 
+// endsDropped logs that so many ends wait for the hooks that later ones are dropped.
+func (l *lifeLog) endsDropped(waiting, calls int, since time.Duration) {
+	l.warn(fmt.Sprintf("OnEnd blocks or is too slow: %d ends wait, none of %d goroutines in OnEnd has taken "+
+		"another one for %v; later ends are dropped", waiting, calls, rounded(since)))
+}
+
+// endsResumed logs that ends are reported to the hooks again after some were dropped.
+func (l *lifeLog) endsResumed(dropped int) {
+	l.warn(fmt.Sprintf("OnEnd goes on: %d ends were dropped and are never reported", dropped))
+}
+
 // untold logs how many ends were not reported to the hooks when the runner had to stop.
 func (l *lifeLog) untold(left int) {
 	if left == 0 {

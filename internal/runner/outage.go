@@ -26,6 +26,11 @@ type watched struct {
 // Spans forwards to the storage's optional ability.
 func (w *watched) Spans(queues ...string) bool { return storage.Spans(w.Storage, queues...) }
 
+// RunnerIDs forwards to the storage's optional ability.
+func (w *watched) RunnerIDs(ctx context.Context) ([]string, error) {
+	return storage.RunnerIDs(ctx, w.Storage)
+}
+
 // Apply forwards to the storage.
 func (w *watched) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,

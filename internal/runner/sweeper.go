@@ -60,20 +60,26 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 // share returns the queues that this runner sweeps, grouped into calls that each stay within a
 // shard, and how long the turn takes.
 func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Duration) {
-	runners, err := s.store.Runners(ctx)
-	if err != nil {
-		s.trouble(ctx, "list the runners", err)
-		return nil, sweepLeast
-	}
-	var open [][]string // calls with room for more queues
-	all := 0
+	var open [][]string    // calls with room for more queues
+	var runners []string   // the live ones, read where there is a queue to share
+	all, known := 0, false // how many queues there are, and whether runners was read
 	for name, err := range storage.EachQueue(ctx, s.store, "") {
 		if err != nil {
 			s.trouble(ctx, "list the queues", err)
 			return nil, sweepLeast
 		}
 		all++
-		if s.queues.serves(name) || !s.sweeps(name, runners) {
+		if s.queues.serves(name) {
+			continue
+		}
+		if !known {
+			if runners, err = storage.RunnerIDs(ctx, s.store); err != nil {
+				s.trouble(ctx, "list the runners", err)
+				return nil, sweepLeast
+			}
+			known = true
+		}
+		if !s.sweeps(name, runners) {
 			continue
 		}
 		at := slices.IndexFunc(open, func(queues []string) bool {
@@ -95,11 +101,9 @@ func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Dura
 // sweeps reports whether this runner, of all live ones, sweeps a queue. Each queue gives every
 // runner a weight, and the heaviest runner sweeps it. So a runner that comes or goes moves only its
 // own queues (rendezvous hashing).
-func (s *sweeper) sweeps(queue string, runners []storage.RunnerInfo) bool {
+func (s *sweeper) sweeps(queue string, runners []string) bool {
 	own := weight(s.id, queue)
-	return !slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
-		return weight(other.ID, queue) > own
-	})
+	return !slices.ContainsFunc(runners, func(other string) bool { return weight(other, queue) > own })
 }
 
 // weight returns the weight of a runner for a queue, which is the same on every runner.

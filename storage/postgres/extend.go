@@ -143,3 +143,17 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	})
 	return alive, err
 }
+
+// RunnerIDs lists the ids of the runners whose heartbeat has not expired, in order.
+func (s *Storage) RunnerIDs(ctx context.Context) ([]string, error) {
+	var ids []string
+	var id string
+	err := s.pooled().bounded(ctx, "runner ids", func(ctx context.Context) error {
+		ids = []string{}
+		return s.ask(ctx, s.pool, query{
+			text: "SELECT id FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
+			scan: each(func() error { ids = append(ids, id); return nil }, &id),
+		})
+	})
+	return ids, err
+}

@@ -104,6 +104,9 @@ func (s *Storage) Apply(
 		s.room.Wrote(err)
 		return nil, wrap("apply: register queues", err)
 	}
+	for _, p := range parts {
+		p.short = p.short && len(fresh) == 0 // a short way would leave a new queue to apply.lua
+	}
 	err = s.carryOut(ctx, call, parts, txs, applied)
 	s.unregister(ctx, fresh, txs, applied, err)
 	s.room.Wrote(err, applied...)

@@ -371,3 +371,29 @@ func TestManyVoidEntriesHoldNobodyUp(t *testing.T) {
 	}
 	m.check(most) // of about a hundred, of which 12 drop void entries
 }
+
+// TestTheIDsOfRunnersReadNoRecords has a hundred records of runners.
+func TestTheIDsOfRunnersReadNoRecords(t *testing.T) {
+	server, store, session := started(t)
+	want := make([]string, 100)
+	for i := range want {
+		want[i] = fmt.Sprintf("r%03d", i)
+		info := storage.RunnerInfo{ID: want[i], For: time.Hour}
+		if _, err := session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	read := commands(t, server, func() {
+		var err error
+		if got, err = storage.RunnerIDs(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want the ids of all", got)
+	}
+	if read["hmget"]+read["hget"]+read["hgetall"] > 0 || read["zrangebyscore"] != 1 {
+		t.Errorf("the server was asked for %v, want one range of ids", read)
+	}
+}

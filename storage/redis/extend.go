@@ -198,7 +198,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	if err := s.enter(); err != nil {
 		return nil, wrap("runners", err)
 	}
-	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys())
+	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys(), "")
 	if err != nil {
 		return nil, wrap("runners", err)
 	}
@@ -218,6 +218,25 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	}
 	slices.SortFunc(runners, func(a, b storage.RunnerInfo) int { return strings.Compare(a.ID, b.ID) })
 	return runners, nil
+}
+
+// RunnerIDs lists the ids of the runners whose heartbeat has not expired, in order.
+func (s *Storage) RunnerIDs(ctx context.Context) ([]string, error) {
+	if err := s.enter(); err != nil {
+		return nil, wrap("runner ids", err)
+	}
+	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys(), "ids")
+	if err != nil {
+		return nil, wrap("runner ids", err)
+	}
+	ids := make([]string, 0, len(list))
+	for _, item := range list {
+		if id, some := item.(string); some {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
 }
 
 // rounded rounds the times of a heartbeat down to microseconds.

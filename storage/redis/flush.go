@@ -108,7 +108,15 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 		}
 	}
 	s.invoke(ctx, left)
+	s.hand(ctx, invocations)
+}
+
+// hand gives each part its outcome, once the queues that the invocations made are on the list.
+func (s *Storage) hand(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
+		if made := inv.made(); len(made) > 0 {
+			s.relist(ctx, made)
+		}
 		inv.hand()
 	}
 }
@@ -124,9 +132,7 @@ func (s *Storage) flushApart(ctx context.Context, _ int, calls []*slotCall) {
 				invocations[i] = &invocation{parts: []*part{p}, queues: p.queues, script: &s.scripts.apply}
 			}
 			s.invoke(ctx, invocations)
-			for _, inv := range invocations {
-				inv.hand()
-			}
+			s.hand(ctx, invocations)
 		})
 	}
 }

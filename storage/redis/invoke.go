@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -198,6 +200,22 @@ func (inv *invocation) class() string {
 		}
 	}
 	return class
+}
+
+// made returns the queues that have to be on the list of queues, according to the reply of apply.lua: the
+// invocation made them, or it repeats one whose reply was lost.
+func (inv *invocation) made() (queues []string) {
+	reply, _ := inv.cmd.Val().([]any)
+	if len(reply) == 0 {
+		return nil
+	}
+	head, _ := reply[0].(string)
+	for i, word := range strings.Fields(head) {
+		if n, err := strconv.Atoi(word); i > 0 && err == nil && n >= 1 && n <= len(inv.queues) {
+			queues = append(queues, inv.queues[n-1])
+		}
+	}
+	return queues
 }
 
 // hand gives each part its outcome or error from the reply of the invocation.

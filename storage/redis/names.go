@@ -98,6 +98,20 @@ func (n *names) drop(queue string) {
 	delete(n.fresh, queue)
 }
 
+// doubt has the next call register those of the queues again that this process has registered and that
+// are not fresh, and returns them.
+func (n *names) doubt(queues []string) (doubtful []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range queues {
+		if _, fresh := n.fresh[q]; !fresh {
+			delete(n.since, q)
+			doubtful = append(doubtful, q)
+		}
+	}
+	return doubtful
+}
+
 // known lists the queues that this process has registered.
 func (n *names) known() []string {
 	n.mu.Lock()
@@ -167,6 +181,18 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh []
 		}
 	}
 	return fresh, nil
+}
+
+// relist puts queues that exist on the list again, unless they are fresh: another process may have removed
+// them since this one registered them. After an error the next call registers them.
+func (s *Storage) relist(ctx context.Context, queues []string) {
+	queues = s.names.doubt(queues)
+	if _, err := s.registerQueues(ctx, queues); err != nil {
+		return
+	}
+	for _, q := range queues {
+		s.names.done(q)
+	}
 }
 
 // unregister takes the fresh queues off the list into which a call put nothing, according to txs and
@@ -256,6 +282,7 @@ func (s *Storage) configure(
 	var fresh []string
 	exists := pause != 0 || settings.Create // the queue exists from this call on
 	if exists {
+		s.names.doubt([]string{queue}) // another process may have removed it
 		var err error
 		if fresh, err = s.registerQueues(ctx, []string{queue}); err != nil {
 			return err
@@ -269,11 +296,26 @@ func (s *Storage) configure(
 		s.names.done(queue)
 	}
 	if settings.Remove {
-		if err := s.unlist(ctx, queue, "0"); err != nil {
+		if err := s.unlistRemoved(ctx, queue); err != nil {
 			return inPart(err) // the queue is gone
 		}
 	}
 	return nil
+}
+
+// unlistRemoved takes a queue that was removed off the list, and puts it back if it exists again: another
+// process may have filled and registered it since, which matters most where the removal is repeated.
+func (s *Storage) unlistRemoved(ctx context.Context, queue string) error {
+	if err := s.unlist(ctx, queue, ""); err != nil {
+		return err
+	}
+	mark, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([]any, error) {
+		return s.client.HMGet(ctx, s.keys.key(queue, metaKey), "mark").Result()
+	})
+	if len(mark) > 0 && mark[0] != nil {
+		s.relist(ctx, []string{queue})
+	}
+	return translateRead(err)
 }
 
 // configured calls configure.lua.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,121 @@ func TestARefusedTxTakesNoQueueOfOthersOffTheList(t *testing.T) {
 		}
 		if got := queuesListed(t, s); got != want {
 			t.Errorf("after %v there are the queues %q, want %q", order, got, want)
+		}
+	}
+}
+
+// TestAQueueThatAnotherProcessRemovedIsListedOnceFilled: by each verb that fills a queue, though this
+// process remembers that it put the queue on the list.
+func TestAQueueThatAnotherProcessRemovedIsListedOnceFilled(t *testing.T) {
+	insert, bulk := insertOf("mail", "a"), insertOf("mail", "b")
+	for i := range partOps {
+		bulk.Inserts = append(bulk.Inserts, insertOf("mail", fmt.Sprint("c", i)).Inserts...)
+	}
+	configure := func(settings storage.Settings) func(*testing.T, *Storage, int64) error {
+		return func(t *testing.T, s *Storage, _ int64) error {
+			return s.Configure(t.Context(), storage.Call{}, "mail", settings)
+		}
+	}
+	apply := func(txs ...storage.Tx) func(*testing.T, *Storage, int64) error {
+		return func(t *testing.T, s *Storage, _ int64) error {
+			_, err := s.Apply(t.Context(), callOf(4), txs...)
+			return err
+		}
+	}
+	for name, fill := range map[string]func(*testing.T, *Storage, int64) error{
+		"insert": apply(insert), "bulk": apply(bulk), "several": apply(insertOf("bulk", "b"), insert, bulk),
+		"pause":  configure(storage.Settings{Pause: &storage.Pause{On: true}}),
+		"create": configure(storage.Settings{Create: true}),
+		"move": func(t *testing.T, s *Storage, version int64) error {
+			ref := storage.Ref{Queue: "bulk", ID: "stays"}
+			moved := storage.Tx{Changes: []storage.Change{{Ref: ref, Version: version, Queue: "mail"}}}
+			return apply(moved)(t, s, 0)
+		},
+		"insert after a stale completion": func(t *testing.T, s *Storage, _ int64) error {
+			stale := storage.Fence{Ref: storage.Ref{Queue: "mail", ID: "a"}, Version: 1}
+			tx := storage.Tx{Settles: []storage.Settle{{Fence: stale, Outcome: storage.Complete}}}
+			if applied, err := s.Apply(t.Context(), callOf(4), tx); err != nil || applied[0].Err == nil {
+				return fmt.Errorf("the stale completion gave %v, %w", applied, err)
+			}
+			_, err := s.Apply(t.Context(), callOf(5), insert)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := openMini(t)
+			if err := fill(t, s, removedElsewhere(t, s)); err != nil {
+				t.Fatal(err)
+			}
+			if got := queuesListed(t, s); !strings.Contains(got, "mail") {
+				t.Errorf("the queue was filled, and there are the queues %q", got)
+			}
+		})
+	}
+}
+
+// removedElsewhere fills the queues bulk and mail by s, and has another Storage, as another process, remove
+// mail again. It returns the version of the task bulk/stays.
+func removedElsewhere(t *testing.T, s *Storage) int64 {
+	t.Helper()
+	other, err := Open(t.Context(), Config{Client: s.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	var version [2]int64
+	for i, queue := range []string{"bulk", "mail"} {
+		applied, err := s.Apply(t.Context(), callOf(uint64(i)+1), insertOf(queue, "stays"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		version[i] = applied[0].Inserted[0].Version
+	}
+	gone := storage.Delete{Ref: storage.Ref{Queue: "mail", ID: "stays"}, Version: version[1]}
+	if _, err := s.Apply(t.Context(), callOf(3), storage.Tx{Deletes: []storage.Delete{gone}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Configure(t.Context(), storage.Call{}, "mail", storage.Settings{Remove: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := queuesListed(t, s); got != "bulk" {
+		t.Fatalf("after the removal there are the queues %q", got)
+	}
+	return version[0]
+}
+
+// TestARepeatListsItsQueue: the reply of the try that made the queue was lost.
+func TestARepeatListsItsQueue(t *testing.T) {
+	s, _ := openMini(t)
+	for range 2 {
+		if _, err := s.Apply(t.Context(), callOf(1), insertOf("mail", "a")); err != nil {
+			t.Fatal(err)
+		}
+		if got := queuesListed(t, s); got != "mail" {
+			t.Fatalf("there are the queues %q", got)
+		}
+		// As if another process had removed the queue before the try whose reply was lost.
+		if err := s.client.ZRem(t.Context(), s.keys.global("queues"), "mail").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestARepeatedRemovalListsAQueueThatIsThereAgain: another process filled it after the first try.
+func TestARepeatedRemovalListsAQueueThatIsThereAgain(t *testing.T) {
+	s, _ := openMini(t)
+	if err := s.Configure(t.Context(), callOf(1), "mail", storage.Settings{Create: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Configure(t.Context(), callOf(2), "mail", storage.Settings{Remove: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", "a")); err != nil {
+			t.Fatal(err)
+		}
+		if got := queuesListed(t, s); got != "mail" {
+			t.Errorf("there are the queues %q", got)
 		}
 	}
 }

@@ -55,14 +55,18 @@
 //
 // # Damage
 //
-// The file must stay where it is while a process has it open. Once the file, or its log, was moved,
-// removed or replaced, each call is refused with a *FileError (Moved): what such a process wrote
-// would be lost with the file. Put the file back, or restart the processes.
+// The file must stay where it is while a process has it open. Once the file, its log (-wal) or the index
+// of its log (-shm) was moved, removed or replaced, each call is refused with a *FileError (Moved) that
+// says what to do: what such a process wrote would be lost with the file, or would overwrite what others
+// wrote. Close then leaves the file open until the process ends where the index was removed, because SQLite
+// would copy the log into the file with an index that is no longer right. Open refuses a file with an index
+// and no log.
 //
-// Open refuses a file in which a table or an index is missing, or has a malformed first or last page;
-// PRAGMA quick_check reads all pages. Describe warns of damage that a step met later. A claim sets a
-// task apart that it cannot read: such a task stops no other task, Stats.Damaged counts it, and
-// Describe names it.
+// Open refuses a file in which a table or an index is missing, or has a malformed first or last page. It
+// reads all pages (PRAGMA integrity_check) of a file of up to 32 MB that has no log: its last process closed
+// it, or it is a copy. A copy of a file in use is made with VACUUM INTO. Describe warns of damage that
+// a step met later. A claim sets a task apart that it cannot read: such a task stops no other task,
+// Stats.Damaged counts it, and Describe names it.
 //
 // # The application's transactions
 //

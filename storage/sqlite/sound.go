@@ -19,7 +19,50 @@ func checkPath(path string) error {
 	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
 		return &FileError{Path: path, Problem: NoFolder, Remedy: "make the folder " + filepath.Dir(path)}
 	}
-	return cmp.Or(checkFileSystem(path), checkLinks(path))
+	return cmp.Or(checkFileSystem(path), checkLinks(path), checkLog(path))
+}
+
+// checkLog refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before the
+// index and removes it after, so the log was removed. A process that still has the file open goes on with
+// the index, with which a process that opens it now would read a log that is empty.
+func checkLog(path string) error {
+	if !missing(path+"-wal") || missing(path+"-shm") || !missing(path+"-wal") { // made in between
+		return nil
+	}
+	return logMoved(path)
+}
+
+func logMoved(path string) error {
+	return &FileError{
+		Path: path + "-wal", Problem: Moved,
+		Remedy: "put it back under its name; or stop all processes that have the database open, remove " +
+			filepath.Base(path) + "-shm, and restart them: the tasks of the last moments are lost then",
+	}
+}
+
+func missing(name string) bool {
+	_, err := os.Stat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// readAllMost is the size of the largest file that Open reads as a whole, which takes about a second.
+const readAllMost = 32 << 20
+
+// unlogged reports whether a file of up to readAllMost has no log. Its last process closed it then, or it
+// is a copy that was made without the log, or the log was removed: only a look at all pages tells.
+func unlogged(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() <= readAllMost && missing(path+"-wal")
+}
+
+// readAll reads all pages. It fails with a *FileError if a page is malformed, or an index does not fit its
+// table.
+func (w *work) readAll() {
+	var found string
+	w.one("PRAGMA integrity_check(1)", nil, &found)
+	if w.err == nil && found != "ok" {
+		w.fail(w.store.broken(errors.New(strings.ReplaceAll(found, "\n", " "))))
+	}
 }
 
 // identity tells which file a name stood for when it was noted; nil where the system did not tell.
@@ -37,24 +80,50 @@ func (i *identity) holds(name string) bool {
 	return err == nil && os.SameFile(i.FileInfo, info) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// checkMoved refuses a file that no longer has its name, or whose log has not: what is written there
-// is lost when the last process closes it. log is nil for a connection that is not the storage's own.
+// checkMoved refuses a file that no longer has its name, or whose log or index of the log has not. What is
+// written to the file or the log is lost when the last process closes it. Processes with different indexes do
+// not see each other's locks and commits, and overwrite them. log is nil for a connection that is not the
+// storage's own.
 func (s *Storage) checkMoved(log *identity) error {
-	name := s.path
-	if s.file.holds(name) {
-		name += "-wal"
-		if log != nil && log.FileInfo == nil {
-			log.note(name)
-		}
-		if log == nil || log.holds(name) {
-			return nil
-		}
+	moved := func(name, remedy string) error { return &FileError{Path: name, Problem: Moved, Remedy: remedy} }
+	if !s.file.holds(s.path) {
+		return moved(s.path, "put it back under its name, or restart the processes that have it open: they go on "+
+			"with the file that is there then")
 	}
-	return &FileError{
-		Path: name, Problem: Moved,
-		Remedy: "put it back under its name, or restart the processes that have it open: they go on with the " +
-			"file that is there then",
+	if !s.indexHolds() {
+		return moved(s.path+"-shm", "restart all processes that have "+s.path+" open; nothing that was "+
+			"acknowledged is lost")
 	}
+	if log == nil {
+		return nil
+	}
+	s.noteIndex()
+	if log.FileInfo == nil {
+		log.note(s.path + "-wal")
+	}
+	if !log.holds(s.path + "-wal") {
+		return logMoved(s.path)
+	}
+	return nil
+}
+
+// noteIndex notes the index of the log, which all connections of a process share. One is open.
+func (s *Storage) noteIndex() {
+	if s.index.Load() == nil {
+		noted := new(identity)
+		noted.note(s.path + "-shm")
+		s.index.CompareAndSwap(nil, noted)
+	}
+}
+
+// indexHolds reports whether the index of the log is still that of this process. Where the process has no
+// connection, the next one opens the index that is there then.
+func (s *Storage) indexHolds() bool {
+	noted := s.index.Load()
+	if noted == nil || noted.holds(s.path+"-shm") {
+		return true
+	}
+	return s.db.Stats().OpenConnections == 0 && s.index.CompareAndSwap(noted, nil)
 }
 
 // made are the tables and indexes of this version: their kinds and names.
@@ -121,7 +190,8 @@ func (w *work) touch(text string) {
 func (s *Storage) broken(err error) *FileError {
 	e := &FileError{
 		Path: s.path, Problem: Broken, Err: err,
-		Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover",
+		Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover; a copy of a file " +
+			"in use is made with VACUUM INTO",
 	}
 	s.damage.CompareAndSwap(nil, e)
 	return e

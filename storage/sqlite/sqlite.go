@@ -25,7 +25,8 @@ type Storage struct {
 	own    bool   // the storage has opened the database
 	path   string // of the file
 	file   identity
-	server string // the version of SQLite
+	index  atomic.Pointer[identity] // of the log; nil before it is noted
+	server string                   // the version of SQLite
 
 	// writer holds the connection that writes, or nil where it has to be made anew. Whoever receives
 	// it may write.
@@ -93,6 +94,7 @@ func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 		cfg: cfg, prefix: cfg.Prefix, limits: cfg.Limits.WithDefaults(), db: db, own: own, path: cfg.Path,
 		writer: make(chan *writer, 1), room: room.Room{Of: "SQLite", Remedy: remedy},
 	}
+	whole := own && unlogged(cfg.Path)
 	s.writer <- nil
 	s.background, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.combiner = combine.New(combine.Config[*call]{
@@ -100,7 +102,11 @@ func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 		Keep:  func(c *call) { c.keep() },
 		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: 1,
 	})
-	if err := s.insist(ctx, func() error { return s.install(ctx, migrate || own) }); err != nil {
+	err = s.insist(ctx, func() error { return s.install(ctx, migrate || own) })
+	if err == nil && whole {
+		err = s.look(ctx, func(w *work) { w.readAll() })
+	}
+	if err != nil {
 		_ = s.Close()
 		return nil, err
 	}
@@ -152,6 +158,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	}
 	_, err = wr.conn.ExecContext(plain, "COMMIT")
 	s.file.note(s.path)
+	s.noteIndex()
 	ok = err == nil
 	return err
 }
@@ -272,11 +279,13 @@ func (s *Storage) Close() error {
 	s.events.Close()
 	s.combiner.Close()
 	s.watching.Wait()
-	if wr := <-s.writer; wr != nil {
+	if wr := <-s.writer; wr != nil && (!s.own || s.indexHolds()) {
 		wr.close()
 	}
 	s.writer <- nil
-	if s.own {
+	// The last connection that is closed copies the log into the file, with the index that this process has.
+	// If that is no longer the index of all processes, it would remove the commits of others.
+	if s.own && s.indexHolds() {
 		return s.db.Close()
 	}
 	return nil

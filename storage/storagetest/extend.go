@@ -153,6 +153,13 @@ func (r *rig) runners() []storage.RunnerInfo {
 	r.Helper()
 	all, err := r.store.Runners(r.ctx)
 	r.must("runners", err)
+	ids, err := storage.RunnerIDs(r.ctx, r.store)
+	r.must("runner ids", err)
+	want := make([]string, len(all))
+	for i := range all {
+		want[i] = all[i].ID
+	}
+	r.want("ids of the runners", ids, want)
 	return all
 }
 

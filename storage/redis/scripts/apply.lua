@@ -11,7 +11,8 @@
 --       of completions, width of their ids (0 where they differ) and the ids with commas
 --       between, or "i", queue, first 3 bytes of each record, number of inserts, and of each
 --       insert the id and the record behind its 17th byte.
--- Returns  now, then for each call the verdict of admit and the outcome: "A", the mark before
+-- Returns  now and, each behind a space, the numbers of the queues that have to be on the list of
+--       queues: this step made them, or an earlier try may have; then for each call the verdict of admit and the outcome: "A", the mark before
 --       its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version that mark + n.
 --       Where the clock was set back it is "B", the mark, and now (7 bytes), which is when the
 --       inserts happened.
@@ -130,7 +131,7 @@ local function completions(a)
       single({'c', ARGV[a + 1], id, fence})
     end
   end
-  bump(q, 'completed', #ids)
+  if #ids > 0 then bump(q, 'completed', #ids) end -- a stale completion makes no queue
   q.used = q.used or #ids > 0
   if #ids > #alarms then leave(q, fence, #ids - #alarms) end
   write(q, 'ZREM', SETS.p, alarms)
@@ -238,8 +239,15 @@ local function skip(a, txs)
   return a
 end
 
+local made -- by number, the queues that did not exist before this step
+for i, q in ipairs(queues) do
+  if q.m.mark == 0 then
+    made = made or {}
+    made[i] = true
+  end
+end
 prefetch(4 + #queues, tonumber(ARGV[3]))
-local reply = {0}
+local reply, repeated = {0}, false
 local a = 4 + #queues
 for _ = 1, tonumber(ARGV[3]) do
   local field, seq, home, txs = ARGV[a], ARGV[a + 1], Q[ARGV[a + 3]], tonumber(ARGV[a + 4])
@@ -250,10 +258,14 @@ for _ = 1, tonumber(ARGV[3]) do
     remember(home, field, seq, outcome)
   else
     a = skip(a + 5, txs)
+    repeated = repeated or verdict == 'R'
   end
   reply[#reply + 1] = verdict .. (outcome or '')
 end
 local refused = commit(queues, ARGV[2] == '1' or ARGV[2] == 'i')
 if refused then return refused end
 reply[1] = text(now)
+for i = 1, (made or repeated) and #queues or 0 do
+  if queues[i].m.mark > 0 and (repeated or made[i]) then reply[1] = reply[1] .. ' ' .. i end
+end
 return reply

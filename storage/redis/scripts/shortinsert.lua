@@ -14,10 +14,11 @@
 
 local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
 local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME')
-local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1] or 0), tonumber(m[2] or 0)
+local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1]), tonumber(m[2] or 0)
 local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), nil
+-- Where the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
 if not SHORT or not (last and last < NEVER and touched and enqueued and tail)
-  or last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) then -- see jump.lua
+  or now - last > JUMPAFTER or last - now > JUMPBACK then -- see jump.lua
   return nil
 end
 local mark = now > last and now or last + 1
@@ -89,5 +90,5 @@ if m[5] ~= '0' then numbers[#numbers + 1], numbers[#numbers + 2] = 'awaited', '0
 if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
 call('HSET', K[META], unpack(numbers))
 -- The user may have no permission for channels: a failed wake-up must not abort the step.
-if m[5] == '1' or not m[1] then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
+if m[5] == '1' then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
 return 'N' .. table.concat(outcomes, 'N')

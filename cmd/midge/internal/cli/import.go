@@ -305,6 +305,11 @@ func (a *app) imported(p *show.Printer, r *imports.Report, stays map[string]int6
 		}
 		return p.Value(record)
 	}
+	if len(r.Moved)+len(r.Left) == 0 {
+		if err := p.Line("nothing is left to move"); err != nil {
+			return err
+		}
+	}
 	for _, typ := range slices.Sorted(maps.Keys(r.Moved)) {
 		if err := p.Line("%s: %s of type %s", done, show.Count(r.Moved[typ], "task"), show.Text(typ)); err != nil {
 			return err

@@ -348,6 +348,9 @@ func TestRiverIsImportedByTheCommand(t *testing.T) {
 	if jobs("river_job")+jobs("other.river_job") != 0 {
 		t.Errorf("River has %d and %d jobs, want none", jobs("river_job"), jobs("other.river_job"))
 	}
+	r.says(Done, "nothing is left to move", line+" --yes")
+	r.says(Done, "nothing is left to move", line+" --dry-run")
+	r.says(BadInput, `invalid queue of River "default"`, strings.Replace(line, "letters", "elsewhere", 1)+" --yes")
 	if got := strings.Count(r.ok("task ls --queue letters,others -o ids"), "\n"); got != 273 {
 		t.Errorf("midge has %d tasks, want 273", got)
 	}

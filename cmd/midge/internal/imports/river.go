@@ -79,8 +79,9 @@ const (
 	byID    = "AND id > $4 ORDER BY id LIMIT $5"
 )
 
-// Check returns a *[storage.InvalidError] if the queue of River has no jobs, or if the name of midge's
-// queue is not valid. It changes nothing.
+// Check returns a *[storage.InvalidError] if the queue of River has no jobs and midge's queue does not
+// exist, or if the name of midge's queue is not valid. Where midge's queue exists, an earlier import may have
+// moved all jobs. Check changes nothing.
 func (r *River) Check(ctx context.Context) error {
 	if err := storage.CheckName("queue name", r.To); err != nil {
 		return err
@@ -91,10 +92,15 @@ func (r *River) Check(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("read River's jobs: %w", err)
-	case !known:
-		return storage.Invalid("queue of River", r.From, "one that has jobs")
+	case known:
+		return nil
 	}
-	return nil
+	// The name of the queue itself is the first of all names that begin with it.
+	page, err := r.Store.Queues(ctx, storage.QueuesQuery{Prefix: r.To, Limit: 1})
+	if err != nil || slices.Contains(page.Names, r.To) {
+		return err
+	}
+	return storage.Invalid("queue of River", r.From, "one that has jobs")
 }
 
 // Run moves the jobs. Running jobs stay with River, which continues to work the queue: River's workers and
