@@ -167,12 +167,9 @@ func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
 	return d, err
 }
 
-// reasonUndecodable says why a task cannot run on this runner.
-const reasonUndecodable = "undecodable payload"
-
 // cannotDecode returns the error of a job whose parameters could not be decoded.
 func cannotDecode(err error) error {
-	c := &runner.CannotRunError{Reason: reasonUndecodable, Err: err}
+	c := &runner.CannotRunError{Reason: storage.ReasonUndecodable, Err: err}
 	if u := (*codec.DecodeError)(nil); errors.As(err, &u) {
 		c.Detail = u.Problem
 	}

@@ -127,7 +127,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		fail(storage.Invalid("version", d.Version, "the version of the task that the form showed"))
 		return
 	}
-	encoded, err := payload.Encode(d.Encoding, []byte(d.Text), d.Payload)
+	encoded, err := payload.Edit(&d.Task, []byte(d.Text))
 	if err != nil {
 		fail(err)
 		return

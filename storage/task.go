@@ -5,6 +5,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -221,6 +222,13 @@ const (
 	ReasonCrashes = "crash loop"
 	ReasonKind    = "unknown kind"
 )
+
+// ReasonUndecodable begins the reason of a task whose parameters a runner could not decode.
+const ReasonUndecodable = "undecodable payload"
+
+// Undecodable reports whether the reason of a task says that a runner could not decode its parameters when it
+// last tried.
+func Undecodable(reason string) bool { return strings.HasPrefix(reason, ReasonUndecodable) }
 
 // Keep says for how long a task is kept after it completed or was cancelled. With the zero
 // Keep the task is gone at once, unless it completed with a result: then it is kept for

@@ -132,7 +132,7 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	ch := a.change(t)
 	if a.Verb == Edit {
 		ch.Encoding = t.Encoding
-		if ch.Payload, err = payload.Encode(t.Encoding, a.Params, t.Payload); err != nil {
+		if ch.Payload, err = payload.Edit(t, a.Params); err != nil {
 			return tx, false, err
 		}
 	}

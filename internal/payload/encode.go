@@ -26,6 +26,17 @@ import (
 // JSON that cannot be read, or that has another type than like in some place, gives a *[storage.InvalidError]
 // that names the place. A damaged like gives a *[DamagedError].
 func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
+	return encode(encoding, text, like, false)
+}
+
+// Edit writes the edited parameters of a task, with the types of its own as Encode does. Parameters that no
+// runner could decode may have the wrong types: a value of another type gets the type that the JSON gives it,
+// and so does every number.
+func Edit(t *storage.Task, text []byte) ([]byte, error) {
+	return encode(t.Encoding, text, t.Payload, storage.Undecodable(t.Reason))
+}
+
+func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 	if err := codec.CheckEncoding("encoding", encoding); err != nil {
 		return nil, err
 	}
@@ -33,7 +44,7 @@ func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
 	}
 	w := newWriter(text)
-	w.write = encoding == codec.MessagePack
+	w.write, w.free = encoding == codec.MessagePack, free
 	old := likeOf(nil)
 	if like != nil {
 		if err := check(encoding, like); err != nil {
@@ -86,6 +97,7 @@ type writer struct {
 	path  []string // the path to the current value
 	name  string   // what errors call the whole text
 	write bool     // write MessagePack; objects may then stand for other values
+	free  bool     // values may have other types than like
 	exact bool     // keep the digits of a number that is no 64-bit integer as bytes, which JSON does not have
 	depth int
 	// The lists and maps of like by their place, so that each is read once.
@@ -130,13 +142,22 @@ func (w *writer) invalid(got any, want kind) error {
 	return storage.Invalid(what, got, "%v", want)
 }
 
+// find returns the first example of one of the kinds. If there is none, it returns the kind that the value must
+// have instead, if there is such a kind.
+func (w *writer) find(like example, kinds ...kind) (v value, at int, ok bool, wanted kind) {
+	if v, at, ok, wanted = like.find(kinds...); w.free {
+		wanted = kindNil
+	}
+	return v, at, ok, wanted
+}
+
 // value writes the value that begins with token.
 func (w *writer) value(token json.Token, like example) error {
 	switch t := token.(type) {
 	case nil:
 		w.out = append(w.out, 0xc0)
 	case bool:
-		if _, _, ok, wanted := like.find(kindBool); !ok && wanted != kindNil {
+		if _, _, ok, wanted := w.find(like, kindBool); !ok && wanted != kindNil {
 			return w.invalid(t, wanted)
 		}
 		w.out = append(w.out, 0xc2)
@@ -161,7 +182,7 @@ func (w *writer) value(token json.Token, like example) error {
 }
 
 func (w *writer) number(text string, like example) error {
-	v, _, ok, wanted := like.find(kindInt, kindFloat)
+	v, _, ok, wanted := w.find(like, kindInt, kindFloat)
 	if !ok && wanted != kindNil {
 		return w.invalid(json.Number(text), wanted)
 	}
@@ -170,6 +191,7 @@ func (w *writer) number(text string, like example) error {
 		w.out = append(w.out, text...)
 		return nil
 	}
+	ok = ok && !w.free
 	if ok && v.kind == kindFloat || !ok && strings.ContainsAny(text, ".eE") {
 		bits := 64
 		if ok {
@@ -243,16 +265,18 @@ func (w *writer) int(n int64) {
 
 func (w *writer) text(t string, like example) error {
 	if w.write {
-		if v, _, ok, _ := like.find(kindText, kindTime); ok && v.kind == kindTime {
+		if v, _, ok, _ := w.find(like, kindText, kindTime); ok && v.kind == kindTime {
 			at, err := time.Parse(time.RFC3339Nano, t)
-			if err != nil {
+			switch {
+			case err == nil:
+				w.moment(at)
+				return nil
+			case !w.free:
 				return w.invalid(t, kindTime)
 			}
-			w.moment(at)
-			return nil
 		}
 	}
-	if _, _, ok, wanted := like.find(kindText); !ok && wanted != kindNil {
+	if _, _, ok, wanted := w.find(like, kindText); !ok && wanted != kindNil {
 		return w.invalid(t, wanted)
 	}
 	w.string(t)
@@ -315,7 +339,7 @@ func (w *writer) headed(short, code byte, body func() (int, error)) error {
 
 // array writes a list, of which the opening bracket was read.
 func (w *writer) array(like example) error {
-	old, at, ok, wanted := like.find(kindArray)
+	old, at, ok, wanted := w.find(like, kindArray)
 	if !ok && wanted != kindNil {
 		return w.invalid("a list", wanted)
 	}
@@ -353,7 +377,7 @@ func (w *writer) object(like example) error {
 	if more && w.write && len(name) > 1 && name[0] == '$' && name[1] != '$' {
 		return w.stands(name, like)
 	}
-	old, at, ok, wanted := like.find(kindMap)
+	old, at, ok, wanted := w.find(like, kindMap)
 	if !ok && wanted != kindNil {
 		return w.invalid("an object", wanted)
 	}
@@ -385,7 +409,7 @@ func (w *writer) entry(name string, fields fields) error {
 		w.int(n)
 	} else if n, err := strconv.ParseUint(name, 10, 64); fields.keys == keysInt && err == nil {
 		w.uint(n)
-	} else if fields.keys == keysInt {
+	} else if fields.keys == keysInt && !w.free {
 		return w.invalid(name, kindInt)
 	} else {
 		w.string(name)

@@ -19,8 +19,7 @@ func likeOf(data []byte) example {
 	return example{data: data, places: []int{0}, strict: true}
 }
 
-// find returns the first example of one of the kinds. If there is none, it returns the kind that the value must
-// have instead, if there is such a kind.
+// find is writer.find for like alone.
 func (e example) find(kinds ...kind) (v value, at int, ok bool, wanted kind) {
 	for _, place := range e.places {
 		v, next := valueAt(e.data, place)

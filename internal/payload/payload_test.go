@@ -179,6 +179,47 @@ func TestAnEditOfAnotherTypeIsRefused(t *testing.T) {
 	}
 }
 
+// TestAnEditOfAnUndecodableTaskMayChangeTypes edits parameters whose types are the fault.
+func TestAnEditOfAnUndecodableTaskMayChangeTypes(t *testing.T) {
+	type fixed struct {
+		Number int64
+		Rate   float64
+		To     string
+		At     time.Time
+		Lines  []int
+		ByName map[string]int
+	}
+	wrong := map[string]any{
+		"Number": "seven", "Rate": 3.0, "To": 5.0, "At": time.Unix(7, 0), "Lines": map[string]int{"a": 1},
+		"ByName": map[int]string{7: "a"},
+	}
+	text := []byte(`{"Number":77,"Rate":4,"To":"x","At":"2026-11-23T04:05:06Z","Lines":[1,2],"ByName":{"b":2}}`)
+	want := fixed{77, 4, "x", time.Date(2026, 11, 23, 4, 5, 6, 0, time.UTC), []int{1, 2}, map[string]int{"b": 2}}
+	for _, encoding := range []string{codec.MessagePack, codec.JSON} {
+		for _, was := range []any{wrong, []any{wrong}} {
+			task := storage.Task{Reason: storage.ReasonUndecodable + ": got a string"}
+			task.Encoding, task.Payload = encoding, encoded(t, encoding, was)
+			edited, err := Edit(&task, text)
+			if err != nil {
+				t.Fatalf("%s: %v", encoding, err)
+			}
+			var got fixed
+			if reflect.TypeOf(was).Kind() == reflect.Slice {
+				edited, err = Edit(&task, bytes.Replace(text, []byte(`"At":"2026-11-23T04:05:06Z",`), nil, 1))
+				got.At = want.At // nothing in a list is an example of a moment
+			}
+			err = errors.Join(err, codec.Decode(encoding, edited, &got))
+			if got.At = got.At.UTC(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got %+v, %v, want %+v", encoding, got, err, want)
+			}
+			task.Reason = "out of retries"
+			if _, err := Edit(&task, text); err == nil {
+				t.Errorf("%s: other parameters changed their types", encoding)
+			}
+		}
+	}
+}
+
 func TestDamagedBytesAreATypedError(t *testing.T) {
 	for encoding, all := range map[string][]string{
 		codec.MessagePack: {"", "\xc1", "\x93\x01", "\xdd\xff\xff\xff\xff", strings.Repeat("\x91", 200) + "\x01", "\x01\x01", "\xd9"},

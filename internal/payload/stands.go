@@ -46,7 +46,7 @@ func (w *writer) bytes(like example) error {
 	if err != nil {
 		return err
 	}
-	if _, _, ok, wanted := like.find(kindBytes); !ok && wanted != kindNil {
+	if _, _, ok, wanted := w.find(like, kindBytes); !ok && wanted != kindNil {
 		return w.invalid("bytes", wanted)
 	}
 	w.head(0, -1, 0xc4, len(b))
@@ -63,7 +63,7 @@ func (w *writer) invalidText(like example) error {
 	if err != nil {
 		return err
 	}
-	if _, _, ok, wanted := like.find(kindText); !ok && wanted != kindNil {
+	if _, _, ok, wanted := w.find(like, kindText); !ok && wanted != kindNil {
 		return w.invalid("a text", wanted)
 	}
 	w.string(string(b))
@@ -80,7 +80,7 @@ func (w *writer) special(like example) error {
 	if err != nil {
 		return w.invalid(text, kindFloat)
 	}
-	v, _, ok, wanted := like.find(kindFloat)
+	v, _, ok, wanted := w.find(like, kindFloat)
 	if !ok && wanted != kindNil {
 		return w.invalid(text, wanted)
 	}
@@ -92,7 +92,7 @@ func (w *writer) special(like example) error {
 }
 
 func (w *writer) extension(like example) error {
-	if _, _, ok, wanted := like.find(kindExtension); !ok && wanted != kindNil {
+	if _, _, ok, wanted := w.find(like, kindExtension); !ok && wanted != kindNil {
 		return w.invalid("an extension", wanted)
 	}
 	var tokens [4]json.Token
@@ -122,7 +122,7 @@ func (w *writer) extension(like example) error {
 
 // pairs writes a map with keys of any kind. Its entries are lists of a key and a value.
 func (w *writer) pairs(like example) error {
-	old, at, ok, wanted := like.find(kindMap)
+	old, at, ok, wanted := w.find(like, kindMap)
 	if !ok && wanted != kindNil {
 		return w.invalid("an object", wanted)
 	}

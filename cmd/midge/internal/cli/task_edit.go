@@ -117,7 +117,7 @@ func (a *app) editParams(
 		}
 	}
 	// The audit keeps the error of an act, and this error has a parameter, so it comes before the act.
-	if _, err := payload.Encode(t.Encoding, text, t.Payload); err != nil {
+	if _, err := payload.Edit(&t, text); err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
 	a.notef("on %s", a.target)

@@ -98,6 +98,25 @@ func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
 	})
 }
 
+// TestATaskThatNoRunnerCanDecodeIsRepaired types the commands that doctor and why name for a task whose
+// parameter has the wrong type.
+func TestATaskThatNoRunnerCanDecodeIsRepaired(t *testing.T) {
+	for _, encoding := range []string{"json", "msgpack"} {
+		synctest.Test(t, func(t *testing.T) {
+			r, start := live(t, "hooks", midge.Register[webhook])
+			stop := start(t.Context())
+			defer stop()
+			r.ok("task add webhook --id bad --queue hooks --encoding " + encoding + ` --params '{"URL":1}'`)
+			time.Sleep(time.Minute) // virtual
+			r.ok(`task edit hooks/bad --params '{"URL":"x"}'`)
+			time.Sleep(10 * time.Minute) // virtual
+			if got := r.run("task show hooks/bad"); got.code != NotFound {
+				t.Errorf("%s: the repaired task did not run: %+v", encoding, got)
+			}
+		})
+	}
+}
+
 // TestAJobThatIgnoresItsContextIsAFinding cancels a task whose job does not stop.
 func TestAJobThatIgnoresItsContextIsAFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
