@@ -30,6 +30,9 @@ const (
 	// CausePaused: the queue is paused until Until, zero for until it is resumed. The pause lasts beyond the
 	// moment at which the task is due.
 	CausePaused Cause = "paused"
+	// CauseUndecodable: no runner could decode the parameters of the task, for Reason. A runner tries it again
+	// at Until.
+	CauseUndecodable Cause = "undecodable"
 	// CauseDue: the task is due at Until. Retries counts its failures, the last with Error, and Snoozes its
 	// snoozes, the last for Reason.
 	CauseDue Cause = "due later"
@@ -57,8 +60,8 @@ const (
 // Causes lists every cause, in the order in which Why looks for them.
 func Causes() []Cause {
 	return []Cause{
-		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused, CauseDue,
-		CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks,
+		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
+		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks,
 		CauseOrphaned,
 	}
 }
@@ -259,12 +262,14 @@ func (w *whyWalk) paused() bool {
 	return true
 }
 
-// later decides whether the task is due later.
+// later decides whether the task is due later, and whether because a runner could not decode it.
 func (w *whyWalk) later() bool {
 	if w.task.State == Waiting || !w.task.Due.After(w.v.Now) {
 		return false
 	}
-	w.v.Cause, w.v.Until = CauseDue, w.task.Due
+	if w.v.Cause, w.v.Until = CauseDue, w.task.Due; Undecodable(w.task.Reason) {
+		w.v.Cause = CauseUndecodable
+	}
 	return true
 }
 
@@ -399,6 +404,9 @@ func (v told) text() string {
 			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
 		}
 		return fmt.Sprintf("queue %s is paused for another %s", v.Ref.Queue, v.in(v.Until))
+	case CauseUndecodable:
+		return fmt.Sprintf("a runner could not decode its parameters%s; it is tried again in %s",
+			details(strings.TrimPrefix(v.Reason, ReasonUndecodable+": ")), v.in(v.Until))
 	case CauseDue:
 		return fmt.Sprintf("it is due in %s%s", v.in(v.Until), v.after())
 	case CauseTicks:

@@ -122,6 +122,8 @@ func whyPutOff(r *rig) {
 	snooze := storage.Settle{Outcome: storage.Snooze, Delay: time.Hour, Reason: "rate limited"}
 	r.settle(r.holding(job("failed")), fail)
 	r.settle(r.holding(job("snoozed")), snooze)
+	snooze.Reason = storage.ReasonUndecodable + ": got a number"
+	r.settle(r.holding(job("wrong")), snooze)
 	r.insert(delayed("later", time.Hour))
 	r.add("now")
 	v := r.why("failed", storage.CauseDue, "after failure 1: timed out")
@@ -129,6 +131,8 @@ func whyPutOff(r *rig) {
 	r.want("retries", v.Retries, 1)
 	v = r.why("snoozed", storage.CauseDue, "snoozed: rate limited")
 	r.want("reason, snoozes", [2]any{v.Reason, v.Snoozes}, [2]any{"rate limited", 1})
+	v = r.why("wrong", storage.CauseUndecodable, "a runner could not decode its parameters: got a number; it is tried again in")
+	r.want("until", v.Until.Equal(r.read("wrong").Due), true)
 	r.why("later", storage.CauseDue, "it is due in ")
 	r.configure(pausing(time.Minute))
 	v = r.why("now", storage.CausePaused, "paused for another")

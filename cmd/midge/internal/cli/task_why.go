@@ -104,9 +104,14 @@ func whyNext(v storage.Verdict) string {
 	ref, queue := v.Ref.String(), v.Ref.Queue
 	switch v.Cause {
 	case storage.CauseEnded:
+		if v.State == storage.Dead && storage.Undecodable(v.Reason) {
+			return "midge task edit " + ref + " --requeue, or deploy a program that reads it and midge task requeue " + ref
+		}
 		return "midge task requeue " + ref
 	case storage.CausePaused:
 		return "midge queue resume " + queue
+	case storage.CauseUndecodable:
+		return "midge task edit " + ref + ", or deploy a program that reads it"
 	case storage.CauseDue:
 		return "midge task requeue " + ref
 	case storage.CauseNoRunner:

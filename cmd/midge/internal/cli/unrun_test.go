@@ -108,6 +108,11 @@ func TestATaskThatNoRunnerCanDecodeIsRepaired(t *testing.T) {
 			defer stop()
 			r.ok("task add webhook --id bad --queue hooks --encoding " + encoding + ` --params '{"URL":1}'`)
 			time.Sleep(time.Minute) // virtual
+			want := `a runner could not decode its parameters: got `
+			got := r.run("task why hooks/bad")
+			if !strings.Contains(got.out, want) || !strings.Contains(got.err, "next: midge task edit hooks/bad") {
+				t.Errorf("%s: why says %+v, want %q and the edit", encoding, got, want)
+			}
 			r.ok(`task edit hooks/bad --params '{"URL":"x"}'`)
 			time.Sleep(10 * time.Minute) // virtual
 			if got := r.run("task show hooks/bad"); got.code != NotFound {
