@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -306,5 +307,35 @@ func TestDeadTasksNearTheLimitAreAFinding(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%d dead and %d evicted of %d: got %q, want %q", c.dead, c.evicted, c.limit, got, c.want)
 		}
+	}
+}
+
+// TestALackOfRunnersThatIsKnownHidesNoOldTask accepts that a queue has no runner, in either way.
+func TestALackOfRunnersThatIsKnownHidesNoOldTask(t *testing.T) {
+	for _, accept := range []string{"no-runner:mail", "no-runners"} {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := memory.Open(memory.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "job", Encoding: "json", CrashLimit: 1}
+			if _, err := storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second) // virtual
+			bounds := Bounds{Dead: AnyNumber, Oldest: time.Second, Accepted: []string{accept}}
+			found, accepted := look(t, store, bounds)
+			if len(found) != 1 || found[0].Code != "oldest" || len(accepted) != 1 || accepted[0].Accept != accept {
+				t.Errorf("%s: got %+v, accepted %+v, want the oldest task, and the runner accepted", accept, found, accepted)
+			}
+			bounds.Accepted = append(bounds.Accepted, "oldest:mail")
+			if found, accepted := look(t, store, bounds); len(found) != 0 || len(accepted) != 2 {
+				t.Errorf("%s: got %+v, want that both are accepted", accept, found)
+			}
+			bounds.Accepted = nil
+			if found, _ := look(t, store, bounds); len(found) != 1 || found[0].Code != "no-runners" {
+				t.Errorf("got %+v, want one finding about the queue", found)
+			}
+		})
 	}
 }

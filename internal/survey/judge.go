@@ -107,10 +107,10 @@ func (j *judge) noRunners() {
 func (j *judge) queue(q *Queue) {
 	waits := j.w.Waits(q.Waiting) + " in it"
 	old := q.Oldest > j.b.Oldest
-	switch {
-	case q.Paused:
+	if q.Paused {
 		j.paused(q, waits, old)
-	case q.Idle():
+	}
+	if q.Idle() {
 		if len(j.Runners) > 0 || j.b.Accepts(noRunner(q.Queue)) { // else noRunners tells of all queues
 			if q.Oldest > 0 {
 				waits += ", the oldest for " + j.w.Span(q.Oldest)
@@ -122,7 +122,9 @@ func (j *judge) queue(q *Queue) {
 				Next: "midge runner ls",
 			})
 		}
-	case old:
+	}
+	known := j.b.Accepts(noRunner(q.Queue)) || len(j.Runners) == 0 && j.b.Accepts("no-runners")
+	if old && !q.Paused && (!q.Idle() || known) { // else paused or the lack of a runner says it
 		j.add(Finding{
 			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
 			Text:   "The oldest task of " + q.Queue + " has waited for " + j.w.Span(q.Oldest),
