@@ -188,7 +188,7 @@ func TestANumberTakesNoTimeBeyondItsDigits(t *testing.T) {
 			}
 			begun := time.Now()
 			f.Match(task)
-			if took := time.Since(begun); took > 10*time.Second {
+			if took := time.Since(begun); took > time.Minute {
 				t.Errorf("n%s of %.20s took %v", word, n, took)
 			}
 		}

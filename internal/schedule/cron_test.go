@@ -252,8 +252,8 @@ func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
 				s.Next(begun)
 				best = min(best, time.Since(begun))
 			}
-			if best > time.Millisecond {
-				t.Errorf("%s in %q: took %v, want at most 1ms", line, zone, best)
+			if best > 10*time.Millisecond {
+				t.Errorf("%s in %q: took %v, want at most 10ms", line, zone, best)
 			}
 		}
 	}
