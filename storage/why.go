@@ -61,8 +61,8 @@ const (
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
-		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks,
-		CauseOrphaned,
+		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly,
+		CauseInLine, CauseTicks, CauseOrphaned,
 	}
 }
 

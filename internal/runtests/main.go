@@ -47,11 +47,16 @@ func runAll(ctx context.Context, out io.Writer, lanes []lane, shared []run) erro
 	}
 	close(rest)
 	err := beside(len(lanes), func(i int) (err error) {
+		todo := func(r run) {
+			if ctx.Err() == nil {
+				err = errors.Join(err, r.do(ctx, &rep))
+			}
+		}
 		for _, r := range lanes[i] {
-			err = errors.Join(err, r.do(ctx, &rep))
+			todo(r)
 		}
 		for r := range rest {
-			err = errors.Join(err, r.do(ctx, &rep))
+			todo(r)
 		}
 		return err
 	})
@@ -71,12 +76,8 @@ func beside(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// do runs go test, unless ctx has ended. An interrupt reaches go test directly, because both run in the
-// same terminal.
+// do runs go test. An interrupt reaches go test directly, because both run in the same terminal.
 func (r run) do(ctx context.Context, rep *report) error {
-	if ctx.Err() != nil {
-		return nil
-	}
 	args := append([]string{"go", "test", "-json"}, r.args...)
 	if r.nice {
 		args = append([]string{"nice", "-n", "5"}, args...)

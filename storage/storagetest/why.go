@@ -131,7 +131,8 @@ func whyPutOff(r *rig) {
 	r.want("retries", v.Retries, 1)
 	v = r.why("snoozed", storage.CauseDue, "snoozed: rate limited")
 	r.want("reason, snoozes", [2]any{v.Reason, v.Snoozes}, [2]any{"rate limited", 1})
-	v = r.why("wrong", storage.CauseUndecodable, "a runner could not decode its parameters: got a number; it is tried again in")
+	v = r.why("wrong", storage.CauseUndecodable,
+		"a runner could not decode its parameters: got a number; it is tried again in")
 	r.want("until", v.Until.Equal(r.read("wrong").Due), true)
 	r.why("later", storage.CauseDue, "it is due in ")
 	r.configure(pausing(time.Minute))
