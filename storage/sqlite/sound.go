@@ -22,10 +22,20 @@ func checkPath(path string) error {
 	return cmp.Or(checkFileSystem(path), checkLinks(path), checkLog(path))
 }
 
-// checkLog refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before the
+// checkLog refuses a log without its file: SQLite would begin with an empty file, and remove the log with the
+// tasks in it. It makes the file before the log.
+//
+// checkLog also refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before the
 // index and removes it after, so the log was removed. A process that still has the file open goes on with
 // the index, with which a process that opens it now would read a log that is empty.
 func checkLog(path string) error {
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 && missing(path) {
+		return &FileError{
+			Path: path, Problem: Moved,
+			Remedy: "put it back beside its log, " + filepath.Base(path) + "-wal; or remove the log to begin with " +
+				"an empty file: the tasks in both are lost then",
+		}
+	}
 	if !missing(path+"-wal") || missing(path+"-shm") || !missing(path+"-wal") { // made in between
 		return nil
 	}

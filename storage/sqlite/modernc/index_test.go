@@ -115,6 +115,25 @@ func TestOpenRefusesAFileWhoseLogWasRemoved(t *testing.T) {
 	}
 }
 
+// TestOpenRefusesALogWithoutItsFile: SQLite would begin with an empty file, and remove the log.
+func TestOpenRefusesALogWithoutItsFile(t *testing.T) {
+	path := file(t)
+	p := startServant(t, path)
+	p.wants("insert a", "done")
+	must(t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait() // it was killed
+	must(t, os.Rename(path, path+".away"))
+	_, err := modernc.Open(t.Context(), path)
+	wantProblem(t, err, sqlite.Moved)
+	if !strings.Contains(err.Error(), "put it back beside its log, jobs.db-wal") {
+		t.Errorf("got %v, want an error that says what to do", err)
+	}
+	must(t, os.Rename(path+".away", path))
+	if got := open(t, path).state(t, "a"); got != storage.Waiting {
+		t.Errorf("with the file back, a is %q, want it waiting", got)
+	}
+}
+
 // TestOpenFindsACopyThatIsMalformed copies a file with a page as it was before, as a copy has it that was made
 // during a checkpoint. Open refuses the copies in which an index does not fit its table, or a page is lost.
 func TestOpenFindsACopyThatIsMalformed(t *testing.T) {
