@@ -152,7 +152,7 @@ func (w *world) maintain(names []string, kinds ...string) string {
 		kinds = []string{"k9"} // a claim that names none counts as one that names all
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		diff := w.compare("maintain "+name, nil, func(s *side) outcome { return s.maintain(w.t, name, kinds) })
+		diff := w.maintainOne(name, kinds)
 		w.touched[name] = w.now
 		delete(w.behind, name)
 		if diff != "" {
@@ -163,6 +163,31 @@ func (w *world) maintain(names []string, kinds ...string) string {
 		w.look()
 	}
 	return ""
+}
+
+// putOff is how often a queue is maintained again where a side has put something off: a storage may do so for
+// less than a second, for example where its own work in the background has locked a row.
+const putOff = 50
+
+// maintainOne completes the maintenance of a queue and returns the difference, or "".
+func (w *world) maintainOne(name string, kinds []string) (diff string) {
+	found := make(map[*side]*outcome)
+	for _, s := range w.sides {
+		found[s] = new(outcome)
+	}
+	for range putOff {
+		diff = w.compare("maintain "+name, nil, func(s *side) outcome {
+			all := append(*found[s], s.maintain(w.t, name, kinds)...)
+			slices.Sort(all)
+			*found[s] = all
+			return slices.Clone(all)
+		})
+		if diff == "" {
+			break
+		}
+		<-time.NewTimer(20 * time.Millisecond).C
+	}
+	return diff
 }
 
 // claimed records the queues in which a claim may have left tasks to be promoted on some sides.

@@ -25,8 +25,8 @@ func checkPath(path string) error {
 // checkLog refuses a log without its file: SQLite would begin with an empty file, and remove the log with the
 // tasks in it. It makes the file before the log.
 //
-// checkLog also refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before the
-// index and removes it after, so the log was removed. A process that still has the file open goes on with
+// checkLog also refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before
+// the index and removes it after, so the log was removed. A process that still has the file open goes on with
 // the index, with which a process that opens it now would read a log that is empty.
 func checkLog(path string) error {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 && missing(path) {
