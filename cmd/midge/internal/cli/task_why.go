@@ -105,7 +105,8 @@ func whyNext(v storage.Verdict) string {
 	switch v.Cause {
 	case storage.CauseEnded:
 		if v.State == storage.Dead && storage.Undecodable(v.Reason) {
-			return "midge task edit " + ref + " --requeue, or deploy a program that reads it and midge task requeue " + ref
+			return "midge task edit " + ref + " --requeue, or deploy a program that reads it and " +
+				"midge task requeue " + ref
 		}
 		return "midge task requeue " + ref
 	case storage.CausePaused:
