@@ -15,7 +15,7 @@ import (
 // A delay of 0 retries at once. A negative delay comes from a formula that has overflowed: the
 // runner replaces it by the delay of the zero [Geometric], and logs one warning for each kind. A
 // delay of more than a year becomes a year. These rules hold for [RetryIn] too. A backoff that
-// panics, or calls runtime.Goexit, gives the default too, with an error in the log.
+// panics, or calls runtime.Goexit, leads to the default too, with an error in the log.
 type Backoff func(retry int) time.Duration
 
 // Constant returns a backoff with the same delay each time, without jitter.
