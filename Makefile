@@ -20,7 +20,7 @@ BUDGETS_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench shots budgets generate fmt
+.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench guard shots budgets generate fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ test-long: servers ## failures, random sequences and storms in full, or one part
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)
+
+guard: servers ## compare the speed with a reference commit: GUARD_FLAGS="-quick -storages redis"; bench/README.md
+	@$(GO) run -C bench ./guard $(GUARD_FLAGS)
 
 shots: ## draw each page of the dashboard into contact sheets, beside its peers: SHOTS_FLAGS="-out /tmp/shots -scene night"
 	@$(GO) run -C dashboard/browser . $(SHOTS_FLAGS)

@@ -131,6 +131,9 @@ func (p *plan) measurements() []measure.Measurement {
 }
 
 func matches(pattern string, m measure.Measurement) bool {
+	if m.Asked() && strings.HasPrefix(pattern, "*") {
+		return false
+	}
 	return slices.ContainsFunc(m.Gives, func(metric string) bool {
 		ok, err := path.Match(pattern, metric)
 		return ok && err == nil

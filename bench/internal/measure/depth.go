@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/midgehq/midge/bench/internal/system"
 )
 
 // depth measures the effect of many waiting jobs: the drain rate in relation to the
@@ -16,7 +18,7 @@ func depth(ctx context.Context, r *Rig) (Values, error) {
 	if r.worked(r.Sizes.Deep, concurrency) < r.Sizes.Deep {
 		perJob, err := r.fillDeep(ctx)
 		if err == nil {
-			err = r.waits(ctx, defaultQueue, r.Sizes.Deep)
+			err = r.holds(ctx, defaultQueue, system.Totals{Waiting: int64(r.Sizes.Deep)})
 		}
 		return Values{"mem_per_job": perJob}, err
 	}

@@ -74,13 +74,12 @@ func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1e6 / float64(tasks) }
 	values := Values{
 		"drain_c100":        perSecond(tasks, d.Took[0]),
-		"drain_c100_wrkcpu": perJob(d.WorkerCPU),
+		"drain_c100_wrkcpu": microseconds(d.WorkerCPU, tasks),
 	}
 	if !r.target().inProcess() { // in process, the worker holds the tasks in its memory and is also the server
-		values["drain_c100_srvcpu"] = perJob(d.ServerCPU)
+		values["drain_c100_srvcpu"] = microseconds(d.ServerCPU, tasks)
 		values["drain_c100_wrkmem"] = float64(d.PeakMemory) / (1 << 20)
 	}
 	return values, nil

@@ -16,6 +16,13 @@ type enqueueSpec struct {
 	Producers int
 	Tasks     int
 	Bulk      bool
+	Due       time.Time // zero for jobs that wait at once
+}
+
+// enqueued is the report of that process.
+type enqueued struct {
+	Took                 time.Duration
+	ServerCPU, ClientCPU time.Duration // processor time of the server and of the process that enqueues
 }
 
 // enqueueBy measures how fast producers enqueue, one by one or in bulk, while no worker
@@ -26,19 +33,43 @@ func enqueueBy(metric string, producers int, bulk bool) func(context.Context, *R
 		if bulk {
 			spec.Tasks = r.Sizes.Tasks
 		}
-		var took time.Duration
-		if err := play(ctx, "enqueue", spec, &took); err != nil {
-			return nil, err
-		}
-		if err := r.waits(ctx, defaultQueue, spec.Tasks); err != nil {
+		values, err := r.enqueue(ctx, metric, spec, system.Totals{Waiting: int64(spec.Tasks)})
+		if err != nil {
 			return nil, err
 		}
 		check := drainSpec{Stages: oneQueue(spec.Tasks), Concurrency: 1000}
 		if _, err := r.drain(ctx, check); err != nil {
 			return nil, err
 		}
-		return Values{metric: perSecond(spec.Tasks, took)}, nil
+		return values, nil
 	}
+}
+
+// enqueueLater measures how fast sixteen producers enqueue jobs that are due in an hour, one by one.
+func enqueueLater(ctx context.Context, r *Rig) (Values, error) {
+	spec := enqueueSpec{
+		Target: r.target(), Producers: fillers, Tasks: r.Sizes.Singles, Due: time.Now().Add(time.Hour),
+	}
+	return r.enqueue(ctx, "enqueue_later_p16", spec, system.Totals{Later: int64(spec.Tasks)})
+}
+
+// enqueue enqueues in a process of its own, checks the totals, and returns the rate with the processor
+// time that the server and the process took for each job.
+func (r *Rig) enqueue(
+	ctx context.Context, metric string, spec enqueueSpec, want system.Totals,
+) (Values, error) {
+	var e enqueued
+	if err := play(ctx, "enqueue", spec, &e); err != nil {
+		return nil, err
+	}
+	if err := r.holds(ctx, defaultQueue, want); err != nil {
+		return nil, err
+	}
+	return Values{
+		metric:             perSecond(spec.Tasks, e.Took),
+		metric + "_srvcpu": microseconds(e.ServerCPU, spec.Tasks),
+		metric + "_clicpu": microseconds(e.ClientCPU, spec.Tasks),
+	}, nil
 }
 
 func enqueueRole(ctx context.Context, text []byte, _ func()) (any, error) {
@@ -50,21 +81,27 @@ func enqueueRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	before, err := spec.Target.cpu()
+	if err != nil {
+		return nil, errors.Join(err, instance.Close())
+	}
 	started := time.Now()
 	err = spec.enqueue(ctx, instance)
-	took := time.Since(started)
-	return took, errors.Join(err, instance.Close())
+	e := enqueued{Took: time.Since(started)}
+	after, cpuErr := spec.Target.cpu()
+	e.ServerCPU, e.ClientCPU = after.server-before.server, after.worker-before.worker
+	return e, errors.Join(err, cpuErr, instance.Close())
 }
 
 func (s enqueueSpec) enqueue(ctx context.Context, instance system.Instance) error {
 	if !s.Bulk {
 		return produce(ctx, s.Producers, s.Tasks, func() error {
-			return instance.Enqueue(ctx, defaultQueue, payload(), time.Time{})
+			return instance.Enqueue(ctx, defaultQueue, payload(), s.Due)
 		})
 	}
 	bulk, ok := instance.(system.Bulk)
 	if !ok {
 		return fmt.Errorf("%s has no call that enqueues many", s.Target.System)
 	}
-	return enqueueBulk(ctx, bulk, defaultQueue, s.Tasks, time.Time{})
+	return enqueueBulk(ctx, bulk, defaultQueue, s.Tasks, s.Due)
 }

@@ -6,6 +6,7 @@ package measure
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/bench/internal/process"
 	"github.com/midgehq/midge/bench/internal/server"
@@ -29,6 +30,10 @@ func (m Measurement) Takes(s system.System, on string, storage string) bool {
 	return slices.Contains(m.Servers, on) && slices.Contains(s.Storages, storage) && m.takes(s)
 }
 
+// Asked reports whether the measurement takes minutes, so that it is done only if a pattern names it that
+// does not begin with a star.
+func (m Measurement) Asked() bool { return strings.HasPrefix(m.Gives[0], "fleet_") }
+
 // The systems that take part in a measurement.
 var (
 	byDefault = func(s system.System) bool { return s.Tuned == system.Untuned }
@@ -51,12 +56,16 @@ var (
 )
 
 // All returns the measurements in their order: enqueueing, draining, both at once, due
-// jobs, costs, and the effect of a million tasks.
+// jobs, costs, the effect of a million tasks, and that of many idle runners.
 func All() []Measurement {
-	return []Measurement{
+	all := []Measurement{
 		{[]string{"enqueue_p1"}, enqueueBy("enqueue_p1", 1, false), onServers, byDefault},
-		{[]string{"enqueue_p16"}, enqueueBy("enqueue_p16", 16, false), onServers, byDefault},
+		{
+			[]string{"enqueue_p16", "enqueue_p16_srvcpu", "enqueue_p16_clicpu"},
+			enqueueBy("enqueue_p16", fillers, false), onServers, byDefault,
+		},
 		{[]string{"enqueue_bulk"}, enqueueBy("enqueue_bulk", 1, true), onServers, inBulk},
+		{[]string{"enqueue_later_p16"}, enqueueLater, onServers, framework},
 		{[]string{"drain_c1"}, drainAt("drain_c1", 1), onQuick, byDefault},
 		{[]string{"drain_c10"}, drainAt("drain_c10", 10), onEvery, working},
 		{
@@ -89,12 +98,16 @@ func All() []Measurement {
 			million, onRedis, midgeOnly,
 		},
 	}
+	for _, runners := range fleets {
+		all = append(all, Measurement{fleetMetrics(runners), fleet(runners), onBoth[:2], midgeOnly})
+	}
+	return all
 }
 
 // Roles returns the roles of the harness's own processes by name.
 func Roles() map[string]process.Role {
 	return map[string]process.Role{
 		"enqueue": enqueueRole, "drain": drainRole, "mixed": mixedRole,
-		"pickup": pickupRole, "due": dueRole, "idle": idleRole,
+		"pickup": pickupRole, "due": dueRole, "idle": idleRole, "fleet": fleetRole,
 	}
 }

@@ -136,14 +136,14 @@ func produce(ctx context.Context, producers, jobs int, enqueue func() error) err
 	return errors.Join(errors.Join(errs...), ctx.Err())
 }
 
-// waits checks that exactly the given number of jobs wait for a worker.
-func (r *Rig) waits(ctx context.Context, queue string, jobs int) error {
+// holds checks that the totals of a queue are exactly these.
+func (r *Rig) holds(ctx context.Context, queue string, want system.Totals) error {
 	instance, err := r.target().open(ctx)
 	if err != nil {
 		return err
 	}
 	totals, err := instance.Totals(ctx, queue)
-	if want := (system.Totals{Waiting: int64(jobs)}); err == nil && totals != want {
+	if err == nil && totals != want {
 		err = fmt.Errorf("after the enqueueing the totals are %+v, want %+v", totals, want)
 	}
 	return errors.Join(err, instance.Close())
@@ -166,3 +166,6 @@ func perSecond(n int, took time.Duration) float64 { return float64(n) / took.Sec
 
 // milliseconds returns a time in the unit of the table.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// microseconds returns a time for each of n jobs in the unit of the table.
+func microseconds(d time.Duration, n int) float64 { return d.Seconds() * 1e6 / float64(n) }

@@ -10,6 +10,7 @@ import (
 var units = []struct{ ending, unit string }{
 	{"_srvcpu", "µs/job"},
 	{"_wrkcpu", "µs/job"},
+	{"_clicpu", "µs/job"},
 	{"_wrkmem", "MiB"},
 	{"_cmds", "per job"},
 	{"_trips", "per job"},
@@ -28,6 +29,9 @@ var units = []struct{ ending, unit string }{
 	{"idle_cmds", "per s"},
 	{"idle_cpu", "%"},
 	{"depth", "ratio"},
+	{"_up", "s"},
+	{"_idle", "%"},
+	{"_lone", "µs/job"},
 }
 
 // Unit returns the unit of a metric.
@@ -183,7 +187,7 @@ func (t target) String() string {
 	if t.most {
 		sign = "≤"
 	}
-	text := sign + " " + number(t.bound)
+	text := sign + " " + Number(t.bound)
 	switch {
 	case t.metric != "":
 		text += " × " + t.metric
@@ -215,9 +219,9 @@ func (t target) met(
 	return value >= bound, true
 }
 
-// number formats a value with about three significant digits and a comma between
+// Number formats a value with about three significant digits and a comma between
 // thousands.
-func number(v float64) string {
+func Number(v float64) string {
 	switch {
 	case v == 0:
 		return "0"

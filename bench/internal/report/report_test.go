@@ -16,7 +16,7 @@ func TestMedian(t *testing.T) {
 		{[]float64{9, 1, 5}, 5},
 		{[]float64{4, 1, 2, 9}, 3},
 	} {
-		if got := median(c.values); got != c.want {
+		if got := Median(c.values); got != c.want {
 			t.Errorf("median of %v = %v, want %v", c.values, got, c.want)
 		}
 	}
@@ -79,8 +79,8 @@ func TestNumber(t *testing.T) {
 		"0": 0, "0.014": 0.0137, "0.12": 0.12, "1.5": 1.5, "20": 20, "5.48": 5.48, "643.8": 643.8,
 		"1,000": 1000, "1,234,568": 1_234_567.8, "99,999": 99_999,
 	} {
-		if got := number(v); got != want {
-			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		if got := Number(v); got != want {
+			t.Errorf("Number(%v) = %q, want %q", v, got, want)
 		}
 	}
 }

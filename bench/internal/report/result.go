@@ -40,7 +40,7 @@ func (r *Results) Add(system, storage, metric string, value float64) {
 // Median returns the median of the rounds so far, and whether there are any.
 func (r *Results) Median(system, storage, metric string) (float64, bool) {
 	values := r.values[place{storage, metric, system}]
-	return median(values), len(values) > 0
+	return Median(values), len(values) > 0
 }
 
 // Medians returns all medians, in the order of their first values.
@@ -49,15 +49,15 @@ func (r *Results) Medians() []Result {
 	for _, at := range r.order {
 		all = append(all, Result{
 			System: at.system, Storage: at.storage, Metric: at.metric,
-			Value: median(r.values[at]), Unit: Unit(at.metric),
+			Value: Median(r.values[at]), Unit: Unit(at.metric),
 		})
 	}
 	return all
 }
 
-// median returns the middle value. For an even number of values it returns the mean of
+// Median returns the middle value. For an even number of values it returns the mean of
 // the two in the middle, and for none 0.
-func median(values []float64) float64 {
+func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}

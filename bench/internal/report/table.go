@@ -30,7 +30,7 @@ func Table(w io.Writer, results []Result) error {
 	for _, row := range rows {
 		cells = append(cells, cellsOf(row, systems, values))
 	}
-	return write(w, cells)
+	return Write(w, cells)
 }
 
 // cellsOf returns the cells of one row.
@@ -43,7 +43,7 @@ func cellsOf(row place, systems []string, values map[place]float64) []string {
 	for _, s := range systems {
 		cell := "–"
 		if v, ok := find(s, row.metric); ok {
-			cell = number(v)
+			cell = Number(v)
 		}
 		cells = append(cells, cell)
 	}
@@ -55,7 +55,7 @@ func cellsOf(row place, systems []string, values map[place]float64) []string {
 		peer = t.system
 	}
 	if other, ok := find(peer, row.metric); ok && measured && other != 0 {
-		ratio = number(own / other)
+		ratio = Number(own / other)
 	}
 	if ok {
 		must = t.String()
@@ -66,8 +66,9 @@ func cellsOf(row place, systems []string, values map[place]float64) []string {
 	return append(cells, ratio, must, met)
 }
 
-// write writes the cells, names aligned to the left and figures to the right.
-func write(w io.Writer, cells [][]string) error {
+// Write writes the cells as a Markdown table, whose first row is the head. Its first three
+// columns, which hold names, are aligned to the left, and figures to the right.
+func Write(w io.Writer, cells [][]string) error {
 	widths := make([]int, len(cells[0]))
 	for _, row := range cells {
 		for i, cell := range row {

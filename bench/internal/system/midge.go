@@ -189,3 +189,9 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 }
 
 func (m *onMidge) Close() error { return m.store.Close() }
+
+// Alive implements Fleet.
+func (m *onMidge) Alive(ctx context.Context) (int, error) {
+	runners, err := m.client.Runners(ctx)
+	return len(runners), err
+}

@@ -41,15 +41,6 @@ const (
 	ForWork          // the system also takes part in measurements of a worker's rate
 )
 
-// All returns the systems in the order in which they take turns.
-func All() []System {
-	return []System{
-		midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem(),
-		watchedSystem("midge-onend", hooked), watchedSystem("midge-metrics", counted),
-		watchedSystem("midge-traces", traced),
-	}
-}
-
 // Named returns the system with a name.
 func Named(name string) (System, error) {
 	for _, s := range All() {
@@ -101,6 +92,12 @@ type Kinds interface {
 	// Decline adds n tasks of the second kind to a queue, which a worker of the first kind has
 	// declined, and returns by how much the totals of the queue grow.
 	Decline(ctx context.Context, queue string, n int) (Totals, error)
+}
+
+// Fleet is an instance that can count its living workers.
+type Fleet interface {
+	// Alive returns the number of workers that the storage lists as alive.
+	Alive(ctx context.Context) (int, error)
 }
 
 // Worker describes how jobs are run. It serves several queues equally.
