@@ -11,11 +11,13 @@ import (
 var errPatience = errors.New("the session's patience is over")
 
 // patientContext is a caller's context with a session's patience. Its timer starts when somebody
-// waits for Done, so that a call to a storage that answers at once costs no timer.
+// waits for Done, so that a call to a storage that answers at once costs no timer. Callers whose own
+// contexts never end share a timer.
 type patientContext struct {
 	context.Context //nolint:containedctx // the caller's: this is a context itself
 
-	until time.Time // zero without a bound
+	until  time.Time // zero without a bound
+	shared *sharedEnd
 
 	mu    sync.Mutex      // guards timed and end
 	timed context.Context //nolint:containedctx // what this one is once it has a timer
@@ -23,12 +25,38 @@ type patientContext struct {
 }
 
 // patient returns ctx with a patience that counts from now on; a negative patience has no end.
-func patient(ctx context.Context, patience time.Duration) *patientContext {
-	p := &patientContext{Context: ctx}
+func (s *sharedEnd) patient(ctx context.Context, patience time.Duration) *patientContext {
+	p := &patientContext{Context: ctx, shared: s}
 	if patience >= 0 {
 		p.until = time.Now().Add(patience)
 	}
 	return p
+}
+
+// sharedEnd is the context of all calls whose patience ends at about the same moment and whose callers'
+// contexts never end: a timer for each of them takes more of a busy client than the rest of its contexts.
+// Its zero value is ready for use.
+type sharedEnd struct {
+	mu   sync.Mutex // guards the fields below
+	at   time.Time
+	ctx  context.Context //nolint:containedctx // it ends at that moment
+	free context.CancelFunc
+}
+
+// shareOf is the part of the time until then by which a call may end later than its patience.
+const shareOf = 100
+
+// after returns a context that ends at a moment or a little later.
+func (s *sharedEnd) after(until time.Time) context.Context {
+	late := time.Until(until) / shareOf
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil || until.After(s.at) || s.at.Sub(until) > late {
+		s.at = until.Add(late)
+		// Nobody frees it before its end: the timer belongs to all calls that share it.
+		s.ctx, s.free = context.WithDeadlineCause(context.Background(), s.at, errPatience)
+	}
+	return s.ctx
 }
 
 // stop frees the context's timer.
@@ -60,17 +88,19 @@ func (p *patientContext) Err() error {
 	return p.running().Err()
 }
 
-// Value implements context.Context. Where the timer runs, Value asks the timer's context, so that
+// Value implements context.Context. Where the timer runs, Value asks the timer's context first, so that
 // package context finds that context: a context derived from this one then needs no goroutine, and
 // [context.Cause] tells why it ended.
 func (p *patientContext) Value(key any) any {
 	p.mu.Lock()
 	timed := p.timed
 	p.mu.Unlock()
-	if timed == nil {
-		timed = p.Context
+	if timed != nil {
+		if value := timed.Value(key); value != nil {
+			return value
+		}
 	}
-	return timed.Value(key)
+	return p.Context.Value(key)
 }
 
 // running returns the context with its timer, which it starts at the first call.
@@ -80,7 +110,11 @@ func (p *patientContext) running() context.Context {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.timed == nil {
+	switch {
+	case p.timed != nil:
+	case p.Context.Done() == nil:
+		p.timed = p.shared.after(p.until)
+	default:
 		p.timed, p.end = context.WithDeadlineCause(p.Context, p.until, errPatience)
 	}
 	return p.timed

@@ -40,7 +40,7 @@ func TestPatienceIsADeadline(t *testing.T) {
 func endsAsADeadline(caller context.Context, t *testing.T, patience, ends time.Duration, cause error) {
 	t.Helper()
 	begun := time.Now()
-	p, asked := patient(caller, patience), patient(caller, patience)
+	p, asked := new(sharedEnd).patient(caller, patience), new(sharedEnd).patient(caller, patience)
 	defer p.stop()
 	defer asked.stop()
 	if until, ok := p.Deadline(); !ok || until.Sub(begun) != ends {
@@ -64,7 +64,7 @@ func endsAsADeadline(caller context.Context, t *testing.T, patience, ends time.D
 // TestAPatientContextCostsNoGoroutine, neither for itself nor for a context derived from it.
 func TestAPatientContextCostsNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
-	p := patient(t.Context(), time.Minute)
+	p := new(sharedEnd).patient(t.Context(), time.Minute)
 	defer p.stop()
 	for range 100 {
 		_, cancel := context.WithTimeout(p, time.Second)
@@ -73,7 +73,62 @@ func TestAPatientContextCostsNoGoroutine(t *testing.T) {
 	if n := runtime.NumGoroutine() - before; n > 10 {
 		t.Errorf("%d goroutines were started, want none", n)
 	}
-	if got := testing.AllocsPerRun(100, func() { patient(t.Context(), time.Minute).stop() }); got > 1 {
+	var end sharedEnd
+	if got := testing.AllocsPerRun(100, func() { end.patient(t.Context(), time.Minute).stop() }); got > 1 {
 		t.Errorf("%v allocations, want one", got)
 	}
+}
+
+// TestCallersWithoutAnEndShareATimer: where the caller's context never ends, calls of about the same time
+// share one, at most a hundredth of the patience late, and each keeps the values of its caller.
+func TestCallersWithoutAnEndShareATimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var end sharedEnd
+		type key struct{}
+		const patience = 10 * time.Second
+		begun := time.Now()
+		var contexts []*patientContext
+		timers := make(map[<-chan struct{}]bool)
+		for i := range 1000 { // one each millisecond
+			p := end.patient(context.WithValue(context.Background(), key{}, i), patience)
+			timers[p.Done()] = true
+			if got := p.Value(key{}); got != i {
+				t.Fatalf("the value of call %d is %v", i, got)
+			}
+			contexts = append(contexts, p)
+			p.stop() // as a call that has returned
+			time.Sleep(time.Millisecond)
+		}
+		if len(timers) > 11 {
+			t.Errorf("%d timers for a second, want one for each tenth", len(timers))
+		}
+		for i, p := range contexts {
+			<-p.Done()
+			late := time.Since(begun) - patience - time.Duration(i)*time.Millisecond
+			if late < 0 || late > patience/shareOf {
+				t.Fatalf("call %d ended %v late", i, late)
+			}
+			if !errors.Is(context.Cause(p), errPatience) || !errors.Is(p.Err(), context.DeadlineExceeded) {
+				t.Fatalf("call %d ended by %v, because of %v", i, p.Err(), context.Cause(p))
+			}
+		}
+	})
+	var end sharedEnd
+	calls := func() { <-closedWhen(end.patient(context.Background(), time.Minute)) }
+	if got := testing.AllocsPerRun(100, calls); got > 1 {
+		t.Errorf("%v allocations for a call that waits, want one", got)
+	}
+}
+
+// closed is a channel that never blocks.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// closedWhen asks for the context's Done as a call does that waits.
+func closedWhen(p *patientContext) <-chan struct{} {
+	select {
+	case <-p.Done():
+	default:
+	}
+	p.stop()
+	return closed
 }

@@ -30,6 +30,7 @@ const laneCalls = 1000
 type Session struct {
 	store    Storage
 	patience time.Duration
+	end      sharedEnd
 
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	idle   []*lane
@@ -96,7 +97,7 @@ func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 // the first outcome, or carries the call out if it never happened. After LaneLife
 // it returns an ErrUnknown again.
 func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
-	bounded := patient(ctx, s.patience)
+	bounded := s.end.patient(ctx, s.patience)
 	defer bounded.stop()
 	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	var applied []Applied
@@ -184,7 +185,7 @@ func (s *Session) set(now time.Time) {
 // on a new lane. A lane whose last outcome is unknown is not used again, so that its number
 // stays repeatable.
 func (s *Session) do(ctx context.Context, send func(context.Context, Call) error) (Call, error) {
-	bounded := patient(ctx, s.patience)
+	bounded := s.end.patient(ctx, s.patience)
 	defer bounded.stop()
 	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	for fresh := false; ; fresh = true {
