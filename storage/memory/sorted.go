@@ -24,6 +24,9 @@ type sorted[T any] struct {
 	// emptied all the time, as the order of the pending tasks is, allocates its next chunk
 	// in that size at once.
 	usual int
+	// spare is the memory of the last chunk that was emptied, as long as most of it is left, because an
+	// order with few values is emptied after each of them.
+	spare []entry[T]
 }
 
 type entry[T any] struct {
@@ -43,7 +46,11 @@ func (s *sorted[T]) insert(at place, value T) {
 	if i == len(s.chunks) { // after all others
 		switch {
 		case i == 0 || len(s.chunks[i-1]) >= chunkSize:
-			s.chunks = append(s.chunks, append(make([]entry[T], 0, s.usual), e))
+			if s.spare == nil {
+				s.spare = make([]entry[T], 0, s.usual)
+			}
+			s.chunks = append(s.chunks, append(s.spare, e))
+			s.spare = nil
 		default:
 			s.chunks[i-1] = append(s.chunks[i-1], e)
 			s.usual = max(s.usual, len(s.chunks[i-1]))
@@ -76,6 +83,9 @@ func (s *sorted[T]) remove(at place) {
 	s.size--
 	switch {
 	case len(c) == 1 && i == 0:
+		if c[0] = (entry[T]{}); cap(c) > s.usual/2 {
+			s.spare = c[:0]
+		}
 		s.chunks[0] = nil
 		s.chunks = s.chunks[1:]
 	case len(c) == 1:
