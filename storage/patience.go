@@ -54,7 +54,8 @@ func (s *sharedEnd) after(until time.Time) context.Context {
 	if s.ctx == nil || until.After(s.at) || s.at.Sub(until) > late {
 		s.at = until.Add(late)
 		// Nobody frees it before its end: the timer belongs to all calls that share it.
-		s.ctx, s.free = context.WithDeadlineCause(context.Background(), s.at, errPatience)
+		base := context.Background() //nolint:forbidigo // the calls that share it keep the values of their callers
+		s.ctx, s.free = context.WithDeadlineCause(base, s.at, errPatience)
 	}
 	return s.ctx
 }
