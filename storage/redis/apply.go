@@ -388,11 +388,16 @@ func (p *part) append(args []any) []any {
 }
 
 // appendInserts appends a part of plain inserts into one queue to the arguments of shortinsert.lua.
-func (p *part) appendInserts(args []any) []any {
-	args = append(p.id.append(args), &p.before, len(p.run))
+func (p *part) appendInserts(args []any, leads []*string) []any {
+	args = append(args, &p.id.lane, &p.id.seq)
 	for i := range p.run {
 		r := &p.run[i]
-		args = append(args, &r.lead, len(r.txs))
+		number := 256*len(r.txs) + 1 +
+			slices.IndexFunc(leads, func(lead *string) bool { return *lead == r.lead })
+		if i < len(p.run)-1 {
+			number = -number
+		}
+		args = append(args, number)
 		for j := range r.items {
 			args = append(args, &r.items[j])
 		}

@@ -175,13 +175,32 @@ func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
 
 // insertArgs returns the keys and arguments of shortinsert.lua.
 func (s *Storage) insertArgs(inv *invocation) (keys, args []any) {
-	n := 1
+	var leads []*string
+	var before []any
+	first, last, runs, n := inv.parts[0].id.opened, int64(0), 0, 6
 	for _, p := range inv.parts {
-		n += p.size()
+		first, last = min(first, p.id.opened), max(last, p.id.opened)
+		runs += len(p.run)
+		n += 2 + len(p.run)
+		for i := range p.run {
+			r := &p.run[i]
+			n += len(r.items)
+			if !slices.ContainsFunc(leads, func(lead *string) bool { return *lead == r.lead }) {
+				leads = append(leads, &r.lead)
+			}
+		}
+		if p.before != "" {
+			before = append(before, &p.before, &p.id.seq)
+		}
 	}
-	args = append(make([]any, 0, n), len(inv.parts))
+	args = make([]any, 0, n+len(leads)+len(before))
+	args = append(args, len(inv.parts), runs, first, last, len(leads), len(before)/2)
+	for _, lead := range leads {
+		args = append(args, lead)
+	}
+	args = append(args, before...)
 	for _, p := range inv.parts {
-		args = p.appendInserts(args)
+		args = p.appendInserts(args, leads)
 	}
 	places := s.scripts.places(inv.script)
 	return s.keys.some(inv.queues[0], make([]any, 0, len(places)), places), args

@@ -6,39 +6,47 @@
 -- as forty commands.
 --
 -- KEYS  meta, tasks, waiting, line, lanes
--- ARGV  1 calls, then each call: lane field, seq, opened, the lane field of the part before it in the
---       same call of the client, which must have happened ("" for none), runs; each run: first 3 bytes
---       of each record, number of inserts, and of each insert the id and the record behind its 17th byte
+-- ARGV  1 calls, 2 runs of all calls, 3 and 4 when the first and the last of the lanes were opened,
+--       5 number of leads, 6 number of parts before; then the leads, the first 3 bytes of records; of each
+--       part before, which must have happened, lane field and seq; and each call: lane field, seq and
+--       runs; each run: a number, and of each insert the id and the record behind its 17th byte. The
+--       number is 256 times the number of inserts, plus the place of the lead, and negative where
+--       another run of the call follows
 -- Returns  the outcomes of the calls as apply.lua, each behind its verdict, joined to one text and
 --       without the time
 
-local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
+local call, K, A, byte, text, char = redis.call, KEYS, ARGV, string.byte, string.format, string.char
 local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME')
 local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1]), tonumber(m[2] or 0)
 local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), nil
 -- Where the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
 if not SHORT or not (last and last < NEVER and touched and enqueued and tail)
-  or now - last > JUMPAFTER or last - now > JUMPBACK then -- see jump.lua
+  or now - last > JUMPAFTER or last - now > JUMPBACK -- see jump.lua
+  or now - A[3] > LANELIFE or A[4] - now > LANELIFE then
   return nil
 end
 local mark = now > last and now or last + 1
-local calls, a, born, ids, k = tonumber(A[1]), 2, pack7(now), {}, 0
-local stamp = mark == now and born or pack7(mark)
-local fields, seqs, befores, outcomes, records, line, places, seen = {}, {}, false, {}, {}, {}, false, {}
+-- Each call and each run has a mark of its own. All of them have the same first six bytes.
+local g, marks = mark % 256, A[2] + 0
+if marks > 254 then return nil end
+if g + marks > 255 then mark, g = mark + 256 - g, 0 end
+local calls, leads, befores, born, high = A[1] + 0, 6, A[6] + 0, pack7(now), string.sub(pack7(mark), 1, 6)
+local a, ids, k = leads + A[5] + 2 * befores + 1, {}, 0
+local fields, seqs, outcomes, records, line, places, seen = {}, {}, {}, {}, {}, false, {}
 for i = 1, calls do
-  local field, age, runs, outcome = A[a], now - A[a + 2], tonumber(A[a + 4]), 'A' .. stamp
-  if seen[field] or age > LANELIFE or age < -LANELIFE then return nil end
-  seen[field], fields[i], seqs[i] = true, field, A[a + 1]
-  if A[a + 3] ~= '' then
-    befores = befores or {}
-    befores[#befores + 1], befores[#befores + 2] = A[a + 3], A[a + 1]
-  end
-  a = a + 5
-  for _ = 1, runs do
-    mark = mark + 1
-    stamp = pack7(mark)
-    local lead, n = A[a] .. stamp .. born, tonumber(A[a + 1])
-    for j = a + 2, a + 2 * n, 2 do
+  local field, seq, outcome = A[a], A[a + 1], 'A' .. high .. char(g)
+  if seen[field] then return nil end
+  seen[field], fields[i], seqs[i] = true, field, seq
+  a = a + 2
+  local more
+  repeat
+    local v = A[a] + 0
+    more, v = v < 0, v < 0 and -v or v
+    g = g + 1
+    local at, lead = v % 256, nil
+    local n = (v - at) / 256
+    lead = A[leads + at] .. high .. char(g) .. born
+    for j = a + 1, a + 2 * n, 2 do
       local id, rest = A[j], A[j + 1]
       if seen[id] then return nil end
       k = k + 1
@@ -52,22 +60,23 @@ for i = 1, calls do
         places[#places + 1], places[#places + 2] = text('%.0f', turn - priority * SPREAD), id
       end
     end
-    outcome, a = outcome .. '*w', a + 2 + 2 * n
-  end
+    outcome, a = outcome .. '*w', a + 1 + 2 * n
+  until not more
   outcomes[i] = outcome
 end
+mark = mark - mark % 256 + g
 
--- Check that each call is a new one on a known lane, that the parts before it have happened, and that
--- the ids are free.
+-- Check that each call is a new one on a known lane, that the parts before have happened, and that the ids
+-- are free.
 local known, list = call('HMGET', K[LANES], unpack(fields)), {}
 for i = 1, calls do
-  local past = known[i] and tonumber(string.match(known[i], '^%d+'))
-  if not past or tonumber(seqs[i]) <= past then return nil end
-  list[2 * i - 1], list[2 * i] = fields[i], seqs[i] .. ':' .. outcomes[i]
+  local past, seq = known[i] and string.match(known[i], '^%d+'), seqs[i]
+  if not past or #past > #seq or #past == #seq and past >= seq then return nil end
+  list[2 * i - 1], list[2 * i] = fields[i], seq .. ':' .. outcomes[i]
 end
-for i = 1, befores and #befores or 0, 2 do
-  local v = not seen[befores[i]] and call('HGET', K[LANES], befores[i])
-  if v == false and not seen[befores[i]] or v and string.match(v, '^%d+') ~= befores[i + 1] then return nil end
+for i = leads + A[5] + 1, leads + A[5] + 2 * befores, 2 do
+  local v = not seen[A[i]] and call('HGET', K[LANES], A[i])
+  if v == false and not seen[A[i]] or v and string.match(v, '^%d+') ~= A[i + 1] then return nil end
 end
 local found = call('HMGET', K[TASKS], unpack(ids))
 for i = 1, k do
