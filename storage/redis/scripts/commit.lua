@@ -147,7 +147,12 @@ local function planline(q, left)
     for i = 1, #left do leaving[left[i].id] = true end
     sweep(q, 100 + 2 * #left, leaving)
   end
-  table.sort(joiners, function(x, y) return x[1] < y[1] end)
+  for i = 2, #joiners do
+    if joiners[i][1] < joiners[i - 1][1] then
+      table.sort(joiners, function(x, y) return x[1] < y[1] end)
+      break
+    end
+  end
   for i = 1, #joiners do
     local score, id, e = unpack(joiners[i])
     if e and e.st == 'z' then

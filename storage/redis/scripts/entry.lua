@@ -12,7 +12,8 @@ local PLACED = {s = true, r = true, c = true, x = true, d = true}
 local function entry(q, id)
   local e = q.e[id]
   if not e then
-    e = {id = id}
+    -- The fields stand here so that Lua makes room for all of them at once.
+    e = {id = id, st = nil, was = nil, rec = nil, lease = nil, member = nil, touched = nil, score = nil, written = nil}
     q.e[id] = e
     if q.done and q.done[id] then -- its removal is planned
       e.st, e.was, e.rec, e.lease = false, false, false, false

@@ -32,31 +32,36 @@ local function upto(key, moment)
   return members, scores
 end
 
--- since returns a record with now in the bytes of its place: since when its task waits; see joined in
--- stats.lua.
-local function since(rec) return sub(rec, 1, HEADER) .. pack7(now) .. sub(rec, HEADER + PLACE + 1) end
+-- since returns a record with a moment of 7 bytes in the bytes of its place: since when its task waits; see
+-- joined in stats.lua.
+local function since(rec, moment) return sub(rec, 1, HEADER) .. moment .. sub(rec, HEADER + PLACE + 1) end
 
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
 -- so it promotes more than a share of the batch, which it leaves as it is.
 local function promote(q, queues)
-  local due, ids, before = {}, {}, left
+  local before, ids, members, states, i, j, come = left, {}, {}, {}, 1, 1, pack7(now)
   share = max(floor(MOSTPROMOTED / queues), 2)
-  for _, st in ipairs({'s', 'r'}) do
-    local members, scores = upto(q[SETS[st]], now)
-    for i, member in ipairs(members) do due[#due + 1] = {scores[i], number(member, 1, PLACE), member, st} end
+  local scheduled, first = upto(q[SETS.s], now)
+  local retry, second = upto(q[SETS.r], now)
+  local n = #scheduled + #retry
+  left = max(before - n, 0)
+  for k = 1, n do -- both are sorted already, by the moment and then by the place
+    local a, b = first[i], second[j]
+    if a and not (b and (b < a or b == a and number(retry[j], 1, PLACE) < number(scheduled[i], 1, PLACE))) then
+      members[k], states[k], i = scheduled[i], 's', i + 1
+    else
+      members[k], states[k], j = retry[j], 'r', j + 1
+    end
+    ids[k] = idof(members[k])
   end
-  left = max(before - #due, 0)
-  if #due == 0 then return end
-  table.sort(due, function(x, y) return x[1] < y[1] or x[1] == y[1] and x[2] < y[2] end)
-  for n = 1, #due do ids[n] = idof(due[n][3]) end
   local recs = lookup(q[TASKS], ids)
-  for n, id in ipairs(ids) do
-    local e = found(entry(q, id), due[n][4], due[n][3])
-    e.rec = recs[n]
-    local h = head(e.rec)
-    if h then
-      e.rec, e.written = since(e.rec), true
-      append(q, e, waits(h), h.priority)
+  for k = 1, n do
+    local e = found(entry(q, ids[k]), states[k], members[k])
+    e.rec = recs[k]
+    local st, priority = standing(e.rec)
+    if st then
+      e.rec, e.written = since(e.rec, come), true
+      append(q, e, st, priority)
     else
       setapart(q, e)
     end

@@ -83,3 +83,17 @@ local function waits(h)
   return 'w'
 end
 
+-- standing returns the state in which the task of a record waits, and its priority; nil where the record is
+-- damaged or has a later format. A record that has no part between its header and its names but a place
+-- is not parsed: the table that head makes takes a third of a promotion.
+local function standing(rec)
+  if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
+    local kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 27, 35)
+    if #rec == HEADER + PLACE + kind + encoding + (h1 * 256 + h2) * 256 + h3 + ((p1 * 256 + p2) * 256 + p3) * 256 + p4 then
+      return suspected(rec) and 'z' or 'w', byte(rec, 18) - MAXPRIORITY
+    end
+  end
+  local h = head(rec)
+  if h then return waits(h), h.priority end
+end
+
