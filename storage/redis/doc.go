@@ -41,10 +41,10 @@
 //	+cluster|slots +command
 //
 // Open tries all commands that the scripts use. It refuses a user without one of the commands for
-// reading, or with only some of those for writing, by a [PermissionError] that names them. Without
-// any writes, or without scripts, it opens with a warning, and each call that writes returns a
-// PermissionError. The permissions are looked at again each minute. The same holds for commands
-// that the server has renamed.
+// reading, or with only some of those for writing, by a [PermissionError] that names them, and a user
+// that may not use the keys, by one that names these. Without any writes, or without scripts, it opens
+// with a warning, and each call that writes returns a PermissionError. The permissions are looked at
+// again each minute. The same holds for commands that the server has renamed.
 //
 // Open makes its checks with +info and +config|get, and warns where it may not. With +client|setname
 // the server's list of clients shows the storage as "midge". Categories such as +@connection or

@@ -13,17 +13,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// PermissionError says that the server refuses commands that the storage needs: the user may not use them,
-// or the server has renamed them. errors.Is(err, storage.ErrRefused) holds. Open returns it where the
-// storage could not read, or could carry out only some of its writes, because Redis does not roll back the
-// writes of a script before the first write that it refuses. Where the server refuses all writes, or
-// scripts, the storage opens, and each call that writes returns a PermissionError.
+// PermissionError says that the server refuses commands or keys that the storage needs: the user may not
+// use them, or the server has renamed the commands. errors.Is(err, storage.ErrRefused) holds. Open returns
+// it where the storage could not read, or could carry out only some of its writes, because Redis does not
+// roll back the writes of a script before the first write that it refuses. Where the server refuses all
+// writes, or scripts, the storage opens, and each call that writes returns a PermissionError.
 type PermissionError struct {
-	Commands []string // the refused commands, in capitals
+	// Commands are the refused commands, in capitals.
+	Commands []string
+	// Keys is the pattern of the storage's keys where the user may use the commands, but not on these keys;
+	// otherwise "". Commands is empty then.
+	Keys string
 }
 
-// Error names the commands.
+// Error names the commands, or the keys.
 func (e *PermissionError) Error() string {
+	if e.Keys != "" {
+		return fmt.Sprintf("the server refuses the keys %s: want a user with the rule ~%s, or as Config.Prefix "+
+			"a prefix whose keys the user may use", e.Keys, e.Keys)
+	}
 	return fmt.Sprintf("the server refuses %s: want a user with the permissions in the package documentation, "+
 		"and no renamed commands", strings.Join(e.Commands, ", "))
 }
@@ -49,6 +57,13 @@ func forbidden(err error) bool {
 	return slices.ContainsFunc(forbiddenTexts, func(part string) bool { return strings.Contains(text, part) })
 }
 
+// refusesKeys reports whether the user may use a command, but not its keys. The texts are those of Redis 7
+// and 6.2.
+func refusesKeys(err error) bool {
+	return err != nil && goredis.HasErrorPrefix(err, "NOPERM") &&
+		(strings.Contains(err.Error(), "access a key") || strings.Contains(err.Error(), "one of the keys"))
+}
+
 var forbiddenTexts = []string{
 	"unknown command", "nknown Redis command", "can't run this command", "has no permissions to run",
 }
@@ -62,6 +77,9 @@ func (s *Storage) permitted(
 	byHash, byText, err := s.tryProbe(ctx, node, key)
 	if err != nil {
 		return err
+	}
+	if refusesKeys(byText.Err()) || refusesKeys(byHash.Err()) {
+		return &PermissionError{Keys: s.keys.prefix + ":*"}
 	}
 	for name, cmd := range map[string]*goredis.Cmd{"EVAL": byText, "EVALSHA": byHash} {
 		if forbidden(cmd.Err()) {

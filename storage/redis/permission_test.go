@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/redis"
 )
 
 // restricted creates the user app with the permissions that doc.go lists on servers. It fails the test
@@ -62,5 +65,37 @@ func TestTheDocumentedUserMayDoNoHarm(t *testing.T) {
 		if err := client.Do(t.Context(), args...).Err(); err == nil || !goredis.HasErrorPrefix(err, "NOPERM") {
 			t.Errorf("%s gave %v, want NOPERM", command, err)
 		}
+	}
+}
+
+// TestOpenRefusesAUserWithOtherKeys opens with a user that may use all commands, or nearly all, but only on
+// the keys of another prefix.
+func TestOpenRefusesAUserWithOtherKeys(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	cfg := redis.Config{URL: "redis://app:secret@" + server.Addr()}
+	for _, commands := range []string{"+@all -eval", "+@all"} {
+		do(t, server, strings.Fields("ACL SETUSER app reset on >secret ~other:* &* "+commands)...)
+		wantKeysRefused(t, cfg)
+	}
+	cfg.Prefix = "other"
+	store, err := redis.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = store.Close()
+}
+
+// wantKeysRefused checks that Open returns a *PermissionError that names the keys and no command.
+func wantKeysRefused(t *testing.T, cfg redis.Config) {
+	t.Helper()
+	store, err := redis.Open(t.Context(), cfg)
+	if err == nil {
+		_ = store.Close()
+	}
+	var refused *redis.PermissionError
+	if !errors.As(err, &refused) || !errors.Is(err, storage.ErrRefused) || refused.Keys != "midge:*" ||
+		len(refused.Commands) > 0 || !strings.Contains(err.Error(), "the server refuses the keys midge:*") {
+		t.Errorf("got %v, want a *PermissionError that names the keys", err)
 	}
 }
