@@ -86,6 +86,16 @@ type Finding struct {
 	Error string           `json:"error"`
 }
 
+// Moment returns a time in UTC for JSON. It returns nil, which JSON shows as null, for the zero time and
+// for a year outside 0 to 9999, which RFC 3339 cannot express.
+func Moment(t time.Time) *time.Time {
+	t = t.UTC()
+	if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
+		return nil
+	}
+	return &t
+}
+
 // Bounds are the limits that a storage should keep to, and what is known to break them.
 type Bounds struct {
 	// Oldest is how long a task may wait. Default DefaultOldest.

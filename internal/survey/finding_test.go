@@ -2,6 +2,7 @@ package survey
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -306,6 +307,22 @@ func TestDeadTasksNearTheLimitAreAFinding(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%d dead and %d evicted of %d: got %q, want %q", c.dead, c.evicted, c.limit, got, c.want)
+		}
+	}
+}
+
+func TestAMomentThatJSONCannotWriteIsNull(t *testing.T) {
+	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	for at, null := range map[time.Time]bool{
+		last: false, last.Add(time.Second): true, time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
+		last.In(time.FixedZone("x", 12*3600)): false,
+	} {
+		got := Moment(at)
+		if (got == nil) != null {
+			t.Errorf("%v: got %v, want null: %t", at, got, null)
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Errorf("%v: %v", at, err)
 		}
 	}
 }

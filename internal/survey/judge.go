@@ -58,21 +58,12 @@ func (j *judge) add(f Finding) {
 	j.found = append(j.found, f)
 }
 
-// moment returns a pointer to a time in UTC, nil for the zero time.
-func moment(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
-}
-
 // storage adds the findings on the storage itself.
 func (j *judge) storage() {
 	if full := j.Info.Full; full != "" {
 		j.add(Finding{
 			Level: Problem, Code: "full", Text: "The storage is full",
-			Detail: sentences(full, "nothing can be enqueued until there is room"), Since: moment(j.Info.FullSince),
+			Detail: sentences(full, "nothing can be enqueued until there is room"), Since: Moment(j.Info.FullSince),
 			Next: "enlarge the storage, or midge task rm state:dead",
 		})
 	}
@@ -128,7 +119,7 @@ func (j *judge) queue(q *Queue) {
 		j.add(Finding{
 			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
 			Text:   "The oldest task of " + q.Queue + " has waited for " + j.w.Span(q.Oldest),
-			Detail: sentences(waits), Since: moment(j.now().Add(-q.Oldest)),
+			Detail: sentences(waits), Since: Moment(j.now().Add(-q.Oldest)),
 			Next: "midge queue show " + q.Queue,
 		})
 	}
@@ -147,7 +138,7 @@ func (j *judge) queue(q *Queue) {
 func (j *judge) paused(q *Queue, waits string, old bool) {
 	f := Finding{
 		Level: Notice, Code: "paused", Queue: q.Queue, Accept: "paused:" + q.Queue, Tasks: q.Waiting,
-		Text: "The queue " + q.Queue + " is paused", Since: moment(q.PausedSince), Who: q.PausedBy,
+		Text: "The queue " + q.Queue + " is paused", Since: Moment(q.PausedSince), Who: q.PausedBy,
 		Next: "midge queue resume " + q.Queue,
 	}
 	by, until, oldest := "", "", ""
@@ -169,7 +160,7 @@ func (j *judge) kinds(q *Queue) {
 	for _, k := range q.Unknown {
 		j.add(Finding{
 			Level: Problem, Code: "unknown-kind", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
-			Accept: "unknown-kind:" + q.Queue + "/" + k.Kind, Since: moment(q.UnknownSince),
+			Accept: "unknown-kind:" + q.Queue + "/" + k.Kind, Since: Moment(q.UnknownSince),
 			Text:   "No live runner of " + q.Queue + " knows the kind " + k.Kind,
 			Detail: sentences(j.w.Waits(k.Tasks) + " for a runner that knows it"),
 			Next:   "deploy its program, or midge task rm --queue " + q.Queue + " 'is:declined kind:" + k.Kind + "'",
@@ -181,7 +172,7 @@ func (j *judge) kinds(q *Queue) {
 			j.w.Span(j.Info.Limits.WithDefaults().DeclinedFor) + " after they were put off first"
 		j.add(Finding{
 			Level: Problem, Code: "undecodable", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
-			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: moment(k.Since),
+			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: Moment(k.Since),
 			Text:   "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
 			Detail: sentences(least, k.Reason, dead),
 			Next: "deploy a program that reads them, or midge task edit REF of midge task ls --queue " + q.Queue +
@@ -209,7 +200,7 @@ func (j *judge) unstopped() {
 				order = append(order, f)
 			}
 			if f.Tasks++; f.Since == nil || t.Unstopped.Before(*f.Since) {
-				f.Since, f.Task, f.Runner = moment(t.Unstopped), t.Ref.String(), r.ID
+				f.Since, f.Task, f.Runner = Moment(t.Unstopped), t.Ref.String(), r.ID
 				f.Detail = fmt.Sprintf("Only the end of its process stops it: %s on %s, process %d.", f.Task, r.Host, r.PID)
 			}
 		}
@@ -270,7 +261,7 @@ func (j *judge) schedule(c *Schedule) {
 			Next: "deploy its program, or midge schedule rm " + name,
 		}
 		if next := c.Cursor.Next; next.Before(j.now()) {
-			f.Since = moment(next)
+			f.Since = Moment(next)
 		}
 		j.add(f)
 	}
@@ -357,7 +348,7 @@ func (g *Cause) Of(w Words) string {
 func (j *judge) cause(g *Cause) {
 	f := Finding{
 		Level: Notice, Code: "cause", Accept: g.accept(), Cause: g.ID, Tasks: g.Tasks, Kinds: g.kinds,
-		Text: g.Error, Error: g.Error, Since: moment(g.First), Last: moment(g.Last),
+		Text: g.Error, Error: g.Error, Since: Moment(g.First), Last: Moment(g.Last),
 		Next: "midge task requeue cause:" + g.ID + " --rate 50",
 	}
 	if g.ID == "" {

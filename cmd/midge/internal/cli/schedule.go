@@ -13,6 +13,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -106,7 +107,7 @@ func (s plan) record() show.Schedule {
 	return show.Schedule{
 		Schedule: s.name, Queue: s.Queue, Kind: s.Kind, Spec: s.declared.Spec, Zone: s.zone(),
 		CatchUp: s.declared.CatchUp,
-		Overlap: s.declared.Overlap, Next: show.Moment(s.next()), Last: show.Moment(s.last()),
+		Overlap: s.declared.Overlap, Next: survey.Moment(s.next()), Last: survey.Moment(s.last()),
 		Orphaned: s.orphaned, Damaged: s.damaged,
 	}
 }

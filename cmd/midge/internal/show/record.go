@@ -9,6 +9,7 @@ import (
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -116,16 +117,6 @@ type Schedule struct {
 	Moments  []time.Time `json:"moments,omitempty"`
 }
 
-// Moment returns a time in UTC for JSON. It returns nil, which JSON shows as null, for the zero time and
-// for a year outside 0 to 9999, which RFC 3339 cannot express.
-func Moment(t time.Time) *time.Time {
-	t = t.UTC()
-	if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
-		return nil
-	}
-	return &t
-}
-
 // Empty returns an empty list for nil, so that JSON has [] and not null.
 func Empty[T any](list []T) []T {
 	if list == nil {
@@ -142,7 +133,7 @@ func QueueOf(s storage.Stats, runners int) Queue {
 	}
 	return Queue{
 		Queue: s.Queue, Sizes: sizesOf(&s), Declined: declined, Oldest: s.Oldest.Seconds(),
-		Paused: s.Paused, PausedUntil: Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
+		Paused: s.Paused, PausedUntil: survey.Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
 	}
 }
 
@@ -154,7 +145,7 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	}
 	undecodable := make([]Undecodable, len(r.Undecodable))
 	for i, k := range r.Undecodable {
-		undecodable[i] = Undecodable{k.Queue, k.Kind, Moment(k.Since), k.Tasks, k.Reason}
+		undecodable[i] = Undecodable{k.Queue, k.Kind, survey.Moment(k.Since), k.Tasks, k.Reason}
 	}
 	return Runner{
 		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
@@ -293,10 +284,11 @@ func TaskOf(t storage.Task) Task {
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
 		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries,
 		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
-		Snoozes: t.Snoozes, Created: Moment(t.Created), Due: Moment(t.Due), Started: Moment(t.StartedAt()),
-		LeaseUntil: Moment(t.LeaseUntil), Ended: Moment(t.Ended), Expires: Moment(t.Expires),
-		Declined: Moment(t.Declined),
-		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
+		Snoozes: t.Snoozes, Created: survey.Moment(t.Created), Due: survey.Moment(t.Due),
+		Started:    survey.Moment(t.StartedAt()),
+		LeaseUntil: survey.Moment(t.LeaseUntil), Ended: survey.Moment(t.Ended), Expires: survey.Moment(t.Expires),
+		Declined: survey.Moment(t.Declined),
+		Deadline: survey.Moment(t.Deadline()), Tick: survey.Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
 		Runner:  t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
 		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding,
@@ -397,7 +389,7 @@ type Cause struct {
 func CauseOf(g scan.Group) Cause {
 	return Cause{
 		Cause: g.ID, Tasks: g.Tasks, Error: g.LastError(), Kinds: g.Kinds, Queues: g.Queues,
-		First: Moment(g.First), Last: Moment(g.Last), Sample: g.Sample.Ref.String(),
+		First: survey.Moment(g.First), Last: survey.Moment(g.Last), Sample: g.Sample.Ref.String(),
 	}
 }
 
@@ -422,7 +414,7 @@ type Entry struct {
 // EntryOf makes the record of an entry of the audit.
 func EntryOf(e ledger.Entry) Entry {
 	return Entry{
-		ID: e.ID, At: e.At.UTC(), Ended: Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
+		ID: e.ID, At: e.At.UTC(), Ended: survey.Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
 		Queue: e.Queue, Filter: e.Filter, Tasks: Empty(e.IDs), Note: e.Note, Outcome: e.Outcome, Count: e.Count,
 		Error: e.Error,
 	}
@@ -498,7 +490,7 @@ func WhyOf(v storage.Verdict, next string) Why {
 	return Why{
 		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(),
 		Next:  next,
-		Since: Moment(v.Since), Until: Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID,
+		Since: survey.Moment(v.Since), Until: survey.Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID,
 		RunnerGone: v.RunnerGone,
 		Runners:    v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free, Position: v.Position, Of: v.Of,
 		ETA: v.ETA.Seconds(), Reason: v.Reason, Error: v.Error,

@@ -141,22 +141,6 @@ func TestMomentsAreToldFromTheStoragesTime(t *testing.T) {
 	}
 }
 
-func TestAMomentThatJSONCannotWriteIsNull(t *testing.T) {
-	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	for at, null := range map[time.Time]bool{
-		last: false, last.Add(time.Second): true, time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC): true, {}: true,
-		last.In(time.FixedZone("x", 12*3600)): false,
-	} {
-		got := Moment(at)
-		if (got == nil) != null {
-			t.Errorf("%v: got %v, want null: %t", at, got, null)
-		}
-		if _, err := json.Marshal(got); err != nil {
-			t.Errorf("%v: %v", at, err)
-		}
-	}
-}
-
 // TestTheRatesOfStatsAreThoseOfTheHistory checks that crashes count as failures and requeues as enqueued.
 func TestTheRatesOfStatsAreThoseOfTheHistory(t *testing.T) {
 	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
