@@ -56,7 +56,7 @@ func (v *view) needs() []need {
 func (v *view) need(f survey.Finding) need {
 	n := need{Finding: f, needLook: needLook{"!", "retry"}, Action: "Open"}
 	switch f.Code {
-	case "no-runners", "no-runner", "full", "damaged", "evicted", "undecodable", "unstopped":
+	case "no-runners", "no-runner", "full", "read-only", "damaged", "evicted", "undecodable", "unstopped":
 		n.Look = "dead"
 	case "dead", "cause", "causes", "unread":
 		n.needLook = needLook{"✕", "dead"}
@@ -66,7 +66,7 @@ func (v *view) need(f survey.Finding) need {
 		n.Glyph = "◷"
 	}
 	switch f.Code {
-	case "storage", "full":
+	case "storage", "full", "read-only":
 		n.Action, n.URL = "Show", v.URL("/runners")+"#storage"
 	case "no-runners":
 		n.URL = v.URL("/runners")

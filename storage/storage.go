@@ -183,6 +183,9 @@ type Description struct {
 	Full string
 	// FullSince is since when, zero where Full is "". It is not before this handle first learned of it.
 	FullSince time.Time
+	// ReadOnly says in one sentence why the storage can only be read, as where its user may not write,
+	// "" where it can be written. Warnings has the sentence too.
+	ReadOnly string
 	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
 	Warnings []string
 }

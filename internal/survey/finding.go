@@ -27,6 +27,7 @@ type Sort struct {
 func Sorts() []Sort {
 	return []Sort{
 		{Level: Problem, Code: "full"},
+		{Level: Problem, Code: "read-only"},
 		{Level: Problem, Code: "no-runners"},
 		{Level: Problem, Code: "no-runner"},
 		{Level: Problem, Code: "dead"},

@@ -264,8 +264,11 @@ func TestTheFindingsAreInTheirOrder(t *testing.T) {
 		}
 	}
 	s := &Survey{
-		Info: storage.Description{Warnings: []string{"it may evict"}, Full: "no room"}, Runners: make([]storage.RunnerInfo, 1),
-		Queues: []Queue{queue("a"), queue("b"), queue("c"), queue("d")}, Dead: &Causes{},
+		Info: storage.Description{
+			Warnings: []string{"it may evict", "no writes"}, Full: "no room", ReadOnly: "no writes",
+		},
+		Runners: make([]storage.RunnerInfo, 1),
+		Queues:  []Queue{queue("a"), queue("b"), queue("c"), queue("d")}, Dead: &Causes{},
 	}
 	s.Queues[2].Paused, s.Queues[3].Paused, s.Queues[3].Oldest = true, true, time.Minute
 	s.Queues[0].Runners = 0
@@ -275,7 +278,7 @@ func TestTheFindingsAreInTheirOrder(t *testing.T) {
 		got = append(got, string(f.Level)+" "+f.Code+" "+f.Queue)
 	}
 	want := []string{
-		"problem full ", "problem no-runner a", "problem paused c", "notice paused d", "problem unknown-kind a",
+		"problem full ", "problem read-only ", "problem no-runner a", "problem paused c", "notice paused d", "problem unknown-kind a",
 		"problem unknown-kind b", "problem unknown-kind c", "problem unknown-kind d", "problem oldest b",
 		"problem damaged a", "problem damaged b", "problem damaged c", "problem damaged d", "notice storage ",
 	}
@@ -284,7 +287,7 @@ func TestTheFindingsAreInTheirOrder(t *testing.T) {
 	}
 	ProblemsFirst(found)
 	last := found[len(found)-2:]
-	if found[3].Code != "unknown-kind" || last[0].Code != "paused" || last[1].Code != "storage" {
+	if found[4].Code != "unknown-kind" || last[0].Code != "paused" || last[1].Code != "storage" {
 		t.Errorf("the problems do not come first: %+v", found)
 	}
 }

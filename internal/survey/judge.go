@@ -67,7 +67,16 @@ func (j *judge) storage() {
 			Next: "enlarge the storage, or midge task rm state:dead",
 		})
 	}
+	if why := j.Info.ReadOnly; why != "" {
+		j.add(Finding{
+			Level: Problem, Code: "read-only", Text: "The storage can only be read",
+			Detail: sentences(why, "no task can be enqueued or run"),
+		})
+	}
 	for _, warning := range j.Info.Warnings {
+		if warning == j.Info.ReadOnly {
+			continue
+		}
 		j.add(Finding{Level: Notice, Code: "storage", Text: "The storage warns", Detail: warning})
 	}
 }

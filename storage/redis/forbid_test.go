@@ -60,6 +60,9 @@ func wantOpened(t *testing.T, cfg redis.Config, refused ...string) {
 		if err != nil || !strings.Contains(strings.Join(d.Warnings, "\n"), refused[0]) {
 			t.Errorf("without %v: got warnings %q, %v, want them named", refused, d.Warnings, err)
 		}
+		if (d.ReadOnly != "") != whole || whole && !slices.Contains(d.Warnings, d.ReadOnly) {
+			t.Errorf("without %v: got ReadOnly %q and the warnings %q", refused, d.ReadOnly, d.Warnings)
+		}
 	}
 	if whole || all(otherCommands) {
 		if read != nil {

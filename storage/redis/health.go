@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,11 +23,9 @@ const examineEvery = time.Minute
 type health struct {
 	allowEviction bool
 
-	mu       sync.Mutex // guards the fields below
-	name     string
-	durable  string
-	warnings []string
-	refuses  []string // the commands without which the storage cannot write
+	mu      sync.Mutex // guards the fields below
+	last    storage.Description
+	refuses []string // the commands without which the storage cannot write
 }
 
 // refused returns the commands that the server refuses and without which the storage cannot write.
@@ -39,15 +38,15 @@ func (h *health) refused() []string {
 func (h *health) describe() storage.Description {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return storage.Description{
-		Storage: h.name, Durability: h.durable, Warnings: append([]string(nil), h.warnings...),
-	}
+	d := h.last
+	d.Warnings = slices.Clone(d.Warnings)
+	return d
 }
 
-func (h *health) set(name, durable string, warnings, refuses []string) {
+func (h *health) set(d storage.Description, refuses []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.name, h.durable, h.warnings, h.refuses = name, durable, warnings, refuses
+	h.last, h.refuses = d, refuses
 }
 
 // watch examines the server every examineEvery until ctx ends. An error becomes a warning of Describe.
@@ -72,7 +71,8 @@ func (s *Storage) reexamine(ctx context.Context) {
 		return
 	}
 	d := s.health.describe()
-	s.health.set(d.Storage, d.Durability, []string{err.Error()}, s.health.refused())
+	d.Warnings = []string{err.Error()}
+	s.health.set(d, s.health.refused())
 }
 
 // errUnfit is the error for a server that cannot store tasks safely.
@@ -102,8 +102,10 @@ func (s *Storage) examine(ctx context.Context) error {
 	if seen.err != nil {
 		return seen.err
 	}
-	seen.warnings = append(seen.warnings, s.damage(ctx)...)
-	s.health.set("redis "+seen.version, seen.durable, seen.warnings, seen.refuses)
+	s.health.set(storage.Description{
+		Storage: "redis " + seen.version, Durability: seen.durable, ReadOnly: seen.readOnly,
+		Warnings: append(seen.warnings, s.damage(ctx)...),
+	}, seen.refuses)
 	return nil
 }
 
@@ -153,6 +155,7 @@ type findings struct {
 	durable  string
 	warnings []string
 	refuses  []string // the commands without which the storage cannot write
+	readOnly string   // the warning that the server refuses all writes
 	err      error    // of the last server that was refused or did not answer
 }
 
@@ -165,7 +168,7 @@ func (f *findings) add(other *findings, err error) {
 		f.err = err
 		return
 	}
-	f.version = other.version
+	f.version, f.readOnly = other.version, cmp.Or(f.readOnly, other.readOnly)
 	if slices.Index(durabilities, other.durable) > slices.Index(durabilities, f.durable) {
 		f.durable = other.durable
 	}

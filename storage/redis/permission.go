@@ -119,11 +119,13 @@ func judgeCommands(reads, writes []string, reason, channels string, f *findings)
 	case len(reads) > 0 || len(writes) > 0 && len(writes) < probeWrites:
 		return &PermissionError{Commands: append(reads, writes...)}
 	case len(writes) == 0:
-	case forbiddenText(reason):
-		f.refuses = writes
-		f.warnf("the server refuses all writes (%s): the storage can only be read", strings.Join(writes, ", "))
 	default:
-		f.warnf("the server refuses writes: %s", reason)
+		f.readOnly = "the server refuses all writes: " + reason
+		if forbiddenText(reason) {
+			f.refuses = writes
+			f.readOnly = "the server refuses all writes: " + strings.Join(writes, ", ")
+		}
+		f.warnings = append(f.warnings, f.readOnly)
 	}
 	return nil
 }
