@@ -44,6 +44,7 @@ func Once(ctx context.Context, store storage.Storage, b Bounds) (*Survey, error)
 	if err != nil {
 		return nil, err
 	}
+	s.Info.FullSince = time.Time{} // a handle opened for one report has learned it only now
 	end := time.Now().Add(onceTime)
 	total := s.Sum(func(q *Queue) int64 { return q.Dead })
 	for more := total > max(0, b.Dead); more; {

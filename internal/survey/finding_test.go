@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -311,6 +312,41 @@ func TestDeadTasksNearTheLimitAreAFinding(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%d dead and %d evicted of %d: got %q, want %q", c.dead, c.evicted, c.limit, got, c.want)
 		}
+	}
+}
+
+// described is a storage with a description of its own.
+type described struct {
+	storage.Storage
+
+	info storage.Description
+}
+
+func (d described) Describe(context.Context) (storage.Description, error) { return d.info, nil }
+
+// TestAFullStorageIsAProblem reads a full storage for one report and again and again: only a reader that stays
+// knows since when it is full. Dead tasks are mentioned where there are some.
+func TestAFullStorageIsAProblem(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now().Add(-time.Minute)
+	store := described{sc.Store, storage.Description{Full: "no room", FullSince: since, Now: time.Now()}}
+	for _, next := range []string{"enlarge the storage", "enlarge the storage, or midge task rm state:dead"} {
+		found, _ := look(t, store, Bounds{Dead: AnyNumber})
+		if f := found[0]; f.Code != "full" || f.Level != Problem || f.Next != next || f.Since != nil {
+			t.Errorf("got %+v, want a full storage, next %q, without a time", f, next)
+		}
+		s, err := NewReader(store, Config{}).Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, _ = s.Findings(Bounds{Dead: AnyNumber}, Words{})
+		if f := found[0]; f.Code != "full" || f.Since == nil || !f.Since.Equal(since) {
+			t.Errorf("got %+v, want a full storage since %v", f, since)
+		}
+		bury(t, sc, "mail", "disk full", 1)
 	}
 }
 

@@ -61,10 +61,13 @@ func (j *judge) add(f Finding) {
 // storage adds the findings on the storage itself.
 func (j *judge) storage() {
 	if full := j.Info.Full; full != "" {
+		next := "enlarge the storage"
+		if j.Sum(func(q *Queue) int64 { return q.Dead }) > 0 {
+			next += ", or midge task rm state:dead"
+		}
 		j.add(Finding{
-			Level: Problem, Code: "full", Text: "The storage is full",
+			Level: Problem, Code: "full", Text: "The storage is full", Next: next,
 			Detail: sentences(full, "nothing can be enqueued until there is room"), Since: Moment(j.Info.FullSince),
-			Next: "enlarge the storage, or midge task rm state:dead",
 		})
 	}
 	if why := j.Info.ReadOnly; why != "" {
