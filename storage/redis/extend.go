@@ -195,7 +195,7 @@ func (s *Storage) beat(
 
 // Runners lists the runners whose heartbeat has not expired, by id.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
-	if err := s.enter(); err != nil {
+	if err := s.mayRead(); err != nil {
 		return nil, wrap("runners", err)
 	}
 	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys(), "")
@@ -222,7 +222,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 
 // RunnerIDs lists the ids of the runners whose heartbeat has not expired, in order.
 func (s *Storage) RunnerIDs(ctx context.Context) ([]string, error) {
-	if err := s.enter(); err != nil {
+	if err := s.mayRead(); err != nil {
 		return nil, wrap("runner ids", err)
 	}
 	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys(), "ids")

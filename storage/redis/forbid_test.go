@@ -68,8 +68,8 @@ func wantOpened(t *testing.T, cfg redis.Config, refused ...string) {
 		if read != nil {
 			t.Errorf("read without %v: %v", refused, read)
 		}
-	} else if !errors.Is(read, storage.ErrRefused) {
-		t.Errorf("read without %v: got %v, want an ErrRefused", refused, read)
+	} else {
+		wantRefused(t, "read", read, refused)
 	}
 }
 

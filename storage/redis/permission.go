@@ -175,6 +175,18 @@ func (s *Storage) probeKeys(
 // probeTags bounds the search of probeKeys: a master with few slots may go without a probe.
 const probeTags = 4096
 
+// mayRead returns a *PermissionError where the server refuses scripts, without which nothing can be read.
+func (s *Storage) mayRead() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	refuses := s.health.refused()
+	if slices.Contains(refuses, "EVAL") || slices.Contains(refuses, "EVALSHA") {
+		return &PermissionError{Commands: refuses}
+	}
+	return nil
+}
+
 // mayWrite returns a *PermissionError where the server refuses the commands of a call that writes.
 func (s *Storage) mayWrite() error {
 	if err := s.enter(); err != nil {

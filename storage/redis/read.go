@@ -18,7 +18,7 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 		return none, err
 	}
 	act := "task " + ref.String()
-	if err := s.enter(); err != nil {
+	if err := s.mayRead(); err != nil {
 		return none, wrap(act, err)
 	}
 	list, err := s.scripts.task.list(ctx, s.client, s.keys.of(ref.Queue, nil), ref.ID)
@@ -115,7 +115,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
 	}
 	act := "tasks of " + query.Queue
-	if err := s.enter(); err != nil {
+	if err := s.mayRead(); err != nil {
 		return page, wrap(act, err)
 	}
 	newest := ""
@@ -169,7 +169,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 			return nil, err
 		}
 	}
-	if err := s.enter(); err != nil {
+	if err := s.mayRead(); err != nil {
 		return nil, wrap("stats", err)
 	}
 	stats := make([]storage.Stats, len(queues))
