@@ -3,7 +3,6 @@ package survey
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -51,11 +50,18 @@ type Reader struct {
 	audit *ledger.Audit
 	cfg   Config
 
-	last                                        *Survey // nil before the first
-	skew                                        time.Duration
-	namesAt, runnersAt, infoAt, deadAt, sinceAt time.Time
-	causes                                      deadCount
-	cursors                                     map[string]*queueCursors
+	last *Survey // nil before the first
+	of   noted
+	// deadAt and sinceAt are when dead tasks, and the audit, were last read, or could not be read.
+	deadAt, sinceAt time.Time
+	causes          deadCount
+	cursors         map[string]*queueCursors
+}
+
+// noted is when parts of the last survey were read, and what was read with them.
+type noted struct {
+	names, runners, info time.Time
+	skew                 time.Duration
 }
 
 // NewReader returns a reader of a storage. It does no I/O.
@@ -72,26 +78,37 @@ func NewReader(store storage.Storage, cfg Config) *Reader {
 // Forget makes the next reading read queues, runners and schedules again, and the dead tasks of queues in
 // which they have changed, however recently they were read.
 func (r *Reader) Forget() {
-	r.namesAt, r.runnersAt, r.deadAt, r.cursors = time.Time{}, time.Time{}, time.Time{}, nil
+	r.of.names, r.of.runners, r.deadAt, r.cursors = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
 // storageNow is the storage's time, as far as the last description of the storage tells.
-func (r *Reader) storageNow() time.Time { return r.cfg.Now().Add(r.skew) }
+func (r *Reader) storageNow() time.Time { return r.cfg.Now().Add(r.of.skew) }
 
 // Read reads the storage. A reading that fails changes nothing of what the reader knows.
 func (r *Reader) Read(ctx context.Context) (*Survey, error) {
-	before := r.last
+	was := r.of
+	fresh, err := r.read(ctx, r.last)
+	if err != nil {
+		r.of = was
+		return nil, err
+	}
+	r.last = fresh
+	return fresh, nil
+}
+
+// read reads the storage, after the survey before.
+func (r *Reader) read(ctx context.Context, before *Survey) (*Survey, error) {
 	fresh := &Survey{At: r.cfg.Now()}
 	before.remember(fresh)
 	var stats []storage.Stats
-	err := errors.Join(beside(
+	err := cmp.Or(beside(
 		func() (err error) { stats, err = r.sizes(ctx, before, fresh); return err },
 		func() error { return r.rest(ctx, before, fresh) },
 	)...)
 	if err != nil {
 		return nil, err
 	}
-	fresh.Skew = r.skew
+	fresh.Skew = r.of.skew
 	fresh.Queues = make([]Queue, len(stats))
 	fresh.byName = make(map[string]*Queue, len(stats))
 	for i := range stats {
@@ -108,7 +125,6 @@ func (r *Reader) Read(ctx context.Context) (*Survey, error) {
 	if err := r.readSchedules(ctx, before, fresh); err != nil {
 		return nil, err
 	}
-	r.last = fresh
 	return fresh, nil
 }
 
@@ -169,7 +185,7 @@ func (r *Reader) names(ctx context.Context, before *Survey, now time.Time) ([]st
 	if len(r.cfg.Queues) > 0 {
 		return r.cfg.Queues, nil
 	}
-	if before != nil && now.Sub(r.namesAt) < namesFor {
+	if before != nil && now.Sub(r.of.names) < namesFor {
 		names := make([]string, len(before.Queues))
 		for i := range before.Queues {
 			names[i] = before.Queues[i].Queue
@@ -185,7 +201,7 @@ func (r *Reader) names(ctx context.Context, before *Survey, now time.Time) ([]st
 			names = append(names, name)
 		}
 	}
-	r.namesAt = now
+	r.of.names = now
 	return names, nil
 }
 
@@ -195,20 +211,20 @@ func (r *Reader) rest(ctx context.Context, before, fresh *Survey) (err error) {
 		fresh.Runners, fresh.Kinds, fresh.serving = before.Runners, before.Kinds, before.serving
 		fresh.Info, fresh.runnersRead = before.Info, before.runnersRead
 	}
-	if before == nil || fresh.At.Sub(r.runnersAt) >= runnersFor {
+	if before == nil || fresh.At.Sub(r.of.runners) >= runnersFor {
 		if fresh.Runners, err = r.store.Runners(ctx); err != nil {
 			return err
 		}
 		fresh.Kinds, fresh.serving = kindsOf(fresh.Runners), ServingOf(fresh.Runners)
-		r.runnersAt = fresh.At
+		r.of.runners = fresh.At
 		fresh.runnersRead++
 	}
-	if before == nil || fresh.At.Sub(r.infoAt) >= infoFor {
+	if before == nil || fresh.At.Sub(r.of.info) >= infoFor {
 		if fresh.Info, err = r.store.Describe(ctx); err != nil {
 			return err
 		}
-		r.infoAt = fresh.At
-		r.skew = fresh.Info.Now.Sub(r.cfg.Now())
+		r.of.info = fresh.At
+		r.of.skew = fresh.Info.Now.Sub(r.cfg.Now())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
 )
 
 // TestEachTotalChangesTheMark checks that a page is fetched again if only one total of a queue has changed: a
@@ -22,6 +24,76 @@ func TestEachTotalChangesTheMark(t *testing.T) {
 		if q.mark() == before {
 			t.Errorf("the total %s does not change the mark", totals.Field(i).Name)
 		}
+	}
+}
+
+// flaky is a storage whose sizes, or schedules, cannot be read while err is set.
+type flaky struct {
+	storage.Storage
+
+	err       error
+	schedules bool
+}
+
+func (f *flaky) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if f.err != nil && !f.schedules {
+		return nil, f.err
+	}
+	return f.Storage.Stats(ctx, queues...)
+}
+
+func (f *flaky) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if f.err != nil && f.schedules {
+		return storage.TasksPage{}, f.err
+	}
+	return f.Storage.Tasks(ctx, q)
+}
+
+// TestAReadingThatFailsIsNoExcuseForOldData lets a reading fail in its sizes or its schedules, after it has read
+// the queues, the runners and the description anew. The next reading shows their state of now.
+func TestAReadingThatFailsIsNoExcuseForOldData(t *testing.T) {
+	for _, schedules := range []bool{false, true} {
+		inner, err := memory.Open(memory.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := storage.NewSession(inner, 0)
+		began, ahead := time.Now(), time.Duration(0)
+		store := &flaky{Storage: inner, schedules: schedules}
+		r := NewReader(store, Config{Now: func() time.Time { return began.Add(ahead) }})
+		read := func(full string) (*Survey, error) {
+			r.store = described{store, storage.Description{Full: full}}
+			return r.Read(t.Context())
+		}
+		if _, err := read(""); err != nil {
+			t.Fatal(err)
+		}
+		declared := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h"}
+		_, err = session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+			Ref:  storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "nightly"},
+			Kind: "send", Encoding: "json", Payload: []byte("{}"), CrashLimit: 1,
+			Cursor: &storage.Cursor{Next: time.Now().Add(time.Hour), Declaration: declared.Encode()},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "new", For: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.err, ahead = storage.ErrUnavailable, infoFor
+		if _, err := read("no room"); !errors.Is(err, storage.ErrUnavailable) {
+			t.Fatalf("got %v, want an ErrUnavailable", err)
+		}
+		store.err = nil
+		now, err := read("no room")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(now.Queues) != 1 || len(now.Runners) != 1 || now.Info.Full == "" {
+			t.Errorf("got the queues %v, the runners %v and %+v, want one of each, and a full storage", now.Queues, now.Runners, now.Info)
+		}
+		_ = inner.Close()
 	}
 }
 
