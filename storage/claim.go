@@ -209,6 +209,7 @@ type Running struct {
 type KindTrouble struct {
 	Queue, Kind string
 	Since       time.Time // when the first of them was put off first, by the storage's clock
+	Last        time.Time // when the newest of them was claimed
 	Tasks       int64     // how many tasks at least
 	Reason      string    // of the newest, at most MaxAttemptError bytes; it holds no parameters
 }

@@ -20,6 +20,7 @@ type troubleKey struct{ queue, kind string }
 // trouble is what the heartbeat reports of a kind, and when each of its tasks last failed to decode.
 type trouble struct {
 	since  time.Time
+	last   time.Time // when the task of reason was claimed
 	reason string
 	tasks  map[string]time.Duration // by id, by the runner's clock; at most troubleTasks
 }
@@ -55,7 +56,9 @@ func (ts *troubles) add(a *Attempt, reason string, now time.Duration) {
 	if since.Before(t.since) {
 		t.since = since
 	}
-	t.reason = reason
+	if !a.told.Before(t.last) {
+		t.last, t.reason = a.told, reason
+	}
 	if _, known := t.tasks[a.Fence.ID]; known || len(t.tasks) < troubleTasks {
 		t.tasks[a.Fence.ID] = now
 	}
@@ -77,7 +80,8 @@ func (ts *troubles) list(now time.Duration) (list []storage.KindTrouble) {
 			continue
 		}
 		list = append(list, storage.KindTrouble{
-			Queue: key.queue, Kind: key.kind, Since: t.since, Tasks: int64(len(t.tasks)), Reason: t.reason,
+			Queue: key.queue, Kind: key.kind, Since: t.since, Last: t.last, Tasks: int64(len(t.tasks)),
+			Reason: t.reason,
 		})
 	}
 	slices.SortFunc(list, func(a, b storage.KindTrouble) int {

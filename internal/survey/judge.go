@@ -184,7 +184,7 @@ func (j *judge) kinds(q *Queue) {
 			j.w.Span(j.Info.Limits.WithDefaults().DeclinedFor) + " after they were put off first"
 		j.add(Finding{
 			Level: Problem, Code: "undecodable", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
-			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: Moment(k.Since),
+			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: Moment(k.Since), Last: Moment(k.Last),
 			Text:   "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
 			Detail: sentences(least, k.Reason, dead),
 			Next: "deploy a program that reads them, or midge task edit REF of midge task ls --queue " + q.Queue +

@@ -44,8 +44,8 @@ func (s Serving) Unknown(declined []storage.KindSize) (unknown []storage.KindSiz
 	return unknown
 }
 
-// Undecodable returns the kinds of a queue of which its runners could lately not decode tasks, sorted. Several
-// runners may report the same task, so that of their numbers the largest counts.
+// Undecodable returns the kinds of a queue of which its runners could lately not decode tasks, sorted, each with
+// the newest reason. Several runners may report the same task, so that of their numbers the largest counts.
 func (s Serving) Undecodable(queue string) (kinds []storage.KindTrouble) {
 	for _, r := range s {
 		for _, of := range r.Undecodable {
@@ -63,6 +63,9 @@ func (s Serving) Undecodable(queue string) (kinds []storage.KindTrouble) {
 			k.Tasks = max(k.Tasks, of.Tasks)
 			if of.Since.Before(k.Since) {
 				k.Since = of.Since
+			}
+			if of.Last.After(k.Last) {
+				k.Last, k.Reason = of.Last, of.Reason
 			}
 		}
 	}

@@ -249,5 +249,6 @@ func rounded(info *storage.RunnerInfo) {
 	}
 	for i := range info.Undecodable {
 		info.Undecodable[i].Since = moment(micros(info.Undecodable[i].Since))
+		info.Undecodable[i].Last = moment(micros(info.Undecodable[i].Last))
 	}
 }

@@ -171,7 +171,7 @@ func runnersHeartbeat(r *rig) {
 		Running: []storage.Running{{Ref: in("a"), Kind: "job", Since: now, Unstopped: now}}, Busy: 3,
 		Schedules: []storage.Declared{{Ref: in("cursor.c"), Hash: "d"}},
 		Undecodable: []storage.KindTrouble{
-			{Queue: mainQueue, Kind: "mail", Since: now, Tasks: 31, Reason: "field \"URL\": want é"},
+			{Queue: mainQueue, Kind: "mail", Since: now, Last: now, Tasks: 31, Reason: "field \"URL\": want é"},
 		},
 	}
 	got := r.heartbeat(info)
@@ -179,6 +179,7 @@ func runnersHeartbeat(r *rig) {
 	r.between("Seen", got[0].Seen, now, r.now())
 	for _, t := range []*time.Time{
 		&got[0].Started, &got[0].Running[0].Since, &got[0].Running[0].Unstopped, &got[0].Undecodable[0].Since,
+		&got[0].Undecodable[0].Last,
 	} {
 		r.want("a time told", t.Equal(now), true)
 		*t = now

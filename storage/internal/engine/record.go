@@ -245,7 +245,7 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	}
 	c.Undecodable = slices.Clone(r.Undecodable)
 	for i := range c.Undecodable {
-		c.Undecodable[i].Since = Round(c.Undecodable[i].Since)
+		c.Undecodable[i].Since, c.Undecodable[i].Last = Round(c.Undecodable[i].Since), Round(c.Undecodable[i].Last)
 	}
 	c.Started, c.For = Round(r.Started), r.For.Truncate(time.Microsecond)
 	return c
