@@ -84,7 +84,7 @@ func (v *view) need(f survey.Finding) need {
 		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "waiting", "filter", "kind:"+f.Kind)
 	case "undecodable":
 		n.Action = "Show"
-		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind)
+		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind+" reason:undecodable")
 	case "orphaned", "damaged-schedule":
 		cursor := storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule}
 		n.URL = v.URL("/schedules") + "#" + anchor(cursor)

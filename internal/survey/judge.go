@@ -187,8 +187,8 @@ func (j *judge) kinds(q *Queue) {
 			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: Moment(k.Since), Last: Moment(k.Last),
 			Text:   "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
 			Detail: sentences(least, k.Reason, dead),
-			Next: "deploy a program that reads them, or midge task edit REF of midge task ls --queue " + q.Queue +
-				" kind:" + k.Kind,
+			Next: "deploy a program that reads them, or midge task edit each of midge task ls --queue " + q.Queue +
+				" 'kind:" + k.Kind + " reason:undecodable'",
 		})
 	}
 }
