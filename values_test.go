@@ -50,7 +50,7 @@ func itself() *client {
 }
 
 // tooDeep is the error of 101 levels.
-const tooDeep = `invalid nesting "too deep": want at most 100 levels`
+const tooDeep = ` "nested too deep": want at most 100 levels`
 
 // jobOf returns a job of an encoding that carries a value.
 func jobOf(encoding midge.Encoding, v any) any {

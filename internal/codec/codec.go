@@ -170,6 +170,9 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 			return nil, p.of("value", "", reflect.TypeOf(v))
 		}
 	}
+		if p := s.findRefused(encoding, v); p != nil {
+			err = p.of("value", "", reflect.TypeOf(v))
+		}
 	if b, err = marshal(encoding, v); err != nil {
 		return nil, err
 	}
@@ -297,9 +300,7 @@ func decodesItself(typ reflect.Type) bool {
 // recursion is too deep ends the process, and no recover prevents that.
 const maxDepth = 100
 
-func errTooDeep() error {
-	return storage.Invalid("nesting", "too deep", "at most %d levels", maxDepth)
-}
+func errTooDeep() error { return errNested().of("value", "", nil) }
 
 func errTooMany() error {
 	return storage.Invalid("value", fmt.Sprintf("of more than %d parts", storage.MaxPayloadCap),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"reflect"
@@ -167,12 +168,30 @@ func TestPanicsOfFieldsAreErrors(t *testing.T) {
 }
 
 func TestUnsupportedFieldsAreErrors(t *testing.T) {
-	for _, encoding := range []string{"msgpack", "json"} {
-		for _, v := range []any{&struct{ F func() }{}, &struct{ C chan int }{make(chan int)}, &struct{ Z complex128 }{}} {
-			if _, err := Encode(encoding, v); err == nil {
-				t.Errorf("%s of %T: got no error", encoding, v)
-			}
+	type line struct{ Price float64 }
+	nan := line{math.NaN()}
+	for _, c := range []struct {
+		path [2]string
+		v    any
+	}{
+		{both("F"), &struct{ F func() }{}},
+		{both("C"), &struct{ C chan int }{make(chan int)}},
+		{both("Z"), &struct{ Z complex128 }{}},
+		{both("Lines[].F"), &struct{ Lines []struct{ F func() } }{make([]struct{ F func() }, 1)}},
+		{both("Any[]"), &struct{ Any any }{[]any{1, 1.5, make(chan int)}}},
+		{[2]string{"", "Lines[].Price"}, &struct{ Lines []line }{[]line{{1}, nan}}},
+		{[2]string{"", "Any[].Price"}, &struct{ Any any }{map[string]any{"a": &nan}}},
+		{[2]string{"", "Any[]"}, &struct{ Any any }{[]any{1.5, math.Inf(-1)}}},
+		{[2]string{"", "Small"}, &struct{ Small float32 }{float32(math.Inf(1))}},
+		{[2]string{"", "ByLine"}, &struct{ ByLine map[line]int }{}},
+	} {
+		for i, encoding := range []string{MessagePack, JSON} {
+			_, err := Encode(encoding, c.v)
+			wantPath(t, fmt.Sprintf("%s of %T", encoding, c.v), err, c.path[i])
 		}
+	}
+	if _, err := Encode("canary", &struct{ A *int }{}); err == nil {
+		t.Error("an unknown encoding: got no error")
 	}
 }
 

@@ -13,6 +13,7 @@ type problem struct {
 	path      string // of the field, such as Lines[].Price; "" for the whole value
 	got, want string
 	lost      string // the encoding where the value is lost, "" where it is refused for another reason
+	endless   bool   // path leads into a value that is nested too deep, so that its beginning is enough
 	whole     error  // of a value that no field alone makes wrong; the other parts are then empty
 }
 
@@ -21,7 +22,28 @@ func (p *problem) in(path string) *problem {
 	if p == nil || p.whole != nil {
 		return p
 	}
-	return &problem{path: joined(path, p.path), got: p.got, want: p.want, lost: p.lost}
+	outer := *p
+	if outer.path = joined(path, p.path); p.endless {
+		outer.path = beginning(outer.path)
+	}
+	return &outer
+}
+
+// pathSteps bounds the path into a value that is nested too deep.
+const pathSteps = 8
+
+// beginning returns the first steps of a path.
+func beginning(path string) string {
+	steps := 0
+	for i := range path {
+		if i > 0 && (path[i] == '.' || path[i] == '[') {
+			steps++
+		}
+		if steps == pathSteps {
+			return path[:i] + "…"
+		}
+	}
+	return path
 }
 
 // joined joins two paths.
@@ -136,6 +158,20 @@ func errPromoted(name string, by reflect.Type, encoding string) *problem {
 			"the methods promoted from %v (%s) store or read nothing else", by, encoders[encoding]),
 		lost: encoding,
 	}
+}
+
+func errNested() *problem {
+	return &problem{got: "nested too deep", want: fmt.Sprintf("at most %d levels", maxDepth), endless: true}
+}
+
+func errUnsupported(typ reflect.Type, encoding string) *problem {
+	return &problem{
+		got: fmt.Sprintf("of type %v", typ), want: "a type that " + encoding + " can store", lost: encoding,
+	}
+}
+
+func errNotFinite(f float64) *problem {
+	return &problem{got: fmt.Sprint(f), want: "a finite number, as JSON has no other one; MessagePack stores it"}
 }
 
 func errText() *problem {

@@ -4,18 +4,23 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"math"
 	"reflect"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/storage"
 )
 
-// walk is a walk over a value that is to be encoded, along the parts that its encoder writes.
+// walk is a walk over a value that is to be encoded, along the parts that its encoder writes. It looks for
+// values that do not come back, or for which the encoder has no end, unless texts or refused is set.
 type walk struct {
 	encoding string
-	texts    bool // it looks for text that is not UTF-8, else for values that encoders cannot take
+	texts    bool // it looks for text that is not UTF-8
+	refused  bool // it looks for the value that the encoder has refused
 	untyped  bool // it is within an any, which is read as no type
 	left     int  // how many parts it may still look at
+	level    int  // how many lists, maps and structs it is within
 }
 
 // walkDepth ends a walk along a cycle. It is well beyond maxDepth, because pointers and interfaces
@@ -49,12 +54,21 @@ func (s *shape) checkText(v any, data []byte) *problem {
 	return p
 }
 
+// findRefused returns the part of a value that its encoder has refused, nil where it finds none.
+func (s *shape) findRefused(encoding string, v any) *problem {
+	if s == unknown {
+		return nil
+	}
+	w := walk{encoding: encoding, refused: true, left: storage.MaxPayloadCap}
+	return w.value(s, reflect.ValueOf(v), 0)
+}
+
 // value looks at a value and the parts that are written of it.
 func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 	w.left--
 	switch {
 	case depth > walkDepth:
-		return &problem{whole: errTooDeep()}
+		return errNested()
 	case w.left < 0:
 		return &problem{whole: errTooMany()}
 	case w.texts && s.encodes:
@@ -83,16 +97,42 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 	case reflect.Slice, reflect.Array:
 		return w.items(s, v, depth)
 	case reflect.String:
-		if !utf8.ValidString(v.String()) {
+		if w.texts && !utf8.ValidString(v.String()) {
 			return errText()
+		}
+	default:
+		if w.refused {
+			return w.refuses(v)
+		}
+	}
+	return nil
+}
+
+// refuses returns the problem of a value that has no parts and that the encoder refuses.
+func (w *walk) refuses(v reflect.Value) *problem {
+	switch v.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
+		return errUnsupported(v.Type(), w.encoding)
+	case reflect.Float32, reflect.Float64:
+		if f := v.Float(); w.encoding == JSON && (math.IsNaN(f) || math.IsInf(f, 0)) {
+			return errNotFinite(f)
 		}
 	default:
 	}
 	return nil
 }
 
+// enter enters a list, a map or a struct. It reports whether that is nested too deep, if it has parts.
+func (w *walk) enter() bool {
+	w.level++
+	return w.level > maxDepth
+}
+
 // fields looks at the fields of a struct.
 func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
+	if w.enter() && (w.encoding == JSON || slices.ContainsFunc(s.layout.fields, always)) {
+		return errNested()
+	}
 	for i, of := range s.fields {
 		if !w.looksInto(of) {
 			continue
@@ -111,21 +151,32 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 			return p.in(f.path)
 		}
 	}
+	w.level--
 	return nil
 }
 
+// always reports whether MessagePack writes a field whatever its value is.
+func always(f field) bool { return !f.omits }
+
 // looksInto reports whether values of a type may hold what the walk looks for.
 func (w *walk) looksInto(s *shape) bool {
-	return w.texts && s.text || !w.texts && (s.open || s.keyed)
+	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed)
 }
 
 // items looks at the items of a list, which may be bytes.
 func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
-	for i := 0; s.elem != nil && i < v.Len(); i++ {
+	if s.elem == nil {
+		return nil
+	}
+	if w.enter() && v.Len() > 0 {
+		return errNested()
+	}
+	for i := range v.Len() {
 		if p := w.value(s.elem, v.Index(i), depth+1); p != nil {
 			return p.in("[]")
 		}
 	}
+	w.level--
 	return nil
 }
 
@@ -134,7 +185,12 @@ var errorType = reflect.TypeFor[error]()
 // inAny looks at a value in a field of an interface type. The first cases only save time.
 func (w *walk) inAny(v any, depth int) *problem {
 	switch v := v.(type) {
-	case nil, bool, int, int64, float64:
+	case nil, bool, int, int64:
+		return nil
+	case float64:
+		if w.refused {
+			return w.refuses(reflect.ValueOf(v))
+		}
 		return nil
 	case string:
 		if w.texts && !utf8.ValidString(v) {
@@ -157,6 +213,9 @@ func (w *walk) inAny(v any, depth int) *problem {
 
 // inMap looks at the entries of the usual map.
 func (w *walk) inMap(m map[string]any, depth int) *problem {
+	if w.enter() && len(m) > 0 {
+		return errNested()
+	}
 	for name, v := range m {
 		if w.texts && !utf8.ValidString(name) {
 			return errText().in("[key]")
@@ -165,6 +224,7 @@ func (w *walk) inMap(m map[string]any, depth int) *problem {
 			return p.in("[]")
 		}
 	}
+	w.level--
 	return nil
 }
 
@@ -172,6 +232,12 @@ func (w *walk) inMap(m map[string]any, depth int) *problem {
 func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 	if m, ok := reflect.TypeAssert[map[string]any](v); ok { // this saves allocations
 		return w.inMap(m, depth)
+	}
+	if w.enter() && v.Len() > 0 {
+		return errNested()
+	}
+	if w.refused && !s.key.isKey(w.encoding) {
+		return errUnsupported(s.typ, w.encoding)
 	}
 	var keys map[string]bool
 	if !w.texts && s.hasOwnKeys(w.encoding) {
@@ -189,7 +255,15 @@ func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 			return p.in("[]")
 		}
 	}
+	w.level--
 	return nil
+}
+
+// isKey reports whether an encoding has maps with keys of the type.
+func (s *shape) isKey(encoding string) bool {
+	kind := s.typ.Kind()
+	return encoding == MessagePack || kind == reflect.String || kind >= reflect.Int && kind <= reflect.Uintptr ||
+		s.typ.Implements(textMarshaler)
 }
 
 // key looks at a key of a map. Its text in JSON is the key itself where that is a text, whatever

@@ -72,14 +72,40 @@ func cycles() map[string]any {
 	}
 }
 
+const tooDeep = ` "nested too deep": want at most 100 levels`
+
+// The path begins at the field by which somebody finds the value, and has eight steps at most.
+func TestNestingTooDeepNamesItsField(t *testing.T) {
+	straight := &link{}
+	for range maxDepth {
+		straight = &link{straight}
+	}
+	values := cycles()
+	for _, encoding := range []string{MessagePack, JSON} {
+		for path, v := range map[string]any{
+			"field Orders[].Customer.Orders[].Customer.Orders[]… of codec.Customer": values["customer and order"],
+			"field Kids[].Kids[].Kids[].Kids[]… of codec.tree":                      values["a map"],
+			"field Any[][][][][][][]… of codec.boxed":                               values["an any of lists"],
+			"field Next.Next.Next.Next.Next.Next.Next.Next… of codec.link":          straight,
+			"field Any.Name of codec.boxed":                                         boxed{struct{ Name any }{values["a pointer alone"]}},
+			"value":                                                                 values["a pointer alone"],
+		} {
+			_, err := Encode(encoding, v)
+			if want := "invalid " + path + tooDeep; err == nil || !strings.HasSuffix(err.Error(), ": "+want) {
+				t.Errorf("%T as %s: got %v, want %s", v, encoding, err, want)
+			}
+		}
+	}
+}
+
 func TestAValueThatContainsItselfIsTooDeep(t *testing.T) {
 	values := cycles()
 	for _, encoding := range []string{MessagePack, JSON} {
 		for name, v := range values {
 			_, err := Encode(encoding, v)
-			want := fmt.Sprintf("encode %T as %s: %v", Addressable(v), encoding, errTooDeep())
-			if err == nil || err.Error() != want {
-				t.Errorf("%s as %s: got %v, want %s", name, encoding, err, want)
+			begins := fmt.Sprintf("encode %T as %s: invalid ", Addressable(v), encoding)
+			if err == nil || !strings.HasPrefix(err.Error(), begins) || !strings.HasSuffix(err.Error(), tooDeep) {
+				t.Errorf("%s as %s: got %v, want %s…%s", name, encoding, err, begins, tooDeep)
 			}
 			_, err = Encode(encoding, boxed{[]any{v}})
 			wantsTooDeep(t, encoding, err)
