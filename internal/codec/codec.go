@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -170,10 +169,10 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 			return nil, p.of("value", "", reflect.TypeOf(v))
 		}
 	}
+	if b, err = marshal(encoding, v); err != nil {
 		if p := s.findRefused(encoding, v); p != nil {
 			err = p.of("value", "", reflect.TypeOf(v))
 		}
-	if b, err = marshal(encoding, v); err != nil {
 		return nil, err
 	}
 	if len(b) > maxDepth { // each level takes at least one byte
@@ -370,8 +369,8 @@ func newDecodeError(encoding string, data []byte, v any, cause error) *DecodeErr
 	case errors.As(cause, &outside):
 		e.Problem = outside.Error()
 	case errors.As(cause, &ofJSON):
-		kind, _, _ := strings.Cut(ofJSON.Value, " ") // the value itself follows
-		e.Problem = (&mismatch{field: ofJSON.Field, given: kind, into: ofJSON.Type, cause: cause}).Error()
+		given := givenOf(ofJSON.Value, ofJSON.Type)
+		e.Problem = (&mismatch{field: ofJSON.Field, given: given, into: ofJSON.Type, cause: cause}).Error()
 	case errors.As(cause, &syntax):
 		e.Problem = fmt.Sprintf("syntax error at byte %d", syntax.Offset)
 	case errors.As(cause, &malformed):

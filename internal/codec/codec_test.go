@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -234,7 +235,9 @@ func TestAMismatchNamesItsField(t *testing.T) {
 		packed, asked string // of MessagePack and JSON
 	}{
 		{map[string]any{"Gone": 1, "Count": "x"}, `got string for field "Count", want int`, ""},
-		{map[string]any{"Count": 1.5}, `got float for field "Count", want int`, `got number for field "Count", want int`},
+		{map[string]any{"Count": 1.5}, `got float for field "Count", want int`, `got number with a fraction for field "Count", want int`},
+		{map[string]any{"Count": json.Number("1e3")}, `got string for field "Count", want int`, `got number with an exponent for field "Count", want int`},
+		{map[string]any{"Count": uint64(1 << 63)}, `got integer out of range for field "Count", want int`, `got number out of range for field "Count", want int`},
 		{map[string]any{"Inner": deep("x")}, `got string for field "Inner.Deep.Truth", want bool`, ""},
 		{map[string]any{"Next": map[string]any{"Count": []int{1}}}, `got array for field "Next.Count", want int`, ""},
 		{map[string]any{"r": true}, `got bool for field "r", want string`, ""},

@@ -160,6 +160,21 @@ func given(encoding string, data []byte) string {
 	return "extension"
 }
 
+// givenOf returns a word for the value of a [json.UnmarshalTypeError]: its kind, which the value itself may
+// follow, and why a number is none of an integer type.
+func givenOf(value string, into reflect.Type) string {
+	kind, text, has := strings.Cut(value, " ")
+	switch {
+	case kind != "number" || !has || !isInteger(into):
+		return kind
+	case strings.ContainsAny(text, "eE"):
+		return "number with an exponent"
+	case strings.Contains(text, "."):
+		return "number with a fraction"
+	}
+	return "number out of range"
+}
+
 func givenJSON(data []byte) string {
 	switch strings.TrimLeft(string(data), " \t\r\n")[0] {
 	case '{':
