@@ -23,17 +23,21 @@ type cronSpec struct {
 // maxLine bounds the text of a line, in bytes.
 const maxLine = 1 << 10
 
-// parseCron parses a line whose fields are separated by single spaces.
-func parseCron(line string) (*cronSpec, error) {
+// parseCron parses a line whose fields are separated by single spaces. spec is the line without 7 as Sunday.
+func parseCron(line, spec string) (*cronSpec, error) {
 	const want = "five or six cron fields, or a descriptor such as @daily"
-	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is a separate option
+	switch {
+	case strings.Contains(line, "TZ="):
+		return nil, storage.Invalid("Cron", line, "%s; the option Zone names the zone", want)
+	case len(line) > maxLine || len(spec) > maxLine:
 		return nil, storage.Invalid("Cron", line, want)
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour |
 		cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-	parsed, err := parser.Parse(sundays(line))
+	parsed, err := parser.Parse(spec)
 	if err != nil {
-		return nil, storage.Invalid("Cron", line, "%s (%v)", want, err)
+		text := strings.Replace(err.Error(), "above maximum (6)", "above maximum (7)", 1) // where 7 is read as 0
+		return nil, storage.Invalid("Cron", line, "%s (%s)", want, text)
 	}
 	fields, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
@@ -43,12 +47,12 @@ func parseCron(line string) (*cronSpec, error) {
 	if slices.Contains([]uint64{f.Second, f.Minute, f.Hour, f.Dom, f.Month, f.Dow}, 0) { // only commas
 		return nil, storage.Invalid("Cron", line, want)
 	}
-	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
+	c := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
 	if text := strings.Split(line, " "); len(text) >= 5 {
 		clock := strings.Join(text[:len(text)-3], " ") // the second, if any, the minute and the hour
-		spec.interval = strings.ContainsAny(clock, "*?/")
+		c.interval = strings.ContainsAny(clock, "*?/")
 	}
-	return spec, nil
+	return c, nil
 }
 
 // days and months are the names of values in lines, each at three times its number.
@@ -67,7 +71,7 @@ func numberOf(text, names string) (int, bool) {
 }
 
 // sundays returns a line in whose last field, the day of the week, Sunday is 0 and never 7, which the
-// parser refuses.
+// parser refuses, and programs of an earlier version of midge.
 func sundays(line string) string {
 	last := strings.LastIndexByte(line, ' ') + 1
 	parts := strings.Split(line[last:], ",")
@@ -106,7 +110,7 @@ var sizes = [...]int{60, 60, 24, 31, 12, 7}
 // checkSteps refuses a step that is longer than the field or the range in which it is taken. Only the
 // first value is left of these: */70 would tick once an hour, as 0 does.
 func checkSteps(line string) error {
-	fields := strings.Split(line, " ")
+	fields := strings.Fields(line)
 	if len(fields) < len(sizes)-1 {
 		return nil // a descriptor
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -282,8 +284,11 @@ func TestSevenIsSunday(t *testing.T) {
 		if a.cron.fields != b.cron.fields {
 			t.Errorf("%s ticks as %+v, %s as %+v; want the same", line, a.cron.fields, same, b.cron.fields)
 		}
-		if a.Spec != "cron "+line {
-			t.Errorf("%s: got the text %q, want the line as it was given", line, a.Spec)
+		// A program that knows no 7 reads the stored text in a rolling deploy.
+		known := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+		text, _ := strings.CutPrefix(a.Spec, "cron ")
+		if _, err := known.Parse(text); err != nil || Cron(line).Spec != a.Spec {
+			t.Errorf("%s: got the texts %q and %q, %v; want one without 7", line, a.Spec, Cron(line).Spec, err)
 		}
 	}
 }

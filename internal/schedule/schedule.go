@@ -33,7 +33,7 @@ func Every(d time.Duration) Schedule {
 // The line is read in UTC unless [Schedule.In] sets another zone.
 func Cron(line string) Schedule {
 	s := stored(line)
-	if line, ok := strings.CutPrefix(s.Spec, "cron "); ok && s.err == nil {
+	if s.err == nil {
 		s.err = checkSteps(line)
 	}
 	return s
@@ -50,8 +50,9 @@ func stored(line string) Schedule {
 		}
 		return Every(d)
 	}
-	cron, err := parseCron(line)
-	return Schedule{Spec: "cron " + line, cron: cron, err: err}
+	spec := sundays(line)
+	cron, err := parseCron(line, spec)
+	return Schedule{Spec: "cron " + spec, cron: cron, err: err}
 }
 
 // Parse parses the text of a schedule as cursors store it, "every 1h0m0s" or "cron 0 3 * * *". zone
