@@ -37,6 +37,7 @@ type app struct {
 	unknown error // of choose: it is not known which storage is meant
 	store   storage.Storage
 	session *storage.Session
+	brief   bool   // the command takes long only where the storage does
 	writing bool   // a change may have been sent to the storage
 	again   string // the command that shows the outcome of the change
 }
@@ -88,7 +89,7 @@ func (a *app) command(
 			return err
 		}
 		ctx := cmd.Context()
-		if a.timeout.Duration > 0 {
+		if a.brief = most > 0; a.timeout.Duration > 0 {
 			most = a.timeout.Duration
 		}
 		if most > 0 {

@@ -130,7 +130,7 @@ func TestEachExitCode(t *testing.T) {
 		{line: "queue rm mail", code: BadInput, says: "give --yes"},
 		{line: "task show mail/none", code: NotFound, says: "midge: there is no task mail/none"},
 		{line: "task edit mail/a1 --in 2h", code: Refused, says: "mail/a1: "},
-		{line: "task add x", fault: faulty{fails: storage.ErrFull}, code: Refused, says: storage.ErrFull.Error()},
+		{line: "task add x", fault: faulty{fails: storage.ErrFull}, code: Refused, says: "storage: full\nnext: midge doctor\n"},
 		{line: "task cancel --queue bulk --yes", fault: faulty{good: 1, fails: storage.ErrUnavailable}, code: Partly, says: "matched 300, cancelled 200"},
 		{line: "task restore BACKUP --yes", fault: faulty{good: 1, fails: storage.ErrUnavailable}, code: Partly, says: "100 of 300 tasks enqueued"},
 		{line: "queue pause mail bulk", fault: faulty{good: 1, fails: storage.ErrUnavailable}, code: Partly, says: "1 of 2 queues"},
@@ -142,7 +142,7 @@ func TestEachExitCode(t *testing.T) {
 		{line: "task add x --id one", fault: faulty{fails: storage.ErrUnknown}, code: Unknown, says: "the same line with --id one"},
 		{line: "queue ls", fault: faulty{away: true}, code: Unreachable, says: "cannot be reached"},
 		{line: "task add x", fault: faulty{fails: storage.ErrUnavailable}, code: Unreachable, says: "cannot be reached"},
-		{line: "queue ls --timeout 50ms", fault: faulty{hangs: true}, code: TimedOut, says: "the time of --timeout was over"},
+		{line: "queue ls --timeout 50ms", fault: faulty{hangs: true}, code: TimedOut, says: "answers, or give it longer by --timeout"},
 		{line: "queue ls", fault: faulty{hangs: true}, code: Interrupted, says: "interrupted"},
 	} {
 		synctest.Test(t, func(t *testing.T) { c.force(newRig(t)) }) // failing calls are repeated for a while

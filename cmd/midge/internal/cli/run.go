@@ -191,6 +191,13 @@ func (a *app) explain(err error, code int) string {
 		text = interrupted
 	case code == TimedOut:
 		text = timedOut + ": " + text
+		if a.brief {
+			next = "look whether " + a.target.Address() + " answers, or give it longer by --timeout"
+		}
+	case errors.Is(err, storage.ErrFull):
+		next = "midge doctor"
+	case strings.Contains(text, "as Config.DB"):
+		next = "if a program keeps its tasks in this database, by Config.DB, use the dashboard of that program"
 	case code == Unreachable:
 		text = "the storage " + a.target.Address() + " cannot be reached: " + text
 		next = "look whether it runs and whether " + a.target.From + " names it"

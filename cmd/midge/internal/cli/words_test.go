@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"database/sql"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -115,5 +117,27 @@ func TestABadAddressOfAStorageIsNamed(t *testing.T) {
 		if got.code != BadInput || !strings.HasPrefix(got.err, "midge: "+want) {
 			t.Errorf("%s: got %d, %swant %s", url, got.code, got.err, want)
 		}
+	}
+}
+
+// TestTheDatabaseOfAnApplicationPointsToItsDashboard opens a database with other tables, as that of Config.DB.
+func TestTheDatabaseOfAnApplicationPointsToItsDashboard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.real = true
+	got := r.run("queue ls --storage sqlite:" + path)
+	want := "\nnext: if a program keeps its tasks in this database, by Config.DB, use the dashboard of that program\n"
+	if got.code != Refused || !strings.Contains(got.err, path) || !strings.HasSuffix(got.err, want) {
+		t.Errorf("got %d, %s, want %d and %s", got.code, got.err, Refused, want)
 	}
 }
