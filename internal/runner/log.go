@@ -325,7 +325,7 @@ func (l *lifeLog) backoffFailed(a *Attempt, err error) {
 // negativeDelay logs the first retry of a kind whose delay is below 0.
 func (l *lifeLog) negativeDelay(a *Attempt, d time.Duration) {
 	l.warn(fmt.Sprintf("%s asks for a retry in %v: its formula may have overflowed; "+
-		"the default is used, also for later tasks of the kind", l.about(a), d), l.of(a)...)
+		"it comes after the default delay, as each later one of the kind that is below 0", l.about(a), d), l.of(a)...)
 }
 
 // trouble logs a refused call. It leaves out a closed storage, which Run's error reports, and a

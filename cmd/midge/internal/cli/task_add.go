@@ -90,7 +90,8 @@ func (a *app) taskAdd() *cobra.Command {
 		"the encoding of the stored parameters: json or msgpack; jobs read both")
 	flags.Var(&f.in, "in", "run the task after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the task at this time, such as 2026-11-23T15:00:00Z")
-	flags.Var(&f.within, "deadline", "the task is dead if it does not start within this time")
+	flags.Var(&f.within, "deadline",
+		"the task is dead if it does not start within this time; a job that runs then is ended")
 	flags.IntVar(&f.priority, "priority", 0,
 		"the priority, -9 to 9; tasks with a higher priority start first")
 	flags.IntVar(&f.retries, "retries", 20, "the largest number of retries after failures")
