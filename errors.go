@@ -108,6 +108,10 @@ type notFoundError struct{ text string }
 func (e *notFoundError) Error() string { return e.text }
 func (e *notFoundError) Unwrap() error { return ErrNotFound }
 
+var errNoTask = &notFoundError{
+	"there is no such task: it never was, or has ended and was not kept, see KeepFor",
+}
+
 // InvalidError reports bad input, found before any I/O. It names what was given and what is wanted.
 type InvalidError = storage.InvalidError
 

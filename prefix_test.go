@@ -34,7 +34,7 @@ func TestAnErrorSaysEachThingOnce(t *testing.T) {
 			`midge: requeue: invalid queue name "a b": want`:                                   c.Requeue(b.ctx, ref("a b", "1")),
 			`midge: await: invalid task id "": want`:                                           c.Await(b.ctx, ref("a", ""), nil),
 			`midge: parse ref: invalid ref "mail": want`:                                       second(midge.ParseRef("mail")),
-			"midge: decode result of default/none: task completed without a result":            midge.DecodeResult(midge.Task{Ref: none}, new(int)),
+			"midge: decode result of default/none: the job has stored none":                    midge.DecodeResult(midge.Task{Ref: none}, new(int)),
 			"midge: pause queue mail: there is no such queue":                                  c.Queue("mail").Pause(b.ctx),
 			`midge: pause queue: invalid queue name "a b": want`:                               c.Queue("a b").Pause(b.ctx),
 			"midge: run schedule in queue default: no schedule is named hourly":                second(q.RunSchedule(b.ctx, "hourly")),

@@ -71,6 +71,9 @@ func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 		return Verdict{}, ofTask(err, "why", ref)
 	}
 	v, err := storage.Why(ctx, c.store, ref)
+	if errors.Is(err, ErrNotFound) {
+		return v, wrap(errNoTask, "why %s", ref)
+	}
 	return v, ofTask(err, "why", ref)
 }
 
@@ -244,8 +247,7 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 		case errors.Is(err, ErrNotFound) && seen:
 			return wrap(ErrNotKept, "await %s", ref)
 		case errors.Is(err, ErrNotFound):
-			none := &notFoundError{"there is no such task: it never was, or has ended and was not kept, see KeepFor"}
-			return wrap(none, "await %s", ref)
+			return wrap(errNoTask, "await %s", ref)
 		case err != nil && !runner.Unanswered(err):
 			return wrap(err, "await %s", ref)
 		}
@@ -352,8 +354,10 @@ func DecodeResult(t Task, v any) error {
 	err := checkPointer(v)
 	switch {
 	case err != nil:
-	case t.Result == nil:
+	case t.Result == nil && t.State == storage.Completed:
 		err = ErrNoResult
+	case t.Result == nil:
+		err = errNoneStored
 	default:
 		err = resultInto(t, v)
 	}

@@ -111,6 +111,22 @@ func checkNoneStored(t *testing.T, task midge.Task) {
 	}
 }
 
+// TestATaskThatIsNotThereIsExplained asks why a task does not run that never was, and for the result of one
+// that has not run.
+func TestATaskThatIsNotThereIsExplained(t *testing.T) {
+	bubble(t, func(b *bench) {
+		_, err := b.client.Why(b.ctx, midge.Ref{Queue: "default", ID: "none"})
+		if !errors.Is(err, midge.ErrNotFound) || !strings.Contains(err.Error(), "why default/none: there is no such task: it never was") {
+			t.Errorf("got %v, want an ErrNotFound that explains itself", err)
+		}
+		var v int
+		err = midge.DecodeResult(b.task(b.enqueue("later").Ref), &v)
+		if !errors.Is(err, midge.ErrNoResult) || strings.Contains(err.Error(), "completed") {
+			t.Errorf("got %v, want an ErrNoResult of a task that has not completed", err)
+		}
+	})
+}
+
 func TestATaskTellsSinceWhenItRuns(t *testing.T) {
 	bubble(t, func(b *bench) {
 		began := time.Now()

@@ -323,7 +323,7 @@ func TestFailuresOfAKit(t *testing.T) {
 		},
 		"no result": {
 			"midgetest: result of step default/ID, which failed (the server is away): " +
-				"midge: decode result of default/ID: task completed without a result",
+				"midge: decode result of default/ID: the job has stored none",
 			func(t testing.TB) { newKit(t, fails).Work(step{}).Result(new(int)) },
 		},
 		"an endless job": {
