@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -142,11 +141,8 @@ func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead", nil)
-	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	_, text, _ := strings.Cut(strings.ReplaceAll(w.Body.String(), "\u00a0", " "), `<span class="text">`)
+	page := fetch(t.Context(), d, "/dead").Body.String()
+	_, text, _ := strings.Cut(strings.ReplaceAll(page, "\u00a0", " "), `<span class="text">`)
 	return text
 }
 
@@ -177,10 +173,8 @@ func causePage(t *testing.T, d *Dashboard, text string) string {
 // pageAt returns the page at a path, which must exist.
 func pageAt(t *testing.T, d *Dashboard, path string) string {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-	w := httptest.NewRecorder()
-	if d.ServeHTTP(w, r); w.Code != http.StatusOK {
+	w := fetch(t.Context(), d, path)
+	if w.Code != http.StatusOK {
 		t.Fatalf("GET %s: %d", path, w.Code)
 	}
 	return w.Body.String()

@@ -19,6 +19,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// requestFor returns a request for a path as a browser on this machine makes it.
+func requestFor(ctx context.Context, path string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+	return r
+}
+
+// fetch returns what a dashboard answers to such a request.
+func fetch(ctx context.Context, d *Dashboard, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, requestFor(ctx, path))
+	return w
+}
+
 // TestStreamsEndWithRun checks that streams end when Run does, because a server that shuts down waits for
 // them.
 func TestStreamsEndWithRun(t *testing.T) {
@@ -34,13 +48,7 @@ func TestStreamsEndWithRun(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		stream := func() int {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
-			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-			w := httptest.NewRecorder()
-			d.ServeHTTP(w, r)
-			return w.Code
-		}
+		stream := func() int { return fetch(t.Context(), d, "/events").Code }
 		var all sync.WaitGroup
 		all.Go(func() { d.Run(ctx) })
 		all.Go(func() { stream() })
@@ -104,11 +112,7 @@ func answer(t *testing.T, d *Dashboard, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
 	defer cancel()
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w.Body.String()
+	return fetch(ctx, d, path).Body.String()
 }
 
 // watchesTold fails the test if a page watches nothing, or a cell that the stream does not send.
@@ -195,11 +199,7 @@ func TestAChangeIsToldWithinASecond(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := telling{httptest.NewRecorder(), make(chan string, 1000)}
 		var all sync.WaitGroup
-		all.Go(func() {
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
-			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-			d.ServeHTTP(stream, r)
-		})
+		all.Go(func() { d.ServeHTTP(stream, requestFor(ctx, "/events")) })
 		for i := range 5 {
 			time.Sleep(1300 * time.Millisecond) // virtual
 			if err := sc.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {

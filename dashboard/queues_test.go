@@ -4,8 +4,6 @@ import (
 	"context"
 	"html"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -112,10 +110,7 @@ func TestAColumnOrdersTheQueues(t *testing.T) {
 	}
 	head := regexp.MustCompile(`<th[^>]*?(?: aria-sort="(\w+)")?><a href="([^"]*)">`)
 	for _, order := range (&queuesData{}).Orders() {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/queues?name=a&sort="+order, nil)
-		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-		w := httptest.NewRecorder()
-		d.ServeHTTP(w, r)
+		w := fetch(t.Context(), d, "/queues?name=a&sort="+order)
 		sorted := map[string]string{}
 		for _, m := range head.FindAllStringSubmatch(w.Body.String(), -1) {
 			u, err := url.Parse(html.UnescapeString(m[2]))

@@ -120,11 +120,7 @@ func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/search?q=a"} {
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-			w := httptest.NewRecorder()
-			d.ServeHTTP(w, r)
-			if w.Code >= 500 {
+			if w := fetch(ctx, d, path); w.Code >= 500 {
 				t.Errorf("GET %s: %d, want a page or an error of the request", path, w.Code)
 			}
 		}
