@@ -1,10 +1,12 @@
 package midge_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -71,4 +73,66 @@ func fillUnderARunner(t *testing.T, refuses bool) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// fullDisk is a storage that refuses what has to be written while full is set. A claim that finds nothing to do
+// writes nothing.
+type fullDisk struct {
+	storage.Storage
+
+	full atomic.Bool
+}
+
+var errNoRoom = fmt.Errorf("%w: no room on the disk", storage.ErrFull)
+
+func (d *fullDisk) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if d.full.Load() {
+		return storage.Extended{}, errNoRoom
+	}
+	return d.Storage.Extend(ctx, req)
+}
+
+func (d *fullDisk) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if d.full.Load() {
+		for t, err := range storage.Each(ctx, d.Storage, midge.DefaultQueue, storage.Pending) {
+			if err != nil || t.LeaseUntil.Before(req.RecoverBefore) {
+				return storage.Claimed{}, cmp.Or(err, errNoRoom)
+			}
+		}
+	}
+	return d.Storage.Claim(ctx, req)
+}
+
+// TestAFullStorageChargesNoCrash has two runners that run jobs and have slots for those of the other, and a storage
+// that is full for one to four leases. Its claims are answered until the leases are over, but nobody can extend one.
+func TestAFullStorageChargesNoCrash(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const lease, jobs, times = 2 * time.Second, 8, 20
+		s := &fullDisk{Storage: b.store}
+		var all sync.WaitGroup
+		for range 2 {
+			r := b.newRunner(s, midge.RunnerConfig{Concurrency: jobs, Lease: lease}, func(context.Context, work) error {
+				time.Sleep(12 * time.Second) // virtual: longer than the storage is full
+				return nil
+			})
+			all.Go(func() { _ = r.Run(b.ctx) })
+		}
+		for i := range times {
+			for j := range jobs {
+				b.enqueue("long", midge.ID(fmt.Sprint(i, "-", j)))
+			}
+			b.after(time.Second + time.Duration(i)*30*time.Millisecond)
+			s.full.Store(true)
+			b.after(lease + lease*3*time.Duration(i)/times)
+			s.full.Store(false)
+			b.after(30 * time.Second)
+		}
+		got := b.stats(midge.DefaultQueue).Totals
+		if got.Crashed != 0 || got.Dead != 0 || got.Completed != jobs*times {
+			t.Errorf("%d crashes, %d dead and %d completed, want none, none and %d", got.Crashed, got.Dead, got.Completed,
+				jobs*times)
+		}
+		b.stop()
+		all.Wait()
+	})
 }

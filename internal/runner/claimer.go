@@ -68,7 +68,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 		c.failed(draining, err)
 		return
 	}
-	d.contact.answered(claimed.Now, c.elapsed())
+	if !c.store.full.Load() {
+		d.contact.answered(claimed.Now, c.elapsed())
+	}
 	c.start(claimed, sent) //nolint:contextcheck // the calls of jobs that it starts outlive the claim
 	c.brought, c.answered, c.doubtful = len(claimed.Tasks), time.Now(), false
 	if c.ends == nil {

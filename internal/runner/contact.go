@@ -15,6 +15,8 @@ import (
 //     does a claim that is sent right after an outage too short to be noticed.
 //   - After a time without answers, and after the start of the runner, claims recover for
 //     recoveryPause only leases that had ended before that time.
+//   - An answer does not count while the storage refuses the extensions of this runner because it is full: a
+//     claim that finds nothing to do writes nothing, and is answered all the same.
 //
 // Each runner decides for itself, so that the storage need not note when it was last reached.
 type contact struct {

@@ -19,6 +19,7 @@ type watched struct {
 	storage.Storage
 	log    *lifeLog
 	away   atomic.Bool
+	full   atomic.Bool  // the last extension was refused because the storage is full
 	doubts atomic.Int64 // failed Apply calls: the storage may still read their arguments
 	closed func()       // called when the storage is found to be closed
 }
@@ -53,6 +54,9 @@ func (w *watched) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 // Extend forwards to the storage.
 func (w *watched) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	extended, err := w.Storage.Extend(ctx, req)
+	if full := errors.Is(err, storage.ErrFull); full || err == nil {
+		w.full.Store(full)
+	}
 	w.saw(ctx, err)
 	return extended, err
 }

@@ -125,7 +125,6 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	moved := s.checkMoved(&wr.log)
 	w.fail(moved)
 	w.begin()
-	w.keepCalm(s.lock.waited())
 	for _, c := range calls {
 		if !c.stage.CompareAndSwap(waits, begun) {
 			continue // its caller has left
@@ -171,16 +170,5 @@ func (s *Storage) begin(ctx context.Context, l link) error {
 			return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, context.Cause(ctx))
 		}
 		pause = min(2*pause, pauseMost)
-	}
-}
-
-// keepCalm prevents recoveries for a while after no step could be written for long: nobody could
-// extend a lease meanwhile, and the runners that live extend theirs first.
-func (w *work) keepCalm(waited time.Duration) {
-	if third := w.store.cfg.MinLease / 3; waited > third {
-		w.meta.calm, w.changed = w.step.Now+third.Microseconds(), true
-	}
-	if w.meta.calm > w.step.Now+w.store.cfg.MinLease.Microseconds() {
-		w.meta.calm = 0 // written by a clock that was ahead
 	}
 }

@@ -17,9 +17,6 @@ type line struct {
 // ones.
 func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	q := ours(eq)
-	if state == engine.Pending && w.step.Now < w.meta.calm {
-		return nil // no lease is recovered now: an expired one is no work
-	}
 	l := q.lines[state]
 	for w.err == nil && q.Sizes[state]+q.asked(state) > 0 {
 		for l != nil && len(l.rows) > 0 {

@@ -37,13 +37,6 @@ func (l *lock) missed(failed error) {
 	}
 }
 
-// waited gives how long steps of this process could not be written.
-func (l *lock) waited() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last.Sub(l.since)
-}
-
 // had notes that a step was committed. One that wrote nothing does not show that there is room again.
 func (l *lock) had(wrote bool) {
 	l.mu.Lock()

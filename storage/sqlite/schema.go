@@ -17,8 +17,7 @@ const applicationID = 0x6d696467
 // tables is the first migration. {p} stands for the prefix. Times are microseconds since the Unix epoch.
 //
 //	meta    one row: the version of the tables and the least version that a process needs to use them;
-//	        the mark and the clock of the last step, when a wait after a jump of the clock began, and
-//	        until when no lease is recovered
+//	        the mark and the clock of the last step, and when a wait after a jump of the clock began
 //	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang
 //	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
 //	        task of the line of its kind, plus its state (the registry of the engine).
@@ -33,7 +32,7 @@ const applicationID = 0x6d696467
 const tables = `
 CREATE TABLE {p}meta (
 	one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, least INTEGER NOT NULL,
-	mark INTEGER NOT NULL, clock INTEGER NOT NULL, jumped INTEGER NOT NULL, calm INTEGER NOT NULL
+	mark INTEGER NOT NULL, clock INTEGER NOT NULL, jumped INTEGER NOT NULL
 );
 CREATE TABLE {p}queues (
 	queue INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
@@ -68,7 +67,7 @@ CREATE INDEX {p}lanes_opened ON {p}lanes (opened);
 CREATE TABLE {p}runners (
 	id TEXT PRIMARY KEY, until INTEGER NOT NULL, info TEXT NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO {p}meta VALUES (1, 1, 1, 0, 0, 0, 0);
+INSERT INTO {p}meta VALUES (1, 1, 1, 0, 0, 0);
 `
 
 // jobs is a view for people with a tool for SQLite, and only for them: no code depends on it.
@@ -129,7 +128,7 @@ func Migrate(ctx context.Context, cfg Config) error {
 // installed reads the version of the tables, and the least version that can use them; both are 0
 // where there are none. A table meta that midge has not written is a *FileError.
 func (w *work) installed() (found SchemaError) {
-	const columns = "'version', 'least', 'mark', 'clock', 'jumped', 'calm'"
+	const columns = "'version', 'least', 'mark', 'clock', 'jumped'"
 	name := w.store.prefix + "meta"
 	var tables, known, first int
 	w.one("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?", []any{name}, &tables)
@@ -140,7 +139,7 @@ func (w *work) installed() (found SchemaError) {
 		"WHERE name IN ("+columns+")", []any{name}, &known, &first)
 	ok := first == 2 && w.one("SELECT version, least FROM {p}meta WHERE typeof(version) = 'integer' "+
 		"AND typeof(least) = 'integer' AND version > 0 AND least > 0", nil, &found.Found, &found.Least)
-	if w.err == nil && (!ok || known < 6 && found.Least <= version) { // a later version may have other columns
+	if w.err == nil && (!ok || known < 5 && found.Least <= version) { // a later version may have other columns
 		w.err = &FileError{
 			Path: w.store.path, Problem: Broken,
 			Remedy: "its table " + name + " does not say the version of midge's tables: put a backup in its " +

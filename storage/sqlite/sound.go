@@ -142,7 +142,7 @@ var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).Fin
 // ends read the first row of each table and index, and in the other direction the last: % stands for
 // the direction. The statements of tables name all columns.
 var ends = []string{
-	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one %",
+	"SELECT mark, clock, jumped FROM {p}meta ORDER BY one %",
 	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue %",
 	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task %",
 	"SELECT id FROM {p}tasks ORDER BY queue %, id %",

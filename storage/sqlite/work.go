@@ -37,7 +37,7 @@ type link interface {
 }
 
 // meta is the row of the table meta.
-type meta struct{ mark, clock, jumped, calm int64 }
+type meta struct{ mark, clock, jumped int64 }
 
 // queue is a queue with its row in the database.
 type queue struct {
@@ -156,8 +156,7 @@ func (w *work) one(text string, args []any, places ...any) (found bool) {
 // begin reads the time of the step. It moves the mark on, which is written only if something else is.
 func (w *work) begin() {
 	m := &w.meta
-	w.one("SELECT mark, clock, jumped, calm FROM {p}meta", nil,
-		moment(&m.mark), moment(&m.clock), moment(&m.jumped), moment(&m.calm))
+	w.one("SELECT mark, clock, jumped FROM {p}meta", nil, moment(&m.mark), moment(&m.clock), moment(&m.jumped))
 	st := &w.step
 	st.Now = engine.Moment(w.store.cfg.Now())
 	switch { // see storage.JumpAfter

@@ -146,7 +146,7 @@ func TestADamagedSettingStopsNoClaim(t *testing.T) {
 		"midge_queues SET paused = 'no', paused_until = 'never'", "midge_queues SET touched = 'abc'",
 		"midge_queues SET rings = x'00', alerts = 'abc'", "midge_meta SET mark = 'abc', clock = x'00'",
 		"midge_meta SET mark = 9223372036854775807, clock = 9223372036854775807",
-		"midge_meta SET jumped = 'abc', calm = 'abc'",
+		"midge_meta SET jumped = 'abc'",
 	} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)

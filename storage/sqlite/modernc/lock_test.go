@@ -14,8 +14,8 @@ import (
 )
 
 // TestAfterALongLockLivingRunnersExtendFirst holds the write lock, like a frozen process, until a
-// lease has expired. The process that comes first after that recovers nothing, so that the runner
-// keeps its lease.
+// lease has expired. A claim that has waited since recovers nothing, by the bound that a runner sets, so
+// that the runner of the lease keeps it.
 func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	path := file(t)
 	living, other := open(t, path), open(t, path)
@@ -28,7 +28,7 @@ func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	must(t, err)
 	claimed := make(chan storage.Claimed, 1)
 	go func() {
-		c, err := other.claim(t.Context(), 1)
+		c, err := other.claimBefore(t.Context(), 1, held.Now)
 		if err != nil {
 			t.Error(err)
 		}

@@ -97,8 +97,8 @@ func openFull(t *testing.T, path string) *side {
 	})
 }
 
-// TestAfterAFullDiskLivingRunnersExtendFirst prevents writes until a lease has expired. The process
-// that writes first recovers nothing, so that the runner keeps its lease.
+// TestAfterAFullDiskLivingRunnersExtendFirst prevents writes until a lease has expired. The first claim
+// after that recovers nothing, by the bound that a runner sets, so that the runner of the lease keeps it.
 func TestAfterAFullDiskLivingRunnersExtendFirst(t *testing.T) {
 	path := file(t)
 	living, other := openFull(t, path), openFull(t, path)
@@ -116,7 +116,7 @@ func TestAfterAFullDiskLivingRunnersExtendFirst(t *testing.T) {
 			strings.Contains(d.Warnings[0], "could not be written")
 	})
 	room()
-	c, err := other.claim(t.Context(), 1)
+	c, err := other.claimBefore(t.Context(), 1, held.Now)
 	must(t, err)
 	if len(c.Tasks) != 0 || len(c.Ended) != 0 {
 		t.Fatalf("right after the full disk: claimed %+v, want none", c.Tasks)

@@ -111,8 +111,14 @@ func (s *side) insert(ctx context.Context, ids ...string) error {
 }
 
 func (s *side) claim(ctx context.Context, most int) (storage.Claimed, error) {
+	return s.claimBefore(ctx, most, time.Time{})
+}
+
+// claimBefore is claim with a bound, as a runner sets it: leases that ended before it are recovered.
+func (s *side) claimBefore(ctx context.Context, most int, before time.Time) (storage.Claimed, error) {
 	return s.session.Claim(ctx, storage.ClaimRequest{
 		Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: most, Lease: time.Second, Suspect: true,
+		RecoverBefore: before,
 	})
 }
 
