@@ -66,21 +66,33 @@ func pathsIn(steps []string, v any) (all []path) {
 
 // differing describes the first difference between two encodings of a job.
 func differing(encoding string, data, other []byte) string {
-	was, err1 := pathsOf(encoding, data)
-	is, err2 := pathsOf(encoding, other)
+	was, err1 := codec.Exact(encoding, data)
+	is, err2 := codec.Exact(encoding, other)
 	if err1 != nil || err2 != nil {
 		return fmt.Sprintf("got %q, want %q", other, data)
 	}
 	values := make(map[string]any)
-	for _, p := range is {
+	for _, p := range pathsIn(nil, is) {
 		values[p.String()] = p.value
 	}
-	for _, p := range slices.Backward(was) { // the innermost field first
-		if got := values[p.String()]; !reflect.DeepEqual(got, p.value) {
-			return fmt.Sprintf("got %v for field %s, want %v", got, p, p.value)
+	for _, p := range slices.Backward(pathsIn(nil, was)) { // the innermost field first
+		switch got := values[p.String()]; {
+		case reflect.DeepEqual(got, p.value):
+		case reflect.TypeOf(got) == reflect.TypeOf(p.value):
+			return fmt.Sprintf("got %v for field %s, want %v", readable(got), p, readable(p.value))
+		default:
+			return fmt.Sprintf("got %T %v for field %s, want %T %v", got, readable(got), p, p.value, readable(p.value))
 		}
 	}
 	return fmt.Sprintf("got %q, want %q", other, data)
+}
+
+// readable returns a value that prints as people read it.
+func readable(v any) any {
+	if b, ok := v.([]byte); ok {
+		return string(b)
+	}
+	return v
 }
 
 // removed encodes parameters without the value at a path.

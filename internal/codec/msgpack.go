@@ -46,6 +46,18 @@ func decodeMsgpack(data []byte, v any) error {
 	return nil
 }
 
+// Exact decodes data into maps, lists and values of the types in which they are encoded: [Decode] reads bytes
+// in an any as text, and any number of MessagePack as one of 64 bits.
+func Exact(encoding string, data []byte) (v any, err error) {
+	if encoding != MessagePack {
+		err = Decode(encoding, data, &v)
+		return v, err
+	}
+	dec := msgpack.NewDecoder(bytes.NewReader(data))
+	dec.SetMapDecoder(decodeAnyMap)
+	return v, dec.Decode(&v)
+}
+
 // decodeAnyMap decodes a map into an any, also with keys that are not strings. The decoder would
 // refuse these, although the encoder wrote them.
 func decodeAnyMap(dec *msgpack.Decoder) (any, error) {
