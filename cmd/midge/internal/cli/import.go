@@ -191,6 +191,9 @@ func (a *app) asynqRedis(from string) (goredis.UniversalClient, error) {
 	if from == "" {
 		from = a.std.Env(EnvFrom)
 	}
+	if from == "" {
+		return nil, badInput("give --from, the URL of the Redis of asynq, or set %s", EnvFrom)
+	}
 	options, err := goredis.ParseURL(from) // its error may show a password
 	if err != nil {
 		return nil, storage.Invalid("--from", "***", "the URL of a Redis, such as redis://localhost:6379/0")

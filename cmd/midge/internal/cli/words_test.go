@@ -77,6 +77,7 @@ var badLines = map[string]string{
 	"user set a --users u.json --role king":            `invalid role "king": want one of viewer, worker, operator, admin`,
 	"migrate --check=x":                                `invalid --check "x": want true or false`,
 	"import asynq --from nope --queue x --kind a=b":    `invalid --from "***": want the URL of a Redis, such as redis://localhost:6379/0`,
+	"import asynq --queue x --kind a=b":                "give --from, the URL of the Redis of asynq, or set MIDGE_IMPORT_FROM",
 	"import asynq --queue x --kind a --from redis://x": `invalid kind "a": want type=kind, such as email:send=send_mail`,
 	"completion tcsh":                                  `invalid shell "tcsh": want bash, zsh, fish or powershell`,
 	"runner show ''":                                   `invalid runner "": want the id of a runner, or how it begins`,
@@ -109,7 +110,7 @@ func TestABadAddressOfAStorageIsNamed(t *testing.T) {
 		"postgres://%zz":                         `invalid URL of the storage "***": want a URL such as postgres://localhost/database`,
 		"postgres://localhost:1/x?sslmode=foo":   `invalid URL of the storage "***": want a URL such as postgres://localhost/database`,
 		"nope":                                   `open: invalid URL "without a scheme": want one that begins with memory`,
-		"sqlite:":                                `invalid storage "sqlite:": want a file that is there`,
+		"sqlite:":                                `invalid storage "sqlite:": want a path behind sqlite:, such as sqlite:jobs.db`,
 		"redis://localhost:1 --prefix {":         `invalid prefix "{": want 1 to 64 letters`,
 		"postgres://localhost:1/x --schema pg_x": `invalid schema "pg_x": want 1 to 40 lower-case letters`,
 	} {

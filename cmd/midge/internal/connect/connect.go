@@ -131,6 +131,9 @@ func (t Target) postgres() bool { return t.scheme() == "postgres" || t.scheme() 
 // file, because the path of a missing file is most likely mistyped. No error shows a password.
 func (t Target) Open(ctx context.Context) (storage.Storage, error) {
 	if path, ok := t.SQLite(); ok {
+		if path == "" {
+			return nil, storage.Invalid("storage", t.Address(), "a path behind sqlite:, such as sqlite:jobs.db")
+		}
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil, storage.Invalid("storage", t.Address(), "a file that is there; midge migrate makes one")
 		}
