@@ -109,9 +109,10 @@ func TestAFullStorageChargesNoCrash(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lease, jobs, times = 2 * time.Second, 8, 20
 		s := &fullDisk{Storage: b.store}
+		logger, lines := logged()
 		var all sync.WaitGroup
 		for range 2 {
-			r := b.newRunner(s, midge.RunnerConfig{Concurrency: jobs, Lease: lease}, func(context.Context, work) error {
+			r := b.newRunner(s, midge.RunnerConfig{Concurrency: jobs, Lease: lease, Logger: logger}, func(context.Context, work) error {
 				time.Sleep(12 * time.Second) // virtual: longer than the storage is full
 				return nil
 			})
@@ -131,6 +132,9 @@ func TestAFullStorageChargesNoCrash(t *testing.T) {
 		if got.Crashed != 0 || got.Dead != 0 || got.Completed != jobs*times {
 			t.Errorf("%d crashes, %d dead and %d completed, want none, none and %d", got.Crashed, got.Dead, got.Completed,
 				jobs*times)
+		}
+		if len(lines("no room on the disk; enlarge the storage, or delete tasks")) == 0 {
+			t.Error("no line of the log says what to do")
 		}
 		b.stop()
 		all.Wait()
