@@ -217,7 +217,8 @@ type Stats struct {
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
 	// Declined counts the declined tasks of each kind, sorted by kind: the first MaxStatsKinds.
 	Declined []KindSize
-	// Damaged counts records that could not be read and were set apart.
+	// Damaged counts records that could not be read and were set apart, and records that have
+	// lost their place in the queue.
 	Damaged int64
 	// Oldest is the age of the oldest waiting task that was not declined, 0 where there is none:
 	// see "Age of waiting tasks". It grows while the queue is paused, too.

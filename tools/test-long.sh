@@ -9,7 +9,7 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash stale schedules sqlite sequences-race
+parts="postgres contract crash torn stale schedules sqlite sequences-race
 sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
@@ -34,6 +34,9 @@ contract() {
 
 # Crashes of PostgreSQL, standbys that take over, and processes that write orders. 10 minutes
 crash() { faults 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce'; }
+
+# Append-only files of Redis that are torn within a step. 2 minutes
+torn() { long . -run TestATornAppendOnlyFile ./storage/redis; }
 
 # Runners that are frozen, and a queue of a million tasks that is cancelled. 15 minutes
 stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone'; }

@@ -55,7 +55,7 @@ func keyDamages() []keyDamage {
 		}
 	}
 	for _, field := range []string{
-		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "awaited", "jumped", "clock",
+		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "awaited", "jumped", "clock", "reindex",
 		"enqueued", "requeued", "completed", "dead", "cancelled", "deleted", "failed", "crashed",
 	} {
 		for _, value := range []string{"x", "1e300", "nan"} {

@@ -31,8 +31,8 @@
 // A dedicated user needs these rules and no others, with the default prefix and one Redis:
 //
 //	ACL SETUSER midge on >password resetkeys ~midge:* resetchannels &midge:* -@all
-//	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del
-//	  +unlink +hget +hmget +hset +hsetnx +hdel +hlen +zadd +zcard +zcount +zrange +zrangebyscore
+//	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +type +del
+//	  +unlink +hget +hmget +hset +hsetnx +hdel +hlen +hscan +zadd +zcard +zcount +zrange +zrangebyscore
 //	  +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem +zremrangebyrank +llen
 //	  +lrange +rpush +ltrim +info +config|get +client|setname
 //
@@ -83,7 +83,8 @@
 //	                         for each kind with declined tasks, under k, ":" and the kind: when a
 //	                         claim last named the kind, the number of these tasks without suspects,
 //	                         and "+" and the number of suspects if there are any; under "k:": the
-//	                         kind behind which the search for tasks declined for too long goes on
+//	                         kind behind which the search for tasks declined for too long goes on;
+//	                         under "t:": where the walk through the records goes on
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
@@ -122,6 +123,7 @@
 //	awaited   1 where a claim has looked since the last wake-up
 //	lines     the mark when the line of a kind last began
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
+//	reindex   when a claim next looks for records without a place, and reindexed when it last found one
 //	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
 //	evicted   totals
 //
@@ -160,6 +162,27 @@
 // its caller whether to ask again. A step in which tasks leave out of turn sweeps the head of the line
 // where more than 500 entries, and more than half of all, are void: it drops void entries, and moves
 // tasks to waiting, where their numbers are their scores.
+//
+// # A torn append-only file
+//
+// A crash can leave the append-only file with only the first bytes of the writes of a step, which stand
+// between MULTI and EXEC. Where these end within a command and aof-load-truncated is on, as it is by
+// default, Redis cuts that command off at its next start, and leaves MULTI and the commands before it in
+// the file (7.0 does; Valkey corrected it in August 2026, with pull request 4342). Nothing of them happens
+// at this start. But the next steps are appended behind them, and the start after that executes them
+// together with the first of these steps: the first writes of a step that never happened.
+//
+// Nearly all writes can be executed twice, or before the steps that followed, and change nothing. The three
+// that cannot are RPUSH, LTRIM and ZREMRANGEBYRANK. RPUSH is the last write of its step, so that it is torn
+// off unless only EXEC is torn. The other two take their entries from tasks that wait at the head: the
+// records stand, but are in no set and not in the line. Until it is found, such a task counts as damaged,
+// and a read shows it as waiting.
+//
+// Once a minute a claim compares the number of records with the sizes of the sets (reindex.lua). Where
+// there are more records, claims walk through them, 200 a step, and each task without a place waits again,
+// before all others of its priority. A record that has the place of a scheduled, retried, declined or ended
+// task does not tell in which of these states the task was, and is set apart. Describe warns for a day
+// after that. No command of Redis tells whether a start found a torn file.
 //
 // # Steps
 //

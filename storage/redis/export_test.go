@@ -1,8 +1,16 @@
 package redis
 
+import "time"
+
 // WithoutShortWays returns cfg for a storage whose calls all go the general way of each script.
 func WithoutShortWays(cfg Config) Config {
 	cfg.ways.general = true
+	return cfg
+}
+
+// WithReindexEvery returns cfg for a storage whose claims look for unindexed records that often.
+func WithReindexEvery(cfg Config, every time.Duration) Config {
+	cfg.ways.reindex = every
 	return cfg
 }
 

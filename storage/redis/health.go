@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -319,11 +320,26 @@ func (s *Storage) used() []string {
 
 // damage returns warnings of damaged records in the queues that this process uses.
 func (s *Storage) damage(ctx context.Context) []string {
+	all, err := s.Stats(ctx, s.used()...)
 	var warnings []string
-	for _, queue := range s.used() {
-		n, err := s.client.HLen(ctx, s.keys.key(queue, damagedKey)).Result()
-		if err == nil && n > 0 {
-			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records, set apart", queue, n))
+	for i := range all {
+		if n := all[i].Damaged; err == nil && n > 0 {
+			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records", all[i].Queue, n))
+		}
+	}
+	return warnings
+}
+
+// reindexWarned is how long Describe warns of unindexed records after a claim found them.
+const reindexWarned = 24 * time.Hour
+
+// reindexWarnings returns a warning for each queue in which claims have lately found unindexed records.
+func reindexWarnings(c *clocks) (warnings []string) {
+	for _, queue := range slices.Sorted(maps.Keys(c.reindexed)) {
+		if at := c.reindexed[queue]; c.now.Sub(at) < reindexWarned {
+			warnings = append(warnings, fmt.Sprintf("tasks of queue %s had no place at %s, and wait again, "+
+				"as after a torn append-only file: call BGREWRITEAOF after each crash of Redis",
+				queue, at.UTC().Format(time.DateTime)))
 		}
 	}
 	return warnings

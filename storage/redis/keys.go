@@ -21,7 +21,6 @@ const (
 	metaKey    = 0
 	tasksKey   = 1
 	pendingKey = 2
-	damagedKey = 6
 	lanesKey   = 7
 	openedKey  = 8
 	waitingKey = 9

@@ -182,8 +182,11 @@ func (s *Storage) time(ctx context.Context) (time.Time, error) {
 
 // clocks are the server's time, the latest mark of the queues that this process uses, and the
 // latest moment since when timed work waits in one of them (jump.lua). The last two are zero where
-// there is none.
-type clocks struct{ now, mark, jumped time.Time }
+// there is none. reindexed has by queue when a claim last found unindexed records there (reindex.lua).
+type clocks struct {
+	now, mark, jumped time.Time
+	reindexed         map[string]time.Time
+}
 
 // clocks reads them in one round trip.
 func (s *Storage) clocks(ctx context.Context) (clocks, error) {
@@ -193,15 +196,16 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 		queues := s.used()
 		metas := make([]*goredis.SliceCmd, 0, len(queues))
 		for _, queue := range queues {
-			metas = append(metas, pipe.HMGet(ctx, s.keys.key(queue, metaKey), "mark", "jumped"))
+			metas = append(metas, pipe.HMGet(ctx, s.keys.key(queue, metaKey), "mark", "jumped", "reindexed"))
 		}
 		_, _ = pipe.Exec(ctx) // each has its own error
 		if c.now, err = now.Result(); err != nil {
 			return c, err
 		}
 		c.now = moment(c.now.UnixMicro())
-		for _, meta := range metas {
-			var at [2]time.Time // zero for a key that cannot be read
+		c.reindexed = make(map[string]time.Time)
+		for n, meta := range metas {
+			var at [3]time.Time // zero for a key that cannot be read
 			for i, v := range meta.Val() {
 				text, _ := v.(string)
 				if us, err := strconv.ParseInt(text, 10, 64); err == nil && us > 0 {
@@ -213,6 +217,9 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 			}
 			if at[1].After(c.jumped) && !at[1].After(c.now) { // else the clock has jumped back
 				c.jumped = at[1]
+			}
+			if !at[2].IsZero() {
+				c.reindexed[queues[n]] = at[2]
 			}
 		}
 		return c, nil
@@ -243,6 +250,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	s.findRoom(ctx)
 	s.room.Tell(&d)
 	d.Warnings = append(d.Warnings, storage.ClockWarnings(c.now, c.mark, c.jumped)...)
+	d.Warnings = append(d.Warnings, reindexWarnings(&c)...)
 	d.Limits = s.limits
 	return d, nil
 }

@@ -24,8 +24,9 @@ var sources embed.FS
 
 // ways are the settings of the scripts that only tests change. The zero value is that of production.
 type ways struct {
-	general  bool // the short ways leave every call to the general ways
-	mostVoid int  // replaces mostVoid where it is not 0
+	general  bool          // the short ways leave every call to the general ways
+	mostVoid int           // replaces mostVoid where it is not 0
+	reindex  time.Duration // replaces reindexEvery where it is not 0
 }
 
 // mostVoid is how many void entries of a line one step removes or passes over at most. A page looks at
@@ -55,6 +56,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"MARKEVERY":     inMicros(markEvery),
 		"PUTOFF":        inMicros(putOff),
 		"RESTFOR":       inMicros(restFor),
+		"REINDEXEVERY":  inMicros(cmp.Or(by.reindex, reindexEvery)),
 		"MOSTPROMOTED":  strconv.Itoa(mostPromoted),
 		"NEVER":         strconv.FormatInt(never, 10),
 		"SPREAD":        strconv.FormatInt(spread, 10),
@@ -145,6 +147,10 @@ const markEvery = time.Second
 // that repeated sweeps write nothing in between. It is far below storage.JumpAfter, because the mark
 // tells when a step last saw the clock.
 const restFor = 7 * time.Second
+
+// reindexEvery is how often a claim compares the number of a queue's records with the sizes of its sets. Ten
+// times as long after a walk through all records, which costs some microseconds a record.
+const reindexEvery = time.Minute
 
 // script is a script as it is sent: files of scripts/*.lua, joined and with their constants.
 type script struct {
@@ -287,7 +293,7 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.apply:
 		return slices.Concat([]string{"pack"}, lib, []string{"check", "step", name})
 	case &s.claim:
-		return slices.Concat([]string{"pack", "lease", "shortclaim"}, lib, []string{"maintain", name})
+		return slices.Concat([]string{"pack", "lease", "shortclaim"}, lib, []string{"maintain", "reindex", name})
 	}
 	return slices.Concat([]string{"pack"}, lib, []string{name})
 }

@@ -6,3 +6,7 @@ package redis_test
 // completions have short ways, and a claim looks at the lines of kinds in both. All other rules take the general way with and
 // without them. make test-long tests all topics.
 var generalTopics = []string{"insert", "bulk", "claim", "kind", "settle"}
+
+// tears is how often TestATornAppendOnlyFileLosesNoTask tears the file. make test-long tears it 50
+// times.
+const tears = 12

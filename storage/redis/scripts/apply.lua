@@ -134,9 +134,9 @@ local function completions(a)
   if #ids > 0 then bump(q, 'completed', #ids) end -- a stale completion makes no queue
   q.used = q.used or #ids > 0
   if #ids > #alarms then leave(q, fence, #ids - #alarms) end
-  write(q, 'ZREM', SETS.p, alarms)
-  write(q, 'HDEL', PENDING, ids)
   write(q, 'HDEL', TASKS, ids)
+  write(q, 'HDEL', PENDING, ids)
+  write(q, 'ZREM', SETS.p, alarms)
 end
 
 -- insertions carries out a run of plain inserts: they are due now, have no unique key and no large

@@ -89,7 +89,7 @@ local function upkeep()
       if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before forsake, which spares kinds that were named
       local before = more
       more = false
-      for _, maintain in ipairs({recover, promote, tick, forsake, trim}) do
+      for _, maintain in ipairs({recover, promote, tick, forsake, trim, reindex}) do
         share = max(floor(left / (total - i + 1)), 2)
         maintain(q, total)
       end

@@ -162,13 +162,14 @@ local function planline(q, left)
       if e then e.number = last + #push end
     end
   end
+  if call('LLEN', q[LINE]) + #push == 0 then left = {} end -- they had lost their entries
   for i = 1, #left do
     local e = left[i]
     void[2 * i - 1], void[2 * i] = e.number and e.number - 1 or last + #push, e.id
   end
   write(q, 'ZADD', VOIDS, void)
   write(q, 'ZADD', SETS.z, between)
-  write(q, 'RPUSH', LINE, push)
+  q.last = {{'RPUSH', q[LINE], push, 1, #push}}
   if #left > 0 then bump(q, 'void', #left) end
   if #push > 0 then bump(q, 'tail', #push) end
   q.work = q.work or #push + #between > 0
@@ -206,8 +207,11 @@ local function planmoves(q)
     if st and e.written then reset[#reset + 1] = e.id; reset[#reset + 1] = e.rec end
     if st == 'p' and e.leased then let[#let + 1] = e.id; let[#let + 1] = e.lease end
   end
+  local ends = rem.p or {}
+  rem.p = nil
   for st, list in pairs(rem) do write(q, 'ZREM', SETS[st], list) end
   write(q, 'HDEL', PENDING, unlet)
+  write(q, 'ZREM', SETS.p, ends)
   write(q, 'HDEL', TASKS, unset)
   for st, list in pairs(add) do
     write(q, 'ZADD', SETS[st], list)
@@ -307,6 +311,12 @@ end
 -- written nothing. A full Redis refuses a call that grows, because the call begins with a write that may
 -- take memory. The other calls begin with a write that frees memory, after which Redis refuses nothing.
 -- With hush commit publishes no wake-ups, because the caller does.
+--
+-- The order of the writes matters where a crash tears the append-only file: Redis may later execute the
+-- first writes of a step of which nothing had happened before, and then the steps that really followed. So
+-- a lease has its member of leases for as long as it stands in pending, and entries join the line last: a
+-- push cannot be repeated without harm. All other writes can, except that a second LTRIM or
+-- ZREMRANGEBYRANK takes entries from their tasks: see reindex.lua.
 local function commit(queues, grows, hush)
   local any = false
   for _, q in ipairs(queues) do
@@ -330,11 +340,15 @@ local function commit(queues, grows, hush)
     first = redis.pcall('HDEL', queues[1][META], '')
   end
   if type(first) == 'table' and first.err then return refusal(first) end
-  for _, q in ipairs(queues) do
-    for _, w in ipairs(q.plan) do
+  local plans = {}
+  for i, q in ipairs(queues) do plans[i], plans[#queues + i] = q.plan, q.last end
+  for _, plan in ipairs(plans) do
+    for _, w in ipairs(plan) do
       local command, key, list, to = w[1], w[2], w[3], w[5]
       for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
     end
+  end
+  for _, q in ipairs(queues) do
     if (q.work or q.asked) and not hush then
       -- The user may have no permission for channels: a failed wake-up must not abort the step.
       redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))

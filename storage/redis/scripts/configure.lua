@@ -12,7 +12,7 @@ local function empty()
   for _, key in pairs(SETS) do
     if call('ZCARD', q[key]) > 0 then return false end
   end
-  return vacant(q)
+  return call('HLEN', q[TASKS]) == 0
 end
 
 local function remove()

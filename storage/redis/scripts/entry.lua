@@ -3,7 +3,7 @@
 -- PLACED are the states whose sets are sorted by a moment. The member of a task there is a place, which
 -- is a number that grows, and its id, so that tasks of the same moment come in the order in which steps
 -- put them there. The record has the place behind its header. A promotion replaces it by a moment: see
--- joined in stats.lua.
+-- joined in record.lua.
 local PLACED = {s = true, r = true, c = true, x = true, d = true}
 
 -- entry returns the entry of a task: the task as this call sees it, its changes included. st is its
@@ -112,8 +112,8 @@ local function members(q, fence)
 end
 
 -- load finds out the state of a task, and returns its entry. A task with a record that is in none of the
--- sets is in the line. A cursor that is in no set does not exist, nor does any other such task where there
--- is no line.
+-- sets is in the line, or a torn append-only file has cost it its place (reindex.lua). A cursor
+-- that is in no set does not exist.
 local function load(q, id)
   local e = entry(q, id)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
@@ -131,7 +131,7 @@ local function load(q, id)
     end
     local declined = declinedas(q, id, e.rec)
     if declined then return found(e, 'k', declined) end
-    if call('EXISTS', q[LINE]) == 1 then return found(e, 'l') end
+    return found(e, 'l')
   end
   return found(e, false)
 end
@@ -363,7 +363,8 @@ end
 -- that has no record is kept there under its own name, because the task that it stood for cannot be
 -- found. A record of a later version stays where it is, and q.later tells that work is left for processes
 -- that know it.
-local function setapart(q, e)
+-- h is nil where the side hash keeps nothing of the task.
+local function setapart(q, e, h)
   if later(e.rec) then
     q.later = true
     return
@@ -372,7 +373,7 @@ local function setapart(q, e)
   q.apart[#q.apart + 1] = e.rec or ''
   if LIVE[e.st] then bump(q, 'deleted', 1) end
   if e.st == 'p' and e.lease then unlease(q, e) end
-  gone(q, e)
+  gone(q, e, h)
 end
 
 -- drop removes tasks of an ended state, and sets apart those with damaged records. It reads all of the

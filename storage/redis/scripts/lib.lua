@@ -17,7 +17,7 @@ local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = tr
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
 local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
-  'jumped', 'clock', 'lines', 'looks', unpack(TOTALS)}
+  'jumped', 'clock', 'lines', 'looks', 'reindex', 'reindexed', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -43,7 +43,7 @@ local function pack2(v) return char(floor(v / 256), v % 256) end
 -- open returns the n-th queue that the call names, with its numbers from the meta hash.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
+    plan = {}, last = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
@@ -99,9 +99,6 @@ end
 
 -- lined returns how many tasks wait in the line.
 local function lined(q) return max(call('LLEN', q[LINE]) - q.m.void, 0) end
-
--- vacant reports whether no task can wait in the line: it has no entries, or the queue has no records.
-local function vacant(q) return call('LLEN', q[LINE]) == 0 or call('HLEN', q[TASKS]) == 0 end
 
 -- entries returns the ids of n entries of the line from an index on, and false for each void entry, whose
 -- task left out of turn. first is the number of the first entry of the line. voids has by id the number

@@ -33,7 +33,7 @@ local function upto(key, moment)
 end
 
 -- since returns a record with a moment of 7 bytes in the bytes of its place: since when its task waits; see
--- joined in stats.lua.
+-- joined in record.lua.
 local function since(rec, moment) return sub(rec, 1, HEADER) .. moment .. sub(rec, HEADER + PLACE + 1) end
 
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
@@ -87,8 +87,13 @@ local function overdue(q)
         ids[n], leases[n], ranks[n] = names[j], values[j], places[j]
       end
     else
-      local n = #ids + 1
-      ids[n], leases[n] = member, call('HGET', q[PENDING], member)
+      local value = call('HGET', q[PENDING], member)
+      if value and has(byte(value, FENCE + 1) or 0, GROUPED) then -- of a torn step: the group has a member too
+        write(q, 'ZREM', SETS.p, {member})
+      else
+        local n = #ids + 1
+        ids[n], leases[n] = member, value
+      end
     end
   end
   spend(#ids)
@@ -377,6 +382,7 @@ local function look(q, unfinished)
     if at and key == DEAD then at = at + DEADFOR end
     if at then soon = min(soon, max(at, now + PUTOFF)) end
   end
+  soon = min(soon, max(q.m.reindex, now + PUTOFF))
   if unfinished or call('ZCARD', q[DEAD]) > DEADMAX or q.m.paused ~= 0 or q.m.jumped > 0 then soon = 0 end
   set(q, 'due', due)
   set(q, 'soon', soon)
@@ -389,6 +395,6 @@ local function abandoned(q)
   for _, key in pairs(SETS) do
     if call('ZCARD', q[key]) > 0 then return false end
   end
-  return vacant(q) and call('ZCARD', q[WINDOWS]) == 0 and call('HLEN', q[DAMAGED]) == 0
+  return call('HLEN', q[TASKS]) + call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
 end
 

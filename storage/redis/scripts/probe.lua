@@ -15,11 +15,11 @@ local function try(command, ...)
   if reason == '' then reason = reply.err end
 end
 try('TIME')
-try('EXISTS', key)
 try('TYPE', key)
 try('HGET', key, 'a')
 try('HMGET', key, 'a')
 try('HLEN', key)
+try('HSCAN', key, 0)
 try('ZCARD', key)
 try('ZCOUNT', key, 0, 0)
 try('ZRANGE', key, 0, 0)

@@ -71,6 +71,16 @@ local function compose(h)
     (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
 end
 
+-- joined returns when a waiting task joined the tail of its priority, nil where its record does not tell.
+-- That is the moment in the bytes of the record's place, which a promotion or a change of the place leaves
+-- there; a record without a place tells when it was created. Real places are far smaller numbers than
+-- moments.
+local function joined(rec)
+  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end
+  local at = number(rec, has(byte(rec, 3), HASPLACE) and HEADER + 1 or 11, 7) -- see record.go
+  return at > SPREAD and at or nil
+end
+
 -- suspected reports whether a record belongs to a suspect.
 local function suspected(rec)
   local c1, c2, l1, l2 = byte(rec, 23, 26)

@@ -106,9 +106,9 @@ if SHORT then
         if h[5] > 0 then call('LTRIM', K[k + LINE], h[5], -1) end
         local pending, alarms, group = leases(ids, h[3], fence, A[6], till, joined)
         if m.bare then pending[2 * n + 1], pending[2 * n + 2] = '', PAD end
-        call('HSET', K[k + PENDING], unpack(pending))
         call('ZADD', K[k + LEASES], unpack(alarms))
         if group then call('HSET', K[k + CLAIMS], unpack(group)) end
+        call('HSET', K[k + PENDING], unpack(pending))
         if deadline < m[2] or now - (tonumber(m[6] or 0) or 0) > TOUCHEVERY then
           call('HSET', K[k + META], 'mark', at, 'awaited', '1', 'touched', text('%d', now),
             'soon', text('%d', deadline < m[2] and deadline or m[2]))

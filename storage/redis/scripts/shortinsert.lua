@@ -83,21 +83,22 @@ for i = 1, k do
   if found[i] then return nil end
 end
 if places then call('ZCARD', K[WAITING]) end -- a key of a wrong type fails here, before any write
+if #line > 0 then call('LLEN', K[LINE]) end
 local at = text('%d', mark)
 if tonumber(at) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
 
 -- The first write tells whether Redis permits writes, which a full Redis does not; then apply.lua
--- returns the reason.
-local done = #line > 0 and redis.pcall('RPUSH', K[LINE], unpack(line)) or #line == 0 and redis.pcall('ZADD', K[WAITING], unpack(places))
+-- returns the reason. The line comes last: see commit in commit.lua.
+local done = redis.pcall('HSET', K[TASKS], unpack(records))
 if type(done) == 'table' then return nil end
-if places and #line > 0 then call('ZADD', K[WAITING], unpack(places)) end
-call('HSET', K[TASKS], unpack(records))
+if places then call('ZADD', K[WAITING], unpack(places)) end
 call('HSET', K[LANES], unpack(list))
 local numbers = {'mark', at, 'enqueued', text('%d', enqueued + k), 'tail', text('%d', tail + #line)}
 if turn then numbers[7], numbers[8] = 'turn', text('%d', turn) end
 if m[5] ~= '0' then numbers[#numbers + 1], numbers[#numbers + 2] = 'awaited', '0' end
 if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
 call('HSET', K[META], unpack(numbers))
+if #line > 0 then call('RPUSH', K[LINE], unpack(line)) end
 -- The user may have no permission for channels: a failed wake-up must not abort the step.
 if m[5] == '1' then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
 return 'N' .. table.concat(outcomes, 'N')

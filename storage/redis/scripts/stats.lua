@@ -31,15 +31,9 @@ local function numbers(key)
   return m
 end
 
--- joined returns when a waiting task joined the tail of its priority, NEVER where its record does not
--- tell. That is the moment in the bytes of the record's place, which a promotion or a change of the place
--- leaves there; a record without a place tells when it was created. Real places are far smaller numbers
--- than moments.
-local function joined(key, id)
-  local rec = try('HGET', key(TASKS), id)
-  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return NEVER end
-  local at = number(rec, has(byte(rec, 3), HASPLACE) and HEADER + 1 or 11, 7) -- see record.go
-  return at > SPREAD and at or NEVER
+-- joinedin returns when a waiting task joined the tail of its priority, NEVER where its record does not tell.
+local function joinedin(key, id)
+  return joined(try('HGET', key(TASKS), id)) or NEVER
 end
 
 -- firstin returns when the first task of the line joined it, NEVER where it finds none. It looks at the
@@ -67,7 +61,7 @@ local function firstin(key, m)
     local other = live(middle, 16)
     if other then id, high = other, middle else low = middle + 16 end
   end
-  return id and joined(key, id) or NEVER
+  return id and joinedin(key, id) or NEVER
 end
 
 -- earliest returns the earliest moment at which one of the tasks in a set of waiting tasks joined the tail
@@ -78,7 +72,7 @@ local function earliest(key, set)
   for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
     local from = -priority * SPREAD
     local v = try('ZRANGEBYSCORE', key(set), '(' .. text(from), '(' .. text(from + SPREAD / 2), 'LIMIT', 0, 1)
-    if v and v[1] then at = min(at, joined(key, v[1])) end
+    if v and v[1] then at = min(at, joinedin(key, v[1])) end
   end
   return at
 end
@@ -96,7 +90,11 @@ for n = 0, ARGV[1] - 1 do
     size('d'), size('u')}
   for _, i in ipairs({TASKS, SIDE, UNIQUE, CLAIMS}) do read('HLEN', key(i)) end
   for _, i in ipairs({LEASES, WINDOWS, VOIDS}) do read('ZCARD', key(i)) end
-  v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged
+  local records = 0
+  for i = 1, 8 do records = records + v[i] end
+  -- Records beyond these are unindexed: see reindex.lua.
+  local unindexed = damaged == 0 and max((try('HLEN', key(TASKS)) or 0) - records, 0) or 0
+  v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged + unindexed
   v[10] = text(m.paused)
   for i = 1, #TOTALS do v[10 + i] = text(m[TOTALS[i]]) end
   local kinds = {}

@@ -165,7 +165,7 @@ local function change(a)
   end
   if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
   if st == 'w' then
-    h.place = pack7(now) -- see joined in stats.lua
+    h.place = pack7(now) -- see joined in record.lua
     rewrite(q, e, h)
     wait(q, e, h)
     return 'w'
