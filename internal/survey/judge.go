@@ -140,8 +140,9 @@ func (j *judge) queue(q *Queue) {
 	if q.Damaged > 0 {
 		j.add(Finding{
 			Level: Problem, Code: "damaged", Queue: q.Queue, Next: "midge queue show " + q.Queue,
-			Text:   j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
-			Detail: "Damaged records are set apart, and all other tasks run.",
+			Text: j.w.count(q.Damaged, "record") + " of " + q.Queue + " could not be read",
+			Detail: "Damaged records are set apart, and all other tasks run. A record without a place in its queue " +
+				"counts as damaged until its task waits again.",
 		})
 	}
 }
