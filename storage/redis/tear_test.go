@@ -129,11 +129,15 @@ func (r *tearing) file() []byte {
 	return data
 }
 
-// tear cuts the append-only file off within the writes of the last step.
+// tear cuts the append-only file off within the writes of the last step, a third of the time within EXEC:
+// then Redis will execute the whole step.
 func (r *tearing) tear() {
 	data := r.file()
 	begin := bytes.LastIndex(data, []byte(multi))
 	cut := begin + 1 + r.random.IntN(len(data)-begin-1)
+	if r.random.IntN(3) == 0 {
+		cut = len(data) - 1 - r.random.IntN(len(exec)-1)
+	}
 	if err := os.Truncate(r.path(), int64(cut)); err != nil {
 		r.Fatal(err)
 	}
