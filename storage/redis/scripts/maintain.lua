@@ -2,7 +2,6 @@
 -- promotes, ticks, ends declined tasks and trims, in bounded batches.
 
 local BATCH = 100 -- how many tasks and other items one call maintains, in all of its queues together
-local MOSTLOOKED = 2000 -- how many members of groups it looks at
 
 local left = BATCH -- how many items are left of the batch
 local share = 0 -- how many of them one kind of maintenance may use in one queue
@@ -32,12 +31,9 @@ local function upto(key, moment)
   return members, scores
 end
 
--- since returns a record with a moment of 7 bytes in the bytes of its place: since when its task waits; see
--- joined in record.lua.
-local function since(rec, moment) return sub(rec, 1, HEADER) .. moment .. sub(rec, HEADER + PLACE + 1) end
-
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
--- so it promotes more than a share of the batch, which it leaves as it is.
+-- so it promotes more than a share of the batch, which it leaves as it is. In a record, since when its task
+-- waits takes the bytes of its place; see joined in record.lua.
 local function promote(q, queues)
   local before, ids, members, states, i, j, come = left, {}, {}, {}, 1, 1, pack7(now)
   share = max(floor(MOSTPROMOTED / queues), 2)
@@ -60,13 +56,25 @@ local function promote(q, queues)
     e.rec = recs[k]
     local st, priority = standing(e.rec)
     if st then
-      e.rec, e.written = since(e.rec, come), true
+      e.rec, e.written = sub(e.rec, 1, HEADER) .. come .. sub(e.rec, HEADER + PLACE + 1), true
       append(q, e, st, priority)
     else
       setapart(q, e)
     end
   end
 end
+
+-- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
+-- kind), its id behind a length byte, and its kind likewise.
+local function tell(q, e, h, st)
+  local kind = kindof(h)
+  q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
+end
+
+local recover
+
+do
+local MOSTLOOKED = 2000 -- how many members of groups it looks at
 
 -- overdue returns up to share tasks whose leases expired and may be recovered, the last first: ids,
 -- leases, and the ranks of tasks in groups. Tasks of a group beyond the share are left to the next call.
@@ -123,16 +131,9 @@ local function expired(q)
   return list
 end
 
--- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
--- kind), its id behind a length byte, and its kind likewise.
-local function tell(q, e, h, st)
-  local kind = kindof(h)
-  q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
-end
-
 -- recover ends leases that expired: their tasks wait again, are cancelled where that was asked, or die
 -- at their crash limit.
-local function recover(q)
+function recover(q)
   q.ended = {}
   for _, e in ipairs(expired(q)) do
     local h = e.h
@@ -161,6 +162,8 @@ local function recover(q)
       end
     end
   end
+end
+
 end
 
 -- recount counts the tasks in the line of a kind anew, as the line is before this step.
