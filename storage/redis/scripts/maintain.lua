@@ -73,7 +73,7 @@ end
 
 local recover
 
-do
+do -- a block, because claim.lua has nearly as many local variables as Lua permits
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
 
 -- overdue returns up to share tasks whose leases expired and may be recovered, the last first: ids,
