@@ -260,7 +260,7 @@ func CheckCall(call Call) error {
 }
 
 // CheckWait is the validation that every storage's Wait does before any I/O.
-func CheckWait(req *WaitRequest) error { return checkNames("WaitRequest.Queues", req.Queues) }
+func CheckWait(req *WaitRequest) error { return checkNames("WaitRequest.Queues", req.Names()) }
 
 // checkNames checks the queues that a request names.
 func checkNames(what string, queues []string) error {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -118,11 +119,23 @@ type Since uint64
 
 // WaitRequest names what to wait for.
 type WaitRequest struct {
+	// Queues are the queues from which the caller takes tasks: a caller that is woken claims from
+	// them at once, or leaves the work to others.
 	Queues []string
-	Since  Since
+	// Maintained are the queues that the caller only maintains: new work in them does not concern it.
+	Maintained []string
+	Since      Since
 	// CancelsOnly ignores new work and due moments, for a runner without a free
 	// slot. A later Wait from the same Since still reports them.
 	CancelsOnly bool
+}
+
+// Names returns the names of all queues for which the request waits.
+func (r *WaitRequest) Names() []string {
+	if len(r.Maintained) == 0 {
+		return r.Queues
+	}
+	return slices.Concat(r.Queues, r.Maintained)
 }
 
 // ExtendRequest extends leases and carries a runner's heartbeat.

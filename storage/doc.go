@@ -173,6 +173,20 @@
 // count for its More, although the same call again would take the next: a runner that was
 // given a suspect asks for no other until that task has ended.
 //
+// # Rules of wait
+//
+// New work in a queue is for one of the callers that wait for it, however many there are.
+// Others are woken where a Claim leaves work behind (Claimed.More), so that as many Claims
+// follow as the work needs, and where no Claim follows that could take the work: the caller
+// that was woken has ended, or only maintains the queue. Until a Claim follows, further work
+// may wake nobody else. A caller for which there is no room for a task waits with
+// WaitRequest.CancelsOnly, so that a wake-up goes to others.
+//
+// All callers are woken by an event that only some of them may need: an earlier due moment, a
+// decline, a suspect or a task that is claimed only to start at once. A cancel and changed
+// settings also wake those that wait with CancelsOnly. A storage may wake more callers than
+// these rules say, and each process that shares it may count its callers for itself.
+//
 // # Rules of kinds
 //
 // A Claim may bring a task of a kind that its runner cannot run. The runner declines it
@@ -194,7 +208,7 @@
 // line does not wait for it. A release, a recovery, a promotion, a requeue, a Change with
 // a priority or with Now, and a move take it out of its line, to where every Claim may
 // take it and another runner may decline it again. A cancel and a delete work as for any
-// waiting task. A decline wakes a Wait as new work does.
+// waiting task. A decline wakes every Wait for new work, since one of the callers may know the kind.
 //
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
 // Limits.DeclinedFor, and no Claim has named its kind in the queue for as long, whether the

@@ -36,9 +36,10 @@ type Storage interface {
 
 	// Wait returns nil when there may be new work, an earlier due moment, a
 	// cancel or changed settings in one of the queues since the Claim that gave
-	// req.Since; nothing is lost between that Claim and this Wait. It is a hint:
-	// it may return early, and where a wake-up was lost it may not return at all,
-	// so callers bound it by ctx, whose error it then returns.
+	// req.Since; nothing is lost between that Claim and this Wait. Where several
+	// callers wait, new work may wake one of them: see the rules of wait. Wait is a
+	// hint: it may return early, and where a wake-up was lost it may not return at
+	// all, so callers bound it by ctx, whose error it then returns.
 	Wait(ctx context.Context, req WaitRequest) error
 
 	// Task reads one task with its history, stack, result, progress and

@@ -151,7 +151,7 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 	scan, cancel := context.WithTimeout(draining, most)
 	defer cancel()
 	for c.await(scan, asked, claimed.Since) {
-		continue // another shard got the free slot
+		continue // to wait for tasks, now that a slot is free, or because another shard got it
 	}
 	if !asked.full {
 		c.gather(draining)
@@ -167,18 +167,25 @@ func (c *claimer) gather(draining context.Context) {
 }
 
 // await waits until the storage has a task, the queues change, a slot is free or scan ends. It
-// returns true where a slot became free but not for this shard. It waits in its own goroutine;
-// everything but the storage interrupts that wait.
+// returns true where a slot became free that is no reason to claim: it is another shard's, or the last
+// claim left no task. Without a free slot it does not wait for tasks: the storage wakes one runner for a
+// new task, and that should be one which can start it. It waits in its own goroutine; everything but the
+// storage interrupts that wait.
 func (c *claimer) await(scan context.Context, asked round, since storage.Since) (again bool) {
 	d := c.shard
 	ctx, interrupt := context.WithCancel(scan)
 	defer interrupt()
-	names := make([]string, len(asked.queues))
-	for i, q := range asked.queues {
-		names[i] = q.Name
+	withheld := c.slots.withheld(d)
+	resting := !asked.full && c.slots.rests(d)
+	req := storage.WaitRequest{Since: since, CancelsOnly: asked.full || resting}
+	for _, q := range asked.queues {
+		if q.Max < 0 {
+			req.Maintained = append(req.Maintained, q.Name)
+		} else {
+			req.Queues = append(req.Queues, q.Name)
+		}
 	}
-	req := storage.WaitRequest{Queues: names, Since: since, CancelsOnly: asked.full}
-	d.wakeUp.arm(interrupt, asked.full || c.slots.withheld(d))
+	d.wakeUp.arm(interrupt, req.CancelsOnly || withheld)
 	c.pulse.rests()
 	err := c.store.Wait(ctx, req)
 	if err != nil {
@@ -186,5 +193,8 @@ func (c *claimer) await(scan context.Context, asked round, since storage.Since) 
 	}
 	c.pulse.works()
 	changed := d.wakeUp.disarm()
-	return asked.full && err != nil && scan.Err() == nil && !changed && c.slots.full(d)
+	if err == nil || scan.Err() != nil || changed {
+		return false
+	}
+	return resting && !withheld || asked.full && c.slots.full(d)
 }

@@ -19,6 +19,8 @@ type grant struct {
 	ahead   int       // how many tasks it asked for ahead
 	suspect bool      // the claim under way may bring a suspect
 
+	resting bool // it knows of no tasks, and does not wait for any before a slot is free
+
 	returning int // attempts on their way back to the storage; until they are there, nothing is claimed
 
 	// withheld means that the last claim could not ask for tasks that only start at once, or for a
@@ -66,7 +68,7 @@ func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	start, ahead = s.allowance(d, now)
 	d.wakeUp.forgetSlot()
 	g.granted = 0
-	g.asked, g.start, g.ahead = now, start, ahead
+	g.asked, g.start, g.ahead, g.resting = now, start, ahead, false
 	g.suspect = start > 0 && s.suspects == 0 && !s.suspectToCome(now)
 	g.withheld = g.weight > 0 && !g.suspect
 	return start, ahead, g.suspect
@@ -77,6 +79,22 @@ func (s *slots) withheld(d *shard) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d.grant.withheld
+}
+
+// rests reports whether a claim of d, which knows of no tasks and has no slots granted, could not ask for
+// any now. Then d is woken once a slot is free.
+func (s *slots) rests(d *shard) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free, ahead := s.limit-s.active-len(s.ahead), s.aheadWanted()-len(s.ahead)
+	for _, e := range s.shards {
+		if e != d && !e.grant.overdue(time.Now()) {
+			free -= e.grant.granted + e.grant.start
+			ahead -= e.grant.ahead
+		}
+	}
+	d.grant.resting = d.grant.weight > 0 && free <= 0 && ahead <= 0
+	return d.grant.resting
 }
 
 // full reports whether no slot is free for tasks of d.

@@ -167,10 +167,10 @@ func (s *slots) end(took time.Duration) {
 	}
 }
 
-// wakeShards wakes the shards that may have work. The mutex is held.
+// wakeShards wakes the shards that may have work, or wait for a slot. The mutex is held.
 func (s *slots) wakeShards() {
 	for _, d := range s.shards {
-		if d.grant.wanting {
+		if d.grant.wanting || d.grant.resting {
 			d.wakeUp.slotFree()
 		}
 	}

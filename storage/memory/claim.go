@@ -29,6 +29,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err != nil {
 		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
 	}
+	s.events.Looking(&req)
 	queues := make([]*engine.Queue, len(req.Queues))
 	for i := range queues {
 		if q := s.queues[req.Queues[i].Name]; q != nil {
@@ -53,6 +54,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	c.survey()
 	s.taken = c.Taken
 	clear(s.taken)
+	if c.answer.More {
+		s.events.Left(&req)
+	}
 	return c.answer, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // configured is the outcome of a Configure: its error, or nil.
@@ -66,7 +67,7 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 		q.PausedUntil = s.step.Now + settings.Pause.For.Microseconds()
 	}
 	q.touched = s.step.Now
-	s.ring(q, true)
+	s.ring(q, wakeup.Alert)
 	return nil
 }
 

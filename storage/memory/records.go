@@ -7,6 +7,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // queue is a named set of records. Each record stands in exactly one of its lines.
@@ -185,7 +186,7 @@ func (s *records) Ring(r *engine.Record, alert bool) {
 		}
 	default:
 	}
-	(*Storage)(s).ring(ours(r.Queue), alert)
+	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
 }
 
 // copyIn replaces the caller's memory, which the changes and results of a Tx left in records, by

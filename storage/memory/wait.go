@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Wait returns once there is an event in one of the queues after req.Since.
@@ -18,6 +19,5 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return nil
 }
 
-// ring notes an event of a queue: new work, an earlier due moment or, as an alert, an event
-// that also concerns runners without a free slot.
-func (s *Storage) ring(q *queue, alert bool) { s.events.Ring(alert, q.Name) }
+// ring notes an event of a queue.
+func (s *Storage) ring(q *queue, event wakeup.Event) { s.events.Ring(event, q.Name) }

@@ -41,7 +41,7 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 	err = tx.copy(ctx, copyRows, b)
 	b.close()
 	if err == nil {
-		st.told = s.notes.loud(b.dqueues)
+		st.told, st.event = s.notes.loud(b.dqueues), eventOf(b.dscheduled)
 		// A commit that notifies takes a lock of the whole server, and must wait for it however long
 		// that takes.
 		err = tx.commit(ctx, b.copied(s.notes, st), query{text: "SET LOCAL lock_timeout TO DEFAULT"})
@@ -254,10 +254,11 @@ func (b *bulk) copied(n *notes, st *plainStep) query {
 	queues, ids := b.told()
 	return query{
 		text: "SELECT coalesce({schema}.copied($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, " +
-			"$15, $16), '{}')",
+			"$15, $16, $17), '{}')",
 		args: []any{
 			b.base, blobs(b.lanes), b.opens, b.seqs, b.begins, queues, ids, b.low, b.high,
-			b.dqueues, b.dwaiting, b.dscheduled, b.firsts, n.channel, n.sender, st.told,
+			b.dqueues, b.dwaiting, b.dscheduled, b.firsts, n.channel, n.sender, letters[st.event],
+			st.told,
 		},
 		scan: one(&st.rung),
 	}

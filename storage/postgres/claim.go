@@ -27,7 +27,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	s.sweep.visit(false)
-	since := s.wake.since() // before the claim looks, so that no event between the two is lost
+	since := s.wake.looking(&req) // before the claim looks, so that no event between the two is lost
 	c := &claim{store: s, req: &req, general: s.noShort}
 	err := s.allowance.with(ctx, c.run)
 	s.room.Wrote(err)
@@ -35,6 +35,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since
+	if c.More {
+		s.wake.events.Left(&req)
+	}
 	s.brought.Store(int64(len(c.Tasks)))
 	s.vacuum.left(len(c.Tasks))
 	if len(c.Tasks) > 0 {

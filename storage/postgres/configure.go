@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Configure changes the settings of a queue, or removes it. It returns storage.ErrNotEmpty for a
@@ -77,7 +78,7 @@ func (s *Storage) configure(
 	if err := tx.commit(ctx, writes...); err != nil {
 		return err
 	}
-	s.wake.ring(queues, true)
+	s.wake.ring(queues, wakeup.Alert)
 	if !done {
 		return storage.ErrNotEmpty
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // A call that inserts one task which waits at once is a step of its own. No other call shares its
@@ -47,7 +48,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 		return false
 	}
 	s.lateSince(ctx, begun, queues)
-	s.notes.rung(ctx, numbers, told, false)
+	s.notes.rung(ctx, numbers, told, wakeup.Work)
 	p.done, p.applied = true, expected(p.txs, at)
 	return true
 }
@@ -56,7 +57,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, loud bool, at *int64) query {
 	note := ""
 	if loud {
-		note = s.notes.sender + " w " + strconv.Itoa(int(queue))
+		note = s.notes.sender + " " + letters[wakeup.Work] + " " + strconv.Itoa(int(queue))
 	}
 	sp := engine.SpecOf(in)
 	return query{

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
+
+// letters are the kinds of events in notifications.
+var letters = [...]string{wakeup.Work: "w", wakeup.News: "n", wakeup.Alert: "c"}
 
 // notes sends wake-ups to other processes. A transaction with a notification takes a lock of the
 // whole server when it commits, so that a busy queue is notified only now and then: the first wake-up
@@ -17,7 +21,7 @@ import (
 type notes struct {
 	channel string
 	sender  string
-	local   func(queues []int32, alert bool)
+	local   func(queues []int32, event wakeup.Event)
 	send    func(ctx context.Context, kind string, queues []int32) error
 	ctx     context.Context //nolint:containedctx // of what is sent later; ended by Close
 
@@ -29,10 +33,11 @@ type notes struct {
 	later   sync.WaitGroup // one goroutine that ends pauses; it ends with ctx, or with the last pause
 }
 
-// pause is a time in which a queue's wake-ups wait, with the kinds of wake-ups that wait.
+// pause is a time in which a queue's wake-ups wait, with the highest kind of those that wait.
 type pause struct {
-	until       time.Time
-	work, alert bool
+	until time.Time
+	some  bool
+	event wakeup.Event
 }
 
 // quietFor is how long the wake-ups of a queue wait after one was sent.
@@ -54,11 +59,11 @@ func (n *notes) loud(queues []int32) []int32 {
 // rung wakes those who wait in this process, and notes what other processes are to be told. A wake-up
 // that went with the commit (told) begins a pause. Any other wake-up is sent at the end of the
 // current pause; where that has ended meanwhile, it begins another.
-func (n *notes) rung(_ context.Context, queues, told []int32, alert bool) {
+func (n *notes) rung(_ context.Context, queues, told []int32, event wakeup.Event) {
 	if len(queues) == 0 {
 		return
 	}
-	n.local(queues, alert)
+	n.local(queues, event)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, q := range queues {
@@ -68,7 +73,7 @@ func (n *notes) rung(_ context.Context, queues, told []int32, alert bool) {
 				continue
 			}
 		}
-		p.work, p.alert = true, p.alert || alert
+		p.some, p.event = true, max(p.event, event)
 	}
 }
 
@@ -102,10 +107,11 @@ func (n *notes) sendLater() {
 		if !some || !sleep.For(n.ctx, time.Until(until)) {
 			return
 		}
-		work, alerts := n.over()
-		_ = n.send(n.ctx, "w", work) // a hint: a process that misses it looks by itself
-		_ = n.send(n.ctx, "c", alerts)
-		n.again(work, alerts)
+		waited := n.over()
+		for event, queues := range waited {
+			_ = n.send(n.ctx, letters[event], queues) // a hint: a process that misses it looks by itself
+		}
+		n.again(waited[:]...)
 	}
 }
 
@@ -120,9 +126,9 @@ func (n *notes) next() (until time.Time, some bool) {
 	return n.quiet[n.order[0]].until, true
 }
 
-// over ends the pauses whose time is over, except for the queues that it returns. The wake-ups of
-// these queues are to be sent, and until then new ones wait.
-func (n *notes) over() (work, alerts []int32) {
+// over ends the pauses whose time is over, except for the queues that it returns, by the kind of event. The
+// wake-ups of these queues are to be sent, and until then new ones wait.
+func (n *notes) over() (waited [len(letters)][]int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for now := time.Now(); len(n.order) > 0; n.order = n.order[1:] {
@@ -130,17 +136,15 @@ func (n *notes) over() (work, alerts []int32) {
 		p := n.quiet[q]
 		switch {
 		case p.until.After(now):
-			return work, alerts
-		case p.alert:
-			alerts = append(alerts, q)
-		case p.work:
-			work = append(work, q)
+			return waited
+		case p.some:
+			waited[p.event] = append(waited[p.event], q)
 		default:
 			delete(n.quiet, q)
 		}
-		p.work, p.alert = false, false
+		p.some, p.event = false, wakeup.Work
 	}
-	return work, alerts
+	return waited
 }
 
 // again begins new pauses for queues whose wake-ups were sent.
@@ -163,34 +167,25 @@ func (n *notes) close() {
 // ringing gives the statements that wake the processes which a work concerns, and the function to
 // call after the commit.
 func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context)) {
-	all, alerts := make([]int32, 0, len(w.rings)), make([]int32, 0, len(w.rings))
-	for name, alert := range w.rings {
-		q := w.ids(name)
-		all = append(all, q)
-		if alert {
-			alerts = append(alerts, q)
-		}
+	var by [len(letters)][]int32
+	for name, event := range w.rings {
+		by[event] = append(by[event], w.ids(name))
 	}
-	told := s.notes.loud(all)
-	for _, kind := range []struct {
-		letter string
-		queues []int32
-	}{{"w", without(told, alerts)}, {"c", without(told, without(all, alerts))}} {
-		if len(kind.queues) > 0 {
+	told := s.notes.loud(slices.Concat(by[:]...))
+	for event, queues := range by {
+		loud := slices.DeleteFunc(slices.Clone(queues), func(q int32) bool { return !slices.Contains(told, q) })
+		if len(loud) > 0 {
 			queries = append(queries, query{
 				text: "SELECT {schema}.ring($1, $2, $3, $4)",
-				args: []any{s.notes.channel, s.notes.sender, kind.letter, kind.queues},
+				args: []any{s.notes.channel, s.notes.sender, letters[event], loud},
 			})
 		}
 	}
 	return queries, func(ctx context.Context) {
-		s.notes.rung(ctx, without(all, alerts), told, false)
-		s.notes.rung(ctx, alerts, told, true)
+		for event, queues := range by {
+			s.notes.rung(ctx, queues, told, wakeup.Event(event))
+		}
 	}
-}
-
-func without(all, some []int32) []int32 {
-	return slices.DeleteFunc(slices.Clone(all), func(q int32) bool { return slices.Contains(some, q) })
 }
 
 // late makes the next claims of this storage look at everything in these queues.

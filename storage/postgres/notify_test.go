@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // TestAWakeUpOutlivesThePause: a step that began while its queue's wake-ups waited commits after the
@@ -15,7 +17,7 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
 		n := &notes{
-			local: func([]int32, bool) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
+			local: func([]int32, wakeup.Event) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
 			send: func(_ context.Context, kind string, queues []int32) error {
 				if len(queues) > 0 {
 					sent = append(sent, kind)
@@ -24,21 +26,21 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 			},
 		}
 		const queue = 7
-		step := func(takes time.Duration, alert bool) {
+		step := func(takes time.Duration, event wakeup.Event) {
 			told := n.loud([]int32{queue})
 			time.Sleep(takes)
-			n.rung(t.Context(), []int32{queue}, told, alert)
+			n.rung(t.Context(), []int32{queue}, told, event)
 			synctest.Wait()
 		}
-		for _, alert := range []bool{false, true} {
-			step(0, false)           // its wake-up goes with its commit
-			step(2*quietFor, alert)  // begins in the pause and ends after it
+		for _, event := range []wakeup.Event{wakeup.Work, wakeup.News, wakeup.Alert} {
+			step(0, wakeup.Work)     // its wake-up goes with its commit
+			step(2*quietFor, event)  // begins in the pause and ends after it
 			time.Sleep(2 * quietFor) // all pauses are over
 			synctest.Wait()
 			time.Sleep(2 * quietFor)
 		}
 		n.close()
-		if want := []string{"w", "c"}; !slices.Equal(sent, want) {
+		if want := []string{"w", "n", "c"}; !slices.Equal(sent, want) {
 			t.Errorf("sent beside the commits: %q, want %q", sent, want)
 		}
 	})
@@ -51,7 +53,7 @@ func TestWakeUpsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sending, most, sends atomic.Int64
 		n := &notes{
-			local: func([]int32, bool) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
+			local: func([]int32, wakeup.Event) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
 			send: func(_ context.Context, _ string, queues []int32) error {
 				if len(queues) == 0 {
 					return nil
@@ -66,7 +68,7 @@ func TestWakeUpsDoNotPileUp(t *testing.T) {
 		const queues, events = 3, 5000
 		for i := range events {
 			queue := []int32{int32(i % queues)}
-			n.rung(t.Context(), queue, n.loud(queue), false)
+			n.rung(t.Context(), queue, n.loud(queue), wakeup.Work)
 			time.Sleep(time.Millisecond)
 		}
 		before := sends.Load()

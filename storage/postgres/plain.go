@@ -13,6 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Plain inserts and completions are most of what a busy queue does all day. They take one round trip:
@@ -93,6 +94,7 @@ type plainStep struct {
 	base   int64   // the first version; 0 where something did not go as expected
 	rung   []int32 // queues with new work, or with a task that is now due before all others
 	told   []int32 // queues whose wake-up goes with the commit
+	event  wakeup.Event
 }
 
 // flushPlain carries out parts of one of the plain classes. It reports whether they are left, to go
@@ -127,7 +129,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (lef
 		return true, nil
 	}
 	s.lateSince(ctx, st.begun, st.queues)
-	s.notes.rung(ctx, st.rung, st.told, false)
+	s.notes.rung(ctx, st.rung, st.told, st.event)
 	for _, p := range parts {
 		p.done = true
 		p.applied = expected(p.txs, st.base+p.begin)
@@ -138,6 +140,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (lef
 // plainStep carries out parts with one function of the server.
 func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
 	a := plain(st.parts, st.queues)
+	st.event = eventOf(a.dscheduled)
 	st.told = s.notes.loud(a.dqueues)
 	return s.ask(ctx, s.poolOf(st.parts), s.plainQuery(a, st))
 }
@@ -147,16 +150,21 @@ func (s *Storage) plainQuery(a *plainArgs, st *plainStep) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.begins, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
 		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, a.low, a.high, s.notes.channel,
-		s.notes.sender, st.told,
+		s.notes.sender, letters[st.event], st.told,
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
+		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
 	if st.class == classSettle {
 		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
+			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)"
 	}
 	return query{text: text, args: args, scan: one(&st.base, &st.rung)}
+}
+
+// eventOf returns the kind of event of inserts into queues, of which so many are to be scheduled.
+func eventOf(scheduled []int32) wakeup.Event {
+	return wakeup.Of(!slices.ContainsFunc(scheduled, func(n int32) bool { return n > 0 }), false)
 }
 
 // blobs is an array that the driver writes without reflection.

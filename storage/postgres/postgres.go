@@ -19,6 +19,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/room"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
@@ -125,7 +126,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		connect: listen, channel: channel, sender: sender, ctx: background,
 		late: s.late, name: s.numbers.name, deafFor: deafFor,
 	}
-	s.numbers.named = func(name string) { s.wake.events.Ring(true, name) }
+	s.numbers.named = func(name string) { s.wake.events.Ring(wakeup.Alert, name) }
 	s.notes = &notes{
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
 		quiet: make(map[int32]*pause),

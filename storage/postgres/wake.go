@@ -97,10 +97,10 @@ func (w *wake) warnings() []string {
 		since.UTC().Format(time.RFC3339), why)}
 }
 
-// since gives the number of the last event.
-func (w *wake) since() storage.Since {
+// looking notes that a claim begins, and gives the number of the last event.
+func (w *wake) looking(req *storage.ClaimRequest) storage.Since {
 	w.start()
-	return w.events.Since()
+	return w.events.Looking(req)
 }
 
 // listen hears notifications until ctx ends, on one connection after the other.
@@ -181,7 +181,11 @@ func (w *wake) note(payload string) {
 	if parts[1] == "l" || parts[0] == senderJoined {
 		w.late(queues)
 	}
-	w.ring(queues, parts[1] == "c")
+	event := wakeup.News // as a late commit is, too
+	if at := slices.Index(letters[:], parts[1]); at >= 0 {
+		event = wakeup.Event(at)
+	}
+	w.ring(queues, event)
 }
 
 // unnamed stands for every queue whose number this storage has heard, but not its name. No queue has
@@ -189,15 +193,18 @@ func (w *wake) note(payload string) {
 const unnamed = ""
 
 // ring adds an event of queues to the stream.
-func (w *wake) ring(queues []int32, alert bool) {
+func (w *wake) ring(queues []int32, event wakeup.Event) {
 	if len(queues) == 0 {
 		return
 	}
 	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = w.name(q)
+		if names[i] == unnamed { // whoever waits for it may wait for another queue
+			event = max(event, wakeup.News)
+		}
 	}
-	w.events.Ring(alert, names...)
+	w.events.Ring(event, names...)
 }
 
 // close ends every Wait and waits for the listener, whose context has ended.
@@ -217,7 +224,7 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 		return err
 	}
 	s.wake.start()
-	if !s.numbers.knows(req.Queues) {
+	if !s.numbers.knows(req.Names()) {
 		req.Queues = append(slices.Clone(req.Queues), unnamed)
 	}
 	if err := s.wake.events.Wait(ctx, req); err != nil {

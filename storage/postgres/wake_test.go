@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // TestAWaitSurvivesTheEndOfItsQueue: the row of a queue that was not used for long is deleted while
@@ -13,11 +14,11 @@ func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Storage{numbers: newNumbers(), wake: new(wake)}
 		s.wake.name = s.numbers.name
-		s.numbers.named = func(name string) { s.wake.events.Ring(true, name) }
+		s.numbers.named = func(name string) { s.wake.events.Ring(wakeup.Alert, name) }
 		s.numbers.learn("mail", 5)
 		woken := make(chan error, 1)
 		wait := func() {
-			req := storage.WaitRequest{Queues: []string{"mail"}, Since: s.wake.since()}
+			req := storage.WaitRequest{Queues: []string{"mail"}, Since: s.wake.events.Since()}
 			go func() { woken <- s.Wait(t.Context(), req) }()
 			synctest.Wait()
 		}
@@ -29,7 +30,7 @@ func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 			}
 			wait()
 		}
-		s.wake.ring([]int32{6}, false)
+		s.wake.ring([]int32{6}, wakeup.Work)
 		if synctest.Wait(); len(woken) == 0 {
 			t.Error("the wake-up of a new number woke nobody, want those who wait for any")
 		}

@@ -209,14 +209,10 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 		j.open(ctx, q)
 	}
 	writes := w.save(true)
-	for name, alert := range w.rings {
-		kind := "w"
-		if alert {
-			kind = "c"
-		}
+	for name, event := range w.rings {
 		writes = append(writes, query{
 			text: "SELECT {schema}.ring($1, $2, $3, $4)",
-			args: []any{j.store.notes.channel, senderJoined, kind, []int32{w.ids(name)}},
+			args: []any{j.store.notes.channel, senderJoined, letters[event], []int32{w.ids(name)}},
 		})
 	}
 	if err := j.link.run(ctx, append(writes, query{text: "RELEASE SAVEPOINT midge"})...); err != nil {

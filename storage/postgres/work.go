@@ -3,6 +3,7 @@ package postgres
 import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // work holds the tasks and unique keys that one step names, loaded and locked. The engine carries out
@@ -25,8 +26,8 @@ type work struct {
 	needRows map[storage.Ref]bool // false: to be read without a lock
 	needKeys map[key]bool
 
-	lines map[line][]*row // the candidates of a claim (choose.go)
-	rings map[string]bool // queues to wake; true for an alert
+	lines map[line][]*row         // the candidates of a claim (choose.go)
+	rings map[string]wakeup.Event // queues to wake, with the highest kind of event
 	ids   func(queue string) int32
 }
 
@@ -47,7 +48,7 @@ func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *wo
 		ids: ids, queues: make(map[string]*engine.Queue),
 		rows: make(map[storage.Ref]*row), keys: make(map[key]*hold),
 		needRows: make(map[storage.Ref]bool), needKeys: make(map[key]bool), frees: make(map[key]string),
-		rings: make(map[string]bool),
+		rings: make(map[string]wakeup.Event),
 	}
 	w.step = engine.Step{Store: w, Limits: limits, Now: now, Mark: base, Turn: base}
 	return w
@@ -139,5 +140,6 @@ func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
 
 // Ring notes an event of a queue.
 func (w *work) Ring(r *engine.Record, alert bool) {
-	w.rings[r.Ref.Queue] = w.rings[r.Ref.Queue] || alert
+	event := wakeup.Of(r.State == engine.Waiting, alert)
+	w.rings[r.Ref.Queue] = max(w.rings[r.Ref.Queue], event)
 }

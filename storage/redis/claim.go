@@ -52,7 +52,8 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 }
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
-	since := s.wake.since(served(req.Queues))
+	s.wake.listen(served(req.Queues))
+	since := s.wake.events.Looking(req)
 	groups := s.groups(req.Queues, len(req.Kinds))
 	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start, groups: len(groups)}
 	c.Since = since
@@ -71,6 +72,9 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 		if c.Now, err = s.time(ctx); err != nil {
 			return storage.Claimed{}, translateRead(err)
 		}
+	}
+	if c.More {
+		s.wake.events.Left(req)
 	}
 	return c.Claimed, nil
 }

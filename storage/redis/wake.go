@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,12 +40,12 @@ func newWake(ctx context.Context, client goredis.UniversalClient, k *keys) *wake
 	return &wake{keys: k, client: client, ctx: ctx, used: make(map[string]time.Time)}
 }
 
-// since listens to these queues, and returns the number of the last event.
-func (w *wake) since(queues []string) storage.Since {
+// listen listens to these queues from now on.
+func (w *wake) listen(queues []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return 0
+		return
 	}
 	now := time.Now()
 	var fresh []string
@@ -71,7 +70,6 @@ func (w *wake) since(queues []string) storage.Since {
 	if len(fresh) > 0 { // in a goroutine, because the server may hang
 		w.reader.Go(func() { w.subscribe(pubsub, fresh, stale) })
 	}
-	return w.events.Since()
 }
 
 // subscribe subscribes to the channels fresh, and unsubscribes from the channels stale, except those
@@ -125,20 +123,23 @@ func (w *wake) read(events <-chan any) {
 	for event := range events {
 		switch e := event.(type) {
 		case *goredis.Message:
-			w.ring(w.keys.queueOf(e.Channel), strings.Contains(e.Payload, "c"))
+			w.ring(w.keys.queueOf(e.Channel), eventOf(e.Payload))
 		case *goredis.Subscription:
 			if e.Kind == "subscribe" {
-				w.ring(w.keys.queueOf(e.Channel), true)
+				w.ring(w.keys.queueOf(e.Channel), wakeup.Alert)
 			}
 		}
 	}
 }
 
-func (w *wake) ring(queue string, alert bool) {
+// eventOf returns the kind of event that a message is about. Messages that are not known are about news.
+func eventOf(message string) wakeup.Event { return wakeup.Of(message == "w", message == "c") }
+
+func (w *wake) ring(queue string, event wakeup.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, known := w.used[queue]; known {
-		w.events.Ring(alert, queue)
+		w.events.Ring(event, queue)
 	}
 }
 
@@ -161,7 +162,7 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	if err := storage.CheckWait(&req); err != nil {
 		return err
 	}
-	s.wake.since(req.Queues)
+	s.wake.listen(req.Names())
 	if err := s.wake.events.Wait(ctx, req); err != nil {
 		return fmt.Errorf("redis: wait: %w", err)
 	}

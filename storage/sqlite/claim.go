@@ -22,7 +22,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, err
 	}
 	req.Lease = max(req.Lease, s.cfg.MinLease)
-	since := s.rings.since(&s.events, req.Queues) // before the claim looks, so that no event is lost in between
+	since := s.rings.since(&s.events, &req) // before the claim looks, so that no event is lost in between
 	var answer storage.Claimed
 	// A power cut may lose a claim: its tasks wait again, and no process is left that runs them.
 	c := &call{Call: combine.Call{Identity: req.Call}}
@@ -33,6 +33,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	}
 	if err := s.do(ctx, c); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
+	}
+	if answer.More {
+		s.events.Left(&req)
 	}
 	return answer, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Configure changes the settings of a queue, or removes it. It returns storage.ErrNotEmpty for a
@@ -64,6 +65,6 @@ func (w *work) configure(name string, settings *storage.Settings) bool {
 	}
 	w.exec("UPDATE {p}queues SET paused = ?, paused_until = ? WHERE queue = ?",
 		q.Paused, q.PausedUntil, q.number)
-	w.ring(q, true)
+	w.ring(q, wakeup.Alert)
 	return true
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // inserted is how many tasks one statement inserts.
@@ -164,7 +165,7 @@ func (w *work) saveQueue(q *queue) {
 	if q.rang {
 		q.rings++
 	}
-	if q.alerted {
+	if q.event != wakeup.Work {
 		q.alerts++
 	}
 	w.exec("UPDATE {p}queues SET counts = ?, rings = ?, alerts = ?, touched = ? WHERE queue = ?",

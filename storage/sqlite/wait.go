@@ -40,7 +40,7 @@ type rings struct {
 	queues map[string]*rang
 }
 
-// rang is how often a queue rang, and how often as an alert.
+// rang is how often a queue rang, and how often for more than work.
 type rang struct {
 	rings, alerts int64
 	known         bool
@@ -48,15 +48,16 @@ type rang struct {
 	verified      int64 // when its counts were verified
 }
 
-// since gives the number of the last event, and makes the storage look at these queues from now on.
-func (r *rings) since(events *wakeup.Stream, queues []storage.ClaimQueue) storage.Since {
+// since gives the number of the last event for a claim that begins, and makes the storage look at its
+// queues from now on.
+func (r *rings) since(events *wakeup.Stream, req *storage.ClaimRequest) storage.Since {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range queues {
-		r.ask(queues[i].Name, now)
+	for i := range req.Queues {
+		r.ask(req.Queues[i].Name, now)
 	}
-	return events.Since()
+	return events.Looking(req)
 }
 
 // ask makes the storage look at a queue. The caller holds mu.
@@ -102,18 +103,26 @@ func (r *rings) names() []string {
 }
 
 // learn compares the rings of a queue with those known before. Where the queue rang since, it adds an
-// event and reports true. The first rings that it learns of a queue count as an event, because they
+// event and reports true: the event is own, or Work, and an Alert where another process
+// rang for more than work. The first rings that it learns of a queue count as an event, because they
 // may be news.
-func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) (rang bool) {
+func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64, own wakeup.Event) (rang bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[name]
 	if q == nil { // rung by this process: of other processes only awaited queues are read
-		events.Ring(true, name)
+		events.Ring(wakeup.Alert, name)
 		return true
 	}
+	others := alerts
+	if own != wakeup.Work {
+		others--
+	}
 	if rang = !q.known || rings != q.rings; rang { // fewer where the queue was made anew
-		events.Ring(!q.known || alerts != q.alerts, name)
+		if !q.known || others != q.alerts {
+			own = wakeup.Alert
+		}
+		events.Ring(own, name)
 	}
 	q.rings, q.alerts, q.known = rings, alerts, true
 	return rang
@@ -123,7 +132,7 @@ func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) (
 func (w *work) tell() {
 	for _, q := range w.queues {
 		if q != nil && q.rang {
-			w.store.rings.learn(&w.store.events, q.Name, q.rings, q.alerts)
+			w.store.rings.learn(&w.store.events, q.Name, q.rings, q.alerts, q.event)
 		}
 	}
 }
@@ -134,7 +143,7 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 		return err
 	}
 	s.rings.mu.Lock()
-	for _, name := range req.Queues {
+	for _, name := range req.Names() {
 		s.rings.ask(name, time.Now())
 	}
 	s.rings.mu.Unlock()
@@ -226,7 +235,7 @@ func (s *Storage) lookForOthers() (rang bool) {
 	for _, name := range names {
 		if w.one("SELECT rings, alerts FROM {p}queues WHERE name = ?", []any{name}, number{to: &rings},
 			number{to: &alerts}) {
-			rang = s.rings.learn(&s.events, name, rings, alerts) || rang
+			rang = s.rings.learn(&s.events, name, rings, alerts, wakeup.Work) || rang
 		}
 	}
 	if w.err == nil {

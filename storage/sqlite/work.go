@@ -7,6 +7,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // work is one transaction of the database, and the engine's Store. It reads records when they are
@@ -46,8 +47,9 @@ type queue struct {
 	number        int64
 	touched       int64
 	rings, alerts int64
-	rang, alerted bool   // in this transaction
-	was           string // its counts as they were read
+	rang          bool         // in this transaction
+	event         wakeup.Event // the highest kind of event for which it rang
+	was           string       // its counts as they were read
 	lines         [engine.States]*line
 	kinds         map[string]*kindLine // the lines that were looked at, nil where there is none
 	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not read
@@ -339,11 +341,11 @@ func (w *work) Ring(r *engine.Record, alert bool) {
 		}
 	default:
 	}
-	w.ring(ours(r.Queue), alert)
+	w.ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
 }
 
-func (w *work) ring(q *queue, alert bool) {
-	q.rang, q.alerted = true, q.alerted || alert
+func (w *work) ring(q *queue, event wakeup.Event) {
+	q.rang, q.event = true, max(q.event, event)
 }
 
 // isFirst reports whether r is due before all other tasks of its line. A task that was due earlier

@@ -32,7 +32,7 @@ func kindRules() []rule {
 			"A declined task is cancelled and deleted as any waiting task is; where a cancel was asked Decline ends "+
 				"in cancelled."),
 		state("kind/wakes", kindWakes,
-			"A decline wakes a Wait as new work does."),
+			"A decline wakes a Wait for new work."),
 		state("kind/listed last", kindListed,
 			"Declined tasks are listed as waiting, behind the others, by kind and in the order of their line."),
 		state("kind/counted", kindCounted,

@@ -54,6 +54,36 @@ func waitMutants() []mutant {
 			req.Queues = req.Queues[:1]
 			return next(ctx, req)
 		})}, "wait/any of the queues"),
+		knowing("new work wakes every waiter", func(m *mind) *fault {
+			return &fault{wait: waits(func(ctx context.Context, _ waitFunc, req storage.WaitRequest) error {
+				for ctx.Err() == nil {
+					stats, err := m.Stats(ctx, req.Queues...)
+					if err != nil || stats[0].Waiting > 0 {
+						return err
+					}
+					select {
+					case <-time.After(time.Millisecond):
+					case <-ctx.Done():
+					}
+				}
+				return ctx.Err()
+			})}
+		}, "wait/one waiter"),
+		knowing("one waiter of three is woken", func(m *mind) *fault {
+			return &fault{wait: waits(func(ctx context.Context, next waitFunc, req storage.WaitRequest) error {
+				m.locked(func() {
+					req.CancelsOnly = req.CancelsOnly || m.count%3 > 0
+					m.count++
+				})
+				return next(ctx, req)
+			})}
+		}, "wait/many waiters", "wait/passed on", "wait/all waiters"),
+		breaks("whoever maintains a queue waits for its tasks", fault{wait: waits(func(
+			ctx context.Context, next waitFunc, req storage.WaitRequest,
+		) error {
+			req.Queues, req.Maintained = req.Names(), nil
+			return next(ctx, req)
+		})}, "wait/maintained"),
 		breaks("never at rest", fault{wait: waits(func(ctx context.Context, _ waitFunc, _ storage.WaitRequest) error {
 			return ctx.Err()
 		})}, "wait/rests"),

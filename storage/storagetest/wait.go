@@ -32,8 +32,16 @@ func waitRules() []rule {
 			"Wait returns for what another process does."),
 		state("wait/cancels only", waitCancelsOnly,
 			"A Wait for cancels alone returns on a cancel, and what it ignored is still new for a later Wait."),
+		state("wait/one waiter", waitOne,
+			"New work wakes one of several waiters, and no other where it takes the work."),
 		state("wait/many waiters", waitMany,
-			"Every waiter is woken."),
+			"New work wakes as many waiters as it needs, where each that is woken takes a part of it."),
+		state("wait/passed on", waitPassedOn,
+			"Where a waiter that was woken makes no Claim, or the Claim does not take the work, another is woken."),
+		state("wait/all waiters", waitAll,
+			"A cancel, changed settings, an earlier due moment and a decline wake every waiter."),
+		state("wait/maintained", waitMaintained,
+			"New work does not wake a Wait that only maintains its queue; an earlier due moment does."),
 		state("wait/nothing lost under load", waitLoad,
 			"Claimers that rest between claims miss nothing of what others insert meanwhile."),
 		state("wait/ends with its context", waitContext,
@@ -185,16 +193,118 @@ func waitCancelsOnly(r *rig) {
 	r.woken("a cancel", done)
 }
 
+// idle starts several Waits on the main queue, as idle runners do. The channel receives their results.
+func (r *rig) idle(n int) <-chan error {
+	r.Helper()
+	since := r.claim(ask(1)).Since
+	woken := make(chan error, n)
+	for range n {
+		done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
+		go func() { woken <- <-done }()
+	}
+	return woken
+}
+
+// release ends the Waits of idle of which n are left.
+func (r *rig) release(woken <-chan error, n int) {
+	r.Helper()
+	r.configure(resuming())
+	for range n {
+		r.woken("changed settings", woken)
+	}
+}
+
+func waitOne(r *rig) {
+	// Elsewhere a busy machine may keep a waiter from its Claim for so long that another is woken.
+	const waiters, rounds = 5, 50
+	for i := range rounds {
+		woken := r.idle(waiters)
+		id := fmt.Sprintf("t%d", i)
+		r.add(id)
+		r.woken("an insert", woken)
+		r.take(ask(1), id)
+		if r.virtual {
+			r.pass(time.Second)
+			synctest.Wait()
+		}
+		others := len(woken)
+		r.release(woken, waiters-1)
+		if r.virtual {
+			r.want("other waiters woken", others, 0)
+			return
+		}
+		if others == 0 {
+			return
+		}
+	}
+	r.Fatalf("an insert woke several waiters, %d times", rounds)
+}
+
 func waitMany(r *rig) {
-	since := r.maintain().Since
-	waits := make([]<-chan error, 10)
-	for i := range waits {
-		waits[i] = r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
+	const waiters = 10
+	woken := r.idle(waiters)
+	ids := make([]string, waiters)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("t%d", i)
 	}
+	r.add(ids...)
+	for i := range waiters {
+		r.woken(fmt.Sprintf("many inserts, behind %d others", i), woken)
+		if c := r.claim(ask(1)); len(c.Tasks) != 1 {
+			r.Fatalf("claim %d of %d: got %d tasks, want one", i, waiters, len(c.Tasks))
+		}
+	}
+}
+
+func waitPassedOn(r *rig) {
+	woken := r.idle(3)
 	r.add("a")
-	for _, done := range waits {
-		r.woken("one insert", done)
+	r.woken("an insert", woken)
+	r.maintain()
+	r.woken("an insert that nobody has looked at", woken)
+	req := ask(1)
+	req.Queues[0].Max = -1
+	r.claim(req)
+	r.woken("an insert that nobody has taken", woken)
+	r.take(ask(1), "a")
+}
+
+func waitAll(r *rig) {
+	const waiters = 5
+	h := r.holding(job("a"))
+	for by, act := range map[string]func(){
+		"a cancel":          func() { r.cancel("a") },
+		"settings":          func() { r.configure(pausing(0)); r.configure(resuming()) },
+		"an earlier moment": func() { r.insert(delayed("later", time.Hour)) },
+	} {
+		woken := r.idle(waiters)
+		act()
+		for range waiters {
+			r.woken(by, woken)
+		}
 	}
+	r.end(h, storage.Cancel)
+	h = r.holding(of("mail", "b"))
+	woken := r.idle(waiters)
+	r.end(h, storage.Decline)
+	for range waiters {
+		r.woken("a decline", woken)
+	}
+}
+
+func waitMaintained(r *rig) {
+	since := r.maintain().Since
+	done := r.waiting(storage.WaitRequest{
+		Queues: []string{sideQueue}, Maintained: []string{mainQueue}, Since: since,
+	})
+	r.add("a")
+	if r.virtual {
+		r.pass(time.Second)
+		synctest.Wait()
+		r.want("Waits that new work has woken", len(done), 0)
+	}
+	r.insert(delayed("later", time.Hour))
+	r.woken("an earlier moment", done)
 }
 
 func waitLoad(r *rig) {

@@ -1,13 +1,18 @@
 // Package wakeup numbers the wake-ups of a storage, so that nothing is lost between a Claim and the Wait
-// that follows.
+// that follows, and chooses whom a wake-up wakes.
 //
-// A [Stream] numbers the events of the whole storage and knows the last event of each queue. A Claim returns
+// A [Stream] numbers the events of the whole storage and knows the last events of each queue. A Claim returns
 // the number of the last event before it looked for tasks; a Wait from that number finds every later event,
 // however late the Wait begins. Events come from the storage's own steps, and from a channel on which a
 // server tells of the steps of other processes. Each time that a connection to the channel begins counts as
 // an event of every queue: a Wait from an earlier number returns at once, whatever was missed until then.
 // While the channel is lost wake-ups are missed; therefore callers bound their Wait, and look for work by
 // themselves.
+//
+// New work wakes one of the waiting callers, the one that has waited longest. The next is woken by a Claim
+// that leaves work behind ([Stream.Left]), so that wake-ups follow the work and end with it. Until a Claim
+// begins after a wake-up, further work wakes nobody else: that Claim will see it. A caller that was woken
+// may leave without a Claim, however: after passAfter the next caller is woken in its place.
 package wakeup
 
 import (
@@ -18,6 +23,38 @@ import (
 
 	"github.com/midgehq/midge/storage"
 )
+
+// Event is the kind of an event. A kind wakes all whom the kinds before it may wake.
+type Event int
+
+// The kinds of events.
+const (
+	// Work is a task that any Claim may take. It wakes one caller that takes tasks from the queue.
+	Work Event = iota
+	// News is an earlier due moment, or a task that not every Claim takes. It wakes all callers except
+	// those that wait for alerts only.
+	News
+	// Alert is a cancel or changed settings. It wakes all callers.
+	Alert
+)
+
+// Of returns the kind of an event: an alert or not, and of a task that any Claim may take or not.
+func Of(work, alert bool) Event {
+	switch {
+	case alert:
+		return Alert
+	case work:
+		return Work
+	}
+	return News
+}
+
+// passAfter is how long after a wake-up the next caller is woken, where no Claim has begun until then.
+const passAfter = 10 * time.Millisecond
+
+// spread is how many callers a Claim wakes that leaves work behind: as each of them may do the same, many
+// callers are woken in a few rounds.
+const spread = 2
 
 // Stream is a storage's stream of wake-ups. Its zero value is ready for use. It is safe for concurrent use.
 // Only Wait blocks.
@@ -32,25 +69,77 @@ type Stream struct {
 	why    error     // why it was lost
 }
 
-// queue holds the number of a queue's last event, the number of its last alert, and its waiters. An alert is
-// an event that also concerns runners which cannot take work.
+// queue holds the number of a queue's last event, of its last event of News or Alert and of its last Alert,
+// and its waiters.
 type queue struct {
-	work, alert storage.Since
-	waiters     []*waiter
+	last, news, alert storage.Since
+
+	takers []*waiter // they wait for work, in the order of their arrival
+	others []*waiter // they wait for news or alerts only
+
+	owed bool        // a taker was woken for work, and nobody has looked since
+	late *time.Timer // wakes the next taker where nobody looks for long; nil until there are two
 }
 
 // waiter is one Wait under way. Each of its queues lists it.
 type waiter struct {
-	woken  chan struct{} // closed under the stream's lock
-	done   bool          // woken is closed
-	alerts bool          // it waits only for alerts
+	storage.WaitRequest
+
+	woken chan struct{} // closed under the stream's lock
+	done  bool          // woken is closed
 }
 
-func (w *waiter) wake(alert bool) {
-	if !w.done && (alert || !w.alerts) {
+func (w *waiter) wake() {
+	if !w.done {
 		w.done = true
 		close(w.woken)
 	}
+}
+
+// next returns the taker that has waited longest, nil where nobody waits for work.
+func (q *queue) next() *waiter {
+	for _, w := range q.takers {
+		if !w.done {
+			return w
+		}
+	}
+	return nil
+}
+
+// give wakes the next taker for work, and has the taker after it woken where nobody looks.
+func (q *queue) give() {
+	w := q.next()
+	if q.owed = w != nil; !q.owed {
+		return
+	}
+	w.wake()
+	if q.late != nil && q.next() != nil {
+		q.late.Reset(passAfter)
+	}
+}
+
+// wakeAll ends every Wait for a kind of event.
+func (q *queue) wakeAll(event Event) {
+	for _, w := range q.takers {
+		w.wake()
+	}
+	for _, w := range q.others {
+		if event == Alert || !w.CancelsOnly {
+			w.wake()
+		}
+	}
+}
+
+// happened reports whether a caller that takes tasks from the queue, or only maintains it, has to learn of
+// an event after since.
+func (q *queue) happened(req *storage.WaitRequest, takes bool) bool {
+	switch {
+	case req.CancelsOnly:
+		return q.alert > req.Since
+	case takes:
+		return q.last > req.Since
+	}
+	return q.news > req.Since
 }
 
 // Since returns the number of the last event.
@@ -60,20 +149,69 @@ func (s *Stream) Since() storage.Since {
 	return s.last
 }
 
-// Ring numbers an event of queues: new work, an earlier due moment or, as an alert, a cancel or changed
-// settings.
-func (s *Stream) Ring(alert bool, queues ...string) {
+// Looking notes that a Claim begins, and returns the number of the last event. The Claim sees all work for
+// which callers were woken until now.
+func (s *Stream) Looking(req *storage.ClaimRequest) storage.Since {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range req.Queues {
+		if q := s.queues[req.Queues[i].Name]; q != nil && q.owed && takes(req, i) {
+			q.owed = false
+			if q.late != nil {
+				q.late.Stop()
+			}
+		}
+	}
+	return s.last
+}
+
+// takes reports whether a Claim may take tasks from its i-th queue.
+func takes(req *storage.ClaimRequest, i int) bool { return req.Most() > 0 && req.Queues[i].Max >= 0 }
+
+// Left wakes callers for the work that a Claim has left behind.
+func (s *Stream) Left(req *storage.ClaimRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var woken []*waiter
+	for i := range req.Queues {
+		name := req.Queues[i].Name
+		q := s.queues[name]
+		if q == nil || !takes(req, i) {
+			continue
+		}
+		here := 0
+		for _, w := range woken {
+			if slices.Contains(w.Queues, name) {
+				here++
+			}
+		}
+		for w := q.next(); w != nil && here < spread; w = q.next() {
+			q.give()
+			woken = append(woken, w)
+			here++
+		}
+	}
+}
+
+// Ring numbers an event of queues.
+func (s *Stream) Ring(event Event, queues ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
 	for _, name := range queues {
 		q := s.queue(name)
-		q.work = s.last
-		if alert {
+		q.last = s.last
+		if event >= News {
+			q.news = s.last
+		}
+		if event == Alert {
 			q.alert = s.last
 		}
-		for _, w := range q.waiters {
-			w.wake(alert)
+		switch {
+		case event != Work:
+			q.wakeAll(event)
+		case !q.owed:
+			q.give()
 		}
 	}
 }
@@ -91,19 +229,28 @@ func (s *Stream) queue(name string) *queue {
 	return q
 }
 
+// pass wakes the next taker of a queue where nobody has looked since the last wake-up.
+func (s *Stream) pass(q *queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.owed {
+		q.give()
+	}
+}
+
 // Forget drops the events of a queue.
 func (s *Stream) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.queues[name]; q != nil {
-		q.work, q.alert = 0, 0
+		q.last, q.news, q.alert = 0, 0, 0
 		s.tidy(name, q)
 	}
 }
 
 // tidy drops a queue without events for which nobody waits. The caller holds mu.
 func (s *Stream) tidy(name string, q *queue) {
-	if q.work == 0 && len(q.waiters) == 0 {
+	if q.last == 0 && len(q.takers)+len(q.others) == 0 {
 		delete(s.queues, name)
 	}
 }
@@ -138,9 +285,7 @@ func (s *Stream) Silence() (since time.Time, why error) {
 // wakeAll ends every Wait. The caller holds mu.
 func (s *Stream) wakeAll() {
 	for _, q := range s.queues {
-		for _, w := range q.waiters {
-			w.wake(true)
-		}
+		q.wakeAll(Alert)
 	}
 }
 
@@ -152,49 +297,67 @@ func (s *Stream) Close() {
 	s.wakeAll()
 }
 
-// Wait returns nil once there is an event after req.Since in one of the queues. Otherwise it returns the
-// error of ctx when ctx ends, or storage.ErrClosed.
+// Wait returns nil once there is an event after req.Since in one of the queues that concerns the caller.
+// Where that is work, it may have woken another caller instead. Otherwise Wait returns the error of ctx when
+// ctx ends, or storage.ErrClosed.
 func (s *Stream) Wait(ctx context.Context, req storage.WaitRequest) error {
-	w := &waiter{woken: make(chan struct{}), alerts: req.CancelsOnly}
-	if happened, err := s.join(w, &req); happened || err != nil {
+	w := &waiter{WaitRequest: req, woken: make(chan struct{})}
+	if happened, err := s.join(w); happened || err != nil {
 		return err
 	}
 	select {
 	case <-w.woken:
 	case <-ctx.Done():
 	}
-	return s.leave(ctx, w, req.Queues)
+	return s.leave(ctx, w)
 }
 
 // join adds a waiter to its queues, unless an event that it waits for has happened already.
-func (s *Stream) join(w *waiter, req *storage.WaitRequest) (happened bool, err error) {
+func (s *Stream) join(w *waiter) (happened bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, storage.ErrClosed
 	}
-	happened = s.all > req.Since || slices.ContainsFunc(req.Queues, func(name string) bool {
-		q := s.queues[name]
-		return q != nil && (q.alert > req.Since || q.work > req.Since && !req.CancelsOnly)
-	})
-	if happened {
+	if s.all > w.Since {
 		return true, nil
 	}
-	for _, name := range req.Queues {
+	for i, names := range [...][]string{w.Queues, w.Maintained} {
+		for _, name := range names {
+			if q := s.queues[name]; q != nil && q.happened(&w.WaitRequest, i == 0) {
+				return true, nil
+			}
+		}
+	}
+	for _, name := range w.Queues {
 		q := s.queue(name)
-		q.waiters = append(q.waiters, w)
+		if w.CancelsOnly {
+			q.others = append(q.others, w)
+			continue
+		}
+		q.takers, q.owed = append(q.takers, w), false // it has looked since the last event
+		if q.late == nil && len(q.takers) > 1 {
+			q.late = time.AfterFunc(passAfter, func() { s.pass(q) })
+		}
+	}
+	for _, name := range w.Maintained {
+		q := s.queue(name)
+		q.others = append(q.others, w)
 	}
 	return false, nil
 }
 
 // leave removes a waiter from its queues and returns the result of its Wait.
-func (s *Stream) leave(ctx context.Context, w *waiter, queues []string) error {
+func (s *Stream) leave(ctx context.Context, w *waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range queues {
-		if q := s.queues[name]; q != nil {
-			q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
-			s.tidy(name, q)
+	is := func(other *waiter) bool { return other == w }
+	for _, names := range [...][]string{w.Queues, w.Maintained} {
+		for _, name := range names {
+			if q := s.queues[name]; q != nil {
+				q.takers, q.others = slices.DeleteFunc(q.takers, is), slices.DeleteFunc(q.others, is)
+				s.tidy(name, q)
+			}
 		}
 	}
 	switch {

@@ -48,12 +48,12 @@ func wantWaiting(t *testing.T, what string, done <-chan error) {
 func TestWaitFindsWhatCameSinceTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
-		s.Ring(false, "mail")
+		s.Ring(Work, "mail")
 		since := s.Since()
 		done := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail", "bulk"}, Since: since})
-		s.Ring(true, "other")
+		s.Ring(Alert, "other")
 		wantWaiting(t, "an event of another queue", done)
-		s.Ring(false, "bulk")
+		s.Ring(Work, "bulk")
 		wantReturned(t, "an event", done, nil)
 		for range 2 {
 			done = waiting(t, &s, storage.WaitRequest{Queues: []string{"bulk"}, Since: since})
@@ -73,13 +73,97 @@ func TestAlerts(t *testing.T) {
 		var s Stream
 		req := storage.WaitRequest{Queues: []string{"mail"}, CancelsOnly: true}
 		done := waiting(t, &s, req)
-		s.Ring(false, "mail")
+		s.Ring(Work, "mail")
 		wantWaiting(t, "work", done)
-		s.Ring(true, "mail")
+		s.Ring(Alert, "mail")
 		wantReturned(t, "an alert", done, nil)
 		wantReturned(t, "an alert before the Wait", waiting(t, &s, req), nil)
 		req.Since, req.CancelsOnly = s.Since()-2, false
 		wantReturned(t, "work that was ignored", waiting(t, &s, req), nil)
+	})
+}
+
+// claim returns a claim from the queue mail.
+func claim() *storage.ClaimRequest {
+	return &storage.ClaimRequest{Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1}
+}
+
+// TestWorkWakesOne at a time, the one that has waited longest, and the next ones once a Claim has left work.
+func TestWorkWakesOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Stream
+		req := storage.WaitRequest{Queues: []string{"other", "mail"}}
+		var waits []<-chan error
+		for range 6 {
+			waits = append(waits, waiting(t, &s, req))
+		}
+		s.Ring(Work, "mail")
+		wantReturned(t, "work, first of all", waits[0], nil)
+		s.Ring(Work, "mail")
+		wantWaiting(t, "more work before a Claim", waits[1])
+		s.Looking(claim())
+		s.Ring(Work, "mail")
+		wantReturned(t, "work after a Claim", waits[1], nil)
+		s.Looking(claim())
+		wantWaiting(t, "a Claim", waits[2])
+		both := claim()
+		both.Queues = append(both.Queues, storage.ClaimQueue{Name: "other"})
+		s.Left(both)
+		wantReturned(t, "work that was left", waits[2], nil)
+		wantReturned(t, "work that was left, second of all", waits[3], nil)
+		wantWaiting(t, "work that was left in two queues", waits[4])
+		s.Looking(both)
+		time.Sleep(time.Second)
+		wantWaiting(t, "a second", waits[4])
+		s.Ring(News, "mail")
+		for _, done := range waits[4:] {
+			wantReturned(t, "news", done, nil)
+		}
+	})
+}
+
+// TestAWakeUpIsPassedOn where whoever was woken makes no Claim, or a Claim that takes nothing.
+func TestAWakeUpIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Stream
+		req := storage.WaitRequest{Queues: []string{"mail"}}
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- s.Wait(ctx, req) }()
+		synctest.Wait()
+		second, third := waiting(t, &s, req), waiting(t, &s, req)
+		leave()
+		s.Ring(Work, "mail")
+		wantWaiting(t, "work for who leaves, or for the next", third)
+		maintaining, keeping := claim(), claim()
+		maintaining.Start, keeping.Queues[0].Max = 0, -1
+		s.Looking(maintaining)
+		s.Looking(keeping)
+		time.Sleep(2 * passAfter)
+		wantReturned(t, "work that no Claim followed", second, nil)
+		time.Sleep(passAfter)
+		wantReturned(t, "work that no Claim followed for long", third, nil)
+	})
+}
+
+// TestMaintenance: whoever only maintains a queue learns of its news and alerts.
+func TestMaintenance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Stream
+		req := storage.WaitRequest{Queues: []string{"bulk"}, Maintained: []string{"mail"}}
+		done := waiting(t, &s, req)
+		s.Ring(Work, "mail")
+		wantWaiting(t, "work", done)
+		s.Ring(News, "mail")
+		wantReturned(t, "news", done, nil)
+		wantReturned(t, "news before the Wait", waiting(t, &s, req), nil)
+		req.CancelsOnly = true
+		done = waiting(t, &s, req)
+		s.Ring(News, "bulk")
+		s.Ring(News, "mail")
+		wantWaiting(t, "news for who waits for cancels", done)
+		s.Ring(Alert, "mail")
+		wantReturned(t, "an alert", done, nil)
 	})
 }
 
@@ -110,7 +194,7 @@ func TestAChannelThatIsHeardAgainIsAnEvent(t *testing.T) {
 func TestWhoLeavesLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
-		s.Ring(false, "mail")
+		s.Ring(Work, "mail")
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
 		err := s.Wait(ctx, storage.WaitRequest{Queues: []string{"mail", "bulk"}, Since: s.Since()})
@@ -138,10 +222,10 @@ func (b *board) put(q int) {
 	for range events {
 		pause()
 		b.work[q].Add(1)
-		b.Ring(false, strconv.Itoa(q))
+		b.Ring(News, strconv.Itoa(q))
 	}
 	b.alerts[q].Add(1)
-	b.Ring(true, strconv.Itoa(q))
+	b.Ring(Alert, strconv.Itoa(q))
 }
 
 // find looks and waits until it has found all events of a queue.
@@ -181,10 +265,84 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			}
 			all.Wait()
 			for name, q := range b.queues {
-				if len(q.waiters) > 0 {
-					t.Errorf("queue %s has %d waiters, want none", name, len(q.waiters))
+				if n := len(q.takers) + len(q.others); n > 0 {
+					t.Errorf("queue %s has %d waiters, want none", name, n)
 				}
 			}
+		})
+	}
+}
+
+// pool holds the work of a queue. Its users take work as a Claim does, and then wait.
+type pool struct {
+	Stream
+
+	tasks atomic.Int64
+}
+
+// take takes up to most tasks, and reports whether there was one.
+func (p *pool) take(most int64) (since storage.Since, some bool) {
+	req := claim()
+	since = p.Looking(req)
+	pause()
+	for {
+		n := p.tasks.Load()
+		left := max(n-most, 0)
+		if !p.tasks.CompareAndSwap(n, left) {
+			continue
+		}
+		if left > 0 {
+			p.Left(req)
+		}
+		return since, n > 0
+	}
+}
+
+// work takes and waits until ctx ends. Sometimes it ends a Wait by itself, and then it does not look before
+// its next wake-up but waits anew, as a caller that has found no room; sometimes it leaves.
+func (p *pool) work(ctx context.Context, loyal bool) {
+	for ctx.Err() == nil {
+		since, some := p.take(1 + rand.Int64N(3))
+		if some {
+			pause() // the jobs
+			continue
+		}
+		waits, leave := context.WithCancel(ctx)
+		if !loyal {
+			time.AfterFunc(rand.N(20*time.Millisecond), leave)
+		}
+		_ = p.Wait(waits, storage.WaitRequest{Queues: []string{"mail"}, Since: since})
+		leave()
+		if !loyal && rand.N(4) == 0 {
+			return
+		}
+	}
+}
+
+// TestNoWorkIsLost under random schedules, however many of those who wait leave, as long as one stays: no task
+// waits for longer than it takes to pass a wake-up on to each of them.
+func TestNoWorkIsLost(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			var p pool
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			const some = 5
+			for i := range some {
+				all.Go(func() { p.work(ctx, i == 0) })
+			}
+			for range 20 {
+				all.Go(func() { pause(); p.work(ctx, false) })
+				p.tasks.Add(1 + rand.Int64N(4))
+				p.Ring(Work, "mail")
+				pause()
+			}
+			time.Sleep(time.Second)
+			if n := p.tasks.Load(); n > 0 {
+				t.Errorf("%d tasks wait although somebody waits for them", n)
+			}
+			stop()
+			all.Wait()
 		})
 	}
 }

@@ -410,7 +410,7 @@ elseif verdict == 'N' then
   end
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
-    q.work = others and news[i] and news[i].work
+    q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
     if q.m.mark > 0 then set(q, 'awaited', 1) end -- this moves the mark too
     seal(q)
     q.forget = news[i] and abandoned(q)

@@ -67,7 +67,7 @@ local function moments(q, e)
   end
   if WORK[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
     set(q, 'due', at)
-    q.work = true -- due first of all: runners that sleep until the next due moment must learn of it
+    q.news = true -- due first of all: runners that sleep until the next due moment must learn of it
   end
 end
 
@@ -172,7 +172,7 @@ local function planline(q, left)
   q.last = {{'RPUSH', q[LINE], push, 1, #push}}
   if #left > 0 then bump(q, 'void', #left) end
   if #push > 0 then bump(q, 'tail', #push) end
-  q.work = q.work or #push + #between > 0
+  q.work, q.news = q.work or #push > 0, q.news or #between > 0
 end
 
 -- planmoves plans the moves and records of the touched entries: removals first.
@@ -215,7 +215,7 @@ local function planmoves(q)
   write(q, 'HDEL', TASKS, unset)
   for st, list in pairs(add) do
     write(q, 'ZADD', SETS[st], list)
-    if st == 'w' or st == 'z' or st == 'k' then q.work = true end
+    if st == 'w' then q.work = true elseif st == 'z' or st == 'k' then q.news = true end
   end
   if #left > 0 or #q.joiners > 0 then planline(q, left) end
   if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
@@ -349,9 +349,9 @@ local function commit(queues, grows, hush)
     end
   end
   for _, q in ipairs(queues) do
-    if (q.work or q.asked) and not hush then
+    if (q.work or q.news or q.asked) and not hush then
       -- The user may have no permission for channels: a failed wake-up must not abort the step.
-      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
+      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', q.asked and 'c' or q.news and 'n' or 'w')
     end
   end
   return nil

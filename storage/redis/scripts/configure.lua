@@ -40,7 +40,6 @@ if ARGV[4] == 'set' then
     set(q, 'touched', now)
     set(q, 'soon', 0)
     q.asked = true -- runners without free slots have to learn of settings too
-    q.work = true
   end
 elseif ARGV[4] == 'create' then
   outcome = ''

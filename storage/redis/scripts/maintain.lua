@@ -147,7 +147,7 @@ function recover(q)
         h.crashes = h.crashes + 1
         bump(q, 'crashed', 1)
       else
-        h.noahead = true
+        h.noahead, q.news = true, true -- not every claim takes it
       end
       if asked then
         tell(q, e, h, 'x')

@@ -5,7 +5,7 @@
 CREATE FUNCTION {schema}.copied(
 	base int8, lanes bytea[], opens int8[], seqs int8[], offs int8[], queues int4[], ids bytea[], low bytea,
 	high bytea, dqueues int4[], dwaiting int4[], dscheduled int4[], firsts int8[],
-	channel text, sender text, loud int4[]
+	channel text, sender text, kind text, loud int4[]
 ) RETURNS int4[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -26,7 +26,7 @@ BEGIN
 		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
 		WHERE d.w > 0 OR d.first <= now OR {schema}.soonest(d.queue, now) >= d.first);
 	IF cardinality(loud) > 0 AND rung && loud THEN
-		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+		PERFORM {schema}.ring(channel, sender, kind, ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
 	RETURN rung;
 END $$;

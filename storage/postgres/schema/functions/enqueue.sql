@@ -10,12 +10,12 @@
 -- moment, which decides that. Where low and high are not empty all ids are between them, of one
 -- queue, and so close that few others can be between them. rung are the queues with new work, or with
 -- a task that is now due before all others; those of them that are in loud are notified with the
--- commit.
+-- commit, as an event of this kind (ring).
 CREATE FUNCTION {schema}.enqueue(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
 	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
-	channel text, sender text, loud int4[],
+	channel text, sender text, kind text, loud int4[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET lock_timeout = '50ms' AS $$
@@ -73,6 +73,6 @@ BEGIN
 		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, now);
 	END IF;
 	IF cardinality(loud) > 0 AND rung && loud THEN
-		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+		PERFORM {schema}.ring(channel, sender, kind, ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
 END $$;

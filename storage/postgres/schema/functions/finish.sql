@@ -5,7 +5,7 @@ CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
 	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
-	channel text, sender text, loud int4[],
+	channel text, sender text, kind text, loud int4[],
 	ends int4[], endids bytea[], versions int8[], tokens bytea[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -35,7 +35,7 @@ BEGIN
 	IF cardinality(ids) > 0 THEN
 		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,
 			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, low, high, channel, sender,
-			loud) e;
+			kind, loud) e;
 	ELSE
 		now := {schema}.told();
 		base := {schema}.stamp(now, span);
