@@ -32,7 +32,7 @@ func keyDamages() []keyDamage {
 		"hash": {"meta", "tasks", "pending", "side", "unique", "damaged", "claims"},
 		"zset": {
 			"windows", "waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled",
-			"dead", "cursors", "voids",
+			"dead", "cursors", "voids", "idle",
 		},
 		"list": {"line"},
 	}
@@ -55,7 +55,7 @@ func keyDamages() []keyDamage {
 		}
 	}
 	for _, field := range []string{
-		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "awaited", "jumped", "clock", "reindex",
+		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "jumped", "clock", "reindex",
 		"enqueued", "requeued", "completed", "dead", "cancelled", "deleted", "failed", "crashed",
 	} {
 		for _, value := range []string{"x", "1e300", "nan"} {

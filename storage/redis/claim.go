@@ -53,6 +53,8 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
 	s.wake.listen(served(req.Queues))
+	s.wake.claims.Add(1)
+	defer s.wake.claims.Add(-1)
 	since := s.wake.events.Looking(req)
 	groups := s.groups(req.Queues, len(req.Kinds))
 	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start, groups: len(groups)}
@@ -73,8 +75,11 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 			return storage.Claimed{}, translateRead(err)
 		}
 	}
-	if c.More {
+	switch {
+	case c.More:
 		s.wake.events.Left(req)
+	case req.Most() > 0:
+		s.wake.rests(req, since)
 	}
 	return c.Claimed, nil
 }
@@ -225,7 +230,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 
 // claimArgs returns the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
-	args = make([]any, 0, 12+2*len(a.group.queues))
+	args = make([]any, 0, 13+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds())
@@ -242,7 +247,7 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	if !req.RecoverBefore.IsZero() {
 		recoverTo = req.RecoverBefore.UnixMicro() - 1
 	}
-	return keys, append(args, recoverTo)
+	return keys, append(args, recoverTo, s.wake.process)
 }
 
 // claimAnswer is the answer of one script call of a claim.

@@ -93,7 +93,10 @@
 //	midge:{mail}:lanes       hash: lane -> number and outcome of its last call; "" -> the opening time
 //	                         up to which lanes were forgotten
 //	midge:{mail}:opened      sorted set: lane, by the time when it was opened
-//	midge:{mail}:wake        channel: wake-ups ("w" for work, "c" for a cancel or settings)
+//	midge:{mail}:idle        sorted set: process that waits for work, by when a claim of it last left none
+//	midge:{mail}:wake        channel, heard by all processes: "c" for a cancel or settings, "n" for
+//	                         other news
+//	midge:{mail}:wake:9f…    channel, heard by one process: "w" for work
 //
 // These keys belong to no queue:
 //
@@ -120,7 +123,6 @@
 //	paused    end of the pause, -1 for a pause without end, 0 for none
 //	cancels   how many pending tasks are asked to be cancelled
 //	touched   when the queue was last used, to the minute
-//	awaited   1 where a claim has looked since the last wake-up
 //	lines     the mark when the line of a kind last began
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
 //	reindex   when a claim next looks for records without a place, and reindexed when it last found one
@@ -219,10 +221,19 @@
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
 // number lines, and for a second does not look again before that number changes (lines.go).
 //
-// A step after which more tasks wait publishes a wake-up on the queue's channel. Inserts by the short
-// way publish only one until the next claim: later inserts find that awaited is 0, which means that
-// sleeping runners have been woken and have not looked yet. A claim sets awaited to 1, whether it finds
-// a task or not.
+// # Wake-ups
+//
+// A claim that leaves nothing of a queue, for a caller who could take tasks, marks its process in idle.
+// A step after which more tasks wait takes the oldest mark and publishes a wake-up on the channel of
+// that process only (wake.lua); a claim that leaves tasks does so with two marks. Where no process is
+// marked, nothing is published. The process wakes one of its callers (package wakeup). If nobody waits
+// there, or no claim follows, the process has the next mark taken (pass.lua).
+//
+// A process that has ended hears nothing, so that the step takes the next mark, up to eight times. On a
+// Cluster the step cannot tell that, and such a wake-up is lost: the slow scan of the runners finds the
+// task within a second. A mark older than three seconds counts for nothing, because idle runners claim
+// each second. An earlier due moment, a decline, a suspect, a task that is claimed only to start at once,
+// and the first step of a new queue are news for all processes.
 //
 // Apply sends Txs in script calls of up to 40 operations, or 250 that are all plain inserts, or 500
 // that are all plain completions. Calls that arrive while others are under way share the next flush; up

@@ -6,14 +6,14 @@ import (
 )
 
 // block is how many keys a queue has.
-const block = 22
+const block = 23
 
 // suffixes are the suffixes of a queue's keys, in the order in which the scripts take them. The scripts
 // name the places of the keys in KEYS by these words in capitals.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
-	"claims", "line", "voids", "declined",
+	"claims", "line", "voids", "declined", "idle",
 }
 
 // The indexes of some suffixes.
@@ -27,6 +27,7 @@ const (
 	leasesKey  = 13
 	claimsKey  = 18
 	lineKey    = 19
+	idleKey    = 22
 )
 
 // keys names all keys under one prefix.
@@ -92,13 +93,18 @@ func (k *keys) key(queue string, at int) string {
 // global returns a key that belongs to no queue. No queue can be named "*".
 func (k *keys) global(suffix string) string { return k.prefix + ":{*}:" + suffix }
 
-// channel returns the channel on which the wake-ups of a queue are published.
+// channel returns the channel on which all processes hear news and alerts of a queue.
 func (k *keys) channel(queue string) string { return k.prefix + ":{" + queue + "}:wake" }
+
+// channels returns all channels on which a process hears of a queue, the channel of its own work included.
+func (k *keys) channels(queue, process string) []string {
+	return []string{k.channel(queue), k.channel(queue) + ":" + process}
+}
 
 // queueOf returns the queue of a channel.
 func (k *keys) queueOf(channel string) string {
-	name := strings.TrimPrefix(channel, k.prefix+":{")
-	return strings.TrimSuffix(name, "}:wake")
+	name, _, _ := strings.Cut(strings.TrimPrefix(channel, k.prefix+":{"), "}:wake")
+	return name
 }
 
 // slotOf returns the hash slot of a queue's keys: CRC16 (XMODEM) of its name, modulo the

@@ -12,8 +12,8 @@ import (
 // process has to know to read the data. Versions before and after a change can share a Redis unless
 // the change raises leastReader too.
 const (
-	layout      = 1
-	leastReader = 1
+	layout      = 2
+	leastReader = 2
 )
 
 // LayoutError reports that the data in Redis have a layout that this version cannot read.

@@ -76,7 +76,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	_, cluster := l.client.(*goredis.ClusterClient)
 	limits := cfg.Limits.WithDefaults()
 	by := cfg.ways
-	by.general = by.general || !shortWays
+	by.cluster, by.general = cluster, by.general || !shortWays
 	all, err := loadScripts(l.interrupts, limits, by)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	s.health.allowEviction = cfg.AllowEviction
 	s.room.Of, s.room.Remedy = "Redis", "raise maxmemory, or delete tasks"
 	s.combiner = s.newCombiner()
-	s.wake = newWake(background, l.client, s.keys)
+	s.wake = newWake(background, l.client, s.keys, s.passOn)
 	return s, nil
 }
 

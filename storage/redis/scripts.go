@@ -22,8 +22,10 @@ import (
 //go:embed scripts/*.lua
 var sources embed.FS
 
-// ways are the settings of the scripts that only tests change. The zero value is that of production.
+// ways are the settings of the scripts that do not come from the limits. Only tests change general and
+// mostVoid.
 type ways struct {
+	cluster  bool          // the server is a Cluster
 	general  bool          // the short ways leave every call to the general ways
 	mostVoid int           // replaces mostVoid where it is not 0
 	reindex  time.Duration // replaces reindexEvery where it is not 0
@@ -36,6 +38,8 @@ const mostVoid = 500
 // constants returns the values that the scripts share with Go, as Lua text, by their names in the scripts.
 func constants(limits storage.Limits, by ways) map[string]string {
 	all := map[string]string{
+		"CLUSTER":       strconv.FormatBool(by.cluster),
+		"IDLEFOR":       inMicros(idleFor),
 		"SHORT":         strconv.FormatBool(!by.general),
 		"MOSTVOID":      strconv.Itoa(cmp.Or(by.mostVoid, mostVoid)),
 		"DEADFOR":       inMicros(limits.DeadFor),
@@ -143,6 +147,10 @@ const mostPromoted = 500
 // finds nothing. It is far below storage.JumpAfter.
 const markEvery = time.Second
 
+// idleFor is how long a process counts as idle after a claim that left nothing. Its runners claim each second
+// while they are idle.
+const idleFor = 3 * time.Second
+
 // restFor is how often a claim that only maintains a queue moves its mark where nothing is due there, so
 // that repeated sweeps write nothing in between. It is far below storage.JumpAfter, because the mark
 // tells when a step last saw the clock.
@@ -162,7 +170,7 @@ type script struct {
 type scripts struct {
 	// These work on queues and begin with the shared files, such as base.lua and lib.lua (see
 	// files). The short way of claim is part of its script.
-	apply, claim, extend, configure, apart, task, list, stats, inspect script
+	apply, claim, extend, configure, apart, task, list, stats, inspect, pass script
 	// These work on the global keys.
 	register, forget, beat, runners, probe, layout script
 	// These are the short ways of apply, with few keys; see shortKeys.
@@ -194,7 +202,8 @@ func loadScripts(in *interrupts, limits storage.Limits, by ways) (*scripts, erro
 // shortKeys are the keys of a queue that the scripts of short ways take. They take few, because a key
 // costs the script, and the client that sends it, as much as a small command.
 var shortKeys = map[string][]int{
-	"insert":   {metaKey, tasksKey, waitingKey, lineKey, lanesKey},
+	"insert":   {metaKey, tasksKey, waitingKey, lineKey, lanesKey, idleKey},
+	"pass":     {metaKey, waitingKey, lineKey, idleKey},
 	"complete": {metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey},
 }
 
@@ -205,6 +214,8 @@ func (s *scripts) places(of *script) []int {
 		return shortKeys["insert"]
 	case &s.complete:
 		return shortKeys["complete"]
+	case &s.pass:
+		return shortKeys["pass"]
 	}
 	return nil
 }
@@ -274,7 +285,7 @@ func (s *scripts) named() map[string]*script {
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
-		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete,
+		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,
 	}
 }
 
@@ -284,18 +295,22 @@ func (s *scripts) files(name string, of *script) []string {
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}
-	case &s.insert, &s.complete:
-		return []string{"pack", "short" + name}
+	case &s.insert:
+		return []string{"pack", "wake", "shortinsert"}
+	case &s.complete:
+		return []string{"pack", "shortcomplete"}
+	case &s.pass:
+		return []string{"wake", name}
 	case &s.register:
 		return []string{"refusal", name}
 	case &s.beat:
 		return []string{"refusal", "jump", name}
 	case &s.apply:
-		return slices.Concat([]string{"pack"}, lib, []string{"check", "step", name})
+		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:
-		return slices.Concat([]string{"pack", "lease", "shortclaim"}, lib, []string{"maintain", "reindex", name})
+		return slices.Concat([]string{"pack", "wake", "lease", "shortclaim"}, lib, []string{"maintain", "reindex", name})
 	}
-	return slices.Concat([]string{"pack"}, lib, []string{name})
+	return slices.Concat([]string{"pack", "wake"}, lib, []string{name})
 }
 
 // processor is a client or a pipeline: it carries out commands.

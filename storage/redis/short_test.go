@@ -76,9 +76,9 @@ func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) str
 	if err != nil || len(first.Tasks) != n {
 		t.Fatalf("got %d tasks, %v, want %d", len(first.Tasks), err, n)
 	}
-	awaited := ""
+	idle := ""
 	for _, q := range queues {
-		awaited += server.HGet("midge:{"+q.Name+"}:meta", "awaited")
+		idle += fmt.Sprint(server.Exists("midge:{" + q.Name + "}:idle"))
 	}
 	again, err := s.Claim(t.Context(), req)
 	if err != nil || !reflect.DeepEqual(again.Tasks, first.Tasks) || !reflect.DeepEqual(again.Fences, first.Fences) {
@@ -98,7 +98,7 @@ func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) str
 	for i := range stats {
 		stats[i].Oldest = 0 // the two queues began at different moments
 	}
-	return fmt.Sprint(taken(t, &first, req.Lease), first.More, awaited, stats)
+	return fmt.Sprint(taken(t, &first, req.Lease), first.More, idle, stats)
 }
 
 // taken returns claimed tasks as text without their times and versions, which it checks.
@@ -118,7 +118,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 // takesShort reports whether a claim goes the short way. Where happens is true it carries out that claim.
 func takesShort(t *testing.T, s *Storage, req *storage.ClaimRequest, happens bool) bool {
 	t.Helper()
-	files := []string{"pack", "lease", "shortclaim"}
+	files := []string{"pack", "wake", "lease", "shortclaim"}
 	source, err := sourceOf(files, constants(s.limits, ways{}), make(map[string]string))
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,4 +132,108 @@ func TestNothingOutlivesTheLastRecord(t *testing.T) {
 			t.Errorf("key %s is still there", k)
 		}
 	}
+}
+
+// idle opens n storages of a server, each of which has claimed from the queue main in vain, beside one that
+// has claimed from it before.
+func idle(t *testing.T, server *testserver.Server, n int) []*redis.Storage {
+	t.Helper()
+	all := make([]*redis.Storage, n)
+	for i := range all {
+		var err error
+		if all[i], err = redis.Open(t.Context(), redis.Config{URL: server.URL()}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = all[i].Close() })
+		waitIn(t.Context(), t, all[i], false)
+	}
+	testserver.Await(t, "all storages listen", func() bool {
+		return strings.Count(do(t, server, "PUBSUB", "CHANNELS", "midge:{main}:wake:*"), "wake:") == n+1
+	})
+	return all
+}
+
+// waitIn claims in vain and then waits, if waits is true, until ctx ends. The channel receives the error of the
+// Wait.
+func waitIn(ctx context.Context, t *testing.T, store *redis.Storage, waits bool) <-chan error {
+	t.Helper()
+	claimed, err := storage.NewSession(store, 0).Claim(ctx, claimOf(1))
+	if err != nil || len(claimed.Tasks) > 0 {
+		t.Fatalf("claim: got %d tasks, %v, want none", len(claimed.Tasks), err)
+	}
+	woken := make(chan error, 1)
+	if waits {
+		go func() {
+			woken <- store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since})
+		}()
+	}
+	return woken
+}
+
+// TestATaskWakesOneIdleProcess, and is published to nobody where no process is idle.
+func TestATaskWakesOneIdleProcess(t *testing.T) {
+	server, _, session := started(t)
+	fill(t, session, 1, nil) // the queue exists from here on
+	drain(t, session)
+	stores := idle(t, server, 5)
+	id := 1
+	// A busy machine may take so long that the marks are old, or that another process is woken.
+	testserver.Await(t, "a task wakes one of five processes", func() bool {
+		do(t, server, "DEL", "midge:{main}:idle")
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
+		defer end()
+		woken := make(chan error, len(stores))
+		for _, s := range stores {
+			waits := waitIn(ctx, t, s, true)
+			go func() { woken <- <-waits }()
+		}
+		id++
+		fillFrom(t, session, id, id+1, nil)
+		err := <-woken
+		drain(t, session)
+		return err == nil && len(woken) == 0
+	})
+	counts := commands(t, server, func() {
+		do(t, server, "DEL", "midge:{main}:idle")
+		fillFrom(t, session, 0, 1, nil)
+	})
+	if n := counts["publish"]; n > 0 {
+		t.Errorf("no process is idle, and a task was published %d times", n)
+	}
+}
+
+// TestAWakeUpReachesWhoCanTakeTheTask: it passes over a process that has ended, and a process without a free
+// slot passes it on.
+func TestAWakeUpReachesWhoCanTakeTheTask(t *testing.T) {
+	server, _, session := started(t)
+	fill(t, session, 1, nil)
+	drain(t, session)
+	stores := idle(t, server, 2)
+	full, empty := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		req := storage.WaitRequest{Queues: []string{"main"}, Since: 1 << 60, CancelsOnly: true}
+		_ = stores[0].Wait(full, req)
+	})
+	id := 1
+	// A busy machine may take so long that the marks are old, and nobody is woken.
+	testserver.Await(t, "the process that can take the task is woken", func() bool {
+		do(t, server, "DEL", "midge:{main}:idle")
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
+		defer end()
+		waitIn(ctx, t, stores[0], false)
+		woken := waitIn(ctx, t, stores[1], true)
+		do(t, server, "EVAL", "redis.call('ZADD', KEYS[1], (redis.call('TIME')[1] - 1) * 1000000, 'ended')",
+			"1", "midge:{main}:idle")
+		id++
+		fillFrom(t, session, id, id+1, nil)
+		err := <-woken
+		if left := do(t, server, "ZRANGE", "midge:{main}:idle", "0", "-1"); strings.Contains(left, "ended") {
+			t.Errorf("marked as idle: %s, want no process that has ended", left)
+		}
+		drain(t, session)
+		return err == nil
+	})
+	empty()
+	waiting.Wait()
 }

@@ -59,6 +59,10 @@ const spread = 2
 // Stream is a storage's stream of wake-ups. Its zero value is ready for use. It is safe for concurrent use.
 // Only Wait blocks.
 type Stream struct {
+	// Elsewhere, where it is set, finds a caller in another process for work of a queue for which nobody waits
+	// here. It is called under the stream's lock, must not block, and is not called after Close.
+	Elsewhere func(queue string)
+
 	mu     sync.Mutex // guards the fields below; no I/O under it
 	closed bool
 	last   storage.Since // the number of the last event
@@ -77,8 +81,9 @@ type queue struct {
 	takers []*waiter // they wait for work, in the order of their arrival
 	others []*waiter // they wait for news or alerts only
 
-	owed bool        // a taker was woken for work, and nobody has looked since
-	late *time.Timer // wakes the next taker where nobody looks for long; nil until there are two
+	known bool        // somebody has waited for the queue
+	owed  bool        // a taker was woken for work, and nobody has looked since
+	late  *time.Timer // wakes another where nobody looks for long; nil until first needed
 }
 
 // waiter is one Wait under way. Each of its queues lists it.
@@ -106,16 +111,22 @@ func (q *queue) next() *waiter {
 	return nil
 }
 
-// give wakes the next taker for work, and has the taker after it woken where nobody looks.
-func (q *queue) give() {
+// give wakes the next taker of a queue for work, and has another woken where nobody looks then. It reports
+// whether there was a taker. The caller holds mu.
+func (s *Stream) give(name string, q *queue) bool {
 	w := q.next()
 	if q.owed = w != nil; !q.owed {
-		return
+		return false
 	}
 	w.wake()
-	if q.late != nil && q.next() != nil {
+	switch {
+	case s.Elsewhere == nil && q.next() == nil:
+	case q.late == nil:
+		q.late = time.AfterFunc(passAfter, func() { s.pass(name, q) })
+	default:
 		q.late.Reset(passAfter)
 	}
+	return true
 }
 
 // wakeAll ends every Wait for a kind of event.
@@ -186,7 +197,7 @@ func (s *Stream) Left(req *storage.ClaimRequest) {
 			}
 		}
 		for w := q.next(); w != nil && here < spread; w = q.next() {
-			q.give()
+			s.give(name, q)
 			woken = append(woken, w)
 			here++
 		}
@@ -210,8 +221,8 @@ func (s *Stream) Ring(event Event, queues ...string) {
 		switch {
 		case event != Work:
 			q.wakeAll(event)
-		case !q.owed:
-			q.give()
+		case !q.owed && !s.give(name, q):
+			s.elsewhere(name, q)
 		}
 	}
 }
@@ -229,12 +240,19 @@ func (s *Stream) queue(name string) *queue {
 	return q
 }
 
-// pass wakes the next taker of a queue where nobody has looked since the last wake-up.
-func (s *Stream) pass(q *queue) {
+// pass wakes the next taker of a queue, or one elsewhere, where nobody has looked since the last wake-up.
+func (s *Stream) pass(name string, q *queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.owed {
-		q.give()
+	if q.owed && !s.give(name, q) {
+		s.elsewhere(name, q)
+	}
+}
+
+// elsewhere finds a caller in another process, in place of one that waited here before. The caller holds mu.
+func (s *Stream) elsewhere(name string, q *queue) {
+	if s.Elsewhere != nil && q.known && !s.closed {
+		s.Elsewhere(name)
 	}
 }
 
@@ -331,14 +349,12 @@ func (s *Stream) join(w *waiter) (happened bool, err error) {
 	}
 	for _, name := range w.Queues {
 		q := s.queue(name)
+		q.known = true
 		if w.CancelsOnly {
 			q.others = append(q.others, w)
 			continue
 		}
 		q.takers, q.owed = append(q.takers, w), false // it has looked since the last event
-		if q.late == nil && len(q.takers) > 1 {
-			q.late = time.AfterFunc(passAfter, func() { s.pass(q) })
-		}
 	}
 	for _, name := range w.Maintained {
 		q := s.queue(name)

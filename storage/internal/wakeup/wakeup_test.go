@@ -146,6 +146,41 @@ func TestAWakeUpIsPassedOn(t *testing.T) {
 	})
 }
 
+// TestWorkIsFoundACallerElsewhere where those who waited here have left, or do not look.
+func TestWorkIsFoundACallerElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var found []string
+		s := Stream{Elsewhere: func(queue string) { found = append(found, queue) }}
+		want := func(what string, n int) {
+			t.Helper()
+			if synctest.Wait(); len(found) != n {
+				t.Errorf("%s: a caller elsewhere was found %d times, want %d", what, len(found), n)
+			}
+		}
+		s.Ring(Work, "mail")
+		want("nobody has ever waited", 0)
+		full := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since(), CancelsOnly: true})
+		s.Ring(Work, "mail")
+		want("nobody here has room", 1)
+		done := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since()})
+		s.Ring(Work, "mail")
+		wantReturned(t, "work", done, nil)
+		want("who was woken has not looked yet", 1)
+		time.Sleep(2 * passAfter)
+		want("who was woken does not look", 2)
+		done = waiting(t, &s, storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since()})
+		s.Ring(Work, "mail")
+		wantReturned(t, "work", done, nil)
+		s.Looking(claim())
+		time.Sleep(2 * passAfter)
+		want("who was woken has looked", 2)
+		s.Close()
+		wantReturned(t, "Close", full, storage.ErrClosed)
+		s.Ring(Work, "mail")
+		want("a closed stream", 2)
+	})
+}
+
 // TestMaintenance: whoever only maintains a queue learns of its news and alerts.
 func TestMaintenance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

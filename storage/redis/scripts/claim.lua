@@ -6,7 +6,8 @@
 --       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
 --       take none); then the kinds with commas between, "" for all; then for each queue the field lines
 --       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
---       commit.lua), "" for none; then the moment up to which leases that ended are recovered
+--       commit.lua), "" for none; then the moment up to which leases that ended are recovered, and the
+--       process that claims, as a member of idle
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
 --       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
@@ -325,7 +326,8 @@ function take(q, limit)
   if n > 0 and not full then pick(q, n) end
   local others = waiting > q.out
   local left = full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0
-  remains = remains or left and others or doubtful(q)
+  q.remains = left and others
+  remains = remains or q.remains or doubtful(q)
   return others
 end
 
@@ -391,11 +393,7 @@ if verdict == 'R' then
     q.lines = nil
   end
   again(outcome)
-  for _, q in ipairs(queues) do
-    -- The first try set awaited, but an insert may have cleared it since. A full Redis refuses the write.
-    if q.m.mark > 0 then redis.pcall('HSET', q[META], 'awaited', '1') end
-    soonest(q)
-  end
+  for _, q in ipairs(queues) do soonest(q) end
 elseif verdict == 'N' then
   local refused = upkeep()
   if refused then return refused end
@@ -411,7 +409,10 @@ elseif verdict == 'N' then
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
-    if q.m.mark > 0 then set(q, 'awaited', 1) end -- this moves the mark too
+    if q.m.mark > 0 then
+      set(q, 'mark', mark)
+      if tonumber(ARGV[10 + i]) >= 0 and most > 0 and not q.remains then write(q, 'ZADD', IDLE, {text(now), ARGV[#ARGV]}) end
+    end
     seal(q)
     q.forget = news[i] and abandoned(q)
     soonest(q)

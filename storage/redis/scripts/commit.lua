@@ -288,6 +288,7 @@ local function plannumbers(q)
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
   if now - q.m.touched > TOUCHEVERY and (q.used or #q.touched > 0) then set(q, 'touched', now) end
+  if q.m.mark == 0 then q.news = true end -- a new queue, in which no process is marked as idle
   set(q, 'mark', mark)
   local clock = mark - now > JUMPBACK and now or 0 -- the mark comes from a clock that was ahead
   if clock ~= q.m.clock then set(q, 'clock', clock) end
@@ -349,9 +350,12 @@ local function commit(queues, grows, hush)
     end
   end
   for _, q in ipairs(queues) do
-    if (q.work or q.news or q.asked) and not hush then
+    if hush then -- nobody is woken
+    elseif q.news or q.asked then
       -- The user may have no permission for channels: a failed wake-up must not abort the step.
-      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', q.asked and 'c' or q.news and 'n' or 'w')
+      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', q.asked and 'c' or 'n')
+    elseif q.remains or q.work then
+      rouse(q[IDLE], q[META], q.remains and 2 or 1, now)
     end
   end
   return nil

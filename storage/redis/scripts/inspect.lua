@@ -4,7 +4,7 @@
 -- Returns  a text for each such key and field, which tells what is wrong with it
 
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'zset', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset',
-  'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset', 'zset'}
+  'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset', 'zset', 'zset'}
 
 local found = {}
 for i = 1, BLOCK do

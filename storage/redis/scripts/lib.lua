@@ -16,7 +16,7 @@ local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = tr
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
-local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
+local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched',
   'jumped', 'clock', 'lines', 'looks', 'reindex', 'reindexed', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,

@@ -14,13 +14,13 @@ if SHORT then
     local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
     local metas = {}
     for i = 1, total do
-      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'awaited', 'lines')
+      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'lines')
       local last, soon, due = tonumber(m[1]), tonumber(m[2]), tonumber(m[3] or 0)
       if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
       -- The lines of kinds have to be looked at.
-      if m[9] and m[9] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end
+      if m[8] and m[8] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
       cancels = cancels or m[7] and m[7] ~= '0'
@@ -31,7 +31,7 @@ if SHORT then
     local taken, bytes, hauls = 0, 0, {}
     for i = 1, total do
       local at, m, limit, ids = (i - 1) * BLOCK, metas[i], tonumber(A[10 + i]), {}
-      local recs, flags, ranked, lined = {}, {}, 0, 0
+      local recs, flags, ranked, lined, left = {}, {}, 0, 0, false
       if limit >= 0 then
         ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
         local n, void, before = most - taken, tonumber(m[5] or 0), 0
@@ -45,7 +45,8 @@ if SHORT then
             if taken < starts and n > 0 and (ranked > 0 or n > lined or tonumber(suspect[2]) < before + n) then return nil end
           end
         end
-        remains = remains or n < ranked + lined - void
+        left = n < ranked + lined - void
+        remains = remains or left
         if n > ranked + lined then n = ranked + lined end
         local high = ranked
         if ranked > 0 and lined > 0 then high = call('ZCOUNT', K[at + WAITING], '-inf', BEHIND) end
@@ -88,7 +89,7 @@ if SHORT then
       end
       -- The first write tells whether Redis permits writes. It frees memory, so that a full Redis accepts it.
       if (n > 0 or i == total) and type(redis.pcall('ZREM', K[at + LEASES], '')) == 'table' then return nil end
-      hauls[i] = {ids, recs, flags, ranked, lined, limit}
+      hauls[i] = {ids, recs, flags, ranked, lined, limit, left}
     end
     if bytes > MAXBYTES then return nil end
 
@@ -110,15 +111,17 @@ if SHORT then
         if group then call('HSET', K[k + CLAIMS], unpack(group)) end
         call('HSET', K[k + PENDING], unpack(pending))
         if deadline < m[2] or now - (tonumber(m[6] or 0) or 0) > TOUCHEVERY then
-          call('HSET', K[k + META], 'mark', at, 'awaited', '1', 'touched', text('%d', now),
+          call('HSET', K[k + META], 'mark', at, 'touched', text('%d', now),
             'soon', text('%d', deadline < m[2] and deadline or m[2]))
         else
-          call('HSET', K[k + META], 'mark', at, 'awaited', '1')
+          call('HSET', K[k + META], 'mark', at)
         end
-      elseif limit >= 0 and m[8] ~= '1' then
-        call('HSET', K[k + META], 'mark', at, 'awaited', '1')
       elseif now - m[1] > rests then
         call('HSET', K[k + META], 'mark', at)
+      end
+      if limit >= 0 and most > 0 then
+        if h[7] then rouse(K[k + IDLE], K[k + META], 2, now)
+        else redis.pcall('ZADD', K[k + IDLE], text('%d', now), A[#A]) end -- a key of a wrong type must not tear the step
       end
       outcome[i], sizes = joined, sizes .. text('%04d%08d', n, #joined)
     end

@@ -5,7 +5,7 @@
 -- It makes few tables and functions, and takes few keys, because the setup of apply.lua costs as much
 -- as forty commands.
 --
--- KEYS  meta, tasks, waiting, line, lanes
+-- KEYS  meta, tasks, waiting, line, lanes, idle
 -- ARGV  1 calls, 2 runs of all calls, 3 and 4 when the first and the last of the lanes were opened,
 --       5 number of leads, 6 number of parts before; then the leads, the first 3 bytes of records; of each
 --       part before, which must have happened, lane field and seq; and each call: lane field, seq and
@@ -16,7 +16,7 @@
 --       without the time
 
 local call, K, A, byte, text, char = redis.call, KEYS, ARGV, string.byte, string.format, string.char
-local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME')
+local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail'), call('TIME')
 local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1]), tonumber(m[2] or 0)
 local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), nil
 -- Where the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
@@ -95,10 +95,8 @@ if places then call('ZADD', K[WAITING], unpack(places)) end
 call('HSET', K[LANES], unpack(list))
 local numbers = {'mark', at, 'enqueued', text('%d', enqueued + k), 'tail', text('%d', tail + #line)}
 if turn then numbers[7], numbers[8] = 'turn', text('%d', turn) end
-if m[5] ~= '0' then numbers[#numbers + 1], numbers[#numbers + 2] = 'awaited', '0' end
 if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
 call('HSET', K[META], unpack(numbers))
 if #line > 0 then call('RPUSH', K[LINE], unpack(line)) end
--- The user may have no permission for channels: a failed wake-up must not abort the step.
-if m[5] == '1' then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
+rouse(K[IDLE], K[META], 1, now)
 return 'N' .. table.concat(outcomes, 'N')

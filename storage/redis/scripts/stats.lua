@@ -89,7 +89,7 @@ for n = 0, ARGV[1] - 1 do
   local v = {waiting, max((read('HLEN', key(PENDING)) or 0) - 1, 0), size('s'), size('r'), size('c'), size('x'),
     size('d'), size('u')}
   for _, i in ipairs({TASKS, SIDE, UNIQUE, CLAIMS}) do read('HLEN', key(i)) end
-  for _, i in ipairs({LEASES, WINDOWS, VOIDS}) do read('ZCARD', key(i)) end
+  for _, i in ipairs({LEASES, WINDOWS, VOIDS, IDLE}) do read('ZCARD', key(i)) end
   local records = 0
   for i = 1, 8 do records = records + v[i] end
   -- Records beyond these are unindexed: see reindex.lua.
