@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,20 +35,23 @@ var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfau
 // is the last.
 var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
 
-// plan returns all tests of the repository: the runs of two lanes, and those that both share.
+// plan returns all tests of the repository: the runs of three lanes, and those that they share. The
+// third lane has no runs of its own. Two processors are busy with three lanes: each lane waits for
+// programs, servers and timers, and links one program at a time.
 //
 // The tests of the first lane keep leases of a second or two, start servers and processes, and wait
 // for much of their time. All other tests compute, or wait for programs without leases. They have a
 // lower priority, so that they use the processors while the first lane waits, and starve none of its
 // leases.
 //
-// Everything runs under the race detector, except for three kinds of tests. The fault tests,
+// Everything runs under the race detector, except for four kinds of tests. In a package that begins no
+// goroutine, neither in its code nor in its tests, the detector can find nothing. The fault tests,
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
 // processes, which take two to three times as long with it; of the fault tests only the storm runs
 // under it. The random sequences take two to five times as long with it, and make one call after the
 // other; make test-long runs them under it.
 func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
-	others, err := others(ctx)
+	concurrent, sequential, err := others(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +62,8 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
 		},
-		{{args: append(raced("-p", "1"), others...), nice: true}},
+		{{args: append(raced("-p", "1"), concurrent...), nice: true}},
+		{},
 	}
 	shared = []run{ // the longest first
 		{dir: "storage/sqlite/modernc", args: raced("./...")},
@@ -64,6 +71,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
+		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
 		{dir: "metrics/prometheus", args: plain("./...")},
@@ -75,20 +83,44 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	return lanes, shared, nil
 }
 
-// others returns the packages of the root's module that are not in leased, the longest first.
-func others(ctx context.Context) ([]string, error) {
+// others returns the packages of the root's module that are not in leased: those that begin goroutines, the
+// longest first, and those that begin none.
+func others(ctx context.Context) (concurrent, sequential []string, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, nil, fmt.Errorf("go list: %w", err)
 	}
-	all := slices.Clone(longest)
+	concurrent = slices.Clone(longest)
 	for path := range strings.FieldsSeq(string(list)) {
 		name := "." + strings.TrimPrefix(path, module)
-		if !slices.Contains(leased, name) && !slices.Contains(longest, name) {
-			all = append(all, name)
+		if slices.Contains(leased, name) || slices.Contains(longest, name) {
+			continue
+		}
+		switch begins, err := beginsGoroutines(name); {
+		case err != nil:
+			return nil, nil, err
+		case begins:
+			concurrent = append(concurrent, name)
+		default:
+			sequential = append(sequential, name)
 		}
 	}
-	return all, nil
+	return concurrent, sequential, nil
+}
+
+// goroutine matches code that begins a goroutine.
+var goroutine = regexp.MustCompile(`(?m)^\s*go \w.*\(|\.(Go|Parallel|AfterFunc|NewServer)\(`)
+
+// beginsGoroutines reports whether the code or the tests of a package begin a goroutine.
+func beginsGoroutines(dir string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil || goroutine.Match(text) {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // plain returns the arguments of a run. make lint vets the packages, so go test need not do so.
