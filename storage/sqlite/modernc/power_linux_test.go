@@ -3,6 +3,7 @@ package modernc_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -30,12 +31,12 @@ type operation struct {
 	sync bool
 }
 
-// These expressions match the calls of a process in a trace of strace.
+// These expressions match the calls of a process in a trace of strace, without the quoted data.
 var (
-	tracedWrite = regexp.MustCompile(`^\d+ +pwrite64\(\d+<([^>]+)>, "((?:\\x[0-9a-f]{2})*)", \d+, (\d+)\) += (\d+)`)
+	tracedWrite = regexp.MustCompile(`^\d+ +pwrite64\(\d+<([^>]+)>, , \d+, (\d+)\) += (\d+)`)
 	tracedSync  = regexp.MustCompile(`^\d+ +(?:fsync|fdatasync)\(\d+<([^>]+)>\) += 0`)
 	tracedTrunc = regexp.MustCompile(`^\d+ +ftruncate\(\d+<([^>]+)>, (\d+)\) += 0`)
-	tracedSaid  = regexp.MustCompile(`^\d+ +write\(1<[^>]*>, "((?:\\x[0-9a-f]{2})*)", \d+\) += \d+`)
+	tracedSaid  = regexp.MustCompile(`^\d+ +write\(1<[^>]*>, , \d+\) += \d+`)
 )
 
 // parse reads a trace. A call that is interrupted by another thread's call stands in two lines.
@@ -56,18 +57,21 @@ func parse(t *testing.T, trace []byte, dir string) (ops []operation) {
 		}
 		op := operation{size: -1}
 		path := ""
+		head, rest, _ := strings.Cut(line, `"`)
+		data, tail, _ := strings.Cut(rest, `"`)
+		line = head + tail
 		if m := tracedWrite.FindStringSubmatch(line); m != nil {
 			path = m[1]
-			op.at, _ = strconv.ParseInt(m[3], 10, 64)
-			n, _ := strconv.Atoi(m[4])
-			op.data = unescape(t, m[2])[:n]
+			op.at, _ = strconv.ParseInt(m[2], 10, 64)
+			n, _ := strconv.Atoi(m[3])
+			op.data = unescape(t, data)[:n]
 		} else if m := tracedSync.FindStringSubmatch(line); m != nil {
 			path, op.sync = m[1], true
 		} else if m := tracedTrunc.FindStringSubmatch(line); m != nil {
 			path = m[1]
 			op.size, _ = strconv.ParseInt(m[2], 10, 64)
-		} else if m := tracedSaid.FindStringSubmatch(line); m != nil {
-			op.data = unescape(t, m[1])
+		} else if tracedSaid.MatchString(line) {
+			op.data = unescape(t, data)
 			ops = append(ops, op)
 			continue
 		}
@@ -83,19 +87,16 @@ func parse(t *testing.T, trace []byte, dir string) (ops []operation) {
 // unescape reads a text in which strace wrote each byte in hexadecimal.
 func unescape(t *testing.T, text string) []byte {
 	t.Helper()
-	data := make([]byte, len(text)/4)
-	for i := range data {
-		b, err := strconv.ParseUint(text[4*i+2:4*i+4], 16, 8)
-		must(t, err)
-		data[i] = byte(b)
-	}
+	data, err := hex.DecodeString(strings.ReplaceAll(text, `\x`, ""))
+	must(t, err)
 	return data
 }
 
 // disk holds the contents of files, by name.
 type disk map[string][]byte
 
-// apply carries out an operation. Of a write it keeps the sectors for which keep reports true.
+// apply carries out an operation. Of a write it keeps the sectors for which keep reports true, and all if keep
+// is nil.
 func (d disk) apply(op operation, keep func() bool) {
 	content := d[op.file]
 	if op.size >= 0 {
@@ -104,8 +105,11 @@ func (d disk) apply(op operation, keep func() bool) {
 	}
 	for begin := int64(0); begin < int64(len(op.data)); {
 		at := op.at + begin
-		end := min(begin+sector-at%sector, int64(len(op.data)))
-		if keep() {
+		end := int64(len(op.data))
+		if keep != nil {
+			end = min(begin+sector-at%sector, end)
+		}
+		if keep == nil || keep() {
 			if grow := op.at + end - int64(len(content)); grow > 0 {
 				content = append(content, make([]byte, grow)...)
 			}
@@ -127,14 +131,13 @@ func cut(ops []operation, behind int) (d disk, said string) {
 		}
 	}
 	d = make(disk)
-	all := func() bool { return true }
 	for i, op := range ops[:behind] {
 		switch choice := rand.IntN(3); {
 		case op.file == "":
 			said += string(op.data)
 		case op.sync:
 		case i < synced[op.file], choice == 0:
-			d.apply(op, all)
+			d.apply(op, nil)
 		case choice == 1:
 			d.apply(op, func() bool { return rand.IntN(2) == 0 })
 		}
