@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,18 +71,11 @@ func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
 // TestThePlanRunsEachPackageOnce looks for each folder with tests in the plan. The root of the
 // repository is two folders above.
 func TestThePlanRunsEachPackageOnce(t *testing.T) {
-	t.Chdir("../..")
-	lanes, shared, err := plan(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	runs := make(map[string]int) // by folder
-	for _, l := range append(lanes, shared) {
-		for _, r := range l {
-			if !slices.Contains(r.args, "-run") { // a run of one test, which another run skips
-				for _, pkg := range packages(r) {
-					runs[pkg]++
-				}
+	for _, r := range planned(t) {
+		if value(r, "-run") == "" { // a run of the tests that another run skips
+			for _, pkg := range packages(r) {
+				runs[pkg]++
 			}
 		}
 	}
@@ -89,6 +84,73 @@ func TestThePlanRunsEachPackageOnce(t *testing.T) {
 			t.Errorf("%s: runs %d times, want once", dir, n)
 		}
 	}
+}
+
+// TestTheTestsThatARunSkipsAreRun looks for each test that a run skips in the runs of these tests alone.
+func TestTheTestsThatARunSkipsAreRun(t *testing.T) {
+	all := planned(t)
+	for _, r := range all {
+		pattern := value(r, "-skip")
+		if pattern == "" {
+			continue
+		}
+		var alone []string
+		for _, other := range all {
+			if value(other, "-run") == pattern {
+				alone = append(alone, packages(other)...)
+			}
+		}
+		skipped := regexp.MustCompile(pattern)
+		for _, dir := range packages(r) {
+			for _, name := range testsOf(t, dir) {
+				if skipped.MatchString(name) && !slices.Contains(alone, dir) {
+					t.Errorf("%s of %s is skipped, and no run has it alone", name, dir)
+				}
+			}
+		}
+	}
+}
+
+// planned returns all runs of the plan.
+func planned(t *testing.T) (runs []run) {
+	t.Helper()
+	t.Chdir("../..")
+	lanes, shared, err := plan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(slices.Concat(lanes...), shared...)
+}
+
+// value returns the value of a flag of a run, and "" if the run does not have the flag.
+func value(r run, flag string) string {
+	at := slices.Index(r.args, flag)
+	if at < 0 {
+		return ""
+	}
+	return r.args[at+1]
+}
+
+// declared matches the declaration of a test.
+var declared = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// testsOf returns the names of the tests in a folder.
+func testsOf(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, match[1])
+		}
+	}
+	return names
 }
 
 // packages returns the folders of a run's packages.

@@ -28,6 +28,14 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
+// sequences matches tests of the ledger, the dashboard and SQLite that make one call after the other, or start
+// processes that do so. The same calls are made at the same time, under the race detector, by other tests of
+// these packages.
+const sequences = "^Test(" +
+	"ADayOfWrites|TheHoursBehindAJumpAreGathered|SmallPayloads|AShortJumpDeletesNothing|TheAuditIsTrimmed|" +
+	"APageIsReadAsItWasWritten|WhatOthersWroteIsTextOnly|AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|" +
+	"DescribeReadsAFewPages|APowerCutLosesNothing|KilledProcessesLoseNothing|AFileStaysSmall)$"
+
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
 
@@ -48,8 +56,8 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // goroutine, neither in its code nor in its tests, the detector can find nothing. The fault tests,
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
 // processes, which take two to three times as long with it; of the fault tests only the storm runs
-// under it. The random sequences take two to five times as long with it, and make one call after the
-// other; make test-long runs them under it.
+// under it. The random sequences, and the tests that sequences matches, take two to ten times as long
+// with it, and make one call after the other; make test-long runs the random ones under it.
 func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	concurrent, sequential, err := others(ctx)
 	if err != nil {
@@ -62,15 +70,17 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
 		},
-		{{args: append(raced("-p", "1"), concurrent...), nice: true}},
+		{{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true}},
 		{},
 	}
 	shared = []run{ // the longest first
-		{dir: "storage/sqlite/modernc", args: raced("./...")},
+		{dir: "storage/sqlite/modernc", args: raced("-skip", sequences, "./...")},
 		{dir: "internal/difftest", args: plain("./...")},
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
+		{dir: "storage/sqlite/modernc", args: plain("-run", sequences, ".")},
+		{args: plain("-p", "1", "-run", sequences, "./internal/ledger", "./dashboard")},
 		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
