@@ -62,12 +62,14 @@ func positive(t *testing.T, found map[string]float64, names ...string) {
 }
 
 func TestMemoryIsMeasured(t *testing.T) {
+	t.Parallel()
 	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory", "-metrics", "drain_c100,drain_q20,mixed,kinds_*")
 	positive(t, found, "midge drain_c100", "midge drain_q20", "midge mixed", "midge kinds_drain", "midge kinds_p99",
 		"midge kinds_worst")
 }
 
 func TestRedisIsMeasured(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	found := measured(t, "-quick", "-scale", "0.01", "-storages", "redis",
 		"-metrics", "enqueue_*,drain_c100,drain_c100_net1ms")
@@ -84,6 +86,7 @@ func TestRedisIsMeasured(t *testing.T) {
 
 // The bare system is not a peer: it is measured only if named.
 func TestTheLeastIsMeasured(t *testing.T) {
+	t.Parallel()
 	testserver.Require(t)
 	testserver.RequirePostgres(t)
 	for _, storage := range []string{"redis", "postgres"} {
@@ -95,6 +98,7 @@ func TestTheLeastIsMeasured(t *testing.T) {
 }
 
 func TestPostgresIsMeasured(t *testing.T) {
+	t.Parallel()
 	testserver.RequirePostgres(t)
 	found := measured(t, "-quick", "-scale", "0.01", "-storages", "postgres",
 		"-metrics", "enqueue_p16,enqueue_bulk,drain_c10,drain_c100,mixed,depth")
