@@ -29,8 +29,7 @@ type lane []run
 const storm = "TestAStorm"
 
 // sequences matches tests of the ledger, the dashboard and SQLite that make one call after the other, or start
-// processes that do so. The same calls are made at the same time, under the race detector, by other tests of
-// these packages.
+// processes that do so. All other tests of these packages run under the race detector.
 const sequences = "^Test(" +
 	"ADayOfWrites|TheHoursBehindAJumpAreGathered|SmallPayloads|AShortJumpDeletesNothing|TheAuditIsTrimmed|" +
 	"APageIsReadAsItWasWritten|WhatOthersWroteIsTextOnly|AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|" +
