@@ -49,8 +49,12 @@ sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFileS
 
 # The random sequences of make test, under the race detector. 15 minutes
 sequences-race() {
-  tags='' long internal/difftest -race -gcflags=modernc.org/libc/...=-race=false \
-    -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=github.com/yuin/gopher-lua/...=-race=false .
+  local tags='' lib='-gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false'
+  # shellcheck disable=SC2086 # several flags
+  long internal/difftest -race $lib -gcflags=github.com/yuin/gopher-lua/...=-race=false .
+  long . -race ./internal/ledger ./dashboard
+  # shellcheck disable=SC2086
+  long storage/sqlite/modernc -race $lib .
 }
 
 # Random sequences on SQLite and miniredis. 25 minutes

@@ -23,9 +23,9 @@ const (
 	perProcess  = 100              // runners, which share one open storage
 	upLimit     = 2 * time.Minute  // until all are listed
 	fleetRest   = 10 * time.Second // after that
-	fleetWatch  = 40 * time.Second // longer than the longest interval of a runner's own reading
-	loneSamples = 200
-	loneEvery   = 30 * time.Millisecond
+	fleetWatch  = 20 * time.Second // before the jobs and after them
+	loneSamples = 1000
+	loneEvery   = 10 * time.Millisecond
 )
 
 // fleetMetrics returns the metrics of a fleet.
@@ -82,16 +82,22 @@ func (f *fleetRig) measure(ctx context.Context) (Values, error) {
 	if err := until(ctx, time.Now().Add(fleetRest)); err != nil {
 		return nil, err
 	}
-	idle, err := f.spent(ctx, func() error { return until(ctx, time.Now().Add(fleetWatch)) })
-	if err != nil {
-		return nil, err
+	var shares [3]float64 // of a processor, before the jobs, with them and after them
+	var long time.Duration
+	for i, do := range []func(context.Context) error{rest, f.enqueue, rest} {
+		began := time.Now()
+		spent, err := f.spent(ctx, do)
+		if err != nil {
+			return nil, err
+		}
+		took := time.Since(began)
+		shares[i] = spent.Seconds() / took.Seconds()
+		if i == 1 {
+			long = took
+		}
 	}
-	began := time.Now()
-	busy, err := f.spent(ctx, func() error { return f.enqueue(ctx) })
-	if err != nil {
-		return nil, err
-	}
-	lone := busy - time.Duration(float64(idle)*time.Since(began).Seconds()/fleetWatch.Seconds())
+	idle := (shares[0] + shares[2]) / 2
+	lone := time.Duration((shares[1] - idle) * float64(long))
 	late, err := f.finish()
 	if err != nil {
 		return nil, err
@@ -102,11 +108,14 @@ func (f *fleetRig) measure(ctx context.Context) (Values, error) {
 	metrics := fleetMetrics(f.runners)
 	return Values{
 		metrics[0]: up.Seconds(),
-		metrics[1]: 100 * idle.Seconds() / fleetWatch.Seconds(),
+		metrics[1]: 100 * idle,
 		metrics[2]: microseconds(max(lone, 0), loneSamples),
 		metrics[3]: milliseconds(percentile(late, 0.99)),
 	}, nil
 }
+
+// rest waits without a job.
+func rest(ctx context.Context) error { return until(ctx, time.Now().Add(fleetWatch)) }
 
 // listed waits until the storage lists every runner.
 func (f *fleetRig) listed(ctx context.Context) error {
@@ -132,12 +141,12 @@ func (f *fleetRig) listed(ctx context.Context) error {
 }
 
 // spent returns the processor time that the server takes while do runs.
-func (f *fleetRig) spent(ctx context.Context, do func() error) (time.Duration, error) {
+func (f *fleetRig) spent(ctx context.Context, do func(context.Context) error) (time.Duration, error) {
 	before, err := process.TreeCPU(f.Server.Pid())
 	if err != nil {
 		return 0, err
 	}
-	if err := do(); err != nil {
+	if err := do(ctx); err != nil {
 		return 0, err
 	}
 	after, err := process.TreeCPU(f.Server.Pid())
