@@ -78,6 +78,10 @@ func (p *patientContext) Deadline() (time.Time, bool) {
 	return p.until, true
 }
 
+// EndsAtDeadline reports whether the context ends at its deadline and not before: a storage that keeps the
+// deadline by itself then needs not wait for Done.
+func (p *patientContext) EndsAtDeadline() bool { return !p.until.IsZero() && p.Context.Done() == nil }
+
 // Done implements context.Context.
 func (p *patientContext) Done() <-chan struct{} { return p.running().Done() }
 

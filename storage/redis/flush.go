@@ -145,9 +145,13 @@ func (s *Storage) within(ctx context.Context, parts []*part, send func(context.C
 		send(bounded{s.background, limit}) //nolint:contextcheck // see above
 		return
 	}
-	call, end := s.interrupts.begin(bounded{ctx, limit})
-	send(call) //nolint:contextcheck // one of ctx
-	end()
+	if endsAtDeadline(ctx) { // go-redis ends the call by itself then
+		send(bounded{ctx, limit}) //nolint:contextcheck // it is the caller's, with a bound
+	} else {
+		call, end := s.interrupts.begin(bounded{ctx, limit})
+		send(call) //nolint:contextcheck // one of ctx
+		end()
+	}
 	if ctx.Err() == nil {
 		return
 	}
@@ -156,6 +160,12 @@ func (s *Storage) within(ctx context.Context, parts []*part, send func(context.C
 			p.err = translate(context.Cause(ctx), !errors.Is(p.err, storage.ErrUnavailable))
 		}
 	}
+}
+
+// endsAtDeadline reports whether a context, of a storage.Session, ends at its deadline and not before.
+func endsAtDeadline(ctx context.Context) bool {
+	at, ok := ctx.(interface{ EndsAtDeadline() bool })
+	return ok && at.EndsAtDeadline()
 }
 
 // bounded is a context with a deadline and no timer: go-redis sets the deadline on its

@@ -308,7 +308,8 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.apply:
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:
-		return slices.Concat([]string{"pack", "wake", "lease", "shortclaim"}, lib, []string{"maintain", "reindex", name})
+		before := []string{"pack", "wake", "lease", "shortclaim"}
+		return slices.Concat(before, lib, []string{"maintain", "reindex", name})
 	}
 	return slices.Concat([]string{"pack", "wake"}, lib, []string{name})
 }

@@ -338,8 +338,10 @@ const (
 
 // gather lets the callers that just got their outcome call again before the next flush begins, where no
 // other flush is under way. Without gather the first of them would begin the next flush alone, and callers
-// in a loop would be flushed in turns: all but one, and then that one by itself. While gather waits no flush
-// of some of the calls may begin, so it sets called. The mutex is held, except while others run.
+// in a loop would be flushed in turns: all but one, and then that one by itself. Where flushes go side by
+// side (Group) half of the callers are enough: the server works for them while the others get ready. While
+// gather waits no flush of some of the calls may begin, so it sets called. The mutex is held, except while
+// others run.
 func (c *Combiner[C]) gather(l *line[C], landed int) {
 	if l.flights > 0 || l.called || len(l.waiting)+landed < 2 {
 		return
@@ -347,6 +349,9 @@ func (c *Combiner[C]) gather(l *line[C], landed int) {
 	l.called = true
 	defer func() { l.called = false }()
 	most := len(l.waiting) + landed
+	if c.cfg.Group > 0 {
+		most /= 2
+	}
 	if c.cfg.Calls > 0 {
 		most = min(most, c.cfg.Calls)
 	}
