@@ -44,8 +44,8 @@ stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthers
 # 10,000 and 100,000 schedules of the same moments. 20 minutes
 schedules() { faults TestManySchedulesTickTogether; }
 
-# Kills and power cuts of SQLite. 15 minutes
-sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFileStaysSmall' .; }
+# Kills and power cuts of SQLite, and files that are taken from processes. 15 minutes
+sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFile(StaysSmall|ThatIsTaken)' .; }
 
 # The random sequences of make test, under the race detector. 15 minutes
 sequences-race() {

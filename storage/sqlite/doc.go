@@ -60,13 +60,16 @@
 // says what to do: what such a process wrote would be lost with the file, or would overwrite what others
 // wrote. Close then leaves the file open until the process ends where the index was removed, because SQLite
 // would copy the log into the file with an index that is no longer right. Open refuses a file with an index
-// and no log.
+// and no log, and an empty file with a log.
+//
+// Where the file or its log was truncated, or a backup was written over it, calls are refused with a
+// *FileError (Broken), and Close leaves the file open too. A checkpoint that truncates the log does no harm.
 //
 // Open refuses a file in which a table or an index is missing, or has a malformed first or last page. It
-// reads all pages (PRAGMA integrity_check) of a file of up to 32 MB that has no log: its last process closed
-// it, or it is a copy. A copy of a file in use is made with VACUUM INTO. Describe warns of damage that
-// a step met later. A claim sets a task apart that it cannot read: such a task stops no other task,
-// Stats.Damaged counts it, and Describe names it.
+// reads all pages (PRAGMA integrity_check) of a file of up to 32 MB whose log is missing, empty or
+// truncated: its last process closed it, or it is a copy. A copy of a file in use is made with VACUUM INTO.
+// Describe warns of damage that a step met later. A claim sets a task apart that it cannot read: such a
+// task stops no other task, Stats.Damaged counts it, and Describe names it.
 //
 // # The application's transactions
 //

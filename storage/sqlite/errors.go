@@ -78,6 +78,8 @@ const (
 	codeCantOpen = 14
 	codeNotADB   = 26
 	codeSnapshot = 5 | 2<<8
+
+	codeShortRead = 10 | 2<<8
 )
 
 // remedy says what makes room in a full database. On a full disk SQLite can write nothing, a delete neither.
@@ -111,6 +113,9 @@ func (s *Storage) translate(err error, committing bool) error {
 	}
 	if errors.Is(err, sql.ErrTxDone) {
 		return joined.Over(err)
+	}
+	if s.cfg.Code(err) == codeShortRead || s.primary(err) == codeNotADB && headless(s.path+"-wal") {
+		return s.cutShort(err)
 	}
 	switch s.primary(err) {
 	case codeBusy, codeLocked:

@@ -124,7 +124,11 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	w := s.newWork(plain, wr.conn, wr.stmts)
 	moved := s.checkMoved(&wr.log)
 	w.fail(moved)
+	s.noteLogSize(plain, wr)
 	w.begin()
+	if cut := s.checkTruncated(w); moved == nil && cut != nil {
+		moved, w.err = cut, cut
+	}
 	for _, c := range calls {
 		if !c.stage.CompareAndSwap(waits, begun) {
 			continue // its caller has left

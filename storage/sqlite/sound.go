@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,14 +23,14 @@ func checkPath(path string) error {
 	return cmp.Or(checkFileSystem(path), checkLinks(path), checkLog(path))
 }
 
-// checkLog refuses a log without its file: SQLite would begin with an empty file, and remove the log with the
-// tasks in it. It makes the file before the log.
+// checkLog refuses a log without its file, or with an empty one: SQLite would begin with an empty file, and
+// remove the log with the tasks in it. It makes the file before the log.
 //
 // checkLog also refuses a file that has its index of the log, -shm, and no log. SQLite makes the log before
 // the index and removes it after, so the log was removed. A process that still has the file open goes on with
 // the index, with which a process that opens it now would read a log that is empty.
 func checkLog(path string) error {
-	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 && missing(path) {
+	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 && (missing(path) || empty(path)) {
 		return &FileError{
 			Path: path, Problem: Moved,
 			Remedy: "put it back beside its log, " + filepath.Base(path) + "-wal; or remove the log to begin with " +
@@ -55,14 +56,35 @@ func missing(name string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
+func empty(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Size() == 0
+}
+
+// headless reports whether a log that is not empty has zeros in place of its header: it was truncated while
+// it was in use, and a commit was written behind the hole. SQLite locks no part of the log, so that a process
+// may open and close it; it locks the file and the index, and loses these locks where either is closed.
+func headless(log string) bool {
+	f, err := os.Open(log)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	var magic [4]byte
+	n, _ := f.ReadAt(magic[:], 0)
+	return n == len(magic) && magic == [4]byte{}
+}
+
 // readAllMost is the size of the largest file that Open reads as a whole, which takes about a second.
 const readAllMost = 32 << 20
 
-// unlogged reports whether a file of up to readAllMost has no log. Its last process closed it then, or it
-// is a copy that was made without the log, or the log was removed: only a look at all pages tells.
+// unlogged reports whether a file of up to readAllMost has no log with commits. Its last process closed it
+// then, or it is a copy that was made without the log, or the log was removed or truncated: only a look at
+// all pages tells.
 func unlogged(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Size() <= readAllMost && missing(path+"-wal")
+	return err == nil && info.Size() <= readAllMost &&
+		(missing(path+"-wal") || empty(path+"-wal") || headless(path+"-wal"))
 }
 
 // readAll reads all pages. It fails with a *FileError if a page is malformed, or an index does not fit its
@@ -100,6 +122,9 @@ func (s *Storage) checkMoved(log *identity) error {
 		return moved(s.path, "put it back under its name, or restart the processes that have it open: they go on "+
 			"with the file that is there then")
 	}
+	if empty(s.path) { // SQLite would remove the log
+		return s.broken(errors.New("it is empty"))
+	}
 	if !s.indexHolds() {
 		return moved(s.path+"-shm", "restart all processes that have "+s.path+" open; nothing that was "+
 			"acknowledged is lost")
@@ -115,6 +140,53 @@ func (s *Storage) checkMoved(log *identity) error {
 		return logMoved(s.path)
 	}
 	return nil
+}
+
+// noteLogSize drops the pages in memory where the log is empty, or shorter than before, so that the step
+// reads the mark again. The log is so after a checkpoint that truncates it, or because somebody truncated it
+// while it was in use.
+func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
+	info, err := os.Stat(s.path + "-wal")
+	if err != nil { // checkMoved reports it
+		return
+	}
+	if info.Size() == 0 || info.Size() < wr.logSize {
+		_, _ = wr.conn.ExecContext(ctx, "PRAGMA shrink_memory")
+	}
+	wr.logSize = info.Size()
+}
+
+// checkTruncated refuses a step after the log was truncated while it was in use: commits would be written
+// behind a hole, and a checkpoint would copy the hole into the file. Where SQLite has begun the log anew, the
+// mark is older than one that was committed. The caller holds the write lock.
+func (s *Storage) checkTruncated(w *work) error {
+	seen := s.mark.Load()
+	switch {
+	case s.truncated.Load(), headless(s.path + "-wal"), s.cfg.Code(w.err) == codeShortRead:
+	case w.err != nil:
+		return nil //nolint:nilerr // another error, which the step returns
+	case w.meta.mark >= seen || w.meta.mark == 0: // 0 stands for a damaged one, too
+		s.mark.Store(w.meta.mark)
+		return nil
+	}
+	return s.cutShort(w.err)
+}
+
+// cutShort makes the error of a log that was truncated. From then on the storage refuses all steps.
+func (s *Storage) cutShort(err error) error {
+	s.truncated.Store(true)
+	return &FileError{
+		Path: s.path + "-wal", Problem: Broken, Err: err,
+		Remedy: "it was truncated, or the file went back, while it was in use: restart all processes that have " +
+			s.path + " open; the tasks of the last moments are lost",
+	}
+}
+
+// mayClose reports whether SQLite may copy the log into the file, as it does where the last connection is
+// closed. With an index that is not that of all processes it would remove the commits of others, and from a
+// log that was truncated it would copy zeros.
+func (s *Storage) mayClose() bool {
+	return s.indexHolds() && !s.truncated.Load() && !headless(s.path+"-wal")
 }
 
 // noteIndex notes the index of the log, which all connections of a process share. One is open.

@@ -30,15 +30,17 @@ type Storage struct {
 
 	// writer holds the connection that writes, or nil where it has to be made anew. Whoever receives
 	// it may write.
-	writer   chan *writer
-	combiner *combine.Combiner[*call]
-	events   wakeup.Stream
-	rings    rings
-	lock     lock
-	room     room.Room
-	damage   atomic.Pointer[FileError] // the first that was found
-	swept    atomic.Int64              // when this process last swept the whole file
-	visited  atomic.Int64              // the number of the queue that it last inspected
+	writer    chan *writer
+	combiner  *combine.Combiner[*call]
+	events    wakeup.Stream
+	rings     rings
+	lock      lock
+	room      room.Room
+	damage    atomic.Pointer[FileError] // the first that was found
+	truncated atomic.Bool               // the log was truncated while it was in use
+	mark      atomic.Int64              // the latest that was read under the write lock
+	swept     atomic.Int64              // when this process last swept the whole file
+	visited   atomic.Int64              // the number of the queue that it last inspected
 	// looks holds the places from which this process goes on to look for tasks that waited too long,
 	// in lines of kinds that it has not looked along to their ends: an engine.Place by the number of
 	// the line.
@@ -61,6 +63,7 @@ type writer struct {
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
 	log     identity
+	logSize int64 // when it was last looked at
 	relaxed bool  // its commits wait for no fsync
 	seen    int64 // data_version when the commits of others were last looked at
 }
@@ -233,9 +236,9 @@ func (wr *writer) close() {
 	_ = wr.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// release gives the connection back, or closes one that failed.
+// release gives the connection back, or closes one that failed. See mayClose.
 func (s *Storage) release(wr *writer, ok bool) {
-	if !ok {
+	if !ok && !s.truncated.Load() {
 		wr.close()
 		wr = nil
 	}
@@ -279,13 +282,11 @@ func (s *Storage) Close() error {
 	s.events.Close()
 	s.combiner.Close()
 	s.watching.Wait()
-	if wr := <-s.writer; wr != nil && (!s.own || s.indexHolds()) {
+	if wr := <-s.writer; wr != nil && (!s.own || s.mayClose()) {
 		wr.close()
 	}
 	s.writer <- nil
-	// The last connection that is closed copies the log into the file, with the index that this process has.
-	// If that is no longer the index of all processes, it would remove the commits of others.
-	if s.own && s.indexHolds() {
+	if s.own && s.mayClose() {
 		return s.db.Close()
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func child(act string) error {
 	name, path, _ := strings.Cut(act, " ")
 	ctx := context.Background()
-	acts := map[string]func(context.Context, *side) error{"work": work, "write": write, "serve": serve}
+	acts := map[string]func(context.Context, *side) error{"work": work, "write": write, "serve": serve, "persist": persist}
 	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Driver: modernc.Driver, MinLease: time.Second})
 	if err != nil {
 		return err
