@@ -126,7 +126,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	w.fail(moved)
 	s.noteLogSize(plain, wr)
 	w.begin()
-	if cut := s.checkTruncated(w); moved == nil && cut != nil {
+	if cut := s.checkTruncated(wr, w); moved == nil && cut != nil {
 		moved, w.err = cut, cut
 	}
 	for _, c := range calls {

@@ -70,9 +70,22 @@ func headless(log string) bool {
 		return false
 	}
 	defer func() { _ = f.Close() }()
+	return zeros(f)
+}
+
+// zeros reports whether a file begins with zeros.
+func zeros(f *os.File) bool {
 	var magic [4]byte
 	n, _ := f.ReadAt(magic[:], 0)
 	return n == len(magic) && magic == [4]byte{}
+}
+
+// headless is headless of the log, which stays open for as long as the connection.
+func (wr *writer) headless(log string) bool {
+	if wr.logFile == nil {
+		wr.logFile, _ = os.Open(log)
+	}
+	return wr.logFile != nil && zeros(wr.logFile)
 }
 
 // readAllMost is the size of the largest file that Open reads as a whole, which takes about a second.
@@ -159,10 +172,10 @@ func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
 // checkTruncated refuses a step after the log was truncated while it was in use: commits would be written
 // behind a hole, and a checkpoint would copy the hole into the file. Where SQLite has begun the log anew, the
 // mark is older than one that was committed. The caller holds the write lock.
-func (s *Storage) checkTruncated(w *work) error {
+func (s *Storage) checkTruncated(wr *writer, w *work) error {
 	seen := s.mark.Load()
 	switch {
-	case s.truncated.Load(), headless(s.path + "-wal"), s.cfg.Code(w.err) == codeShortRead:
+	case s.truncated.Load(), wr.headless(s.path + "-wal"), s.cfg.Code(w.err) == codeShortRead:
 	case w.err != nil:
 		return nil //nolint:nilerr // another error, which the step returns
 	case w.meta.mark >= seen || w.meta.mark == 0: // 0 stands for a damaged one, too

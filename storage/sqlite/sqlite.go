@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -63,9 +64,10 @@ type writer struct {
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
 	log     identity
-	logSize int64 // when it was last looked at
-	relaxed bool  // its commits wait for no fsync
-	seen    int64 // data_version when the commits of others were last looked at
+	logSize int64    // when it was last looked at
+	logFile *os.File // nil before it is read
+	relaxed bool     // its commits wait for no fsync
+	seen    int64    // data_version when the commits of others were last looked at
 }
 
 // Open opens a file of the storage's own, which it makes where there is none, or the application's
@@ -230,6 +232,9 @@ func (wr *writer) relax(ctx context.Context, relaxed bool) error {
 // close ends the connection. It does not go back to the application's pool, as it has the storage's
 // settings.
 func (wr *writer) close() {
+	if wr.logFile != nil {
+		_ = wr.logFile.Close()
+	}
 	for _, st := range wr.stmts {
 		_ = st.Close()
 	}
