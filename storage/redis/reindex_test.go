@@ -282,6 +282,41 @@ func TestTheHeadOfALongLineIsFound(t *testing.T) {
 	}
 }
 
+// TestAClockThatWasSetBackDoublesNoTask promotes a task into a long line after the clock was set back, and
+// takes the entry of the first task there. A walk through the records finds that one, and leaves the
+// promoted task where it stands.
+func TestAClockThatWasSetBackDoublesNoTask(t *testing.T) {
+	const tasks = 1200
+	u := newUnindexed(t)
+	u.insert(func(in *storage.Insert) { in.Delay = time.Second })
+	for from := 0; from < tasks; from += 100 {
+		u.later(3 * time.Second)
+		fillFrom(t, u.session, from, from+100, nil)
+	}
+	u.later(-20 * time.Second)
+	if _, err := u.session.Claim(t.Context(), none()); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := u.server.Lpop("midge:{main}:line"); err != nil || first != "id0" {
+		t.Fatal(first, err)
+	}
+	u.server.HSet("midge:{main}:meta", "soon", "0")
+	u.later(time.Second)
+	if _, err := u.session.Claim(t.Context(), none()); err != nil {
+		t.Fatal(err)
+	}
+	var waiting []string
+	for task, err := range storage.Each(t.Context(), u.store, "main", storage.Waiting) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, task.ID)
+	}
+	if n := len(waiting); n != tasks+1 || waiting[0] != "id0" || waiting[n-1] != "a" {
+		t.Errorf("%d tasks wait, from %s to %s, want %d from id0 to a", n, waiting[0], waiting[n-1], tasks+1)
+	}
+}
+
 // TestAWalkThroughTheRecordsHoldsNobodyUp: a step of it takes less than five milliseconds.
 func TestAWalkThroughTheRecordsHoldsNobodyUp(t *testing.T) {
 	const tasks, lost = 30_000, 1000

@@ -33,9 +33,10 @@ end
 
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
 -- so it promotes more than a share of the batch, which it leaves as it is. In a record, since when its task
--- waits takes the bytes of its place; see joined in record.lua.
+-- waits takes the bytes of its place; see joined in record.lua. That is the mark, because the clock may have
+-- been set back: see inline in reindex.lua.
 local function promote(q, queues)
-  local before, ids, members, states, i, j, come = left, {}, {}, {}, 1, 1, pack7(now)
+  local before, ids, members, states, i, j, come = left, {}, {}, {}, 1, 1, pack7(mark)
   share = max(floor(MOSTPROMOTED / queues), 2)
   local scheduled, first = upto(q[SETS.s], now)
   local retry, second = upto(q[SETS.r], now)
