@@ -140,3 +140,43 @@ func TestAFullStorageChargesNoCrash(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestAFullStorageChargesNoCrashToShorterLeases has a runner with short leases run jobs, while a runner with long
+// leases, whose heartbeats are rare, looks for leases that have ended. The storage is full until it has refused
+// one of these claims, or longer.
+func TestAFullStorageChargesNoCrashToShorterLeases(t *testing.T) {
+	const lease, jobs, times = 12 * time.Second, 4, 30
+	for i := range times {
+		bubble(t, func(b *bench) {
+			s := &fullDisk{Storage: b.store}
+			var all sync.WaitGroup
+			for _, lease := range []time.Duration{lease, 10 * time.Minute} {
+				r := b.newRunner(s, midge.RunnerConfig{
+					Concurrency: jobs, Lease: lease, Slog: slog.New(slog.DiscardHandler),
+				}, func(context.Context, work) error {
+					time.Sleep(time.Minute) // virtual: longer than the storage is full
+					return nil
+				})
+				all.Go(func() { _ = r.Run(b.ctx) })
+				for j := range jobs {
+					if lease < time.Minute {
+						b.enqueue("long", midge.ID(fmt.Sprint(j)))
+					}
+				}
+				b.after(5 * time.Second)
+			}
+			s.full.Store(true)
+			// Within four seconds of the end of the leases a claim of the other runner is refused.
+			b.after(lease + 4*time.Second + lease*2*time.Duration(i)/times)
+			s.full.Store(false)
+			b.after(time.Minute)
+			got := b.stats(midge.DefaultQueue).Totals
+			if got.Crashed != 0 || got.Dead != 0 || got.Completed != jobs {
+				t.Errorf("%d: %d crashes, %d dead and %d completed, want none, none and %d", i, got.Crashed, got.Dead,
+					got.Completed, jobs)
+			}
+			b.stop()
+			all.Wait()
+		})
+	}
+}

@@ -65,6 +65,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 	c.pulse.works()
 	if err != nil {
 		c.slots.refused(d)
+		if errors.Is(err, storage.ErrFull) {
+			d.contact.refused()
+		}
 		c.failed(draining, err)
 		return
 	}

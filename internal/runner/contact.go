@@ -15,8 +15,9 @@ import (
 //     does a claim that is sent right after an outage too short to be noticed.
 //   - After a time without answers, and after the start of the runner, claims recover for
 //     recoveryPause only leases that had ended before that time.
-//   - An answer does not count while the storage refuses the extensions of this runner because it is full: a
-//     claim that finds nothing to do writes nothing, and is answered all the same.
+//   - An answer does not count while the storage refuses the extensions or claims of this runner because it is
+//     full: a claim that finds nothing to do writes nothing, and is answered all the same. After a claim that
+//     was refused the runner begins as at its start, because answers before it may have been such ones.
 //
 // Each runner decides for itself, so that the storage need not note when it was last reached.
 type contact struct {
@@ -93,6 +94,13 @@ func (c *contact) answered(told time.Time, now time.Duration) {
 		c.pause(c.before)
 		c.gaps = gaps
 	}
+}
+
+// refused notes that a claim was refused because the storage is full.
+func (c *contact) refused() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = time.Time{}
 }
 
 // pause begins a pause, in which claims recover leases that ended before a moment.

@@ -19,7 +19,7 @@ type watched struct {
 	storage.Storage
 	log    *lifeLog
 	away   atomic.Bool
-	full   atomic.Bool  // the last extension was refused because the storage is full
+	full   atomic.Bool  // a call was refused because the storage is full, and no extension has succeeded since
 	doubts atomic.Int64 // failed Apply calls: the storage may still read their arguments
 	closed func()       // called when the storage is found to be closed
 }
@@ -47,6 +47,9 @@ func (w *watched) Apply(
 // Claim forwards to the storage.
 func (w *watched) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	claimed, err := w.Storage.Claim(ctx, req)
+	if errors.Is(err, storage.ErrFull) {
+		w.full.Store(true)
+	}
 	w.saw(ctx, err)
 	return claimed, err
 }
