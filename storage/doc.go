@@ -179,7 +179,8 @@
 // Others are woken where a Claim leaves work behind (Claimed.More), so that as many Claims
 // follow as the work needs, and where no Claim follows that could take the work: the caller
 // that was woken has ended, or only maintains the queue. Until a Claim follows, further work
-// may wake nobody else. A caller for which there is no room for a task waits with
+// may wake nobody else. A Wait finds the work that came since its own Claim began, unless
+// another caller looks for it. A caller for which there is no room for a task waits with
 // WaitRequest.CancelsOnly, so that a wake-up goes to others.
 //
 // All callers are woken by an event that only some of them may need: an earlier due moment, a

@@ -181,7 +181,7 @@ func (w *wake) note(payload string) {
 	if parts[1] == "l" || parts[0] == senderJoined {
 		w.late(queues)
 	}
-	event := wakeup.News // as a late commit is, too
+	event := wakeup.Work // after a late commit, too: one claim that looks at everything finds its tasks
 	if at := slices.Index(letters[:], parts[1]); at >= 0 {
 		event = wakeup.Event(at)
 	}

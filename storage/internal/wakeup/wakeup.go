@@ -1,18 +1,20 @@
 // Package wakeup numbers the wake-ups of a storage, so that nothing is lost between a Claim and the Wait
 // that follows, and chooses whom a wake-up wakes.
 //
-// A [Stream] numbers the events of the whole storage and knows the last events of each queue. A Claim returns
-// the number of the last event before it looked for tasks; a Wait from that number finds every later event,
-// however late the Wait begins. Events come from the storage's own steps, and from a channel on which a
-// server tells of the steps of other processes. Each time that a connection to the channel begins counts as
-// an event of every queue: a Wait from an earlier number returns at once, whatever was missed until then.
-// While the channel is lost wake-ups are missed; therefore callers bound their Wait, and look for work by
-// themselves.
+// A [Stream] numbers the events of the whole storage and knows the last events of each queue. A Claim
+// returns the number of the last event before it looked for tasks; a Wait from that number finds every
+// later event, however late the Wait begins, except work that others look for. Events come from the
+// storage's own steps, and from a channel on which a server tells of the steps of other processes. Each
+// time that a connection to the channel begins counts as an event of every queue: a Wait from an earlier
+// number returns at once, whatever was missed until then. While the channel is lost wake-ups are missed;
+// therefore callers bound their Wait, and look for work by themselves.
 //
 // New work wakes one of the waiting callers, the one that has waited longest. The next is woken by a Claim
 // that leaves work behind ([Stream.Left]), so that wake-ups follow the work and end with it. Until a Claim
 // begins after a wake-up, further work wakes nobody else: that Claim will see it. A caller that was woken
-// may leave without a Claim, however: after passAfter the next caller is woken in its place.
+// may leave without a Claim, however: after passAfter the next caller is woken in its place. Work for which
+// nobody waits is kept for the next Wait that began its Claim before, unless another Claim begins until
+// then.
 package wakeup
 
 import (
@@ -73,10 +75,10 @@ type Stream struct {
 	why    error     // why it was lost
 }
 
-// queue holds the number of a queue's last event, of its last event of News or Alert and of its last Alert,
-// and its waiters.
+// queue holds the number of a queue's last event, of its last work for which nobody looks yet, of its last
+// event of News or Alert and of its last Alert, and its waiters.
 type queue struct {
-	last, news, alert storage.Since
+	last, work, news, alert storage.Since
 
 	takers []*waiter // they wait for work, in the order of their arrival
 	others []*waiter // they wait for news or alerts only
@@ -119,14 +121,25 @@ func (s *Stream) give(name string, q *queue) bool {
 		return false
 	}
 	w.wake()
-	switch {
-	case s.Elsewhere == nil && q.next() == nil:
-	case q.late == nil:
-		q.late = time.AfterFunc(passAfter, func() { s.pass(name, q) })
-	default:
-		q.late.Reset(passAfter)
+	if s.Elsewhere != nil || q.next() != nil {
+		s.passLater(name, q)
 	}
 	return true
+}
+
+// passLater has another caller woken if nobody looks. The caller holds mu.
+func (s *Stream) passLater(name string, q *queue) {
+	if q.late == nil {
+		q.late = time.AfterFunc(passAfter, func() { s.pass(name, q) })
+		return
+	}
+	q.late.Reset(passAfter)
+}
+
+// miss keeps work for which nobody waits, and finds a caller in another process. The caller holds mu.
+func (s *Stream) miss(name string, q *queue) {
+	q.work = s.last
+	s.elsewhere(name, q)
 }
 
 // wakeAll ends every Wait for a kind of event.
@@ -142,13 +155,14 @@ func (q *queue) wakeAll(event Event) {
 }
 
 // happened reports whether a caller that takes tasks from the queue, or only maintains it, has to learn of
-// an event after since.
+// an event after req.Since. Work is for one caller.
 func (q *queue) happened(req *storage.WaitRequest, takes bool) bool {
 	switch {
 	case req.CancelsOnly:
 		return q.alert > req.Since
-	case takes:
-		return q.last > req.Since
+	case takes && q.news <= req.Since && q.work > req.Since:
+		q.work, q.owed = 0, true // this caller looks
+		return true
 	}
 	return q.news > req.Since
 }
@@ -166,11 +180,12 @@ func (s *Stream) Looking(req *storage.ClaimRequest) storage.Since {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range req.Queues {
-		if q := s.queues[req.Queues[i].Name]; q != nil && q.owed && takes(req, i) {
-			q.owed = false
-			if q.late != nil {
+		if q := s.queues[req.Queues[i].Name]; q != nil && takes(req, i) {
+			q.work = 0
+			if q.owed && q.late != nil {
 				q.late.Stop()
 			}
+			q.owed = false
 		}
 	}
 	return s.last
@@ -183,6 +198,7 @@ func takes(req *storage.ClaimRequest, i int) bool { return req.Most() > 0 && req
 func (s *Stream) Left(req *storage.ClaimRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last++
 	var woken []*waiter
 	for i := range req.Queues {
 		name := req.Queues[i].Name
@@ -200,6 +216,9 @@ func (s *Stream) Left(req *storage.ClaimRequest) {
 			s.give(name, q)
 			woken = append(woken, w)
 			here++
+		}
+		if here < spread {
+			q.work = s.last
 		}
 	}
 }
@@ -222,7 +241,7 @@ func (s *Stream) Ring(event Event, queues ...string) {
 		case event != Work:
 			q.wakeAll(event)
 		case !q.owed && !s.give(name, q):
-			s.elsewhere(name, q)
+			s.miss(name, q)
 		}
 	}
 }
@@ -245,7 +264,7 @@ func (s *Stream) pass(name string, q *queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.owed && !s.give(name, q) {
-		s.elsewhere(name, q)
+		s.miss(name, q)
 	}
 }
 
@@ -261,7 +280,7 @@ func (s *Stream) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.queues[name]; q != nil {
-		q.last, q.news, q.alert = 0, 0, 0
+		q.last, q.work, q.news, q.alert = 0, 0, 0, 0
 		s.tidy(name, q)
 	}
 }
@@ -342,9 +361,14 @@ func (s *Stream) join(w *waiter) (happened bool, err error) {
 	}
 	for i, names := range [...][]string{w.Queues, w.Maintained} {
 		for _, name := range names {
-			if q := s.queues[name]; q != nil && q.happened(&w.WaitRequest, i == 0) {
-				return true, nil
+			q := s.queues[name]
+			if q == nil || !q.happened(&w.WaitRequest, i == 0) {
+				continue
 			}
+			if q.owed && q.next() != nil {
+				s.passLater(name, q)
+			}
+			return true, nil
 		}
 	}
 	for _, name := range w.Queues {
@@ -354,7 +378,13 @@ func (s *Stream) join(w *waiter) (happened bool, err error) {
 			q.others = append(q.others, w)
 			continue
 		}
-		q.takers, q.owed = append(q.takers, w), false // it has looked since the last event
+		q.takers = append(q.takers, w)
+		switch {
+		case w.Since >= q.last: // it has looked since
+			q.owed = false
+		case q.owed: // by a caller who may have left
+			s.passLater(name, q)
+		}
 	}
 	for _, name := range w.Maintained {
 		q := s.queue(name)

@@ -48,12 +48,12 @@ func wantWaiting(t *testing.T, what string, done <-chan error) {
 func TestWaitFindsWhatCameSinceTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
-		s.Ring(Work, "mail")
+		s.Ring(News, "mail")
 		since := s.Since()
 		done := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail", "bulk"}, Since: since})
 		s.Ring(Alert, "other")
 		wantWaiting(t, "an event of another queue", done)
-		s.Ring(Work, "bulk")
+		s.Ring(News, "bulk")
 		wantReturned(t, "an event", done, nil)
 		for range 2 {
 			done = waiting(t, &s, storage.WaitRequest{Queues: []string{"bulk"}, Since: since})
@@ -143,6 +143,27 @@ func TestAWakeUpIsPassedOn(t *testing.T) {
 		wantReturned(t, "work that no Claim followed", second, nil)
 		time.Sleep(passAfter)
 		wantReturned(t, "work that no Claim followed for long", third, nil)
+	})
+}
+
+// TestWorkIsLookedForOnce by those whose Claims were under way when it came.
+func TestWorkIsLookedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Stream
+		req := storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since()}
+		s.Ring(Work, "mail")
+		wantReturned(t, "the first Wait from before", waiting(t, &s, req), nil)
+		second, third := waiting(t, &s, req), waiting(t, &s, req)
+		wantWaiting(t, "the second Wait from before", second)
+		time.Sleep(passAfter * 3 / 2)
+		wantReturned(t, "the second, where the first does not look", second, nil)
+		s.Looking(claim())
+		time.Sleep(time.Second)
+		wantWaiting(t, "the third, although the second has looked", third)
+		s.Left(claim())
+		wantReturned(t, "work that was left", third, nil)
+		wantReturned(t, "a Wait from before work was left", waiting(t, &s, req), nil)
+		s.Close()
 	})
 }
 
