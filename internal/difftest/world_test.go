@@ -129,7 +129,12 @@ func (w *world) unsure(st step) (names []string) {
 			found += w.found(q.Name)
 		}
 		if found > crowd { // not every side does so much at once
-			names = sortedNames(st.req.Queues)
+			return sortedNames(st.req.Queues)
+		}
+		for _, q := range st.req.Queues { // a side may put off a death of an unknown kind
+			if w.forsaken(q, st.req.Kinds) {
+				names = append(names, q.Name)
+			}
 		}
 	case *repeat: // some sides maintain the queues of a claim that they repeat
 		names = st.reads
@@ -250,6 +255,15 @@ func (w *world) found(queue string) int {
 		}
 	}
 	return n
+}
+
+// forsaken reports whether a declined task of a queue is to die in a claim that does not name its kind.
+func (w *world) forsaken(q storage.ClaimQueue, kinds []string) bool {
+	return slices.ContainsFunc(w.tasks[q.Name], func(t storage.Task) bool {
+		at := abandoned(&t)
+		named := q.Max >= 0 && (len(kinds) == 0 || slices.Contains(kinds, t.Kind))
+		return !at.IsZero() && !at.After(w.now) && !named
+	})
 }
 
 // abandoned returns the earliest moment at which a declined task is dead.

@@ -48,8 +48,8 @@ func traffic(ctx context.Context, r *Rig) (Values, error) {
 			values[name+"_cmds"] = float64(sent.Commands) / float64(tasks)
 			values[name+"_trips"] = float64(sent.Trips) / float64(tasks)
 		}
-		var took time.Duration
-		if err := play(ctx, "enqueue", enqueueSpec{Target: to, Producers: 1, Tasks: tasks}, &took); err != nil {
+		var e enqueued
+		if err := play(ctx, "enqueue", enqueueSpec{Target: to, Producers: 1, Tasks: tasks}, &e); err != nil {
 			return err
 		}
 		note("enqueue_p1", server.Traffic{})

@@ -136,7 +136,7 @@ func TestAsynqIsImportedIntoEveryStorage(t *testing.T) {
 // badImports runs lines that have to be refused before anything is moved.
 func badImports(r *rig, queue string) {
 	line := "import asynq --queue " + queue
-	r.says(BadInput, `invalid --from "***": want the URL of a Redis`, line+" --kind a=b")
+	r.says(BadInput, "give --from, the URL of the Redis of asynq, or set MIDGE_IMPORT_FROM", line+" --kind a=b")
 	r.says(BadInput, `invalid --from "***"`, line+" --kind a=b --from nonsense:s3cret")
 	r.says(BadInput, "want type=kind", line+" --kind a")
 	r.says(BadInput, "one kind of a type", line+" --kind a=b --kind a=c")
