@@ -128,7 +128,7 @@ func restorable(t *testing.T, backup string) map[string]bool {
 }
 
 // TestABackupHasNoTaskThatARunDidNotComeTo checks that the backup of a run that failed has the tasks of its
-// calls and no others, and tells that the tasks of the failed call were not deleted.
+// calls and no others, and reports that the tasks of the failed call were not deleted.
 func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
 	r := open(t)
 	r.insert("a", 3*storage.MaxPage, nil)

@@ -54,7 +54,7 @@ func (s *shape) checkText(v any, data []byte) *problem {
 	return p
 }
 
-// findRefused returns the part of a value that its encoder has refused, nil where it finds none.
+// findRefused returns the part of a value that its encoder has refused, or nil if it finds none.
 func (s *shape) findRefused(encoding string, v any) *problem {
 	if s == unknown {
 		return nil

@@ -170,10 +170,10 @@ func (c *claimer) gather(draining context.Context) {
 }
 
 // await waits until the storage has a task, the queues change, a slot is free or scan ends. It
-// returns true where a slot became free that is no reason to claim: it is another shard's, or the last
-// claim left no task. Without a free slot it does not wait for tasks: the storage wakes one runner for a
-// new task, and that should be one which can start it. It waits in its own goroutine; everything but the
-// storage interrupts that wait.
+// returns true if a slot became free and is no reason to claim: another shard took it, or the last claim
+// left no task. Without a free slot it does not wait for tasks, because the storage wakes only one runner
+// for a new task, and a runner without a free slot could not start it. It waits in its own goroutine;
+// everything but the storage interrupts that wait.
 func (c *claimer) await(scan context.Context, asked round, since storage.Since) (again bool) {
 	d := c.shard
 	ctx, interrupt := context.WithCancel(scan)

@@ -325,7 +325,7 @@ type described struct {
 func (d described) Describe(context.Context) (storage.Description, error) { return d.info, nil }
 
 // TestAFullStorageIsAProblem reads a full storage for one report and again and again: only a reader that stays
-// knows since when it is full. Dead tasks are mentioned where there are some.
+// knows since when it is full. The finding mentions dead tasks if there are some.
 func TestAFullStorageIsAProblem(t *testing.T) {
 	sc, err := scene.Open(t.Context(), "empty", 0)
 	if err != nil {

@@ -37,7 +37,7 @@ type app struct {
 	unknown error // of choose: it is not known which storage is meant
 	store   storage.Storage
 	session *storage.Session
-	brief   bool   // the command takes long only where the storage does
+	brief   bool   // the command takes long only if the storage does
 	writing bool   // a change may have been sent to the storage
 	again   string // the command that shows the outcome of the change
 }
