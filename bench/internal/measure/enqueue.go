@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ type enqueueSpec struct {
 	Tasks     int
 	Bulk      bool
 	Due       time.Time // zero for jobs that wait at once
+	Size      int       // bytes of a payload, 0 for the usual size
 }
 
 // enqueued is the report of that process.
@@ -96,7 +98,7 @@ func enqueueRole(ctx context.Context, text []byte, _ func()) (any, error) {
 func (s enqueueSpec) enqueue(ctx context.Context, instance system.Instance) error {
 	if !s.Bulk {
 		return produce(ctx, s.Producers, s.Tasks, func() error {
-			return instance.Enqueue(ctx, defaultQueue, payload(), s.Due)
+			return instance.Enqueue(ctx, defaultQueue, randomBytes(cmp.Or(s.Size, payloadSize)), s.Due)
 		})
 	}
 	bulk, ok := instance.(system.Bulk)

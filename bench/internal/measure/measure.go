@@ -32,7 +32,9 @@ func (m Measurement) Takes(s system.System, on string, storage string) bool {
 
 // Asked reports whether the measurement takes minutes, so that it is done only if a pattern names it that
 // does not begin with a star.
-func (m Measurement) Asked() bool { return strings.HasPrefix(m.Gives[0], "fleet_") }
+func (m Measurement) Asked() bool {
+	return strings.HasPrefix(m.Gives[0], "fleet_") || strings.HasPrefix(m.Gives[0], "grow_")
+}
 
 // The systems that take part in a measurement.
 var (
@@ -56,7 +58,7 @@ var (
 )
 
 // All returns the measurements in their order: enqueueing, draining, both at once, due
-// jobs, costs, the effect of a million tasks, and that of many idle runners.
+// jobs, costs, the effect of a million tasks, that of many idle runners, and the growth.
 func All() []Measurement {
 	all := []Measurement{
 		{[]string{"enqueue_p1"}, enqueueBy("enqueue_p1", 1, false), onServers, byDefault},
@@ -99,9 +101,9 @@ func All() []Measurement {
 		},
 	}
 	for _, runners := range fleets {
-		all = append(all, Measurement{fleetMetrics(runners), fleet(runners), onBoth[:2], midgeOnly})
+		all = append(all, Measurement{fleetMetrics(runners), fleet(runners), []string{system.Redis, system.Postgres}, midgeOnly})
 	}
-	return all
+	return append(all, growth()...)
 }
 
 // Roles returns the roles of the harness's own processes by name.

@@ -65,9 +65,11 @@ func play(ctx context.Context, role string, spec, report any) error {
 // payloadSize is the number of random bytes in a job.
 const payloadSize = 64
 
-func payload() []byte {
-	b := make([]byte, 0, payloadSize)
-	for len(b) < payloadSize {
+func payload() []byte { return randomBytes(payloadSize) }
+
+func randomBytes(n int) []byte {
+	b := make([]byte, 0, n)
+	for len(b) < n {
 		word := rand.Uint64()
 		for range 8 {
 			b = append(b, byte(word))
