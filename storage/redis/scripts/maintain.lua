@@ -51,17 +51,26 @@ local function promote(q, queues)
     end
     ids[k] = idof(members[k])
   end
-  local recs = lookup(q[TASKS], ids)
+  local recs, left, written = lookup(q[TASKS], ids), {s = {}, r = {}}, {}
   for k = 1, n do
-    local e = found(entry(q, ids[k]), states[k], members[k])
-    e.rec = recs[k]
-    local st, priority = standing(e.rec)
-    if st then
-      e.rec, e.written = sub(e.rec, 1, HEADER) .. come .. sub(e.rec, HEADER + PLACE + 1), true
-      append(q, e, st, priority)
+    local id, rec, from = ids[k], recs[k], left[states[k]]
+    local st, priority = standing(rec)
+    if st then rec = sub(rec, 1, HEADER) .. come .. sub(rec, HEADER + PLACE + 1) end
+    if st == 'w' and priority == 0 and not q.e[id] then -- as the entry below: it would take half of a promotion
+      from[#from + 1], written[#written + 1], written[#written + 2] = members[k], id, rec
+      q.joiners[#q.joiners + 1] = {tail(q, 'l', 0), id}
     else
-      setapart(q, e)
+      local e = found(entry(q, id), states[k], members[k])
+      e.rec, e.written = rec, st ~= nil
+      if st then append(q, e, st, priority) else setapart(q, e) end
     end
+  end
+  if #written > 0 then
+    set(q, 'soon', 0) -- see moments in commit.lua
+    q.used = true
+    write(q, 'ZREM', SETS.s, left.s)
+    write(q, 'ZREM', SETS.r, left.r)
+    write(q, 'HSET', TASKS, written)
   end
 end
 
