@@ -23,11 +23,11 @@ func TestWhatAStateDoesNotPermitIsRefusedBeforeAnyIO(t *testing.T) {
 	ctx, mail := t.Context(), c.Queue("mail")
 	const want = ": want a state whose tasks can be "
 	for text, err := range map[string]error{
-		`"pending"` + want + "deleted: waiting, scheduled, retry, completed, cancelled, dead, cursor": second(mail.DeleteAll(ctx, storage.Pending, nil)),
-		`"pending"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead":        second(mail.RequeueAll(ctx, storage.Pending, nil)),
-		`"cursor"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead":         second(mail.RequeueAll(ctx, storage.Cursors, nil)),
-		`"dead"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":                  second(mail.CancelAll(ctx, storage.Dead, nil)),
-		`"completed"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":             second(mail.CancelAll(ctx, storage.Completed, nil)),
+		`"pending"` + want + "deleted: waiting, scheduled, retry, completed, cancelled, dead":  second(mail.DeleteAll(ctx, storage.Pending, nil)),
+		`"pending"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead": second(mail.RequeueAll(ctx, storage.Pending, nil)),
+		`"cursor"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead":  second(mail.RequeueAll(ctx, storage.Cursors, nil)),
+		`"dead"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":           second(mail.CancelAll(ctx, storage.Dead, nil)),
+		`"completed"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":      second(mail.CancelAll(ctx, storage.Completed, nil)),
 	} {
 		var invalid *midge.InvalidError
 		if !errors.As(err, &invalid) || invalid.Error() != "invalid state "+text {

@@ -228,9 +228,10 @@ func TestFlags(t *testing.T) {
 
 func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		`kind:a kin:b`:                       `filter: the field in "kin:b" at character 8: want kind, or another of queue`,
-		`foo.bar:x`:                          `filter: the field in "foo.bar:x" at character 1: want one of queue state kind`,
-		`state:done`:                         `filter: the state in "state:done" at character 1: want one of waiting, pending`,
+		`kind:a kin:b`: `filter: the field in "kin:b" at character 8: want kind, or another of queue`,
+		`foo.bar:x`:    `filter: the field in "foo.bar:x" at character 1: want one of queue state kind`,
+		`state:done`: `filter: the state in "state:done" at character 1: want one of waiting, pending, ` +
+			`scheduled, retry, completed, cancelled, dead, live, ended or all`,
 		`state:d*`:                           `filter: the state in "state:d*"`,
 		`age>90`:                             `a duration with its unit`,
 		`age:1h`:                             `a duration with its unit behind > or <`,
