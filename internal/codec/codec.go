@@ -176,7 +176,7 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 		return nil, err
 	}
 	if len(b) > maxDepth { // each level takes at least one byte
-		err = check(encoding, b)
+		err = s.deepField(encoding, v, check(encoding, b))
 	}
 	if err == nil && !anyText && encoding == JSON {
 		if p := s.checkText(v, b); p != nil {
@@ -233,7 +233,7 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 		return s.endless.of("type", "", reflect.TypeOf(v))
 	}
 	if err := check(encoding, data); err != nil {
-		return err
+		return s.deepField(encoding, v, err)
 	}
 	if encoding == JSON {
 		return unmarshalJSON(data, v, s.anys)
@@ -299,8 +299,6 @@ func decodesItself(typ reflect.Type) bool {
 // recursion is too deep ends the process, and no recover prevents that.
 const maxDepth = 100
 
-func errTooDeep() error { return errNested().of("value", "", nil) }
-
 func errTooMany() error {
 	return storage.Invalid("value", fmt.Sprintf("of more than %d parts", storage.MaxPayloadCap),
 		"at most %d bytes of them", storage.MaxPayloadCap)
@@ -337,7 +335,7 @@ func check(encoding string, data []byte) error {
 			}
 		case c == '[', c == '{':
 			if depth++; depth > maxDepth {
-				return errTooDeep()
+				return &deepError{stepsJSON(data[:i])}
 			}
 		case c == ']', c == '}':
 			depth--

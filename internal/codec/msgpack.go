@@ -117,7 +117,7 @@ func (w msgpackWalk) value(at, depth int) (int, error) {
 		return 0, err
 	}
 	if items > 0 && depth == maxDepth {
-		return 0, errTooDeep()
+		return 0, new(deepError)
 	}
 	if left := len(w.data) - at; body > left || items > left {
 		return 0, &malformedError{"cut short"}
@@ -126,9 +126,10 @@ func (w msgpackWalk) value(at, depth int) (int, error) {
 		return w.sorted(at, items, depth)
 	}
 	at += body
-	for range items {
+	begin := at
+	for i := range items {
 		if at, err = w.value(at, depth+1); err != nil {
-			return 0, err
+			return 0, w.within(err, begin, i, isMap)
 		}
 	}
 	return at, nil

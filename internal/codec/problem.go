@@ -15,6 +15,7 @@ type problem struct {
 	lost      string // the encoding where the value is lost, "" where it is refused for another reason
 	endless   bool   // path leads into a value that is nested too deep, so that its beginning is enough
 	whole     error  // of a value that no field alone makes wrong; the other parts are then empty
+	cause     error  // of the type's own encoder; only path goes with it
 }
 
 // in returns the problem as that of the value that holds the field.
@@ -60,6 +61,10 @@ func (p *problem) of(what, name string, typ reflect.Type) error {
 	switch {
 	case p.whole != nil:
 		return p.whole
+	case p.cause != nil && p.path == "":
+		return p.cause
+	case p.cause != nil:
+		return fmt.Errorf("field %s of %v: %w", p.path, pointed(typ), p.cause)
 	case p.path == "":
 		return storage.Invalid(what, cmp.Or(name, p.got), "%s", p.want)
 	}

@@ -73,6 +73,8 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 		return &problem{whole: errTooMany()}
 	case w.texts && s.encodes:
 		return checkMarshaled(v)
+	case w.refused && s.encodes:
+		return w.ownError(v)
 	case s.encodes || !w.looksInto(s):
 		return nil
 	}
@@ -118,6 +120,18 @@ func (w *walk) refuses(v reflect.Value) *problem {
 			return errNotFinite(f)
 		}
 	default:
+	}
+	return nil
+}
+
+// ownError returns the error of a value's own encoder as a problem. It calls the encoder again, because
+// encoders do not name the fields whose errors they return.
+func (w *walk) ownError(v reflect.Value) *problem {
+	if v.CanAddr() {
+		v = v.Addr()
+	}
+	if _, err := marshal(w.encoding, v.Interface()); err != nil {
+		return &problem{cause: err}
 	}
 	return nil
 }
@@ -269,25 +283,28 @@ func (s *shape) isKey(encoding string) bool {
 // key looks at a key of a map. Its text in JSON is the key itself where that is a text, whatever
 // methods it has.
 func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
-	if !w.texts {
+	if !w.texts && (!w.refused || w.encoding == MessagePack) {
 		return w.value(s.key, key, depth)
 	}
-	if !utf8.Valid(keyText(key)) {
+	switch text, err := keyText(key); {
+	case w.refused && err != nil:
+		return &problem{cause: err}
+	case w.texts && !utf8.Valid(text):
 		return errText()
 	}
 	return nil
 }
 
 // keyText returns the text of a key in JSON that is no number.
-func keyText(key reflect.Value) (text []byte) {
+func keyText(key reflect.Value) (text []byte, err error) {
 	m, marshals := reflect.TypeAssert[encoding.TextMarshaler](key)
 	switch {
 	case key.Kind() == reflect.String:
-		text = []byte(key.String())
+		return []byte(key.String()), nil
 	case marshals && (key.Kind() != reflect.Pointer || !key.IsNil()):
-		text, _ = m.MarshalText() // the encoder of the whole value returns the error too
+		return m.MarshalText()
 	}
-	return text
+	return nil, nil
 }
 
 // hasOwnKeys reports whether a map has keys that an encoding may write alike, or that no map of an
@@ -305,14 +322,14 @@ func (s *shape) hasOwnKeys(encoding string) bool {
 
 // ownKey looks at a key of such a map. keys are the keys before it, as they are encoded.
 func (w *walk) ownKey(s *shape, key reflect.Value, keys map[string]bool) *problem {
-	data := keyText(key)
+	data, err := keyText(key)
 	if w.encoding == MessagePack {
 		p := reflect.New(key.Type())
 		p.Elem().Set(key)
-		var err error
-		if data, err = encodeMsgpack(p.Interface()); err != nil { // as keyText has it
-			return nil
-		}
+		data, err = encodeMsgpack(p.Interface())
+	}
+	if err != nil { // the encoder of the whole value returns it too
+		return nil
 	}
 	if keys[string(data)] {
 		return errSameKey(s.typ)
