@@ -127,9 +127,28 @@ func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, er
 	}
 	task, err := enqueued(inserts[0], applied[0])
 	if err != nil {
-		return task, wrap(err, "enqueue %s", in.Kind)
+		return task, wrap(c.idTaken(ctx, &inserts[0], err), "enqueue %s", in.Kind)
 	}
 	return task, nil
+}
+
+// idTaken adds to the error of an insert whose id is taken the state and the kind of the task that has the id,
+// if they can still be read.
+func (c *Client) idTaken(ctx context.Context, in *storage.Insert, err error) error {
+	var dep *DependencyError
+	if !errors.As(err, &dep) || !slices.Contains(dep.Colliding, storage.Collision{Ref: in.Ref, Holder: in.Ref}) {
+		return err
+	}
+	t, readErr := c.reader().Task(ctx, in.Ref)
+	switch {
+	case readErr != nil:
+		return err
+	case t.Kind != in.Kind:
+		return fmt.Errorf("%w: it is %s, of kind %s", err, t.State, storage.PrintableText(t.Kind, storage.MaxName))
+	case t.Encoding != in.Encoding:
+		return fmt.Errorf("%w: it is %s, of the same kind in another encoding", err, t.State)
+	}
+	return fmt.Errorf("%w: it is %s, of the same kind with other parameters", err, t.State)
 }
 
 // EnqueueIn is [Client.Enqueue] of a task that is due after d; see [In].
@@ -245,6 +264,7 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 		return nil
 	}
 	applied, err := c.place(ctx, k.inserts)
+	first := true // refused items may be many, so only the first costs a call to read which task has its id
 	for n, i := range k.places {
 		if err != nil {
 			results[i] = Result{Task: there(k.inserts, applied, n), Err: err}
@@ -252,6 +272,9 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 		}
 		task, refused := enqueued(k.inserts[n], applied[n])
 		if results[i].Task = task; refused != nil {
+			if first {
+				refused, first = c.idTaken(ctx, &k.inserts[n], refused), false
+			}
 			results[i].Err = wrap(refused, "enqueue %s", k.inserts[n].Kind)
 		}
 	}

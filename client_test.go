@@ -146,6 +146,13 @@ func TestEnqueueUnderALivingID(t *testing.T) {
 	if !errors.As(err, &collision) || len(collision.Colliding) != 1 || collision.Colliding[0].Unique {
 		t.Errorf("got %v, want a collision of the id", err)
 	}
+	of := func(name string) midge.Item { return midge.New(work{name}, midge.ID("x")) }
+	results, err := c.EnqueueMany(t.Context(), []midge.Item{of("a"), of("b"), of("c")})
+	const want = "midge: 2 of 3 items were refused, items[1]: enqueue work: default/x: another task has this id: " +
+		"it is waiting, of the same kind with other parameters"
+	if err == nil || err.Error() != want || !errors.As(results[2].Err, &collision) {
+		t.Errorf("got %v and %v,\nwant %s", err, results[2].Err, want)
+	}
 }
 
 // A repeat after success must not fail, and an enqueue that will never run must not look like a

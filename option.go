@@ -37,9 +37,9 @@ func To(queue string) Option {
 
 // ID names the task within its queue. While a task with that id is kept, enqueueing the same job
 // with the same parameters under the id returns the existing task, with [ErrExists] where it is
-// dead or cancelled. Enqueueing anything else under the id is a *[DependencyError]. A completed
-// task is kept only for as long as its Keep says; with [KeepFor] an id also prevents a repeat after
-// the completion.
+// dead or cancelled. Enqueueing anything else under the id is a *[DependencyError], whose text has
+// the state and the kind of the task there. A completed task is kept only for as long as its Keep
+// says; with [KeepFor] an id also prevents a repeat after the completion.
 func ID(id string) Option {
 	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID"); c.ofOne("ID") })
 }
