@@ -66,6 +66,22 @@ func (m *meter) check(most int) {
 	}
 }
 
+// checkMean reports an error if the steps took over four yardsticks on average, which are about five milliseconds
+// on a quiet machine.
+func (m *meter) checkMean() {
+	m.t.Helper()
+	var all time.Duration
+	for _, step := range m.steps {
+		all += step
+	}
+	slices.Sort(m.yards)
+	mean, yard := all/time.Duration(len(m.steps)), m.yards[len(m.yards)/2]
+	m.t.Logf("%d steps took %v on average; a yardstick took %v", len(m.steps), mean, yard)
+	if mean > 4*yard {
+		m.t.Errorf("a step took %v on average, want at most 4 yardsticks of %v", mean, yard)
+	}
+}
+
 // TestManyDueAtOnceHoldNobodyUp: a step that takes longer than five milliseconds delays all other
 // calls.
 func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
