@@ -64,7 +64,6 @@ func TestDefaultBackoffStaysWithinBounds(t *testing.T) {
 }
 
 func checkBounds(t *testing.T, g Geometric, retry int) {
-	t.Helper()
 	limit := g.Max
 	if limit <= 0 {
 		limit = 6 * time.Hour
@@ -72,6 +71,7 @@ func checkBounds(t *testing.T, g Geometric, retry int) {
 	limit = min(limit, storage.MaxDelay)
 	for _, random := range []float64{0, 0.5, 1 - 1e-16} {
 		if d := g.delay(retry, random); d <= 0 || d > limit {
+			t.Helper() // only here, because it takes longer than the check
 			t.Fatalf("%+v retry %d: got %v, want more than 0 and at most %v", g, retry, d, limit)
 		}
 	}

@@ -184,12 +184,12 @@ func TestEnqueueMiddlewareOfTicks(t *testing.T) {
 				b.runner = b.newRunner(b.store, midge.RunnerConfig{
 					Logger: logger, EnqueueMiddleware: []midge.EnqueueMiddleware{c.middleware},
 				}, nil)
-				if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.To("ticks")); err != nil {
+				if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}, midge.To("ticks")); err != nil {
 					t.Fatal(err)
 				}
 				go func() { b.done <- b.runner.Run(b.ctx) }()
 				b.after(time.Second)
-				b.after(3 * time.Hour)
+				b.after(3 * time.Minute)
 				if n := b.stats("ticks").Totals.Enqueued; n != c.want {
 					t.Errorf("%d ticks, want %d", n, c.want)
 				}
@@ -233,11 +233,11 @@ func TestATickThatAnotherRunnerMadeIsNotLeftOut(t *testing.T) {
 				b.runner = b.newRunner(b.store, midge.RunnerConfig{
 					Logger: logger, EnqueueMiddleware: []midge.EnqueueMiddleware{ticksFirst, middleware},
 				}, nil)
-				if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.To("ticks")); err != nil {
+				if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}, midge.To("ticks")); err != nil {
 					t.Fatal(err)
 				}
 				go func() { b.done <- b.runner.Run(b.ctx) }()
-				b.after(3*time.Hour + time.Second)
+				b.after(3*time.Minute + time.Second)
 				if got := lines("left out"); others == 0 || len(got) > 0 {
 					t.Errorf("another runner made %d ticks, and this one says %q", others, got)
 				}

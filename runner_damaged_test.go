@@ -35,13 +35,13 @@ func TestALeaseThatIsRefusedCostsNoOtherIts(t *testing.T) {
 			mu.Lock()
 			runs[info.Ref.ID]++
 			mu.Unlock()
-			time.Sleep(time.Hour)
+			time.Sleep(10 * time.Minute)
 			return nil
 		})
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		synctest.Wait()
 		task := b.enqueue("long")
-		b.after(2 * time.Hour)
+		b.after(20 * time.Minute)
 		b.gone(task.Ref)
 		mu.Lock()
 		defer mu.Unlock()

@@ -19,7 +19,7 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 		runs := 0
 		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
 			runs++
-			time.Sleep(3 * time.Hour)
+			time.Sleep(30 * time.Minute)
 			return nil
 		})
 		other := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error {
@@ -30,7 +30,7 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- other.Run(ctx) }()
 		task := b.enqueue("long")
-		b.after(4 * time.Hour)
+		b.after(40 * time.Minute)
 		b.gone(task.Ref)
 		cancel()
 		if err := <-done; err != nil {

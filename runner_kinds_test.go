@@ -323,7 +323,7 @@ func (b *bench) declined(ran *pickUps) storage.Ref {
 func TestARunnerWithoutAJobClaimsNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
-		if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}); err != nil {
+		if err := b.runner.Periodic(midge.Every(10*time.Minute), work{"tick"}); err != nil {
 			t.Fatal(err)
 		}
 		task := b.enqueue("a")
@@ -333,7 +333,7 @@ func TestARunnerWithoutAJobClaimsNothing(t *testing.T) {
 		if err := b.runner.SetQueues([]string{midge.DefaultQueue, "another"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		b.after(2 * time.Hour)
+		b.after(20 * time.Minute)
 		if got := b.task(task.Ref); got.State != storage.Waiting || got.Version != task.Version || !got.Declined.IsZero() {
 			t.Errorf("got %+v, want it as it was enqueued", got)
 		}

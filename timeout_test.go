@@ -91,13 +91,13 @@ func times[J any](b *bench, asLong time.Duration, took *time.Duration) {
 func TestADeadlineHoldsWithoutATimeout(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var cause error
-		b.run(midge.RunnerConfig{Timeout: time.Hour}, func(ctx context.Context, _ work) error {
+		b.run(midge.RunnerConfig{Timeout: time.Minute}, func(ctx context.Context, _ work) error {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return ctx.Err()
 		})
-		b.enqueue("a", midge.Timeout(0), midge.Deadline(time.Now().Add(2*time.Hour)))
-		b.after(3 * time.Hour)
+		b.enqueue("a", midge.Timeout(0), midge.Deadline(time.Now().Add(2*time.Minute)))
+		b.after(3 * time.Minute)
 		if cause != midge.ErrExpired { //nolint:errorlint // this one
 			t.Errorf("got the cause %v, want the deadline", cause)
 		}
