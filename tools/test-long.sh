@@ -50,9 +50,10 @@ sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFile(
 # The sequences that make test runs without the race detector, under it. 20 minutes
 sequences-race() {
   local tags='' lib='-gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false'
+  local lua='-gcflags=github.com/yuin/gopher-lua/...=-race=false'
   # shellcheck disable=SC2086 # several flags
-  long internal/difftest -race $lib -gcflags=github.com/yuin/gopher-lua/...=-race=false .
-  long . -race ./internal/ledger ./dashboard
+  long internal/difftest -race $lib $lua .
+  long . -race $lua ./internal/ledger ./dashboard ./storage/redis
   # shellcheck disable=SC2086
   long storage/sqlite/modernc -race $lib .
 }

@@ -28,12 +28,23 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
-// sequences matches tests of the ledger, the dashboard and SQLite that make one call after the other, or start
-// processes that do so. All other tests of these packages run under the race detector.
+// sequences matches tests of the ledger, the dashboard, Redis and SQLite that make one call after the other, or
+// start processes that do so. All other tests of these packages run under the race detector.
 const sequences = "^Test(" +
 	"ADayOfWrites|TheHoursBehindAJumpAreGathered|SmallPayloads|AShortJumpDeletesNothing|TheAuditIsTrimmed|" +
-	"APageIsReadAsItWasWritten|WhatOthersWroteIsTextOnly|AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|" +
-	"DescribeReadsAFewPages|APowerCutLosesNothing|KilledProcessesLoseNothing|AFileStaysSmall)$"
+	"APageIsReadAsItWasWritten|" +
+
+	"WhatOthersWroteIsTextOnly|ALargeTaskIsSaved|AGetChangesNothing|AColumnOrdersTheQueues|" +
+	"AFormThatIsTooLargeIsRefused|ACauseHasAPage|NothingHasDiedForAWhile|ATaskIsEnqueuedFromAPage|" +
+	"OnlyWhoMayEditSendsLongForms|PagesAskTheStorageForLittle|PagesAreSmall|" +
+
+	"AClaimEndsABatchOfUnknownKinds|TheShortClaimIsTheGeneralOne|\\w+Holds?NobodyUp|" +
+	"ARecordUnderAnInvalidIDIsSetApart|ATaskThatAWrongClockDeclinedKeepsNoneFromDying|" +
+	"AMemberThatStandsForNoDeclinedTaskIsSetApart|ATaskWithADamagedRecordKeepsItsID|" +
+	"ScriptsChangeNothingWhereTheyFail|" +
+
+	"AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|DescribeReadsAFewPages|APowerCutLosesNothing|" +
+	"KilledProcessesLoseNothing|AFileStaysSmall)$"
 
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
@@ -56,7 +67,7 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // including those of pgfault, and the tests of the command and of the browser start hundreds of
 // processes, which take two to three times as long with it; of the fault tests only the storm runs
 // under it. The random sequences, and the tests that sequences matches, take two to ten times as long
-// with it, and make one call after the other; make test-long runs the random ones under it.
+// with it, and make one call after the other; make test-long runs all of them under it.
 func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	concurrent, sequential, err := others(ctx)
 	if err != nil {
@@ -64,7 +75,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	}
 	lanes = []lane{
 		{
-			{args: append(raced("-p", "1"), leased[:2]...)},
+			{args: append(raced("-p", "1", "-skip", sequences), leased[:2]...)},
 			{args: plain(leased[2:]...)},
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
@@ -79,7 +90,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
 		{dir: "storage/sqlite/modernc", args: plain("-run", sequences, ".")},
-		{args: plain("-p", "1", "-run", sequences, "./internal/ledger", "./dashboard")},
+		{args: plain("-p", "1", "-run", sequences, "./internal/ledger", "./dashboard", "./storage/redis")},
 		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
