@@ -47,7 +47,7 @@ schedules() { faults TestManySchedulesTickTogether; }
 # Kills and power cuts of SQLite, and files that are taken from processes. 15 minutes
 sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFile(StaysSmall|ThatIsTaken)' .; }
 
-# The sequences that make test runs without the race detector, under it. 20 minutes
+# The sequences that make test runs without the race detector, under it. 25 minutes
 sequences-race() {
   local tags='' lib='-gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false'
   local lua='-gcflags=github.com/yuin/gopher-lua/...=-race=false'
