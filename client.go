@@ -132,8 +132,8 @@ func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, er
 	return task, nil
 }
 
-// idTaken adds to the error of an insert whose id is taken the state and the kind of the task that has the id,
-// if they can still be read.
+// idTaken adds to the error of an insert whose id is taken the state and the kind of the task that
+// has the id, if they can still be read.
 func (c *Client) idTaken(ctx context.Context, in *storage.Insert, err error) error {
 	var dep *DependencyError
 	if !errors.As(err, &dep) || !slices.Contains(dep.Colliding, storage.Collision{Ref: in.Ref, Holder: in.Ref}) {

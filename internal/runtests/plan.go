@@ -28,8 +28,8 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
-// sequences matches tests of the ledger, the dashboard, Redis and SQLite that make one call after the other, or
-// start processes that do so. All other tests of these packages run under the race detector.
+// sequences matches tests of the ledger, the dashboard, Redis and SQLite that make one call after the
+// other, or start processes that do so. All other tests of these packages run under the race detector.
 const sequences = "^Test(" +
 	"ADayOfWrites|TheHoursBehindAJumpAreGathered|SmallPayloads|AShortJumpDeletesNothing|TheAuditIsTrimmed|" +
 	"APageIsReadAsItWasWritten|" +

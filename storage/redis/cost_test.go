@@ -66,8 +66,8 @@ func (m *meter) check(most int) {
 	}
 }
 
-// checkMean reports an error if the steps took over four yardsticks on average, which are about five milliseconds
-// on a quiet machine.
+// checkMean reports an error if the steps took over four yardsticks on average, which are about five
+// milliseconds on a quiet machine.
 func (m *meter) checkMean() {
 	m.t.Helper()
 	var all time.Duration
