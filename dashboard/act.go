@@ -214,6 +214,27 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	return nil
 }
 
+// order is an act of which each parameter was checked.
+type order struct {
+	entry ledger.Entry
+	do    func(*ledger.Act) (notice, error) // carries out the act, and writes its outcome into the record
+}
+
+// order checks the parameters of an act before anything is recorded, so that the audit has no text that the act
+// does not use.
+func (s *server) order(r *http.Request, a act, d *askData) (order, error) {
+	switch {
+	case a.bulk != "":
+		return s.orderTasks(r, a, d)
+	case d.Do == "remove":
+		return s.orderRemove(r, a, d)
+	case d.Do == "run" || d.Do == "unschedule":
+		return s.orderSchedule(r, d)
+	default:
+		return s.orderQueue(r, d)
+	}
+}
+
 // does carries out an act, and redirects to the page from which the user came.
 func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	a, d, err := s.asked(r)
@@ -226,29 +247,10 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, s.sentAgain(r, d, form), http.StatusSeeOther)
 		return
 	}
-	record, err := s.begin(r.Context(), s.entry(r, d))
-	if err != nil {
+	said, err := s.done(r, a, d)
+	if err != nil && a.bulk != "" { // nothing was begun
 		s.forms.free(form)
-		s.fail(w, r, err)
-		return
 	}
-	s.leave(d)
-	var said notice
-	switch {
-	case a.bulk != "":
-		if said, err = s.doTasks(r, a, d, record); err != nil { // nothing was begun
-			s.forms.free(form)
-		}
-	case d.Do == "remove":
-		said, err = s.doRemove(r, a, d, record)
-	case d.Do == "run" || d.Do == "unschedule":
-		said, err = s.doSchedule(r, d)
-		s.writtenOne(r.Context(), record, err)
-	default:
-		said, err = s.doQueue(r, d)
-		s.writtenOne(r.Context(), record, err)
-	}
-	s.sampler.Changed()
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -257,6 +259,21 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		d.Back = s.notices.with(d.Back, said)
 	}
 	http.Redirect(w, r, d.Back, http.StatusSeeOther)
+}
+
+// done checks, records and carries out an act.
+func (s *server) done(r *http.Request, a act, d *askData) (notice, error) {
+	o, err := s.order(r, a, d)
+	if err != nil {
+		return notice{}, err
+	}
+	record, err := s.begin(r.Context(), o.entry)
+	if err != nil {
+		return notice{}, err
+	}
+	s.leave(d)
+	defer s.sampler.Changed()
+	return o.do(record)
 }
 
 // lasting returns a handler whose requests do not end with their viewers, but after actTime. A viewer who
@@ -304,7 +321,9 @@ func (s *server) leave(d *askData) {
 }
 
 // pauses are the times that the dialog offers for a pause. 0 means until the queue is resumed.
-var pauses = []time.Duration{0, 15 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour}
+var pauses = map[string]time.Duration{
+	"": 0, "15m": 15 * time.Minute, "1h": time.Hour, "4h": 4 * time.Hour, "24h": 24 * time.Hour,
+}
 
 // askedQueue returns the data of the dialog before an act on a queue. The queue must be in the sample, so it
 // is not a queue of midge itself.
@@ -322,69 +341,82 @@ func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	return ask, askQueue(v, acts[d.Do], ask)
 }
 
-// doQueue pauses or resumes a queue.
-func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
+// orderQueue returns the order to pause or to resume a queue.
+func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 	if _, err := s.askedQueue(r, d); err != nil {
-		return notice{}, err
+		return order{}, err
 	}
+	e := s.entry(r, d.Do)
+	e.Queue = d.Queue
 	pause, text := &storage.Pause{}, " is resumed."
 	if d.Do == "pause" {
-		var length time.Duration
-		if text := r.PostFormValue("for"); text != "" {
-			var err error
-			if length, err = time.ParseDuration(text); err != nil || !slices.Contains(pauses, length) {
-				return notice{}, storage.Invalid("for", text, "one of the times that the dialog offers")
-			}
+		length := r.PostFormValue("for")
+		span, ok := pauses[length]
+		if !ok {
+			return order{}, storage.Invalid("for", length, "one of the times that the dialog offers")
 		}
-		pause, text = &storage.Pause{On: true, For: length}, " is paused."
+		if span > 0 {
+			e.Note = "for " + length
+		}
+		pause, text = &storage.Pause{On: true, For: span}, " is paused."
 	}
-	err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
-	return notice{Text: "The queue " + d.Queue + text}, err
+	return order{e, func(record *ledger.Act) (notice, error) {
+		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
+		s.writtenOne(r.Context(), record, err)
+		return notice{Text: "The queue " + d.Queue + text}, err
+	}}, nil
 }
 
-// doRemove removes a queue. The removal goes on if the request ends before it does.
-func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
+// orderRemove returns the order to remove a queue. The removal goes on if the request ends before it does.
+func (s *server) orderRemove(r *http.Request, a act, d *askData) (order, error) {
 	ask, err := s.askedQueue(r, d)
 	if err == nil && ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
 		err = storage.Invalid("confirmation", r.PostFormValue("typed"), "the name of the queue")
 	}
 	if err != nil {
-		s.written(r.Context(), record, 0, err)
-		return notice{}, err
+		return order{}, err
 	}
-	j := &job{
-		Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
-		said: "The queue " + d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
-	}
-	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
-		if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
-			return bulk.Result{Matched: 1}, err
+	e := s.entry(r, d.Do)
+	e.Queue = d.Queue
+	return order{e, func(record *ledger.Act) (notice, error) {
+		j := &job{
+			Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
+			said: "The queue " + d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
 		}
-		return bulk.Result{Matched: 1, Done: 1}, nil
-	})
+		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
+			if _, err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
+				return bulk.Result{Matched: 1}, err
+			}
+			return bulk.Result{Matched: 1, Done: 1}, nil
+		})
+	}}, nil
 }
 
-func (s *server) doSchedule(r *http.Request, d *askData) (notice, error) {
+// orderSchedule returns the order to run or to remove a schedule.
+func (s *server) orderSchedule(r *http.Request, d *askData) (order, error) {
 	if err := s.askSchedule(r, acts[d.Do], d); err != nil {
-		return notice{}, err
+		return order{}, err
 	}
 	ref, err := parseRef(d.Refs[0])
-	if err != nil {
-		return notice{}, err
+	fresh := cmp.Or(r.PostFormValue("fresh"), d.Fresh)
+	if err == nil && d.Do == "run" {
+		err = storage.CheckName("task id", fresh)
 	}
-	if d.Do == "unschedule" {
-		return notice{Text: "The schedule is removed."}, s.session.DeleteTask(r.Context(), ref)
-	}
-	made, err := s.runSchedule(r.Context(), ref, cmp.Or(r.PostFormValue("fresh"), d.Fresh))
-	return notice{Text: "The schedule has enqueued the task " + made.String() + "."}, err
+	e := s.entry(r, d.Do)
+	e.IDs = d.Refs
+	return order{e, func(record *ledger.Act) (said notice, err error) {
+		defer func() { s.writtenOne(r.Context(), record, err) }()
+		if d.Do == "unschedule" {
+			return notice{Text: "The schedule is removed."}, s.session.DeleteTask(r.Context(), ref)
+		}
+		made, err := s.runSchedule(r.Context(), ref, fresh)
+		return notice{Text: "The schedule has enqueued the task " + made.String() + "."}, err
+	}}, err
 }
 
 // runSchedule enqueues a task of a schedule under an id. However often a form with this id is sent, it
 // enqueues one task.
 func (s *server) runSchedule(ctx context.Context, schedule storage.Ref, id string) (storage.Ref, error) {
-	if err := storage.CheckName("task id", id); err != nil {
-		return storage.Ref{}, err
-	}
 	in, err := s.session.ScheduleInsert(ctx, schedule)
 	if err != nil {
 		return storage.Ref{}, err

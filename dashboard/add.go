@@ -176,11 +176,9 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 
 // enqueue enqueues a task, and records this in the audit.
 func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Placed, err error) {
-	user := userOf(r.Context())
-	record, err := s.audit.Begin(r.Context(), ledger.Entry{
-		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: "enqueue", Queue: in.Ref.Queue,
-		IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
-	})
+	e := s.entry(r, "enqueue")
+	e.IDs, e.Note = []string{in.Ref.String()}, "of kind "+in.Kind
+	record, err := s.audit.Begin(r.Context(), e)
 	if err != nil {
 		return placed, err
 	}
@@ -198,6 +196,6 @@ func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Pla
 	if placed = applied.Inserted[0]; placed.Existing {
 		count = 0
 	}
-	s.written(r.Context(), record, count, nil)
+	s.written(r.Context(), record, ledger.Ending{Count: count})
 	return placed, nil
 }

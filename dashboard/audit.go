@@ -69,20 +69,11 @@ func (s *server) veil(v *view, act *ledger.Entry) {
 // auditTimeout limits the write that records the result of an act.
 const auditTimeout = 5 * time.Second
 
-// entry returns the record of an act for the audit.
-func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
+// entry returns the record of an act by the user of a request. It has nothing of the form: the caller adds what
+// the act uses.
+func (s *server) entry(r *http.Request, act string) ledger.Entry {
 	user := userOf(r.Context())
-	e := ledger.Entry{
-		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: d.Do, Queue: d.Queue,
-		IDs: d.Refs[:min(len(d.Refs), ledger.MaxIDs)],
-	}
-	if r.FormValue("all") != "" {
-		e.Filter, e.IDs = commandFilter(chosenOf(r)), nil
-	}
-	if length := r.PostFormValue("for"); length != "" {
-		e.Note = "for " + length
-	}
-	return e
+	return ledger.Entry{Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: act}
 }
 
 // begin records in the audit what is about to be done. If the storage is too full for the record, an act that
@@ -124,19 +115,19 @@ func (s *server) flush(ctx context.Context) {
 	}
 }
 
-// written records the result of an act in the audit. If the storage refuses the record, the audit has only
-// the intent.
-func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
+// written records how an act ended in the audit. If the storage refuses the record, the audit has only the
+// intent.
+func (s *server) written(ctx context.Context, record *ledger.Act, end ledger.Ending) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	if record.Late() {
 		e := record.Entry()
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the storage is full: the record of an act waits in memory",
 			slog.String("who", e.Who), slog.String("act", e.Act), slog.String("queue", e.Queue),
-			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", count),
-			slog.Any("error", failed))
+			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", end.Count),
+			slog.Any("error", end.Err))
 	}
-	if err := record.End(ctx, count, failed); err != nil {
+	if err := record.End(ctx, end); err != nil {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
 			slog.Any("error", err))
 	}
@@ -145,12 +136,12 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 // writtenOne is like written, for an act on one thing. If the outcome of the act is not known, the record
 // stays as it is: intended.
 func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
-	count := 1
+	end := ledger.Ending{Count: 1, Err: failed}
 	switch {
 	case errors.Is(failed, storage.ErrUnknown) && !record.Late():
 		return
 	case failed != nil:
-		count = 0
+		end.Count = 0
 	}
-	s.written(ctx, record, count, failed)
+	s.written(ctx, record, end)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -133,9 +134,11 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	requeue := r.PostFormValue("requeue") != "" && d.Ended
-	record, err := s.audit.Begin(r.Context(), s.entry(r, &askData{
-		Do: "edit", Queue: d.Queue, Refs: []string{d.Ref.String()},
-	}))
+	e := s.entry(r, "edit")
+	if e.IDs = []string{d.Ref.String()}; requeue {
+		e.Note = "and requeue"
+	}
+	record, err := s.audit.Begin(r.Context(), e)
 	if err != nil {
 		fail(err)
 		return
@@ -151,7 +154,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		return ch, nil
 	})
 	if errors.Is(err, errSaved) {
-		s.written(r.Context(), record, 0, nil)
+		s.written(r.Context(), record, ledger.Ending{})
 		err = nil
 	} else {
 		s.writtenOne(r.Context(), record, err)

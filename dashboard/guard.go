@@ -79,7 +79,8 @@ func (s *server) formOf(last *sampler.Sample) int64 {
 	return maxForm + formGrowth*int64(limits.WithDefaults().MaxPayload)
 }
 
-// formed limits the bodies of requests, and reads the form of each request that changes something.
+// formed limits the bodies of requests, and reads the form of each request that changes something. The parameters of
+// such a request come from its body alone.
 func (s *server) formed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, s.limitOf(r))
@@ -98,6 +99,7 @@ func (s *server) formed(next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
+		r.Form = r.PostForm // without the parameters of the address
 		next.ServeHTTP(w, r)
 	})
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -50,9 +51,10 @@ type job struct {
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when the act has ended
 
-	mu     sync.Mutex
-	result bulk.Result
-	err    error
+	mu      sync.Mutex
+	result  bulk.Result
+	err     error
+	stopped string // who stopped it, "" for nobody
 }
 
 // Result returns the progress of the act.
@@ -67,6 +69,26 @@ func (j *job) tell(r bulk.Result) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result = r
+}
+
+// halt stops the act for a person, and waits until it has ended.
+func (j *job) halt(who string) {
+	j.mu.Lock()
+	j.stopped = cmp.Or(j.stopped, who)
+	j.mu.Unlock()
+	j.stop()
+	<-j.ended
+}
+
+// ending returns how the act ended, for its record. An act that was done before it could be stopped was not stopped.
+func (j *job) ending(result *bulk.Result, err error) ledger.Ending {
+	end := ledger.Ending{Count: int(result.Done), IDs: result.IDs(), Err: err}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		end.Stopped = j.stopped
+	}
+	return end
 }
 
 // Ended reports whether the act has ended.
@@ -106,7 +128,7 @@ func (s *server) start(ctx context.Context, j *job, run func(context.Context) (b
 		defer close(j.ended)
 		defer j.stop()
 		result, err := s.carryOut(ctx, run)
-		s.written(ctx, j.record, int(result.Done), err)
+		s.written(ctx, j.record, j.ending(&result, err))
 		j.mu.Lock()
 		j.result, j.err = result, err
 		j.mu.Unlock()
@@ -380,27 +402,32 @@ func commandFilter(c chosen) string {
 	return c.Text()
 }
 
-// doTasks carries out an act on tasks. If the act is not done soon, the request is redirected to a page that
-// shows its progress.
-func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
+// orderTasks returns the order for an act on tasks. If the act is not done soon, the request is redirected to a
+// page that shows its progress.
+func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
 	if err == nil && d.Chosen != nil {
 		req.Limit, err = confirmed(r, a)
 	}
 	if err != nil {
-		s.written(r.Context(), record, 0, err)
-		return notice{}, err
+		return order{}, err
+	}
+	e := s.entry(r, d.Do)
+	if e.IDs = d.Refs; d.Chosen != nil {
+		e.Filter = commandFilter(*d.Chosen)
 	}
 	short := d.Chosen == nil && req.Rate == 0
-	j := &job{
-		Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short, record: record,
-		done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
-	}
-	req.Progress = j.tell
-	return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
-		return bulk.Run(ctx, s.session, req)
-	})
+	return order{e, func(record *ledger.Act) (notice, error) {
+		j := &job{
+			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short, record: record,
+			done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
+		}
+		req.Progress = j.tell
+		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
+			return bulk.Run(ctx, s.session, req)
+		})
+	}}, nil
 }
 
 // unbounded is the count that a dialog posts if not all tasks were searched.
@@ -435,7 +462,7 @@ func (s *server) await(
 	r *http.Request, d *askData, j *job, run func(context.Context) (bulk.Result, error),
 ) (notice, error) {
 	if err := s.start(r.Context(), j, run); err != nil {
-		s.written(r.Context(), j.record, 0, err)
+		s.written(r.Context(), j.record, ledger.Ending{Err: err})
 		return notice{}, err
 	}
 	timer := time.NewTimer(atOnce)
@@ -544,7 +571,6 @@ func (s *server) halt(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusForbidden, "Your role does not permit this."})
 		return
 	}
-	j.stop()
-	<-j.ended
+	j.halt(v.User.Name)
 	http.Redirect(w, r, v.URL("/acts/"+j.ID), http.StatusSeeOther)
 }

@@ -74,6 +74,8 @@ type Result struct {
 	Kept    int64 // tasks to which the act cannot be done: see Reasons
 	// Reasons tells why, for the first five of the kept tasks and of the named tasks that do not exist.
 	Reasons []Reason
+	// Refs are the tasks to which the act was done: all of them if the tasks are named, or the first MaxRefs.
+	Refs []storage.Ref
 	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
 }
@@ -86,6 +88,18 @@ type Reason struct {
 
 // maxReasons bounds Result.Reasons.
 const maxReasons = 5
+
+// MaxRefs bounds Result.Refs if the tasks are not named.
+const MaxRefs = 100
+
+// IDs returns Refs as texts.
+func (r *Result) IDs() []string {
+	ids := make([]string, len(r.Refs))
+	for i, ref := range r.Refs {
+		ids[i] = ref.String()
+	}
+	return ids
+}
 
 // check validates the request, and sets the states of its scan.
 func (r *Request) check() error {
@@ -428,6 +442,9 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 	switch errors.As(a.Err, &dep); {
 	case a.Err == nil:
 		w.result.Done++
+		if len(w.req.Tasks) > 0 || len(w.result.Refs) < MaxRefs {
+			w.result.Refs = append(w.result.Refs, t.Ref)
+		}
 		if w.req.Act.Verb == Cancel && t.State == storage.Pending {
 			w.result.Asked++
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,9 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 		switch i {
 		case 2: // the process is killed
 		case 3:
-			err = act.End(t.Context(), 1, errors.New("storage: unavailable"))
+			err = act.End(t.Context(), Ending{Count: 1, Err: errors.New("storage: unavailable")})
 		default:
-			err = act.End(t.Context(), i, nil)
+			err = act.End(t.Context(), Ending{Count: i})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +60,7 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	}
-	if err := (*Act)(nil).End(t.Context(), 1, nil); err != nil {
+	if err := (*Act)(nil).End(t.Context(), Ending{Count: 1}); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,20 +68,130 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 func TestTheAuditCutsWhatIsLong(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
-	long := strings.Repeat("é\x00", 1<<20)
-	act, err := a.Begin(t.Context(), Entry{
-		Who: long, Role: long, Via: long, Act: long, Queue: long, Filter: long, Note: long, IDs: slices.Repeat([]string{long}, 1000),
-	})
+	for _, long := range []string{strings.Repeat("é\x00", 1<<20), strings.Repeat("\x01", 1<<20), strings.Repeat(`"`, 1<<20)} {
+		act, err := a.Begin(t.Context(), Entry{
+			Who: long, Role: long, Via: long, Act: long, Queue: long, Filter: long, Note: long, IDs: []string{long, long},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := act.End(t.Context(), Ending{Count: 1000, Stopped: long, Err: errors.New(long)}); err != nil {
+			t.Fatal(err)
+		}
+		acts := w.audit(a)
+		if e := acts[0]; e.Count != 1000 || len(e.Who) > storage.MaxName || len(e.Stopped) > storage.MaxName {
+			t.Errorf("got %+v", acts[0])
+		}
+	}
+}
+
+// audit returns the newest acts, whose records must have room.
+func (w *world) audit(a *Audit) []Entry {
+	w.Helper()
+	page, err := w.Tasks(w.Context(), storage.TasksQuery{Queue: AuditQueue, State: storage.Scheduled, Limit: storage.MaxPage})
 	if err != nil {
+		w.Fatal(err)
+	}
+	for i := range page.Tasks {
+		if size := len(page.Tasks[i].Payload); size > MaxRecord {
+			w.Errorf("a record has %d bytes, want %d at most", size, MaxRecord)
+		}
+	}
+	acts, _, err := a.List(w.Context(), "", storage.MaxPage)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return acts
+}
+
+// longRefs returns refs whose queues and ids are as long as they may be.
+func longRefs(n int) (refs []string) {
+	for i := range n {
+		refs = append(refs, fmt.Sprintf("%0*d/%0*d", storage.MaxName, i%2, storage.MaxName, i))
+	}
+	return refs
+}
+
+// TestTheAuditHasEachNamedTask checks that an act on many named tasks leaves none of them out, neither before it
+// is carried out nor in its outcome.
+func TestTheAuditHasEachNamedTask(t *testing.T) {
+	for name, refs := range map[string][]string{
+		"200 tasks":    longRefs(200),
+		"10,000 tasks": longRefs(10_000),
+	} {
+		w := newWorld(t)
+		a := NewAudit(w.Storage)
+		listed := func() (ids []string, count int) {
+			for _, e := range w.audit(a) {
+				ids, count = append(ids, e.IDs...), count+e.Count
+			}
+			slices.Sort(ids)
+			return ids, count
+		}
+		act, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Queue: "harmless", IDs: refs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, _ := listed()
+		if want := slices.Sorted(slices.Values(refs)); !slices.Equal(ids, want) {
+			t.Errorf("%s: the record of the intent has %d of %d", name, len(ids), len(refs))
+		}
+		if err := act.End(t.Context(), Ending{Count: len(refs), IDs: refs}); err != nil {
+			t.Fatal(err)
+		}
+		ids, count := listed()
+		if want := slices.Sorted(slices.Values(refs)); !slices.Equal(ids, want) || count != len(refs) {
+			t.Errorf("%s: the record of the outcome has %d of %d, and counts %d", name, len(ids), len(refs), count)
+		}
+	}
+}
+
+// TestTheAuditHasTheTasksThatChanged checks that tasks which an act only named do not hide the ones that it
+// changed, and that the audit keeps the named tasks if nobody knows which of them were changed.
+func TestTheAuditHasTheTasksThatChanged(t *testing.T) {
+	w := newWorld(t)
+	a := NewAudit(w.Storage)
+	named := append(slices.Repeat([]string{"pay/none"}, 100), "pay/none2", "evil/a", "evil/b")
+	for _, c := range []struct {
+		filter string
+		named  []string
+		end    Ending
+		ids    []string
+		queue  string
+	}{
+		{"", named, Ending{Count: 2, IDs: []string{"evil/b", "evil/a"}}, []string{"evil/a", "evil/b"}, "evil"},
+		{"", named, Ending{}, []string{"pay/none", "pay/none2", "evil/a", "evil/b"}, ""},
+		{
+			"", named[:102], Ending{Count: 1, IDs: []string{"pay/none2"}, Err: storage.ErrUnknown},
+			[]string{"pay/none", "pay/none2", "evil/a"}, "",
+		},
+		{"", []string{"pay/a"}, Ending{Count: 1}, []string{"pay/a"}, "pay"},
+		{"queue:mail", nil, Ending{Count: 2, IDs: []string{"mail/a", "mail/b"}}, []string{"mail/a", "mail/b"}, ""},
+		{"queue:mail", nil, Ending{Count: 300, IDs: longRefs(100), Err: storage.ErrUnknown}, longRefs(100), ""},
+	} {
+		act, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Queue: "harmless", Filter: c.filter, IDs: c.named})
+		if err == nil {
+			err = act.End(t.Context(), c.end)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := w.audit(a)[0]
+		w.want("ids", got.IDs, c.ids)
+		w.want("queue and count", [2]any{got.Queue, got.Count}, [2]any{c.queue, c.end.Count})
+		w.pass(time.Second)
+	}
+}
+
+// TestAFilterIsRecordedWhole checks a filter whose last word makes it harmful.
+func TestAFilterIsRecordedWhole(t *testing.T) {
+	w := newWorld(t)
+	a := NewAudit(w.Storage)
+	long := `-error:"` + strings.Repeat("<x>", 1<<10) + `" queue:evil`
+	if _, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Filter: long}); err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), 1000, errors.New(long)); err != nil {
-		t.Fatal(err)
-	}
-	acts, _, err := a.List(t.Context(), "", 1)
-	if err != nil || len(acts) != 1 || len(acts[0].IDs) != MaxIDs || acts[0].Count != 1000 || len(acts[0].Who) > storage.MaxName {
-		t.Errorf("got %d acts, %v", len(acts), err)
-	}
+	w.want("filter", w.audit(a)[0].Filter, long)
 }
 
 // TestTheAuditKeepsWholeRefs checks the ref of a task whose queue and id are as long as they may be.
@@ -106,12 +217,12 @@ func TestADamagedActIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := a.session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{{
-		Ref: storage.Ref{Queue: AuditQueue, ID: act.entry.ID}, Version: act.version, Encoding: "json", Payload: []byte(`{"who":`),
+		Ref: storage.Ref{Queue: AuditQueue, ID: act.records[0].ID}, Version: act.versions[0], Encoding: "json", Payload: []byte(`{"who":`),
 	}}}); err != nil {
 		t.Fatal(err)
 	}
 	acts, _, err := a.List(t.Context(), "", 0)
-	if err != nil || len(acts) != 1 || acts[0].Outcome != Damaged || acts[0].ID != act.entry.ID || !acts[0].At.Equal(noon) {
+	if err != nil || len(acts) != 1 || acts[0].Outcome != Damaged || acts[0].ID != act.records[0].ID || !acts[0].At.Equal(noon) {
 		t.Errorf("got %+v, %v", acts, err)
 	}
 }
@@ -122,8 +233,8 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	w := newWorld(t)
 	a, l := NewAudit(w.Storage), New(w)
 	begin := func(n int) {
-		for range n {
-			if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+		for i := range n {
+			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%20), Act: "pause"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -155,8 +266,8 @@ func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	w := newWorld(t)
 	begin := func(n int) {
 		a := NewAudit(w.Storage)
-		for range n {
-			if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+		for i := range n {
+			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%2), Act: "pause"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,19 +282,102 @@ func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	w.want("acts", stats[0].Scheduled, trimEach+trimFrom)
 }
 
-// TestRecordsThatWaitForRoomAreBounded begins more late acts than may wait.
+// TestNobodyDisplacesTheActsOfOthers has a person who acts more often than the audit has room for. Actions without
+// an effect, and actions that failed, count like all others.
+func TestNobodyDisplacesTheActsOfOthers(t *testing.T) {
+	w := newWorld(t)
+	a := NewAudit(w.Storage)
+	began := func(who, act string, end Ending) {
+		t.Helper()
+		begun, err := a.Begin(t.Context(), Entry{Who: who, Via: "dashboard", Act: act, Note: fmt.Sprint(a.begun.Load())})
+		if err == nil {
+			err = begun.End(t.Context(), end)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		began("ann", "pause", Ending{Count: 1})
+	}
+	for i := range MaxActs + 300 {
+		switch i % 3 {
+		case 0:
+			began("mal", "requeue", Ending{})
+		case 1:
+			began("mal", "pause", Ending{Count: 1})
+		default:
+			began("mal", "remove", Ending{Err: storage.ErrNotFound})
+		}
+	}
+	began("bo", "delete", Ending{Count: 1})
+	by := func() map[string]int {
+		n := make(map[string]int)
+		for record, err := range storage.Each(t.Context(), w.Storage, AuditQueue, storage.Scheduled) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n[entryOf(&record).Who]++
+		}
+		return n
+	}
+	if n := by(); n["ann"] != 3 || n["mal"] > MaxShare+trimEach || n["bo"] != 1 {
+		t.Errorf("the audit has %v, want 3 acts of ann, 1 of bo and about %d of mal", n, MaxShare)
+	}
+	if err := a.Trim(t.Context(), w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.want("acts by author", by(), map[string]int{"ann": 3, "bo": 1, "mal": MaxShare})
+	late := 0
+	for _, e := range w.audit(a) {
+		if n, err := strconv.ParseInt(e.Note, 10, 64); err == nil && a.begun.Load()-n < MaxShare {
+			late++
+		}
+	}
+	w.want("the newest acts are kept", late, storage.MaxPage)
+}
+
+// TestManyAuthorsShareTheAudit checks the room of each of more authors than the audit has full shares for.
+func TestManyAuthorsShareTheAudit(t *testing.T) {
+	for _, c := range []struct {
+		counts []int
+		want   int
+	}{
+		{nil, MaxShare},
+		{[]int{20_000}, MaxShare},
+		{slices.Repeat([]int{20_000}, 10), MaxShare},
+		{slices.Repeat([]int{20_000}, 20), MaxShare / 2},
+		{append(slices.Repeat([]int{20_000}, 10), 100, 900), 900},
+		{slices.Repeat([]int{1}, 20_000), 1},
+	} {
+		var kept [][]storage.Delete
+		for _, n := range c.counts {
+			kept = append(kept, make([]storage.Delete, n))
+		}
+		if got := shareOf(kept); got != c.want {
+			t.Errorf("%d authors: a share of %d, want %d", len(c.counts), got, c.want)
+		}
+	}
+}
+
+// TestRecordsThatWaitForRoomAreBounded begins more late acts than may wait, by one author and by all.
 func TestRecordsThatWaitForRoomAreBounded(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
-	for i := range MaxWaiting {
-		act, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"})
-		if err != nil || !act.Late() {
-			t.Fatal(i, err)
+	late := func(who string, want error) {
+		t.Helper()
+		act, err := a.BeginLate(t.Context(), Entry{Who: who, Act: "delete"})
+		if !errors.Is(err, want) || err == nil && !act.Late() {
+			t.Fatalf("by %s: got %v, want %v", who, err, want)
 		}
 	}
-	if _, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"}); !errors.Is(err, storage.ErrFull) {
-		t.Errorf("got %v, want an ErrFull", err)
+	for who := range 10 {
+		for range MaxWaiting / 10 {
+			late(fmt.Sprint(who), nil)
+		}
+		late(fmt.Sprint(who), storage.ErrFull)
 	}
+	late("another", storage.ErrFull)
 }
 
 // fullStore is a storage that takes no inserts while it is full.
@@ -211,7 +405,7 @@ func TestTheNextActWritesTheRecordsThatWaited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := late.End(t.Context(), 3, nil); err != nil || a.Waiting() != 1 {
+	if err := late.End(t.Context(), Ending{Count: 3}); err != nil || a.Waiting() != 1 {
 		t.Fatalf("%d records wait, %v; want 1", a.Waiting(), err)
 	}
 	store.full = false

@@ -11,8 +11,8 @@ import (
 // acts begins n acts.
 func (w *world) acts(a *Audit, n int) {
 	w.Helper()
-	for range n {
-		if _, err := a.Begin(w.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+	for i := range n {
+		if _, err := a.Begin(w.Context(), Entry{Who: []string{"ann", "bo", "cy"}[i%3], Act: "pause"}); err != nil {
 			w.Fatal(err)
 		}
 	}

@@ -108,7 +108,7 @@ func acts(t *testing.T, a *Audit) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := act.End(t.Context(), i, nil); err != nil {
+		if err := act.End(t.Context(), Ending{Count: i}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -379,7 +379,7 @@ func (s *Scene) pause(ctx context.Context, queue string) error {
 		return err
 	}
 	err = s.Session.Configure(ctx, queue, storage.Settings{Pause: &storage.Pause{On: true}})
-	return errors.Join(err, act.End(ctx, 1, err))
+	return errors.Join(err, act.End(ctx, ledger.Ending{Count: 1, Err: err}))
 }
 
 // hour adds an hour of work, with an entry in the history for each minute.

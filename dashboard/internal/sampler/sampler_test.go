@@ -57,7 +57,7 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		paused(queue, act == "pause")
-		if err := begun.End(t.Context(), 1, nil); err != nil {
+		if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), 1, nil); err != nil {
+	if err := act.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if at := since(); !at.IsZero() {

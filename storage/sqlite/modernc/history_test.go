@@ -72,7 +72,7 @@ func TestTheHistoryOnAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), 1, nil); err != nil {
+	if err := act.End(t.Context(), history.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	acts, _, err := history.NewAudit(stores[1]).List(t.Context(), "", 0)

@@ -32,24 +32,40 @@ const (
 // the number of things that it changed. Do returns the error of do. An audit that takes no record does not
 // stop the act, because the act may be the repair of a full storage.
 func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, err error)) error {
+	return w.record(ctx, e, func() ledger.Ending {
+		count, err := do()
+		return ledger.Ending{Count: int(count), Err: err}
+	})
+}
+
+// Run executes an act on tasks, as Do does.
+func (w Writer) Run(ctx context.Context, session *storage.Session, req bulk.Request) (r bulk.Result, err error) {
+	err = w.record(ctx, entryOf(req), func() ledger.Ending {
+		r, err = bulk.Run(ctx, session, req)
+		return ledger.Ending{Count: int(r.Done), IDs: r.IDs(), Err: err}
+	})
+	return r, err
+}
+
+// record executes an act, and records its intention before and its ending afterwards.
+func (w Writer) record(ctx context.Context, e ledger.Entry, do func() ledger.Ending) error {
 	if w.Store == nil {
-		_, err := do()
-		return err
+		return do().Err
 	}
 	e.Who, e.Via = w.Who, "command"
 	begin, stop := context.WithTimeout(ctx, recordTime)
 	act, err := ledger.NewAudit(w.Store).Begin(begin, e)
 	stop()
 	w.warn(err)
-	count, failed := do()
+	ended := do()
 	left := recordTime
 	if ctx.Err() != nil { // the user no longer waits
 		left = lateTime
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer stop()
-	w.warn(act.End(end, int(count), failed))
-	return failed
+	w.warn(act.End(end, ended))
+	return ended.Err
 }
 
 // One makes the function for Do of an act on one thing. It counts 1 if do succeeds.
@@ -68,10 +84,10 @@ func (w Writer) warn(err error) {
 	}
 }
 
-// Tasks makes the entry of an act on tasks.
-func Tasks(req bulk.Request) ledger.Entry {
+// entryOf makes the entry of an act on tasks.
+func entryOf(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
-	for _, t := range req.Tasks[:min(len(req.Tasks), ledger.MaxIDs)] {
+	for _, t := range req.Tasks {
 		e.IDs = append(e.IDs, t.Ref.String())
 	}
 	if len(req.Tasks) > 0 {

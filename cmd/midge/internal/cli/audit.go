@@ -25,7 +25,12 @@ var auditList = show.List[ledger.Entry]{
 		}},
 		{Name: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
 		{
-			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string { return show.Text(e.Outcome) },
+			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string {
+				if e.Stopped != "" {
+					return show.Text(e.Outcome + ", stopped by " + e.Stopped)
+				}
+				return show.Text(e.Outcome)
+			},
 			Style: func(e ledger.Entry) show.Style {
 				if e.Outcome != ledger.Done {
 					return show.Bad
@@ -71,8 +76,8 @@ func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List what people did with the command and the dashboard",
 		Long: "audit lists the acts of people, the newest first: the person, the act, its\n" +
-			"tasks and its outcome. The storage keeps an act for 90 days, and keeps at most\n" +
-			"about the newest 10,000 acts.",
+			"tasks and its outcome. The storage keeps an act for 90 days. It keeps about\n" +
+			"10,000 acts, and of each person at most about the newest 1,000.",
 		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
 	}
 	limit := cmd.Flags().Int("limit", 50, "list at most this number of acts, up to 200")

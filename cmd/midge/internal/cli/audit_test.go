@@ -29,7 +29,7 @@ func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), 1, nil); err != nil {
+	if err := act.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
@@ -88,6 +88,22 @@ func TestActsAreInTheAudit(t *testing.T) {
 		kept = append(kept, fmt.Sprintf("%s queue=%s ids=%v filter=%q note=%q %s %d", e.Act, e.Queue, e.IDs, e.Filter, e.Note, e.Outcome, e.Count))
 	}
 	golden(t, "audit", strings.ReplaceAll(strings.Join(kept, "\n")+"\n", backup, "BACKUP"))
+}
+
+// TestNoTaskHidesInTheAudit checks that the record of an act has the task that the act changed, however many others
+// the command names.
+func TestNoTaskHidesInTheAudit(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	line := "task requeue"
+	for i := range 500 {
+		line += fmt.Sprint(" pay/none", i)
+	}
+	r.run(line + " mail/a1 --yes")
+	e := r.acts()[0]
+	if len(e.IDs) != 1 || e.IDs[0] != "mail/a1" || e.Queue != "mail" || e.Count != 1 {
+		t.Errorf("the audit has %+v, want mail/a1", e)
+	}
 }
 
 // closedBook is a storage whose audit takes no records.

@@ -433,7 +433,7 @@ func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
 		for i := range 120 {
 			act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
 			if err == nil {
-				err = act.End(t.Context(), i, nil)
+				err = act.End(t.Context(), ledger.Ending{Count: i})
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
@@ -362,11 +361,7 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 			a.notef("%s %s", show.Number(r.Done), req.Act.Done())
 		}
 	}
-	var r bulk.Result
-	err := a.audit().Do(ctx, audit.Tasks(req), func() (_ int64, err error) {
-		r, err = bulk.Run(ctx, a.session, req)
-		return r.Done, err
-	})
+	r, err := a.audit().Run(ctx, a.session, req)
 	if err != nil && r.Done == 0 && (stopped(ctx) == 0 || errors.Is(err, storage.ErrUnknown)) {
 		return err
 	}

@@ -408,6 +408,7 @@ type Entry struct {
 	Note    string     `json:"note"`
 	Outcome string     `json:"outcome"`
 	Count   int        `json:"count"`
+	Stopped string     `json:"stopped"`
 	Error   string     `json:"error"`
 }
 
@@ -416,7 +417,7 @@ func EntryOf(e ledger.Entry) Entry {
 	return Entry{
 		ID: e.ID, At: e.At.UTC(), Ended: survey.Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
 		Queue: e.Queue, Filter: e.Filter, Tasks: Empty(e.IDs), Note: e.Note, Outcome: e.Outcome, Count: e.Count,
-		Error: e.Error,
+		Stopped: e.Stopped, Error: e.Error,
 	}
 }
 

@@ -233,21 +233,19 @@ func (m *Model) pause(q *queue) *question {
 		word, done = "Resume", "resumed "
 	}
 	return &question{text: word + " queue " + name + "?", act: func() tea.Msg {
-		said, err := m.audited(ledger.Entry{Act: strings.ToLower(word), Queue: name}, audit.One(func() error {
+		w, said := m.audit()
+		err := w.Do(m.ctx, ledger.Entry{Act: strings.ToLower(word), Queue: name}, audit.One(func() error {
 			return m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
 		}))
-		return acted{done + name + said, err}
+		return acted{done + name + *said, err}
 	}}
 }
 
 // bulk returns the command that executes a request.
 func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	return func() tea.Msg {
-		var r bulk.Result
-		said, err := m.audited(audit.Tasks(req), func() (_ int64, err error) {
-			r, err = bulk.Run(m.ctx, m.cfg.Session, req)
-			return r.Done, err
-		})
+		w, said := m.audit()
+		r, err := w.Run(m.ctx, m.cfg.Session, req)
 		parts := []string{req.Act.Done() + " " + show.Count(r.Done, "task")}
 		for _, reason := range r.Reasons {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
@@ -255,14 +253,13 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 		if r.Gone > 0 {
 			parts = append(parts, show.Number(r.Gone)+" gone")
 		}
-		return acted{strings.Join(parts, "; ") + said, err}
+		return acted{strings.Join(parts, "; ") + *said, err}
 	}
 }
 
-// audited executes an act and records it in the audit. said holds the warnings of the audit, "" for none.
-func (m *Model) audited(e ledger.Entry, do func() (int64, error)) (said string, err error) {
-	w := m.cfg.Audit
-	w.Warn = func(err error) { said += "; " + err.Error() }
-	err = w.Do(m.ctx, e, do)
-	return said, err
+// audit returns the audit for one act. said holds its warnings, "" for none.
+func (m *Model) audit() (w audit.Writer, said *string) {
+	w, said = m.cfg.Audit, new(string)
+	w.Warn = func(err error) { *said += "; " + err.Error() }
+	return w, said
 }

@@ -261,14 +261,14 @@ func TestEachActIsAskedAboutFirst(t *testing.T) {
 	}
 	var kept []string
 	for _, e := range acts {
-		kept = append(kept, strings.Join([]string{e.Who, e.Act, e.Queue + e.Filter + strings.Join(e.IDs, " "), e.Outcome}, " "))
+		kept = append(kept, fmt.Sprintf("%s %s %s %v %s", e.Who, e.Act, e.Queue+e.Filter, e.IDs, e.Outcome))
 	}
 	slices.Sort(kept) // the clock stands still
-	if got, want := strings.Join(kept, "\n"), `ann@web-1 cancel mail/mail-002 done
-ann@web-1 cancel queue:mail done
-ann@web-1 pause mail done
-ann@web-1 requeue queue:mail done
-ann@web-1 resume mail done`; got != want {
+	if got, want := strings.Join(kept, "\n"), `ann@web-1 cancel mail [mail/mail-002] done
+ann@web-1 cancel queue:mail [mail/mail-000 mail/mail-001] done
+ann@web-1 pause mail [] done
+ann@web-1 requeue queue:mail [mail/mail-000 mail/mail-001] done
+ann@web-1 resume mail [] done`; got != want {
 		t.Errorf("the audit has:\n%s\nwant:\n%s", got, want)
 	}
 }
