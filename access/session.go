@@ -63,7 +63,7 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 	if !ok {
 		return nil, ErrDenied
 	}
-	until := u.freshEnd(e.Name, time.Now().Add(SessionLife).Unix())
+	until := u.freshEnd(e.Name, time.Now().Add(SessionLife).UnixMicro())
 	text := base64.RawURLEncoding.EncodeToString
 	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
 	c.Value = text([]byte(e.Name)) + "." + strconv.FormatInt(until, 10) + "." + text(all.sign(e, until))
@@ -73,24 +73,25 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 
 // EndSession ends the session that a request carries, if it carries one: this process does not accept its
 // cookie any more. Another process that shares the file accepts the cookie until the session is over, and so
-// does this process after a restart. A new password or role of a user ends the user's sessions everywhere.
+// does this process after a restart, unless they know more: a dashboard keeps the logouts in its storage. A
+// new password or role of a user ends the user's sessions everywhere.
 func (u *Users) EndSession(r *http.Request) {
 	e, until, ok := u.session(r)
 	if !ok {
 		return
 	}
+	now := time.Now().UnixMicro()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ended == nil {
 		u.ended = make(map[session]bool)
 	}
-	now := time.Now().Unix()
 	maps.DeleteFunc(u.ended, func(s session, _ bool) bool { return s.until <= now })
 	u.ended[session{e.Name, until}] = true
 }
 
 // freshEnd returns the end of a new session. If an ended session of the user has the same end, the new one is
-// shorter by a second, because a session is known by its user and its end.
+// shorter by a microsecond, because a session is known by its user and its end.
 func (u *Users) freshEnd(name string, until int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -100,10 +101,10 @@ func (u *Users) freshEnd(name string, until int64) int64 {
 	return until
 }
 
-// session identifies a session. Two sessions of a user that begin in the same second are one.
+// session identifies a session. Two sessions of a user that begin in the same microsecond are one.
 type session struct {
 	name  string
-	until int64
+	until int64 // in microseconds since 1970
 }
 
 // EndCookie returns the cookie that removes a session from the browser. path and secure are the same as for
@@ -124,11 +125,17 @@ func cookie(path string, secure bool) *http.Cookie {
 // reports false if the request carries no session, or one that is over, was forged, or is older than the
 // user's password or role, and also if the file cannot be read.
 func (u *Users) Who(r *http.Request) (User, bool) {
-	e, _, ok := u.session(r)
+	user, _, ok := u.Session(r)
+	return user, ok
+}
+
+// Session is like Who, and also returns when the session is over. A user and this moment identify a session.
+func (u *Users) Session(r *http.Request) (user User, until time.Time, ok bool) {
+	e, end, ok := u.session(r)
 	if !ok {
-		return User{}, false
+		return User{}, time.Time{}, false
 	}
-	return e.User, true
+	return e.User, time.UnixMicro(end), true
 }
 
 // session returns the user and the end of the session that a request carries. It reports false when Who does.
@@ -149,7 +156,7 @@ func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 		return entry{}, 0, false
 	}
 	e, ok = all.find(string(name))
-	if !ok || !hmac.Equal(signature, all.sign(e, until)) || time.Now().Unix() >= until {
+	if !ok || !hmac.Equal(signature, all.sign(e, until)) || time.Now().UnixMicro() >= until {
 		return entry{}, 0, false
 	}
 	u.mu.Lock()

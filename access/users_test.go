@@ -226,9 +226,9 @@ func TestAForgedSessionAdmitsNobody(t *testing.T) {
 	fields := strings.Split(c.Value, ".")
 	for what, value := range map[string]string{
 		"another name": strings.Join([]string{"Ym9i", fields[1], fields[2]}, "."),
-		"another end":  strings.Join([]string{fields[0], "9999999999", fields[2]}, "."),
+		"another end":  strings.Join([]string{fields[0], "9999999999999999", fields[2]}, "."),
 		"no signature": strings.Join([]string{fields[0], fields[1], ""}, "."),
-		"two fields":   "Ym9i.9999999999",
+		"two fields":   "Ym9i.9999999999999999",
 		"nothing":      "",
 		"much":         strings.Repeat(".", 5000),
 	} {

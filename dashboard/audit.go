@@ -69,8 +69,8 @@ func (s *server) veil(v *view, act *ledger.Entry) {
 // auditTimeout limits the write that records the result of an act.
 const auditTimeout = 5 * time.Second
 
-// entry returns the record of an act by the user of a request. It has nothing of the form: the caller adds what
-// the act uses.
+// entry returns the record of an act by the user of a request. It has nothing of the form: the caller adds
+// what the act uses.
 func (s *server) entry(r *http.Request, act string) ledger.Entry {
 	user := userOf(r.Context())
 	return ledger.Entry{Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: act}
@@ -96,7 +96,7 @@ const lateText = " The storage is full. The audit gets the record of this act on
 // flushEach is how often the records that wait for room are tried again.
 const flushEach = 10 * time.Second
 
-// flush writes the records that wait for room, until ctx ends.
+// flush writes the records and the logouts that the storage did not take, until ctx ends.
 func (s *server) flush(ctx context.Context) {
 	ticker := time.NewTicker(flushEach)
 	defer ticker.Stop()
@@ -106,10 +106,12 @@ func (s *server) flush(ctx context.Context) {
 			if s.audit.Waiting() > 0 {
 				_ = s.audit.Flush(ctx) // the next turn tries again
 			}
+			s.logouts.flush(ctx)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 			defer cancel()
 			_ = s.audit.Flush(last) // what is left then is only in the log
+			s.logouts.flush(last)
 			return
 		}
 	}

@@ -258,9 +258,15 @@ func TestAnApplicationsLoginDecides(t *testing.T) {
 	}
 }
 
-// knowing returns users of whom one is an operator with a password. The password is hashed with as few rounds
-// as a file may have, because the 600,000 of a new password take seconds under the race detector.
+// knowing returns users of whom one is an operator with a password.
 func knowing(t *testing.T, name, password string) *access.Users {
+	t.Helper()
+	return usersOf(t, userFile(t, name, password))
+}
+
+// userFile returns a file of users of whom one is an operator with a password. The password is hashed with as
+// few rounds as a file may have, because the 600,000 of a new password take seconds under the race detector.
+func userFile(t *testing.T, name, password string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "users")
 	if _, err := access.CreateUsers(file); err != nil {
@@ -281,6 +287,12 @@ func knowing(t *testing.T, name, password string) *access.Users {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// usersOf opens a file of users, as another process does.
+func usersOf(t *testing.T, file string) *access.Users {
+	t.Helper()
 	users, err := access.OpenUsers(file)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -79,8 +80,8 @@ func (s *server) formOf(last *sampler.Sample) int64 {
 	return maxForm + formGrowth*int64(limits.WithDefaults().MaxPayload)
 }
 
-// formed limits the bodies of requests, and reads the form of each request that changes something. The parameters of
-// such a request come from its body alone.
+// formed limits the bodies of requests, and reads the form of each request that changes something. The
+// parameters of such a request come from its body alone.
 func (s *server) formed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, s.limitOf(r))
@@ -138,7 +139,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, &statusError{http.StatusForbidden, text})
 			return
 		}
-		checked.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+		v := viewer{user, func() error { _, err := s.who(r); return err }}
+		checked.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewerKey{}, v)))
 	})
 }
 

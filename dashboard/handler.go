@@ -32,10 +32,12 @@ type Config struct {
 	// ReadOnly forbids every act, for every user.
 	ReadOnly bool
 	// Who returns the user of a request, according to the application's own login. If it returns false, or a
-	// user whose role may not read, the request is refused with 403.
+	// user whose role may not read, the request is refused with 403. It is called for each request, and once in
+	// five seconds for the live stream of a page, which ends with the first refusal.
 	Who func(*http.Request) (access.User, bool)
 	// Users makes the dashboard show a login page of its own. It is used only if Who is nil. If both are nil,
-	// the dashboard serves only this machine, whose user may do everything.
+	// the dashboard serves only this machine, whose user may do everything. A logout stands in the storage, so
+	// that it holds in all dashboards of the storage within five seconds, unless ReadOnly is set.
 	Users *access.Users
 	// Redact hides fields of payloads from all users. nil hides none.
 	Redact *access.Redaction
@@ -83,6 +85,7 @@ type server struct {
 	forms    forms
 	pages    pages
 	rendered rendered
+	logouts  logouts
 	mux      *http.ServeMux
 	now      func() time.Time
 }
@@ -141,6 +144,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 		history: history, sampler: sampler.New(store, history, time.Now), live: live.New(),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
+	s.logouts = logouts{session: s.session, log: cfg.Log, readOnly: cfg.ReadOnly}
 	if first := firstOf(cfg.Base); s.routes()[first] && first != "" {
 		return nil, storage.Invalid("Config.Base", cfg.Base, `a path that begins as no page does, such as "/midge"`)
 	}

@@ -24,7 +24,23 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is shutting down."})
 		return
 	}
-	s.live.Serve(w, r, s.watch)
+	s.live.Serve(w, r, s.watch, s.mayWatch(r))
+}
+
+// whoEach is how long an answer of Config.Who holds for a stream.
+const whoEach = 5 * time.Second
+
+// mayWatch returns a function that reports whether the viewer of a stream may still see it. The function
+// looks at the file of users each time, and calls Config.Who once in whoEach.
+func (s *server) mayWatch(r *http.Request) func() bool {
+	still, asked := viewerOf(r.Context()).still, time.Now()
+	return func() bool {
+		if s.cfg.Who != nil && time.Since(asked) < whoEach {
+			return true
+		}
+		asked = time.Now()
+		return still() == nil
+	}
 }
 
 // watch sends each sample to the streams, until ctx ends.

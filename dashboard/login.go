@@ -12,16 +12,20 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 )
 
-type userKey struct{}
+type viewerKey struct{}
 
-func withUser(ctx context.Context, user access.User) context.Context {
-	return context.WithValue(ctx, userKey{}, user)
+// viewer is who sent a request.
+type viewer struct {
+	user  access.User
+	still func() error // asks again who sent the request, and returns an error if it may not be served any more
 }
 
-func userOf(ctx context.Context) access.User {
-	user, _ := ctx.Value(userKey{}).(access.User)
-	return user
+func viewerOf(ctx context.Context) viewer {
+	v, _ := ctx.Value(viewerKey{}).(viewer)
+	return v
 }
+
+func userOf(ctx context.Context) access.User { return viewerOf(ctx).user }
 
 // who returns the user of a request, or an error that says why there is none.
 func (s *server) who(r *http.Request) (access.User, error) {
@@ -32,7 +36,8 @@ func (s *server) who(r *http.Request) (access.User, error) {
 		}
 		return access.User{}, &statusError{http.StatusForbidden, "You are not permitted to see this dashboard."}
 	case s.cfg.Users != nil:
-		if user, ok := s.cfg.Users.Who(r); ok && user.May(access.Read) {
+		user, until, ok := s.cfg.Users.Session(r)
+		if ok && user.May(access.Read) && !s.logouts.ended(r.Context(), user.Name, until) {
 			return user, nil
 		}
 		return access.User{}, errLogin
@@ -106,7 +111,10 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {
-	s.cfg.Users.EndSession(r)
+	if user, until, ok := s.cfg.Users.Session(r); ok {
+		s.cfg.Users.EndSession(r)
+		s.logouts.end(r.Context(), user.Name, until)
+	}
 	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", overTLS(r)))
 	http.Redirect(w, r, s.cfg.Base+"/login", http.StatusSeeOther)
 }

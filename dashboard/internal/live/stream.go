@@ -9,8 +9,7 @@ import (
 const (
 	// silence is the longest time for which a stream sends nothing.
 	silence = 10 * time.Second
-	// streamFor is how long a stream lives. Then the browser opens another one, and the dashboard checks again
-	// who may look.
+	// streamFor is how long a stream lives. Then the browser opens another one.
 	streamFor = 30 * time.Minute
 	// writeFor limits one write to a browser.
 	writeFor = 10 * time.Second
@@ -18,8 +17,9 @@ const (
 
 // Serve answers a request with a stream of the cells that change. The first stream of the hub starts watch in
 // a goroutine, which passes the cells to Tell. The last stream cancels its context and waits for it. A stream
-// ends with its request, with the hub, or after streamFor.
-func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.Context)) {
+// ends with its request, with the hub, after streamFor, or if may reports before a message that the viewer
+// may not see it any more.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.Context), may func() bool) {
 	out := http.NewResponseController(w)
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -47,6 +47,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.C
 			case <-r.Context().Done():
 				return
 			}
+		}
+		if !may() {
+			return
 		}
 		known = version
 		quiet.Reset(silence)
