@@ -220,8 +220,8 @@ type order struct {
 	do    func(*ledger.Act) (notice, error) // carries out the act, and writes its outcome into the record
 }
 
-// order checks the parameters of an act before anything is recorded, so that the audit has no text that the act
-// does not use.
+// order checks the parameters of an act before anything is recorded, so that the audit has no text that the
+// act does not use.
 func (s *server) order(r *http.Request, a act, d *askData) (order, error) {
 	switch {
 	case a.bulk != "":
@@ -263,7 +263,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 
 // done checks, records and carries out an act.
 func (s *server) done(r *http.Request, a act, d *askData) (notice, error) {
-	o, err := s.order(r, a, d)
+	o, err := s.order(r, a, d) //nolint:contextcheck // the removal of a queue outlives its request
 	if err != nil {
 		return notice{}, err
 	}

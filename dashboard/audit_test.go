@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/access"
@@ -68,8 +69,8 @@ func (s *site) newest() ledger.Entry {
 	return acts[0]
 }
 
-// TestNoTaskHidesInTheAudit checks that the record of an act has each task that the act changed, and the queue of
-// these tasks, whatever else the form names.
+// TestNoTaskHidesInTheAudit checks that the record of an act has each task that the act changed, and the
+// queue of these tasks, whatever else the form names.
 func TestNoTaskHidesInTheAudit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Admin))
@@ -97,8 +98,8 @@ func TestNoTaskHidesInTheAudit(t *testing.T) {
 	})
 }
 
-// TestNobodyForgesARecord sends each form with each parameter that its act does not use, in the body and in the
-// address, and forms with bad parameters.
+// TestNobodyForgesARecord sends each form with each parameter that its act does not use, in the body and in
+// the address, and forms with bad parameters.
 func TestNobodyForgesARecord(t *testing.T) {
 	const forged = "FORGED"
 	s := open(t, "night", as(access.Admin))
@@ -149,7 +150,8 @@ func TestNobodyForgesARecord(t *testing.T) {
 	}
 }
 
-// TestTheAuditNamesWhoStoppedAnAct checks an act that another person stops, and one that was done before that.
+// TestTheAuditNamesWhoStoppedAnAct checks an act that another person stops, and one that was done before
+// that.
 func TestTheAuditNamesWhoStoppedAnAct(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg, who := as(access.Admin), "ann"
@@ -162,6 +164,7 @@ func TestTheAuditNamesWhoStoppedAnAct(t *testing.T) {
 			want, outcome := "eve", ledger.Failed
 			if late {
 				time.Sleep(10 * time.Second) // virtual: the act ends
+				synctest.Wait()
 				want, outcome = "", ledger.Done
 			}
 			who = "eve"

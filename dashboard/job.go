@@ -80,7 +80,8 @@ func (j *job) halt(who string) {
 	<-j.ended
 }
 
-// ending returns how the act ended, for its record. An act that was done before it could be stopped was not stopped.
+// ending returns how the act ended, for its record. An act that was done before it could be stopped was not
+// stopped.
 func (j *job) ending(result *bulk.Result, err error) ledger.Ending {
 	end := ledger.Ending{Count: int(result.Done), IDs: result.IDs(), Err: err}
 	j.mu.Lock()
@@ -402,8 +403,8 @@ func commandFilter(c chosen) string {
 	return c.Text()
 }
 
-// orderTasks returns the order for an act on tasks. If the act is not done soon, the request is redirected to a
-// page that shows its progress.
+// orderTasks returns the order for an act on tasks. If the act is not done soon, the request is redirected to
+// a page that shows its progress.
 func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
@@ -420,8 +421,8 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	short := d.Chosen == nil && req.Rate == 0
 	return order{e, func(record *ledger.Act) (notice, error) {
 		j := &job{
-			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short, record: record,
-			done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
+			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
+			record: record, done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 		}
 		req.Progress = j.tell
 		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {

@@ -39,7 +39,9 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 }
 
 // Run executes an act on tasks, as Do does.
-func (w Writer) Run(ctx context.Context, session *storage.Session, req bulk.Request) (r bulk.Result, err error) {
+func (w Writer) Run(
+	ctx context.Context, session *storage.Session, req bulk.Request,
+) (r bulk.Result, err error) {
 	err = w.record(ctx, entryOf(req), func() ledger.Ending {
 		r, err = bulk.Run(ctx, session, req)
 		return ledger.Ending{Count: int(r.Done), IDs: r.IDs(), Err: err}
