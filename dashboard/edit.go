@@ -48,7 +48,7 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	whole, err := payload.JSON(t.Encoding, t.Payload)
+	whole, err := payload.Params(t).JSON()
 	if err != nil {
 		return nil, nil, err
 	}

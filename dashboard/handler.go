@@ -16,6 +16,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/contain"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -256,6 +257,7 @@ func status(err error) (int, string) {
 	var invalid *storage.InvalidError
 	var full *storage.NotEmptyError
 	var panicked *panicError
+	var damaged *payload.DamagedError
 	switch {
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError, failed
@@ -265,6 +267,8 @@ func status(err error) (int, string) {
 		return known.status, known.text
 	case errors.As(err, &invalid):
 		return http.StatusBadRequest, invalid.Error()
+	case errors.As(err, &damaged):
+		return http.StatusUnprocessableEntity, "This value cannot be read: " + damaged.Error() + "."
 	case errors.Is(err, storage.ErrNotFound):
 		return http.StatusNotFound, notFound
 	case errors.Is(err, storage.ErrFull):

@@ -48,8 +48,15 @@ type body struct {
 	Size    int
 	Tree    *node
 	Text    string // if it is not shown as a tree
+	Bar     *bar   // of progress that counts
 	Problem string
 	URL     string // of the whole payload, for a download
+}
+
+// bar is progress that counts, such as 5 of 60.
+type bar struct {
+	Percent int
+	Text    string
 }
 
 type header struct{ Name, Value string }
@@ -249,33 +256,17 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	return acts
 }
 
-// parts returns the payloads of a task with their names.
-func parts(t storage.Task) []struct {
-	name string
-	data []byte
-} {
-	return []struct {
-		name string
-		data []byte
-	}{
-		{access.PartParams, t.Payload},
-		{access.PartProgress, t.Progress},
-		{access.PartCheckpoint, t.Checkpoint},
-		{access.PartResult, t.Result},
-	}
-}
-
 // mostTree limits the JSON that a page shows, in bytes. Longer JSON can only be downloaded.
 const mostTree = 48 << 10
 
 // bodies returns the payloads that the task has.
 func (v *view) bodies(t storage.Task) (bodies []body) {
-	for _, part := range parts(t) {
-		if len(part.data) == 0 {
+	for _, part := range payload.Parts(t) {
+		if len(part.Data) == 0 {
 			continue
 		}
-		b := body{Name: part.name, Size: len(part.data), URL: v.TaskURL(t.Ref) + "/" + part.name}
-		text, err := v.server.readable(t, part.name, part.data)
+		b := body{Name: part.Name, Size: len(part.Data), URL: v.TaskURL(t.Ref) + "/" + part.Name}
+		text, err := v.server.readable(part)
 		switch {
 		case err != nil:
 			b.Problem = err.Error()
@@ -285,19 +276,31 @@ func (v *view) bodies(t storage.Task) (bodies []body) {
 			if b.Tree = tree(text); b.Tree == nil {
 				b.Text = string(text)
 			}
+			if c, ok := payload.CountedOf(text); ok && part.Name == access.PartProgress {
+				b.Bar = v.bar(t, c)
+			}
 		}
 		bodies = append(bodies, b)
 	}
 	return bodies
 }
 
+// bar returns the bar of progress that counts.
+func (v *view) bar(t storage.Task, c payload.Counted) *bar {
+	text := format.Quantity(c.Done) + " of " + format.Quantity(c.Of) + ", " + format.Percent(c.Share())
+	if left := c.Left(t, v.Now); left > 0 {
+		text += ", about " + format.Duration(left) + " left"
+	}
+	return &bar{Percent: int(100 * c.Share()), Text: text}
+}
+
 // readable returns a payload as JSON, without the fields that Config.Redact hides.
-func (s *server) readable(t storage.Task, part string, data []byte) ([]byte, error) {
-	text, err := payload.JSON(t.Encoding, data)
+func (s *server) readable(part payload.Part) ([]byte, error) {
+	text, err := part.JSON()
 	if err != nil {
 		return nil, err
 	}
-	return s.cfg.Redact.JSON(part, text), nil
+	return s.cfg.Redact.JSON(part.Name, text), nil
 }
 
 // download sends a payload as a file.
@@ -315,17 +318,17 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	for _, part := range parts(t) {
-		if part.name != r.PathValue("part") || len(part.data) == 0 {
+	for _, part := range payload.Parts(t) {
+		if part.Name != r.PathValue("part") || len(part.Data) == 0 {
 			continue
 		}
-		text, err := s.readable(t, part.name, part.data)
+		text, err := s.readable(part)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.name + ".json"
+		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.Name + ".json"
 		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 		_, _ = w.Write(text)
 		return

@@ -4,10 +4,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
@@ -288,7 +288,7 @@ func (s *server) shortly(t storage.Task) string {
 	if len(t.Payload) == 0 || len(t.Payload) > mostShort {
 		return ""
 	}
-	text, err := s.readable(t, access.PartParams, t.Payload)
+	text, err := s.readable(payload.Params(t))
 	if err != nil || string(text) == "{}" || string(text) == "null" {
 		return ""
 	}

@@ -54,6 +54,14 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
+// Quantity writes a quantity that need not be whole: without a fraction as Number does, or else in three digits.
+func Quantity(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < math.MaxInt64 {
+		return Number(int64(v))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
 // Rate writes how often something happens in a second, or in a minute if it is rare.
 func Rate(perSecond float64) string {
 	switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -49,7 +50,7 @@ var taskList = show.List[storage.Task]{
 			return dash(show.Text(t.Reason))
 		}},
 		{Name: "params", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
-			return dash(show.Cut(string(show.Params(t.Encoding, t.Payload)), 200))
+			return dash(show.Cut(string(show.Value(payload.Params(t))), 200))
 		}},
 		{Name: "error", Text: func(_ *show.Printer, t storage.Task) string { return firstLine(t) }},
 	},
@@ -151,7 +152,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)
 	moment("timeout", func() string { return show.Timeout(t.Timeout) }, t.Timeout > 0)
 	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
-	return append(append(fields, show.Field{Name: "params", Text: value(t.Encoding, t.Payload)}),
+	return append(append(fields, show.Field{Name: "params", Text: value(payload.Params(t))}),
 		storyFields(p, t)...)
 }
 
@@ -173,9 +174,9 @@ func storyFields(p *show.Printer, t storage.Task) []show.Field {
 	}
 	return []show.Field{
 		{Name: "headers", Text: strings.Join(headers, "\n")},
-		{Name: "progress", Text: value(t.Encoding, t.Progress)},
-		{Name: "checkpoint", Text: value(t.Encoding, t.Checkpoint)},
-		{Name: "result", Text: value(t.Encoding, t.Result)},
+		{Name: "progress", Text: progress(p, t)},
+		{Name: "checkpoint", Text: value(payload.Checkpoint(t))},
+		{Name: "result", Text: value(payload.Result(t))},
 		{Name: "attempts", Text: strings.Join(attempts, "\n")},
 		{Name: "stack", Text: show.Lines(strings.TrimSpace(t.Stack))},
 	}

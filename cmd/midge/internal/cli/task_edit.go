@@ -121,7 +121,7 @@ func (a *app) editParams(
 		return fmt.Errorf("edit: %w", err)
 	}
 	a.notef("on %s", a.target)
-	a.notef("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
+	a.notef("was  %s", show.Cut(value(payload.Params(t)), 1000))
 	a.notef("is   %s", show.Cut(show.Text(string(text)), 1000))
 	if f.dry {
 		one := show.Act{Matched: 1, DryRun: true, Reasons: []show.ActReason{}}
@@ -163,7 +163,7 @@ func (a *app) editor(ctx context.Context, t storage.Task) (text []byte, path str
 		return nil, "", badInput("give --params JSON, or set EDITOR at a terminal")
 	}
 	defer func() { _ = asked.Close() }()
-	shown, err := payload.JSON(t.Encoding, t.Payload)
+	shown, err := payload.Params(t).JSON()
 	if err != nil {
 		return nil, "", err
 	}

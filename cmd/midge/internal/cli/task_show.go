@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -21,16 +23,30 @@ import (
 // sorted returns the names of headers in order.
 func sorted(headers map[string]string) []string { return slices.Sorted(maps.Keys(headers)) }
 
-// value formats an encoded value for people: as JSON, or as the reason why it cannot be decoded.
-func value(encoding string, data []byte) string {
-	if data == nil {
+// value formats a value of a task for people: as JSON, or as the reason why it cannot be decoded.
+func value(part payload.Part) string {
+	if len(part.Data) == 0 {
 		return ""
 	}
-	text, err := payload.JSON(encoding, data)
+	text, err := part.JSON()
 	if err != nil {
 		return show.Text(err.Error())
 	}
 	return string(text)
+}
+
+// progress formats the progress of a task for people. Progress that counts has its share and the time left.
+func progress(p *show.Printer, t storage.Task) string {
+	text := value(payload.Progress(t))
+	c, ok := payload.CountedOf([]byte(text))
+	if !ok {
+		return text
+	}
+	text += fmt.Sprintf("\n%.0f%%", math.Floor(100*c.Share()))
+	if left := c.Left(t, p.Now); left > 0 {
+		text += ", about " + show.Span(left) + " left"
+	}
+	return text
 }
 
 // oneTask accepts arguments that name one task. They may be the words of a line of a log, but not several
@@ -182,7 +198,7 @@ func (a *app) taskResult() *cobra.Command {
 			case t.Result == nil:
 				return &exitError{code: Failed, text: t.Ref.String() + " is completed, and wrote no result"}
 			}
-			text, err := payload.JSON(t.Encoding, t.Result)
+			text, err := payload.Result(t).JSON()
 			if err != nil {
 				return err
 			}

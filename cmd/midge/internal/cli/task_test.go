@@ -295,3 +295,36 @@ func TestATaskWithoutATimeoutSaysSo(t *testing.T) {
 		t.Errorf("got the timeout %v, %v after a restore", task.Timeout, err)
 	}
 }
+
+// TestProgressIsShownInEachEncoding checks every form of output, because jobs store progress as JSON in either
+// encoding.
+func TestProgressIsShownInEachEncoding(t *testing.T) {
+	for encoding, params := range map[string]string{"json": "{}", "msgpack": "\x80"} {
+		r := newRig(t)
+		r.insert(storage.Insert{
+			Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "send_mail", Encoding: encoding, Payload: []byte(params),
+		})
+		claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Lease: time.Hour,
+		})
+		if err != nil || len(claimed.Fences) != 1 {
+			t.Fatalf("claimed %d tasks, %v; want one", len(claimed.Fences), err)
+		}
+		if _, err := r.session.Extend(t.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+			{Fence: claimed.Fences[0], For: time.Hour, Progress: []byte(`{"done":5,"of":60}`)},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		r.now = noon.Add(5 * time.Minute)
+		for line, want := range map[string]string{
+			"task show mail/a":          `progress {"done":5,"of":60} 8%, about 55m left`,
+			"task show mail/a -o wide":  `progress {"done":5,"of":60} 8%, about 55m left`,
+			"task show mail/a -o json":  `"progress": { "done": 5, "of": 60 }`,
+			"task show mail/a -o jsonl": `"progress":{"done":5,"of":60}`,
+		} {
+			if got := strings.Join(strings.Fields(r.ok(line)), " "); !strings.Contains(got, want) {
+				t.Errorf("%s: %s does not show %s:\n%s", encoding, line, want, got)
+			}
+		}
+	}
+}

@@ -291,11 +291,9 @@ func TaskOf(t storage.Task) Task {
 		Deadline: survey.Moment(t.Deadline()), Tick: survey.Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
 		Runner:  t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
-		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding,
-			t.Payload), Headers: headers,
-		Attempts: attempts, Stack: t.Stack, Result: Params(t.Encoding, t.Result), Progress: Params(t.Encoding,
-			t.Progress),
-		Checkpoint: Params(t.Encoding, t.Checkpoint),
+		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Value(payload.Params(t)), Headers: headers,
+		Attempts: attempts, Stack: t.Stack, Result: Value(payload.Result(t)), Progress: Value(payload.Progress(t)),
+		Checkpoint: Value(payload.Checkpoint(t)),
 	}
 }
 
@@ -307,12 +305,12 @@ func timeoutSeconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// Params returns an encoded value as JSON, or nil if there is no value or the value is damaged.
-func Params(encoding string, data []byte) json.RawMessage {
-	if data == nil {
+// Value returns a value of a task as JSON, or nil if there is no value or the value is damaged.
+func Value(part payload.Part) json.RawMessage {
+	if len(part.Data) == 0 {
 		return nil
 	}
-	text, err := payload.JSON(encoding, data)
+	text, err := part.JSON()
 	if err != nil {
 		return nil
 	}
