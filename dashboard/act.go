@@ -57,6 +57,7 @@ type act struct {
 // askData is the data of the dialog before an act.
 type askData struct {
 	Do, Title, Says, Button string
+	Leave                   string // the button that closes the dialog
 	Danger                  bool
 	Refs                    []string // the refs of tasks that were chosen one by one
 	Queue                   string
@@ -100,7 +101,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 		return a, nil, &statusError{http.StatusForbidden, "Your role does not permit this."}
 	}
 	d := &askData{
-		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Queue: r.FormValue("queue"), Refs: r.Form["ref"],
+		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Leave: "Back", Queue: r.FormValue("queue"), Refs: r.Form["ref"],
 		Back: s.back(r.FormValue("back")),
 	}
 	if from, err := url.Parse(r.Referer()); err == nil && r.FormValue("back") == "" && from.Host == r.Host {

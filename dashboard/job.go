@@ -347,6 +347,13 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
 	}
 	d.Title, d.Form = a.title+" "+about+"?", rand.Text()
+	if a.bulk == bulk.Cancel && !d.None { // two buttons "Cancel" would leave open which of them cancels
+		tasks := "task"
+		if d.Many {
+			tasks = "tasks"
+		}
+		d.Button, d.Leave = "Cancel "+tasks, "Keep "+tasks
+	}
 	d.CountDown = a.danger && d.Many
 	words := []string{"midge", "task", commandOf(d.Do)}
 	if d.Rate > 0 { // midge.mjs changes this flag with the choice of the form

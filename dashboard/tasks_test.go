@@ -143,7 +143,7 @@ func TestActsOnTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		dead := s.list("mail", storage.Dead)
-		s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "How fast")
+		s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Back", "How fast")
 		if got := s.list("mail", storage.Dead); len(got) != len(dead) {
 			t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
 		}
@@ -481,7 +481,7 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 			}
 		}
 		const far = "No task matches among the first 20,000. The act searches all tasks."
-		s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel</button>`)
+		s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel tasks</button>`)
 		s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
 		if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||
 			!strings.Contains(page, "1 task cancelled.") {

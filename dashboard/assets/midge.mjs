@@ -281,7 +281,7 @@ async function ask(address) {
   dialog.replaceChildren(document.importNode(form, true));
   enhance(dialog);
   if (!dialog.open) dialog.showModal();
-  $('[data-cancel]', dialog)?.focus();
+  $('[data-back]', dialog)?.focus();
 }
 
 document.addEventListener('click', event => {
@@ -290,7 +290,7 @@ document.addEventListener('click', event => {
     event.preventDefault();
     ask(link.href).catch(() => { location.href = link.href; });
   }
-  if (dialog?.open && event.target.closest('[data-cancel]')) { event.preventDefault(); dialog.close(); }
+  if (dialog?.open && event.target.closest('[data-back]')) { event.preventDefault(); dialog.close(); }
   const button = event.target.closest?.('[data-copy]');
   if (button) copy(button);
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); showKeys(); }
@@ -434,8 +434,8 @@ function showKeys() {
   off.onchange = () => localStorage.setItem('midge:keys', off.checked ? 'off' : 'on');
   label.append(off, make('span', 'switch all keys off'));
   const buttons = make('div', '', 'buttons');
-  const close = make('button', 'Close');
-  close.dataset.cancel = '';
+  const close = make('button', 'Back');
+  close.dataset.back = '';
   buttons.append(close);
   box.append(title, list, label, buttons);
   dialog.replaceChildren(box);

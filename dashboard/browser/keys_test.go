@@ -15,10 +15,10 @@ func (tb *tab) at(path string) {
 	tb.sees(fmt.Sprintf(`location.pathname === %q && document.querySelector('#live')?.dataset.is === 'live'`, path))
 }
 
-// asks waits until a dialog with a title is open, and cancels it with Enter, because the focus is on Cancel.
+// asks waits until a dialog with a title is open, and closes it with Enter, because the focus is on the button that does so.
 func (tb *tab) asks(title string) {
 	tb.t.Helper()
-	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-cancel]')`, title))
+	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-back]')`, title))
 	tb.keys(kb.Enter)
 	tb.sees(`!document.querySelector('dialog[open]')`)
 }
@@ -58,7 +58,7 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.open("/r/"+ref.String(), "light", 1440)
 	tb.live()
 	tb.keys("r")
-	tb.sees(`document.activeElement.matches('dialog[open] [data-cancel]')`)
+	tb.sees(`document.activeElement.matches('dialog[open] [data-back]')`)
 	tb.keys(kb.Tab)
 	tb.keys(kb.Enter)
 	tb.shows("1 task requeued.")

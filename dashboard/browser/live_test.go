@@ -72,12 +72,12 @@ func TestAChangeBeforeTheStreamBeginsShows(t *testing.T) {
 	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`)
 }
 
-// confirm clicks on the button of the dialog. Before the click, the focus must be on Cancel.
+// confirm clicks on the button of the dialog. Before the click, the focus must be on Back.
 func (tb *tab) confirm() {
 	tb.t.Helper()
 	tb.sees(`document.querySelector('dialog[open] .buttons button')`)
-	if got := eval[string](tb, `document.activeElement.textContent`); got != "Cancel" {
-		tb.t.Errorf("the focus of the dialog is on %q, want Cancel", got)
+	if got := eval[string](tb, `document.activeElement.textContent`); got != "Back" {
+		tb.t.Errorf("the focus of the dialog is on %q, want Back", got)
 	}
 	tb.click("dialog[open] .buttons button")
 }
