@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -86,6 +87,9 @@ func (s *server) task(r *http.Request, v *view) error {
 		return err
 	}
 	t, err := s.store.Task(r.Context(), ref)
+	if errors.Is(err, storage.ErrNotFound) && v.Notice != nil {
+		return s.afterwards(v, ref)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,6 +116,16 @@ func (s *server) task(r *http.Request, v *view) error {
 	}
 	v.Data = d
 	return nil
+}
+
+// afterwards redirects from the page of a task to the list of its queue, with the notice about the action that was
+// carried out on the task. A requeued task may have ended, and a cancelled task may not be kept.
+func (s *server) afterwards(v *view, ref storage.Ref) error {
+	said := *v.Notice
+	if !said.Bad {
+		said.Text += " The task no longer exists, because it is not kept after its end."
+	}
+	return redirectError(s.notices.with(v.URL("/tasks", "queue", ref.Queue), said))
 }
 
 // outcomes has the glyph, the class and the words for each way in which an attempt can end.
