@@ -1,26 +1,15 @@
 package dashboard
 
 import (
-	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/midgehq/midge/internal/shell"
 )
 
-// A page shows the command line that prints the same data. The functions below quote its words, so that a
-// shell splits the line into the same words.
+// A page shows the command line that prints the same data.
 
-// commandLine joins words to a command line for a shell. It returns "" if a word contains a NUL, which no
-// shell can pass to a command.
-func commandLine(words ...string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		if strings.ContainsRune(w, 0) {
-			return ""
-		}
-		quoted[i] = shellQuoted(w)
-	}
-	return strings.Join(quoted, " ")
-}
+// commandLine joins words to a command line for a shell, "" if no shell can pass them to a command.
+func commandLine(words ...string) string { return shell.Line(words...) }
 
 // behind appends an argument to flags, unless it is empty. It puts "--" before an argument that begins like a
 // flag.
@@ -71,17 +60,4 @@ func queuesCommand(d *queuesData) string {
 		}
 	}
 	return commandLine(words...)
-}
-
-// shellQuoted quotes a text as one word for a shell.
-func shellQuoted(text string) string {
-	unsafe := func(c rune) bool {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		return !letter && (c < '0' || c > '9') && !strings.ContainsRune("_-.:/,+@%=", c)
-	}
-	// Some shells read a word that begins with = as the path of a command.
-	if text != "" && text[0] != '=' && !slices.ContainsFunc([]rune(text), unsafe) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

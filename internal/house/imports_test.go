@@ -133,7 +133,7 @@ var table = []rule{
 	{room: "access", rooms: []string{"internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/survey", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/survey", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // only text
@@ -179,6 +179,7 @@ var table = []rule{
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
+	{room: "internal/shell"}, // only text
 	{room: "internal/fingerprint", rooms: []string{"storage"}},
 	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint"}, testRooms: []string{"storage/..."}},

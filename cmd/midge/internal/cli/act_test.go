@@ -469,15 +469,15 @@ func TestARunWithABackupGoesOnWithAnother(t *testing.T) {
 		store, path := r.store, filepath.Join(t.TempDir(), "bulk.jsonl")
 		line, second := "task rm --queue bulk --yes --backup "+path, path+".2"
 		r.store = &faulty{Storage: store, good: 1, fails: storage.ErrUnavailable}
-		r.says(Partly, "next: the same command again with --backup "+second+": it does what is left", line)
+		next := r.says(Partly, "next: midge task rm --queue bulk --yes --backup "+second+"\n", line)
 		r.store = store
 		// A repeat is refused before anybody is asked.
 		r.person = true
-		exists := r.says(BadInput, path+" exists already\nnext: the same command with --backup "+second, strings.Replace(line, " --yes", "", 1))
+		exists := r.says(BadInput, path+" exists already\nnext: midge task rm --queue bulk --backup "+second+"\n", strings.Replace(line, " --yes", "", 1))
 		if strings.Contains(exists.err, "Delete 100 tasks?") || !strings.Contains(r.ok("queue ls bulk -o jsonl"), `"waiting":100`) {
 			t.Errorf("a repeat with the same file: got %+v", exists)
 		}
-		r.ok("task rm --queue bulk --yes --backup " + second)
+		r.ok(pasted(t, next))
 		r.says(Done, "enqueued 200", "task restore --yes "+path)
 		r.says(Done, "enqueued 100", "task restore --yes "+second)
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/shell"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
 )
@@ -22,6 +24,7 @@ import (
 // app is the state of one run of a command.
 type app struct {
 	std    Std
+	args   []string        // the words after midge
 	ended  <-chan struct{} // closed when the command is interrupted
 	choice connect.Choice
 	// The flags of all commands.
@@ -167,6 +170,29 @@ func (a *app) write(again string) {
 // audit returns the writer for the audit of the storage, which has to be open.
 func (a *app) audit() audit.Writer {
 	return audit.Writer{Store: a.store, Who: a.std.User, Warn: func(err error) { a.notef("warning: %v", err) }}
+}
+
+// most returns how many rows a command with the flag --limit lists. Without the flag, it lists all rows for another
+// program that reads each row for itself.
+func (a *app) most(cmd *cobra.Command, limit int) int {
+	if f := show.Format(a.output); !cmd.Flags().Changed("limit") && (f == show.IDs || f == show.JSONL) {
+		return math.MaxInt
+	}
+	return limit
+}
+
+// with returns the command line of this run with another value of a flag, as a person can paste it. It shows
+// no password.
+func (a *app) with(flag, value string) string {
+	words := shell.With(a.args, flag, value)
+	if a.choice.Storage != "" {
+		words = shell.With(words, "--storage", connect.Redacted(a.choice.Storage))
+	}
+	line := shell.Line(append([]string{"midge"}, words...)...)
+	if show.Text(line) != line { // pasted, a line that Text has changed would mean something else
+		return "the same command with " + flag + " " + show.Text(value)
+	}
+	return line
 }
 
 // notef writes a message to standard error, unless --quiet is set.

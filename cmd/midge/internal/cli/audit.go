@@ -80,16 +80,17 @@ func (a *app) auditCommand() *cobra.Command {
 			"10,000 acts, and of each person at most about the newest 1,000.",
 		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
 	}
-	limit := cmd.Flags().Int("limit", 50, "list at most this number of acts, up to 200")
+	limit := cmd.Flags().Int("limit", 50,
+		"list at most this number of acts; without it, -o ids and jsonl list all acts")
 	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
-		if *limit < 1 || *limit > storage.MaxPage {
-			return storage.Invalid("--limit", *limit, "1 to %d", storage.MaxPage)
+		if *limit < 1 {
+			return storage.Invalid("--limit", *limit, "1 or more")
 		}
 		if err := a.open(ctx); err != nil {
 			return err
 		}
-		acts, next, err := ledger.NewAudit(a.store).List(ctx, *after, *limit)
+		acts, next, err := a.acted(ctx, *after, a.most(cmd, *limit))
 		if err != nil {
 			return err
 		}
@@ -97,9 +98,21 @@ func (a *app) auditCommand() *cobra.Command {
 			return err
 		}
 		if next != "" {
-			a.notef("next: the same with --after %s", next)
+			a.notef("next: %s", a.with("--after", next))
 		}
 		return nil
 	})
 	return cmd
+}
+
+// acted reads the acts of the audit behind a cursor: at most a number of them, or all.
+func (a *app) acted(ctx context.Context, after string, most int) (acts []ledger.Entry, next string, err error) {
+	for next = after; len(acts) < most; {
+		var page []ledger.Entry
+		page, next, err = ledger.NewAudit(a.store).List(ctx, next, min(most-len(acts), storage.MaxPage))
+		if acts = append(acts, page...); err != nil || next == "" {
+			break
+		}
+	}
+	return acts, next, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/shell"
 )
 
 var causeList = show.List[scan.Group]{
@@ -66,7 +67,7 @@ func (a *app) listCauses(ctx context.Context, req scan.Request, text string, mos
 		if len(req.Queues) > 0 {
 			words = "queue:" + strings.Join(req.Queues, ",") + " " + words
 		}
-		next := "midge task requeue '" + strings.ReplaceAll(words, "'", `'\''`) + "' --rate 50"
+		next := shell.Line("midge", "task", "requeue", words, "--rate", "50")
 		if show.Text(next) == next { // a command that Text has changed would match other tasks
 			a.notef("next: %s", next)
 		}

@@ -99,7 +99,7 @@ func account() string {
 
 // Run runs one command and returns the exit code for the process.
 func Run(ctx context.Context, args []string, std Std) int {
-	a := &app{std: std, ended: ctx.Done()}
+	a := &app{std: std, args: args, ended: ctx.Done()}
 	root := a.root()                          //nolint:contextcheck // each command takes the context of its run
 	root.SetArgs(append([]string{}, args...)) // not nil, which would mean the arguments of the process
 	err := root.ExecuteContext(ctx)

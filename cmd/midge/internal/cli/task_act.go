@@ -132,7 +132,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		return err
 	}
 	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
-		return existing(f.backup)
+		return a.existing(f.backup)
 	}
 	if err := a.open(ctx); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (a *app) backedUp(ctx context.Context, req bulk.Request, path string) error
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return existing(path)
+		return a.existing(path)
 	case err != nil:
 		return badInput("the backup cannot be written: %v", err)
 	}
@@ -181,14 +181,14 @@ func (a *app) backedUp(ctx context.Context, req bulk.Request, path string) error
 		}
 	}()
 	req.Backup = file
-	return a.done(ctx, req, "the same command again with --backup "+free(path)+": it does what is left")
+	return a.done(ctx, req, a.with("--backup", free(path)))
 }
 
 // existing refuses a file as a backup, because it may be the only copy of tasks that an earlier run deleted.
-func existing(path string) error {
+func (a *app) existing(path string) error {
 	return &exitError{
 		code: BadInput, text: "the backup has to be a new file, and " + path + " exists already",
-		next: "the same command with --backup " + free(path),
+		next: a.with("--backup", free(path)),
 	}
 }
 

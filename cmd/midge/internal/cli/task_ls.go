@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -133,9 +134,9 @@ func (a *app) taskLs() *cobra.Command {
 			return err
 		}
 		if *byCause {
-			return a.listCauses(ctx, req, strings.Join(args, " "), *limit)
+			return a.listCauses(ctx, req, strings.Join(args, " "), a.most(cmd, *limit))
 		}
-		if !cmd.Flags().Changed("limit") && (p.Format == show.IDs || p.Format == show.JSONL) {
+		if a.most(cmd, *limit) == math.MaxInt {
 			return a.streamTasks(ctx, req, p)
 		}
 		return a.listTasks(ctx, req)
@@ -179,6 +180,9 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 		return err
 	}
 	a.notef("%s", showing(int64(len(tasks)), page, req))
+	if next := cmp.Or(page.Rest, page.Cursor); next != "" {
+		a.notef("next: %s", a.with("--after", next))
+	}
 	return nil
 }
 
@@ -207,7 +211,7 @@ func (a *app) named(ctx context.Context, req scan.Request) error {
 	return a.exist(ctx, slices.Concat(req.Queues, names))
 }
 
-// showing returns how many of the matching tasks were listed, and how to list more.
+// showing returns how many of the matching tasks were listed.
 func showing(shown int64, page scan.Page, req scan.Request) string {
 	var text string
 	switch {
@@ -222,9 +226,6 @@ func showing(shown int64, page scan.Page, req scan.Request) string {
 	}
 	if order := req.Order(); order != "" && shown > 1 {
 		text += ", " + order
-	}
-	if next := cmp.Or(page.Rest, page.Cursor); next != "" {
-		text += "\nnext: the same with --after " + next
 	}
 	return text
 }

@@ -94,10 +94,10 @@ func (t Target) check() error {
 	switch {
 	case t.prefix != "" && !t.redis():
 		return storage.Invalid("prefix", t.prefix,
-			"none: only keys of Redis have a prefix, and the storage is %s", redacted(t.url))
+			"none: only keys of Redis have a prefix, and the storage is %s", Redacted(t.url))
 	case t.schema != "" && !t.postgres():
 		return storage.Invalid("schema", t.schema, "none: only PostgreSQL has schemas, and the storage is %s",
-			redacted(t.url))
+			Redacted(t.url))
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (t Target) String() string {
 // Address returns the URL without credentials and options, followed by the prefix or the schema if one was
 // chosen.
 func (t Target) Address() string {
-	shown := redacted(t.url)
+	shown := Redacted(t.url)
 	if t.prefix != "" {
 		shown += fmt.Sprintf(" (prefix %s)", t.prefix)
 	}
@@ -181,10 +181,10 @@ func (t Target) Address() string {
 	return storage.PrintableText(shown, 300)
 }
 
-// redacted returns only the scheme, the hosts and the path of a URL. The part before the last '@' may be a
+// Redacted returns only the scheme, the hosts and the path of a URL. The part before the last '@' may be a
 // password with characters that should have been encoded, such as '?' and '#', so it is removed before the
 // options are.
-func redacted(text string) string {
+func Redacted(text string) string {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if u, err := url.Parse(scheme + ":"); !ok || err != nil || u.Scheme == "" {
 		return "***" // a text without a scheme may be or contain a password: "host=db password=x:y"
