@@ -101,7 +101,8 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 		return a, nil, &statusError{http.StatusForbidden, "Your role does not permit this."}
 	}
 	d := &askData{
-		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Leave: "Back", Queue: r.FormValue("queue"), Refs: r.Form["ref"],
+		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Leave: "Back",
+		Queue: r.FormValue("queue"), Refs: r.Form["ref"],
 		Back: s.back(r.FormValue("back")),
 	}
 	if from, err := url.Parse(r.Referer()); err == nil && r.FormValue("back") == "" && from.Host == r.Host {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/access"
@@ -14,7 +15,7 @@ import (
 // TestProgressIsShownInEachEncoding checks tasks of both encodings, because jobs store progress as JSON in
 // either: the page has a bar, and the download has the value.
 func TestProgressIsShownInEachEncoding(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		redact, err := access.Redact("progress.secret")
 		if err != nil {
 			t.Fatal(err)

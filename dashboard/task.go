@@ -118,8 +118,8 @@ func (s *server) task(r *http.Request, v *view) error {
 	return nil
 }
 
-// afterwards redirects from the page of a task to the list of its queue, with the notice about the action that was
-// carried out on the task. A requeued task may have ended, and a cancelled task may not be kept.
+// afterwards redirects from the page of a task to the list of its queue, with the notice about the action that
+// was carried out on the task. A requeued task may have ended, and a cancelled task may not be kept.
 func (s *server) afterwards(v *view, ref storage.Ref) error {
 	said := *v.Notice
 	if !said.Bad {

@@ -54,7 +54,7 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// Quantity writes a quantity that need not be whole: without a fraction as Number does, or else in three digits.
+// Quantity writes a quantity: a whole one as Number does, and another one in three digits.
 func Quantity(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < math.MaxInt64 {
 		return Number(int64(v))

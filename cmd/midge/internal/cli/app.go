@@ -172,8 +172,8 @@ func (a *app) audit() audit.Writer {
 	return audit.Writer{Store: a.store, Who: a.std.User, Warn: func(err error) { a.notef("warning: %v", err) }}
 }
 
-// most returns how many rows a command with the flag --limit lists. Without the flag, it lists all rows for another
-// program that reads each row for itself.
+// most returns how many rows a command with the flag --limit lists. Without the flag, it lists all rows for
+// another program that reads each row for itself.
 func (a *app) most(cmd *cobra.Command, limit int) int {
 	if f := show.Format(a.output); !cmd.Flags().Changed("limit") && (f == show.IDs || f == show.JSONL) {
 		return math.MaxInt

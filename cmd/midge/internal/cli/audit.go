@@ -106,7 +106,9 @@ func (a *app) auditCommand() *cobra.Command {
 }
 
 // acted reads the acts of the audit behind a cursor: at most a number of them, or all.
-func (a *app) acted(ctx context.Context, after string, most int) (acts []ledger.Entry, next string, err error) {
+func (a *app) acted(
+	ctx context.Context, after string, most int,
+) (acts []ledger.Entry, next string, err error) {
 	for next = after; len(acts) < most; {
 		var page []ledger.Entry
 		page, next, err = ledger.NewAudit(a.store).List(ctx, next, min(most-len(acts), storage.MaxPage))
