@@ -19,7 +19,6 @@ import (
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
-	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -340,7 +339,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	}
 	about, searched := searchedOf(&look)
 	d.Says += searched
-	if a.bulk == bulk.Requeue && slices.ContainsFunc(look.Samples, survey.Discarded) {
+	if a.bulk == bulk.Requeue && slices.ContainsFunc(look.Samples, scan.Discarded) {
 		d.Says += " Jobs that gave up by themselves will do so again, unless the cause is mended."
 	}
 	for _, reason := range look.Reasons {

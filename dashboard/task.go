@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/payload"
-	"github.com/midgehq/midge/internal/survey"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -118,8 +118,8 @@ func (s *server) task(r *http.Request, v *view) error {
 	return nil
 }
 
-// afterwards redirects from the page of a task to the list of its queue, with the notice about the action that
-// was carried out on the task. A requeued task may have ended, and a cancelled task may not be kept.
+// afterwards redirects from the page of a task to the list of its queue, with the notice about the action on
+// the task. A requeued task may have ended, and a cancelled task may not be kept.
 func (s *server) afterwards(v *view, ref storage.Ref) error {
 	said := *v.Notice
 	if !said.Bad {
@@ -240,7 +240,7 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	add := func(text, do, key string, danger bool) {
 		acts = append(acts, actLink{
 			Text: text, URL: v.URL("/act", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
-			Plain: do == "cancel" || survey.Discarded(t),
+			Plain: do == "cancel" || scan.Discarded(t),
 		})
 	}
 	if t.State == storage.Cursors {

@@ -182,8 +182,8 @@ var table = []rule{
 	{room: "internal/shell"}, // only text
 	{room: "internal/fingerprint", rooms: []string{"storage"}},
 	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
-	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint"}, testRooms: []string{"storage/..."}},
-	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
+	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint", "internal/shell"}, testRooms: []string{"storage/..."}},
+	{room: "internal/bulk", rooms: []string{"storage", "internal/filter", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // checks that a server answers

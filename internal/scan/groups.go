@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/fingerprint"
+	"github.com/midgehq/midge/internal/shell"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -17,6 +18,7 @@ type Group struct {
 	fingerprint.Print
 
 	Tasks       int64
+	Discarded   int64            // of these, the tasks that their jobs discarded: see Discarded
 	Sample      storage.Task     // the task that ended last
 	Kinds       map[string]int64 // tasks of each kind
 	Queues      map[string]int64 // tasks of each queue
@@ -35,6 +37,25 @@ func (g *Group) Filter() string {
 func (g *Group) LastError() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(fingerprint.Error(g.Sample)), "\n")
 	return line
+}
+
+// Discarded reports whether the job of a dead task gave up by itself, for example because the task asks for
+// something that does not exist. A requeue fails again unless the cause is mended.
+func Discarded(t storage.Task) bool {
+	return t.State == storage.Dead && t.Reason == storage.AttemptDiscarded
+}
+
+// Proposal returns the command that repairs the tasks of a cause, of which their jobs discarded some. filter
+// chooses the tasks among the dead. The command never requeues tasks that their jobs discarded, and only lists
+// the tasks if there are no others.
+func Proposal(filter string, tasks, discarded int64) string {
+	switch {
+	case discarded >= tasks:
+		return shell.Line("midge", "task", "ls", "state:dead "+filter)
+	case discarded > 0:
+		filter += " -reason:" + storage.AttemptDiscarded
+	}
+	return shell.Line("midge", "task", "requeue", filter, "--rate", "50")
 }
 
 // maxGroups bounds the groups that a Grouping keeps, because all errors may differ. Others counts the tasks of
@@ -154,6 +175,9 @@ func (g *Grouping) add(t storage.Task) {
 		g.groups[p.ID] = of
 	}
 	of.Tasks++
+	if Discarded(t) {
+		of.Discarded++
+	}
 	of.Kinds[t.Kind]++
 	of.Queues[t.Queue]++
 	if t.Ended.Before(of.First) {

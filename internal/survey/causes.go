@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/fingerprint"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -25,7 +26,7 @@ type Cause struct {
 	Error       string // the first line of the newest error
 	Filter      string // chooses the tasks; "" if no filter does
 	Tasks       int64
-	Discarded   int64              // tasks that their jobs discarded: see Discarded
+	Discarded   int64              // tasks that their jobs discarded: see scan.Discarded
 	Kinds       []storage.KindSize // of the tasks, the most frequent first
 	Queues      []string           // the queues in which the tasks died, by name
 	First, Last time.Time          // when the first and the last of them died
@@ -194,17 +195,11 @@ func (q *queueCauses) add(t storage.Task) {
 		q.groups[cause.ID] = g
 	}
 	g.Tasks++
-	if Discarded(t) {
+	if scan.Discarded(t) {
 		g.Discarded++
 	}
 	g.kinds[t.Kind]++
 	g.died(t.Ended, t.Ended, errorOf(t))
-}
-
-// Discarded reports whether the job of a dead task gave up by itself, for example because the task asks for
-// something that does not exist. A requeue rarely changes that.
-func Discarded(t storage.Task) bool {
-	return t.State == storage.Dead && t.Reason == storage.AttemptDiscarded
 }
 
 // errorOf returns the first line of the error of which a task died, or else the reason, or "no error".

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/midgehq/midge/internal/scan"
 )
 
 // toldCauses is how many causes of death get a finding of their own. One finding stands for all others.
@@ -362,17 +364,21 @@ func (j *judge) cause(g *Cause) {
 	f := Finding{
 		Level: Notice, Code: "cause", Accept: g.accept(), Cause: g.ID, Tasks: g.Tasks, Kinds: g.kinds,
 		Text: g.Error, Error: g.Error, Since: Moment(g.First), Last: Moment(g.Last),
-		Next: "midge task requeue cause:" + g.ID + " --rate 50",
+		Next: scan.Proposal("cause:"+g.ID, g.Tasks, g.Discarded),
 	}
 	if g.ID == "" {
-		f.Next, f.Error = `midge task requeue 'cause:""' --rate 50`, ""
+		f.Next, f.Error = scan.Proposal(`cause:""`, g.Tasks, g.Discarded), ""
 	}
 	if len(g.Queues) == 1 {
 		f.Queue = g.Queues[0]
 	}
 	gaveUp := ""
-	if g.Discarded == g.Tasks {
+	switch g.Discarded {
+	case 0:
+	case g.Tasks:
 		gaveUp = "the jobs gave up by themselves"
+	default:
+		gaveUp = "the jobs of " + j.w.count(g.Discarded, "task") + " gave up by themselves"
 	}
 	f.Detail = sentences(j.w.count(g.Tasks, "task")+" died: "+g.Of(j.w), gaveUp)
 	j.add(f)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/scan"
-	"github.com/midgehq/midge/internal/shell"
 )
 
 var causeList = show.List[scan.Group]{
@@ -63,11 +62,11 @@ func (a *app) listCauses(ctx context.Context, req scan.Request, text string, mos
 		a.notef("showing %s of %s", show.Number(int64(most)), show.Count(int64(len(groups)), "cause"))
 	}
 	if len(groups) > 0 {
-		words := strings.TrimSpace(text + " " + cause(groups[0]))
+		words := cause(groups[0])
 		if len(req.Queues) > 0 {
-			words = "queue:" + strings.Join(req.Queues, ",") + " " + words
+			words += " queue:" + strings.Join(req.Queues, ",")
 		}
-		next := shell.Line("midge", "task", "requeue", words, "--rate", "50")
+		next := scan.Proposal(strings.TrimSpace(words+" "+text), groups[0].Tasks, groups[0].Discarded)
 		if show.Text(next) == next { // a command that Text has changed would match other tasks
 			a.notef("next: %s", next)
 		}

@@ -105,6 +105,9 @@ func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
 	switch t.State {
 	case storage.Dead:
+		if scan.Discarded(t) { // a requeue alone would fail again
+			return "next: midge task edit " + ref + " --requeue"
+		}
 		return "next: midge task requeue " + ref + "   (or edit it first: midge task edit " + ref + ")"
 	case storage.Completed, storage.Cancelled:
 		return "next: midge task requeue " + ref

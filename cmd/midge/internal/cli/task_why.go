@@ -108,6 +108,9 @@ func whyNext(v storage.Verdict) string {
 			return "midge task edit " + ref + " --requeue, or deploy a program that reads it and " +
 				"midge task requeue " + ref
 		}
+		if v.State == storage.Dead && v.Reason == storage.AttemptDiscarded {
+			return "midge task show " + ref
+		}
 		return "midge task requeue " + ref
 	case storage.CausePaused:
 		return "midge queue resume " + queue
