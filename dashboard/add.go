@@ -152,6 +152,8 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		s.render(w, r, http.StatusBadRequest, v)
 		return
 	}
+	of := storage.Task{Ref: in.Ref, Kind: in.Kind}
+	unusual := s.unusual(r, &of, payload.Part{Encoding: in.Encoding, Data: in.Payload})
 	placed, err := s.enqueue(r, in)
 	if err != nil {
 		code, text := status(err)
@@ -169,6 +171,9 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	case !v.Sample.Knows(d.Queue, d.Kind):
 		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
 			", so the task waits for a runner that knows it."
+	}
+	if !placed.Existing {
+		said.Text += unusual
 	}
 	to := s.notices.with(v.TaskURL(placed.Ref), said)
 	http.Redirect(w, r, to, http.StatusSeeOther)

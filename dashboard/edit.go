@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
@@ -133,10 +135,15 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		fail(err)
 		return
 	}
-	requeue := r.PostFormValue("requeue") != "" && d.Ended
+	requeue := r.PostFormValue("requeue") != ""
+	unusual := s.unusual(r, &d.Task, payload.Part{Encoding: d.Encoding, Data: encoded}, payload.Params(d.Task))
 	e := s.entry(r, "edit")
-	if e.IDs = []string{d.Ref.String()}; requeue {
+	e.IDs = []string{d.Ref.String()}
+	switch {
+	case requeue && d.Ended:
 		e.Note = "and requeue"
+	case requeue:
+		e.Note = "and run now"
 	}
 	record, err := s.audit.Begin(r.Context(), e)
 	if err != nil {
@@ -144,14 +151,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = s.session.ChangeTask(r.Context(), d.Ref, func(t storage.Task) (storage.Change, error) {
-		ch := storage.Change{Encoding: t.Encoding, Payload: encoded, Requeue: requeue}
-		switch done := bytes.Equal(t.Payload, encoded) && (!requeue || !t.State.Ended()); {
-		case t.Version != version && done:
-			return ch, errSaved
-		case t.Version != version || !ch.Permitted(t.State):
-			return ch, errChanged
-		}
-		return ch, nil
+		return editOf(&t, version, encoded, requeue)
 	})
 	if errors.Is(err, errSaved) {
 		s.written(r.Context(), record, ledger.Ending{})
@@ -164,11 +164,48 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.sampler.Changed()
-	text := "The parameters are saved."
-	if requeue {
-		text = "The parameters are saved, and the task is requeued."
+	text := "The parameters are saved"
+	switch {
+	case requeue && d.Ended:
+		text += ", and the task is requeued"
+	case requeue:
+		text += ", and the task is due now"
 	}
-	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text}), http.StatusSeeOther)
+	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text + "." + unusual}), http.StatusSeeOther)
+}
+
+// editOf returns the change that gives a task new parameters, at the version that the form showed.
+func editOf(t *storage.Task, version int64, encoded []byte, requeue bool) (ch storage.Change, err error) {
+	if requeue {
+		ch = t.Requeued()
+	}
+	ch.Encoding, ch.Payload = t.Encoding, encoded
+	runs := t.State == storage.Waiting || t.State == storage.Pending
+	switch done := bytes.Equal(t.Payload, encoded) && (!requeue || runs); {
+	case t.Version != version && done:
+		return ch, errSaved
+	case t.Version != version || !ch.Permitted(t.State):
+		return ch, errChanged
+	}
+	return ch, nil
+}
+
+// unusual warns of fields of new parameters that no task of the kind has, "" for none. before are the
+// parameters that the new ones replace.
+func (s *server) unusual(
+	r *http.Request, t *storage.Task, params payload.Part, before ...payload.Part,
+) string {
+	text, err := params.JSON()
+	if err != nil {
+		return ""
+	}
+	// The warning is not worth an error: the storage may have failed a moment before the act.
+	fields, _ := bulk.Unusual(r.Context(), s.store, t.Queue, t.Kind, text, before...)
+	if len(fields) == 0 {
+		return ""
+	}
+	return " No other task of the kind " + t.Kind + " in " + t.Queue + " has the field " +
+		strings.Join(fields, ", or ") + "."
 }
 
 // editAgain shows the form as it was sent, and why it was not saved. If somebody has changed the task, it

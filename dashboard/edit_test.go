@@ -109,3 +109,57 @@ func TestAFormThatIsTooLargeIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestAnEditRunsATaskThatIsDueLater checks the buttons of the form and their effect in each state.
+func TestAnEditRunsATaskThatIsDueLater(t *testing.T) {
+	for state, c := range map[storage.State]struct{ button, said string }{
+		storage.Scheduled: {"Save and run now", "The parameters are saved, and the task is due now."},
+		storage.Dead:      {"Save and requeue", "The parameters are saved, and the task is requeued."},
+		storage.Waiting:   {"", ""},
+	} {
+		in := storage.Insert{Ref: theTask, Encoding: "json", Payload: []byte(`{"to":"x"}`)}
+		if state == storage.Scheduled {
+			in.Delay = time.Hour
+		}
+		s, store := inserted(t, dashboard.Config{}, in)
+		if state == storage.Dead {
+			settle(t, storage.NewSession(store, 0), storage.Settle{Outcome: storage.Bury})
+		}
+		form := s.get("/edit?ref=mail/a")
+		if strings.Contains(form, `name="requeue"`) != (c.button != "") || !strings.Contains(form, c.button) {
+			t.Errorf("the form of a %s task has not the button %q", state, c.button)
+		}
+		if c.button == "" {
+			continue
+		}
+		version := between(t, form, `name="version" value="`, `"`)
+		for range 2 { // a form that is sent twice saves once
+			code, page := s.post("/edit", "ref", "mail/a", "version", version, "params", `{"to":"bo"}`, "requeue", "1")
+			if code != http.StatusOK || !strings.Contains(page, "The parameters are saved") {
+				t.Errorf("a %s task: %d, want 200 and %q", state, code, c.said)
+			}
+		}
+		if task, err := store.Task(t.Context(), theTask); err != nil || task.State != storage.Waiting || params(t, store) != `{"to":"bo"}` {
+			t.Errorf("the %s task is %s, %v; want it waiting with bo", state, task.State, err)
+		}
+	}
+}
+
+// TestAMistypedFieldGivesAWarning checks both forms for parameters.
+func TestAMistypedFieldGivesAWarning(t *testing.T) {
+	s, _ := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(`{"to":"x"}`)})
+	version := between(t, s.get("/edit?ref=mail/a"), `name="version" value="`, `"`)
+	for _, c := range []struct {
+		path string
+		form []string
+	}{
+		{"/queues/mail/add", []string{"kind", "k", "params", `{"too":"x"}`, "fresh", "b"}},
+		{"/edit", []string{"ref", "mail/a", "version", version, "params", `{"to":"x","cc":1}`}},
+	} {
+		field := map[string]string{"/edit": "cc", "/queues/mail/add": "too"}[c.path]
+		want := "No other task of the kind k in mail has the field " + field + "."
+		if code, page := s.post(c.path, c.form...); code != http.StatusOK || !strings.Contains(page, want) {
+			t.Errorf("%s leads to %d, want 200 and %q", c.path, code, want)
+		}
+	}
+}

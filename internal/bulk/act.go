@@ -1,6 +1,7 @@
 package bulk
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ const (
 	Move       Verb = "move"       // a task goes to Act.Queue and keeps its state
 	Prioritise Verb = "prioritise" // a task gets Act.Priority
 	Reschedule Verb = "reschedule" // a task becomes due at Act.At, or now
-	Edit       Verb = "edit"       // a task gets the parameters Act.Params
+	Edit       Verb = "edit"       // a task gets the parameters Act.Params, or the fields of Act.Set
 )
 
 // Verbs lists every verb.
@@ -40,8 +41,11 @@ type Act struct {
 	At time.Time
 	// Params are the new parameters of Edit, as the JSON that payload.JSON shows. Values keep their types.
 	Params []byte
-	// Requeue makes Edit also requeue a task that has ended, in the same step.
-	Requeue bool
+	// Set are new values of single fields for Edit, instead of Params.
+	Set []payload.Setting
+	// Requeue, Rescheduled and Prioritised make Edit also do, in the same step, what Requeue, Reschedule and
+	// Prioritise do. A task does not take Requeue and a moment at once.
+	Requeue, Rescheduled, Prioritised bool
 }
 
 // Check returns a *[storage.InvalidError] if the act cannot be done to any task.
@@ -53,10 +57,12 @@ func (a *Act) Check() error {
 		return storage.Invalid("queue to move to", a.Queue, "a queue that is not midge's own")
 	case a.Verb == Move:
 		return storage.CheckName("queue to move to", a.Queue)
-	case a.Verb == Prioritise && max(a.Priority, -a.Priority) > storage.MaxPriority:
+	case (a.Verb == Prioritise || a.Prioritised) && max(a.Priority, -a.Priority) > storage.MaxPriority:
 		return storage.Invalid("priority", a.Priority, "%d to %d", -storage.MaxPriority, storage.MaxPriority)
-	case a.Verb == Edit && len(a.Params) == 0:
-		return storage.Invalid("parameters", "", "JSON")
+	case a.Verb == Edit && (len(a.Params) == 0) == (len(a.Set) == 0):
+		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
+	case a.Requeue && a.Rescheduled:
+		return storage.Invalid("act", "a requeue with a moment", "one of them")
 	}
 	return nil
 }
@@ -105,7 +111,15 @@ func (a *Act) change(t *storage.Task) storage.Change {
 	case Reschedule:
 		ch.At, ch.Now = a.At, a.At.IsZero()
 	case Edit:
-		ch.Requeue = a.Requeue && t.State.Ended()
+		if a.Requeue {
+			ch = t.Requeued()
+		}
+		if a.Rescheduled {
+			ch.At, ch.Now = a.At, a.At.IsZero()
+		}
+		if a.Prioritised {
+			ch.Priority = &a.Priority
+		}
 	case Delete:
 	}
 	return ch
@@ -132,11 +146,34 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	ch := a.change(t)
 	if a.Verb == Edit {
 		ch.Encoding = t.Encoding
-		if ch.Payload, err = payload.Edit(t, a.Params); err != nil {
+		if ch.Payload, err = a.edited(t); err != nil {
 			return tx, false, err
+		}
+		if len(a.Set) > 0 && a.stays(t, &ch) {
+			return tx, true, nil
 		}
 	}
 	return storage.Tx{Changes: []storage.Change{ch}}, false, nil
+}
+
+// edited returns the new parameters of a task. A setting that does not fit one task may fit others.
+func (a *Act) edited(t *storage.Task) ([]byte, error) {
+	if len(a.Set) == 0 {
+		return payload.Edit(t, a.Params)
+	}
+	encoded, err := payload.Set(t, a.Set)
+	if err != nil {
+		err = keptError(err.Error())
+	}
+	return encoded, err
+}
+
+// stays reports whether a change of parameters leaves the task as it is, so that it was made before.
+func (a *Act) stays(t *storage.Task, ch *storage.Change) bool {
+	runs := a.Requeue || a.Rescheduled
+	waits := t.State == storage.Waiting && t.Declined.IsZero()
+	return bytes.Equal(ch.Payload, t.Payload) && (!a.Prioritised || t.Priority == a.Priority) &&
+		(!runs || a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond)))
 }
 
 // was reports whether the task is already as the act would leave it.
@@ -180,10 +217,16 @@ func (a *Act) Consequence() string {
 		}
 		return "The tasks become due at " + a.At.UTC().Format(time.RFC3339) + "."
 	case Edit:
-		if a.Requeue {
-			return "The task gets other parameters, and starts anew if it has ended."
+		text := "The tasks get other parameters"
+		switch {
+		case a.Requeue:
+			text += ". Those that have ended start anew, and those that are due later run now"
+		case a.Rescheduled && a.At.IsZero():
+			text += ", and wait for a runner from now on"
+		case a.Rescheduled:
+			text += ", and become due at " + a.At.UTC().Format(time.RFC3339)
 		}
-		return "The task gets other parameters."
+		return text + "."
 	}
 	return ""
 }
@@ -194,6 +237,9 @@ func (a *Act) Done() string {
 	case Cancel:
 		return "cancelled"
 	case Edit:
+		if a.Requeue {
+			return "edited and requeued"
+		}
 		return "edited"
 	default:
 		return strings.TrimSuffix(string(a.Verb), "e") + "ed"

@@ -107,7 +107,7 @@ func (r *Request) check() error {
 		return err
 	}
 	switch {
-	case r.Act.Verb == Edit && len(r.Tasks) != 1:
+	case r.Act.Verb == Edit && len(r.Act.Set) == 0 && len(r.Tasks) != 1:
 		return storage.Invalid("tasks to edit", fmt.Sprintf("%d", len(r.Tasks)), "one task that is named")
 	case r.Limit < 0:
 		return storage.Invalid("limit", r.Limit, "0 or more")
@@ -139,7 +139,7 @@ func (r *Request) check() error {
 // has passed by "now", so that waiting tasks count as tasks to which the act was done before.
 func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
 	r.Tasks = distinct(r.Tasks)
-	if err := r.check(); err != nil || r.Act.Verb != Reschedule || r.Act.At.IsZero() {
+	if err := r.check(); err != nil || r.Act.At.IsZero() {
 		return err
 	}
 	now, err := session.Now(ctx)

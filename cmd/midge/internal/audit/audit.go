@@ -124,8 +124,30 @@ func note(act *bulk.Act) string {
 		return "to " + act.At.UTC().Format(time.RFC3339)
 	case act.Verb == bulk.Reschedule:
 		return "to now"
-	case act.Requeue:
-		return "and requeue"
+	case act.Verb == bulk.Edit:
+		return editNote(act)
 	}
 	return ""
+}
+
+// editNote names the fields that an edit sets, but not their values, and what else it does.
+func editNote(act *bulk.Act) string {
+	var parts []string
+	for _, s := range act.Set {
+		parts = append(parts, s.Path)
+	}
+	for _, part := range []struct {
+		is   bool
+		text string
+	}{
+		{act.Requeue, "and requeue"},
+		{act.Prioritised, fmt.Sprintf("and prioritise to %d", act.Priority)},
+		{act.Rescheduled && act.At.IsZero(), "and run now"},
+		{act.Rescheduled && !act.At.IsZero(), "and reschedule to " + act.At.UTC().Format(time.RFC3339)},
+	} {
+		if part.is {
+			parts = append(parts, part.text)
+		}
+	}
+	return strings.Join(parts, " ")
 }

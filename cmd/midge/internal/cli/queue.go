@@ -110,8 +110,8 @@ func (r row) style() show.Style {
 }
 
 func (a *app) queue() *cobra.Command {
-	return noun("queue", "See, pause, resume and remove queues", []string{"queues"},
-		a.queueLs(), a.queueShow(), a.queuePause(), a.queueResume(), a.queueRm())
+	return noun("queue", "See, create, pause, resume and remove queues", []string{"queues"},
+		a.queueLs(), a.queueShow(), a.queueCreate(), a.queuePause(), a.queueResume(), a.queueRm())
 }
 
 func (a *app) queueLs() *cobra.Command {
@@ -364,14 +364,54 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	}
 }
 
+func (a *app) queueCreate() *cobra.Command {
+	return &cobra.Command{
+		Use: "create QUEUE...", Short: "Make queues exist before their first tasks",
+		Long: "create makes queues exist before their first tasks come, so that they can be\n" +
+			"paused. It changes nothing about a queue that exists.",
+		Example: "  midge queue create mail\n  midge queue pause mail", Args: wants(1, -1, "the names of queues"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			names, err := a.arguments(args)
+			if err != nil {
+				return err
+			}
+			return a.createQueues(ctx, names)
+		}),
+	}
+}
+
+// createQueues makes queues exist.
+func (a *app) createQueues(ctx context.Context, names []string) error {
+	for _, name := range names {
+		if err := checkOwn(name); err != nil {
+			return err
+		}
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	a.write("midge queue ls")
+	for i, name := range names {
+		err := a.audit().Do(ctx, ledger.Entry{Act: "create", Queue: name}, audit.One(func() error {
+			return a.session.Configure(ctx, name, storage.Settings{Create: true})
+		}))
+		if err != nil {
+			return a.partly(ctx, int64(i), int64(len(names)), "queue", "created", err)
+		}
+		a.notef("%s exists", name)
+	}
+	return nil
+}
+
 func (a *app) queuePause() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pause QUEUE...", Short: "Stop runners from claiming tasks of a queue",
 		Long: "pause stops runners from claiming tasks of a queue. Running tasks continue to\n" +
 			"their end. Enqueueing, schedules and retries continue too.",
-		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h",
+		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h\n  midge queue pause mail --create",
 		Args:    wants(1, -1, "the names of queues"),
 	}
+	create := cmd.Flags().Bool("create", false, "pause a queue also before its first task: create it first")
 	var span span
 	cmd.Flags().Var(&span, "for",
 		"resume the queue after this time, such as 30m or 1d (default: it stays paused)")
@@ -383,7 +423,18 @@ func (a *app) queuePause() *cobra.Command {
 		if span.Duration > 0 {
 			until = " for " + show.Span(span.Duration)
 		}
-		return a.configure(ctx, args, storage.Pause{On: true, For: span.Duration}, "pause", until)
+		args, err := a.arguments(args)
+		if err == nil && *create {
+			err = a.createQueues(ctx, args)
+		}
+		if err == nil {
+			err = a.configure(ctx, args, storage.Pause{On: true, For: span.Duration}, "pause", until)
+		}
+		var missing *exitError
+		if errors.As(err, &missing) && missing.code == NotFound {
+			missing.next += ", or the same command with --create, before the first task of the queue"
+		}
+		return err
 	})
 	return cmd
 }

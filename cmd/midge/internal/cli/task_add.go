@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,17 +62,48 @@ func (m *moment) String() string {
 	return m.Format(time.RFC3339)
 }
 
+// retries is a flag that takes a number of retries, or none. As in Go, 0 does not mean none.
+type retries int
+
+// Set parses the number.
+func (n *retries) Set(text string) error {
+	*n = 0
+	if text == noRetries {
+		return nil
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 1 || number > storage.MaxLimit {
+		return storage.Invalid("--retries", text, "1 to %d, or %s", storage.MaxLimit, noRetries)
+	}
+	*n = retries(number)
+	return nil
+}
+
+const noRetries = "none"
+
+// Type names what the flag takes.
+func (*retries) Type() string { return "number" }
+
+// String returns the number, or none.
+func (n *retries) String() string {
+	if *n == 0 {
+		return noRetries
+	}
+	return strconv.Itoa(int(*n))
+}
+
 // addFlags are the flags of task add.
 type addFlags struct {
 	kind, queue, params, id, encoding, unique string
 	in, timeout, keep, uniqueFor, within      span
 	at                                        moment
-	priority, retries, crashes                int
+	retries                                   retries
+	priority, crashes                         int
 	headers                                   []string
 }
 
 func (a *app) taskAdd() *cobra.Command {
-	var f addFlags
+	f := addFlags{retries: bulk.DefaultRetries}
 	cmd := &cobra.Command{
 		Use: "add KIND", Aliases: []string{"enqueue"}, Short: "Enqueue a task",
 		Long: "add enqueues a task and prints its ref. The parameters are JSON: the text\n" +
@@ -94,7 +126,7 @@ func (a *app) taskAdd() *cobra.Command {
 		"the task is dead if it does not start within this time; a job that runs then is ended")
 	flags.IntVar(&f.priority, "priority", 0,
 		"the priority, -9 to 9; tasks with a higher priority start first")
-	flags.IntVar(&f.retries, "retries", 20, "the largest number of retries after failures")
+	flags.Var(&f.retries, "retries", "the largest number of retries after failures, 1 or more, or none")
 	flags.IntVar(&f.crashes, "crash-limit", 3,
 		"the number of crashes of its runners after which the task is dead")
 	flags.Var(&f.timeout, "run-timeout",
@@ -147,6 +179,7 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	if err := storage.CheckInsert(described.Limits, &in); err != nil {
 		return err
 	}
+	a.warnUnusual(ctx, in.Ref.Queue, kind, payload.Part{Encoding: in.Encoding, Data: in.Payload})
 	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " +
 		in.Ref.ID)
 	placed, err := a.enqueue(ctx, in)
@@ -161,6 +194,22 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	}
 	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
 	return err
+}
+
+// warnUnusual warns of fields of new parameters that no task of the kind has. before are the parameters that
+// the new ones replace, if there are such. It reports no failure of the storage: the command itself does.
+func (a *app) warnUnusual(
+	ctx context.Context, queue, kind string, params payload.Part, before ...payload.Part,
+) {
+	text, err := params.JSON()
+	if err != nil {
+		return
+	}
+	fields, _ := bulk.Unusual(ctx, a.store, queue, kind, text, before...)
+	for _, field := range fields {
+		a.notef("warning: no other task of kind %s in %s has the field %s",
+			show.Text(kind), queue, show.Text(field))
+	}
 }
 
 // enqueue enqueues a task, unless the task exists already.
@@ -199,7 +248,7 @@ func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	}
 	add := bulk.Add{
 		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Params: text,
-		Priority: f.priority, In: f.in.Duration, At: f.at.Time, Retries: f.retries, CrashLimit: f.crashes,
+		Priority: f.priority, In: f.in.Duration, At: f.at.Time, Retries: int(f.retries), CrashLimit: f.crashes,
 		Timeout: f.timeout.Duration, Keep: f.keep.Duration, Unique: f.unique, UniqueFor: f.uniqueFor.Duration,
 		Headers: headers,
 	}

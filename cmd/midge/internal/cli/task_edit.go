@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,7 @@ type editFlags struct {
 	actFlags
 
 	params   string
+	set      []string
 	priority int
 	now      bool
 	requeue  bool
@@ -32,11 +34,14 @@ func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
 		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the due time of tasks",
-		Long: "edit changes the parameters of one task, or the priority or the due time of any\n" +
-			"number of tasks. Values keep their types, so that the job can read them. Without\n" +
-			"a flag, the program that VISUAL or EDITOR names opens the parameters." + actLong,
+		Long: "edit changes the parameters of one task, or fields of the parameters, the\n" +
+			"priority or the due time of any number of tasks. Values keep their types, so\n" +
+			"that the job can read them. Without a flag, the program that VISUAL or EDITOR\n" +
+			"names opens the parameters. With --params or --set, the flags for the priority,\n" +
+			"for the due time and --requeue take effect in the same step." + actLong,
 		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
 			"'{\"to\":\"bob\"}' --requeue\n" +
+			"  midge task edit 'state:dead kind:send_mail' --set user.host=mail2 --requeue\n" +
 			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report " +
 			"state:retry' --in 2h",
 		Args: wants(0, -1, "tasks, a filter or -"),
@@ -44,29 +49,34 @@ func (a *app) taskEdit() *cobra.Command {
 	f.add(cmd, "live but not running")
 	flags := cmd.Flags()
 	flags.StringVar(&f.params, "params", "", "the new parameters of one task, as `JSON`, @file or -")
-	flags.BoolVar(&f.requeue, "requeue", false, "with new parameters: run the task again if it has ended")
+	flags.StringArrayVar(&f.set, "set", nil,
+		"set a field of the parameters, as `path=value`, such as user.name=bob or lines.0.n=7; may be repeated")
+	flags.BoolVar(&f.requeue, "requeue", false,
+		"with new parameters: run ended tasks again, and tasks that are due later now")
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
 	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
 	flags.BoolVar(&f.now, "now", false, "run the tasks now")
-	cmd.MarkFlagsMutuallyExclusive("params", "priority", "in", "at", "now")
+	cmd.MarkFlagsMutuallyExclusive("in", "at", "now", "requeue")
+	cmd.MarkFlagsMutuallyExclusive("params", "set")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.edit(ctx, cmd, args, f) })
 	return cmd
 }
 
 func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
-	var act bulk.Act
 	changed := cmd.Flags().Changed
-	switch {
-	case f.requeue && (changed("priority") || changed("in") || changed("at") || f.now):
-		return storage.Invalid("flags", "--requeue with a priority or a moment", "midge task requeue for that")
-	case changed("priority"):
-		act = bulk.Act{Verb: bulk.Prioritise, Priority: f.priority}
-	case f.now:
-		act = bulk.Act{Verb: bulk.Reschedule}
-	case changed("at"):
-		act = bulk.Act{Verb: bulk.Reschedule, At: f.at.Time}
-	case changed("in"):
+	act := bulk.Act{
+		Verb: bulk.Edit, Requeue: f.requeue, Prioritised: changed("priority"), Priority: f.priority,
+		Rescheduled: f.now || changed("at") || changed("in"), At: f.at.Time,
+	}
+	for _, text := range f.set {
+		setting, err := payload.SettingOf(text)
+		if err != nil {
+			return err
+		}
+		act.Set = append(act.Set, setting)
+	}
+	if changed("in") {
 		if err := a.open(ctx); err != nil {
 			return err
 		}
@@ -74,9 +84,47 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 		if err != nil {
 			return err
 		}
-		act = bulk.Act{Verb: bulk.Reschedule, At: now.Add(f.in.Duration)}
+		act.At = now.Add(f.in.Duration)
+	}
+	switch {
+	case len(act.Set) > 0:
+		return a.editFields(ctx, cmd, args, f, act)
+	case f.requeue && act.Prioritised && !changed("params"):
+		return storage.Invalid("flags", "--requeue and --priority alone", "--params or --set with them")
+	case changed("params") || f.requeue || !act.Prioritised && !act.Rescheduled:
+		return a.editParams(ctx, cmd, args, f, act)
+	case act.Prioritised && act.Rescheduled:
+		return storage.Invalid("flags", "--priority with a moment", "one of them, or both with --params or --set")
+	case act.Prioritised:
+		act.Verb, act.Prioritised = bulk.Prioritise, false
 	default:
-		return a.editParams(ctx, cmd, args, f)
+		act.Verb, act.Rescheduled = bulk.Reschedule, false
+	}
+	return a.act(ctx, cmd, act, args, &f.actFlags)
+}
+
+// editFields sets fields of the parameters of any number of tasks. It warns of unusual fields by the first of
+// these tasks.
+func (a *app) editFields(
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, act bulk.Act,
+) error {
+	req, err := a.actRequest(cmd, act, args, &f.actFlags)
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	look, err := bulk.Look(ctx, a.session, req, bulk.Budget{Time: time.Second / 5})
+	if err != nil {
+		return err
+	}
+	if len(look.Samples) > 0 {
+		t := look.Samples[0]
+		if encoded, err := payload.Set(&t, act.Set); err == nil {
+			params := payload.Part{Encoding: t.Encoding, Data: encoded}
+			a.warnUnusual(ctx, t.Queue, t.Kind, params, payload.Params(t))
+		}
 	}
 	return a.act(ctx, cmd, act, args, &f.actFlags)
 }
@@ -84,18 +132,17 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 // editParams changes the parameters of one task. The change applies only to the version of the task that
 // was shown.
 func (a *app) editParams(
-	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags,
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, act bulk.Act,
 ) (err error) {
 	if len(args) != 1 {
-		return usage(cmd, "the parameters of one task can be changed: give its ref")
+		return usage(cmd, "the parameters of one task can be changed: give its ref, or --set for single fields")
 	}
 	ref, err := refOf(args[0])
 	if err != nil {
 		return err
 	}
-	var text []byte
 	if f.params != "" {
-		if text, err = a.text(f.params); err != nil {
+		if act.Params, err = a.text(f.params); err != nil {
 			return err
 		}
 	}
@@ -106,31 +153,30 @@ func (a *app) editParams(
 	if err != nil {
 		return err
 	}
-	if text == nil {
+	if act.Params == nil {
 		var path string
-		if text, path, err = a.editor(ctx, t); err != nil || text == nil {
+		if act.Params, path, err = a.editor(ctx, t); err != nil || act.Params == nil {
 			return err
 		}
 		defer func() { a.keep(path, ref, f.dry, err) }()
-		if err := payload.CheckJSON(string(text), text); err != nil {
+		if err := payload.CheckJSON(string(act.Params), act.Params); err != nil {
 			return err
 		}
 	}
 	// The audit keeps the error of an act, and this error has a parameter, so it comes before the act.
-	if _, err := payload.Edit(&t, text); err != nil {
+	encoded, err := payload.Edit(&t, act.Params)
+	if err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
 	a.notef("on %s", a.target)
 	a.notef("was  %s", show.Cut(value(payload.Params(t)), 1000))
-	a.notef("is   %s", show.Cut(show.Text(string(text)), 1000))
+	a.notef("is   %s", show.Cut(show.Text(string(act.Params)), 1000))
+	a.warnUnusual(ctx, t.Queue, t.Kind, payload.Part{Encoding: t.Encoding, Data: encoded}, payload.Params(t))
 	if f.dry {
 		one := show.Act{Matched: 1, DryRun: true, Reasons: []show.ActReason{}}
 		return a.unchanged(&preview{record: one, tasks: 1}, true)
 	}
-	err = a.done(ctx, bulk.Request{
-		Act:   bulk.Act{Verb: bulk.Edit, Params: text, Requeue: f.requeue},
-		Tasks: []bulk.Target{{Ref: ref, Version: t.Version}},
-	}, sameAgain)
+	err = a.done(ctx, bulk.Request{Act: act, Tasks: []bulk.Target{{Ref: ref, Version: t.Version}}}, sameAgain)
 	if err == nil && t.State == storage.Dead && !f.requeue {
 		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}

@@ -1,0 +1,174 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Setting is a new value for one field of parameters.
+type Setting struct {
+	Path  string // the names of the fields that lead to it, or the numbers of elements, with dots between them
+	Value string // JSON, or a text without quotes
+}
+
+// SettingOf parses a setting such as "user.name=bob".
+func SettingOf(text string) (Setting, error) {
+	path, value, ok := strings.Cut(text, "=")
+	if !ok || path == "" {
+		return Setting{}, storage.Invalid("setting", text, "a field and its value, such as user.name=bob")
+	}
+	return Setting{path, value}, nil
+}
+
+// Set returns the encoded parameters of a task with new values of some fields. A value is JSON, and any other
+// value is a text. Where the field has a text, the value is a text, too, unless it is JSON with quotes. Set
+// adds a field that its object lacks, but neither an object nor an element of a list. It returns a
+// *[storage.InvalidError] if a setting does not fit the parameters.
+func Set(t *storage.Task, settings []Setting) ([]byte, error) {
+	text, err := Params(*t).JSON()
+	for i := 0; err == nil && i < len(settings); i++ {
+		text, err = set(text, settings[i].Path, settings[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Edit(t, text)
+}
+
+// set returns JSON in which the value at a path is replaced.
+func set(text json.RawMessage, path string, s Setting) (json.RawMessage, error) {
+	if path == "" {
+		return s.like(text), nil
+	}
+	keys, values, err := members(text)
+	if err != nil {
+		return nil, err
+	}
+	at, rest := -1, ""
+	for i, key := range keys { // the name of a field may have dots, and the longest name counts
+		if tail, ok := strings.CutPrefix(path, key); ok && (at < 0 || len(key) > len(keys[at])) {
+			if tail == "" {
+				at, rest = i, ""
+			} else if after, dot := strings.CutPrefix(tail, "."); dot && after != "" {
+				at, rest = i, after
+			}
+		}
+	}
+	isObject := text[0] == '{'
+	switch {
+	case at >= 0:
+		values[at], err = set(values[at], rest, s)
+	case isObject && !strings.Contains(path, "."):
+		keys, values = append(keys, path), append(values, s.like(nil))
+	default:
+		err = storage.Invalid("field", s.Path, "a field that the parameters have, or a new one of an object that they have")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return joined(isObject, keys, values)
+}
+
+// like returns the value as JSON of the kind that the value before has.
+func (s Setting) like(before json.RawMessage) json.RawMessage {
+	isText := len(before) > 0 && before[0] == '"'
+	if json.Valid([]byte(s.Value)) && (!isText || s.Value[0] == '"') {
+		return json.RawMessage(s.Value)
+	}
+	quoted, _ := json.Marshal(s.Value) //nolint:errchkjson // a text
+	return quoted
+}
+
+// members returns the values of an object or a list, each with the name of its field or the number of its
+// element. Other values have none.
+func members(text json.RawMessage) (keys []string, values []json.RawMessage, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	open, err := d.Token()
+	if _, ok := open.(json.Delim); !ok || err != nil {
+		return nil, nil, err
+	}
+	for d.More() {
+		key := strconv.Itoa(len(keys))
+		if open == json.Delim('{') {
+			name, err := d.Token()
+			if err != nil {
+				return nil, nil, err
+			}
+			key, _ = name.(string) // the decoder has checked it
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, nil, err
+		}
+		keys, values = append(keys, key), append(values, value)
+	}
+	return keys, values, nil
+}
+
+// joined is the opposite of members.
+func joined(isObject bool, keys []string, values []json.RawMessage) (json.RawMessage, error) {
+	var b bytes.Buffer
+	open, end := byte('['), byte(']')
+	if isObject {
+		open, end = '{', '}'
+	}
+	b.WriteByte(open)
+	for i, value := range values {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if isObject {
+			key, err := json.Marshal(keys[i])
+			if err != nil {
+				return nil, err
+			}
+			b.Write(key)
+			b.WriteByte(':')
+		}
+		b.Write(value)
+	}
+	b.WriteByte(end)
+	return b.Bytes(), nil
+}
+
+// Unusual returns the fields of parameters that no sample has, by their paths, sorted. All elements of a list
+// count as one. It returns none without a sample that can be read.
+func Unusual(params []byte, samples ...Part) []string {
+	known, some := make(map[string]bool), false
+	for _, sample := range samples {
+		if text, err := sample.JSON(); err == nil {
+			some = true
+			paths(text, "", known)
+		}
+	}
+	if !some {
+		return nil
+	}
+	given := make(map[string]bool)
+	paths(params, "", given)
+	maps.DeleteFunc(given, func(path string, _ bool) bool { return known[path] })
+	return slices.Sorted(maps.Keys(given))
+}
+
+// paths adds the paths of all fields in JSON. It goes no deeper than fields that a person names.
+func paths(text json.RawMessage, above string, found map[string]bool) {
+	keys, values, err := members(bytes.TrimSpace(text))
+	if err != nil || strings.Count(above, ".") > maxDepth {
+		return
+	}
+	isObject := len(values) > 0 && bytes.TrimSpace(text)[0] == '{'
+	for i, value := range values {
+		path := above
+		if isObject {
+			path = strings.TrimPrefix(above+"."+keys[i], ".")
+			found[path] = true
+		}
+		paths(value, path, found)
+	}
+}
