@@ -47,7 +47,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 	d.Needs, needs = urgent(needs, mostNeeds)
 	d.Folded, needs = urgent(needs, mostFolded)
 	d.Hidden = len(needs)
-	if d.Needing == 0 {
+	if d.Needing == 0 && !v.Away() {
 		d.Calm = v.calm(r.Context())
 	}
 	d.Chart = v.chartOf("", r.URL.Query().Get("span"))

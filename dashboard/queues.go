@@ -236,11 +236,12 @@ func (q queueView) Bar() []segment {
 type outlookText struct {
 	Text, Exact string
 	Gone        bool // the text may follow the words "gone in", and is no sentence of its own
-	Bad         bool // the backlog does not shrink
+	Bad         bool // the backlog does not shrink, and its oldest task has waited for too long
 }
 
 // Outlook says when the backlog of a queue will be gone.
 func (v *view) Outlook(q queueView) outlookText {
+	old := v.server.bounds.TooOld(q.sampledQueue)
 	switch o := v.Sample.Outlook(q.sampledQueue); {
 	case q.Waiting == 0:
 		return outlookText{Text: format.Dash}
@@ -256,9 +257,9 @@ func (v *view) Outlook(q queueView) outlookText {
 		exact := format.Duration(o.Gone) + ", if the backlog goes on to shrink at the present rate"
 		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
 	case o.Growth > 0:
-		return outlookText{Text: "grows", Exact: "The backlog grows by " + format.Rate(o.Growth) + ".", Bad: true}
+		return outlookText{Text: "grows", Exact: "The backlog grows by " + format.Rate(o.Growth) + ".", Bad: old}
 	}
-	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "The backlog does not shrink.", Bad: true}
+	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "The backlog does not shrink.", Bad: old}
 }
 
 // backlogGone says when the backlogs of all queues will be gone.

@@ -73,8 +73,11 @@ func TestWorkInFlowIsNoTrouble(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		v, q := watched(t, 10*time.Second, func(*view, queueView) {})
-		if o := v.Outlook(q); o.Text != "grows" || !o.Bad {
-			t.Errorf("a backlog that grows is told as %+v", o)
+		for bound, bad := range map[time.Duration]bool{0: false, 9 * time.Second: true, 10 * time.Second: false} {
+			v.server.bounds.Oldest = bound
+			if o := v.Outlook(q); o.Text != "grows" || o.Bad != bad {
+				t.Errorf("a backlog that grows, within %v, is told as %+v; want it bad: %t", bound, o, bad)
+			}
 		}
 		if got, want := backlogGone(v.Sample), "tasks wait; mail does not shrink"; got != want {
 			t.Errorf("of a backlog that grows: %q, want %q", got, want)

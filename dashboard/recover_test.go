@@ -114,6 +114,7 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 			}
 		}
 		store.on.Store(false)
+		time.Sleep(2 * sampler.Period) // virtual, so that another look is due
 		s.shows("/", "Nothing needs you.")
 	})
 }

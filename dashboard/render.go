@@ -243,6 +243,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if v.Bare {
 		v.Sample = nil
 	}
+	v.Broken = code >= http.StatusInternalServerError && r.Method == http.MethodGet
 	v.Data = text
 	s.render(w, r, code, v)
 }

@@ -33,6 +33,7 @@ type view struct {
 	Watch  string
 	Notice *notice
 	Bare   bool // without navigation
+	Broken bool // the page stands for a page that may be there later, and is fetched again
 
 	server *server
 }
@@ -120,6 +121,9 @@ func (v *view) Navigation() []navEntry {
 		{Name: "Audit", Path: "/audit", Key: "a"},
 	}
 }
+
+// Away reports whether the storage does not answer, so that the page shows an earlier state.
+func (v *view) Away() bool { return v.Sample != nil && v.Sample.Err != nil }
 
 // Cell returns the current text of a cell of the whole installation.
 func (v *view) Cell(name string) string {

@@ -31,6 +31,7 @@ const fetchPage = address => new Promise((done, failed) => {
 
 const dot = $('#live'); // the element that shows the state; a bare page has none
 const silence = 20_000; // milliseconds without a message of the stream, after which pages are fetched instead
+const broken = document.body.dataset.broken !== undefined; // the page is an error that may pass
 let frozen = false; // whether the viewer has frozen the page
 let lostSince = null; // since when the server does not answer, null if it does
 let lastHeard = 0; // when the last message of the stream came, here or in the tab that leads
@@ -48,9 +49,31 @@ function setState(is, text = is) {
 function setLost() {
   lostSince ??= new Date();
   setState('lost', `lost since ${clock(lostSince)} UTC`);
+  showAway();
+}
+
+// setFound notes that the server answers. If it did not before, the page is fetched again at once.
+function setFound() {
+  if (!lostSince) return;
+  lostSince = null;
+  showAway();
+  refreshSoon();
 }
 
 const setNotLost = () => setState(Date.now() - lastHeard < silence ? 'live' : 'polling');
+
+// showAway shows a banner while the server or the storage does not answer, and makes all figures grey.
+function showAway() {
+  const banner = $('#away');
+  if (!banner) return;
+  let text = '';
+  if (lostSince) text = `The server has not answered since ${clock(lostSince)} UTC.`;
+  else if (/^\d\d:/.test(cells.lost ?? '')) text = `The storage has not answered since ${cells.lost}.`;
+  else if (cells.lost) text = `The storage does not answer: ${cells.lost}.`;
+  banner.textContent = text && `${text} This page shows the state at that moment.`;
+  banner.hidden = !text;
+  document.body.toggleAttribute('data-away', !!text);
+}
 
 // ── Cells: texts by key, which the stream sends for the elements whose data-v names the key ───────
 
@@ -77,6 +100,8 @@ function setCell(key, text) {
 function receive(kind, changes) {
   lastHeard = Date.now();
   const first = kind === 'all';
+  const wasLost = document.body.hasAttribute('data-away'); // also if the server rendered the page so
+  setFound();
   if (first) cells = changes;
   const moved = Object.keys(marks).some(key => (first || key in changes) && marks[key] !== (changes[key] ?? ''));
   for (const [key, text] of Object.entries(changes)) {
@@ -84,7 +109,9 @@ function receive(kind, changes) {
   }
   if (cells.lost) setState('lost', `the storage has not answered since ${cells.lost}`);
   else setState('live');
+  showAway();
   if (frozen) return;
+  if (!cells.lost && (wasLost || broken)) refreshSoon();
   for (const [key, text] of Object.entries(changes)) if (text !== '') setCell(key, text);
   if (moved) refreshSoon();
 }
@@ -110,6 +137,8 @@ async function refresh() {
   try {
     const {page, status} = await fetchPage(location.href);
     refreshedAt = Date.now();
+    if (status < 500) setFound();
+    if (broken && page && page.body.dataset.broken === undefined) { location.reload(); return; }
     const watch = page?.body.dataset.watch;
     if (status < 400 && watch) marks = JSON.parse(watch);
     if (status < 500 && page) {
@@ -201,7 +230,6 @@ function openStream() {
   source = new EventSource(`${base}/events`);
   for (const kind of ['all', 'diff']) {
     source.addEventListener(kind, event => {
-      lostSince = null;
       const changes = JSON.parse(event.data);
       receive(kind, changes);
       channel.postMessage({me, kind, changes});
@@ -230,7 +258,6 @@ channel.onmessage = ({data}) => {
   if (source && data.me < me) closeStream();
   if (source) return;
   leaderHeard = Date.now();
-  lostSince = null;
   receive(data.kind, data.changes);
 };
 
@@ -263,6 +290,7 @@ addEventListener('pagehide', resign);
 setInterval(() => {
   if (document.hidden || !dot) return;
   if (!source) lead();
+  if (broken) { refresh(); return; }
   if (Date.now() - Math.max(lastHeard, started) <= silence) return;
   if (source?.readyState !== EventSource.OPEN) closeStream();
   refresh();

@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
+	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
@@ -231,12 +233,55 @@ func TestAServerThatComesBack(t *testing.T) {
 	tb.hush(true) // the browser logs that the server does not answer
 	r.stop()
 	tb.sees(`document.querySelector('#live').textContent.startsWith('lost since')`)
+	const calm = `getComputedStyle(document.querySelector('.calm')).display !== 'none'`
+	tb.sees(`!(` + calm + `) && document.querySelector('#away').innerText.startsWith('The server has not answered since')`)
+	tb.shows("Whether anything needs attention is not known now.")
 	r.start()
 	tb.sees(`document.querySelector('#live').dataset.is === 'live'`)
+	tb.sees(calm + ` && document.querySelector('#away').hidden && !document.body.hasAttribute('data-away')`)
 	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
 		t.Fatal(err)
 	}
 	tb.sees(`document.querySelector('[data-v="q.mail:waiting"]').textContent === '25'`)
+}
+
+// forgetful is a storage that may not answer for single tasks.
+type forgetful struct {
+	storage.Storage
+
+	away atomic.Bool
+}
+
+func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if f.away.Load() {
+		return storage.Task{}, storage.ErrUnavailable
+	}
+	return f.Storage.Task(ctx, ref)
+}
+
+// TestAnErrorPageRecovers opens the page of a task while the storage does not answer for it.
+func TestAnErrorPageRecovers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "night")
+	r.stop()
+	store := &forgetful{Storage: r.Store}
+	pages, err := dashboard.Handler(store, dashboard.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.handler = pages
+	r.start()
+	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 1})
+	if err != nil || len(page.Tasks) != 1 {
+		t.Fatalf("%d dead tasks, %v; want one", len(page.Tasks), err)
+	}
+	tb := r.tab("/queues", "light")
+	tb.hush(true) // the browser logs that pages are errors
+	store.away.Store(true)
+	tb.open("/r/"+page.Tasks[0].Ref.String(), "light", widths[0])
+	tb.sees(`document.body.dataset.broken !== undefined`)
+	store.away.Store(false)
+	tb.sees(`document.body.dataset.broken === undefined && document.querySelector('[data-part=verdict]')`)
 }
 
 func TestALivePageStandsStill(t *testing.T) {

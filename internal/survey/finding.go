@@ -115,6 +115,9 @@ const AnyNumber = -1
 // DefaultOldest is how long a task may wait by default.
 const DefaultOldest = 5 * time.Minute
 
+// TooOld reports whether the oldest task of a queue has waited for longer than the bounds allow.
+func (b *Bounds) TooOld(q *Queue) bool { return q.Oldest > cmp.Or(b.Oldest, DefaultOldest) }
+
 // Accepts reports whether the finding of a name is known.
 func (b *Bounds) Accepts(name string) bool { return name != "" && slices.Contains(b.Accepted, name) }
 

@@ -24,7 +24,6 @@ type judge struct {
 
 // Findings returns what somebody should look at, in the order of Sorts. Findings of one sort keep the order of their queues. accepted are the findings that the bounds accept.
 func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
-	b.Oldest = cmp.Or(b.Oldest, DefaultOldest)
 	j := judge{Survey: s, b: b, w: w.withDefaults(), found: []Finding{}, accepted: []Finding{}}
 	j.storage()
 	j.noRunners()
@@ -111,7 +110,7 @@ func (j *judge) noRunners() {
 // queue adds the findings on a queue.
 func (j *judge) queue(q *Queue) {
 	waits := j.w.Waits(q.Waiting) + " in it"
-	old := q.Oldest > j.b.Oldest
+	old := j.b.TooOld(q)
 	if q.Paused {
 		j.paused(q, waits, old)
 	}
