@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -119,7 +118,8 @@ func urgent(needs []need, most int) (first, others []need) {
 	return dealt(codes, most)
 }
 
-// calm returns the text if nothing needs anybody. If the history knows today's work, the text tells of it.
+// calm returns the text if nothing needs anybody, without its end about the oldest task, which is a live
+// cell. If today's work is known, the text has it.
 func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
@@ -129,64 +129,75 @@ func (v *view) calm(ctx context.Context) string {
 		return "Nothing needs you. No task waits, and no runner is alive."
 	}
 	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
-	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler, v.Now),
-		work+" on "+format.Count(len(s.Queues), "queue"))
-	if s.Sum(func(q *survey.Queue) int64 { return q.Waiting }) == 0 {
+	text := "Nothing needs you. " + cmp.Or(v.doneToday(ctx), work+" on "+format.Count(len(s.Queues), "queue"))
+	if s.Oldest() == 0 {
 		return text + ", and no task waits."
 	}
-	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."
-}
-
-// day caches the text about today's work, so that the history is not read for each viewer.
-type day struct {
-	mu    sync.Mutex
-	until time.Time // when the text has to be made again
-	text  string
-}
-
-// tell returns the text about today's work, or "" if the work is not known. Days are in UTC.
-func (d *day) tell(ctx context.Context, history *sampler.Sampler, now time.Time) string {
-	if text, ok := d.last(now); ok {
-		return text
-	}
-	const length = 24 * time.Hour
-	past, err := history.Series(ctx, sampler.Range{
-		End: now.UTC().Truncate(length).Add(length), Length: length, Step: time.Minute, Sums: true,
-	})
-	if err != nil { // the page is shown without the history
-		return ""
-	}
-	text := doneToday(past)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.until, d.text = now.Add(time.Minute), text
 	return text
 }
 
-// last returns the cached text, and whether it is still valid.
-func (d *day) last(now time.Time) (string, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text, now.Before(d.until)
+// day caches the history of today, so that it is not read for each viewer.
+type day struct {
+	mu    sync.Mutex
+	until time.Time // when the history has to be read again
+	past  *ledger.Series
 }
 
-// doneToday writes the text about today's work from the history, "" if the history does not know it.
-func doneToday(past *ledger.Series) string {
-	first := slices.IndexFunc(past.All, func(p ledger.Point) bool { return p.Known })
-	if first < 0 {
+// read returns the history of the day that begins at a moment, nil if it is not known.
+func (d *day) read(ctx context.Context, history *sampler.Sampler, begin, now time.Time) *ledger.Series {
+	d.mu.Lock()
+	past, until := d.past, d.until
+	d.mu.Unlock()
+	if now.Before(until) {
+		return past
+	}
+	const length = 24 * time.Hour
+	past, err := history.Series(ctx, sampler.Range{
+		End: begin.Add(length), Length: length, Step: time.Minute, Sums: true,
+	})
+	if err != nil { // the page is shown without the history
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until, d.past = now.Add(time.Minute), past
+	return past
+}
+
+// doneToday writes the text about the work of today, "" if nothing of it is known. The day is that of UTC. Its
+// last hour is that of the figures on the same page, which know more than the history, so that the text and
+// the figures never contradict each other.
+func (v *view) doneToday(ctx context.Context) string {
+	begin := v.Now.UTC().Truncate(24 * time.Hour)
+	hour := v.chartOf("", "1h")
+	var done, failed float64
+	var since time.Time
+	add := func(at time.Time, known bool, d, f float64) {
+		if known && !at.Before(begin) {
+			if done, failed = done+d, failed+f; since.IsZero() {
+				since = at
+			}
+		}
+	}
+	if past := v.server.day.read(ctx, v.server.sampler, begin, v.Now); past != nil {
+		for _, p := range past.All {
+			add(p.At, p.Known && p.At.Before(hour.From), float64(p.Done), float64(p.Failed))
+		}
+	}
+	for i, p := range hour.Points {
+		add(hour.From.Add(time.Duration(i)*hour.Step), p.Seen, p.Done, p.Failed)
+	}
+	if since.IsZero() {
 		return ""
 	}
-	var done, failed int64
-	for _, p := range past.All {
-		done, failed = done+p.Done, failed+p.Failed
+	text := format.Count(int64(done), "task") + " done "
+	if since.Sub(begin) <= 2*time.Minute {
+		text += "today"
+	} else {
+		text += "since " + since.UTC().Format("15:04")
 	}
-	since := "today"
-	if first > 2 {
-		since = "since " + past.All[first].At.Format("15:04")
-	}
-	text := format.Count(done, "task") + " done " + since
 	if done+failed > 0 {
-		text += ", " + format.Percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
+		text += ", " + format.Percent(done/(done+failed)) + " of the attempts succeeded"
 	}
 	return text
 }

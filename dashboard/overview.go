@@ -40,7 +40,7 @@ type figure struct {
 const mostQueues = 12
 
 func (s *server) overview(r *http.Request, v *view) error {
-	v.Page, v.Nav, v.Title, v.Watch = "overview", "Overview", "Overview", "all.tick all.mark"
+	v.Page, v.Nav, v.Title, v.Watch = "overview", "Overview", "Overview", "all.tick all.mark all.oldest"
 	v.Command = "midge stats"
 	needs := v.needs()
 	d := overviewData{Needing: len(needs)}

@@ -2,10 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -66,4 +68,40 @@ func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTodayHasTheWorkOfTheLastHour checks that the calm of the overview does not contradict its figure, while the
+// history knows nothing yet.
+func TestTodayHasTheWorkOfTheLastHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := storage.RunnerInfo{ID: "app:1:a", Host: "app", PID: 1, Queues: []string{"q"}, Concurrency: 4, For: time.Hour}
+		if _, err := sc.Session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(17 * time.Hour) // virtual: the day has begun long ago
+		if _, err := sc.Session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Handler(&steady{sc.Store, time.Now(), 10, 0}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &view{server: d.server}
+		for range 195 {
+			if v.Sample, err = d.server.sampler.Sample(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // virtual
+		}
+		v.Now = d.server.sampler.StorageNow()
+		calm, figure := v.calm(t.Context()), v.figures()[0].Note
+		n, _, _ := strings.Cut(figure, " ")
+		if done, _ := v.chartOf("", "1h").Sums(); done < 1900 || !strings.Contains(calm, n+format.NBSP+"tasks done since 17:00") {
+			t.Errorf("the figure is %q, and the calm %q", figure, calm)
+		}
+	})
 }

@@ -80,11 +80,32 @@ func (c *deadCount) behind(s *Survey) (changed []*Queue) {
 	return changed
 }
 
-// look reads the newest dead tasks of the queues that have changed.
+// few returns how many tasks have to be read of a queue to count the tasks that died since it was counted, 0 if
+// they are more than a page or if other dead tasks have changed, too.
+func (c *deadCount) few(q *Queue) int {
+	n := q.Dead
+	if was := c.queues[q.Queue]; was != nil && was.dead > 0 {
+		if n = q.Dead - was.dead; n != q.Totals.Dead-was.total {
+			return 0
+		}
+		n++ // the newest task that was counted
+	}
+	if n > storage.MaxPage {
+		return 0
+	}
+	return max(0, int(n))
+}
+
+// look reads the newest dead tasks of the queues that have changed: most of them together, or only the few that
+// have died if most is 0.
 func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*Queue, most int) error {
 	pages := make([]storage.TasksPage, len(changed))
 	err := Concurrently(len(changed), func(i int) (err error) {
-		pages[i], err = newestDead(ctx, store, changed[i], max(1, most/len(changed)))
+		n := max(1, most/len(changed))
+		if most == 0 {
+			n = c.few(changed[i])
+		}
+		pages[i], err = newestDead(ctx, store, changed[i], n)
 		return err
 	})
 	if err != nil {
@@ -97,6 +118,9 @@ func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*
 	for i, q := range changed {
 		was := c.queues[q.Queue]
 		if was == nil || !was.join(q, pages[i].Tasks) {
+			if most == 0 && was != nil && was.dead > 0 { // the few do not reach what was counted: count anew later
+				continue
+			}
 			was = &queueCauses{queue: q.Queue, groups: make(map[string]*Cause)}
 			c.queues[q.Queue] = was
 			was.addPage(pages[i])
@@ -270,13 +294,23 @@ func (g *Cause) join(queue string, of *Cause) {
 	g.died(of.First, of.Last, of.Error)
 }
 
-// readDead groups the dead tasks by cause. At most once in deadFor, or after Forget, it reads dead tasks of the
-// queues in which they have changed.
+// mostFew limits the queues whose few deaths each reading reads.
+const mostFew = 20
+
+// readDead groups the dead tasks by cause. It reads a few deaths at once, so that the causes have the same number
+// of tasks as the sizes. At most once in deadFor, or after Forget, it reads the dead tasks of all queues in which
+// they have changed.
 func (r *Reader) readDead(ctx context.Context, before, fresh *Survey) error {
 	changed := r.causes.behind(fresh)
-	if len(changed) > 0 && (before == nil || fresh.At.Sub(r.deadAt) >= deadFor) {
+	most := r.cfg.Dead
+	if before != nil && fresh.At.Sub(r.deadAt) < deadFor {
+		changed = slices.DeleteFunc(changed, func(q *Queue) bool { return r.causes.few(q) == 0 })
+		changed, most = changed[:min(len(changed), mostFew)], 0
+	} else if len(changed) > 0 {
 		r.deadAt = fresh.At
-		if err := r.causes.look(ctx, r.store, changed, r.cfg.Dead); err != nil {
+	}
+	if len(changed) > 0 {
+		if err := r.causes.look(ctx, r.store, changed, most); err != nil {
 			return err
 		}
 	}

@@ -245,3 +245,27 @@ func TestOneErrorOfAMomentStandsForItsCause(t *testing.T) {
 		slices.Reverse(tasks)
 	}
 }
+
+// TestTheCausesAddUpToTheDeadTasks checks each reading while tasks die, in a queue that is known and in another one:
+// the causes have as many tasks as the sizes of the queues.
+func TestTheCausesAddUpToTheDeadTasks(t *testing.T) {
+	sc, s, store, ahead := mourning(t)
+	bury(t, sc, "a", "disk full", 5)
+	for i := range 4 {
+		if err := sc.Session.Configure(t.Context(), fmt.Sprint("b", i), storage.Settings{Create: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]int64{"disk full": 5}
+	s.mustRead(t, ahead, 0, want)
+	clear(store.calls)
+	for i := range 4 {
+		bury(t, sc, "a", "disk full", 7)
+		bury(t, sc, fmt.Sprint("b", i), "no route", 2)
+		want["disk full"], want["no route"] = want["disk full"]+7, want["no route"]+2
+		s.mustRead(t, ahead, time.Second, want)
+	}
+	if store.calls["tasks"] > 4*(7+1+2) {
+		t.Errorf("%d tasks are read for 36 deaths, want as many and one of each known queue", store.calls["tasks"])
+	}
+}

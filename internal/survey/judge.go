@@ -314,7 +314,7 @@ func (j *judge) dead() {
 			Text: fmt.Sprintf("%s died of %s", j.w.count(tasks, "task"), j.w.count(causes, "other cause")),
 		})
 	}
-	if rest := total - j.Dead.Read; rest > 0 && told > 0 && !j.Dead.Whole {
+	if rest := total - j.Dead.Read; rest > 0 && told > 0 {
 		j.add(Finding{
 			Level: Notice, Code: "unread", Tasks: rest, Next: "midge task ls --by-cause",
 			Text:   "The causes are those of " + j.w.count(j.Dead.Read, "task"),

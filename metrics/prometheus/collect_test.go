@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/metrics/prometheus"
 	"github.com/midgehq/midge/storage"
 )
@@ -144,6 +147,40 @@ func TestNewRefusesABadConfig(t *testing.T) {
 		}
 		if _, err := prometheus.New(nil, prometheus.Config{}); err == nil {
 			t.Error("no storage: got no error")
+		}
+	})
+}
+
+// TestTheMetricsAreTheFiguresOfDoctor compares the metrics with the survey of which the dashboard and the command
+// make their figures, on a night with dead tasks and a paused queue.
+func TestTheMetricsAreTheFiguresOfDoctor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		night, err := scene.Open(t.Context(), "night", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &app{T: t, store: night.Store}
+		a.metrics, err = prometheus.New(a.store, prometheus.Config{})
+		a.must(err)
+		bounds := survey.Bounds{Dead: survey.AnyNumber}
+		now, err := survey.Once(t.Context(), a.store, bounds)
+		a.must(err)
+		tasks, findings := map[string]float64{}, map[string]float64{}
+		for _, state := range storage.States()[:7] {
+			tasks[string(state)] = float64(now.Sum(func(q *survey.Queue) int64 { return q.Size(state) }))
+		}
+		found, _ := now.Findings(bounds, survey.Words{})
+		for _, f := range found {
+			findings[f.Code]++
+		}
+		if tasks["dead"] != 300 || findings["cause"] != 2 {
+			t.Fatalf("the night has %v tasks dead of %v causes, want 300 of 2", tasks["dead"], findings["cause"])
+		}
+		a.shows("midge_tasks", "state", tasks)
+		a.shows("midge_findings", "code", findings)
+		if got, want := a.alone("midge_runners"), float64(len(now.Runners)); got != want {
+			t.Errorf("%v runners, want %v", got, want)
 		}
 	})
 }

@@ -92,16 +92,18 @@ func (c *Chart) Max() (done, failed float64) {
 	return done / c.Step.Seconds(), failed / c.Step.Seconds()
 }
 
-// Top is the highest rate of completed attempts as text.
+// Top is the highest rate of completed attempts as text, "" if none completed.
 func (c *Chart) Top() string {
-	done, _ := c.Max()
-	return format.Rate(done)
+	if done, _ := c.Max(); done > 0 {
+		return format.PerSecond(done)
+	}
+	return ""
 }
 
 // Bottom is the highest rate of failed attempts as text, "" if none failed.
 func (c *Chart) Bottom() string {
 	if _, failed := c.Max(); failed > 0 {
-		return format.Rate(failed)
+		return format.PerSecond(failed)
 	}
 	return ""
 }

@@ -93,7 +93,8 @@ func TestTheRatesOfAChartStandApart(t *testing.T) {
 			if len(pl.lines) == 0 {
 				t.Errorf("%v done and %v failed a second: no rate but 0", done, failed)
 			}
-			if want := format.Rate(done); c.Top() != want || failed > 0 && c.Bottom() != format.Rate(failed) {
+			top, bottom := format.PerSecond(done), format.PerSecond(failed)
+			if done > 0 && c.Top() != top || done == 0 && c.Top() != "" || failed > 0 && c.Bottom() != bottom {
 				t.Errorf("%v done and %v failed a second: at most %s and %s", done, failed, c.Top(), c.Bottom())
 			}
 		}
@@ -106,5 +107,24 @@ func TestTheMaximumOfASparklineIsText(t *testing.T) {
 	got := string(Sparkline([]float64{0.00001}, 1, format.Percent))
 	if !strings.Contains(got, ">&lt;"+format.NBSP+"0.01"+format.NBSP+"%</span>") {
 		t.Errorf("the maximum is not escaped: %s", got)
+	}
+}
+
+// TestAChartHasOneUnit checks that all rates of a chart are in seconds, however far they are apart, and that its
+// legend has only what is drawn.
+func TestAChartHasOneUnit(t *testing.T) {
+	for _, failed := range []float64{0, 0.0001, 0.02, 0.5, 40} {
+		for _, done := range []float64{0, 0.0001, 0.02, 0.5, 40} {
+			c := Chart{Points: make([]sampler.Point, 60), Step: time.Second, Part: 1}
+			for i := range c.Points {
+				c.Points[i] = sampler.Point{Done: done, Failed: failed, Seen: true}
+			}
+			if all := c.Top() + c.Bottom() + string(c.Rates()); strings.Contains(all, "/min") {
+				t.Errorf("%v done and %v failed a second: not all of %s are in seconds", done, failed, all)
+			}
+			if (c.Top() != "") != (done > 0) || (c.Bottom() != "") != (failed > 0) {
+				t.Errorf("%v done and %v failed a second: the legend has %q and %q", done, failed, c.Top(), c.Bottom())
+			}
+		}
 	}
 }

@@ -99,7 +99,7 @@ func (c *Chart) Rates() template.HTML {
 	var b strings.Builder
 	b.WriteString(`<svg class="rates" aria-hidden="true">`)
 	for i, y := range pl.lines {
-		rate := template.HTMLEscapeString(format.Rate(pl.rates[i]))
+		rate := template.HTMLEscapeString(format.PerSecond(pl.rates[i]))
 		fmt.Fprintf(&b, `<text x="100%%" y="%d">%s</text>`, y+4, rate)
 	}
 	fmt.Fprintf(&b, `<text x="100%%" y="%d">0</text></svg>`, pl.axis+4)

@@ -79,6 +79,18 @@ func Rate(perSecond float64) string {
 	return Number(int64(perSecond+0.5)) + NBSP + "/s"
 }
 
+// PerSecond writes how often something happens in a second, however rare it is: all rates of a chart have one
+// unit.
+func PerSecond(rate float64) string {
+	switch {
+	case rate <= 0 || rate >= 0.095:
+		return Rate(rate)
+	case rate < 0.005:
+		return "<" + NBSP + "0.01" + NBSP + "/s"
+	}
+	return strconv.FormatFloat(rate, 'f', 2, 64) + NBSP + "/s"
+}
+
 // Percent writes a share of one. A share below one never reads as all, and a share above zero never reads as
 // nothing.
 func Percent(share float64) string {
