@@ -164,9 +164,9 @@ func (d *day) read(ctx context.Context, history *sampler.Sampler, begin, now tim
 	return past
 }
 
-// doneToday writes the text about the work of today, "" if nothing of it is known. The day is that of UTC. Its
-// last hour is that of the figures on the same page, which know more than the history, so that the text and
-// the figures never contradict each other.
+// doneToday writes the text about the work of today in UTC, "" if none is known. Its last hour is the hour
+// of the figures on the same page, which know more than the history, so that the text and the figures never
+// contradict each other.
 func (v *view) doneToday(ctx context.Context) string {
 	begin := v.Now.UTC().Truncate(24 * time.Hour)
 	hour := v.chartOf("", "1h")
