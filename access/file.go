@@ -23,6 +23,7 @@ const maxFile = 4 << 20
 type file[T any] struct {
 	path  string
 	parse func(text string) (T, error)
+	fixed bool // value is all there is, and path is none
 
 	mu     sync.Mutex // guards the fields below
 	looked time.Time
@@ -35,7 +36,7 @@ type file[T any] struct {
 func (f *file[T]) get() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.looked.IsZero() && time.Since(f.looked) < recheck {
+	if f.fixed || !f.looked.IsZero() && time.Since(f.looked) < recheck {
 		return f.value, f.err
 	}
 	return f.readLocked()
@@ -113,6 +114,9 @@ func (f *file[T]) replace(alter func(text string) (string, error)) (err error) {
 			err = fmt.Errorf("access: write %s: %w", f.path, err)
 		}
 	}()
+	if f.fixed {
+		return errors.New("there is no file")
+	}
 	fresh := f.path + ".new"
 	to, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

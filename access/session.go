@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -16,45 +17,66 @@ import (
 // SessionLife is how long a login holds.
 const SessionLife = 12 * time.Hour
 
-// SessionCookie names the cookie of a session.
-const SessionCookie = "midge_session"
+// DeviceLife is how long a browser is known in which a user has logged in.
+const DeviceLife = 180 * 24 * time.Hour
 
-// Login returns the user of a name and a password. remote is the address from which the login came, in the
-// form of http.Request.RemoteAddr. The error is [ErrDenied] for a wrong name or password. It is a
-// *[ThrottledError] if the address, or its network, has failed 20 times within a minute with that name. Only
-// two passwords are hashed at a time: if ctx ends while Login waits, its error is the cause of ctx. Any other
-// error tells why the file of users cannot be read. Failures count by name, too, because all logins through
-// a proxy come from one address: users with other names can go on.
-func (u *Users) Login(ctx context.Context, remote, name, password string) (User, error) {
+// SessionCookie names the cookie of a session, and DeviceCookie that of a browser in which a user has logged
+// in.
+const (
+	SessionCookie = "midge_session"
+	DeviceCookie  = "midge_device"
+)
+
+// Login returns the user of a name and a password, which a request brings. The error is [ErrDenied] for a
+// wrong name or password. It is a *[ThrottledError] if the address of the request (RemoteAddr, or the /64
+// network of an IPv6 address) has failed 20 times within a minute, or if all addresses together have failed
+// so often with that name. Both do not count for a browser that has logged in under that name before, which
+// its cookie proves: see [Users.Cookies]. It may itself fail 20 times a minute. So whoever guesses the
+// password of a user locks out neither the user's own browser nor other users.
+//
+// A wrong name is denied after the time that passwords lately took, without a processor: names that are made
+// up delay no login. Only two passwords are hashed at a time, and one more of a browser that has logged in
+// before. If the context of the request ends while Login waits, its error is the cause of that. Any other
+// error tells why the file of users cannot be read.
+func (u *Users) Login(r *http.Request, name, password string) (User, error) {
 	all, err := u.file.get()
 	if err != nil {
 		return User{}, err
 	}
-	from := tryOf(remote, name)
-	if err := u.throttle.charge(from); err != nil {
+	keys, turns := []string{"address " + origin(r.RemoteAddr), "name " + digest(name)}, u.hashing
+	if device, ok := all.device(r, name); ok {
+		keys, turns = []string{"device " + device}, u.hashingKnown
+	}
+	if err := u.throttle.charge(keys...); err != nil {
 		return User{}, err
 	}
-	select {
-	case u.hashing <- struct{}{}:
-		defer func() { <-u.hashing }()
-	case <-ctx.Done():
-		return User{}, context.Cause(ctx)
-	}
 	e, known := all.find(name)
-	if !known {
-		e.password = u.dummy() // an unknown name takes as long as a known one
-	}
-	if len(password) > maxPassword || !e.password.is(password) || !known {
+	if !known || len(password) > maxPassword {
+		if err := u.pauses.pause(r.Context(), u.rounds); err != nil {
+			return User{}, err
+		}
 		return User{}, ErrDenied
 	}
-	u.throttle.refund(from)
+	begun := time.Now()
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-r.Context().Done():
+		return User{}, context.Cause(r.Context())
+	}
+	right := e.password.is(password)
+	u.pauses.add(time.Since(begun))
+	if !right {
+		return User{}, ErrDenied
+	}
+	u.throttle.refund(keys...)
 	return e.User, nil
 }
 
-// Cookie returns the cookie of a session of [SessionLife] that begins now. Browsers send it for the paths
-// below path, and only over TLS if secure is set. The error is [ErrDenied] if the file does not have the user
-// any more.
-func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error) {
+// Cookies returns the cookie of a session of [SessionLife] that begins now, and one of [DeviceLife] by which
+// [Users.Login] knows the browser again. Browsers send them for the paths below path, and only over TLS if
+// secure is set. The error is [ErrDenied] if the file does not have the user any more.
+func (u *Users) Cookies(user User, path string, secure bool) ([]*http.Cookie, error) {
 	all, err := u.file.get()
 	if err != nil {
 		return nil, err
@@ -64,11 +86,14 @@ func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error
 		return nil, ErrDenied
 	}
 	until := u.freshEnd(e.Name, time.Now().Add(SessionLife).UnixMicro())
-	text := base64.RawURLEncoding.EncodeToString
-	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
-	c.Value = text([]byte(e.Name)) + "." + strconv.FormatInt(until, 10) + "." + text(all.sign(e, until))
-	c.MaxAge = int(SessionLife / time.Second)
-	return c, nil
+	session := cookie(SessionCookie, path, secure) //nolint:gosec // the caller knows whether it serves TLS
+	session.Value = signed(e.Name, strconv.FormatInt(until, 10), all.sign(e, until))
+	session.MaxAge = int(SessionLife / time.Second)
+	device := cookie(DeviceCookie, path, secure) //nolint:gosec // as above
+	id := rand.Text()
+	device.Value = signed(e.Name, id, all.signDevice(e.Name, id))
+	device.MaxAge = int(DeviceLife / time.Second)
+	return []*http.Cookie{session, device}, nil
 }
 
 // EndSession ends the session that a request carries, if it carries one: this process does not accept its
@@ -108,17 +133,34 @@ type session struct {
 }
 
 // EndCookie returns the cookie that removes a session from the browser. path and secure are the same as for
-// [Users.Cookie]. Call [Users.EndSession], too.
+// [Users.Cookies]. Call [Users.EndSession], too.
 func EndCookie(path string, secure bool) *http.Cookie {
-	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
+	c := cookie(SessionCookie, path, secure) //nolint:gosec // the caller knows whether it serves TLS
 	c.MaxAge = -1
 	return c
 }
 
-func cookie(path string, secure bool) *http.Cookie {
+func cookie(name, path string, secure bool) *http.Cookie {
 	return &http.Cookie{ //nolint:gosec // as above
-		Name: SessionCookie, Path: path, Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: name, Path: path, Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	}
+}
+
+// signed returns the value of a cookie: a user, a text without a point, and a signature of both.
+func signed(name, text string, signature []byte) string {
+	encoded := base64.RawURLEncoding.EncodeToString
+	return encoded([]byte(name)) + "." + text + "." + encoded(signature)
+}
+
+// parts returns what signed was given. The signature is not checked yet.
+func parts(value string) (name, text string, signature []byte, ok bool) {
+	fields := strings.Split(value, ".")
+	if len(fields) != 3 || len(value) > 512 {
+		return "", "", nil, false
+	}
+	user, err1 := base64.RawURLEncoding.DecodeString(fields[0])
+	signature, err2 := base64.RawURLEncoding.DecodeString(fields[2])
+	return string(user), fields[1], signature, err1 == nil && err2 == nil
 }
 
 // Who returns the user whose session a request carries, with the role that the file gives the user now. It
@@ -141,21 +183,16 @@ func (u *Users) Session(r *http.Request) (user User, until time.Time, ok bool) {
 // session returns the user and the end of the session that a request carries. It reports false when Who does.
 func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 	c, err := r.Cookie(SessionCookie)
-	if err != nil || len(c.Value) > 512 {
+	if err != nil {
 		return entry{}, 0, false
 	}
-	fields := strings.Split(c.Value, ".")
-	if len(fields) != 3 {
+	name, end, signature, ok := parts(c.Value)
+	until, err1 := strconv.ParseInt(end, 10, 64)
+	all, err2 := u.file.get()
+	if !ok || err1 != nil || err2 != nil {
 		return entry{}, 0, false
 	}
-	name, err1 := base64.RawURLEncoding.DecodeString(fields[0])
-	until, err2 := strconv.ParseInt(fields[1], 10, 64)
-	signature, err3 := base64.RawURLEncoding.DecodeString(fields[2])
-	all, err4 := u.file.get()
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
-		return entry{}, 0, false
-	}
-	e, ok = all.find(string(name))
+	e, ok = all.find(name)
 	if !ok || !hmac.Equal(signature, all.sign(e, until)) || time.Now().UnixMicro() >= until {
 		return entry{}, 0, false
 	}
@@ -166,9 +203,27 @@ func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 
 // sign returns the signature of a session. It covers the user's name, role and hashed password, and the end.
 func (r *register) sign(e entry, until int64) []byte {
+	return r.mac("session", e.Name, string(e.Role), e.password.String(), strconv.FormatInt(until, 10))
+}
+
+// device returns the id of the browser that sent a request, and reports whether somebody has logged in there
+// as the user with a name.
+func (r *register) device(req *http.Request, name string) (id string, ok bool) {
+	c, err := req.Cookie(DeviceCookie)
+	if err != nil {
+		return "", false
+	}
+	user, id, signature, ok := parts(c.Value)
+	return id, ok && user == name && hmac.Equal(signature, r.signDevice(user, id))
+}
+
+// signDevice returns the signature of a browser in which a user has logged in.
+func (r *register) signDevice(name, id string) []byte { return r.mac("device", name, id) }
+
+// mac returns a signature of texts.
+func (r *register) mac(texts ...string) []byte {
 	mac := hmac.New(sha256.New, r.key)
-	end := strconv.FormatInt(until, 10)
-	for _, part := range []string{"session", e.Name, string(e.Role), e.password.String(), end} {
+	for _, part := range texts {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
 		_, _ = mac.Write(n[:])

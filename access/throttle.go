@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// An address may fail failuresAtOnce times at once with a name, and then once each failureCost.
+// An address, a name and a browser may each fail failuresAtOnce times at once, and then once each
+// failureCost.
 const (
 	failuresAtOnce = 20
 	failureCost    = time.Minute / failuresAtOnce
 )
 
-// hashesAtOnce is how many passwords are hashed at a time. Each takes 0.1 to 0.2 s of a processor, and logins
-// must not take all processors from the rest of the process.
+// hashesAtOnce is how many passwords of strangers are hashed at a time. Each takes 0.1 to 0.2 s of a
+// processor, and logins must not take all processors from the rest of the process.
 const hashesAtOnce = 2
 
-// maxAddresses bounds the addresses that a throttle remembers.
-const maxAddresses = 10_000
+// maxKeys bounds the addresses, names and browsers that a throttle remembers.
+const maxKeys = 10_000
 
-// ThrottledError is the error of a login from an address that has failed too often.
+// ThrottledError is the error of a login after too many failures.
 type ThrottledError struct {
 	// After is how long to wait before the next try.
 	After time.Duration
@@ -32,45 +33,53 @@ func (e *ThrottledError) Error() string {
 	return fmt.Sprintf("access: too many failed logins: try again in %v", e.After.Round(time.Second))
 }
 
-// throttle lets an address fail 20 times a minute. It keeps one moment for each address, and each failure
-// moves that moment on by failureCost. An address whose moment lies a minute ahead may not fail again.
+// throttle lets a key, such as an address, fail 20 times a minute. It keeps one moment for each key, and each
+// failure moves that moment on by failureCost. A key whose moment lies a minute ahead may not fail again.
 type throttle struct {
 	mu  sync.Mutex
-	all map[string]time.Time // the moment of each address
+	all map[string]time.Time // the moment of each key
 }
 
 func newThrottle() *throttle { return &throttle{all: make(map[string]time.Time)} }
 
-// charge counts a try as failed before it is made, so that concurrent tries count too. It returns a
-// *ThrottledError if the address has failed too often.
-func (t *throttle) charge(key string) error {
+// charge counts a try as failed before it is made, so that concurrent tries count too. The try counts for
+// each of its keys, or for none: charge returns a *ThrottledError if one of them has failed too often.
+func (t *throttle) charge(keys ...string) error {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until, known := t.all[key]
-	if until.Before(now) {
-		until = now
+	var ahead time.Duration // of the key that has failed most
+	for _, key := range keys {
+		ahead = max(ahead, t.all[key].Sub(now))
 	}
-	if over := until.Add(failureCost).Sub(now) - failuresAtOnce*failureCost; over > 0 {
+	if over := ahead - (failuresAtOnce-1)*failureCost; over > 0 {
 		return &ThrottledError{After: over}
 	}
-	if !known && len(t.all) >= maxAddresses {
+	if len(t.all) > maxKeys-len(keys) {
 		t.forgetLocked(now)
 	}
-	t.all[key] = until.Add(failureCost)
+	for _, key := range keys {
+		until := t.all[key]
+		if until.Before(now) {
+			until = now
+		}
+		t.all[key] = until.Add(failureCost)
+	}
 	return nil
 }
 
 // refund takes back a charge, for a try that succeeded.
-func (t *throttle) refund(key string) {
+func (t *throttle) refund(keys ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until, ok := t.all[key]; ok {
-		t.all[key] = until.Add(-failureCost)
+	for _, key := range keys {
+		if until, ok := t.all[key]; ok {
+			t.all[key] = until.Add(-failureCost)
+		}
 	}
 }
 
-// forgetLocked makes room. It drops addresses whose moment has passed, and then others until half of the room
+// forgetLocked makes room. It drops keys whose moment has passed, and then others until half of the room
 // is free.
 func (t *throttle) forgetLocked(now time.Time) {
 	for key, until := range t.all {
@@ -79,18 +88,17 @@ func (t *throttle) forgetLocked(now time.Time) {
 		}
 	}
 	for key := range t.all {
-		if len(t.all) <= maxAddresses/2 {
+		if len(t.all) <= maxKeys/2 {
 			break
 		}
 		delete(t.all, key)
 	}
 }
 
-// tryOf returns the key under which the logins of an origin with a name count together. The name may have any
-// length.
-func tryOf(remote, name string) string {
+// digest returns a short text for a name, which may have any length.
+func digest(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return origin(remote) + " " + string(sum[:16])
+	return string(sum[:16])
 }
 
 // origin returns the part of an address that counts as one client: an IPv4 address, or the /64 network of an

@@ -27,9 +27,11 @@ import (
 type Users struct {
 	file     *file[register]
 	throttle *throttle
-	hashing  chan struct{} // has an element for each password that is being hashed
-	rounds   int           // of new passwords
-	dummy    func() hashed // the hash to compare with for an unknown user
+	rounds   int // of new passwords
+	pauses   pauses
+	// hashing and hashingKnown have an element for each password that is being hashed. The second is for
+	// browsers in which the user has logged in before.
+	hashing, hashingKnown chan struct{}
 
 	mu    sync.Mutex       // guards ended
 	ended map[session]bool // the sessions that EndSession has ended, until they are over
@@ -86,11 +88,8 @@ func CreateUsers(path string) (*Users, error) {
 
 func newUsers(path string) *Users {
 	return &Users{
-		file: &file[register]{path: path, parse: parseUsers}, throttle: newThrottle(),
-		hashing: make(chan struct{}, hashesAtOnce), rounds: rounds,
-		dummy: sync.OnceValue(func() hashed {
-			return hashed{rounds: rounds, salt: make([]byte, 16), sum: make([]byte, 32)}
-		}),
+		file: &file[register]{path: path, parse: parseUsers}, throttle: newThrottle(), rounds: rounds,
+		hashing: make(chan struct{}, hashesAtOnce), hashingKnown: make(chan struct{}, 1),
 	}
 }
 

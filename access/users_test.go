@@ -26,7 +26,7 @@ func users(t *testing.T, all ...User) *Users {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cheap(u)
+	u.rounds = leastRounds
 	for _, user := range all {
 		if err := u.Set(user, "password of "+user.Name); err != nil {
 			t.Fatal(err)
@@ -35,21 +35,24 @@ func users(t *testing.T, all ...User) *Users {
 	return u
 }
 
-func cheap(u *Users) {
-	u.rounds = leastRounds
-	u.dummy = func() hashed { return hashed{rounds: leastRounds, salt: make([]byte, 16), sum: make([]byte, 32)} }
-}
-
 // carrying returns a request that carries a new session of a user.
 func carrying(t *testing.T, u *Users, user User) *http.Request {
 	t.Helper()
-	c, err := u.Cookie(user, "/", true)
+	all, err := u.Cookies(user, "/", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &http.Request{Header: make(http.Header)}
-	r.AddCookie(c)
+	for _, c := range all {
+		r.AddCookie(c)
+	}
 	return r
+}
+
+// from returns a login that comes from an address.
+func from(t *testing.T, remote string) *http.Request {
+	t.Helper()
+	return (&http.Request{Header: make(http.Header), RemoteAddr: remote}).WithContext(t.Context())
 }
 
 func TestRolesPermitWhatTheTableSays(t *testing.T) {
@@ -80,7 +83,7 @@ func TestRolesPermitWhatTheTableSays(t *testing.T) {
 func TestLogin(t *testing.T) {
 	ann := User{"ann@example.com", Operator}
 	u := users(t, ann, User{"bob", Viewer})
-	got, err := u.Login(t.Context(), home, ann.Name, "password of "+ann.Name)
+	got, err := u.Login(from(t, home), ann.Name, "password of "+ann.Name)
 	if err != nil || got != ann {
 		t.Errorf("got %v, %v, want %v", got, err, ann)
 	}
@@ -91,7 +94,7 @@ func TestLogin(t *testing.T) {
 		{"", ""},
 		{"bob", strings.Repeat("x", maxPassword+1)},
 	} {
-		if _, err := u.Login(t.Context(), home, c[0], c[1]); !errors.Is(err, ErrDenied) {
+		if _, err := u.Login(from(t, home), c[0], c[1]); !errors.Is(err, ErrDenied) {
 			t.Errorf("%q with %q: got %v, want ErrDenied", c[0], c[1], err)
 		}
 	}
@@ -104,8 +107,8 @@ func TestLogin(t *testing.T) {
 // TestNewPasswordsTakeSoManyRounds checks the rounds of a new password and of its check. Each takes a second
 // and more under the race detector; TestLogin checks wrong passwords with fewer rounds.
 func TestNewPasswordsTakeSoManyRounds(t *testing.T) {
-	if u := newUsers("users"); u.rounds != 600_000 || u.dummy().rounds != u.rounds {
-		t.Errorf("%d rounds, and %d for an unknown user, want 600,000", u.rounds, u.dummy().rounds)
+	if u := newUsers("users"); u.rounds != 600_000 {
+		t.Errorf("%d rounds, want 600,000", u.rounds)
 	}
 	h, err := hash("correct horse", rounds)
 	if err != nil {
@@ -216,14 +219,16 @@ func TestALogoutEndsASession(t *testing.T) {
 func TestAForgedSessionAdmitsNobody(t *testing.T) {
 	ann, bob := User{"ann", Viewer}, User{"bob", Admin}
 	u, other := users(t, ann, bob), users(t, ann, bob)
-	c, err := u.Cookie(ann, "/", true)
+	all, err := u.Cookies(ann, "/", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" {
-		t.Errorf("the cookie is %v", c)
+	for _, c := range all {
+		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" {
+			t.Errorf("the cookie is %v", c)
+		}
 	}
-	fields := strings.Split(c.Value, ".")
+	fields := strings.Split(all[0].Value, ".")
 	for what, value := range map[string]string{
 		"another name": strings.Join([]string{"Ym9i", fields[1], fields[2]}, "."),
 		"another end":  strings.Join([]string{fields[0], "9999999999999999", fields[2]}, "."),
@@ -231,6 +236,7 @@ func TestAForgedSessionAdmitsNobody(t *testing.T) {
 		"two fields":   "Ym9i.9999999999999999",
 		"nothing":      "",
 		"much":         strings.Repeat(".", 5000),
+		"a browser":    all[1].Value,
 	} {
 		r := &http.Request{Header: http.Header{"Cookie": {SessionCookie + "=" + value}}}
 		if who, ok := u.Who(r); ok {
@@ -289,7 +295,7 @@ func TestAFileThatCannotBeReadAdmitsNobody(t *testing.T) {
 			if _, ok := u.Who(r); ok {
 				t.Errorf("%s: the session is good", what)
 			}
-			if _, err := u.Login(t.Context(), home, "ann", "password of ann"); err == nil || errors.Is(err, ErrDenied) {
+			if _, err := u.Login(from(t, home), "ann", "password of ann"); err == nil || errors.Is(err, ErrDenied) {
 				t.Errorf("%s: a login gives %v, want what is wrong with the file", what, err)
 			}
 		}
@@ -336,52 +342,6 @@ func TestTwoWritersOfTheFile(t *testing.T) {
 	}
 }
 
-func TestFailedLoginsAreThrottled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := users(t, User{"ann", Viewer}, User{"bo", Viewer})
-		login := func(from, password string) error {
-			_, err := u.Login(t.Context(), from, "ann", password)
-			return err
-		}
-		for range 3 * failuresAtOnce { // a login that succeeds does not count
-			if err := login(home, "password of ann"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range failuresAtOnce {
-			if err := login(home, "wrong"); !errors.Is(err, ErrDenied) {
-				t.Fatalf("got %v, want ErrDenied", err)
-			}
-		}
-		var throttled *ThrottledError
-		if err := login(home, "password of ann"); !errors.As(err, &throttled) {
-			t.Fatalf("got %v, want a ThrottledError", err)
-		}
-		if err := login("127.0.0.2:1", "password of ann"); err != nil {
-			t.Errorf("another address: %v", err)
-		}
-		if _, err := u.Login(t.Context(), home, "bo", "password of bo"); err != nil {
-			t.Errorf("another name, behind the same proxy: %v", err)
-		}
-		time.Sleep(throttled.After)
-		if err := login(home, "password of ann"); err != nil {
-			t.Errorf("after %v: %v", throttled.After, err)
-		}
-	})
-}
-
-func TestAThrottleRemembersSoManyAddresses(t *testing.T) {
-	th := newThrottle()
-	for i := range 3 * maxAddresses {
-		if err := th.charge(string(rune(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(th.all); n > maxAddresses {
-		t.Errorf("%d addresses, want at most %d", n, maxAddresses)
-	}
-}
-
 func TestOrigins(t *testing.T) {
 	for given, want := range map[string]string{
 		"10.1.2.3:80":               "10.1.2.3",
@@ -405,8 +365,11 @@ func TestALoginThatWaitsEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := u.Login(ctx, home, "ann", "password of ann"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
+	u.pauses.add(time.Hour)
+	for _, name := range []string{"ann", "nobody"} {
+		if _, err := u.Login(from(t, home).WithContext(ctx), name, "password of ann"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want context.Canceled", name, err)
+		}
 	}
 }
 

@@ -233,7 +233,7 @@ func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := dashboard.Handler(s.Store, dashboard.Config{Redact: redacted})
+	h, err := dashboard.Handler(s.Store, admitting(dashboard.Config{Redact: redacted}))
 	if err != nil {
 		t.Fatal(err)
 	}

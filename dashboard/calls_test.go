@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
@@ -77,7 +78,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := &counting{Storage: sc.Store, calls: map[string]int{}}
-		h, err := dashboard.Handler(store, dashboard.Config{})
+		h, err := dashboard.Handler(store, as(access.Admin))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,7 @@ func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
 // saidOfNoDeath returns what the page of the dead says if there are none, and the rest of the page.
 func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	t.Helper()
-	d, err := Handler(store, Config{})
+	d, err := Handler(store, asAdmin())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func buriedUnder(t *testing.T, others int) *scene.Scene {
 func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc := buriedUnder(t, storage.MaxPage+100)
-		d, err := Handler(&tardy{sc.Store, scan.DefaultTime + time.Millisecond}, Config{})
+		d, err := Handler(&tardy{sc.Store, scan.DefaultTime + time.Millisecond}, asAdmin())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc := buriedUnder(t, survey.MostDead+100)
-		d, err := Handler(sc.Store, Config{})
+		d, err := Handler(sc.Store, asAdmin())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Handler(sc.Store, Config{})
+		d, err := Handler(sc.Store, asAdmin())
 		if err != nil {
 			t.Fatal(err)
 		}

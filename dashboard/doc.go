@@ -13,11 +13,9 @@
 //
 // # Who may look
 //
-// With neither Config.Who nor Config.Users the handler serves only this machine: requests from a loopback
-// address, for a loopback name, that did not pass through a proxy. It recognizes a proxy by the headers that
-// proxies add, by HTTP/1.0, or by an Origin or a Referer that names another host. If a proxy on this machine
-// speaks HTTP/1.1, adds no header, and replaces the requested name by a loopback name, its first GET request
-// looks like one from a browser. Behind a proxy, set Config.Who or Config.Users.
+// Config.Who asks the login of the application. Config.Users is a login of the dashboard's own. With neither,
+// Config.Token admits whoever knows it, and nobody else: an address says nothing about a person, because
+// requests from this machine may have passed through a proxy, and may come from another user of the machine.
 //
 // # What pages have in common
 //

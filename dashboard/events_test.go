@@ -42,7 +42,7 @@ func TestStreamsEndWithRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var logged strings.Builder
-		d, err := Handler(sc.Store, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		d, err := Handler(sc.Store, Config{Who: asAdmin().Who, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestAStreamIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := Handler(&many{sc.Store, c.queues, c.length}, Config{})
+			d, err := Handler(&many{sc.Store, c.queues, c.length}, asAdmin())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func TestAChangeIsToldWithinASecond(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Handler(sc.Store, Config{})
+		d, err := Handler(sc.Store, asAdmin())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestAPageHasTheMarksOfItsLook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Handler(sc.Store, Config{})
+		d, err := Handler(sc.Store, asAdmin())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{t, sc, h}
+		s := &site{t, sc, h, cfg}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); h.Run(ctx) }()

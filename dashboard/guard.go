@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"runtime/debug"
 	"strings"
@@ -27,7 +25,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // open reports whether a request is for the login page, or for a file that this page needs.
 func (s *server) open(r *http.Request) bool {
 	path := s.path(r)
-	return s.cfg.Users != nil && s.cfg.Who == nil && (path == "/login" || strings.HasPrefix(path, "/assets/"))
+	return s.cfg.Who == nil && (path == "/login" || strings.HasPrefix(path, "/assets/"))
 }
 
 func query(r *http.Request) string {
@@ -123,6 +121,9 @@ func (s *server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		defer s.recovered(w, r)
+		of := *r
+		of.RemoteAddr = s.clientOf(r)
+		r = &of
 		user, err := s.who(r)
 		if err != nil && !s.open(r) {
 			if err == errLogin && r.Method == http.MethodGet && //nolint:errorlint // it is never wrapped
@@ -166,38 +167,4 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: the dashboard panicked",
 		slog.String("path", r.URL.Path), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 	s.fail(w, r, &statusError{http.StatusInternalServerError, failed})
-}
-
-// local reports whether a request comes from this machine, for a host name that no other site can own, and
-// not through a proxy. A proxy that adds no header is recognized by HTTP/1.0, or by an Origin or a Referer
-// that names another host.
-func local(r *http.Request) bool {
-	for _, passedOn := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
-		if r.Header.Get(passedOn) != "" {
-			return false
-		}
-	}
-	for _, sender := range []string{"Origin", "Referer"} {
-		if text := r.Header.Get(sender); text != "" {
-			if from, err := url.Parse(text); err != nil || !loopback(from.Host) {
-				return false
-			}
-		}
-	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().Unmap().IsLoopback() && loopback(r.Host) && r.ProtoAtLeast(1, 1)
-}
-
-// loopback reports whether a host, with a port or without one, is a name or an address that always means this
-// machine.
-func loopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(strings.ToLower(host), "[]")
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }

@@ -2,7 +2,12 @@ package dashboard_test
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,31 +18,82 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestABareProxyIsSeenByWhatItPassesOn checks that a proxy on this machine that adds no header cannot serve
-// anybody without a login.
-func TestABareProxyIsSeenByWhatItPassesOn(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
+// TestAnAddressAdmitsNobody checks that a dashboard without a login admits only whoever knows its token: not
+// each user of this machine, nor whoever comes through a proxy on it that adds no header and rewrites Host.
+func TestAnAddressAdmitsNobody(t *testing.T) {
+	token := rand.Text()
+	s := open(t, "calm", dashboard.Config{Token: token, Base: "/midge"})
+	stranger := open(t, "calm", dashboard.Config{Token: rand.Text()})
 	for name, alter := range map[string]func(*http.Request){
-		"an origin":   func(r *http.Request) { r.Header.Set("Origin", "https://jobs.example.com") },
-		"no origin":   func(r *http.Request) { r.Header.Set("Origin", "null") },
-		"a referer":   func(r *http.Request) { r.Header.Set("Referer", "https://jobs.example.com/queues") },
-		"an old HTTP": func(r *http.Request) { r.Proto, r.ProtoMinor = "HTTP/1.0", 0 },
+		"as a browser":             func(*http.Request) {},
+		"from elsewhere":           func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" },
+		"by another name":          func(r *http.Request) { r.Host = "evil.example" },
+		"passed on by a proxy":     func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") },
+		"without an address":       func(r *http.Request) { r.RemoteAddr = "@" },
+		"by the session of others": func(r *http.Request) { r.AddCookie(stranger.entered("/")) },
+		"with a forged session":    func(r *http.Request) { r.Header.Set("Cookie", "midge_session=bG9jYWw.9999999999.AA") },
+		"with a wrong token":       func(r *http.Request) { r.URL.RawQuery = "token=" + rand.Text() },
+		"with the token elsewhere": func(r *http.Request) { r.URL.RawQuery = "token=" + token },
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			path := map[string]string{http.MethodGet: "/", http.MethodPost: "/act"}[method]
+		for path, want := range map[string]int{
+			"GET /midge/": http.StatusSeeOther, "GET /midge/events": http.StatusUnauthorized,
+			"POST /midge/act": http.StatusUnauthorized,
+		} {
+			method, path, _ := strings.Cut(path, " ")
 			r := request(method, path, "do=pause&queue=mail")
 			r.Host = "127.0.0.1:8383"
 			alter(r)
-			if w := s.do(r); w.Code != http.StatusForbidden {
-				t.Errorf("%s with %s: %d, want 403", method, name, w.Code)
+			if w := s.do(r); w.Code != want || strings.Contains(w.Body.String(), "mail") {
+				t.Errorf("%s %s %s: %d, want %d and nothing of the storage", method, path, name, w.Code, want)
 			}
 		}
 	}
-	r := request(http.MethodPost, "/act", "do=pause&queue=mail")
-	r.Header.Set("Origin", "http://localhost:8080")
-	r.Header.Set("Referer", "http://localhost:8080/queues")
-	if w := s.do(r); w.Code != http.StatusSeeOther {
-		t.Errorf("from this machine: %d, want 303", w.Code)
+	w := s.do(request(http.MethodGet, "/midge/login?token="+rand.Text(), ""))
+	if w.Code != http.StatusUnauthorized || len(w.Result().Cookies()) > 0 || !strings.Contains(w.Body.String(), "The secret is wrong.") {
+		t.Errorf("a wrong token: %d, %v", w.Code, w.Result().Cookies())
+	}
+	replica, err := dashboard.Handler(s.Store, s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(http.MethodGet, "/midge/", "")
+	r.RemoteAddr, r.Host = "192.0.2.7:4000", "jobs.example.com"
+	r.AddCookie(s.entered("/midge/"))
+	for name, h := range map[string]http.Handler{"the process": s, "a replica": replica} {
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "local · admin") {
+			t.Errorf("with the token, %s: %d, want 200", name, w.Code)
+		}
+	}
+	w = s.do(request(http.MethodPost, "/midge/login", "back=/midge/queues&token="+token))
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/midge/queues" {
+		t.Errorf("the token in the form: %d, want 303", w.Code)
+	}
+}
+
+// entered returns the cookie of a browser that has opened the address with the token, and checks that the
+// browser then shows an address without it.
+func (s *site) entered(path string) *http.Cookie {
+	s.t.Helper()
+	w := s.do(request(http.MethodGet, path+"login?token="+s.cfg.Token, ""))
+	cookies := w.Result().Cookies()
+	if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || to != path || len(cookies) == 0 {
+		s.t.Fatalf("the address with the token: %d to %s, %v", w.Code, to, cookies)
+	}
+	if c := cookies[0]; !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || strings.Contains(c.Value, s.cfg.Token) {
+		s.t.Errorf("the cookie is %v", c)
+	}
+	return cookies[0]
+}
+
+// TestADashboardRequiresALogin checks that no configuration is open to everybody.
+func TestADashboardRequiresALogin(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	for _, token := range []string{"", "admin", strings.Repeat("x", 21)} {
+		var invalid *storage.InvalidError
+		if _, err := dashboard.Handler(s.Store, dashboard.Config{Token: token}); !errors.As(err, &invalid) {
+			t.Errorf("with the token %q: got %v, want an InvalidError", token, err)
+		}
 	}
 }
 
@@ -173,7 +229,7 @@ func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
 		r.Host = "jobs.example.com"
 		r.Header.Set("Origin", origin)
 		cookies := s.do(r).Result().Cookies()
-		if len(cookies) != 1 || cookies[0].Secure != want {
+		if len(cookies) != 2 || cookies[0].Secure != want || cookies[1].Secure != want {
 			t.Errorf("after a login from %s: %v, want Secure %t", origin, cookies, want)
 		}
 	}
@@ -204,5 +260,48 @@ func TestOnlyWhoMayEditSendsLongForms(t *testing.T) {
 		if code, page := s.post(c.path, "name", "a", "password", "b", "params", strings.Repeat("a", c.size)); code != c.want {
 			t.Errorf("%d bytes to %s: %d, want %d: %.200s", c.size, c.path, code, c.want, page)
 		}
+	}
+}
+
+// TestTheClientIsNamedByTrustedProxiesAlone fails as often as an address may, and checks which addresses then
+// count as the same client.
+func TestTheClientIsNamedByTrustedProxiesAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		peer, told string
+		throttled  bool
+	}{
+		"the client itself":                  {"192.0.2.7:4000", "", true},
+		"the client, by a proxy":             {"10.1.2.3:4000", "192.0.2.7", true},
+		"the client, with a port":            {"10.1.2.3:4000", "192.0.2.7:99", true},
+		"the client, by two proxies":         {"[::ffff:10.1.2.3]:4000", "192.0.2.7, 10.9.9.9", true},
+		"the client, who forged the header":  {"10.1.2.3:4000", "203.0.113.1, 192.0.2.7", true},
+		"the client, who claims to be proxy": {"192.0.2.7:4000", "203.0.113.1", true},
+		"a proxy that tells nothing":         {"10.1.2.3:4000", "", false},
+		"a proxy that tells no address":      {"10.1.2.3:4000", "192.0.2.7, unknown", false},
+		"another client by the proxy":        {"10.1.2.3:4000", "192.0.2.8", false},
+	} {
+		inBubble(t, func(t *testing.T) {
+			s := open(t, "calm", dashboard.Config{
+				Users:          knowing(t, "ann", "battery staple"),
+				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			})
+			login := func(peer, told, name, password string) int {
+				r := request(http.MethodPost, "/login", "name="+name+"&password="+password)
+				r.RemoteAddr = peer
+				if told != "" {
+					r.Header.Set("X-Forwarded-For", told)
+				}
+				return s.do(r).Code
+			}
+			for i := range 20 {
+				if got := login("192.0.2.7:4000", "", fmt.Sprint("name", i), "wrong"); got != http.StatusUnauthorized {
+					t.Fatalf("failure %d: %d, want 401", i, got)
+				}
+			}
+			want := map[bool]int{true: http.StatusTooManyRequests, false: http.StatusSeeOther}[c.throttled]
+			if got := login(c.peer, c.told, "ann", "battery+staple"); got != want {
+				t.Errorf("%s: %d, want %d", name, got, want)
+			}
+		})
 	}
 }

@@ -3,8 +3,10 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -21,7 +23,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config configures a dashboard. The zero value works, and serves only this machine.
+// Config configures a dashboard. It requires Who, Users or Token. The zero values of all other fields work.
 type Config struct {
 	// Base is the path under which the handler is mounted, such as "/midge": it begins with a slash and does not
 	// end with one. The empty Base is the root. The handler takes requests with and without Base, so that
@@ -36,10 +38,17 @@ type Config struct {
 	// user whose role may not read, the request is refused with 403. It is called for each request, and once in
 	// five seconds for the live stream of a page, which ends with the first refusal.
 	Who func(*http.Request) (access.User, bool)
-	// Users makes the dashboard show a login page of its own. It is used only if Who is nil. If both are nil,
-	// the dashboard serves only this machine, whose user may do everything. A logout stands in the storage, so
-	// that it holds in all dashboards of the storage within five seconds, unless ReadOnly is set.
+	// Users makes the dashboard show a login page of its own. It is used only if Who is nil. A logout stands in
+	// the storage, so that it holds in all dashboards of the storage within five seconds, unless ReadOnly is set.
 	Users *access.Users
+	// Token admits whoever knows it, as an admin named "local". It is used and required only if Who and Users
+	// are nil. It is as for [access.OneUser]: the text that crypto/rand.Text returns, or a longer one. Print the
+	// path Base + "/login?token=" + Token to the person who started the process. Processes with the same
+	// Token share their sessions.
+	Token string
+	// TrustedProxies are the addresses of proxies in front of the dashboard, whose X-Forwarded-For names the
+	// client. Failed logins count by the client's address. Default none: the client is whoever is connected.
+	TrustedProxies []netip.Prefix
 	// Redact hides fields of payloads from all users. nil hides none.
 	Redact *access.Redaction
 	// TooOld is how long a task may wait before the overview reports it. Default five minutes.
@@ -73,6 +82,7 @@ func (c Config) check() error {
 // server is the handler of one dashboard.
 type server struct {
 	cfg      Config
+	byToken  bool          // the login takes Config.Token
 	bounds   survey.Bounds // of the findings
 	store    storage.Storage
 	session  *storage.Session
@@ -120,14 +130,22 @@ func (d *Dashboard) Run(ctx context.Context) {
 	})
 }
 
-// Handler returns the dashboard of a storage. It fails with a *storage.InvalidError if store is nil or cfg is
-// out of range. The handler does not read the storage while nobody looks.
+// Handler returns the dashboard of a storage. It fails with a *storage.InvalidError if store is nil, if cfg
+// is out of range, or if it has none of Who, Users and Token. The handler does not read the storage while
+// nobody looks.
 func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if store == nil {
 		return nil, storage.Invalid("storage", "nil", "an opened storage")
 	}
 	if err := cfg.check(); err != nil {
 		return nil, err
+	}
+	byToken := cfg.Who == nil && cfg.Users == nil
+	if byToken {
+		var err error
+		if cfg.Users, err = access.OneUser(access.User{Name: "local", Role: access.Admin}, cfg.Token); err != nil {
+			return nil, fmt.Errorf("dashboard.Config wants Who, Users or Token: %w", err)
+		}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -140,8 +158,9 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	store = &recovering{Storage: store, log: cfg.Log}
 	history := ledger.New(store)
 	s := &server{
-		cfg: cfg, bounds: survey.Bounds{Oldest: cfg.TooOld, Dead: survey.AnyNumber, Accepted: cfg.Accepted},
-		store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
+		cfg: cfg, byToken: byToken,
+		bounds: survey.Bounds{Oldest: cfg.TooOld, Dead: survey.AnyNumber, Accepted: cfg.Accepted},
+		store:  store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
 		history: history, sampler: sampler.New(store, history, time.Now), live: live.New(),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
@@ -220,7 +239,7 @@ func (s *server) routes() map[string]bool {
 	handle("GET /suggest", s.suggest)
 	handle("GET /events", s.events)
 	handle("GET /assets/{version}/{name}", s.asset)
-	if s.cfg.Users != nil && s.cfg.Who == nil {
+	if s.cfg.Who == nil {
 		handle("GET /login", s.login)
 		handle("POST /login", s.login)
 		handle("POST /logout", s.logout)

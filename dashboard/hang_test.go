@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
@@ -66,11 +67,11 @@ func stuck(t *testing.T) (*site, *hanging) {
 		t.Fatal(err)
 	}
 	store := &hanging{Storage: sc.Store}
-	h, err := dashboard.Handler(store, dashboard.Config{})
+	h, err := dashboard.Handler(store, as(access.Admin))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t, sc, h}
+	s := &site{t: t, Scene: sc, Dashboard: h}
 	s.get("/queues")
 	return s, store
 }
@@ -114,11 +115,11 @@ func TestADialogOnChosenTasksSpeaksOfNoOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := dashboard.Handler(slowly{sc.Store}, dashboard.Config{})
+		h, err := dashboard.Handler(slowly{sc.Store}, as(access.Admin))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{t, sc, h}
+		s := &site{t: t, Scene: sc, Dashboard: h}
 		first, second := "&ref="+page.Tasks[0].Ref.String(), "&ref="+page.Tasks[1].Ref.String()
 		s.shows("/act?do=delete"+first, "Delete 1 task?")
 		s.shows("/act?do=delete"+first+second, "Delete at least 1 task?", "So far 1 of 2 tasks were searched.", "data-countdown")

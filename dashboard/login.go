@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,34 +31,25 @@ func userOf(ctx context.Context) access.User { return viewerOf(ctx).user }
 
 // who returns the user of a request, or an error that says why there is none.
 func (s *server) who(r *http.Request) (access.User, error) {
-	switch {
-	case s.cfg.Who != nil:
+	if s.cfg.Who != nil {
 		if user, ok := s.cfg.Who(r); ok && user.May(access.Read) {
 			return user, nil
 		}
 		return access.User{}, &statusError{http.StatusForbidden, "You are not permitted to see this dashboard."}
-	case s.cfg.Users != nil:
-		user, until, ok := s.cfg.Users.Session(r)
-		if ok && user.May(access.Read) && !s.logouts.ended(r.Context(), user.Name, until) {
-			return user, nil
-		}
-		return access.User{}, errLogin
-	case local(r):
-		return access.User{Name: "local", Role: access.Admin}, nil
 	}
-	return access.User{}, &statusError{http.StatusForbidden, loopbackOnly}
+	user, until, ok := s.cfg.Users.Session(r)
+	if ok && user.May(access.Read) && !s.logouts.ended(r.Context(), user.Name, until) {
+		return user, nil
+	}
+	return access.User{}, errLogin
 }
-
-// loopbackOnly is the answer to requests from other machines if there is no login.
-const loopbackOnly = "This dashboard has no login, so it answers only requests that come directly from the " +
-	"machine on which it runs. Open it on that machine or through an SSH tunnel. To serve other machines, the " +
-	"dashboard needs a login: midge serve takes --users, and an application sets Config.Who or Config.Users."
 
 // errLogin asks the viewer to log in.
 var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}
 
 // loginData is the data of the login page.
 type loginData struct {
+	ByToken             bool // the page asks for the token instead of a name and a password
 	Name, Back, Problem string
 }
 
@@ -71,6 +64,39 @@ func (s *server) back(to string) string {
 	return to
 }
 
+// clientOf returns the address of the client of a request. A proxy that Config.TrustedProxies names tells in
+// X-Forwarded-For from whom it got the request, behind the addresses that it was told itself. So the client
+// is the last address there that is not a trusted proxy. From anybody else the header is not read.
+func (s *server) clientOf(r *http.Request) string {
+	client := r.RemoteAddr
+	told := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, address := range slices.Backward(told) {
+		if !s.trusted(client) {
+			break
+		}
+		if address = strings.TrimSpace(address); !addressOf(address).IsValid() {
+			break
+		}
+		client = address
+	}
+	return client
+}
+
+// trusted reports whether an address is that of a trusted proxy.
+func (s *server) trusted(address string) bool {
+	addr := addressOf(address)
+	return slices.ContainsFunc(s.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// addressOf reads an address with or without a port. It returns the zero Addr for any other text.
+func addressOf(text string) netip.Addr {
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().WithZone("")
+	}
+	addr, _ := netip.ParseAddr(text)
+	return addr.Unmap().WithZone("")
+}
+
 // overTLS reports whether the browser uses TLS, even if a proxy in front of this process terminates it.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -79,13 +105,13 @@ func overTLS(r *http.Request) bool {
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	v.Page, v.Title, v.Bare = "login", "Log in", true
-	d := loginData{Name: r.PostFormValue("name"), Back: s.back(r.FormValue("back"))}
+	d := loginData{ByToken: s.byToken, Name: r.PostFormValue("name"), Back: s.back(r.FormValue("back"))}
 	v.Data = &d
-	if r.Method != http.MethodPost {
+	if r.Method != http.MethodPost && (!s.byToken || !r.URL.Query().Has("token")) {
 		s.render(w, r, http.StatusOK, v)
 		return
 	}
-	user, err := s.cfg.Users.Login(r.Context(), r.RemoteAddr, d.Name, r.PostFormValue("password"))
+	user, err := s.admit(r)
 	var throttled *access.ThrottledError
 	switch {
 	case errors.As(err, &throttled):
@@ -95,19 +121,31 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	case err != nil:
 		d.Problem = "The name or the password is wrong."
-		if !errors.Is(err, access.ErrDenied) {
+		if s.byToken {
+			d.Problem = "The secret is wrong. If the process has restarted, open the address that it printed then."
+		} else if !errors.Is(err, access.ErrDenied) {
 			d.Problem = "The file of the users cannot be read."
 		}
 		s.render(w, r, http.StatusUnauthorized, v)
 		return
 	}
-	cookie, err := s.cfg.Users.Cookie(user, s.cfg.Base+"/", overTLS(r))
+	cookies, err := s.cfg.Users.Cookies(user, s.cfg.Base+"/", overTLS(r))
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	http.SetCookie(w, cookie)
+	for _, cookie := range cookies {
+		http.SetCookie(w, cookie)
+	}
 	http.Redirect(w, r, d.Back, http.StatusSeeOther)
+}
+
+// admit returns the user who logs in by a request.
+func (s *server) admit(r *http.Request) (access.User, error) {
+	if s.byToken {
+		return s.cfg.Users.LoginByToken(r.FormValue("token"))
+	}
+	return s.cfg.Users.Login(r, r.PostFormValue("name"), r.PostFormValue("password"))
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {

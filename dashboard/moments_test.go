@@ -35,7 +35,7 @@ func insertedWithin(
 			t.Fatal(err)
 		}
 	}
-	h, err := dashboard.Handler(store, cfg)
+	h, err := dashboard.Handler(store, admitting(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

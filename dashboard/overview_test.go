@@ -47,7 +47,7 @@ func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := Handler(&steady{sc.Store, time.Now(), rate, skew}, Config{})
+			d, err := Handler(&steady{sc.Store, time.Now(), rate, skew}, asAdmin())
 			if err != nil {
 				t.Fatal(err)
 			}

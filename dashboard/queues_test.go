@@ -43,7 +43,7 @@ func watched(t *testing.T, oldest time.Duration, each func(*view, queueView)) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Handler(&growing{sc.Store, time.Now(), oldest}, Config{})
+	d, err := Handler(&growing{sc.Store, time.Now(), oldest}, asAdmin())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestAColumnOrdersTheQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Handler(sc.Store, Config{})
+	d, err := Handler(sc.Store, asAdmin())
 	if err != nil {
 		t.Fatal(err)
 	}

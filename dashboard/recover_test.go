@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
@@ -82,11 +83,11 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 		}
 		var log bytes.Buffer
 		store := &panicking{Storage: sc.Store}
-		h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		h, err := dashboard.Handler(store, dashboard.Config{Who: as(access.Admin).Who, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{t, sc, h}
+		s := &site{t: t, Scene: sc, Dashboard: h}
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() { s.Run(ctx) })
@@ -137,11 +138,11 @@ func TestALogThatFailsEndsNoProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			store := &panicking{Storage: sc.Store}
-			h, err := dashboard.Handler(store, dashboard.Config{Log: slog.New(badLog{slog.DiscardHandler, fail})})
+			h, err := dashboard.Handler(store, dashboard.Config{Who: as(access.Admin).Who, Log: slog.New(badLog{slog.DiscardHandler, fail})})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &site{t, sc, h}
+			s := &site{t: t, Scene: sc, Dashboard: h}
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			all.Go(func() { s.Run(ctx) })

@@ -142,7 +142,7 @@ func TestAnActOutlivesItsViewer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&site{t, s.Scene, h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
+		(&site{t: t, Scene: s.Scene, Dashboard: h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
 		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
 		want := ledger.Done
 		if unknown {

@@ -96,7 +96,7 @@ func (v *view) May(verb string) bool {
 }
 
 // Login reports whether the dashboard has a login of its own.
-func (v *view) Login() bool { return v.server.cfg.Users != nil && v.server.cfg.Who == nil }
+func (v *view) Login() bool { return v.server.cfg.Who == nil }
 
 // Since is how long ago a moment was.
 func (v *view) Since(at time.Time) time.Duration { return max(0, v.Now.Sub(at)) }

@@ -55,7 +55,7 @@ type rig struct {
 
 func newRig(t *testing.T, name string) *rig {
 	t.Helper()
-	return newRigOf(t, name, dashboard.Config{})
+	return newRigOf(t, name, dashboard.Config{Who: anAdmin})
 }
 
 func newRigOf(t *testing.T, name string, cfg dashboard.Config) *rig {

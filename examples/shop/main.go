@@ -3,12 +3,12 @@
 //
 //	go -C examples/shop run .
 //
-// It needs only Go, and prints the address of midge's dashboard, which shows live data: simulated
-// customers order something each second, and sometimes in crowds. An order is written in one
-// transaction with the task that charges its card, and the API waits for the result of that task.
-// Some cards are declined and some addresses are wrong: those tasks die. Mails are retried, a
-// catalogue is imported with checkpoints, unpaid orders are dropped every five minutes, and a
-// report is sent each night. Ctrl-C ends it, -v shows its log.
+// It needs only Go, and prints the address of midge's dashboard, with a secret that admits to it. The
+// dashboard shows live data: simulated customers order something each second, and sometimes in
+// crowds. An order is written in one transaction with the task that charges its card, and the API
+// waits for the result of that task. Some cards are declined and some addresses are wrong: those
+// tasks die. Mails are retried, a catalogue is imported with checkpoints, unpaid orders are dropped
+// every five minutes, and a report is sent each night. Ctrl-C ends it, -v shows its log.
 //
 //	POST /orders with mail, product           201 paid, 402 declined, 202 the bank takes its time
 //	POST /orders/NUMBER/charge                charges again what was declined, once at a time
@@ -27,6 +27,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -51,6 +52,7 @@ import (
 type config struct {
 	db, jobs, bank, traces string
 	customers              time.Duration
+	token                  string // of the dashboard
 }
 
 func main() {
@@ -86,7 +88,8 @@ func start() error {
 	if err != nil {
 		return fmt.Errorf("%w; -addr 127.0.0.1:0 takes a free port", err)
 	}
-	fmt.Println("http://" + listener.Addr().String() + "/midge/")
+	cfg.token = rand.Text() // a new one for each start: whoever opens the address may do everything
+	fmt.Println("http://" + listener.Addr().String() + "/midge/login?token=" + cfg.token)
 	logged := slog.HandlerOptions{Level: slog.LevelError}
 	if *verbose {
 		logged.Level = slog.LevelInfo
@@ -162,7 +165,7 @@ func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Log
 		return err
 	}
 	defer startCustomers(ctx, cfg.customers, base, log)()
-	board, stop, err := openBoard(ctx, store, log)
+	board, stop, err := openBoard(ctx, store, cfg.token, log)
 	if err != nil {
 		return err
 	}
@@ -181,9 +184,13 @@ func startCustomers(ctx context.Context, every time.Duration, base string, log *
 	return func() { cancel(); shopping.Wait() }
 }
 
-// openBoard returns midge's dashboard, which records its history until stop is called.
-func openBoard(ctx context.Context, store storage.Storage, log *slog.Logger) (http.Handler, func(), error) {
-	board, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Name: "shop", Log: log})
+// openBoard returns midge's dashboard, which records its history until stop is called. The token admits to
+// it. A shop with users of its own would set Config.Who instead.
+func openBoard(
+	ctx context.Context, store storage.Storage, token string, log *slog.Logger,
+) (http.Handler, func(), error) {
+	cfg := dashboard.Config{Base: "/midge", Name: "shop", Token: token, Log: log}
+	board, err := dashboard.Handler(store, cfg)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -202,7 +204,7 @@ func testServing(t *testing.T, cfg config) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	ended := make(chan error, 1)
-	cfg.bank, cfg.customers = bank.URL, 50*time.Millisecond
+	cfg.bank, cfg.customers, cfg.token = bank.URL, 50*time.Millisecond, rand.Text()
 	go func() { ended <- serve(ctx, cfg, listener, slog.New(slog.DiscardHandler)) }()
 	for paid := 0; paid < 3 && ctx.Err() == nil; { // orders fail before the catalogue is uploaded
 		res, err := http.PostForm(base+"/orders", url.Values{"mail": {"ann"}, "product": {"tea"}})
@@ -214,11 +216,21 @@ func testServing(t *testing.T, cfg config) {
 			paid++
 		}
 	}
-	for path, want := range map[string]string{
-		"/": "orders were paid", "/readyz": "ok", "/healthz": "ok",
-		"/metrics": `midge_attempts_total{kind="charge_card",outcome="succeeded",queue="payments"}`,
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	for _, page := range [][2]string{
+		{"/", "orders were paid"},
+		{"/readyz", "ok"},
+		{"/healthz", "ok"},
+		{"/metrics", `midge_attempts_total{kind="charge_card",outcome="succeeded",queue="payments"}`},
+		{"/midge/queues", "This dashboard has no users."},
+		{"/midge/login?token=" + cfg.token, "local · admin"},
 	} {
-		res, err := http.Get(base + path)
+		path, want := page[0], page[1]
+		res, err := browser.Get(base + path)
 		if err != nil {
 			t.Fatal(err)
 		}

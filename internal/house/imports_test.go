@@ -160,7 +160,7 @@ var table = []rule{
 	{
 		room: "dashboard/browser/measure", // measures the dashboard, with servers
 		rooms: []string{
-			".", "dashboard", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/scene",
+			".", "access", "dashboard", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/scene",
 			"internal/testserver", "storage", "storage/...",
 		},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto", "github.com/jackc/pgx/v5"},

@@ -96,7 +96,7 @@ func weigh(ctx context.Context, t *table) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	const templates = `template.Must(template.ParseFiles("a.html")).Execute(os.Stdout, nil)`
-	const mounted = `d, err := dashboard.Handler(store, dashboard.Config{})
+	const mounted = `d, err := dashboard.Handler(store, dashboard.Config{Token: os.Args[3]})
 	if err != nil {
 		panic(err)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,7 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,7 +30,7 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	listen, users, cert, key, base, name string
-	redact                               []string
+	hosts, redact, proxies               []string
 	readOnly, insecure                   bool
 }
 
@@ -34,7 +40,10 @@ func (a *app) serve() *cobra.Command {
 		Use: "serve", Short: "Serve the dashboard to a browser",
 		Long: "serve serves the dashboard, by default only to this machine. To serve other\n" +
 			"machines by --listen, it requires --tls-cert, --tls-key and --users, or\n" +
-			"--insecure if a proxy in front of it does the encryption and the login.",
+			"--insecure if a proxy in front of it does the encryption and the login.\n\n" +
+			"Without --users it prints an address with a secret, which is valid until it\n" +
+			"ends. Whoever opens that address is an admin. It prints the address to a terminal\n" +
+			"alone, and otherwise writes it to a file that nobody else may read.",
 		Example: "  midge serve\n  midge user set ann --role operator --users users.txt\n" +
 			"  midge serve --listen :8443 --users users.txt --tls-cert cert.pem --tls-key key.pem",
 		Args: noArguments,
@@ -47,11 +56,15 @@ func (a *app) serve() *cobra.Command {
 	flags.StringVar(&f.base, "base", "", "the `path` under which a proxy serves the dashboard, such as /midge")
 	flags.StringVar(&f.name, "name", "",
 		"a `name` that the pages show, such as production (default: the name of the profile)")
+	flags.StringArrayVar(&f.proxies, "trusted-proxy", nil,
+		"the `address` or network of a proxy whose X-Forwarded-For names the client; may be repeated")
 	flags.StringArrayVar(&f.redact, "redact", nil,
 		"hide the fields that match this `pattern`, such as params.card.*; may be repeated")
 	flags.BoolVar(&f.readOnly, "read-only", false, "refuse all changes")
 	flags.BoolVar(&f.insecure, "insecure", false,
 		"serve other machines without --users or TLS; without --users every visitor is an admin")
+	flags.StringArrayVar(&f.hosts, "host", nil,
+		"with --insecure and without --users, answer requests for this `host` alone; may be repeated")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error { return a.serveDashboard(ctx, &f) })
 	return cmd
 }
@@ -64,6 +77,17 @@ func (f *serveFlags) check() error {
 	}
 	if (f.cert == "") != (f.key == "") {
 		return storage.Invalid("flags", "--tls-cert or --tls-key alone", "both, or none")
+	}
+	switch {
+	case f.open() && len(f.hosts) == 0:
+		return &exitError{
+			code: BadInput,
+			text: "--insecure without --users makes every visitor an admin: it wants --host, so that a page of " +
+				"another site cannot reach the dashboard by a name of its own",
+			next: "the same command with --host and the name by which browsers open the dashboard",
+		}
+	case !f.open() && len(f.hosts) > 0:
+		return storage.Invalid("flags", "--host", "--host with --insecure and without --users")
 	}
 	ip := net.ParseIP(host)
 	if f.insecure || host == "localhost" || ip != nil && ip.IsLoopback() {
@@ -79,6 +103,25 @@ func (f *serveFlags) check() error {
 	}
 	return nil
 }
+
+// trusted returns the networks of --trusted-proxy.
+func (f *serveFlags) trusted() ([]netip.Prefix, error) {
+	networks := make([]netip.Prefix, 0, len(f.proxies))
+	for _, text := range f.proxies {
+		network, err := netip.ParsePrefix(text)
+		if addr, e := netip.ParseAddr(text); e == nil {
+			network, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, storage.Invalid("--trusted-proxy", text, "an address or a network, such as 10.0.0.0/8")
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, nil
+}
+
+// open reports whether every visitor is an admin.
+func (f *serveFlags) open() bool { return f.insecure && f.users == "" }
 
 // security returns the TLS configuration of the flags, nil for none.
 func (f *serveFlags) security() (*tls.Config, error) {
@@ -105,8 +148,12 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	trusted, err := f.trusted()
+	if err != nil {
+		return err
+	}
 	cfg := dashboard.Config{
-		Base: f.base, Name: f.name, ReadOnly: f.readOnly, Redact: redaction,
+		Base: f.base, Name: f.name, ReadOnly: f.readOnly, Redact: redaction, TrustedProxies: trusted,
 		Log: slog.New(slog.NewTextHandler(a.std.Err, nil)),
 	}
 	switch {
@@ -117,13 +164,15 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 		} else if err != nil {
 			return badInput("the file of users: %v", err)
 		}
-	case f.insecure:
+	case f.open():
 		cfg.Who = func(*http.Request) (access.User, bool) {
 			return access.User{
 				Name: "anybody",
 				Role: access.Admin,
 			}, true
 		}
+	default:
+		cfg.Token = rand.Text()
 	}
 	if err := a.openAny(ctx); err != nil {
 		return err
@@ -138,7 +187,7 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.listen(ctx, f, board, security)
+	return a.listen(ctx, f, board, cfg.Token, security)
 }
 
 // shutdownTime is the time that open requests have to finish when the command ends.
@@ -147,7 +196,7 @@ const shutdownTime = 5 * time.Second
 // listen serves until ctx ends, and then waits for open requests. Requests that only read end with ctx,
 // because live pages would not end by themselves. Acts have shutdownTime to finish.
 func (a *app) listen(
-	ctx context.Context, f *serveFlags, board *dashboard.Dashboard, security *tls.Config,
+	ctx context.Context, f *serveFlags, board *dashboard.Dashboard, token string, security *tls.Config,
 ) error {
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	switch {
@@ -159,8 +208,14 @@ func (a *app) listen(
 	case err != nil:
 		return &exitError{code: Failed, text: f.listen + " cannot be listened on: " + err.Error()}
 	}
+	defer func() { _ = socket.Close() }() // the server has closed it, if it began to serve
+	forget, err := a.announce(f, socket.Addr(), token)
+	if err != nil {
+		return err
+	}
+	defer forget()
 	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
-	server := httpServer(ctx, acting, board, security)
+	server := httpServer(ctx, acting, f.named(board), security)
 	var kept sync.WaitGroup
 	kept.Go(func() { board.Run(acting) })
 	defer func() { cut(); kept.Wait() }()
@@ -171,11 +226,6 @@ func (a *app) listen(
 		defer cancel()
 		_ = server.Shutdown(end) // requests that take longer are cut off
 	})
-	scheme := "http"
-	if f.cert != "" {
-		scheme = "https"
-	}
-	a.notef("the dashboard of %s is at %s://%s%s/", a.target, scheme, socket.Addr(), f.base)
 	if security != nil {
 		err = server.ServeTLS(socket, "", "")
 	} else {
@@ -186,4 +236,62 @@ func (a *app) listen(
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)
+}
+
+// announce prints the address of the dashboard. If a token admits to it, announce also prints the address
+// with the token, to a terminal alone: others may read a log. Without a terminal it writes that address to a
+// file that only this user can read. The caller calls forget when the token has lost its validity.
+func (a *app) announce(f *serveFlags, at net.Addr, token string) (forget func(), err error) {
+	scheme := "http"
+	if f.cert != "" {
+		scheme = "https"
+	}
+	address := fmt.Sprintf("%s://%s%s/", scheme, at, f.base)
+	a.notef("the dashboard of %s is at %s", a.target, address)
+	if token == "" {
+		return func() {}, nil
+	}
+	address += "login?token=" + token
+	const what = "the address with its secret, valid until this command ends: "
+	switch {
+	case a.std.Person:
+		_, err = fmt.Fprintln(a.std.Err, what+address)
+		return func() {}, err
+	case a.std.Terminal:
+		_, err = fmt.Fprintln(a.std.Out, what+address)
+		return func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "midge-serve-") // a new folder for this user alone
+	if err != nil {
+		return nil, fmt.Errorf("write the address of the dashboard: %w", err)
+	}
+	forget = func() { _ = os.RemoveAll(dir) }
+	file := filepath.Join(dir, "address")
+	if err := os.WriteFile(file, []byte(address+"\n"), 0o600); err != nil {
+		forget()
+		return nil, fmt.Errorf("write the address of the dashboard: %w", err)
+	}
+	_, err = fmt.Fprintln(a.std.Err, what+"see the file "+file)
+	return forget, err
+}
+
+// named lets only requests for the hosts of --host pass, if there are such. Every visitor is an admin then,
+// and a page of another site would reach the dashboard by a name of its own that means the same address.
+func (f *serveFlags) named(next http.Handler) http.Handler {
+	if len(f.hosts) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host = strings.Trim(host, "[]")
+		if !slices.ContainsFunc(f.hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
+			text := fmt.Sprintf("This dashboard does not answer for the host %q. midge serve takes --host.", r.Host)
+			http.Error(w, text, http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -9,13 +9,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
@@ -23,7 +21,7 @@ import (
 func TestTheDashboardIsOpenToThisMachineAlone(t *testing.T) {
 	r := newRig(t)
 	golden(t, "serve", r.transcript("serve --listen 0.0.0.0:0", "serve --listen :0", "serve --listen 10.0.0.1:1 --users u.json",
-		"serve --listen nonsense", "serve --tls-cert c.pem", "serve --base x", "serve --users /none", "serve --redact ''"))
+		"serve --listen nonsense", "serve --tls-cert c.pem", "serve --insecure --listen :0", "serve --host jobs.example.org", "serve --base x", "serve --users /none", "serve --redact ''"))
 }
 
 // shared is a buffer that one goroutine writes while another one reads.
@@ -49,29 +47,9 @@ func (s *shared) String() string {
 func TestTheDashboardIsServedUntilItIsStopped(t *testing.T) {
 	r := newRig(t)
 	r.night()
-	ctx, stop := context.WithCancel(t.Context())
-	said, code := &shared{}, make(chan int)
-	go func() {
-		code <- Run(ctx, []string{"serve", "--listen", "127.0.0.1:0"}, Std{
-			In: strings.NewReader(""), Out: said, Err: said, Env: func(name string) string { return r.env[name] },
-			Open: func(context.Context, connect.Target) (storage.Storage, error) { return r.store, nil },
-		})
-	}()
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/`)
-	testserver.Await(t, "the dashboard tells its address", func() bool { return address.MatchString(said.String()) })
-	answer, err := http.Get(address.FindString(said.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(page), "mail") {
-		t.Errorf("got %s, %v: %.300s; want the overview", answer.Status, err, page)
-	}
-	_ = answer.Body.Close()
-	stop()
-	if got := <-code; got != Done {
-		t.Errorf("it exits with %d: %s", got, said)
-	}
+	s := r.serve("")
+	s.visitor().wants(http.StatusOK, "mail", "/", nil)
+	s.ends()
 }
 
 // slow is a storage that changes settings only when the test allows it.
@@ -96,18 +74,10 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	store := slow{r.store, make(chan struct{}), make(chan struct{})}
-	ctx, stop := context.WithCancel(t.Context())
-	said, code := &shared{}, make(chan int, 1)
-	go func() {
-		code <- Run(ctx, []string{"serve", "--listen", "127.0.0.1:0"}, Std{
-			In: strings.NewReader(""), Out: said, Err: said, Env: func(name string) string { return r.env[name] },
-			Open: func(context.Context, connect.Target) (storage.Storage, error) { return store, nil },
-		})
-	}()
-	address := regexp.MustCompile(`http://(127\.0\.0\.1:\d+)/`)
-	testserver.Await(t, "the dashboard tells its address", func() bool { return address.MatchString(said.String()) })
-	site, host := address.FindString(said.String()), address.FindStringSubmatch(said.String())[1]
-	live, err := http.Get(site + "events")
+	r.store = store
+	s := r.serve("")
+	v := s.visitor()
+	live, err := v.http.Get(s.site + "/events")
 	if err != nil || live.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", live, err)
 	}
@@ -115,32 +85,27 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	paused := make(chan struct{})
 	go func() {
 		defer close(paused)
-		answer, err := http.PostForm(site+"act", url.Values{"do": {"pause"}, "queue": {"mail"}})
-		if err == nil { // the redirect may lead to a server that has stopped
-			_ = answer.Body.Close()
-		}
+		v.wants(http.StatusSeeOther, "", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
 	}()
 	<-store.asked
-	stop()
+	s.stop()
 	testserver.Await(t, "no more requests are taken", func() bool {
-		conn, err := net.Dial("tcp", host)
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.site, "http://"))
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err != nil
 	})
 	select {
-	case got := <-code:
+	case got := <-s.code:
 		t.Errorf("it exits with %d while an act is under way", got)
-		code <- got
+		s.code <- got
 	default:
 	}
 	_, _ = io.Copy(io.Discard, live.Body) // the live page ends before the act does
 	close(store.goOn)
 	<-paused
-	if got := <-code; got != Done {
-		t.Errorf("it exits with %d: %s", got, said)
-	}
+	s.ends()
 	if stats, err := r.store.Stats(t.Context(), "mail"); err != nil || !stats[0].Paused {
 		t.Errorf("got %+v, %v; want the queue paused", stats, err)
 	}

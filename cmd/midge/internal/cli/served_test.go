@@ -13,8 +13,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -23,6 +25,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -39,9 +42,13 @@ type served struct {
 	stop context.CancelFunc
 	code chan int
 	pool *x509.CertPool // pool with the certificate of the server, nil for none
+	file string         // the file with the secret address, "" for none
 }
 
-var listensAt = regexp.MustCompile(`(https?)://(\S+:\d+)/`)
+var (
+	listensAt = regexp.MustCompile(`(https?)://(\S+:\d+)/`)
+	secretIn  = regexp.MustCompile(`see the file (\S+)\n`)
+)
 
 // serve runs serve with flags in the background until the test ends.
 func (r *rig) serve(flags string) *served {
@@ -51,7 +58,7 @@ func (r *rig) serve(flags string) *served {
 	go func() {
 		s.code <- Run(ctx, words("serve --listen 127.0.0.1:0 "+flags), r.std(strings.NewReader(""), s.said, s.said))
 	}()
-	r.t.Cleanup(func() { s.ends(Done) })
+	r.t.Cleanup(func() { s.ends() })
 	testserver.Await(r.t, "the dashboard tells its address", func() bool { return listensAt.MatchString(s.said.String()) })
 	at := listensAt.FindStringSubmatch(s.said.String())
 	_, port, err := net.SplitHostPort(at[2])
@@ -59,17 +66,35 @@ func (r *rig) serve(flags string) *served {
 		r.t.Fatal(err)
 	}
 	s.site = at[1] + "://127.0.0.1:" + port
+	if !strings.Contains(flags, "--users") && !strings.Contains(flags, "--insecure") {
+		testserver.Await(r.t, "the dashboard names the file", func() bool { return secretIn.MatchString(s.said.String()) })
+		s.file = secretIn.FindStringSubmatch(s.said.String())[1]
+	}
 	return s
 }
 
-// ends stops the dashboard, and checks the exit code.
-func (s *served) ends(want int) {
+// secret returns the path with the secret that admits to a dashboard without users.
+func (s *served) secret() string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	path, ok := strings.CutPrefix(strings.TrimSpace(string(text)), s.site)
+	if !ok {
+		s.t.Fatalf("the file has %s, want an address of %s", text, s.site)
+	}
+	return path
+}
+
+// ends stops the dashboard, which has to exit with 0.
+func (s *served) ends() {
 	s.t.Helper()
 	s.stop()
 	if got, open := <-s.code; open {
 		close(s.code)
-		if got != want {
-			s.t.Errorf("serve exits with %d, want %d: %s", got, want, s.said)
+		if got != Done {
+			s.t.Errorf("serve exits with %d: %s", got, s.said)
 		}
 	}
 }
@@ -79,6 +104,7 @@ type visitor struct {
 	*served
 
 	http *http.Client
+	as   string // X-Forwarded-For, "" for none
 }
 
 func (s *served) visitor() *visitor {
@@ -89,10 +115,14 @@ func (s *served) visitor() *visitor {
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.pool, MinVersion: tls.VersionTLS12}}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	return &visitor{s, &http.Client{
+	v := &visitor{served: s, http: &http.Client{
 		Jar: jar, Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	if s.file != "" {
+		v.wants(http.StatusSeeOther, "", s.secret(), nil)
+	}
+	return v
 }
 
 // reply is the answer to a request of a visitor.
@@ -116,6 +146,9 @@ func (v *visitor) asks(path string, form url.Values) reply {
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Origin", v.site)
+	}
+	if v.as != "" {
+		r.Header.Set("X-Forwarded-For", v.as)
 	}
 	answer, err := v.http.Do(r)
 	if err != nil {
@@ -296,8 +329,46 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	if throttled == 0 {
 		t.Errorf("%d wrong passwords at once were all looked at", tries)
 	}
-	// The failures of one user do not lock out another user.
-	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer"))
+}
+
+// guesses logs in with wrong passwords until that is throttled. name returns the name of each guess.
+func (v *visitor) guesses(name func(i int) string) {
+	v.t.Helper()
+	for i := range 500 {
+		switch got := v.asks("/login", url.Values{"name": {name(i)}, "password": {"guess"}}); got.status {
+		case http.StatusTooManyRequests:
+			return
+		case http.StatusUnauthorized:
+		default:
+			v.t.Fatalf("guess %d: %+v", i, got)
+		}
+	}
+	v.t.Errorf("500 wrong passwords were looked at")
+}
+
+// TestNamesThatChangeAreThrottled guesses with a new name and a new X-Forwarded-For each time.
+func TestNamesThatChangeAreThrottled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	v := r.serve("--users " + r.users()).visitor()
+	v.guesses(func(i int) string {
+		v.as = fmt.Sprint("10.0.0.", i)
+		return fmt.Sprint("name", i)
+	})
+}
+
+// TestFailuresFromElsewhereLockNobodyOut checks a browser in which a user has logged in, while others guess
+// the password of the user, and another user behind the same proxy.
+func TestFailuresFromElsewhereLockNobodyOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.serve("--trusted-proxy 127.0.0.1 --users " + r.users())
+	known, other, guesser := s.visitor(), s.visitor(), s.visitor()
+	known.as, other.as, guesser.as = "192.0.2.1", "192.0.2.1", "192.0.2.2"
+	known.wants(http.StatusSeeOther, "", "/login", credentials("operator"))
+	guesser.guesses(func(int) string { return "operator" })
+	known.wants(http.StatusSeeOther, "", "/login", credentials("operator"))
+	other.wants(http.StatusSeeOther, "", "/login", credentials("viewer"))
 }
 
 func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
@@ -319,31 +390,97 @@ func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
 	}
 }
 
-func TestOthersAreLetInWhereThatIsSaid(t *testing.T) {
+// ask sends a GET request as a program on this machine does, with another host if that is not "".
+func (s *served) ask(host, path string) int {
+	s.t.Helper()
+	q, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.site+path, http.NoBody)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	q.Host = host
+	answer, err := (&http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}).Do(q)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
+// TestWithoutUsersASecretIsWanted checks that no request is admitted because of its address: another user of
+// this machine sends the same, and so does a proxy on it that adds no header and rewrites Host.
+func TestWithoutUsersASecretIsWanted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.night()
-	asOther := func(s *served, host string) int {
-		t.Helper()
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.site+"/", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
+	s := r.serve("")
+	for path, want := range map[string]int{"/": http.StatusSeeOther, "/events": http.StatusUnauthorized} {
+		if got := s.ask("", path); got != want {
+			t.Errorf("GET %s without the secret: %d, want %d", path, got, want)
 		}
-		q.Host = host
-		answer, err := s.visitor().http.Do(q)
-		if err != nil {
-			t.Fatal(err)
+	}
+	s.visitor().wants(http.StatusOK, "mail", "/", nil)
+	if _, token, _ := strings.Cut(s.secret(), "token="); len(token) < 22 || strings.Contains(s.said.String(), token) {
+		t.Errorf("the secret %s is short, or printed: %s", token, s.said)
+	}
+	for path, want := range map[string]os.FileMode{s.file: 0o600, filepath.Dir(s.file): 0o700 | os.ModeDir} {
+		if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
-		_ = answer.Body.Close()
-		return answer.StatusCode
 	}
-	closed := r.serve("")
-	if got := asOther(closed, "midge.example.org"); got != http.StatusForbidden {
-		t.Errorf("without --insecure: got %d for a foreign name, want 403", got)
+	s.ends()
+	if _, err := os.Stat(filepath.Dir(s.file)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is there after the end: %v", err)
 	}
-	open := r.serve("--insecure --listen 0.0.0.0:0")
-	if got := asOther(open, "midge.example.org"); got != http.StatusOK {
-		t.Errorf("with --insecure: got %d, want 200", got)
+}
+
+// TestTheSecretIsPrintedToATerminalAlone checks where the address with the secret goes.
+func TestTheSecretIsPrintedToATerminalAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		person bool
+		width  int
+		where  func(out, errs string) (with, without string)
+	}{
+		"standard error":  {true, 0, func(out, errs string) (string, string) { return errs, out }},
+		"standard output": {false, 80, func(out, errs string) (string, string) { return out, errs }},
+	} {
+		r := newRig(t)
+		r.person, r.width = c.person, c.width
+		ctx, stop := context.WithCancel(t.Context())
+		out, errs, code := &shared{}, &shared{}, make(chan int)
+		go func() {
+			code <- Run(ctx, words("serve --quiet --listen 127.0.0.1:0"), r.std(strings.NewReader(""), out, errs))
+		}()
+		testserver.Await(t, name+" has the secret", func() bool {
+			with, _ := c.where(out.String(), errs.String())
+			return strings.Contains(with, "/login?token=") && strings.HasSuffix(with, "\n")
+		})
+		if _, without := c.where(out.String(), errs.String()); without != "" {
+			t.Errorf("%s is a terminal, and the other has %s", name, without)
+		}
+		stop()
+		if got := <-code; got != Done {
+			t.Errorf("it exits with %d: %s", got, errs)
+		}
+	}
+}
+
+// TestOthersAreLetInForTheHostsThatAreNamed checks that a page of another site whose name means the address
+// of the dashboard reaches nothing.
+func TestOthersAreLetInForTheHostsThatAreNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.night()
+	open := r.serve("--insecure --listen 0.0.0.0:0 --host midge.example.org --host ::1")
+	for host, want := range map[string]int{
+		"midge.example.org": http.StatusOK, "Midge.Example.Org:8383": http.StatusOK, "[::1]": http.StatusOK,
+		"[::1]:8383": http.StatusOK, "evil.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
+		"midge.example.org.evil.example": http.StatusMisdirectedRequest,
+	} {
+		if got := open.ask(host, "/"); got != want {
+			t.Errorf("for %q: got %d, want %d", host, got, want)
+		}
 	}
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(open.site, "http://"))
 	if err != nil {

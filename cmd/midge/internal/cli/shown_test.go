@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
@@ -37,7 +38,9 @@ func openPages(t *testing.T, name string) *pages {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := dashboard.Handler(sc.Store, dashboard.Config{})
+	h, err := dashboard.Handler(sc.Store, dashboard.Config{Who: func(*http.Request) (access.User, bool) {
+		return access.User{Name: "local", Role: access.Admin}, true
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
