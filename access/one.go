@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -20,9 +21,10 @@ const tokenSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 // OneUser returns Users with a single user, who logs in by a token instead of a name and a password: see
 // [Users.LoginByToken]. The token has 22 to 1,024 letters, digits, '-' and '_' and at least 128 random bits,
-// as the text that crypto/rand.Text returns. Processes with the same user and token share the
-// sessions. Set and Remove fail, because there is no file. Bad input gives an *[storage.InvalidError], which
-// does not contain the token.
+// as the text that crypto/rand.Text returns. Processes with the same user and token share the sessions.
+// Another token has cookies of another name, so that a browser holds sessions of several processes on one
+// machine, whose ports cookies do not tell apart. Set and Remove fail, because there is no file. Bad input
+// gives an *[storage.InvalidError], which does not contain the token.
 func OneUser(user User, token string) (*Users, error) {
 	if err := checkUserName(user.Name); err != nil {
 		return nil, err
@@ -39,6 +41,7 @@ func OneUser(user User, token string) (*Users, error) {
 	key := sha256.Sum256([]byte(token))
 	u.file.fixed = true
 	u.file.value = register{key: key[:], users: []entry{{User: user}}}
+	u.mark = "_" + hex.EncodeToString(u.file.value.mac("cookie")[:4])
 	return u, nil
 }
 

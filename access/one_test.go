@@ -44,8 +44,20 @@ func TestOneUserLogsInByItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, cookie := range r.Cookies() { // the same under the names of the other process
+		r.AddCookie(&http.Cookie{Name: strings.Replace(cookie.Name, u.mark, stranger.mark, 1), Value: cookie.Value})
+	}
 	if got, ok := stranger.Who(r); ok {
 		t.Errorf("the session in a process with another token: %v", got)
+	}
+	both := carrying(t, u, local)
+	for _, cookie := range carrying(t, stranger, local).Cookies() {
+		both.AddCookie(cookie)
+	}
+	for name, users := range map[string]*Users{"one": u, "the other": stranger} {
+		if _, ok := users.Who(both); !ok {
+			t.Errorf("a browser with the sessions of two processes is not admitted by %s", name)
+		}
 	}
 	u.EndSession(r)
 	if got, ok := u.Who(r); ok {

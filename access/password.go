@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	_ "embed" // for known
 	"encoding/base64"
 	"fmt"
 	"strconv"
@@ -16,10 +17,12 @@ import (
 // rounds is how many iterations of PBKDF2 a new password takes, as OWASP recommends for HMAC-SHA-256.
 const rounds = 600_000
 
-// Bounds of the length of passwords, in bytes, and of the rounds of a hash in a file.
+// Bounds of the length of new passwords, in bytes, of the different characters in them, and of the rounds of
+// a hash in a file.
 const (
-	minPassword = 8
+	minPassword = 10
 	maxPassword = 1 << 10
+	minSigns    = 5
 	leastRounds = 10_000
 	mostRounds  = 10_000_000
 )
@@ -34,10 +37,27 @@ type hashed struct {
 	sum    []byte
 }
 
-func checkPassword(password string) error {
-	if n := len(password); n < minPassword || n > maxPassword {
+// known has, in small letters and sorted, the passwords of ten and more characters among the 47,000 most
+// frequent ones that zxcvbn (MIT license) has counted.
+//
+//go:embed known.txt
+var known string
+
+// checkPassword returns an *[storage.InvalidError] for a new password that is short or easily guessed.
+func checkPassword(user, password string) error {
+	small, signs := strings.ToLower(password), make(map[rune]bool)
+	for _, sign := range password {
+		signs[sign] = true
+	}
+	switch n := len(password); {
+	case n < minPassword || n > maxPassword:
 		return storage.Invalid("password", fmt.Sprintf("of %d bytes", n),
 			"%d to %d bytes", minPassword, maxPassword)
+	case len(signs) < minSigns:
+		return storage.Invalid("password", fmt.Sprintf("of %d different characters", len(signs)),
+			"%d different characters", minSigns)
+	case small == strings.ToLower(user) || strings.Contains("\n"+known, "\n"+small+"\n"):
+		return storage.Invalid("password", "that many others have", "one that is on no list, such as four words")
 	}
 	return nil
 }

@@ -104,17 +104,91 @@ func (r *Redaction) JSON(part string, text []byte) []byte {
 	if r == nil {
 		return text
 	}
+	shown, _ := r.hide(part, text)
+	return shown
+}
+
+// hide returns what JSON returns, and each value that is hidden there.
+func (r *Redaction) hide(part string, text []byte) (shown []byte, hidden []json.RawMessage) {
 	at := r.next(r.begin(), part)
 	if !at.open() {
-		return text
+		return text, nil
 	}
 	h := hider{r: r, text: text, dec: json.NewDecoder(bytes.NewReader(text))}
 	h.dec.UseNumber()
 	err := h.value(at, false)
 	if _, more := h.dec.Token(); err != nil || !errors.Is(more, io.EOF) {
-		return []byte(`"` + Hidden + `"`)
+		return []byte(`"` + Hidden + `"`), []json.RawMessage{text}
 	}
-	return append(h.out, text[h.copied:]...)
+	return append(h.out, text[h.copied:]...), h.hidden
+}
+
+// leastConcealed is the length of the shortest value that Conceal replaces, in bytes. Shorter ones, such as 0
+// and "no", stand in many texts by chance.
+const leastConcealed = 3
+
+// Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
+// bytes that is hidden in the task's parameters or headers: jobs repeat values in their errors. params is the
+// JSON of the parameters. A value is also found as Go and JSON quote it. If the parameters have rules and
+// params is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
+func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...string) []string {
+	if r == nil || len(r.words) == 0 {
+		return texts
+	}
+	var found []string
+	add := func(value string) {
+		quoted := strconv.Quote(value)
+		encoded, _ := json.Marshal(value) //nolint:errchkjson // cannot fail: a text alone
+		for _, form := range []string{value, quoted[1 : len(quoted)-1], string(encoded[1 : len(encoded)-1])} {
+			if len(form) >= leastConcealed {
+				found = append(found, form)
+			}
+		}
+	}
+	for name, shown := range r.Headers(headers) {
+		if shown != headers[name] {
+			add(headers[name])
+		}
+	}
+	_, hidden := r.hide(PartParams, params)
+	unknown := false // the parameters are hidden and cannot be read
+	for _, text := range hidden {
+		var value any
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.UseNumber()
+		unknown = unknown || dec.Decode(&value) != nil
+		scalars(value, add)
+	}
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // a value may be a part of another
+	concealed := slices.Clone(texts)
+	for i, text := range concealed {
+		for _, value := range found {
+			text = strings.ReplaceAll(text, value, Hidden)
+		}
+		if unknown && text != "" {
+			text = Hidden
+		}
+		concealed[i] = text
+	}
+	return concealed
+}
+
+// scalars calls found for each text and number in a value of JSON.
+func scalars(value any, found func(string)) {
+	switch value := value.(type) {
+	case string:
+		found(value)
+	case json.Number:
+		found(value.String())
+	case []any:
+		for _, element := range value {
+			scalars(element, found)
+		}
+	case map[string]any:
+		for _, member := range value {
+			scalars(member, found)
+		}
+	}
 }
 
 // Headers returns a copy of headers in which "***" replaces each hidden value.
@@ -223,6 +297,7 @@ type hider struct {
 	dec    *json.Decoder
 	out    []byte
 	copied int // how many bytes of text are in out, or were replaced
+	hidden []json.RawMessage
 	depth  int
 }
 
@@ -277,6 +352,6 @@ func (h *hider) hide() error {
 		return err
 	}
 	h.out = append(append(h.out, h.text[h.copied:begin]...), `"`+Hidden+`"`...)
-	h.copied = int(h.dec.InputOffset())
+	h.copied, h.hidden = int(h.dec.InputOffset()), append(h.hidden, skipped)
 	return nil
 }

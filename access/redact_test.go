@@ -243,3 +243,36 @@ func ExampleRedact() {
 	fmt.Printf("%s\n", redaction.JSON(access.PartParams, []byte(`{"order":7,"card":{"number":"4111 1111 1111 1111"}}`)))
 	// Output: {"order":7,"card":{"number":"***"}}
 }
+
+// TestValuesAreConcealedInTexts checks that an error which repeats a hidden value is shown without it, however
+// it quotes the value.
+func TestValuesAreConcealedInTexts(t *testing.T) {
+	r, err := access.Redact("params.card.*", "params.pin", "header.authorization")
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := []byte(`{"card":{"number":"4111 2222","holder":"Ann \"X\" Ä\n","cvv":987,"ok":true,"n":12},"pin":55555,"city":"Bern"}`)
+	headers := map[string]string{"authorization": "Bearer abc", "tenant": "acme"}
+	for text, want := range map[string]string{
+		"card 4111 2222 of Bern declined":        "card *** of Bern declined",
+		`holder "Ann \"X\" Ä\n" is unknown`:      `holder "***" is unknown`,
+		"holder Ann \"X\" Ä\n":                   "holder ***",
+		"cvv 987, pin 55555, number of digits 8": "cvv ***, pin ***, number of digits 8",
+		"401 for Bearer abc of acme":             "401 for *** of acme",
+		"true, 12 of 40":                         "true, 12 of 40", // too short to tell from chance
+		"":                                       "",
+	} {
+		if got := r.Conceal(params, headers, text)[0]; got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	for _, bad := range []string{"", "{", "4111"} {
+		if got := r.Conceal([]byte(bad), nil, "field card: got 4111", ""); bad != "4111" && (got[0] != access.Hidden || got[1] != "") {
+			t.Errorf("of parameters %q: got %q, want all of it hidden", bad, got)
+		}
+	}
+	var none *access.Redaction
+	if got := none.Conceal(params, headers, "4111 2222"); got[0] != "4111 2222" {
+		t.Errorf("without a redaction: got %q", got)
+	}
+}

@@ -21,10 +21,17 @@ const SessionLife = 12 * time.Hour
 const DeviceLife = 180 * 24 * time.Hour
 
 // SessionCookie names the cookie of a session, and DeviceCookie that of a browser in which a user has logged
-// in.
+// in. Over TLS "__Host-" stands before the name if the path is "/", and "__Secure-" otherwise, so that
+// browsers take such cookies from no other host of the domain, and from no page without TLS.
 const (
 	SessionCookie = "midge_session"
 	DeviceCookie  = "midge_device"
+)
+
+// The prefixes of the names of cookies over TLS.
+const (
+	hostPrefix   = "__Host-"
+	securePrefix = "__Secure-"
 )
 
 // Login returns the user of a name and a password, which a request brings. The error is [ErrDenied] for a
@@ -86,10 +93,10 @@ func (u *Users) Cookies(user User, path string, secure bool) ([]*http.Cookie, er
 		return nil, ErrDenied
 	}
 	until := u.freshEnd(e.Name, time.Now().Add(SessionLife).UnixMicro())
-	session := cookie(SessionCookie, path, secure) //nolint:gosec // the caller knows whether it serves TLS
+	//nolint:gosec // the caller knows whether it serves TLS
+	session, device := cookie(SessionCookie+u.mark, path, secure), cookie(DeviceCookie+u.mark, path, secure)
 	session.Value = signed(e.Name, strconv.FormatInt(until, 10), all.sign(e, until))
 	session.MaxAge = int(SessionLife / time.Second)
-	device := cookie(DeviceCookie, path, secure) //nolint:gosec // as above
 	id := rand.Text()
 	device.Value = signed(e.Name, id, all.signDevice(e.Name, id))
 	device.MaxAge = int(DeviceLife / time.Second)
@@ -134,16 +141,38 @@ type session struct {
 
 // EndCookie returns the cookie that removes a session from the browser. path and secure are the same as for
 // [Users.Cookies]. Call [Users.EndSession], too.
-func EndCookie(path string, secure bool) *http.Cookie {
-	c := cookie(SessionCookie, path, secure) //nolint:gosec // the caller knows whether it serves TLS
+func (u *Users) EndCookie(path string, secure bool) *http.Cookie {
+	c := cookie(SessionCookie+u.mark, path, secure) //nolint:gosec // the caller knows whether it serves TLS
 	c.MaxAge = -1
 	return c
 }
 
 func cookie(name, path string, secure bool) *http.Cookie {
+	switch {
+	case secure && path == "/":
+		name = hostPrefix + name
+	case secure:
+		name = securePrefix + name
+	}
 	return &http.Cookie{ //nolint:gosec // as above
 		Name: name, Path: path, Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	}
+}
+
+// valuesOf returns the values of all cookies of a request that may be what cookie has named, the safest
+// first. A browser sends several if pages below other paths, or other hosts of the domain, have set some too.
+// A cookie without a prefix is not taken over TLS.
+func valuesOf(r *http.Request, name string) (values []string) {
+	prefixes := []string{hostPrefix, securePrefix, ""}
+	if r.TLS != nil {
+		prefixes = prefixes[:2]
+	}
+	for _, prefix := range prefixes {
+		for _, c := range r.CookiesNamed(prefix + name) {
+			values = append(values, c.Value)
+		}
+	}
+	return values
 }
 
 // signed returns the value of a cookie: a user, a text without a point, and a signature of both.
@@ -182,14 +211,23 @@ func (u *Users) Session(r *http.Request) (user User, until time.Time, ok bool) {
 
 // session returns the user and the end of the session that a request carries. It reports false when Who does.
 func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
-	c, err := r.Cookie(SessionCookie)
+	all, err := u.file.get()
 	if err != nil {
 		return entry{}, 0, false
 	}
-	name, end, signature, ok := parts(c.Value)
-	until, err1 := strconv.ParseInt(end, 10, 64)
-	all, err2 := u.file.get()
-	if !ok || err1 != nil || err2 != nil {
+	for _, value := range valuesOf(r, SessionCookie+u.mark) {
+		if e, until, ok = u.sessionOf(&all, value); ok {
+			return e, until, true
+		}
+	}
+	return entry{}, 0, false
+}
+
+// sessionOf returns the user and the end of the session that the value of a cookie names.
+func (u *Users) sessionOf(all *register, value string) (e entry, until int64, ok bool) {
+	name, end, signature, ok := parts(value)
+	until, err := strconv.ParseInt(end, 10, 64)
+	if !ok || err != nil {
 		return entry{}, 0, false
 	}
 	e, ok = all.find(name)
@@ -209,12 +247,13 @@ func (r *register) sign(e entry, until int64) []byte {
 // device returns the id of the browser that sent a request, and reports whether somebody has logged in there
 // as the user with a name.
 func (r *register) device(req *http.Request, name string) (id string, ok bool) {
-	c, err := req.Cookie(DeviceCookie)
-	if err != nil {
-		return "", false
+	for _, value := range valuesOf(req, DeviceCookie) {
+		user, id, signature, ok := parts(value)
+		if ok && user == name && hmac.Equal(signature, r.signDevice(user, id)) {
+			return id, true
+		}
 	}
-	user, id, signature, ok := parts(c.Value)
-	return id, ok && user == name && hmac.Equal(signature, r.signDevice(user, id))
+	return "", false
 }
 
 // signDevice returns the signature of a browser in which a user has logged in.

@@ -27,7 +27,8 @@ import (
 type Users struct {
 	file     *file[register]
 	throttle *throttle
-	rounds   int // of new passwords
+	mark     string // ends the names of cookies
+	rounds   int    // of new passwords
 	pauses   pauses
 	// hashing and hashingKnown have an element for each password that is being hashed. The second is for
 	// browsers in which the user has logged in before.
@@ -106,15 +107,16 @@ func (u *Users) List() ([]User, error) {
 	return users, nil
 }
 
-// Set adds a user, or changes the password and the role of an existing one. A password has 8 to 1,024 bytes.
-// The password "" keeps that of an existing user. Bad input gives an *[storage.InvalidError].
+// Set adds a user, or changes the password and the role of an existing one. A new password has 10 to 1,024
+// bytes and 5 different characters, is not the name of the user, and is not on a list of known passwords. The
+// password "" keeps that of an existing user. Bad input gives an *[storage.InvalidError].
 func (u *Users) Set(user User, password string) error {
 	if err := errors.Join(checkUserName(user.Name), user.Role.Check()); err != nil {
 		return err
 	}
 	var sum string
 	if password != "" {
-		if err := checkPassword(password); err != nil {
+		if err := checkPassword(user.Name, password); err != nil {
 			return err
 		}
 		h, err := hash(password, u.rounds)

@@ -132,6 +132,11 @@ func TestBadUsers(t *testing.T) {
 		{User{strings.Repeat("a", 65), Viewer}, "long enough"},
 		{User{"ann", "root"}, "long enough"},
 		{User{"ann", Viewer}, "short"},
+		{User{"ann", Viewer}, "nine byte"},
+		{User{"ann", Viewer}, "Password123"}, // known
+		{User{"ann", Viewer}, "1qaz2wsx3edc"},
+		{User{"ann", Viewer}, "1212121212121212"},
+		{User{"ann@example.com", Viewer}, "Ann@example.com"},
 		{User{"ann", Viewer}, ""},
 		{User{"ann", Viewer}, strings.Repeat("x", 1025)},
 	} {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -18,6 +19,59 @@ import (
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
+
+// TestAUserHasSoManyStreams checks that further streams of a user are refused, that other users have theirs,
+// and that a stream that ends makes room.
+func TestAUserHasSoManyStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := rand.Text()
+		d, err := Handler(sc.Store, Config{Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		login := fetch(t.Context(), d, "/login?token="+token)
+		stream := func(ctx context.Context) *httptest.ResponseRecorder {
+			r := requestFor(ctx, "/events")
+			for _, c := range login.Result().Cookies() {
+				r.AddCookie(c)
+			}
+			w := httptest.NewRecorder()
+			d.ServeHTTP(w, r)
+			return w
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		first, leave := context.WithCancel(ctx)
+		var open sync.WaitGroup
+		open.Go(func() { stream(first) })
+		for range mostStreams - 1 {
+			open.Go(func() { stream(ctx) })
+		}
+		synctest.Wait()
+		if w := stream(ctx); w.Code != http.StatusTooManyRequests {
+			t.Errorf("stream %d of a user: %d, want 429", mostStreams+1, w.Code)
+		}
+		leave()
+		synctest.Wait()
+		open.Go(func() { stream(ctx) })
+		synctest.Wait()
+		if !d.server.streams.begin("another user") {
+			t.Error("another user has no stream")
+		}
+		d.server.streams.end("another user")
+		if got := d.server.streams.of["local"]; got != mostStreams {
+			t.Errorf("%d streams after one has made room, want %d", got, mostStreams)
+		}
+		stop()
+		open.Wait()
+		if left := len(d.server.streams.of); left != 0 {
+			t.Errorf("%d users are counted after the last stream", left)
+		}
+	})
+}
 
 // requestFor returns a request for a path as a browser on this machine makes it.
 func requestFor(ctx context.Context, path string) *http.Request {

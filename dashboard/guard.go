@@ -107,8 +107,11 @@ func (s *server) formed(next http.Handler) http.Handler {
 // everything that no page needs.
 func (s *server) guard(next http.Handler) http.Handler {
 	sameSite := http.NewCrossOriginProtection()
+	for _, origin := range s.cfg.TrustedOrigins {
+		_ = sameSite.AddTrustedOrigin(origin) // Config.check has tried it
+	}
 	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &statusError{http.StatusForbidden, "This request is refused: it came from another site."})
+		s.fail(w, r, &statusError{http.StatusForbidden, elsewhere(r)})
 	}))
 	checked := sameSite.Handler(s.formed(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,6 +146,20 @@ func (s *server) guard(next http.Handler) http.Handler {
 		v := viewer{user, func() error { _, err := s.who(r); return err }}
 		checked.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewerKey{}, v)))
 	})
+}
+
+// elsewhere returns the answer to a request that another site sent, or that seems so because a proxy replaced
+// its host.
+func elsewhere(r *http.Request) string {
+	text := "This request is refused: it came from another site."
+	origin := r.Header.Get("Origin")
+	if from, err := url.Parse(origin); err != nil || from.Host == "" || strings.EqualFold(from.Host, r.Host) {
+		return text
+	}
+	return text + " Its page is of " + origin + ", and the request is for the host " + r.Host +
+		". If you opened the dashboard by the first of these, a proxy replaces the host. The proxy has to pass it " +
+		"on (nginx: proxy_set_header Host $http_host), or the dashboard has to trust that origin (midge serve " +
+		"--trusted-origin, Config.TrustedOrigins)."
 }
 
 func unsafe(r *http.Request) bool {

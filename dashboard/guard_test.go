@@ -23,15 +23,16 @@ import (
 func TestAnAddressAdmitsNobody(t *testing.T) {
 	token := rand.Text()
 	s := open(t, "calm", dashboard.Config{Token: token, Base: "/midge"})
-	stranger := open(t, "calm", dashboard.Config{Token: rand.Text()})
+	forged := open(t, "calm", dashboard.Config{Token: rand.Text()}).entered("/")
+	forged.Name = s.entered("/midge/").Name
 	for name, alter := range map[string]func(*http.Request){
 		"as a browser":             func(*http.Request) {},
 		"from elsewhere":           func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" },
 		"by another name":          func(r *http.Request) { r.Host = "evil.example" },
 		"passed on by a proxy":     func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") },
 		"without an address":       func(r *http.Request) { r.RemoteAddr = "@" },
-		"by the session of others": func(r *http.Request) { r.AddCookie(stranger.entered("/")) },
-		"with a forged session":    func(r *http.Request) { r.Header.Set("Cookie", "midge_session=bG9jYWw.9999999999.AA") },
+		"by the session of others": func(r *http.Request) { r.AddCookie(forged) },
+		"with a forged session":    func(r *http.Request) { r.Header.Set("Cookie", forged.Name+"=bG9jYWw.9999999999.AA") },
 		"with a wrong token":       func(r *http.Request) { r.URL.RawQuery = "token=" + rand.Text() },
 		"with the token elsewhere": func(r *http.Request) { r.URL.RawQuery = "token=" + token },
 	} {
@@ -303,5 +304,43 @@ func TestTheClientIsNamedByTrustedProxiesAlone(t *testing.T) {
 				t.Errorf("%s: %d, want %d", name, got, want)
 			}
 		})
+	}
+}
+
+// TestAProxyThatReplacesTheHost checks a form of the dashboard's own page behind a proxy that passes on no
+// Host, as nginx with a bare proxy_pass.
+func TestAProxyThatReplacesTheHost(t *testing.T) {
+	trusting := as(access.Admin)
+	trusting.TrustedOrigins = []string{"http://jobs.example.com"}
+	for _, c := range []struct {
+		cfg          dashboard.Config
+		host, origin string
+		want         int
+	}{
+		{as(access.Admin), "jobs.example.com", "http://jobs.example.com", http.StatusSeeOther},
+		{as(access.Admin), "127.0.0.1:8383", "http://jobs.example.com", http.StatusForbidden},
+		{trusting, "127.0.0.1:8383", "http://jobs.example.com", http.StatusSeeOther},
+		{trusting, "127.0.0.1:8383", "http://evil.example", http.StatusForbidden},
+		{trusting, "127.0.0.1:8383", "https://jobs.example.com", http.StatusForbidden},
+		{trusting, "127.0.0.1:8383", "null", http.StatusForbidden},
+	} {
+		r := request(http.MethodPost, "/act", "do=pause&queue=mail")
+		r.Header.Del("Sec-Fetch-Site")
+		r.Host = c.host
+		r.Header.Set("Origin", c.origin)
+		w := open(t, "calm", c.cfg).do(r)
+		if w.Code != c.want {
+			t.Errorf("for %s from %s: %d, want %d", c.host, c.origin, w.Code, c.want)
+		}
+		for _, named := range []string{c.host, c.origin, "proxy_set_header Host $http_host"} {
+			if c.want == http.StatusForbidden && c.origin != "null" && !strings.Contains(w.Body.String(), named) {
+				t.Errorf("for %s from %s: the answer does not name %s", c.host, c.origin, named)
+			}
+		}
+	}
+	trusting.TrustedOrigins = []string{"jobs.example.com"}
+	var invalid *storage.InvalidError
+	if _, err := dashboard.Handler(open(t, "calm", dashboard.Config{}).Store, trusting); !errors.As(err, &invalid) {
+		t.Errorf("an origin without a scheme: got %v, want an InvalidError", err)
 	}
 }

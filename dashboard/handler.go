@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
-	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/live"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/contain"
@@ -49,6 +48,10 @@ type Config struct {
 	// TrustedProxies are the addresses of proxies in front of the dashboard, whose X-Forwarded-For names the
 	// client. Failed logins count by the client's address. Default none: the client is whoever is connected.
 	TrustedProxies []netip.Prefix
+	// TrustedOrigins are further origins, such as "https://jobs.example.org", whose pages may send forms. The
+	// origin of the dashboard itself is known by the host of each request. Name it here if a proxy in front
+	// replaces that host. Default none.
+	TrustedOrigins []string
 	// Redact hides fields of payloads from all users. nil hides none.
 	Redact *access.Redaction
 	// TooOld is how long a task may wait before the overview reports it. Default five minutes.
@@ -71,6 +74,11 @@ func (c Config) check() error {
 	if c.TooOld < 0 {
 		return storage.Invalid("Config.TooOld", c.TooOld, "0 for five minutes, or a longer time than none")
 	}
+	for _, origin := range c.TrustedOrigins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			return storage.Invalid("Config.TrustedOrigins", origin, `an origin such as "https://jobs.example.org"`)
+		}
+	}
 	for _, name := range c.Accepted {
 		if err := survey.CheckAccepted("Config.Accepted", name); err != nil {
 			return err
@@ -89,6 +97,7 @@ type server struct {
 	history  *ledger.Ledger
 	sampler  *sampler.Sampler
 	live     *live.Hub
+	streams  streams
 	audit    *ledger.Audit
 	notices  notices
 	day      day
@@ -155,7 +164,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if err != nil {
 		return nil, err
 	}
-	store = &recovering{Storage: store, log: cfg.Log}
+	store = &recovering{Storage: store, log: cfg.Log, redact: cfg.Redact}
 	history := ledger.New(store)
 	s := &server{
 		cfg: cfg, byToken: byToken,
@@ -270,6 +279,10 @@ var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
 const notFound = "There is no such task, schedule or queue. " +
 	"A task that has ended is kept for a limited time only."
 
+// away is the sentence about an error of the storage itself. Such an error names addresses and users of
+// servers, which no page shows. The log has it.
+const away = "The storage does not answer. The log of the dashboard's process says why."
+
 // status returns the HTTP status for an error, and the sentence about it that the viewer sees.
 func status(err error) (int, string) {
 	var known *statusError
@@ -297,5 +310,5 @@ func status(err error) (int, string) {
 	case errors.Is(err, context.Canceled):
 		return 499, "The browser ended the request before the answer was ready."
 	}
-	return http.StatusServiceUnavailable, "The storage does not answer: " + format.FirstLine(err.Error())
+	return http.StatusServiceUnavailable, away
 }

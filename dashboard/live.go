@@ -24,6 +24,15 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is shutting down."})
 		return
 	}
+	if s.cfg.Who == nil { // the users of an application may share a name
+		user := userOf(r.Context()).Name
+		if !s.streams.begin(user) {
+			text := "You have too many pages open to keep this one up to date."
+			s.fail(w, r, &statusError{http.StatusTooManyRequests, text})
+			return
+		}
+		defer s.streams.end(user)
+	}
 	s.live.Serve(w, r, s.watch, s.mayWatch(r))
 }
 
@@ -47,7 +56,7 @@ func (s *server) mayWatch(r *http.Request) func() bool {
 func (s *server) watch(ctx context.Context) {
 	s.sampler.Watch(ctx, func(now *sampler.Sample, err error) {
 		if err != nil {
-			s.live.Tell(map[string]string{"lost": format.FirstLine(err.Error())})
+			s.live.Tell(map[string]string{"lost": "this page was opened"})
 			return
 		}
 		s.live.Tell(cells(now))

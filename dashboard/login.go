@@ -97,9 +97,11 @@ func addressOf(text string) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// overTLS reports whether the browser uses TLS, even if a proxy in front of this process terminates it.
+// overTLS reports whether the browser uses TLS, even if a proxy in front of this process terminates it. A
+// client that forges the headers gets a cookie that its browser does not send.
 func overTLS(r *http.Request) bool {
-	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") ||
+		r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
@@ -153,6 +155,6 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Users.EndSession(r)
 		s.logouts.end(r.Context(), user.Name, until)
 	}
-	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", overTLS(r)))
+	http.SetCookie(w, s.cfg.Users.EndCookie(s.cfg.Base+"/", overTLS(r)))
 	http.Redirect(w, r, s.cfg.Base+"/login", http.StatusSeeOther)
 }

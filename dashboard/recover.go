@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
-// recovering is a storage that returns an error if a call panics. The dashboard also calls the storage in
+// recovering is a storage that returns an error if a call panics, and tasks without the values that the
+// dashboard hides in their errors. The dashboard also calls the storage in
 // goroutines of its own, where a panic would end the process of the application. net/http recovers only the
 // panics of handlers.
 type recovering struct {
 	storage.Storage
 
-	log *slog.Logger
+	log    *slog.Logger
+	redact *access.Redaction
 
 	mu     sync.Mutex
 	logged map[string]bool // the calls whose first panic is in the log
@@ -61,12 +66,36 @@ func (s *recovering) Apply(
 
 func (s *recovering) Task(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
 	defer s.recovered(ctx, "Task", &err)
-	return s.Storage.Task(ctx, ref)
+	t, err = s.Storage.Task(ctx, ref)
+	s.conceal(&t)
+	return t, err
 }
 
 func (s *recovering) Tasks(ctx context.Context, q storage.TasksQuery) (page storage.TasksPage, err error) {
 	defer s.recovered(ctx, "Tasks", &err)
-	return s.Storage.Tasks(ctx, q)
+	page, err = s.Storage.Tasks(ctx, q)
+	for i := range page.Tasks {
+		s.conceal(&page.Tasks[i])
+	}
+	return page, err
+}
+
+// conceal replaces hidden values of the task in the texts that its job wrote, before any page or search sees
+// them.
+func (s *recovering) conceal(t *storage.Task) {
+	if s.redact == nil || len(t.Attempts) == 0 && t.Reason == "" && t.Stack == "" {
+		return
+	}
+	texts := []string{t.Reason, t.Stack}
+	for i := range t.Attempts {
+		texts = append(texts, t.Attempts[i].Error)
+	}
+	params, _ := payload.JSON(t.Encoding, t.Payload) // what cannot be read hides the texts
+	texts = s.redact.Conceal(params, t.Headers, texts...)
+	t.Reason, t.Stack, t.Attempts = texts[0], texts[1], slices.Clone(t.Attempts)
+	for i := range t.Attempts {
+		t.Attempts[i].Error = texts[2+i]
+	}
 }
 
 func (s *recovering) Queues(ctx context.Context, q storage.QueuesQuery) (page storage.QueuesPage, err error) {

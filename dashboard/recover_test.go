@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -161,4 +162,63 @@ func TestALogThatFailsEndsNoProcess(t *testing.T) {
 			all.Wait()
 		})
 	}
+}
+
+// TestAnErrorOfTheStorageNamesNoServerOnAPage checks that the answers to a storage that fails do not show the
+// address in its error, and that the log does.
+func TestAnErrorOfTheStorageNamesNoServerOnAPage(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const address = "10.9.8.7:6379"
+		sc, err := scene.Open(t.Context(), "night", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		cfg := as(access.Admin)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		h, err := dashboard.Handler(&down{sc.Store, fmt.Errorf("%w: dial tcp %s: refused", storage.ErrUnavailable, address)}, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t: t, Scene: sc, Dashboard: h}
+		for _, path := range []string{"/", "/tasks", "/r/mail/x", "/audit", "/search?q=a", "/act?do=pause&queue=mail"} {
+			if page := s.do(request(http.MethodGet, path, "")).Body.String(); strings.Contains(page, "10.9.8.7") {
+				t.Errorf("GET %s shows the address of the server", path)
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		stream := s.do(request(http.MethodGet, "/events", "").WithContext(ctx)).Body.String()
+		if !strings.Contains(stream, "lost") || strings.Contains(stream, "10.9.8.7") {
+			t.Errorf("the stream has %s", stream)
+		}
+		if !strings.Contains(log.String(), address) {
+			t.Errorf("the log does not have the address: %s", &log)
+		}
+	})
+}
+
+// down is a storage that fails all calls that read.
+type down struct {
+	storage.Storage
+
+	err error
+}
+
+func (d *down) Task(context.Context, storage.Ref) (storage.Task, error) {
+	return storage.Task{}, d.err
+}
+
+func (d *down) Tasks(context.Context, storage.TasksQuery) (storage.TasksPage, error) {
+	return storage.TasksPage{}, d.err
+}
+
+func (d *down) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
+	return storage.QueuesPage{}, d.err
+}
+
+func (d *down) Stats(context.Context, ...string) ([]storage.Stats, error) { return nil, d.err }
+
+func (d *down) Describe(context.Context) (storage.Description, error) {
+	return storage.Description{}, d.err
 }

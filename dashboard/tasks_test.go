@@ -147,6 +147,44 @@ func TestWhatIsRedactedIsNowhere(t *testing.T) {
 	}
 }
 
+// TestARedactedValueIsInNoError checks a task whose error repeats a hidden value, on each page that shows
+// errors and in a filter by errors.
+func TestARedactedValueIsInNoError(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		hidden, err := access.Redact("params.card")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, store := inserted(t, dashboard.Config{Redact: hidden}, storage.Insert{
+			Ref: theTask, Encoding: "json", Payload: []byte(`{"card":"4111-2222"}`),
+		})
+		session := storage.NewSession(store, 0)
+		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Fences) != 1 {
+			t.Fatalf("claimed %+v, %v", claimed, err)
+		}
+		_, err = session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{{
+			Fence: claimed.Fences[0], Outcome: storage.Bury, Reason: "the bank refuses 4111-2222",
+			Error: "charge 4111-2222: declined", Stack: "goroutine of 4111-2222",
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{
+			"/", "/dead", "/tasks?state=dead", "/r/" + theTask.String(), "/tasks?filter=error:charge&state=dead",
+		} {
+			if page := s.get(path); strings.Contains(page, "4111") || !strings.Contains(page, "charge ***") {
+				t.Errorf("GET %s does not show the error without the card", path)
+			}
+		}
+		if page := s.get("/tasks?filter=error:4111&state=dead"); strings.Contains(page, "charge ***") {
+			t.Error("a filter by errors finds the card")
+		}
+	})
+}
+
 func TestActsOnTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})

@@ -2,48 +2,33 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
-// The bounds on the time, memory and connections that an unknown client of the dashboard can take. The
-// answer of a live page lasts for hours, so no bound covers a whole request and its answer.
+// The bounds on the time and memory that an unknown client of the dashboard can take; conns bounds the
+// connections. The answer of a live page lasts for hours, so no bound covers a whole request and its answer.
 const (
 	headerTime = 5 * time.Second
 	idleTime   = time.Minute
 	maxHeader  = 16 << 10
-	maxConns   = 1000
 	// bodyTime is the time for the body of a request. Each bodyRate bytes add a second.
 	bodyTime = 8 * time.Second
 	bodyRate = 32 << 10
 )
 
 // httpServer makes the server of the dashboard. Requests that only read end with looked, and all requests
-// end with acting.
-func httpServer(looked, acting context.Context, next http.Handler, security *tls.Config) *http.Server {
-	var conns atomic.Int64
+// end with acting. The caller sets TLSConfig.
+func httpServer(looked, acting context.Context, next http.Handler, c *conns) *http.Server {
 	return &http.Server{
-		Handler: looking(looked, inTime(next)), TLSConfig: security,
+		Handler: looking(looked, inTime(next)), ConnState: c.changed,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return acting },
 		// A faulty handshake of an unknown client does not concern the reader of this log.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-		ConnState: func(c net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				if conns.Add(1) > maxConns {
-					_ = c.Close()
-				}
-			case http.StateClosed, http.StateHijacked:
-				conns.Add(-1)
-			case http.StateActive, http.StateIdle:
-			}
-		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -34,16 +35,32 @@ func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // dial returns a connection to the server.
-func (p *pipes) dial() net.Conn {
+func (p *pipes) dial() net.Conn { return p.dialFrom("192.0.2.1") }
+
+// dialFrom does the same from an address.
+func (p *pipes) dialFrom(address string) net.Conn {
 	here, there := net.Pipe()
-	p.conns <- there
+	p.conns <- from{there, address}
 	return here
+}
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(f.address), 4000))
 }
 
 // serveIn runs the server of the dashboard in a bubble until the test ends.
 func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
 	t.Helper()
-	server, p := httpServer(t.Context(), t.Context(), next, nil), &pipes{make(chan net.Conn), make(chan struct{})}
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	server := httpServer(t.Context(), t.Context(), next, newConns(proxies))
+	p := &pipes{make(chan net.Conn), make(chan struct{})}
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(p) })
 	t.Cleanup(func() {
@@ -134,38 +151,5 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 		}
 		_ = answer.Body.Close()
 		_ = conn.Close()
-	})
-}
-
-// TestConnectionsAreBounded checks that closed connections make room for others.
-func TestConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := serveIn(t, func(http.ResponseWriter, *http.Request) {})
-		ask := func(conn net.Conn) error {
-			_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-			if err != nil {
-				return err
-			}
-			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				return err
-			}
-			return answer.Body.Close()
-		}
-		conns := make([]net.Conn, maxConns)
-		for i := range conns {
-			conns[i] = p.dial()
-		}
-		if err := ask(conns[maxConns-1]); err != nil {
-			t.Errorf("the last one: %v", err)
-		}
-		if err := ask(p.dial()); err == nil {
-			t.Error("one more is served")
-		}
-		_ = conns[0].Close()
-		synctest.Wait()
-		if err := ask(p.dial()); err != nil {
-			t.Errorf("behind one that is closed: %v", err)
-		}
 	})
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,9 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,7 +27,7 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	listen, users, cert, key, base, name string
-	hosts, redact, proxies               []string
+	hosts, redact, proxies, origins      []string
 	readOnly, insecure                   bool
 }
 
@@ -58,6 +55,9 @@ func (a *app) serve() *cobra.Command {
 		"a `name` that the pages show, such as production (default: the name of the profile)")
 	flags.StringArrayVar(&f.proxies, "trusted-proxy", nil,
 		"the `address` or network of a proxy whose X-Forwarded-For names the client; may be repeated")
+	flags.StringArrayVar(&f.origins, "trusted-origin", nil,
+		"accept forms of pages of this `origin`, such as https://jobs.example.org, though a proxy replaces "+
+			"the host; may be repeated")
 	flags.StringArrayVar(&f.redact, "redact", nil,
 		"hide the fields that match this `pattern`, such as params.card.*; may be repeated")
 	flags.BoolVar(&f.readOnly, "read-only", false, "refuse all changes")
@@ -123,19 +123,6 @@ func (f *serveFlags) trusted() ([]netip.Prefix, error) {
 // open reports whether every visitor is an admin.
 func (f *serveFlags) open() bool { return f.insecure && f.users == "" }
 
-// security returns the TLS configuration of the flags, nil for none.
-func (f *serveFlags) security() (*tls.Config, error) {
-	if f.cert == "" {
-		return nil, nil //nolint:nilnil // none is an answer
-	}
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return nil, storage.Invalid("flags", "--tls-cert "+f.cert+" --tls-key "+f.key,
-			"a certificate and its key in PEM, and got: %v", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
 func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err := f.check(); err != nil {
 		return err
@@ -144,16 +131,19 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	security, err := f.security()
-	if err != nil {
-		return err
+	var secure *keyPair
+	if f.cert != "" {
+		if secure, err = loadKeyPair(f.cert, f.key); err != nil {
+			return err
+		}
 	}
 	trusted, err := f.trusted()
 	if err != nil {
 		return err
 	}
 	cfg := dashboard.Config{
-		Base: f.base, Name: f.name, ReadOnly: f.readOnly, Redact: redaction, TrustedProxies: trusted,
+		Base: f.base, Name: f.name, ReadOnly: f.readOnly, Redact: redaction,
+		TrustedProxies: trusted, TrustedOrigins: f.origins,
 		Log: slog.New(slog.NewTextHandler(a.std.Err, nil)),
 	}
 	switch {
@@ -187,7 +177,16 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.listen(ctx, f, board, cfg.Token, security)
+	return a.listen(ctx, f, &site{board, cfg.Token, trusted, secure})
+}
+
+// site is what serve serves.
+type site struct {
+	*dashboard.Dashboard
+
+	token   string         // admits to it, "" if it has users
+	trusted []netip.Prefix // the addresses of proxies
+	secure  *keyPair       // nil for no TLS
 }
 
 // shutdownTime is the time that open requests have to finish when the command ends.
@@ -195,9 +194,7 @@ const shutdownTime = 5 * time.Second
 
 // listen serves until ctx ends, and then waits for open requests. Requests that only read end with ctx,
 // because live pages would not end by themselves. Acts have shutdownTime to finish.
-func (a *app) listen(
-	ctx context.Context, f *serveFlags, board *dashboard.Dashboard, token string, security *tls.Config,
-) error {
+func (a *app) listen(ctx context.Context, f *serveFlags, s *site) error {
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -209,16 +206,20 @@ func (a *app) listen(
 		return &exitError{code: Failed, text: f.listen + " cannot be listened on: " + err.Error()}
 	}
 	defer func() { _ = socket.Close() }() // the server has closed it, if it began to serve
-	forget, err := a.announce(f, socket.Addr(), token)
+	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
+	var kept sync.WaitGroup
+	defer func() { cut(); kept.Wait() }()
+	server := httpServer(ctx, acting, f.named(s), newConns(s.trusted))
+	if s.secure != nil {
+		server.Handler, server.TLSConfig = strict(server.Handler), s.secure.config()
+		kept.Go(s.secure.reloads(acting, func(err error) { a.notef("warning: %v", err) }))
+	}
+	forget, err := a.announce(f, socket.Addr(), s.token)
 	if err != nil {
 		return err
 	}
 	defer forget()
-	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
-	server := httpServer(ctx, acting, f.named(board), security)
-	var kept sync.WaitGroup
-	kept.Go(func() { board.Run(acting) })
-	defer func() { cut(); kept.Wait() }()
+	kept.Go(func() { s.Run(acting) })
 	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(down)
@@ -226,7 +227,7 @@ func (a *app) listen(
 		defer cancel()
 		_ = server.Shutdown(end) // requests that take longer are cut off
 	})
-	if security != nil {
+	if s.secure != nil {
 		err = server.ServeTLS(socket, "", "")
 	} else {
 		err = server.Serve(socket)
@@ -273,25 +274,4 @@ func (a *app) announce(f *serveFlags, at net.Addr, token string) (forget func(),
 	}
 	_, err = fmt.Fprintln(a.std.Err, what+"see the file "+file)
 	return forget, err
-}
-
-// named lets only requests for the hosts of --host pass, if there are such. Every visitor is an admin then,
-// and a page of another site would reach the dashboard by a name of its own that means the same address.
-func (f *serveFlags) named(next http.Handler) http.Handler {
-	if len(f.hosts) == 0 {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		host = strings.Trim(host, "[]")
-		if !slices.ContainsFunc(f.hosts, func(name string) bool { return strings.EqualFold(name, host) }) {
-			text := fmt.Sprintf("This dashboard does not answer for the host %q. midge serve takes --host.", r.Host)
-			http.Error(w, text, http.StatusMisdirectedRequest)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

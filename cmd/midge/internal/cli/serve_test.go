@@ -21,7 +21,7 @@ import (
 func TestTheDashboardIsOpenToThisMachineAlone(t *testing.T) {
 	r := newRig(t)
 	golden(t, "serve", r.transcript("serve --listen 0.0.0.0:0", "serve --listen :0", "serve --listen 10.0.0.1:1 --users u.json",
-		"serve --listen nonsense", "serve --tls-cert c.pem", "serve --insecure --listen :0", "serve --host jobs.example.org", "serve --base x", "serve --users /none", "serve --redact ''"))
+		"serve --listen nonsense", "serve --tls-cert c.pem", "serve --insecure --listen :0", "serve --host jobs.example.org", "serve --trusted-proxy nginx", "serve --trusted-origin jobs.example.org", "serve --base x", "serve --users /none", "serve --redact ''"))
 }
 
 // shared is a buffer that one goroutine writes while another one reads.

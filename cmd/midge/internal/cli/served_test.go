@@ -243,6 +243,21 @@ func TestUsersLogInOverTLS(t *testing.T) {
 	s := r.serve("--tls-cert " + cert + " --tls-key " + key + " --users " + r.users())
 	s.pool = pool
 	anybody := s.visitor()
+	for host, want := range map[string]bool{"jobs.example.org": true, "": false} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.site+"/login", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = host
+		answer, err := anybody.http.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if got := answer.Header.Get("Strict-Transport-Security"); (got != "") != want {
+			t.Errorf("for the host %q the browser is told %q", host, got)
+		}
+	}
 	if to := anybody.wants(http.StatusSeeOther, "", "/queues", nil).header.Get("Location"); to != "/login?back=%2Fqueues" {
 		t.Errorf("somebody without a login is led to %s", to)
 	}
@@ -256,7 +271,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 	}{{"viewer", false, false, false}, {"operator", true, true, false}, {"admin", true, true, true}} {
 		v := s.visitor()
 		cookie := v.wants(http.StatusSeeOther, "", "/login", credentials(c.role)).header.Get("Set-Cookie")
-		for _, want := range []string{"HttpOnly", "Secure", "SameSite=Strict"} {
+		for _, want := range []string{"__Host-midge_session=", "HttpOnly", "Secure", "SameSite=Strict"} {
 			if !strings.Contains(cookie, want) {
 				t.Errorf("the cookie is %q, want %s", cookie, want)
 			}

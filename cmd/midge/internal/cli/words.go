@@ -55,6 +55,7 @@ var given = map[string]string{
 	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep",
 	"Config.URL":    "URL of the storage",
 	"Config.Prefix": "prefix", "Config.Schema": "schema", "Config.Base": "--base", "cursor": "--after",
+	"Config.TrustedOrigins": "--trusted-origin",
 }
 
 // inWords returns the text of an error, with the names of fields in the words of this command.
