@@ -157,8 +157,8 @@ func elsewhere(r *http.Request) string {
 		return text
 	}
 	return text + " Its page is of " + origin + ", and the request is for the host " + r.Host +
-		". If you opened the dashboard by the first of these, a proxy replaces the host. The proxy has to pass it " +
-		"on (nginx: proxy_set_header Host $http_host), or the dashboard has to trust that origin (midge serve " +
+		". If you opened the dashboard by the first of these, a proxy replaces the host. The proxy has to pass " +
+		"it on (nginx: proxy_set_header Host $http_host), or the dashboard has to trust that origin (midge serve " +
 		"--trusted-origin, Config.TrustedOrigins)."
 }
 
