@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
@@ -41,22 +42,22 @@ func TestAnErrorPageIsFetchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, store := stuck(t)
 		store.on.Store(true)
-		h, err := dashboard.Handler(store, dashboard.Config{}) // it has never looked
+		h, err := dashboard.Handler(store, as(access.Admin)) // it has never looked
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &site{t: t, Dashboard: h}
 		for _, c := range []struct {
-			method, path string
-			code         int
-			again        bool
+			method, path, form string
+			code               int
+			again              bool
 		}{
-			{http.MethodGet, "/", http.StatusServiceUnavailable, true},
-			{http.MethodGet, "/r/mail/a", http.StatusServiceUnavailable, true},
-			{http.MethodPost, "/act?do=pause&queue=mail", http.StatusServiceUnavailable, false},
-			{http.MethodPost, "/act?do=nothing", http.StatusBadRequest, false},
+			{http.MethodGet, "/", "", http.StatusServiceUnavailable, true},
+			{http.MethodGet, "/r/mail/a", "", http.StatusServiceUnavailable, true},
+			{http.MethodPost, "/act", "do=pause&queue=mail", http.StatusServiceUnavailable, false},
+			{http.MethodPost, "/act", "do=nothing", http.StatusBadRequest, false},
 		} {
-			w := s.do(request(c.method, c.path, ""))
+			w := s.do(request(c.method, c.path, c.form))
 			page := w.Body.String()
 			again := strings.Contains(page, "data-broken") && strings.Contains(page, `<noscript><meta http-equiv="refresh" content="5">`)
 			if w.Code != c.code || again != c.again {

@@ -61,11 +61,12 @@ func (s *site) admits(what string, r *http.Request, want bool) {
 // beside returns another dashboard of the same storage, as another process has it.
 func (s *site) beside(users *access.Users) *site {
 	s.t.Helper()
-	h, err := dashboard.Handler(s.Store, dashboard.Config{Users: users})
+	cfg := dashboard.Config{Users: users}
+	h, err := dashboard.Handler(s.Store, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &site{s.t, s.Scene, h}
+	return &site{s.t, s.Scene, h, cfg}
 }
 
 // TestARemovedUserLosesTheStream checks that a stream ends soon after its viewer may not see the dashboard
@@ -191,7 +192,7 @@ func TestALogoutHoldsWithoutTheStorage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{t, sc, h}
+		s := &site{t, sc, h, cfg}
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { h.Run(ctx) })
@@ -224,12 +225,12 @@ func TestManyLogoutsTakeLittleRoom(t *testing.T) {
 		s := open(t, "calm", dashboard.Config{Users: users})
 		var ended []*http.Request
 		for range 150 {
-			c, err := users.Cookie(access.User{Name: "ann"}, "/", false)
+			cookies, err := users.Cookies(access.User{Name: "ann"}, "/", false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := request(http.MethodGet, "/", "")
-			r.AddCookie(c)
+			r.AddCookie(cookies[0])
 			ended = append(ended, r)
 			time.Sleep(time.Millisecond) // virtual
 		}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,7 +87,7 @@ func TestTodayHasTheWorkOfTheLastHour(t *testing.T) {
 		if _, err := sc.Session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
 			t.Fatal(err)
 		}
-		d, err := Handler(&steady{sc.Store, time.Now(), 10, 0}, Config{})
+		d, err := Handler(&steady{sc.Store, time.Now(), 10, 0}, Config{Token: rand.Text()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func long(t *testing.T) *rig {
 		r.work(queue, storage.Settle{Outcome: storage.Bury, Error: "no such " + word(i)})
 		act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "pause", Queue: "mail"})
 		if err == nil {
-			err = act.End(t.Context(), 1, nil)
+			err = act.End(t.Context(), ledger.Ending{Count: 1})
 		}
 		if err != nil {
 			t.Fatal(err)
