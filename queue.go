@@ -232,7 +232,7 @@ func (q *Queue) all(
 	}
 	if !may(state) {
 		var able []string
-		for _, s := range storage.States()[:7] {
+		for _, s := range storage.TaskStates() {
 			if may(s) {
 				able = append(able, string(s))
 			}
@@ -352,7 +352,7 @@ func (q *Queue) checkOwn() error { return checkQueue("queue name", q.name) }
 // checkState checks the state, and the name of the queue.
 func (q *Queue) checkState(state State) error {
 	if !state.Valid() {
-		return storage.Invalid("state", string(state), "one of %v", storage.States()[:7])
+		return storage.Invalid("state", string(state), "one of %v", storage.TaskStates())
 	}
 	return q.check()
 }

@@ -52,7 +52,7 @@ func (c chosen) parse() (filter.Filter, error) {
 		}
 	}
 	if c.State != "" && !storage.State(c.State).Valid() {
-		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", storage.States())
+		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", storage.TaskStates())
 	}
 	f, err := filter.Parse(c.Text())
 	if err == nil && f.NamesHidden() {

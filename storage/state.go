@@ -21,9 +21,12 @@ const (
 	Cursors   State = "cursor"
 )
 
-// States lists every state, in the order of a task's life.
-func States() []State {
-	return []State{Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors}
+// States lists every state, in the order of a task's life, and then Cursors.
+func States() []State { return append(TaskStates(), Cursors) }
+
+// TaskStates lists the states of tasks other than schedules, in the order of a task's life.
+func TaskStates() []State {
+	return []State{Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead}
 }
 
 // Valid reports whether s is one of the states.

@@ -207,7 +207,7 @@ func (w *word) buildState(t *term) error {
 
 // stateNames names the states of tasks. The state of schedules is accepted, but nobody looks for it.
 func stateNames() (names []string) {
-	for _, s := range storage.States()[:7] {
+	for _, s := range storage.TaskStates() {
 		names = append(names, string(s))
 	}
 	return names
