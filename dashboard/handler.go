@@ -38,7 +38,8 @@ type Config struct {
 	// five seconds for the live stream of a page, which ends with the first refusal.
 	Who func(*http.Request) (access.User, bool)
 	// Users makes the dashboard show a login page of its own. It is used only if Who is nil. A logout stands in
-	// the storage, so that it holds in all dashboards of the storage within five seconds, unless ReadOnly is set.
+	// the storage, so that it holds in all dashboards of the storage within five seconds, except if ReadOnly is
+	// set.
 	Users *access.Users
 	// Token admits whoever knows it, as an admin named "local". It is used and required only if Who and Users
 	// are nil. It is as for [access.OneUser]: the text that crypto/rand.Text returns, or a longer one. Print the
