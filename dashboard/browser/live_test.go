@@ -265,7 +265,7 @@ func TestAnErrorPageRecovers(t *testing.T) {
 	r := newRig(t, "night")
 	r.stop()
 	store := &forgetful{Storage: r.Store}
-	pages, err := dashboard.Handler(store, dashboard.Config{})
+	pages, err := dashboard.Handler(store, dashboard.Config{Who: anAdmin})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/midgehq/midge/bench/internal/system"
 )
 
 // The sizes at which the growth of the cost is measured: of jobs that wait, of queues that share the jobs,
@@ -31,7 +29,7 @@ func growth() []Measurement {
 				return Values{name + "_enqueue": g.enqueue, name + "_drain": g.drain}, err
 			}
 			gives := []string{name + "_enqueue", name + "_drain"}
-			all = append(all, Measurement{gives, measure, []string{system.Redis, system.Postgres}, midgeOnly})
+			all = append(all, Measurement{gives, measure, onBig, midgeOnly})
 		}
 	}
 	add("waiting", depths, growWaiting)

@@ -54,6 +54,7 @@ var (
 	onServers = []string{system.Redis, server.Everysec, system.Postgres, system.SQLite}
 	onFile    = []string{system.SQLite}
 	onBoth    = []string{system.Redis, system.Postgres, system.SQLite}
+	onBig     = []string{system.Redis, system.Postgres}
 	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres, system.SQLite}
 )
 
@@ -101,7 +102,7 @@ func All() []Measurement {
 		},
 	}
 	for _, runners := range fleets {
-		all = append(all, Measurement{fleetMetrics(runners), fleet(runners), []string{system.Redis, system.Postgres}, midgeOnly})
+		all = append(all, Measurement{fleetMetrics(runners), fleet(runners), onBig, midgeOnly})
 	}
 	return append(all, growth()...)
 }
