@@ -33,10 +33,10 @@ func TestAUserHasSoManyStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		login := fetch(t.Context(), d, "/login?token="+token)
+		cookies := fetch(t.Context(), d, "/login?token="+token).Result().Cookies()
 		stream := func(ctx context.Context) *httptest.ResponseRecorder {
 			r := requestFor(ctx, "/events")
-			for _, c := range login.Result().Cookies() {
+			for _, c := range cookies {
 				r.AddCookie(c)
 			}
 			w := httptest.NewRecorder()
