@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -376,12 +377,27 @@ func TestServeDrainsOnSIGTERM(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(said).ReadString('\n')
+	lines := bufio.NewReader(said)
+	line, err := lines.ReadString('\n')
 	site := regexp.MustCompile(`http://\S+/`).FindString(line)
 	if err != nil || site == "" {
 		t.Fatalf("it says %q, %v", line, err)
 	}
-	live, err := http.Get(site + "events")
+	line, err = lines.ReadString('\n')
+	address, readErr := os.ReadFile(strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]))
+	if err != nil || readErr != nil {
+		t.Fatalf("it says %q, %v, %v", line, err, readErr)
+	}
+	browser := &http.Client{}
+	if browser.Jar, err = cookiejar.New(nil); err != nil {
+		t.Fatal(err)
+	}
+	login, err := browser.Get(strings.TrimSpace(string(address)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = login.Body.Close()
+	live, err := browser.Get(site + "events")
 	if err != nil || live.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", live, err)
 	}
