@@ -156,3 +156,16 @@ func TestAQueueIsPausedBeforeItsFirstTask(t *testing.T) {
 		t.Errorf("the audit has %d acts, want 4 creations and 2 pauses: %+v", len(acts), acts)
 	}
 }
+
+// TestFieldsOfListedTasksAreSet gives the refs on standard input, which can be read only once.
+func TestFieldsOfListedTasksAreSet(t *testing.T) {
+	r := newRig(t)
+	r.inStates()
+	r.in = "mail/dead mail/retry\n"
+	r.says(Done, "edited 2", "task edit - --set to=bo --yes")
+	for _, ref := range []string{"mail/dead", "mail/retry"} {
+		if got := r.shown(ref); !strings.Contains(string(got.Params), `"bo"`) {
+			t.Errorf("%s has the parameters %s, want bo in them", ref, got.Params)
+		}
+	}
+}

@@ -131,6 +131,11 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	if err != nil {
 		return err
 	}
+	return a.actOn(ctx, req, f)
+}
+
+// actOn does what act does, for a request.
+func (a *app) actOn(ctx context.Context, req bulk.Request, f *actFlags) error {
 	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
 		return a.existing(f.backup)
 	}
@@ -149,7 +154,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		if p.record.DryRun = f.dry; f.dry || p.tasks == 0 {
 			return a.unchanged(&p, len(req.Tasks) > 0)
 		}
-		verb := string(act.Verb)
+		verb := string(req.Act.Verb)
 		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + p.count + "?"
 		if err := a.confirm(*f.yes, question, p.tasks, p.word); err != nil {
 			return err

@@ -126,7 +126,7 @@ func (a *app) editFields(
 			a.warnUnusual(ctx, t.Queue, t.Kind, params, payload.Params(t))
 		}
 	}
-	return a.act(ctx, cmd, act, args, &f.actFlags)
+	return a.actOn(ctx, req, &f.actFlags) // standard input can be read only once
 }
 
 // editParams changes the parameters of one task. The change applies only to the version of the task that
