@@ -13,6 +13,7 @@ import (
 // The bounds of the search for samples of a kind: a warning must not make people wait.
 const (
 	mostSamples = 50
+	sampleBytes = 1 << 20
 	sampleTime  = 200 * time.Millisecond
 )
 
@@ -27,12 +28,17 @@ func Unusual(
 		return nil, err
 	}
 	found, err := scan.Next(ctx, store, scan.Request{
-		Filter: f, Queues: []string{queue}, States: storage.States()[:7], Limit: mostSamples, Time: sampleTime, Newest: true,
+		Filter: f, Queues: []string{queue}, States: storage.States()[:7], Limit: mostSamples, Time: sampleTime,
+		Newest: true,
 	})
 	if err != nil {
 		return nil, err
 	}
+	size := 0
 	for _, t := range found.Tasks {
+		if size += len(t.Payload); size > sampleBytes && len(also) > 0 {
+			break
+		}
 		also = append(also, payload.Params(t))
 	}
 	return payload.Unusual(params, also...), nil

@@ -51,8 +51,8 @@ func set(text json.RawMessage, path string, s Setting) (json.RawMessage, error) 
 		return nil, err
 	}
 	at, rest := -1, ""
-	for i, key := range keys { // the name of a field may have dots, and the longest name counts
-		if tail, ok := strings.CutPrefix(path, key); ok && (at < 0 || len(key) > len(keys[at])) {
+	for i, key := range keys { // names may have dots: the longest counts, and of two equal ones the last
+		if tail, ok := strings.CutPrefix(path, key); ok && (at < 0 || len(key) >= len(keys[at])) {
 			if tail == "" {
 				at, rest = i, ""
 			} else if after, dot := strings.CutPrefix(tail, "."); dot && after != "" {
@@ -137,38 +137,58 @@ func joined(isObject bool, keys []string, values []json.RawMessage) (json.RawMes
 	return b.Bytes(), nil
 }
 
-// Unusual returns the fields of parameters that no sample has, by their paths, sorted. All elements of a list
-// count as one. It returns none without a sample that can be read.
+// The bounds of Unusual: the longest path that it compares, in bytes, and how many paths it returns.
+const (
+	maxPath     = 200
+	mostUnusual = 5
+)
+
+// Unusual returns the first fields of parameters that no sample has, by their paths, sorted. All elements of
+// a list count as one. It returns none without a sample that can be read.
 func Unusual(params []byte, samples ...Part) []string {
-	known, some := make(map[string]bool), false
+	given, some := make(map[string]bool), false // by path, whether a sample has the field
+	paths(params, "", func(path string) bool {
+		given[path] = false
+		return true
+	})
 	for _, sample := range samples {
 		if text, err := sample.JSON(); err == nil {
 			some = true
-			paths(text, "", known)
+			paths(text, "", func(path string) bool {
+				_, is := given[path]
+				if is {
+					given[path] = true
+				}
+				return is
+			})
 		}
 	}
 	if !some {
 		return nil
 	}
-	given := make(map[string]bool)
-	paths(params, "", given)
-	maps.DeleteFunc(given, func(path string, _ bool) bool { return known[path] })
-	return slices.Sorted(maps.Keys(given))
+	maps.DeleteFunc(given, func(_ string, known bool) bool { return known })
+	unusual := slices.Sorted(maps.Keys(given))
+	return unusual[:min(len(unusual), mostUnusual)]
 }
 
-// paths adds the paths of all fields in JSON. It goes no deeper than fields that a person names.
-func paths(text json.RawMessage, above string, found map[string]bool) {
-	keys, values, err := members(bytes.TrimSpace(text))
-	if err != nil || strings.Count(above, ".") > maxDepth {
+// paths calls visit for the paths of all fields in JSON, and goes into a field if visit returns true. It leaves
+// out fields with paths that no person writes: many of them would take much more memory than the JSON.
+func paths(text json.RawMessage, above string, visit func(path string) bool) {
+	keys, values, err := members(text)
+	if err != nil {
 		return
 	}
 	isObject := len(values) > 0 && bytes.TrimSpace(text)[0] == '{'
 	for i, value := range values {
 		path := above
 		if isObject {
-			path = strings.TrimPrefix(above+"."+keys[i], ".")
-			found[path] = true
+			if len(above)+len(keys[i]) >= maxPath {
+				continue
+			}
+			if path = strings.TrimPrefix(above+"."+keys[i], "."); !visit(path) {
+				continue
+			}
 		}
-		paths(value, path, found)
+		paths(value, path, visit)
 	}
 }

@@ -2,7 +2,10 @@ package payload
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/internal/codec"
@@ -65,7 +68,36 @@ func TestUnusualFieldsAreNamed(t *testing.T) {
 			t.Errorf("the unusual fields of %s are %q, want %q", text, got, want)
 		}
 	}
+	if got := Unusual([]byte(`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1}`), sample(`{}`)); len(got) != mostUnusual {
+		t.Errorf("six unusual fields: got %q, want the first %d", got, mostUnusual)
+	}
 	if got := Unusual([]byte(`{"to":1}`), sample(`{`)); got != nil {
 		t.Errorf("without a sample %q are unusual, want none", got)
+	}
+}
+
+// TestUnusualFieldsTakeLittleMemory compares parameters whose paths together are a thousand times as long as
+// they are.
+func TestUnusualFieldsTakeLittleMemory(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"` + strings.Repeat("x", 50_000) + `":{`)
+	for i := range 10_000 {
+		fmt.Fprintf(&text, `"%d":1,`, i)
+	}
+	text.WriteString(`"n":1}}`)
+	params := []byte(text.String())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	Unusual(params, Part{Encoding: codec.JSON, Data: params})
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 100<<20 {
+		t.Errorf("parameters of %d bytes took %d MB, want 100 at most", len(params), took>>20)
+	}
+}
+
+func TestTheLastOfTwoEqualFieldsIsSet(t *testing.T) {
+	task := &storage.Task{Encoding: codec.JSON, Payload: []byte(`{"n":1,"n":2}`)}
+	if got, err := Set(task, []Setting{{"n", "3"}}); err != nil || string(got) != `{"n":1,"n":3}` {
+		t.Errorf("got %s, %v, want the field set that decoders read", got, err)
 	}
 }
