@@ -151,7 +151,11 @@ func (s *server) admit(r *http.Request) (access.User, error) {
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {
-	if user, until, ok := s.cfg.Users.Session(r); ok {
+	for { // a browser may have sent several, each in a cookie of another name or path
+		user, until, ok := s.cfg.Users.Session(r)
+		if !ok {
+			break
+		}
 		s.cfg.Users.EndSession(r)
 		s.logouts.end(r.Context(), user.Name, until)
 	}

@@ -156,6 +156,22 @@ func TestALogoutHoldsInAllProcesses(t *testing.T) {
 	})
 }
 
+// TestALogoutEndsEachSessionOfTheBrowser sends the cookies of two logins: one with a proxy's TLS, one without.
+func TestALogoutEndsEachSessionOfTheBrowser(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{Users: usersOf(t, ann(t))})
+		first := s.login("/")
+		time.Sleep(time.Millisecond) // virtual: sessions of one moment are one
+		second := s.login("/")
+		both := request(http.MethodGet, "/", "")
+		secure := strings.Replace(second.Header.Get("Cookie"), access.SessionCookie, "__Host-"+access.SessionCookie, 1)
+		both.Header.Set("Cookie", first.Header.Get("Cookie")+"; "+secure)
+		s.admits("two sessions", both, true)
+		s.logout(both)
+		s.admits("the browser after its logout", both, false)
+	})
+}
+
 // away is a storage that is away at times.
 type away struct {
 	storage.Storage
