@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -298,6 +299,25 @@ func TestTheErrorOfAnEditIsHidden(t *testing.T) {
 	role = access.Viewer
 	if page := s.get("/audit"); strings.Contains(page, "SECRET") {
 		t.Error("the audit shows the error of an edit to a viewer")
+	}
+}
+
+// TestTheAuditShowsNoAddressToAViewer checks the error of an action that the storage did not answer.
+func TestTheAuditShowsNoAddressToAViewer(t *testing.T) {
+	cfg, role := as(access.Operator), access.Operator
+	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+	s := open(t, "night", cfg)
+	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "pause", Queue: "mail"})
+	if err == nil {
+		err = act.End(t.Context(), ledger.Ending{Err: errors.New("dial tcp 10.1.2.3:6379: connection refused")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shows("/audit", "10.1.2.3")
+	role = access.Viewer
+	if page := s.get("/audit"); strings.Contains(page, "10.1.2.3") {
+		t.Error("the audit shows the address of a server to a viewer")
 	}
 }
 
