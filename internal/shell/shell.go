@@ -4,14 +4,15 @@ package shell
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// Line joins words to a command line. It returns "" if a word contains a NUL, which no shell can pass to a
-// command.
+// Line joins words to a command line. It returns "" if a word contains a control character: no shell passes a
+// NUL to a command, and a terminal may obey the others as the line is pasted, such as ^U and the line end.
 func Line(words ...string) string {
 	quotes := make([]string, len(words))
 	for i, w := range words {
-		if strings.ContainsRune(w, 0) {
+		if strings.ContainsFunc(w, unicode.IsControl) {
 			return ""
 		}
 		quotes[i] = quoted(w)

@@ -14,6 +14,8 @@ func TestEachWordStaysOneWord(t *testing.T) {
 		{[]string{"midge", "state:dead kind:a*", ""}, "midge 'state:dead kind:a*' ''"},
 		{[]string{"it's", "=cmd", "a=b"}, `'it'\''s' '=cmd' a=b`},
 		{[]string{"a\x00b"}, ""},
+		{[]string{"midge", "x\x15rm -rf .\r"}, ""},
+		{[]string{"midge", "a\tb"}, ""},
 	} {
 		if got := Line(c.words...); got != c.want {
 			t.Errorf("the line of %q is %s, want %s", c.words, got, c.want)

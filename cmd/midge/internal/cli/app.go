@@ -189,7 +189,7 @@ func (a *app) with(flag, value string) string {
 		words = shell.With(words, "--storage", connect.Redacted(a.choice.Storage))
 	}
 	line := shell.Line(append([]string{"midge"}, words...)...)
-	if show.Text(line) != line { // pasted, a line that Text has changed would mean something else
+	if line == "" || show.Text(line) != line { // pasted, a line that Text has changed would mean something else
 		return "the same command with " + flag + " " + show.Text(value)
 	}
 	return line

@@ -90,3 +90,11 @@ func TestAProposedCommandShowsNoPassword(t *testing.T) {
 		}
 	}
 }
+
+// TestALineThatATerminalWouldObeyIsNotPrinted checks that the next command has no control character.
+func TestALineThatATerminalWouldObeyIsNotPrinted(t *testing.T) {
+	a := &app{args: []string{"task", "ls", "error:\x15"}}
+	if got, want := a.with("--after", "c"), "the same command with --after c"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
