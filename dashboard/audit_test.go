@@ -287,6 +287,10 @@ func TestTheRecordsOfTheAuditAreNoTasks(t *testing.T) {
 func TestTheErrorOfAnEditIsHidden(t *testing.T) {
 	cfg, role := as(access.Admin), access.Admin
 	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+	var err error
+	if cfg.Redact, err = access.Redact(); err != nil { // as midge serve does without --redact
+		t.Fatal(err)
+	}
 	s := open(t, "night", cfg)
 	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "edit", Queue: "mail"})
 	if err == nil {
