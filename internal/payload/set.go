@@ -171,8 +171,8 @@ func Unusual(params []byte, samples ...Part) []string {
 	return unusual[:min(len(unusual), mostUnusual)]
 }
 
-// paths calls visit for the paths of all fields in JSON, and goes into a field if visit returns true. It leaves
-// out fields with paths that no person writes: many of them would take much more memory than the JSON.
+// paths calls visit for the paths of all fields in JSON, and goes into a field if visit returns true. It
+// leaves out fields with paths that no person writes: many of them would take much more memory than the JSON.
 func paths(text json.RawMessage, above string, visit func(path string) bool) {
 	keys, values, err := members(text)
 	if err != nil {
