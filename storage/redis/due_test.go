@@ -160,3 +160,30 @@ func TestWhatFallsDueDuringAClaimIsNotForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestATaskInTwoSetsFallsDueOnce: damage has left a scheduled task in the set of retried tasks too. It joins
+// the line once.
+func TestATaskInTwoSetsFallsDueOnce(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	at := now.Add(200 * time.Millisecond)
+	tx := insertOf("mail", "t1")
+	tx.Inserts[0].At = at
+	if _, err := s.Apply(t.Context(), callOf(1), tx); err != nil {
+		t.Fatal(err)
+	}
+	members, err := server.ZMembers("midge:{mail}:scheduled")
+	if err != nil || len(members) != 1 {
+		t.Fatalf("%q is scheduled, %v; want one task", members, err)
+	}
+	if _, err := server.ZAdd("midge:{mail}:retry", float64(at.UnixMicro()), members[0]); err != nil {
+		t.Fatal(err)
+	}
+	server.SetTime(at)
+	c, err := s.Claim(t.Context(), asking(callOf(2), 10, "mail"))
+	line, _ := server.List("midge:{mail}:line")
+	if err != nil || len(c.Tasks) != 1 || len(line) != 0 {
+		t.Errorf("%d tasks are claimed, %q are left in the line, %v; want 1 and none", len(c.Tasks), line, err)
+	}
+}

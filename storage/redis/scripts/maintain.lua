@@ -51,13 +51,14 @@ local function promote(q, queues)
     end
     ids[k] = idof(members[k])
   end
-  local recs, left, written = lookup(q[TASKS], ids), {s = {}, r = {}}, {}
+  local recs, left, written, raised = lookup(q[TASKS], ids), {s = {}, r = {}}, {}, {}
   for k = 1, n do
     local id, rec, from = ids[k], recs[k], left[states[k]]
     local st, priority = standing(rec)
     if st then rec = sub(rec, 1, HEADER) .. come .. sub(rec, HEADER + PLACE + 1) end
-    if st == 'w' and priority == 0 and not q.e[id] then -- as the entry below: it would take half of a promotion
-      from[#from + 1], written[#written + 1], written[#written + 2] = members[k], id, rec
+    if raised[id] then from[#from + 1] = members[k] -- damage had left it in both sets
+    elseif st == 'w' and priority == 0 and not q.e[id] then -- as the entry below: it would take half of a promotion
+      from[#from + 1], written[#written + 1], written[#written + 2], raised[id] = members[k], id, rec, true
       q.joiners[#q.joiners + 1] = {tail(q, 'l', 0), id}
     else
       local e = found(entry(q, id), states[k], members[k])
