@@ -7,12 +7,13 @@ import (
 	"unicode"
 )
 
-// Line joins words to a command line. It returns "" if a word contains a control character: no shell passes a
-// NUL to a command, and a terminal may obey the others as the line is pasted, such as ^U and the line end.
+// Line joins words to a command line. It returns "" if a word contains a control character other than a tab: no
+// shell passes a NUL to a command, and a terminal may obey the others as the line is pasted, such as ^U and the
+// line end.
 func Line(words ...string) string {
 	quotes := make([]string, len(words))
 	for i, w := range words {
-		if strings.ContainsFunc(w, unicode.IsControl) {
+		if strings.ContainsFunc(w, func(c rune) bool { return unicode.IsControl(c) && c != '\t' }) {
 			return ""
 		}
 		quotes[i] = quoted(w)

@@ -15,7 +15,7 @@ func TestEachWordStaysOneWord(t *testing.T) {
 		{[]string{"it's", "=cmd", "a=b"}, `'it'\''s' '=cmd' a=b`},
 		{[]string{"a\x00b"}, ""},
 		{[]string{"midge", "x\x15rm -rf .\r"}, ""},
-		{[]string{"midge", "a\tb"}, ""},
+		{[]string{"midge", "a\tb"}, "midge 'a\tb'"},
 	} {
 		if got := Line(c.words...); got != c.want {
 			t.Errorf("the line of %q is %s, want %s", c.words, got, c.want)
