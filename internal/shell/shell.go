@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// Line joins words to a command line. It returns "" if a word contains a control character other than a tab: no
-// shell passes a NUL to a command, and a terminal may obey the others as the line is pasted, such as ^U and the
-// line end.
+// Line joins words to a command line. It returns "" if a word contains a control character other than a tab
+// or a line feed, which stand in quotes: no shell passes a NUL to a command, and a terminal may obey the others
+// as the line is pasted, such as ^U, which removes the quote.
 func Line(words ...string) string {
 	quotes := make([]string, len(words))
 	for i, w := range words {
-		if strings.ContainsFunc(w, func(c rune) bool { return unicode.IsControl(c) && c != '\t' }) {
+		if strings.ContainsFunc(w, func(c rune) bool { return unicode.IsControl(c) && c != '\t' && c != '\n' }) {
 			return ""
 		}
 		quotes[i] = quoted(w)
