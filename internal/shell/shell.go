@@ -8,7 +8,7 @@ import (
 )
 
 // Line joins words to a command line. It returns "" if a word contains a control character other than a tab
-// or a line feed, which stand in quotes: no shell passes a NUL to a command, and a terminal may obey the others
+// or a line feed, which stand in quotes. No shell passes a NUL to a command, and a terminal may obey others
 // as the line is pasted, such as ^U, which removes the quote.
 func Line(words ...string) string {
 	quotes := make([]string, len(words))
@@ -34,8 +34,8 @@ func quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// With returns the words of a command line with a flag, given as --name. It replaces the flag if the words have
-// it already.
+// With returns the words of a command line with a flag, given as --name. It replaces the flag if the words
+// have it already.
 func With(words []string, name, value string) []string {
 	flags, behind := words, []string(nil)
 	if i := slices.Index(words, "--"); i >= 0 {
