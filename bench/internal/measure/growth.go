@@ -10,8 +10,8 @@ import (
 // and of bytes of a payload.
 var (
 	depths    = []int{10_000, 100_000, 1_000_000, 10_000_000}
-	crowds    = []int{1, 10, 100, 1000} // a runner serves at most 1000 queues
-	payloadOf = []int{64, 1 << 10, 16 << 10, 256 << 10, 1_000_000} // a payload has at most a MiB, with its names
+	crowds    = []int{1, 10, 100, 1000}                            // a runner serves at most 1000 queues
+	payloadOf = []int{64, 1 << 10, 16 << 10, 256 << 10, 1_000_000} // with its names at most a MiB
 )
 
 // growBytes bounds the payloads of a measurement, all together.
