@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
 )
 
 // pauses makes the answer to a wrong name take as long as that to a wrong password, so that its time does not
@@ -41,12 +43,8 @@ func (p *pauses) pause(ctx context.Context, rounds int) error {
 	p.mu.Lock()
 	wait := p.last[rand.IntN(len(p.last))]
 	p.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep.For(ctx, wait) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

@@ -50,8 +50,8 @@ type word struct {
 // "params.card.number" hides the field "number" in "card", and a field "card.number".
 //
 // A pattern with "**" behind its part may name something in every field. [Redaction.Hides] is then true for
-// every field of that part, and no filter may look at any of them. A bad pattern gives an
-// *[storage.InvalidError]. No pattern gives the nil Redaction.
+// every field of that part, and no filter may look at any of them. For a bad pattern
+// Redact returns an *[storage.InvalidError], and without patterns the nil Redaction.
 func Redact(patterns ...string) (*Redaction, error) {
 	if len(patterns) == 0 {
 		return nil, nil //nolint:nilnil // the nil Redaction works

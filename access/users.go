@@ -109,7 +109,8 @@ func (u *Users) List() ([]User, error) {
 
 // Set adds a user, or changes the password and the role of an existing one. A new password has 10 to 1,024
 // bytes and 5 different characters, is not the name of the user, and is not on a list of known passwords. The
-// password "" keeps that of an existing user. Bad input gives an *[storage.InvalidError].
+// password "" keeps that of an existing user. For bad input Set returns an
+// *[storage.InvalidError].
 func (u *Users) Set(user User, password string) error {
 	if err := errors.Join(checkUserName(user.Name), user.Role.Check()); err != nil {
 		return err

@@ -130,7 +130,7 @@ var table = []rule{
 			"golang.org/x/sys", // processor time of a process
 		},
 	},
-	{room: "access", rooms: []string{"internal/wildcard", "storage"}}, // storage for its InvalidError
+	{room: "access", rooms: []string{"internal/sleep", "internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
 		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/survey", "internal/vitals", "storage"},
