@@ -186,7 +186,7 @@ func (w *word) buildState(t *term) error {
 	named := make(map[storage.State]bool)
 	for _, p := range t.value {
 		name, _ := p.exact()
-		switch state := storage.State(name); {
+		switch state, valid := ParseState(name); {
 		case name == "live":
 			mark(named, live)
 		case name == "ended":
@@ -194,23 +194,15 @@ func (w *word) buildState(t *term) error {
 		case name == "all":
 			mark(named, live)
 			mark(named, ended)
-		case len(p.parts) == 1 && state.Valid():
+		case len(p.parts) == 1 && valid:
 			named[state] = true
 		default:
-			return w.wrong("the state", "one of %s, live, ended or all", strings.Join(stateNames(), ", "))
+			return w.wrong("the state", "one of %s, live, ended or all", strings.Join(StateWords(), ", "))
 		}
 	}
 	t.states = slices.DeleteFunc(storage.States(), func(s storage.State) bool { return named[s] == t.not })
 	t.test = func(s *subject) bool { return named[s.State] }
 	return nil
-}
-
-// stateNames names the states of tasks. The state of schedules is accepted, but nobody looks for it.
-func stateNames() (names []string) {
-	for _, s := range storage.TaskStates() {
-		names = append(names, string(s))
-	}
-	return names
 }
 
 func mark(named map[storage.State]bool, states []storage.State) {

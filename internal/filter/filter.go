@@ -13,8 +13,8 @@
 // # Fields
 //
 //	queue: id: kind: runner: encoding:   the whole name; runner is who runs the task, or ran it last
-//	state:                               waiting pending scheduled retry completed cancelled dead cursor,
-//	                                     or live, ended, all
+//	state:                               waiting running scheduled retry completed cancelled dead cursor,
+//	                                     or live, ended, all; pending is the same as running
 //	error: reason:                       a part of the last error, or of the reason; case does not matter
 //	cause:                               the id of a cause; tasks have the same cause if their errors differ only
 //	                                     in numbers, ids, addresses, moments and quoted values
@@ -22,7 +22,7 @@
 //	params.PATH:                         the value of a parameter; each step of the path is a field or the number
 //	                                     of an element, and a list matches if one of its elements does
 //	is:                                  declined suspect start-only (waiting tasks), cancel-asked started ahead
-//	                                     (pending tasks), unique (with a unique key)
+//	                                     (running tasks; ahead: claimed, not started), unique (with a unique key)
 //	priority retries crashes snoozes     numbers: retries>3 crashes:0 priority<=-1
 //	attempts size                        the attempts in the history, and the bytes of the parameters
 //	age                                  since the creation: age>1h age<2d12h
@@ -47,7 +47,7 @@ import (
 // Syntax is a summary of the language, for the help of a command.
 const Syntax = `A filter is words that a task must all match: kind:send_* retries>3 -reason:"crash loop"
   queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
-  state:      waiting pending scheduled retry completed cancelled dead cursor, or live, ended, all
+  state:      waiting running scheduled retry completed cancelled dead cursor, or live, ended, all
   error: reason:                       a part of the text, in quotes where it has spaces
   cause:      the id of a cause, as the groups of dead tasks show it
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*

@@ -230,7 +230,7 @@ func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`kind:a kin:b`: `filter: the field in "kin:b" at character 8: want kind, or another of queue`,
 		`foo.bar:x`:    `filter: the field in "foo.bar:x" at character 1: want one of queue state kind`,
-		`state:done`: `filter: the state in "state:done" at character 1: want one of waiting, pending, ` +
+		`state:done`: `filter: the state in "state:done" at character 1: want one of waiting, running, ` +
 			`scheduled, retry, completed, cancelled, dead, live, ended or all`,
 		`state:d*`:                           `filter: the state in "state:d*"`,
 		`age>90`:                             `a duration with its unit`,
@@ -271,6 +271,8 @@ func TestWhatAFilterNamesNarrowsWhatIsRead(t *testing.T) {
 		`queue:mail* state:dead`: {"nil", "mail", "dead"},
 		`queue:m*,n*`:            {"nil", "", "waiting pending scheduled retry"},
 		`-state:waiting,retry`:   {"nil", "", "pending scheduled"},
+		`state:running,retry`:    {"nil", "", "pending retry"},
+		`-state:running`:         {"nil", "", "waiting scheduled retry"},
 		`ended<1h -state:dead`:   {"nil", "", "completed cancelled"},
 		`due<1h`:                 {"nil", "", "scheduled retry"},
 		`due<1h state:cursor`:    {"nil", "", "cursor"},
