@@ -98,16 +98,11 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	return nil
 }
 
-// kindOf sums up the steps of a kind. Its durations are the means of the steps' durations, weighted by runs.
+// kindOf sums up the steps of a kind. Its durations are those of the slowest minute.
 func kindOf(kind string, steps []ledger.KindPoint) kindTotals {
-	t := kindTotals{Kind: kind}
-	var p50, p95, p99 float64
-	for _, p := range steps {
-		t.Runs, t.Failed = t.Runs+p.Runs, t.Failed+p.Failed
-		runs := float64(p.Runs)
-		p50, p95, p99 = p50+runs*float64(p.P50), p95+runs*float64(p.P95), p99+runs*float64(p.P99)
+	var sum ledger.KindPoint
+	for i := range steps {
+		sum.Add(&steps[i])
 	}
-	runs := max(1, float64(t.Runs))
-	t.P50, t.P95, t.P99 = time.Duration(p50/runs), time.Duration(p95/runs), time.Duration(p99/runs)
-	return t
+	return kindTotals{kind, sum.Runs, sum.Failed, sum.P50, sum.P95, sum.P99}
 }

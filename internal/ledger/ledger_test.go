@@ -292,6 +292,14 @@ func TestKinds(t *testing.T) {
 	}
 	longer := w.read(noon, noon.Add(3*time.Minute), 3*time.Minute).Kinds["mail"][0]
 	w.want("in one step", [2]int64{longer.Runs, longer.Failed}, [2]int64{330, 2})
+	w.pass(time.Minute)
+	w.ran("r3", vitals.Kind{Name: "mail", Runs: runs(10, 2*time.Second)})
+	w.write(l)
+	// The median of all 340 runs is 100 ms. A median of medians would be wrong, so the slowest minute is shown.
+	worst := w.read(noon, noon.Add(4*time.Minute), 4*time.Minute).Kinds["mail"][0]
+	if worst.Runs != 340 || worst.P50 < 1600*time.Millisecond || worst.P50 > worst.P99 {
+		t.Errorf("got %+v in one step, want the median of the slowest minute, 2 s", worst)
+	}
 }
 
 // TestHoursOutliveMinutes checks that after 10 days all hours can be read, and that expired pages are

@@ -35,9 +35,16 @@ type KindPoint struct {
 	Gap   bool
 	// Runs counts the runs of jobs that ended, and Failed those that failed.
 	Runs, Failed int64
-	// P50, P95 and P99 are percentiles of the durations of the runs in a minute, and the mean of these
-	// percentiles, weighted by runs, in a longer step. They are right to within a fifth.
+	// P50, P95 and P99 are percentiles of the durations of the runs in a minute. In a longer step, each is that
+	// of the minute in which it was the greatest: percentiles are never averaged. They are right to within a
+	// fifth.
 	P50, P95, P99 time.Duration
+}
+
+// Add adds the runs of another step: it sums up the counts, and keeps the greatest of each percentile.
+func (p *KindPoint) Add(q *KindPoint) {
+	p.Runs, p.Failed = p.Runs+q.Runs, p.Failed+q.Failed
+	p.P50, p.P95, p.P99 = max(p.P50, q.P50), max(p.P95, q.P95), max(p.P99, q.P99)
 }
 
 // Series are figures of a span of time, step by step.
@@ -179,7 +186,7 @@ type grid struct {
 
 	all     line
 	queues  map[string]*line
-	kinds   map[string]*kindLine
+	kinds   map[string][]KindPoint
 	builds  map[string]build
 	latest  int64 // the last minute that has a sample
 	damaged []string
@@ -189,12 +196,6 @@ type grid struct {
 type line struct {
 	points []Point
 	known  []float64
-}
-
-// kindLine has the points of a kind. Its durations are sums over the runs.
-type kindLine struct {
-	points []KindPoint
-	sums   [][3]float64
 }
 
 func (g *grid) end() int64 { return g.from + g.step*int64(g.n) }
@@ -208,7 +209,7 @@ func (g *grid) init() {
 	if g.queues != nil {
 		return
 	}
-	g.all, g.queues, g.kinds = g.newLine(), make(map[string]*line), make(map[string]*kindLine)
+	g.all, g.queues, g.kinds = g.newLine(), make(map[string]*line), make(map[string][]KindPoint)
 	g.builds = make(map[string]build)
 	for _, name := range g.wanted {
 		l := g.newLine()
@@ -241,7 +242,7 @@ func (g *grid) add(pages []stored, from, to int64) {
 		}
 		for _, name := range p.kinds {
 			if g.kinds[name] == nil {
-				g.kinds[name] = &kindLine{make([]KindPoint, g.n), make([][3]float64, g.n)}
+				g.kinds[name] = make([]KindPoint, g.n)
 			}
 		}
 	}
@@ -260,7 +261,7 @@ func (g *grid) addPage(s *stored, from, to int64) {
 			lines[i] = &g.all
 		}
 	}
-	kinds := make([]*kindLine, len(s.kinds)) // nil for a sum
+	kinds := make([][]KindPoint, len(s.kinds)) // nil for a sum
 	for i, name := range s.kinds {
 		kinds[i] = g.kinds[name]
 	}
@@ -287,7 +288,7 @@ func (g *grid) addPage(s *stored, from, to int64) {
 
 // addSlot adds the figures of a sample for one slot, the k-th that it covers, to the points at a place.
 func (g *grid) addSlot(
-	s *stored, sm *sample, at int, k int64, lines, covered []*line, kinds []*kindLine,
+	s *stored, sm *sample, at int, k int64, lines, covered []*line, kinds [][]KindPoint,
 ) {
 	span := int64(sm.span)
 	g.all.cover(at, float64(s.step)/float64(s.parts), sm.gap)
@@ -312,13 +313,12 @@ func (g *grid) addSlot(
 		if l == nil {
 			continue
 		}
-		p, runs := &l.points[at], share(f.runs, k, span)
+		p := &l[at]
 		p.Known, p.Gap = true, p.Gap || sm.gap
-		p.Runs += runs
-		p.Failed += share(f.failed, k, span)
-		for i, d := range [3]byte{f.p50, f.p95, f.p99} {
-			l.sums[at][i] += float64(unpackDuration(d)) * float64(runs)
-		}
+		p.Add(&KindPoint{
+			Runs: share(f.runs, k, span), Failed: share(f.failed, k, span),
+			P50: unpackDuration(f.p50), P95: unpackDuration(f.p95), P99: unpackDuration(f.p99),
+		})
 	}
 }
 
@@ -366,16 +366,13 @@ func (g *grid) series() *Series {
 		}
 	}
 	g.finish(&g.all)
-	for name, l := range g.kinds {
-		for i := range l.points {
-			p := &l.points[i]
+	for name, points := range g.kinds {
+		for i := range points {
+			p := &points[i]
 			p.At = g.at(i)
 			p.Known, p.Gap = g.all.points[i].Known, p.Gap || g.all.points[i].Gap
-			for j, d := range [3]*time.Duration{&p.P50, &p.P95, &p.P99} {
-				*d = time.Duration(l.sums[i][j] / float64(max(p.Runs, 1)))
-			}
 		}
-		s.Kinds[name] = l.points
+		s.Kinds[name] = points
 	}
 	slices.Sort(s.Damaged)
 	return s
