@@ -253,9 +253,9 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, said := range map[string]string{
-			"/":         "The jobs gave up by themselves.",
+			"/":         "The job discarded these tasks.",
 			"/dead":     "The jobs gave up by themselves. Look at the cause before you requeue.",
-			"/r/" + ref: "; its job gave up by itself, so look at the cause before you requeue it",
+			"/r/" + ref: "; a requeue fails again unless the cause is fixed first",
 			"/act?do=requeue&all=1&state=dead&filter=kind:k":       "Jobs that gave up by themselves will do so again",
 			"/dead?cause=" + fingerprint.OfText("no such user").ID: "The jobs gave up by themselves.",
 		} {

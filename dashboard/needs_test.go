@@ -59,7 +59,7 @@ func unserved(t *testing.T) *site {
 func TestWithoutAnyRunnerOneNeedSaysSo(t *testing.T) {
 	s := unserved(t)
 	needs := s.needsOf()
-	want := "! No runner is alive 3 tasks wait, 1 task waits for later and 1 schedule stands still."
+	want := "! No runner is alive 3 waiting, 1 scheduled or retrying, 1 schedule not ticking."
 	if len(needs) != 1 || needs[0] != want {
 		t.Errorf("the needs are %q, want %q alone", needs, want)
 	}

@@ -119,15 +119,15 @@ func (o Outlook) backlog() string {
 	case o.Backlog == 0:
 		return "nothing waits"
 	case o.Flows:
-		return fmt.Sprintf("%d wait, none of them for %s", o.Backlog, flowsFor)
+		return fmt.Sprintf("%d waiting, none of them for %s", o.Backlog, flowsFor)
 	case !o.Known:
-		return fmt.Sprintf("%d wait", o.Backlog)
+		return fmt.Sprintf("%d waiting", o.Backlog)
 	case o.Gone > 0:
-		return fmt.Sprintf("%d wait, gone in about %s", o.Backlog, roughly(o.Gone))
+		return fmt.Sprintf("%d waiting, clears in about %s", o.Backlog, roughly(o.Gone))
 	case o.Growth > 0:
-		return fmt.Sprintf("%d wait, growing by %s", o.Backlog, rate(o.Growth))
+		return fmt.Sprintf("%d waiting, growing by %s", o.Backlog, rate(o.Growth))
 	}
-	return fmt.Sprintf("%d wait, and do not become fewer", o.Backlog)
+	return fmt.Sprintf("%d waiting, not draining", o.Backlog)
 }
 
 // rate writes how often something happens, in the shortest time in which that is a number to read.

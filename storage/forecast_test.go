@@ -32,20 +32,20 @@ func TestForecast(t *testing.T) {
 		attempts      float64
 		says          string
 	}{
-		{"shrinks", sample(0, 1000, 0), sample(10*time.Second, 900, 100), true, 90 * time.Second, 11, "900 wait, gone in about 1m30s"},
-		{"grows", sample(0, 1000, 0), sample(10*time.Second, 1250, 100), true, -1, 11, "1250 wait, growing by 25 a second"},
-		{"stands", sample(0, 10, 0), sample(10*time.Second, 10, 0), true, -1, 0, "10 wait, and do not become fewer"},
+		{"shrinks", sample(0, 1000, 0), sample(10*time.Second, 900, 100), true, 90 * time.Second, 11, "900 waiting, clears in about 1m30s"},
+		{"grows", sample(0, 1000, 0), sample(10*time.Second, 1250, 100), true, -1, 11, "1250 waiting, growing by 25 a second"},
+		{"stands", sample(0, 10, 0), sample(10*time.Second, 10, 0), true, -1, 0, "10 waiting, not draining"},
 		{"is empty", sample(0, 10, 0), sample(10*time.Second, 0, 10), true, 0, 1.1, "nothing waits"},
-		{"creeps", sample(0, 1e15, 0), sample(1000*time.Hour, 1e15-1, 0), true, 100 * 365 * 24 * time.Hour, 0, "gone in about 36500d"},
-		{"declined tasks do not count", sample(0, 120, 0), sample(10*time.Second, 110, 0, storage.KindSize{Kind: "k", Tasks: 100}), true, 909 * time.Millisecond, 0, "10 wait, gone in about 909ms; 100 tasks of kinds that no runner knows wait"},
+		{"creeps", sample(0, 1e15, 0), sample(1000*time.Hour, 1e15-1, 0), true, 100 * 365 * 24 * time.Hour, 0, "clears in about 36500d"},
+		{"declined tasks do not count", sample(0, 120, 0), sample(10*time.Second, 110, 0, storage.KindSize{Kind: "k", Tasks: 100}), true, 909 * time.Millisecond, 0, "10 waiting, clears in about 909ms; 100 tasks of kinds that no runner knows wait"},
 		{"declined tasks alone", sample(0, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), sample(10*time.Second, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), true, 0, 0, "1 task of a kind that no runner knows waits"},
-		{"flows while it grows", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 451*time.Millisecond), true, -1, 11, "3 wait, none of them for 10s"},
-		{"grows after ten seconds", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 10*time.Second), true, -1, 11, "3 wait, growing by 0.2 a second"},
+		{"flows while it grows", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 451*time.Millisecond), true, -1, 11, "3 waiting, none of them for 10s"},
+		{"grows after ten seconds", sample(0, 1, 0), young(sample(10*time.Second, 3, 100), 10*time.Second), true, -1, 11, "3 waiting, growing by 0.2 a second"},
 		{"is not empty of declined tasks alone", sample(0, 1, 0), young(sample(10*time.Second, 1, 0, storage.KindSize{Kind: "k", Tasks: 1}), 0), true, 0, 0, "1 task of a kind that no runner knows waits"},
-		{"too near", sample(0, 10, 0), sample(time.Millisecond, 5, 5), false, 0, 0, "5 wait"},
-		{"backwards", sample(time.Minute, 10, 0), sample(0, 5, 5), false, 0, 0, "5 wait"},
-		{"another queue", other, sample(time.Minute, 5, 5), false, 0, 0, "5 wait"},
-		{"removed in between", sample(0, 10, 50), sample(time.Minute, 5, 5), false, 0, 0, "5 wait"},
+		{"too near", sample(0, 10, 0), sample(time.Millisecond, 5, 5), false, 0, 0, "5 waiting"},
+		{"backwards", sample(time.Minute, 10, 0), sample(0, 5, 5), false, 0, 0, "5 waiting"},
+		{"another queue", other, sample(time.Minute, 5, 5), false, 0, 0, "5 waiting"},
+		{"removed in between", sample(0, 10, 50), sample(time.Minute, 5, 5), false, 0, 0, "5 waiting"},
 	} {
 		o := storage.Forecast(c.before, c.after)
 		if o.Known != c.known || o.Gone.Round(time.Millisecond) != c.gone.Round(time.Millisecond) || o.Attempts != c.attempts ||
@@ -72,7 +72,7 @@ func TestAnOutlookTellsItsRateInReadableUnits(t *testing.T) {
 		8.5e-08: "less than 0.1 a day", 1e-300: "less than 0.1 a day",
 	} {
 		o := storage.Outlook{Backlog: 3, Known: true, Gone: -1, Growth: growth}
-		if got := o.String(); got != "3 wait, growing by "+want {
+		if got := o.String(); got != "3 waiting, growing by "+want {
 			t.Errorf("%v: got %q, want %q", growth, got, want)
 		}
 	}
@@ -126,5 +126,5 @@ func ExampleForecast() {
 	}}
 	fmt.Println(storage.Forecast(before, after))
 	// Output:
-	// 9000 wait, gone in about 3m
+	// 9000 waiting, clears in about 3m
 }

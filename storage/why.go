@@ -391,7 +391,7 @@ func (v told) text() string {
 		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s%s",
 			v.runner(), since, v.in(v.Until), v.runsOn())
 	case CauseAhead:
-		return fmt.Sprintf("%s has claimed it ahead, and starts it once a slot is free", v.runner())
+		return fmt.Sprintf("claimed, not started: %s starts it once a slot is free", v.runner())
 	case CauseLeaseExpired:
 		ended := v.ago(" ", v.Until)
 		return fmt.Sprintf("the lease of %s ended%s; the next claim from the queue brings it back",
@@ -415,7 +415,7 @@ func (v told) text() string {
 		}
 		return fmt.Sprintf("the schedule ticks next in %s", v.in(v.Until))
 	case CauseOrphaned:
-		return "no live runner declares the schedule, so that it stands still"
+		return "no live runner declares the schedule, so that it does not tick"
 	default:
 		return v.waits()
 	}
@@ -427,11 +427,7 @@ func (v told) waits() string {
 	case CauseNoRunner:
 		return fmt.Sprintf("no live runner serves queue %s", v.Ref.Queue)
 	case CauseUnknownKind:
-		text := fmt.Sprintf("none of the %d live runners of queue %s knows the kind %s",
-			v.Runners, v.Ref.Queue, v.Kind)
-		if v.Runners == 1 {
-			text = fmt.Sprintf("the live runner of queue %s does not know the kind %s", v.Ref.Queue, v.Kind)
-		}
+		text := fmt.Sprintf("no runner on %s handles %s", v.Ref.Queue, v.Kind)
 		if !v.Until.IsZero() {
 			text += "; it is dead in " + v.in(v.Until) + " unless one comes"
 		}
@@ -478,12 +474,24 @@ func (v told) busy() string {
 }
 
 func (v told) ended() string {
-	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" and ended ", v.Since))
-	if v.State == Dead {
-		text += details(v.Reason, v.Error)
-		if v.Reason == AttemptDiscarded {
-			text += "; its job gave up by itself, so look at the cause before you requeue it"
-		}
+	ago := v.ago(" ", v.Since)
+	switch v.State {
+	case Completed:
+		return "it completed" + ago
+	case Cancelled:
+		return "it was cancelled" + ago
+	default:
+	}
+	reason := v.Reason
+	if reason == ReasonRetries {
+		reason = "retries exhausted"
+	}
+	text := "it died" + ago + details(reason)
+	if failure := details(v.Error); failure != "" {
+		text += "; last error" + failure
+	}
+	if v.Reason == AttemptDiscarded {
+		text += "; a requeue fails again unless the cause is fixed first"
 	}
 	return text
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -62,7 +63,7 @@ func (a *Act) Check() error {
 	case a.Verb == Edit && (len(a.Params) == 0) == (len(a.Set) == 0):
 		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
 	case a.Requeue && a.Rescheduled:
-		return storage.Invalid("act", "a requeue with a moment", "one of them")
+		return storage.Invalid("action", "a requeue with a moment", "one of them")
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	case storage.Reserved(t.Queue):
 		return tx, false, keptError("its queue is midge's own")
 	case !a.permitted(t):
-		return tx, false, keptError("it is " + string(t.State))
+		return tx, false, keptError("it is " + filter.TaskWord(t))
 	case a.Verb == Delete:
 		return storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}}, false, nil
 	}

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
@@ -130,7 +131,12 @@ func (r *Request) check() error {
 	able := r.Act.States()
 	r.Scan.States = slices.DeleteFunc(named, func(s storage.State) bool { return !slices.Contains(able, s) })
 	if len(r.Scan.States) == 0 {
-		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %s", strings.Trim(fmt.Sprint(able), "[]"))
+		words := make([]string, len(able))
+		for i, s := range able {
+			words[i] = filter.StateWord(s)
+		}
+		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %s",
+			strings.Join(words, ", "))
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ type Level string
 
 // The levels.
 const (
-	Problem Level = "problem" // needs action: doctor exits with 1
-	Notice  Level = "notice"  // look at it when there is time
+	Problem Level = "problem" // has to be repaired: doctor exits with 1
+	Notice  Level = "notice"  // can wait
 )
 
 // Sort is a level and a code that a finding can have.
@@ -54,7 +54,7 @@ func ProblemsFirst(findings []Finding) {
 	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Level, a.Level) })
 }
 
-// Finding is something that somebody should look at. JSON shows its fields unchanged.
+// Finding is something that needs attention. JSON shows its fields unchanged.
 type Finding struct {
 	Level Level `json:"level"`
 	// Code names the kind of finding, for programs.
@@ -172,12 +172,4 @@ func sentences(texts ...string) string {
 		}
 	}
 	return strings.Join(all, " ")
-}
-
-// list joins parts of a sentence.
-func list(parts []string) string {
-	if last := len(parts) - 1; last > 0 {
-		return strings.Join(parts[:last], ", ") + " and " + parts[last]
-	}
-	return strings.Join(parts, "")
 }

@@ -90,12 +90,12 @@ func TestATaskThatWasDeclinedIsAProblemOnlyIfNoRunnerKnowsItsKind(t *testing.T) 
 	}{
 		{"a runner knows the kind", []string{"old", "fresh"}, nil},
 		{"a runner knows other kinds", []string{"old"}, []string{
-			"unknown-kind: No live runner of mail knows the kind fresh. 1 task waits for a runner that knows it.",
+			"unknown-kind: No runner on mail handles fresh. 1 task waits for a runner that handles it.",
 		}},
 		{"no runner serves the queue", []string{}, []string{
 			"no-runner: No live runner serves the queue mail. 1 task waits in it.",
 		}},
-		{"no runner is alive", nil, []string{"no-runners: No runner is alive. 1 task waits."}},
+		{"no runner is alive", nil, []string{"no-runners: No runner is alive. 1 waiting."}},
 	} {
 		store, err := memory.Open(memory.Config{})
 		if err != nil {
@@ -177,21 +177,21 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 		want, accepted []string
 	}{
 		{},
-		{inserts: []storage.Insert{task}, want: []string{"No runner is alive. 1 task waits." + next}},
-		{inserts: []storage.Insert{later}, want: []string{"No runner is alive. 1 task waits for later." + next}},
+		{inserts: []storage.Insert{task}, want: []string{"No runner is alive. 1 waiting." + next}},
+		{inserts: []storage.Insert{later}, want: []string{"No runner is alive. 1 scheduled or retrying." + next}},
 		{
 			inserts: []storage.Insert{task, later, plan}, want: []string{
-				"No runner is alive. 1 task waits, 1 task waits for later and 1 schedule stands still." + next,
+				"No runner is alive. 1 waiting, 1 scheduled or retrying, 1 schedule not ticking." + next,
 			},
 		},
 		{
 			inserts: []storage.Insert{task, later, plan}, accept: []string{"no-runner:mail"},
-			want:     []string{"No runner is alive. 1 schedule stands still." + next},
+			want:     []string{"No runner is alive. 1 schedule not ticking." + next},
 			accepted: []string{"No live runner serves the queue mail. 1 task waits in it, the oldest for a while. -> midge runner ls"},
 		},
 		{
 			inserts: []storage.Insert{plan}, accept: []string{"no-runners"},
-			accepted: []string{"No runner is alive. 1 schedule stands still." + next},
+			accepted: []string{"No runner is alive. 1 schedule not ticking." + next},
 		},
 	} {
 		store, err := memory.Open(memory.Config{})

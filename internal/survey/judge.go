@@ -22,7 +22,8 @@ type judge struct {
 	found, accepted []Finding
 }
 
-// Findings returns what somebody should look at, in the order of Sorts. Findings of one sort keep the order of their queues. accepted are the findings that the bounds accept.
+// Findings returns what needs attention, in the order of Sorts. Findings of one sort keep the order of their
+// queues. accepted are the findings that the bounds accept.
 func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
 	j := judge{Survey: s, b: b, w: w.withDefaults(), found: []Finding{}, accepted: []Finding{}}
 	j.storage()
@@ -175,8 +176,8 @@ func (j *judge) kinds(q *Queue) {
 		j.add(Finding{
 			Level: Problem, Code: "unknown-kind", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
 			Accept: "unknown-kind:" + q.Queue + "/" + k.Kind, Since: Moment(q.UnknownSince),
-			Text:   "No live runner of " + q.Queue + " knows the kind " + k.Kind,
-			Detail: sentences(j.w.Waits(k.Tasks) + " for a runner that knows it"),
+			Text:   "No runner on " + q.Queue + " handles " + k.Kind,
+			Detail: sentences(j.w.Waits(k.Tasks) + " for a runner that handles it"),
 			Next:   "deploy its program, or midge task rm --queue " + q.Queue + " 'is:declined kind:" + k.Kind + "'",
 		})
 	}
@@ -271,7 +272,7 @@ func (j *judge) schedule(c *Schedule) {
 		f := Finding{
 			Level: Problem, Code: "orphaned", Queue: c.Queue, Schedule: c.Name(),
 			Text:   "The schedule " + c.Name() + " is orphaned",
-			Detail: sentences("no live runner declares it, so it stands still", of), Accept: "orphaned:" + name,
+			Detail: sentences("no live runner declares it, so it does not tick", of), Accept: "orphaned:" + name,
 			Next: "deploy its program, or midge schedule rm " + name,
 		}
 		if next := c.Cursor.Next; next.Before(j.now()) {
@@ -371,14 +372,14 @@ func (j *judge) cause(g *Cause) {
 	if len(g.Queues) == 1 {
 		f.Queue = g.Queues[0]
 	}
-	gaveUp := ""
+	discarded := ""
 	switch g.Discarded {
 	case 0:
 	case g.Tasks:
-		gaveUp = "the jobs gave up by themselves"
+		discarded = "the job discarded these tasks"
 	default:
-		gaveUp = "the jobs of " + j.w.count(g.Discarded, "task") + " gave up by themselves"
+		discarded = "the job discarded " + j.w.count(g.Discarded, "task") + " of these"
 	}
-	f.Detail = sentences(j.w.count(g.Tasks, "task")+" died: "+g.Of(j.w), gaveUp)
+	f.Detail = sentences(j.w.count(g.Tasks, "task")+" died: "+g.Of(j.w), discarded)
 	j.add(f)
 }

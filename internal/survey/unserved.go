@@ -1,6 +1,9 @@
 package survey
 
 import (
+	"strings"
+
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -18,18 +21,18 @@ func (u *Unserved) Add(s *storage.Stats) {
 	u.schedules = ledger.Sum(u.schedules, s.Cursors)
 }
 
-// Text says what needs a runner, such as "2 tasks wait and 1 schedule stands still". It is "" if nothing needs
-// one. The function number formats a number and the space behind it.
+// Text says what needs a runner, such as "3 waiting, 4 scheduled or retrying". It is "" if nothing needs one.
+// The function number formats a number and the space behind it.
 func (u *Unserved) Text(number func(int64) string) string {
 	var parts []string
 	for _, c := range []struct {
 		n         int64
 		one, many string
 	}{
-		{u.waiting, "task waits", "tasks wait"},
-		{u.pending, "task is pending", "tasks are pending"},
-		{u.later, "task waits for later", "tasks wait for later"},
-		{u.schedules, "schedule stands still", "schedules stand still"},
+		{u.waiting, "waiting", "waiting"},
+		{u.pending, filter.Running, filter.Running},
+		{u.later, "scheduled or retrying", "scheduled or retrying"},
+		{u.schedules, "schedule not ticking", "schedules not ticking"},
 	} {
 		switch {
 		case c.n == 1:
@@ -38,5 +41,5 @@ func (u *Unserved) Text(number func(int64) string) string {
 			parts = append(parts, number(c.n)+c.many)
 		}
 	}
-	return list(parts)
+	return strings.Join(parts, ", ")
 }

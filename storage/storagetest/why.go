@@ -67,15 +67,15 @@ func whyEnded(r *rig) {
 	r.end(r.holding(kept("done")), storage.Complete)
 	r.insert(kept("off"))
 	r.cancel("off")
-	v := r.why("dead", storage.CauseEnded, "dead", "refused: no such user")
+	v := r.why("dead", storage.CauseEnded, "it died", ": refused; last error: no such user")
 	r.between("since", v.Since, from, r.now())
 	r.want("state, reason, error", [3]any{v.State, v.Reason, v.Error},
 		[3]any{storage.Dead, "refused", "no such user"})
-	r.want("no cause to look at first", strings.Contains(v.String(), "gave up"), false)
+	r.want("no cause to fix first", strings.Contains(v.String(), "requeue"), false)
 	r.settle(r.holding(job("discarded")), storage.Settle{
 		Outcome: storage.Bury, Reason: storage.AttemptDiscarded, Error: "no such user",
 	})
-	r.why("discarded", storage.CauseEnded, "discarded: no such user", "look at the cause before you requeue it")
+	r.why("discarded", storage.CauseEnded, "discarded; last error: no such user", "a requeue fails again unless the cause is fixed first")
 	r.want("state", r.why("done", storage.CauseEnded, "completed").State, storage.Completed)
 	r.want("state", r.why("off", storage.CauseEnded, "cancelled").State, storage.Cancelled)
 	_, err := storage.Why(r.ctx, r.store, in("none"))
@@ -96,7 +96,7 @@ func whyPending(r *rig) {
 	r.heartbeat(storage.RunnerInfo{
 		ID: id, Host: "web-9.example.org", PID: 4711, Queues: []string{mainQueue}, For: time.Hour,
 	})
-	v = r.why("b", storage.CauseAhead, "web-9.example.org, process 4711 has claimed it ahead")
+	v = r.why("b", storage.CauseAhead, "claimed, not started: web-9.example.org, process 4711 starts it")
 	r.want("gone", v.RunnerGone, false)
 	r.cancel("a")
 	r.why("a", storage.CauseCancelAsked, "it still runs on", "asked to stop")
@@ -151,10 +151,10 @@ func whyUnserved(r *rig) {
 	})
 	r.why("a", storage.CauseNoRunner, "no live runner serves queue main")
 	r.serves("r2", 2, 0) // a runner without jobs
-	r.why("a", storage.CauseUnknownKind, "the live runner of queue main does not know the kind mail")
+	r.why("a", storage.CauseUnknownKind, "no runner on main handles mail")
 	r.serves("r2", 2, 0, "job", "other")
 	v := r.why("a", storage.CauseUnknownKind,
-		"the live runner of queue main does not know the kind mail", "it is dead in")
+		"no runner on main handles mail", "it is dead in")
 	r.want("until", v.Until.Equal(r.read("a").Declined.Add(r.described().Limits.DeclinedFor)), true)
 	r.want("runners, able", [2]int{v.Runners, v.Able}, [2]int{1, 0})
 	r.serves("r3", 2, 0, "mail")
