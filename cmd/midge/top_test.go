@@ -207,7 +207,7 @@ func TestTopInATerminal(t *testing.T) {
 	term.wants("requeued 1 task", "4 waiting")
 
 	proxy.Refuse()
-	term.wants("the storage does not answer; trying on", "> reports")
+	term.wants("The storage does not answer; trying again", "> reports")
 	if err := proxy.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,12 +217,12 @@ func TestTopInATerminal(t *testing.T) {
 	})
 
 	term.resize(40, 10)
-	draws(queues40, "Enter p pause r requeue c cancel q quit")
+	draws(queues40, "Enter / search s sort p pause ? q")
 	term.keys("Up", "Enter")
-	term.wants("mail: [waiting 2]", "> a1", "Enter ←→ / filter r c cancel Esc q quit")
+	term.wants("mail: [waiting 2]", "> a1", "Enter ←→ / filter r c Esc ? keys q")
 	term.keys("Escape")
 	term.resize(80, 24)
-	term.wants("EMPTY IN", "↑↓ choose  Enter tasks")
+	term.wants("CLEARS IN", "↑↓ choose  Enter tasks")
 	stats, err := store.Stats(t.Context(), "mail", "reports")
 	if err != nil || !stats[0].Paused || stats[0].Waiting != 2 || stats[1].Dead != 0 || stats[1].Waiting != 1 {
 		t.Errorf("the storage says %+v, %v; want a paused queue with two tasks, and no dead one", stats, err)
@@ -292,13 +292,13 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 
 // The screens of queues on a terminal of 80 × 24 and on a terminal of 40 × 10.
 const (
-	queues80 = `midge top  on STORAGE TIME
-4 waiting  0 pending  0 retry  1 dead   in 0/s  done 0/s  failed 0/s   0 runners
-No runner is alive, and 2 more: midge doctor
-  QUEUE          WAITING PENDING   DEAD  OLDEST   IN/S DONE/S  EMPTY IN DONE
-> mail                 3       0      0 AGE      0      0 no runner
-  reports              0       0      1       -      0      0         -
-  transa…europe        1       0      0 AGE      0      0 no runner
+	queues80 = `No runner is alive, and 2 more: midge doctor
+midge top  on STORAGE TIME
+4 waiting  0 running  0 retry  1 dead  in 0/s  done 0/s  failed 0/s  0 runners
+  QUEUE         WAITING  RUNNING   DEAD  OLDEST  IN/S  DONE/S CLEARS IN DONE
+> mail                3        0      0 AGE     0       0 no runner
+  reports             0        0      1       -     0       0         -
+  transa…urope        1        0      0 AGE     0       0 no runner
 
 
 
@@ -315,17 +315,17 @@ No runner is alive, and 2 more: midge doctor
 
 
 
-↑↓ choose  Enter tasks  p pause/resume  r requeue dead  c cancel live  q quit
+↑↓ choose  Enter tasks  / search  s sort  p pause/resume  ? keys  q quit
 `
-	queues40 = `midge top  on STORAGE
-4 waiting  0 pending  0 retry  0 dead  …
-No runner is alive, and 2 more: midge d…
-  QUEUE         WAITING   DEAD  EMPTY IN
+	queues40 = `No runner is alive, and 2 more: midge d…
+midge top  on STORAGE
+4 waiting  0 dead  done 0/s  0 runners
+  QUEUE         WAITING   DEAD CLEARS IN
   mail                2      0    paused
 > reports             1      0 no runner
   transa…urope        1      0 no runner
 
 requeued 1 task
-Enter p pause r requeue c cancel q quit
+Enter / search s sort p pause ? q
 `
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// mostAct is the maximum number of tasks that one key changes. For more tasks the user runs the command.
-const mostAct = 1000
+// mostTasks is the maximum number of tasks that one key changes. For more tasks the user runs the command.
+const mostTasks = 1000
 
 // key handles a key.
 func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
@@ -29,6 +29,10 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 		return m.typeKey(msg)
 	}
 	m.message = ""
+	if was := m.help; was || msg.String() == "?" { // any key hides the help
+		m.help = !was
+		return nil
+	}
 	switch msg.String() {
 	case "q":
 		return tea.Quit
@@ -53,11 +57,16 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	case "enter":
 		return m.enter()
 	case "/":
-		if m.screen == tasksScreen {
-			m.typing, m.typed = true, m.filter
+		m.typing, m.typed = m.screen != taskScreen, m.filter
+		if m.screen == queuesScreen {
+			m.typed = m.search
+		}
+	case "s":
+		if m.screen == queuesScreen {
+			m.sortNext()
 		}
 	case "p", "c", "r":
-		return m.act(msg.String())
+		return m.ask(msg.String())
 	}
 	return nil
 }
@@ -68,17 +77,22 @@ func (m *Model) answer(msg tea.KeyPressMsg) tea.Cmd {
 	m.question = nil
 	if msg.String() == "y" || msg.String() == "Y" {
 		m.message = "…"
-		return asked.act
+		return asked.do
 	}
 	m.message = "nothing was changed"
 	return nil
 }
 
-// typeKey handles a key while the user types a filter.
+// typeKey handles a key while the user types a filter of tasks or a search for queues.
 func (m *Model) typeKey(msg tea.KeyPressMsg) tea.Cmd {
 	switch msg.String() {
 	case "enter":
-		m.typing, m.filter, m.task, m.loaded = false, m.typed, 0, false
+		if m.typing = false; m.screen == queuesScreen {
+			m.search = strings.TrimSpace(m.typed)
+			m.arrange()
+			return nil
+		}
+		m.filter, m.task, m.loaded = m.typed, 0, false
 		m.page.Tasks = nil
 		return m.list()
 	case "esc":
@@ -104,6 +118,8 @@ func (m *Model) back() tea.Cmd {
 		m.screen = tasksScreen
 		return m.list()
 	case queuesScreen:
+		m.search = ""
+		m.arrange()
 	}
 	return nil
 }
@@ -137,7 +153,7 @@ func (m *Model) tab(by int) tea.Cmd {
 }
 
 // tabs returns the states of tasks.
-func tabs() []storage.State { return storage.States()[:7] }
+func tabs() []storage.State { return storage.TaskStates() }
 
 // enter opens what is under the cursor: the tasks of a queue, or the page about a task.
 func (m *Model) enter() tea.Cmd {
@@ -169,11 +185,11 @@ func (m *Model) enter() tea.Cmd {
 	return nil
 }
 
-// act asks the user to confirm the act of a key.
-func (m *Model) act(key string) tea.Cmd {
+// ask asks the user to confirm the action of a key.
+func (m *Model) ask(key string) tea.Cmd {
 	switch {
 	case m.screen == queuesScreen:
-		m.actOnQueue(key)
+		m.askQueue(key)
 	case key != "p":
 		ref := m.ref
 		if m.screen == tasksScreen {
@@ -182,44 +198,44 @@ func (m *Model) act(key string) tea.Cmd {
 			}
 			ref = m.page.Tasks[m.task].Ref
 		}
-		act, word := bulk.Act{Verb: bulk.Requeue}, "Requeue "
+		action, word := bulk.Act{Verb: bulk.Requeue}, "Requeue "
 		if key == "c" {
-			act, word = bulk.Act{Verb: bulk.Cancel}, "Cancel "
+			action, word = bulk.Act{Verb: bulk.Cancel}, "Cancel "
 		}
-		m.question = &question{text: word + ref.String() + "?", act: m.bulk(bulk.Request{
-			Act:   act,
+		m.question = &question{text: word + ref.String() + "?", do: m.bulk(bulk.Request{
+			Act:   action,
 			Tasks: bulk.Refs(ref),
 		})}
 	}
 	return nil
 }
 
-// actOnQueue asks the user to confirm an act on the queue under the cursor.
-func (m *Model) actOnQueue(key string) {
+// askQueue asks the user to confirm an action on the queue under the cursor.
+func (m *Model) askQueue(key string) {
 	at := m.at0()
 	if at < 0 {
 		return
 	}
 	q := m.queues[at]
-	act, n, word := bulk.Act{Verb: bulk.Requeue}, q.Dead, "dead"
+	action, n, word := bulk.Act{Verb: bulk.Requeue}, q.Dead, "dead"
 	switch key {
 	case "p":
 		m.question = m.pause(&q)
 		return
 	case "c":
-		act, n, word = bulk.Act{Verb: bulk.Cancel}, q.Live(), "live"
+		action, n, word = bulk.Act{Verb: bulk.Cancel}, q.Live(), "live"
 	}
 	switch {
 	case n == 0:
 		m.message = "queue " + q.Queue + " has no " + word + " task"
-	case n > mostAct:
-		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, act.Verb, q.Queue)
+	case n > mostTasks:
+		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, action.Verb, q.Queue)
 	default:
-		req := bulk.Request{Act: act, Limit: int(n)} // the question did not cover tasks that come later
+		req := bulk.Request{Act: action, Limit: int(n)} // the question did not cover tasks that come later
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
-			text: fmt.Sprintf("%s the %s of queue %s?", title(string(act.Verb)), show.Count(n, word+" task"), q.Queue),
-			act:  m.bulk(req),
+			text: fmt.Sprintf("%s the %s of queue %s?", title(string(action.Verb)), show.Count(n, word+" task"), q.Queue),
+			do:   m.bulk(req),
 		}
 	}
 }
@@ -232,12 +248,12 @@ func (m *Model) pause(q *queue) *question {
 	if !on {
 		word, done = "Resume", "resumed "
 	}
-	return &question{text: word + " queue " + name + "?", act: func() tea.Msg {
+	return &question{text: word + " queue " + name + "?", do: func() tea.Msg {
 		w, said := m.audit()
 		err := w.Do(m.ctx, ledger.Entry{Act: strings.ToLower(word), Queue: name}, audit.One(func() error {
 			return m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
 		}))
-		return acted{done + name + *said, err}
+		return changed{done + name + *said, err}
 	}}
 }
 
@@ -251,13 +267,13 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
 		}
 		if r.Gone > 0 {
-			parts = append(parts, show.Number(r.Gone)+" gone")
+			parts = append(parts, show.Number(r.Gone)+" no longer there")
 		}
-		return acted{strings.Join(parts, "; ") + *said, err}
+		return changed{strings.Join(parts, "; ") + *said, err}
 	}
 }
 
-// audit returns the audit for one act. said holds its warnings, "" for none.
+// audit returns the audit for one action. said holds its warnings, "" for none.
 func (m *Model) audit() (w audit.Writer, said *string) {
 	w, said = m.cfg.Audit, new(string)
 	w.Warn = func(err error) { *said += "; " + err.Error() }

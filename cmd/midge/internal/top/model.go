@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type Config struct {
 	// Reader reads the storage, and Bounds judge what it found.
 	Reader *survey.Reader
 	Bounds survey.Bounds
-	// Audit records the acts of the user. Its Warn is not called: the screen shows the warnings.
+	// Audit records the actions of the user. Its Warn is not called: the screen shows the warnings.
 	Audit audit.Writer
 	// Target names the storage above each screen.
 	Target string
@@ -43,10 +44,10 @@ const (
 	taskScreen
 )
 
-// question asks the user to confirm an act.
+// question asks the user to confirm an action.
 type question struct {
 	text string
-	act  tea.Cmd
+	do   tea.Cmd
 }
 
 // Model is the state of the screen. It implements [tea.Model].
@@ -56,11 +57,14 @@ type Model struct {
 	width, height int
 	screen        screen
 
-	at       time.Time // time of the last survey
-	reading  bool      // the next survey is under way
-	queues   []queue
+	at       time.Time        // time of the last survey
+	reading  bool             // the next survey is under way
+	all      []queue          // of the last survey, by name
+	queues   []queue          // of all, those that the search chooses, in the order of sort
+	search   string           // a part of the names of the queues
+	sort     string           // the head of the column by which the queues are sorted
 	total    survey.Queue     // sums over all queues
-	findings []survey.Finding // what needs somebody, the worst first
+	findings []survey.Finding // what needs attention, the worst first
 	away     string           // why the storage does not answer, "" if it does
 	chosen   string           // name of the queue under the cursor, which stays on it when the rows move
 
@@ -75,7 +79,8 @@ type Model struct {
 	lines  []string // of the page about a task
 	scroll int
 
-	typing   bool // the user types a filter
+	help     bool // the keys are explained
+	typing   bool // the user types a filter or a search
 	typed    string
 	question *question
 	message  string
@@ -86,7 +91,7 @@ func New(ctx context.Context, cfg Config) *Model {
 	if cfg.Every == 0 {
 		cfg.Every = time.Second
 	}
-	return &Model{cfg: cfg, ctx: ctx, width: 80, height: 24, state: storage.Waiting}
+	return &Model{cfg: cfg, ctx: ctx, width: 80, height: 24, state: storage.Waiting, sort: byName}
 }
 
 // The messages of a Model: the answers of the storage, and turn, at which the model reads the storage
@@ -108,7 +113,7 @@ type (
 		text string
 		err  error
 	}
-	acted struct {
+	changed struct {
 		text string
 		err  error
 	}
@@ -184,7 +189,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.listed(msg)
 	case paged:
 		m.paged(msg)
-	case acted:
+	case changed:
 		if m.message = msg.text; msg.err != nil {
 			m.message = msg.err.Error()
 		}
@@ -203,7 +208,8 @@ func (m *Model) sampled(msg sampled) {
 	m.cfg.Printer.Now = m.at
 	m.findings, _ = now.Findings(m.cfg.Bounds, survey.Words{Number: show.Number, Span: show.Span})
 	survey.ProblemsFirst(m.findings)
-	m.queues = merge(m.queues, now, m.findings)
+	m.all = merge(m.all, now, m.findings)
+	m.arrange()
 	m.total = survey.Queue{Runners: len(now.Runners)}
 	t := &m.total
 	for i := range now.Queues {
@@ -212,9 +218,37 @@ func (m *Model) sampled(msg sampled) {
 		t.Retry, t.Dead = t.Retry+q.Retry, t.Dead+q.Dead
 		t.In, t.Done, t.Failed = t.In+max(q.In, 0), t.Done+max(q.Done, 0), t.Failed+max(q.Failed, 0)
 	}
+}
+
+// byName sorts the queues by their names.
+const byName = "QUEUE"
+
+// arrange chooses and sorts the queues that the list shows, and keeps the cursor on one of them.
+func (m *Model) arrange() {
+	m.queues = slices.DeleteFunc(slices.Clone(m.all), func(q queue) bool {
+		return !strings.Contains(strings.ToLower(q.Queue), strings.ToLower(m.search))
+	})
+	at := slices.IndexFunc(queueColumns, func(c queueColumn) bool { return c.head == m.sort })
+	if at >= 0 {
+		by := queueColumns[at].by
+		slices.SortStableFunc(m.queues, func(a, b queue) int { return cmp.Compare(by(&b), by(&a)) })
+	}
 	if m.at0() < 0 && len(m.queues) > 0 && m.screen == queuesScreen {
 		m.chosen = m.queues[0].Queue
 	}
+}
+
+// sortNext sorts the queues by the next column that the terminal shows.
+func (m *Model) sortNext() {
+	heads := []string{byName}
+	columns, _ := m.columns()
+	for _, c := range columns {
+		if c.by != nil {
+			heads = append(heads, c.head)
+		}
+	}
+	m.sort = heads[(slices.Index(heads, m.sort)+1)%len(heads)]
+	m.arrange()
 }
 
 // at0 returns the index of the queue under the cursor, -1 if the queue is gone.
@@ -228,7 +262,7 @@ func (m *Model) listed(msg listed) {
 	}
 	m.loaded, m.broken = true, ""
 	if msg.err != nil {
-		m.page, m.broken = scan.Page{}, msg.err.Error() // leave no stale task for a key to act on
+		m.page, m.broken = scan.Page{}, msg.err.Error() // leave no stale task for a key to change
 		return
 	}
 	m.page = msg.page

@@ -180,8 +180,8 @@ func TestWorkInFlowIsNoBacklog(t *testing.T) {
 	}{{0, "-"}, {9 * time.Second, "-"}, {2 * time.Second, "never"}} {
 		r.now = r.now.Add(c.after)
 		r.sample()
-		if got := emptyIn(&r.m.queues[0]); got != c.want {
-			t.Errorf("three tasks that wait for %v more: empty in %q, want %q", c.after, got, c.want)
+		if got := clearsIn(&r.m.queues[0]); got != c.want {
+			t.Errorf("three tasks that wait for %v more: clears in %q, want %q", c.after, got, c.want)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestAFilterChoosesTasks(t *testing.T) {
 	}
 }
 
-func TestEachActIsAskedAboutFirst(t *testing.T) {
+func TestEachActionIsAskedAboutFirst(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)
 	r.work("mail", 2, storage.Settle{Outcome: storage.Bury, Error: "x"})
@@ -255,12 +255,12 @@ func TestEachActIsAskedAboutFirst(t *testing.T) {
 	if r.wants("has no dead task"); stats().Waiting != 0 {
 		t.Errorf("%d tasks wait, want none", stats().Waiting)
 	}
-	acts, _, err := ledger.NewAudit(r.session.Storage()).List(t.Context(), "", 0)
+	actions, _, err := ledger.NewAudit(r.session.Storage()).List(t.Context(), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var kept []string
-	for _, e := range acts {
+	for _, e := range actions {
 		kept = append(kept, fmt.Sprintf("%s %s %s %v %s", e.Who, e.Act, e.Queue+e.Filter, e.IDs, e.Outcome))
 	}
 	slices.Sort(kept) // the clock stands still
@@ -273,8 +273,8 @@ ann@web-1 resume mail [] done`; got != want {
 	}
 }
 
-// TestAKeyActsOnNoMoreTasksThanItAskedAbout enqueues more tasks before the answer.
-func TestAKeyActsOnNoMoreTasksThanItAskedAbout(t *testing.T) {
+// TestAKeyChangesNoMoreTasksThanItAskedAbout enqueues more tasks before the answer.
+func TestAKeyChangesNoMoreTasksThanItAskedAbout(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 2)
 	r.sample()
@@ -307,6 +307,96 @@ func TestAStorageThatIsAwayIsSaid(t *testing.T) {
 	}
 }
 
+// TestTheTotalsKeepTheRunners draws totals of every length: a narrow terminal loses rates, and never the number
+// of runners. What needs attention is the first line.
+func TestTheTotalsKeepTheRunners(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	r.sample()
+	r.m.total = survey.Queue{Runners: 1234}
+	r.m.total.Waiting, r.m.total.Pending, r.m.total.Retry, r.m.total.Dead = 12_345_678, 40_000, 123_456, 1_234_567
+	for width := range 121 {
+		r.m.Update(tea.WindowSizeMsg{Width: width, Height: 24})
+		lines := strings.Split(r.screen(), "\n")
+		if !strings.Contains(lines[2], "1,234 runners") || strings.Contains(lines[2], "…") {
+			t.Errorf("%d columns: the totals are %q", width, lines[2])
+		}
+		if width >= 80 && !strings.HasPrefix(lines[2], "12,345,678 waiting  40,000 running") {
+			t.Errorf("%d columns: the totals are %q", width, lines[2])
+		}
+		if !strings.HasPrefix(lines[0], "No runner is aliv") {
+			t.Errorf("%d columns: the first line is %q", width, lines[0])
+		}
+	}
+}
+
+// TestQueuesAreSearchedAndSorted types a search for queues, and sorts by each column in turn.
+func TestQueuesAreSearchedAndSorted(t *testing.T) {
+	r := newRig(t)
+	for queue, n := range map[string]int{"mail": 1, "mail-eu": 3, "reports": 2} {
+		r.insert(queue, n)
+	}
+	r.sample()
+	order := func() string {
+		names := make([]string, len(r.m.queues))
+		for i := range r.m.queues {
+			names[i] = r.m.queues[i].Queue
+		}
+		return strings.Join(names, " ")
+	}
+	for _, c := range []struct{ keys, order, shown string }{
+		{"s", "mail-eu reports mail", "↓WAITING"},
+		{"/ M A I enter", "mail-eu mail", "search: MAI  (2 of 3)"},
+		{"s", "mail mail-eu", "↓RUNNING"},
+		{"/ x enter", "", `no queue has "MAIx" in its name`},
+		{"esc", "mail mail-eu reports", "reports"},
+		{"s s s s s", "mail mail-eu reports", "  QUEUE"},
+	} {
+		r.keys(c.keys)
+		if got := order(); got != c.order {
+			t.Errorf("after %s: got the queues %q, want %q", c.keys, got, c.order)
+		}
+		r.wants(c.shown)
+		if r.sample(); order() != c.order {
+			t.Errorf("after %s and another reading: got the queues %q, want %q", c.keys, order(), c.order)
+		}
+	}
+	r.wants("> mail ")
+}
+
+// TestTheKeysAreExplained shows the help, which any key hides without doing anything else.
+func TestTheKeysAreExplained(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 1)
+	r.sample()
+	for _, hide := range []string{"?", "q", "p"} {
+		r.keys("?")
+		r.wants("Keys", "requeue: the task, or all dead tasks of the queue", "sort by the next column")
+		r.keys(hide)
+		if screen := r.screen(); strings.Contains(screen, "Keys") || !strings.Contains(screen, "> mail") || r.m.question != nil {
+			t.Errorf("after %s the screen is\n%s", hide, screen)
+		}
+	}
+}
+
+// TestATaskThatIsClaimedAheadDoesNotRun lists two tasks of a runner, of which it has started one.
+func TestATaskThatIsClaimedAheadDoesNotRun(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 2)
+	_, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Ahead: 1, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sample()
+	r.keys("enter")
+	r.wants("[running 2]")
+	if n := strings.Count(r.screen(), "claimed, not started"); n != 1 {
+		t.Errorf("%d tasks are shown as claimed, not started, want 1:\n%s", n, r.screen())
+	}
+}
+
 func TestEveryScreenFitsEveryTerminal(t *testing.T) {
 	r := newRig(t)
 	for _, queue := range []string{"mail", strings.Repeat("long", 30), "z"} {
@@ -315,7 +405,7 @@ func TestEveryScreenFitsEveryTerminal(t *testing.T) {
 	r.sample()
 	for _, size := range []tea.WindowSizeMsg{{Width: 80, Height: 24}, {Width: 20, Height: 6}, {Width: 200, Height: 60}, {Width: 1, Height: 1}} {
 		r.m.Update(size)
-		for _, keys := range []string{"end", "enter", "end", "enter", "esc", "esc"} {
+		for _, keys := range []string{"end", "?", "?", "s", "enter", "end", "enter", "esc", "esc"} {
 			r.keys(keys)
 			r.screen()
 		}

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -38,13 +39,10 @@ func (m *Model) View() tea.View {
 // screenLines returns one line for each line of the terminal. No line is wider than the terminal.
 func (m *Model) screenLines() []string {
 	lines := m.top()
-	switch m.screen {
-	case queuesScreen:
-		lines = append(lines, m.queueLines()...)
-	case tasksScreen:
-		lines = append(lines, m.taskLines()...)
-	case taskScreen:
-		lines = append(lines, m.pageLines()...)
+	if m.help {
+		lines = append(lines, m.helpLines()...)
+	} else {
+		lines = append(lines, m.body()...)
 	}
 	for len(lines) < m.height-foot {
 		lines = append(lines, "")
@@ -52,40 +50,83 @@ func (m *Model) screenLines() []string {
 	return append(lines[:m.height-foot], m.bottom()...)
 }
 
+// body returns the lines of the current screen.
+func (m *Model) body() []string {
+	switch m.screen {
+	case queuesScreen:
+		return m.queueLines()
+	case tasksScreen:
+		return m.taskLines()
+	case taskScreen:
+	}
+	return m.pageLines()
+}
+
 // fit cuts a line to the width, and paints it.
 func (m *Model) fit(text string, style show.Style) string {
 	return m.cfg.Printer.Paint(show.Cut(text, m.width), style)
 }
 
-// top returns the lines above each screen: the storage, and the sums over all queues.
+// top returns the lines above each screen: what needs attention, the storage, and the sums over all queues.
 func (m *Model) top() []string {
 	left, right := "midge top  on "+m.cfg.Target, m.at.UTC().Format("15:04:05Z")
 	if m.at.IsZero() {
 		right = "asking…"
 	}
 	space := max(2, m.width-utf8.RuneCountInString(left)-len(right))
-	first := m.fit(left+strings.Repeat(" ", space)+right, show.Strong)
-	t := &m.total
-	second := m.fit(fmt.Sprintf("%s waiting  %s pending  %s retry  %s dead   in %s/s  done %s/s  failed "+
-		"%s/s   %s",
-		show.Number(t.Waiting), show.Number(t.Pending), show.Number(t.Retry), show.Number(t.Dead),
-		rate(t.In), rate(t.Done), rate(t.Failed), show.Count(int64(t.Runners), "runner")), show.Plain)
-	if m.away != "" {
-		second = m.fit("the storage does not answer; trying on: "+show.Text(m.away), show.Bad)
+	return []string{
+		m.worst(), m.fit(left+strings.Repeat(" ", space)+right, show.Strong), m.totals(),
 	}
-	return []string{first, second, m.worst()}
 }
 
-// worst returns the line about the worst finding, "" if there is none.
+// worst returns the line about the worst finding, or about the storage while it does not answer.
 func (m *Model) worst() string {
-	if len(m.findings) == 0 || m.away != "" {
+	switch {
+	case m.away != "":
+		return m.fit("The storage does not answer; trying again: "+show.Text(m.away), show.Bad)
+	case m.at.IsZero():
 		return ""
+	case len(m.findings) == 0:
+		return m.fit("All clear.", show.Good)
 	}
 	text := show.Text(m.findings[0].Text)
 	if more := len(m.findings) - 1; more > 0 {
 		text = fmt.Sprintf("%s, and %d more: midge doctor", text, more)
 	}
 	return m.fit(text, styleOf(m.findings[0].Level))
+}
+
+// total is a part of the line of the sums.
+type total struct {
+	rank int // a narrow terminal leaves out the part of least rank first
+	text string
+}
+
+// totals returns the line of the sums over all queues. They are faint while the storage does not answer.
+func (m *Model) totals() string {
+	t := &m.total
+	parts := []total{
+		{7, show.Number(t.Waiting) + " waiting"}, {4, show.Number(t.Pending) + " " + filter.Running},
+		{3, show.Number(t.Retry) + " retry"}, {6, show.Number(t.Dead) + " dead"},
+		{1, "in " + rate(t.In) + "/s"}, {5, "done " + rate(t.Done) + "/s"}, {2, "failed " + rate(t.Failed) + "/s"},
+		{8, show.Count(int64(t.Runners), "runner")},
+	}
+	for {
+		texts := make([]string, len(parts))
+		for i, p := range parts {
+			texts[i] = p.text
+		}
+		line := strings.Join(texts, "  ")
+		if utf8.RuneCountInString(line) > m.width && len(parts) > 1 {
+			least := slices.MinFunc(parts, func(a, b total) int { return cmp.Compare(a.rank, b.rank) })
+			parts = slices.DeleteFunc(parts, func(p total) bool { return p.rank == least.rank })
+			continue
+		}
+		if m.away != "" {
+			return m.fit(line, show.Faint)
+		}
+		return m.fit(line, show.Plain)
+	}
 }
 
 // styleOf returns the style of a finding, or of no finding.
@@ -118,6 +159,7 @@ type queueColumn struct {
 	width int
 	rank  int // a narrow terminal leaves out the column of least rank first
 	text  func(q *queue) string
+	by    func(q *queue) float64 // sorts the rows, the largest first; nil if they are not sorted by this column
 }
 
 // leastName is the least width of the name of a queue, with the mark before it, and trendWidth is the width
@@ -128,14 +170,23 @@ const (
 )
 
 var queueColumns = []queueColumn{
-	{"WAITING", 8, 8, func(q *queue) string { return short(q.Waiting) }},
-	{"PENDING", 7, 3, func(q *queue) string { return short(q.Pending) }},
-	{"DEAD", 6, 7, func(q *queue) string { return short(q.Dead) }},
-	{"OLDEST", 7, 5, oldest},
-	{"IN/S", 6, 2, func(q *queue) string { return rate(q.In) }},
-	{"DONE/S", 6, 4, func(q *queue) string { return rate(q.Done) }},
-	{"EMPTY IN", 9, 6, emptyIn},
-	{"DONE", -trendWidth, 1, func(q *queue) string { return sparkline(q.trend, trendWidth) }},
+	{
+		"WAITING", 8, 8, func(q *queue) string { return short(q.Waiting) },
+		func(q *queue) float64 { return float64(q.Waiting) },
+	},
+	{
+		"RUNNING", 8, 3, func(q *queue) string { return short(q.Pending) },
+		func(q *queue) float64 { return float64(q.Pending) },
+	},
+	{
+		"DEAD", 6, 7, func(q *queue) string { return short(q.Dead) },
+		func(q *queue) float64 { return float64(q.Dead) },
+	},
+	{"OLDEST", 7, 5, oldest, func(q *queue) float64 { return q.Oldest.Seconds() }},
+	{"IN/S", 5, 2, func(q *queue) string { return rate(q.In) }, func(q *queue) float64 { return q.In }},
+	{"DONE/S", 7, 4, func(q *queue) string { return rate(q.Done) }, func(q *queue) float64 { return q.Done }},
+	{"CLEARS IN", 9, 6, clearsIn, nil},
+	{"DONE", -trendWidth, 1, func(q *queue) string { return sparkline(q.trend, trendWidth) }, nil},
 }
 
 // columns returns the columns that fit the terminal, and the width that is left for the names.
@@ -157,10 +208,16 @@ func (m *Model) columns() (columns []queueColumn, name int) {
 // queueLines returns the list of queues.
 func (m *Model) queueLines() []string {
 	columns, name := m.columns()
-	heads := row("  QUEUE", name, columns, func(c *queueColumn) string { return c.head })
+	heads := row("  QUEUE", name, columns, func(c *queueColumn) string { return m.mark(c.head) })
 	lines := []string{m.fit(heads, show.Faint)}
-	if len(m.queues) == 0 && !m.at.IsZero() {
-		return append(lines, "  there are no queues")
+	switch {
+	case m.at.IsZero():
+		return lines
+	case len(m.all) == 0:
+		return append(lines, "  no queue yet")
+	case len(m.queues) == 0:
+		return append(lines, m.fit(fmt.Sprintf("  no queue has %q in its name  (Esc shows all %s)",
+			show.Text(m.search), show.Number(int64(len(m.all)))), show.Plain))
 	}
 	at := max(0, m.at0())
 	from := window(at, len(m.queues), m.rows())
@@ -168,6 +225,14 @@ func (m *Model) queueLines() []string {
 		lines = append(lines, m.queueLine(&m.queues[i], columns, name, i == at))
 	}
 	return lines
+}
+
+// mark marks the head of the column by which the rows are sorted.
+func (m *Model) mark(head string) string {
+	if head == m.sort {
+		return "↓" + head
+	}
+	return head
 }
 
 // row returns a line of the table of queues.
@@ -196,8 +261,8 @@ func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool
 	return m.fit(line, style)
 }
 
-// emptyIn returns the time until no task waits, or a word for why there is no such time.
-func emptyIn(q *queue) string {
+// clearsIn returns the time until no task waits, or a word for why there is no such time.
+func clearsIn(q *queue) string {
 	o := q.outlook
 	switch {
 	case q.Paused:
@@ -255,7 +320,7 @@ func sparkline(values []float64, width int) string {
 func (m *Model) taskLines() []string {
 	states := make([]string, 0, len(tabs()))
 	for _, s := range tabs() {
-		text := string(s)
+		text := filter.StateWord(s)
 		if at := m.at0(); at >= 0 {
 			text += " " + short(m.queues[at].Size(s))
 		}
@@ -275,7 +340,7 @@ func (m *Model) taskLines() []string {
 	case m.broken != "":
 		return append(lines, m.fit(show.Text(m.broken), show.Bad))
 	case len(m.page.Tasks) == 0:
-		return append(lines, "  no such task")
+		return append(lines, "  no task matches")
 	}
 	rows := max(1, m.height-len(lines)-foot-head+1)
 	from := window(m.task, len(m.page.Tasks), rows)
@@ -304,9 +369,13 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 	if m.width < wide {
 		id, kind = 14, 11
 	}
-	line := fmt.Sprintf("%s%-*s %-*s %-10s %2d/%-2d %s", mark, id, show.Middle(t.ID, id), kind,
-		show.Middle(show.Text(t.Kind), kind),
-		m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries, show.Text(failure))
+	rest := fmt.Sprintf("%-10s %2d/%-2d %s", m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries,
+		show.Text(failure))
+	if t.State == storage.Pending && !t.Started {
+		rest = filter.TaskWord(t)
+	}
+	line := fmt.Sprintf("%s%-*s %-*s %s", mark, id, show.Middle(t.ID, id), kind,
+		show.Middle(show.Text(t.Kind), kind), rest)
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), "\x1b[7m")
 	}
@@ -325,26 +394,60 @@ func (m *Model) pageLines() []string {
 	return lines
 }
 
+// keys lists what the keys do, for the help. A key without a screen works on each.
+var keys = []struct{ key, does, on string }{
+	{"↑ ↓  k j", "choose, or scroll a task", ""},
+	{"Enter", "open the tasks of a queue, or a task", ""},
+	{"Esc", "go back, or end the search", ""},
+	{"/", "search: queues by name, tasks by a filter", ""},
+	{"s", "sort by the next column", "queues"},
+	{"p", "pause or resume the queue", "queues"},
+	{"r", "requeue: the task, or all dead tasks of the queue", ""},
+	{"c", "cancel: the task, or all live tasks of the queue", ""},
+	{"← →", "show the tasks of another state", "tasks"},
+	{"?", "show or hide this help", ""},
+	{"q", "quit", ""},
+}
+
+// helpLines explains the keys. top asks before it changes a task or a queue.
+func (m *Model) helpLines() []string {
+	lines := []string{m.fit("Keys", show.Strong)}
+	for _, k := range keys {
+		text := fmt.Sprintf("  %-9s %s", k.key, k.does)
+		if k.on != "" {
+			text += " (list of " + k.on + ")"
+		}
+		lines = append(lines, m.fit(text, show.Plain))
+	}
+	return lines
+}
+
 // bottom returns the lines below each screen: a question, an input or a message, and the help on keys.
 func (m *Model) bottom() []string {
-	keys := map[screen]string{
-		queuesScreen: "↑↓ choose  Enter tasks  p pause/resume  r requeue dead  c cancel live  q quit",
-		tasksScreen:  "↑↓ choose  ←→ state  Enter task  / filter  r requeue  c cancel  Esc back  q quit",
-		taskScreen:   "↑↓ scroll  r requeue  c cancel  Esc back  q quit",
+	help := map[screen]string{
+		queuesScreen: "↑↓ choose  Enter tasks  / search  s sort  p pause/resume  ? keys  q quit",
+		tasksScreen:  "↑↓ choose  ←→ state  Enter task  / filter  r requeue  c cancel  ? keys  q quit",
+		taskScreen:   "↑↓ scroll  r requeue  c cancel  Esc back  ? keys  q quit",
 	}[m.screen]
 	if m.width < wide {
-		keys = map[screen]string{
-			queuesScreen: "Enter p pause r requeue c cancel q quit",
-			tasksScreen:  "Enter ←→ / filter r c cancel Esc q quit",
-			taskScreen:   "↑↓ r requeue c cancel Esc back q quit",
+		help = map[screen]string{
+			queuesScreen: "Enter / search s sort p pause ? q",
+			tasksScreen:  "Enter ←→ / filter r c Esc ? keys q",
+			taskScreen:   "↑↓ r requeue c cancel Esc ? keys q",
 		}[m.screen]
+	}
+	message := show.Text(m.message)
+	if m.screen == queuesScreen && m.search != "" && message == "" {
+		message = fmt.Sprintf("search: %s  (%s of %s)", show.Text(m.search), show.Number(int64(len(m.queues))),
+			show.Number(int64(len(m.all))))
 	}
 	switch {
 	case m.question != nil:
 		return []string{m.fit(m.question.text+"  [y/N]", show.Warn), m.fit("y yes  any other key no", show.Faint)}
 	case m.typing:
-		return []string{m.fit("/"+show.Text(m.typed)+"▏", show.Strong), m.fit("Enter search  Esc leave it",
-			show.Faint)}
+		return []string{
+			m.fit("/"+show.Text(m.typed)+"▏", show.Strong), m.fit("Enter search  Esc leave it", show.Faint),
+		}
 	}
-	return []string{m.fit(show.Text(m.message), show.Warn), m.fit(keys, show.Faint)}
+	return []string{m.fit(message, show.Warn), m.fit(help, show.Faint)}
 }
