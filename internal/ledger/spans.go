@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -32,7 +33,8 @@ func SpanOf(name string) (Span, error) {
 			return s, nil
 		}
 	}
-	return Span{}, storage.Invalid("span", name, "one of %v", names)
+	last := len(names) - 1
+	return Span{}, storage.Invalid("span", name, "%s or %s", strings.Join(names[:last], ", "), names[last])
 }
 
 // End returns the end of the step to which a moment belongs.

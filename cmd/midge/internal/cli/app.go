@@ -59,7 +59,7 @@ func (a *app) globals(flags *pflag.FlagSet) {
 	flags.StringVar(&a.choice.Prefix, "prefix", "", "the `prefix` of the keys in Redis (default midge)")
 	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
 	flags.StringVarP(&a.output, "output", "o", "table",
-		"the output format: "+strings.Join(show.Formats(), ", "))
+		"the output format: "+show.OneOf(show.Formats()...))
 	flags.StringSliceVar(&a.columns, "columns", nil,
 		"the columns of a table, as `names` with commas between them")
 	flags.Var(&a.timeout, "timeout",

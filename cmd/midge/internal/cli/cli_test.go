@@ -34,9 +34,10 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
-	width   int             // width of the terminal, 0 for none
-	real    bool            // open the storage that the command names
-	ctx     context.Context // context of the next command, nil for that of the test
+	width   int                                          // width of the terminal, 0 for none
+	real    bool                                         // open the storage that the command names
+	ctx     context.Context                              // context of the next command, nil for that of the test
+	post    func(ctx context.Context, body []byte) error // takes what goes to a webhook
 }
 
 // unclosed is a storage that stays open when a command closes it.
@@ -92,7 +93,7 @@ func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 			}
 			return Dialog{In: in, Out: errs, Close: func() error { return nil }}, nil
 		},
-		Env: func(name string) string { return r.env[name] }, Open: r.open(),
+		Env: func(name string) string { return r.env[name] }, Open: r.open(), Post: r.post,
 	}
 }
 
@@ -429,7 +430,7 @@ func TestKnownFindingsAreAccepted(t *testing.T) {
 	if got := r.run("doctor --quiet --max-dead 0"); got != (answer{}) {
 		t.Errorf("all is accepted: got %+v, want silence and 0", got)
 	}
-	if got := r.ok("doctor"); strings.Count(got, "accepted: ") != 4 || !strings.Contains(got, "Nothing needs you.") {
+	if got := r.ok("doctor"); strings.Count(got, "accepted: ") != 4 || !strings.Contains(got, "All clear.") {
 		t.Errorf("got %s, want what is accepted", got)
 	}
 	profile(`"nonsense"`)
@@ -446,7 +447,7 @@ func TestNothingIsWellWithoutARunner(t *testing.T) {
 		r.ok(line)
 	}
 	r.now = r.now.Add(2 * time.Hour) // beyond the last heartbeat
-	said := "problem  No runner is alive. 2 schedules stand still.\n         next: start the program that runs the jobs"
+	said := "problem  No runner is alive. 2 schedules not ticking.\n         next: start the program that runs the jobs"
 	for line, code := range map[string]int{"": Done, "doctor": Failed, "doctor --quiet": Failed} {
 		got := r.run(line)
 		first := strings.Index(got.out, "problem ")

@@ -128,7 +128,7 @@ func TestEachExitCode(t *testing.T) {
 		{line: "doctor", code: Failed, says: "The schedule nightly is orphaned"},
 		{line: "queue ls --nope", code: BadInput, says: "unknown flag: --nope"},
 		{line: "queue rm mail", code: BadInput, says: "give --yes"},
-		{line: "task show mail/none", code: NotFound, says: "midge: there is no task mail/none"},
+		{line: "task show mail/none", code: NotFound, says: `midge: task "mail/none" not found`},
 		{line: "task edit mail/a1 --in 2h", code: Refused, says: "mail/a1: "},
 		{line: "task add x", fault: faulty{fails: storage.ErrFull}, code: Refused, says: "storage: full\nnext: midge doctor\n"},
 		{line: "task cancel --queue bulk --yes", fault: faulty{good: 1, fails: storage.ErrUnavailable}, code: Partly, says: "matched 300, cancelled 200"},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -26,7 +28,7 @@ type completer func(ctx context.Context) []string
 // flags that take a file.
 func (a *app) completions(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output",
-		a.completed(func(context.Context) []string { return show.Formats() }))
+		a.completed(fixed(show.Formats)))
 	_ = root.RegisterFlagCompletionFunc("profile", a.completed(func(context.Context) []string {
 		names, _, _ := connect.Profiles(a.std.Env)
 		return names
@@ -60,7 +62,8 @@ func (a *app) completions(root *cobra.Command) {
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
 			for flag, names := range map[string]completer{
-				"queue": a.queueNames, "to": a.queueNames, "state": stateNames, "kind": a.kindNames, "sort": sortKeys,
+				"queue": a.queueNames, "to": a.queueNames, "state": fixed(filter.StateWords), "kind": a.kindNames,
+				"sort": fixed(sortKeys),
 			} {
 				if verb.Flags().Lookup(flag) != nil {
 					_ = verb.RegisterFlagCompletionFunc(flag, a.completed(names))
@@ -106,10 +109,7 @@ func (a *app) completed(names completer) cobra.CompletionFunc {
 		go func() { found <- names(ctx) }() // ends with the process if the storage ignores ctx
 		select {
 		case all := <-found:
-			return slices.DeleteFunc(all, func(s string) bool {
-				return !strings.HasPrefix(s,
-					begin)
-			}), cobra.ShellCompDirectiveNoFileComp
+			return slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) }), cobra.ShellCompDirectiveNoFileComp
 		case <-ctx.Done():
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -174,7 +174,7 @@ func (a *app) scheduleNames(ctx context.Context) (names []string) {
 
 // filterWords returns the words with which a filter may begin.
 func (a *app) filterWords(ctx context.Context) (words []string) {
-	for _, state := range stateNames(ctx) {
+	for _, state := range filter.StateWords() {
 		words = append(words, "state:"+state)
 	}
 	for _, kind := range a.kindNames(ctx) {
@@ -183,7 +183,22 @@ func (a *app) filterWords(ctx context.Context) (words []string) {
 	for _, queue := range a.queueNames(ctx) {
 		words = append(words, "queue:"+queue)
 	}
+	for _, g := range a.newestCauses(ctx) {
+		words = append(words, cobra.CompletionWithDesc("cause:"+g.ID, g.LastError()))
+	}
 	return append(words, "error:", "age>")
+}
+
+// newestCauses returns the causes of death of the newest dead tasks, the most frequent first.
+func (a *app) newestCauses(ctx context.Context) []scan.Group {
+	if a.open(ctx) != nil {
+		return nil
+	}
+	g := scan.NewGrouping(a.store, scan.Request{Time: completeTime / 3})
+	if _, err := g.Read(ctx); err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(g.Groups(), func(g scan.Group) bool { return g.ID == "" })
 }
 
 // acceptable returns the present findings that doctor can accept.
@@ -191,7 +206,7 @@ func (a *app) acceptable(ctx context.Context) (names []string) {
 	if a.open(ctx) != nil {
 		return nil
 	}
-	r, err := a.look(ctx, survey.Bounds{Dead: survey.AnyNumber})
+	r, err := a.examine(ctx, survey.Bounds{Dead: survey.AnyNumber})
 	if err != nil {
 		return nil
 	}
@@ -203,16 +218,8 @@ func (a *app) acceptable(ctx context.Context) (names []string) {
 	return names
 }
 
-func sortKeys(context.Context) []string { return append([]string{"name", "oldest"}, taskStates()...) }
+// sortKeys returns the keys by which queue ls sorts.
+func sortKeys() []string { return append([]string{"name", "oldest"}, filter.StateWords()...) }
 
-func stateNames(context.Context) []string { return taskStates() }
-
-// taskStates names the states of tasks.
-func taskStates() (names []string) {
-	for _, s := range storage.States() {
-		if s != storage.Cursors {
-			names = append(names, string(s))
-		}
-	}
-	return names
-}
+// fixed makes a completer of words that need no storage.
+func fixed(of func() []string) completer { return func(context.Context) []string { return of() } }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,11 +22,19 @@ func (a *app) doctor() *cobra.Command {
 			"--max-oldest (by default 5m) and --max-dead (by default any number) set the\n" +
 			"bounds beyond which it finds one, and\n" +
 			"--quiet prints nothing if there is no problem.\n\n" +
+			"With --for 2m, a finding counts only once it has lasted for two minutes: doctor\n" +
+			"checks again until each problem has lasted so long or is over. With --watch it\n" +
+			"checks until it is interrupted. On a terminal it shows each check, and else each\n" +
+			"change. It also posts each change of the problems as JSON to a webhook, whose\n" +
+			"URL is in the file of --webhook-file or in the variable MIDGE_WEBHOOK. The JSON\n" +
+			"has no parameters and no errors of tasks. The URL has to begin with https://,\n" +
+			"and its host must not be this machine.\n\n" +
 			"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
 			survey.AcceptSyntax +
 			"\nTasks that died of an accepted cause do not count for --max-dead.",
 		Example: "  midge doctor\n" +
-			"  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
+			"  midge doctor --quiet --for 2m --max-dead 10 || mail -s 'midge' oncall\n" +
+			"  midge doctor --watch=30s --for 2m --webhook-file /etc/midge/webhook\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
 		Args: noArguments,
 	}
@@ -37,51 +44,74 @@ func (a *app) doctor() *cobra.Command {
 		"report a problem if more than this number of tasks are dead")
 	accept := cmd.Flags().StringArray("accept", nil,
 		"a `finding` to accept, such as paused:reports; may be repeated")
-	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
+	var lasts span
+	cmd.Flags().Var(&lasts, "for", "report only what has lasted for this time, such as 2m")
+	hookFile := cmd.Flags().String("webhook-file", "",
+		"with --watch: post each change of the problems to the URL in this `file`")
+	watch := watchFlag(cmd)
+	check := func() (*checkup, error) {
 		switch {
 		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:
-			return storage.Invalid("--max-oldest", oldest.Duration, "more than 0, such as 5m")
+			return nil, storage.Invalid("--max-oldest", oldest.Duration, "more than 0, such as 5m")
 		case cmd.Flags().Changed("max-dead") && *dead < 0:
-			return storage.Invalid("--max-dead", *dead, "0 or more")
+			return nil, storage.Invalid("--max-dead", *dead, "0 or more")
+		case *hookFile != "" && !cmd.Flags().Changed("watch"):
+			return nil, storage.Invalid("flags", "--webhook-file without --watch", "--watch with it")
 		}
 		for _, known := range *accept {
 			if err := survey.CheckAccepted("--accept", known); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return a.diagnose(ctx, survey.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept})
+		bounds := survey.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept}
+		return &checkup{app: a, bounds: bounds, lasts: lasts.Duration}, nil
+	}
+	once := func(ctx context.Context, _ []string) error {
+		c, err := check()
+		if err != nil {
+			return err
+		}
+		return a.diagnose(ctx, c)
+	}
+	quick := a.either(watch, once, func(ctx context.Context, _ []string) error {
+		c, err := check()
+		if err != nil {
+			return err
+		}
+		return a.watchDoctor(ctx, c, watch.Duration, *hookFile)
 	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if lasts.Duration > 0 && !cmd.Flags().Changed("watch") {
+			return a.long(once)(cmd, args)
+		}
+		return quick(cmd, args)
+	}
 	return cmd
 }
 
-func (a *app) diagnose(ctx context.Context, bounds survey.Bounds) error {
-	r, err := a.openAndLook(ctx, bounds)
-	if errors.Is(err, storage.ErrRefused) {
-		r, err = &Report{
-			Findings: []survey.Finding{survey.Refused(err)}, Accepted: []survey.Finding{}, Now: time.Now().UTC(),
-		}, nil
-	}
+func (a *app) diagnose(ctx context.Context, c *checkup) error {
+	r, err := c.settled(ctx)
 	if err != nil {
 		return err
 	}
-	switch p := a.printer(r.Now); {
-	case !p.People():
-		err = p.Value(r)
-	case !a.quiet || r.Problems() > 0: // cron mails whatever is printed
-		err = a.report(p, r)
+	if err := a.told(a.printer(r.Now), r); err != nil {
+		return err
 	}
-	if err == nil && r.Problems() > 0 {
-		err = &exitError{code: Failed} // the report says everything
+	if r.Problems() > 0 {
+		return &exitError{code: Failed} // the report says everything
 	}
-	return err
+	return nil
 }
 
-// openAndLook opens the storage and examines it.
-func (a *app) openAndLook(ctx context.Context, bounds survey.Bounds) (*Report, error) {
-	if err := a.open(ctx); err != nil {
-		return nil, err
+// told writes a report.
+func (a *app) told(p *show.Printer, r *Report) error {
+	switch {
+	case !p.People():
+		return p.Value(r)
+	case !a.quiet || r.Problems() > 0: // cron mails whatever is printed
+		return a.report(p, r)
 	}
-	return a.look(ctx, bounds)
+	return nil
 }
 
 // Report is the report of doctor. A storage that refuses to be opened or read has only findings.
@@ -97,16 +127,20 @@ type Report struct {
 	Retry      int64            `json:"retry"`
 	Dead       int64            `json:"dead"`
 	Findings   []survey.Finding `json:"findings"`
-	// Accepted lists the findings that somebody knows of. Findings does not contain them.
+	// Accepted lists the findings that somebody knows of, and Recent those that have not lasted for the time of
+	// --for yet. Findings contains neither.
 	Accepted []survey.Finding `json:"accepted"`
+	Recent   []survey.Finding `json:"recent"`
 	// Now is the storage's time.
 	Now time.Time `json:"now"`
 }
 
-// Problems counts the findings that need action.
-func (r *Report) Problems() (n int) {
-	for i := range r.Findings {
-		if r.Findings[i].Level == survey.Problem {
+// Problems counts the findings that have to be repaired.
+func (r *Report) Problems() int { return problems(r.Findings) }
+
+func problems(among []survey.Finding) (n int) {
+	for i := range among {
+		if among[i].Level == survey.Problem {
 			n++
 		}
 	}
@@ -116,8 +150,8 @@ func (r *Report) Problems() (n int) {
 // findingWords writes the numbers and times of findings.
 var findingWords = survey.Words{Number: show.Number, Span: show.Span}
 
-// look examines the open storage. The findings that the profile accepts are accepted, too.
-func (a *app) look(ctx context.Context, bounds survey.Bounds) (*Report, error) {
+// examine examines the open storage. The findings that the profile accepts are accepted, too.
+func (a *app) examine(ctx context.Context, bounds survey.Bounds) (*Report, error) {
 	known, err := a.accepted()
 	if err != nil {
 		return nil, err
@@ -129,7 +163,7 @@ func (a *app) look(ctx context.Context, bounds survey.Bounds) (*Report, error) {
 	}
 	r := &Report{
 		Storage: s.Info.Storage, Durability: s.Info.Durability, RoundTrip: s.RoundTrip.Seconds(),
-		Queues: len(s.Queues), Runners: len(s.Runners), Now: s.Info.Now.UTC(),
+		Queues: len(s.Queues), Runners: len(s.Runners), Now: s.Info.Now.UTC(), Recent: []survey.Finding{},
 	}
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -180,7 +214,7 @@ func (a *app) report(p *show.Printer, r *Report) error {
 }
 
 func sizes(r *Report) string {
-	return fmt.Sprintf("%s waiting, %s pending, %s scheduled, %s retry, %s dead", show.Number(r.Waiting),
+	return fmt.Sprintf("%s waiting, %s running, %s scheduled, %s retry, %s dead", show.Number(r.Waiting),
 		show.Number(r.Pending),
 		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
 }
@@ -188,7 +222,7 @@ func sizes(r *Report) string {
 // findings writes the findings, or a line that there are none.
 func (a *app) findings(p *show.Printer, r *Report) error {
 	if len(r.Findings) == 0 && !a.quiet {
-		if err := p.Line("\n%s", p.Paint("Nothing needs you.", show.Good)); err != nil {
+		if err := p.Line("\n%s", p.Paint("All clear.", show.Good)); err != nil {
 			return err
 		}
 	}
@@ -212,12 +246,18 @@ func (a *app) findings(p *show.Printer, r *Report) error {
 			}
 		}
 	}
-	for _, f := range r.Accepted {
-		if a.quiet {
-			break
-		}
-		if err := p.Line("%s", p.Paint("accepted: "+lineOf(&f, r.Now), show.Faint)); err != nil {
-			return err
+	if a.quiet {
+		return nil
+	}
+	for _, apart := range []struct {
+		word     string
+		findings []survey.Finding
+	}{{"recent", r.Recent}, {"accepted", r.Accepted}} {
+		for i := range apart.findings {
+			line := apart.word + ": " + lineOf(&apart.findings[i], r.Now)
+			if err := p.Line("%s", p.Paint(line, show.Faint)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -240,7 +280,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	if err := a.open(ctx); err != nil {
 		return withWelcome(err, a)
 	}
-	r, err := a.look(ctx, survey.Bounds{Dead: survey.AnyNumber})
+	r, err := a.examine(ctx, survey.Bounds{Dead: survey.AnyNumber})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ var queueList = show.List[row]{
 		{Name: "queue", Text: func(_ *show.Printer, r row) string { return show.Text(r.Queue) }},
 		{Name: "status", Text: func(p *show.Printer, r row) string { return r.status(p) }, Style: row.style},
 		{Name: "waiting", Right: true, Text: count(func(r row) int64 { return r.Waiting })},
-		{Name: "pending", Right: true, Text: count(func(r row) int64 { return r.Pending })},
+		{Name: filter.Running, Right: true, Text: count(func(r row) int64 { return r.Pending })},
 		{Name: "scheduled", Right: true, Text: count(func(r row) int64 { return r.Scheduled })},
 		{Name: "retry", Right: true, Text: count(func(r row) int64 { return r.Retry })},
 		{
@@ -133,7 +133,7 @@ func (a *app) queueLs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return list(ctx, a, queueList, part.of(rows), "there are no queues"+matching(args))
+		return list(ctx, a, queueList, part.of(rows), "no queue"+matching(args))
 	})
 	return cmd
 }
@@ -158,8 +158,8 @@ func (q *queuePart) check() error {
 	if q.skip < 0 || q.limit < 0 {
 		return storage.Invalid("flags", "--skip or --limit below 0", "0 or more")
 	}
-	if q.sort != "name" && q.sort != "oldest" && !storage.State(q.sort).Valid() {
-		return storage.Invalid("--sort", q.sort, "name, oldest, %s", strings.Join(taskStates(), ", "))
+	if _, ok := filter.ParseState(q.sort); !ok && q.sort != "name" && q.sort != "oldest" {
+		return storage.Invalid("--sort", q.sort, "%s", show.OneOf(sortKeys()...))
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (q *queuePart) of(rows []row) []row {
 	case "oldest":
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Oldest, a.Oldest) })
 	default:
-		state := storage.State(q.sort)
+		state, _ := filter.ParseState(q.sort)
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Size(state), a.Size(state)) })
 	}
 	rows = rows[min(q.skip, len(rows)):]
@@ -187,9 +187,9 @@ func (q *queuePart) of(rows []row) []row {
 // matching returns the text that names the pattern of an empty list.
 func matching(args []string) string {
 	if len(args) == 0 {
-		return ""
+		return " yet"
 	}
-	return " that match " + show.Text(args[0])
+	return " matches " + show.Text(args[0])
 }
 
 // rows reads the queues that match a pattern, or all queues without a pattern. own includes midge's own
@@ -261,7 +261,7 @@ func (a *app) exist(ctx context.Context, names []string) error {
 			return err
 		}
 		if !slices.Contains(page.Names, name) {
-			return notFound("midge queue ls", "there is no queue %s on %s", name, a.target)
+			return notFound("midge queue ls", "queue %q not found on %s", name, a.target)
 		}
 	}
 	return nil
@@ -327,7 +327,7 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	declined := make([]string, 0, len(r.Unknown))
 	for _, k := range r.Unknown {
 		declined = append(declined, show.Count(k.Tasks,
-			"task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
+			"task")+" of kind "+show.Text(k.Kind)+", which no runner handles")
 	}
 	dead := show.Field{Name: "dead", Text: show.Number(r.Dead)}
 	if r.Dead > 0 {
@@ -347,7 +347,7 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 		{Name: "outlook", Text: outlook},
 		{Name: "oldest", Text: age(r.Oldest)},
 		{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
-		{Name: "pending", Text: show.Number(r.Pending)},
+		{Name: filter.Running, Text: show.Number(r.Pending)},
 		{Name: "scheduled", Text: show.Number(r.Scheduled)},
 		{Name: "retry", Text: show.Number(r.Retry)},
 		dead,
@@ -532,7 +532,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	}
 	var full *storage.NotEmptyError
 	if errors.As(err, &full) && full.Pending > 0 {
-		a.again = "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state pending"
+		a.again = "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state running"
 		err = &exitError{code: Refused, text: full.Error(), next: a.again}
 	}
 	return a.partly(ctx, int64(deleted), max(int64(deleted), tasks+r.Cursors), "record", "deleted", err)
@@ -550,7 +550,7 @@ func (a *app) samples(ctx context.Context, r row) error {
 			return err
 		}
 		for _, t := range page.Tasks {
-			a.notef("  %s  %s  %s", schedule.Name(t.Ref), show.Text(t.Kind), t.State)
+			a.notef("  %s  %s  %s", schedule.Name(t.Ref), show.Text(t.Kind), filter.TaskWord(&t))
 		}
 		left -= len(page.Tasks)
 	}

@@ -141,7 +141,7 @@ func TestNoRetriesAreNone(t *testing.T) {
 
 func TestAQueueIsPausedBeforeItsFirstTask(t *testing.T) {
 	r := newRig(t)
-	r.says(NotFound, "there is no queue mail on redis://db.example:6379/0\nnext: midge queue ls, or the same command with --create", "queue pause mail")
+	r.says(NotFound, "queue \"mail\" not found on redis://db.example:6379/0\nnext: midge queue ls, or the same command with --create", "queue pause mail")
 	r.ok("queue pause mail --create --for 1h")
 	r.ok("queue pause mail --create") // changes the pause of a queue that exists
 	r.ok("queue create images mail")

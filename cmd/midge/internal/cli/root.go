@@ -65,11 +65,26 @@ func noCommand(cmd *cobra.Command, word string) error {
 	next := cmd.CommandPath() + " --help"
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
 		next = cmd.CommandPath() + " " + near[0]
+	} else if path := elsewhere(cmd.Root(), word); path != "" {
+		next = path
 	}
 	return &exitError{
 		code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word),
 		next: next,
 	}
+}
+
+// elsewhere returns the path of a command with a name, such as "midge task requeue"; "" if there is none.
+func elsewhere(among *cobra.Command, name string) string {
+	for _, cmd := range among.Commands() {
+		if cmd.Name() == name || cmd.HasAlias(name) {
+			return cmd.CommandPath()
+		}
+		if path := elsewhere(cmd, name); path != "" {
+			return path
+		}
+	}
+	return ""
 }
 
 // noArguments accepts no arguments.

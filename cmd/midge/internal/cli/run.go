@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/user"
 	"strings"
@@ -48,6 +49,8 @@ type Std struct {
 	// Terminal says that Out is a terminal. Width is its width in columns.
 	Terminal bool
 	Width    int
+	// Post replaces the post to a webhook in tests; nil otherwise.
+	Post func(ctx context.Context, body []byte) error
 	// Open replaces Target.Open in tests; nil otherwise.
 	Open func(ctx context.Context, target connect.Target) (storage.Storage, error)
 }
@@ -192,15 +195,15 @@ func (a *app) explain(err error, code int) string {
 	case code == TimedOut:
 		text = timedOut + ": " + text
 		if a.brief {
-			next = "look whether " + a.target.Address() + " answers, or give it longer by --timeout"
+			next = "check whether " + a.target.Address() + " answers, or give it longer by --timeout"
 		}
 	case errors.Is(err, storage.ErrFull):
 		next = "midge doctor"
 	case strings.Contains(text, "as Config.DB"):
 		next = "if a program keeps its tasks in this database, by Config.DB, use the dashboard of that program"
 	case code == Unreachable:
-		text = "the storage " + a.target.Address() + " cannot be reached: " + text
-		next = "look whether it runs and whether " + a.target.From + " names it"
+		text = "the storage " + a.target.Address() + " cannot be reached: " + a.unreached(err)
+		next = "check whether it runs and whether " + a.target.From + " names it"
 	case strings.Contains(text, "call postgres.Migrate"):
 		next = "midge migrate"
 	}
@@ -212,6 +215,24 @@ func (a *app) explain(err error, code int) string {
 		text += "\nnext: " + next
 	}
 	return text
+}
+
+// unreached returns why the storage cannot be reached. It leaves out the address of the only host of the storage,
+// because the message names the storage.
+func (a *app) unreached(err error) string {
+	var name *net.DNSError
+	var op *net.OpError
+	var call *os.SyscallError
+	switch {
+	case strings.Contains(a.target.Address(), ","): // several hosts
+	case errors.As(err, &name):
+		return name.Err
+	case errors.As(err, &op) && errors.As(op.Err, &call):
+		return call.Err.Error()
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err.Error()
+	}
+	return inWords(err)
 }
 
 // The messages of a command that did not finish.
@@ -231,7 +252,7 @@ func stopped(ctx context.Context) int {
 	return Interrupted
 }
 
-// partial returns the error of an act that err has ended. told says which part of it was done.
+// partial returns the error of an action that err has ended. told says which part of it was done.
 func (a *app) partial(ctx context.Context, told string, err error) error {
 	if errors.Is(err, storage.ErrUnknown) { // the message for it says how to find the outcome
 		return fmt.Errorf("%s, then: %w", told, err)

@@ -87,7 +87,7 @@ func (a *app) runnerLs() *cobra.Command {
 					*queue)
 			})
 		}
-		none := "no runner lives: nothing is worked on"
+		none := "no runner is alive: no task is worked on"
 		if *queue != "" {
 			none = "no live runner serves queue " + show.Text(*queue)
 		}
@@ -140,7 +140,7 @@ func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo,
 	}
 	switch len(found) {
 	case 0:
-		return storage.RunnerInfo{}, notFound("midge runner ls", "no runner that lives is called %s",
+		return storage.RunnerInfo{}, notFound("midge runner ls", "runner %q not found among the live runners",
 			show.Text(begin))
 	case 1:
 		return found[0], nil

@@ -34,7 +34,7 @@ var scheduleList = show.List[plan]{
 		{Name: "kind", Text: func(_ *show.Printer, s plan) string { return show.Text(s.Kind) }},
 		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.ticks()) }},
 		{Name: "last", Text: func(p *show.Printer, s plan) string { return p.Moment(s.last()) }},
-		{Name: "zone", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.zone()) }},
+		{Name: "zone", Text: func(_ *show.Printer, s plan) string { return show.Text(s.zone()) }},
 		{Name: "missed", Wide: true, Text: func(_ *show.Printer,
 			s plan,
 		) string {
@@ -78,7 +78,7 @@ func (s plan) next() time.Time {
 	return s.Cursor.Next
 }
 
-// ticks returns the time of the next tick, zero if the schedule stands still.
+// ticks returns the time of the next tick, zero if the schedule does not tick.
 func (s plan) ticks() time.Time {
 	if s.damaged || s.orphaned {
 		return time.Time{}
@@ -155,7 +155,7 @@ func (a *app) scheduleLs() *cobra.Command {
 		if *orphaned {
 			plans = slices.DeleteFunc(plans, func(s plan) bool { return !s.orphaned })
 		}
-		return list(ctx, a, scheduleList, plans, "there are no such schedules")
+		return list(ctx, a, scheduleList, plans, "no schedule matches")
 	})
 	return cmd
 }
@@ -226,7 +226,7 @@ func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
 	}
 	t, err := a.store.Task(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {
-		return plan{}, notFound("midge schedule ls", "there is no schedule %s on %s", text, a.target)
+		return plan{}, notFound("midge schedule ls", "schedule %q not found on %s", text, a.target)
 	}
 	return planOf(t, runners), err
 }
@@ -273,7 +273,7 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 	case s.damaged:
 		status += ": its declaration cannot be read; a runner that declares it anew mends it"
 	case s.orphaned:
-		status += ": no live runner declares it, so it stands still"
+		status += ": no live runner declares it, so it does not tick"
 	}
 	zone, err := time.LoadLocation(s.declared.Zone)
 	if err != nil {
@@ -281,7 +281,7 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 	}
 	moments := make([]string, 0, shownTicks)
 	if s.orphaned {
-		moments = append(moments, "none while it stands still; else:")
+		moments = append(moments, "none while it is orphaned; after that:")
 	}
 	for _, at := range s.moments(shownTicks) {
 		moments = append(moments, at.In(zone).Format("Mon 2006-01-02 15:04:05 -0700")+"  ("+p.Moment(at)+")")
@@ -309,20 +309,39 @@ func (a *app) scheduleRun() *cobra.Command {
 				return err
 			}
 			a.write("midge task ls --queue " + s.Queue)
-			var ref storage.Ref
-			e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
-			err = a.audit().Do(ctx, e, audit.One(func() (err error) {
-				ref, err = a.session.RunSchedule(ctx, s.Ref)
-				return err
-			}))
+			placed, err := a.runSchedule(ctx, s)
 			if err != nil {
 				return err
 			}
-			a.notef("enqueued, or running already where the schedule allows one at a time:")
-			_, err = a.std.Out.Write([]byte(ref.String() + "\n"))
-			return err
+			if placed.Existing {
+				a.notef("nothing was enqueued: %s allows one task at a time, and this one has not ended", s.ref())
+			} else {
+				a.notef("enqueued a task of %s", s.ref())
+			}
+			return a.placed(placed)
 		}),
 	}
+}
+
+// runSchedule enqueues the task of a schedule now. It enqueues nothing while the schedule has a task and allows
+// one at a time.
+func (a *app) runSchedule(ctx context.Context, s plan) (placed storage.Placed, err error) {
+	e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
+	err = a.audit().Do(ctx, e, func() (int64, error) {
+		in, err := a.session.ScheduleInsert(ctx, s.Ref)
+		if err != nil {
+			return 0, err
+		}
+		applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+		if err != nil {
+			return 0, err
+		}
+		if placed = applied.Inserted[0]; placed.Existing {
+			return 0, nil
+		}
+		return 1, nil
+	})
+	return placed, err
 }
 
 func (a *app) scheduleRm() *cobra.Command {
@@ -333,7 +352,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		Args: wants(1, 1, "a schedule, as queue/name"),
 	}
 	yes := yesFlag(cmd)
-	dry := cmd.Flags().Bool("dry-run", false, "say what would be removed, and change nothing")
+	dry := cmd.Flags().Bool("dry-run", false, "show what would be removed, and change nothing")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
 		s, err := a.ownPlan(ctx, args[0])
 		if err != nil {

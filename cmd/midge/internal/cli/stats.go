@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 )
 
 // sample holds the sums over queues at a time, and the rates since the sample before.
@@ -27,7 +28,7 @@ var sampleList = show.List[sample]{
 			return s.now.Local().Format("15:04:05") //nolint:gosmopolitan // for whoever reads it here
 		}},
 		{Name: "waiting", Right: true, Text: total(func(s sample) int64 { return s.Waiting })},
-		{Name: "pending", Right: true, Text: total(func(s sample) int64 { return s.Pending })},
+		{Name: filter.Running, Right: true, Text: total(func(s sample) int64 { return s.Pending })},
 		{Name: "scheduled", Right: true, Text: total(func(s sample) int64 { return s.Scheduled })},
 		{Name: "retry", Right: true, Text: total(func(s sample) int64 { return s.Retry })},
 		{Name: "dead", Right: true, Text: total(func(s sample) int64 { return s.Dead })},
@@ -72,7 +73,7 @@ func (a *app) sum(ctx context.Context, patterns []string) (sample, error) {
 		return sample{}, err
 	}
 	if len(patterns) > 0 && len(rows) == 0 {
-		return sample{}, notFound("midge queue ls", "there are no queues%s on %s", matching(patterns), a.target)
+		return sample{}, notFound("midge queue ls", "no queue%s on %s", matching(patterns), a.target)
 	}
 	now, err := a.session.Now(ctx)
 	s := sample{now: now, Stats: show.Stats{Time: now.UTC(), Queues: len(rows)}}
@@ -101,7 +102,7 @@ func (a *app) statsOnce(ctx context.Context, args []string) error {
 		show.Field{Name: "queues", Text: show.Number(int64(s.Queues))},
 		show.Field{Name: "waiting", Text: show.Number(s.Waiting)},
 		show.Field{Name: "oldest", Text: age(time.Duration(s.Oldest * float64(time.Second)))},
-		show.Field{Name: "pending", Text: show.Number(s.Pending)},
+		show.Field{Name: filter.Running, Text: show.Number(s.Pending)},
 		show.Field{Name: "scheduled", Text: show.Number(s.Scheduled)},
 		show.Field{Name: "retry", Text: show.Number(s.Retry)},
 		show.Field{Name: "dead", Text: show.Number(s.Dead)},

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -78,9 +79,9 @@ func standing(t storage.Task) string {
 	case t.PassedOver == storage.PassedOverSuspect:
 		return "waiting (suspect)"
 	case t.CancelAsked:
-		return "pending (cancel asked)"
+		return filter.TaskWord(&t) + " (cancel asked)"
 	}
-	return string(t.State)
+	return filter.TaskWord(&t)
 }
 
 func stateStyle(t storage.Task) show.Style {

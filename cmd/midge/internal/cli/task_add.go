@@ -187,12 +187,18 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 		return err
 	}
 	if placed.Existing {
-		a.notef("it is there already, and is %s; nothing was enqueued", placed.State)
+		a.notef("nothing was enqueued: the task exists already, and is %s",
+			filter.StateWord(placed.State))
 	}
+	return a.placed(placed)
+}
+
+// placed writes the ref of a task that was enqueued, or was there already.
+func (a *app) placed(t storage.Placed) error {
 	if p := a.printer(zeroTime); !p.People() && a.output != "ids" {
-		return p.Value(show.Added{Ref: placed.Ref.String(), State: string(placed.State), Existing: placed.Existing})
+		return p.Value(show.Added{Ref: t.Ref.String(), State: string(t.State), Existing: t.Existing})
 	}
-	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
+	_, err := fmt.Fprintln(a.std.Out, t.Ref)
 	return err
 }
 

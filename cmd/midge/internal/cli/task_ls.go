@@ -63,13 +63,14 @@ func statesOf(names []string) (states []storage.State, err error) {
 		case "ended":
 			states = append(states, storage.Completed, storage.Cancelled, storage.Dead)
 		case "all":
-			states = append(states, storage.States()[:7]...)
+			states = append(states, storage.TaskStates()...)
 		default:
-			if !storage.State(name).Valid() {
-				return nil, storage.Invalid("state", name, "live, ended, all, %s",
-					strings.Join(taskStates(), ", "))
+			state, ok := filter.ParseState(name)
+			if !ok {
+				return nil, storage.Invalid("state", name, "%s",
+					show.OneOf(append(filter.StateWords(), "live", "ended", "all")...))
 			}
-			states = append(states, storage.State(name))
+			states = append(states, state)
 		}
 	}
 	return slices.Compact(states), nil
@@ -78,7 +79,8 @@ func statesOf(names []string) (states []storage.State, err error) {
 // stateHelp describes the states. docs/operating.md says the same.
 const stateHelp = `The first four states are live, the others ended:
   waiting     a runner may claim the task now
-  pending     a runner has claimed the task: it runs, or starts next
+  running     a runner has claimed the task: it runs, or starts next and is shown
+              as claimed, not started; JSON calls the state pending
   scheduled   the task is due later, or has snoozed
   retry       an attempt failed, and the next attempt is due later
   completed   the job succeeded

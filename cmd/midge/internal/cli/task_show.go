@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -139,7 +140,7 @@ func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 // noTask returns the error for a task that does not exist, with the possible reasons.
 func (a *app) noTask(name string) error {
 	return notFound("midge task ls 'state:all id:"+name[strings.LastIndexByte(name, '/')+1:]+"'",
-		"there is no task %s on %s: it never was, or it has ended and was not kept", show.Text(name), a.target)
+		"task %q not found on %s: it never existed, or it has ended and was not kept", show.Text(name), a.target)
 }
 
 // findID finds the only task with an id, in any queue.
@@ -190,12 +191,12 @@ func (a *app) taskResult() *cobra.Command {
 				return err
 			case t.State.Ended() && t.State != storage.Completed:
 				return &exitError{
-					code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State),
+					code: Failed, text: t.Ref.String() + " has no result: it is " + filter.TaskWord(&t),
 					next: "midge task show " + t.Ref.String(),
 				}
 			case t.State != storage.Completed:
 				return &exitError{
-					code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State),
+					code: Failed, text: t.Ref.String() + " has no result: it is " + filter.TaskWord(&t),
 					next: "midge task wait " + t.Ref.String(),
 				}
 			case t.Result == nil:

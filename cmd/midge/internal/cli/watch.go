@@ -86,7 +86,7 @@ func (a *app) turns(ctx context.Context, every time.Duration, do func(ctx contex
 		case err == nil:
 			answered = true
 		case away && answered:
-			a.notef("%s cannot be reached: %s", a.target.Address(), show.Text(err.Error()))
+			a.notef("%s cannot be reached: %s", a.target.Address(), show.Text(a.unreached(err)))
 		default:
 			return err
 		}

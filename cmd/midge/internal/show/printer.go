@@ -53,7 +53,7 @@ type Printer struct {
 // columns.
 func (p *Printer) Check() error {
 	if !slices.Contains(Formats(), string(p.Format)) {
-		return storage.Invalid("output format", string(p.Format), "%s", strings.Join(Formats(), ", "))
+		return storage.Invalid("output format", string(p.Format), "%s", OneOf(Formats()...))
 	}
 	if len(p.Columns) > 0 && p.Format != Table && p.Format != Wide {
 		return storage.Invalid("flags", "--columns with -o "+string(p.Format), "-o table or -o wide with it")
@@ -202,6 +202,15 @@ func Count(n int64, one string) string {
 		return "1 " + one
 	}
 	return Number(n) + " " + one + "s"
+}
+
+// OneOf formats words of which one is wanted: "a, b or c".
+func OneOf(words ...string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // Text makes a text from outside midge safe to print: an error, a header or a name may contain escape

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -69,9 +70,11 @@ func (l List[T]) Write(p *Printer, rows []T) error {
 func (l List[T]) Chosen(p *Printer) ([]Column[T], error) {
 	var chosen []Column[T]
 	for _, name := range p.Columns {
-		at := slices.IndexFunc(l.Columns, func(c Column[T]) bool { return strings.EqualFold(c.Name, name) })
+		at := slices.IndexFunc(l.Columns, func(c Column[T]) bool {
+			return strings.EqualFold(c.Name, name) || c.Name == filter.Running && strings.EqualFold(name, string(storage.Pending))
+		})
 		if at < 0 {
-			return nil, storage.Invalid("column", name, "%s", strings.Join(l.Names(), ", "))
+			return nil, storage.Invalid("column", name, "%s", OneOf(l.Names()...))
 		}
 		chosen = append(chosen, l.Columns[at])
 	}

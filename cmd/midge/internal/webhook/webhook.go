@@ -1,0 +1,103 @@
+// Package webhook posts JSON to an address that a user has chosen. The address may hold a secret, so no error
+// shows more of it than its host.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// postTime bounds one post.
+const postTime = 10 * time.Second
+
+// Hook is where to post.
+type Hook struct {
+	url    url.URL
+	client http.Client
+}
+
+// New returns the hook for a URL. Only https is accepted. Each connection is checked for the address that the
+// name of the host means at that moment: it must not be of this machine or link, or the place of a cloud's
+// credentials. Redirects are not followed, and the proxies of the environment are not used, because neither
+// would be checked.
+func New(text string) (*Hook, error) {
+	const want = "a URL that begins with https:// and has a host"
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
+		return nil, storage.Invalid("URL of the webhook", "***", want)
+	}
+	dialer := net.Dialer{
+		Timeout: postTime,
+		Control: func(_, address string, _ syscall.RawConn) error { return permitted(address) },
+	}
+	return &Hook{url: *u, client: http.Client{
+		Timeout:       postTime,
+		Transport:     &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: postTime, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// String returns the URL without its path, its query and its user.
+func (h *Hook) String() string { return "https://" + h.url.Host + "/***" }
+
+// Post posts JSON. Any status but 2xx is an error.
+func (h *Hook) Post(ctx context.Context, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s: the request cannot be made", h)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "midge")
+	answer, err := h.client.Do(r)
+	if err != nil {
+		var whole *url.Error
+		if errors.As(err, &whole) { // its text has the URL
+			err = whole.Err
+		}
+		return fmt.Errorf("%s: %w", h, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16)
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answered %d", h, answer.StatusCode)
+	}
+	return nil
+}
+
+// kept are the addresses at which clouds give credentials to their machines, beside those that are link-local.
+var kept = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
+}
+
+// translated is the prefix of the IPv6 addresses whose last four bytes are an IPv4 address (RFC 6052).
+var translated = netip.MustParsePrefix("64:ff9b::/96")
+
+// permitted returns an error for an address to which nothing may be posted.
+func permitted(address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("the address %s is no address of a network", address)
+	}
+	ip := to.Addr().Unmap().WithZone("")
+	if translated.Contains(ip) {
+		all := ip.As16()
+		ip = netip.AddrFrom4([4]byte(all[12:]))
+	}
+	if !ip.IsGlobalUnicast() || slices.Contains(kept, ip) {
+		return fmt.Errorf("the address %s is of this machine or link, or of a cloud's own services", to.Addr())
+	}
+	return nil
+}
