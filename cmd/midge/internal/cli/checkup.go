@@ -28,8 +28,8 @@ func keyOf(f *survey.Finding) findingKey {
 	return findingKey{f.Level, f.Code, f.Queue, f.Kind, f.Schedule, f.Accept}
 }
 
-// sinceIt are the codes of the findings whose Since is when they began. The Since of others is when their cause
-// began: a task that waits for too long joined the line before that.
+// sinceIt are the codes of the findings whose Since is when they began. The Since of others is when their
+// cause began: a task that waits for too long joined the line before that.
 var sinceIt = []string{"full", "orphaned", "unknown-kind", "undecodable", "unstopped", "cause"}
 
 // examine examines the storage, which it opens first. A finding that has not lasted for long enough goes to

@@ -115,6 +115,14 @@ func (r *rig) ok(line string) string {
 	return got.out
 }
 
+// decode runs a command that has to exit with 0 and to write JSON, and decodes it.
+func (r *rig) decode(line string, into any) {
+	r.t.Helper()
+	if text := r.ok(line); json.Unmarshal([]byte(text), into) != nil {
+		r.t.Fatalf("midge %s writes no such JSON: %s", line, text)
+	}
+}
+
 // words splits a line as a shell would, but knows only single quotes.
 func words(line string) (args []string) {
 	for i, part := range strings.Split(line, "'") {

@@ -63,7 +63,7 @@ func (a *app) completions(root *cobra.Command) {
 			}
 			for flag, names := range map[string]completer{
 				"queue": a.queueNames, "to": a.queueNames, "state": fixed(filter.StateWords), "kind": a.kindNames,
-				"sort": fixed(sortKeys),
+				"sort": fixed(sortKeys), "by": fixed(func() []string { return []string{"kind", "cause", "header."} }),
 			} {
 				if verb.Flags().Lookup(flag) != nil {
 					_ = verb.RegisterFlagCompletionFunc(flag, a.completed(names))
@@ -109,7 +109,8 @@ func (a *app) completed(names completer) cobra.CompletionFunc {
 		go func() { found <- names(ctx) }() // ends with the process if the storage ignores ctx
 		select {
 		case all := <-found:
-			return slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) }), cobra.ShellCompDirectiveNoFileComp
+			all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) })
+			return all, cobra.ShellCompDirectiveNoFileComp
 		case <-ctx.Done():
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

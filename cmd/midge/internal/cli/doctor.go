@@ -14,77 +14,94 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// doctorFlags are the flags of doctor.
+type doctorFlags struct {
+	oldest, lasts span
+	dead          int64
+	accept        []string
+	hookFile      string
+	watch         *span
+}
+
+func (f *doctorFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&f.oldest, "max-oldest", "report a problem if a task waits longer than this time, such as 5m")
+	flags.Int64Var(&f.dead, "max-dead", survey.AnyNumber,
+		"report a problem if more than this number of tasks are dead")
+	flags.StringArrayVar(&f.accept, "accept", nil,
+		"a `finding` to accept, such as paused:reports; may be repeated")
+	flags.Var(&f.lasts, "for", "report only what has lasted for this time, such as 2m")
+	flags.StringVar(&f.hookFile, "webhook-file", "",
+		"with --watch: post each change of the problems to the URL in this `file`")
+	f.watch = watchFlag(cmd)
+}
+
+// checkup makes the checkup that the flags describe.
+func (f *doctorFlags) checkup(a *app, changed func(flag string) bool) (*checkup, error) {
+	switch {
+	case changed("max-oldest") && f.oldest.Duration <= 0:
+		return nil, storage.Invalid("--max-oldest", f.oldest.Duration, "more than 0, such as 5m")
+	case changed("max-dead") && f.dead < 0:
+		return nil, storage.Invalid("--max-dead", f.dead, "0 or more")
+	case f.hookFile != "" && !changed("watch"):
+		return nil, storage.Invalid("flags", "--webhook-file without --watch", "--watch with it")
+	}
+	for _, known := range f.accept {
+		if err := survey.CheckAccepted("--accept", known); err != nil {
+			return nil, err
+		}
+	}
+	bounds := survey.Bounds{Oldest: f.oldest.Duration, Dead: f.dead, Accepted: f.accept}
+	return &checkup{app: a, bounds: bounds, lasts: f.lasts.Duration}, nil
+}
+
+// doctorLong is the help of doctor.
+var doctorLong = "doctor checks the storage, its queues, schedules and runners. It exits with 1\n" +
+	"if it finds a problem, and with 0 if it does not. For a check by cron,\n" +
+	"--max-oldest (by default 5m) and --max-dead (by default any number) set the\n" +
+	"bounds beyond which it finds one, and\n" +
+	"--quiet prints nothing if there is no problem.\n\n" +
+	"With --for 2m, a finding counts only once it has lasted for two minutes: doctor\n" +
+	"checks again until each problem has lasted so long or is over. With --watch it\n" +
+	"checks until it is interrupted. On a terminal it shows each check, and else each\n" +
+	"change. It also posts each change of the problems as JSON to a webhook, whose\n" +
+	"URL is in the file of --webhook-file or in the variable MIDGE_WEBHOOK. The JSON\n" +
+	"has no parameters and no errors of tasks. The URL has to begin with https://,\n" +
+	"and its host must not be this machine.\n\n" +
+	"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
+	survey.AcceptSyntax +
+	"\nTasks that died of an accepted cause do not count for --max-dead."
+
 func (a *app) doctor() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check the storage; exit with 1 if it has a problem",
-		Long: "doctor checks the storage, its queues, schedules and runners. It exits with 1\n" +
-			"if it finds a problem, and with 0 if it does not. For a check by cron,\n" +
-			"--max-oldest (by default 5m) and --max-dead (by default any number) set the\n" +
-			"bounds beyond which it finds one, and\n" +
-			"--quiet prints nothing if there is no problem.\n\n" +
-			"With --for 2m, a finding counts only once it has lasted for two minutes: doctor\n" +
-			"checks again until each problem has lasted so long or is over. With --watch it\n" +
-			"checks until it is interrupted. On a terminal it shows each check, and else each\n" +
-			"change. It also posts each change of the problems as JSON to a webhook, whose\n" +
-			"URL is in the file of --webhook-file or in the variable MIDGE_WEBHOOK. The JSON\n" +
-			"has no parameters and no errors of tasks. The URL has to begin with https://,\n" +
-			"and its host must not be this machine.\n\n" +
-			"If you know of a finding, accept it by --accept or by accept in the profile:\n" +
-			survey.AcceptSyntax +
-			"\nTasks that died of an accepted cause do not count for --max-dead.",
+		Use: "doctor", Short: "Check the storage; exit with 1 if it has a problem", Long: doctorLong,
 		Example: "  midge doctor\n" +
 			"  midge doctor --quiet --for 2m --max-dead 10 || mail -s 'midge' oncall\n" +
 			"  midge doctor --watch=30s --for 2m --webhook-file /etc/midge/webhook\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
 		Args: noArguments,
 	}
-	var oldest span
-	cmd.Flags().Var(&oldest, "max-oldest", "report a problem if a task waits longer than this time, such as 5m")
-	dead := cmd.Flags().Int64("max-dead", survey.AnyNumber,
-		"report a problem if more than this number of tasks are dead")
-	accept := cmd.Flags().StringArray("accept", nil,
-		"a `finding` to accept, such as paused:reports; may be repeated")
-	var lasts span
-	cmd.Flags().Var(&lasts, "for", "report only what has lasted for this time, such as 2m")
-	hookFile := cmd.Flags().String("webhook-file", "",
-		"with --watch: post each change of the problems to the URL in this `file`")
-	watch := watchFlag(cmd)
-	check := func() (*checkup, error) {
-		switch {
-		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:
-			return nil, storage.Invalid("--max-oldest", oldest.Duration, "more than 0, such as 5m")
-		case cmd.Flags().Changed("max-dead") && *dead < 0:
-			return nil, storage.Invalid("--max-dead", *dead, "0 or more")
-		case *hookFile != "" && !cmd.Flags().Changed("watch"):
-			return nil, storage.Invalid("flags", "--webhook-file without --watch", "--watch with it")
-		}
-		for _, known := range *accept {
-			if err := survey.CheckAccepted("--accept", known); err != nil {
-				return nil, err
-			}
-		}
-		bounds := survey.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept}
-		return &checkup{app: a, bounds: bounds, lasts: lasts.Duration}, nil
-	}
+	var f doctorFlags
+	f.add(cmd)
 	once := func(ctx context.Context, _ []string) error {
-		c, err := check()
+		c, err := f.checkup(a, cmd.Flags().Changed)
 		if err != nil {
 			return err
 		}
 		return a.diagnose(ctx, c)
 	}
-	quick := a.either(watch, once, func(ctx context.Context, _ []string) error {
-		c, err := check()
+	either := a.either(f.watch, once, func(ctx context.Context, _ []string) error {
+		c, err := f.checkup(a, cmd.Flags().Changed)
 		if err != nil {
 			return err
 		}
-		return a.watchDoctor(ctx, c, watch.Duration, *hookFile)
+		return a.watchDoctor(ctx, c, f.watch.Duration, f.hookFile)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if lasts.Duration > 0 && !cmd.Flags().Changed("watch") {
+		if f.lasts.Duration > 0 && !cmd.Flags().Changed("watch") { // it takes as long as --for
 			return a.long(once)(cmd, args)
 		}
-		return quick(cmd, args)
+		return either(cmd, args)
 	}
 	return cmd
 }
@@ -226,24 +243,14 @@ func (a *app) findings(p *show.Printer, r *Report) error {
 			return err
 		}
 	}
-	for i, f := range r.Findings {
+	for i := range r.Findings {
 		if i == 0 && !a.quiet {
 			if err := p.Line(""); err != nil {
 				return err
 			}
 		}
-		style := show.Warn
-		if f.Level == survey.Problem {
-			style = show.Bad
-		}
-		text := strings.ReplaceAll(p.Wrapped(lineOf(&f, r.Now), 9), "\n", "\n         ")
-		if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), text); err != nil {
+		if err := finding(p, &r.Findings[i], r.Now); err != nil {
 			return err
-		}
-		if f.Next != "" {
-			if err := p.Line("         %s", p.Paint("next: "+f.Next, show.Faint)); err != nil {
-				return err
-			}
 		}
 	}
 	if a.quiet {
@@ -261,6 +268,19 @@ func (a *app) findings(p *show.Printer, r *Report) error {
 		}
 	}
 	return nil
+}
+
+// finding writes a finding, with the command to type next.
+func finding(p *show.Printer, f *survey.Finding, now time.Time) error {
+	style := show.Warn
+	if f.Level == survey.Problem {
+		style = show.Bad
+	}
+	text := strings.ReplaceAll(p.Wrapped(lineOf(f, now), 9), "\n", "\n         ")
+	if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), text); err != nil || f.Next == "" {
+		return err
+	}
+	return p.Line("         %s", p.Paint("next: "+f.Next, show.Faint))
 }
 
 // lineOf writes a finding in a line: what it is, how much of it there is, and since when.

@@ -162,8 +162,8 @@ func changeOf(profile string, now time.Time, problems, before map[findingKey]sur
 	return c
 }
 
-// concerns returns findings, sorted by code and queue. Those that are not among others are new. Finding.Detail
-// and Finding.Error may have texts of errors, and so may the Text of a cause, which is no problem.
+// concerns returns problems, sorted by code and queue. Those that are not among others are new. The details
+// of findings may have texts of errors, and are left out. The text of a problem has none.
 func concerns(of, others map[findingKey]survey.Finding) []concern {
 	list := make([]concern, 0, len(of))
 	for key, f := range of {

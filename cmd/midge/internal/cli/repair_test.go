@@ -73,7 +73,7 @@ func TestAnEditTakesAMomentAndAPriority(t *testing.T) {
 			t.Errorf("%s --in 2h: got %+v", flag, got)
 		}
 		r.says(Refused, "it is dead", "task edit mail/dead --now "+flag)
-		r.says(BadInput, "none of the others can be", "task edit mail/retry --now --requeue "+flag)
+		r.says(BadInput, "exclude each other", "task edit mail/retry --now --requeue "+flag)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestFieldsAreSetInManyTasks(t *testing.T) {
 		t.Errorf("the audit has %+v, want the fields and not their values", e)
 	}
 	r.says(BadInput, `invalid setting "to"`, "task edit mail/t2 --set to")
-	r.says(BadInput, "if any flags in the group [params set]", "task edit mail/t2 --set to=x --params {}")
+	r.says(BadInput, "--params and --set exclude each other", "task edit mail/t2 --set to=x --params {}")
 }
 
 // TestAMistypedFieldGivesAWarning checks each way to write parameters. The change is made all the same.

@@ -63,10 +63,10 @@ func noun(name, short string, aliases []string, verbs ...*cobra.Command) *cobra.
 // noCommand returns the error for an unknown command.
 func noCommand(cmd *cobra.Command, word string) error {
 	next := cmd.CommandPath() + " --help"
-	if near := cmd.SuggestionsFor(word); len(near) > 0 {
-		next = cmd.CommandPath() + " " + near[0]
-	} else if path := elsewhere(cmd.Root(), word); path != "" {
+	if path := elsewhere(cmd.Root(), word); path != "" {
 		next = path
+	} else if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		next = cmd.CommandPath() + " " + near[0]
 	}
 	return &exitError{
 		code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word),

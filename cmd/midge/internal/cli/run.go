@@ -217,8 +217,8 @@ func (a *app) explain(err error, code int) string {
 	return text
 }
 
-// unreached returns why the storage cannot be reached. It leaves out the address of the only host of the storage,
-// because the message names the storage.
+// unreached returns why the storage cannot be reached. It leaves out the address of the only host of the
+// storage, because the message names the storage.
 func (a *app) unreached(err error) string {
 	var name *net.DNSError
 	var op *net.OpError

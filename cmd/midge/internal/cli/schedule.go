@@ -323,8 +323,8 @@ func (a *app) scheduleRun() *cobra.Command {
 	}
 }
 
-// runSchedule enqueues the task of a schedule now. It enqueues nothing while the schedule has a task and allows
-// one at a time.
+// runSchedule enqueues the task of a schedule now. It enqueues nothing while the schedule has a task and
+// allows one at a time.
 func (a *app) runSchedule(ctx context.Context, s plan) (placed storage.Placed, err error) {
 	e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
 	err = a.audit().Do(ctx, e, func() (int64, error) {

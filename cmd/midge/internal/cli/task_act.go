@@ -279,8 +279,8 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	what += queuesText(queues) + ". " + p.Consequence
 	a.notef("%s", a.printer(zeroTime).Wrapped(what, 0))
 	for _, t := range p.Samples {
-		a.notef("  %s", show.Cut(strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), standing(t),
-			show.Cut(firstLine(t), 60))), max(0, a.width()-2)))
+		line := fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), standing(t), show.Cut(firstLine(t), 60))
+		a.notef("  %s", show.Cut(strings.TrimSpace(line), max(0, a.width()-2)))
 	}
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")

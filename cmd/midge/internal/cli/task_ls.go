@@ -24,7 +24,7 @@ type choice struct {
 func (c *choice) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "only tasks of these `queues` (default all)")
 	cmd.Flags().StringSliceVar(&c.states, "state", nil,
-		"only tasks in these `states`, or live, ended, all (default live; with --by-cause dead)")
+		"only tasks in these `states`, or live, ended, all (default live; with --by cause dead)")
 }
 
 // request makes the request for the tasks that match the flags and the filter text.
@@ -100,17 +100,19 @@ func (a *app) taskLs() *cobra.Command {
 			filter.Syntax + "\n" + stateHelp,
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
-			"  midge task ls --by-cause\n  midge task ls state:dead -o ids | midge task requeue -",
+			"  midge task ls --by cause\n  midge task ls state:retry --by header.tenant\n" +
+			"  midge task ls state:dead -o ids | midge task requeue -",
 		Args: wants(0, -1, "a filter"),
 	}
 	var c choice
 	c.add(cmd)
 	limit := cmd.Flags().Int("limit", scan.DefaultLimit,
-		"list at most this number of tasks, or of causes; without it, -o ids and jsonl list all tasks")
+		"list at most this number of tasks, or of counts; without it, -o ids and jsonl list all")
 	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
-	byCause := cmd.Flags().Bool("by-cause", false,
-		"count the dead tasks by their cause of death, the most frequent cause first")
-	cmd.MarkFlagsMutuallyExclusive("by-cause", "after")
+	by := cmd.Flags().String("by", "",
+		"count the tasks by kind, by header.`NAME`, or the dead tasks by cause; the most frequent first")
+	byCause := cmd.Flags().Bool("by-cause", false, "the same as --by cause")
+	cmd.MarkFlagsMutuallyExclusive("by", "by-cause", "after")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
 		req, err := c.request(strings.Join(args, " "))
@@ -120,10 +122,13 @@ func (a *app) taskLs() *cobra.Command {
 		if *limit < 1 {
 			return storage.Invalid("--limit", *limit, "1 or more")
 		}
-		p := a.printer(zeroTime)
-		_, err = taskList.Chosen(p)
 		if *byCause {
-			_, err = causeList.Chosen(p)
+			*by = byDeath
+		}
+		p := a.printer(zeroTime)
+		count, err := tallyOf(*by)
+		if err == nil {
+			err = checkColumns(p, *by)
 		}
 		if err != nil {
 			return err
@@ -135,8 +140,11 @@ func (a *app) taskLs() *cobra.Command {
 		if err := a.named(ctx, req); err != nil {
 			return err
 		}
-		if *byCause {
-			return a.listCauses(ctx, req, strings.Join(args, " "), a.most(cmd, *limit))
+		switch text := strings.Join(args, " "); {
+		case *by == byDeath:
+			return a.listCauses(ctx, req, text, a.most(cmd, *limit))
+		case count != nil:
+			return a.listTallies(ctx, req, *by, count, a.most(cmd, *limit))
 		}
 		if a.most(cmd, *limit) == math.MaxInt {
 			return a.streamTasks(ctx, req, p)
@@ -144,6 +152,19 @@ func (a *app) taskLs() *cobra.Command {
 		return a.listTasks(ctx, req)
 	})
 	return cmd
+}
+
+// checkColumns returns an error if p names a column that the list does not have. by is the value of --by.
+func checkColumns(p *show.Printer, by string) (err error) {
+	switch by {
+	case "":
+		_, err = taskList.Chosen(p)
+	case byDeath:
+		_, err = causeList.Chosen(p)
+	default:
+		_, err = tallyList(by).Chosen(p)
+	}
+	return err
 }
 
 // listTasks lists tasks. It reads pages until it has the wanted number of tasks, or until there are no

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -58,9 +59,15 @@ var given = map[string]string{
 	"Config.TrustedOrigins": "--trusted-origin",
 }
 
+// together matches the error of cobra for flags that exclude each other.
+var together = regexp.MustCompile(`^if any flags in the group .*; \[(.*)\] were all set$`)
+
 // inWords returns the text of an error, with the names of fields in the words of this command.
 func inWords(err error) string {
 	text := err.Error()
+	if flags := together.FindStringSubmatch(text); flags != nil {
+		return "--" + strings.Join(strings.Fields(flags[1]), " and --") + " exclude each other"
+	}
 	var invalid *storage.InvalidError
 	if !errors.As(err, &invalid) {
 		return text

@@ -70,6 +70,8 @@ var badLines = map[string]string{
 	"doctor --max-oldest x":                            `invalid --max-oldest "x": want a number with its unit`,
 	"queue ls --sort x":                                `invalid --sort "x": want name, oldest, waiting, running, scheduled, retry, completed, cancelled or dead`,
 	"history --span 2h":                                `invalid span "2h": want 1h, 6h, 24h, 7d, 30d or 90d`,
+	"task ls --by queue":                               `invalid --by "queue": want kind, header.NAME or cause`,
+	"task ls --by header.":                             `invalid --by "header.": want kind, header.NAME or cause`,
 	"doctor --for x":                                   `invalid --for "x": want a number with its unit`,
 	"doctor --webhook-file x":                          `invalid flags "--webhook-file without --watch": want --watch with it`,
 	"doctor --watch=1ms":                               `invalid --watch 1ms: want 200ms or more`,

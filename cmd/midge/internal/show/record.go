@@ -392,6 +392,14 @@ func CauseOf(g scan.Group) Cause {
 	}
 }
 
+// Tally is the number of tasks that have a value of a property.
+type Tally struct {
+	By     string  `json:"by"`
+	Value  *string `json:"value"` // null for the tasks without the property
+	Tasks  int64   `json:"tasks"`
+	Filter string  `json:"filter"` // chooses these tasks
+}
+
 // Entry is an entry of the audit: an act of a person.
 type Entry struct {
 	ID      string     `json:"id"`

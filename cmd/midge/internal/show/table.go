@@ -71,7 +71,8 @@ func (l List[T]) Chosen(p *Printer) ([]Column[T], error) {
 	var chosen []Column[T]
 	for _, name := range p.Columns {
 		at := slices.IndexFunc(l.Columns, func(c Column[T]) bool {
-			return strings.EqualFold(c.Name, name) || c.Name == filter.Running && strings.EqualFold(name, string(storage.Pending))
+			return strings.EqualFold(c.Name, name) ||
+				c.Name == filter.Running && strings.EqualFold(name, string(storage.Pending))
 		})
 		if at < 0 {
 			return nil, storage.Invalid("column", name, "%s", OneOf(l.Names()...))

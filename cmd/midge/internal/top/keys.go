@@ -234,8 +234,9 @@ func (m *Model) askQueue(key string) {
 		req := bulk.Request{Act: action, Limit: int(n)} // the question did not cover tasks that come later
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
-			text: fmt.Sprintf("%s the %s of queue %s?", title(string(action.Verb)), show.Count(n, word+" task"), q.Queue),
-			do:   m.bulk(req),
+			text: fmt.Sprintf("%s the %s of queue %s?", title(string(action.Verb)), show.Count(n, word+" task"),
+				q.Queue),
+			do: m.bulk(req),
 		}
 	}
 }

@@ -106,9 +106,13 @@ type total struct {
 func (m *Model) totals() string {
 	t := &m.total
 	parts := []total{
-		{7, show.Number(t.Waiting) + " waiting"}, {4, show.Number(t.Pending) + " " + filter.Running},
-		{3, show.Number(t.Retry) + " retry"}, {6, show.Number(t.Dead) + " dead"},
-		{1, "in " + rate(t.In) + "/s"}, {5, "done " + rate(t.Done) + "/s"}, {2, "failed " + rate(t.Failed) + "/s"},
+		{7, show.Number(t.Waiting) + " waiting"},
+		{4, show.Number(t.Pending) + " " + filter.Running},
+		{3, show.Number(t.Retry) + " retry"},
+		{6, show.Number(t.Dead) + " dead"},
+		{1, "in " + rate(t.In) + "/s"},
+		{5, "done " + rate(t.Done) + "/s"},
+		{2, "failed " + rate(t.Failed) + "/s"},
 		{8, show.Count(int64(t.Runners), "runner")},
 	}
 	for {
@@ -411,7 +415,7 @@ var keys = []struct{ key, does, on string }{
 
 // helpLines explains the keys. top asks before it changes a task or a queue.
 func (m *Model) helpLines() []string {
-	lines := []string{m.fit("Keys", show.Strong)}
+	lines := append(make([]string, 0, 1+len(keys)), m.fit("Keys", show.Strong))
 	for _, k := range keys {
 		text := fmt.Sprintf("  %-9s %s", k.key, k.does)
 		if k.on != "" {

@@ -44,8 +44,10 @@ func New(text string) (*Hook, error) {
 		Control: func(_, address string, _ syscall.RawConn) error { return permitted(address) },
 	}
 	return &Hook{url: *u, client: http.Client{
-		Timeout:       postTime,
-		Transport:     &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: postTime, DisableKeepAlives: true},
+		Timeout: postTime,
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: postTime, DisableKeepAlives: true,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -63,8 +65,7 @@ func (h *Hook) Post(ctx context.Context, body []byte) error {
 	r.Header.Set("User-Agent", "midge")
 	answer, err := h.client.Do(r)
 	if err != nil {
-		var whole *url.Error
-		if errors.As(err, &whole) { // its text has the URL
+		if whole, ok := errors.AsType[*url.Error](err); ok { // its text has the URL
 			err = whole.Err
 		}
 		return fmt.Errorf("%s: %w", h, err)
@@ -77,9 +78,10 @@ func (h *Hook) Post(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// kept are the addresses at which clouds give credentials to their machines, beside those that are link-local.
+// kept are the addresses at which clouds give credentials to their machines, beside the link-local ones.
 var kept = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("192.0.0.192"),
 }
 
 // translated is the prefix of the IPv6 addresses whose last four bytes are an IPv4 address (RFC 6052).

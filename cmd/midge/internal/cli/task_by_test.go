@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestTasksAreCountedByAProperty counts tasks by their kinds and by headers whose names and values need quotes.
+// Each filter of a count chooses as many tasks as were counted.
+func TestTasksAreCountedByAProperty(t *testing.T) {
+	r := newRig(t)
+	for _, in := range []storage.Insert{
+		{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "send_mail", Headers: map[string]string{"tenant": "acme, inc.", "a b": "*"}},
+		{Ref: storage.Ref{Queue: "mail", ID: "b"}, Kind: "send_mail", Headers: map[string]string{"tenant": "acme, inc."}},
+		{Ref: storage.Ref{Queue: "mail", ID: "c"}, Kind: "report", Headers: map[string]string{"tenant": ""}},
+		{Ref: storage.Ref{Queue: "other", ID: "d"}, Kind: "report"},
+		{Ref: storage.Ref{Queue: "other", ID: "e"}, Kind: "report", Headers: map[string]string{"tenant": "x", "a b": "y"}},
+	} {
+		r.insert(in)
+	}
+	for line, want := range map[string]string{
+		"task ls --by kind": "TASKS  KIND       FILTER\n    3  report     kind:report\n    2  send_mail  kind:send_mail\n",
+		"task ls --by header.tenant": "TASKS  HEADER.TENANT  FILTER\n    2  acme, inc.     header.tenant:\"acme, inc.\"\n" +
+			"    1  -              header.tenant:\"\"\n    1  x              header.tenant:x\n" +
+			"    1  (none)         -header.tenant:*\n",
+		"task ls --by header.tenant queue:mail --limit 1 --columns tasks": "TASKS\n    2\n",
+		"task ls --by kind state:dead":                                    "",
+		"task ls --by kind -o ids":                                        "kind:report\nkind:send_mail\n",
+	} {
+		if got := r.ok(line); got != want {
+			t.Errorf("midge %s: got\n%s\nwant\n%s", line, got, want)
+		}
+	}
+	for _, by := range []string{"kind", "header.tenant", "'header.a b'"} {
+		var counts []show.Tally
+		r.decode("task ls -o json --by "+by, &counts)
+		sum := int64(0)
+		for _, c := range counts {
+			listed := int64(strings.Count(r.ok("task ls -o ids -- '"+c.Filter+"'"), "\n"))
+			if sum += c.Tasks; listed != c.Tasks || c.By != strings.Trim(by, "'") {
+				t.Errorf("by %s: %+v, and its filter chooses %d tasks", by, c, listed)
+			}
+		}
+		if sum != 5 {
+			t.Errorf("by %s: %d tasks were counted, want 5", by, sum)
+		}
+	}
+	if got := r.run("task ls --by kind --limit 1"); !strings.Contains(got.err, "showing 1 of 2 values") {
+		t.Errorf("got %s", got.err)
+	}
+	if one, other := r.run("task ls --by cause"), r.run("task ls --by-cause"); one != other {
+		t.Errorf("got %+v by one flag, %+v by the other", one, other)
+	}
+}
