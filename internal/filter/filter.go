@@ -7,7 +7,7 @@
 // A word is a field, an operator and a value. A "-" before it chooses the tasks that do not match it. A
 // value in double quotes may have white space; within quotes \" is a quote, \\ a backslash, and "*" means
 // itself. A "*" outside of quotes stands for any text. A task matches several values with commas between
-// them if it matches one of them. A word without an operator is looked for in the ref, the kind and the last
+// them if it matches one of them. A word without an operator is searched for in the ref, the kind and the last
 // error.
 //
 // # Fields
@@ -55,7 +55,7 @@ const Syntax = `A filter is words that a task must all match: kind:send_* retrie
   priority retries crashes snoozes attempts size    numbers, with : > < >= <=
   age created started declined ended   age>1h, ended<30m (ago), created>2026-11-23
   due expires                          due<10m (from now)
-A - before a word means not. A word alone is looked for in the ref, the kind and the last error.
+A - before a word means not. A word alone is searched for in the ref, the kind and the last error.
 `
 
 // HiddenPrefix begins the names of the queues in which midge keeps its own records. A filter matches their

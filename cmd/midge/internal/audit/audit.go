@@ -82,7 +82,7 @@ func One(do func() error) func() (int64, error) {
 
 func (w Writer) warn(err error) {
 	if err != nil {
-		w.Warn(fmt.Errorf("no full record of this act: %w", err))
+		w.Warn(fmt.Errorf("the audit has no full record of this action: %w", err))
 	}
 }
 

@@ -23,7 +23,7 @@ var auditList = show.List[ledger.Entry]{
 		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
 			return dash(show.Text(e.Via))
 		}},
-		{Name: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
+		{Name: "action", Also: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
 		{
 			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string {
 				if e.Stopped != "" {
@@ -41,7 +41,7 @@ var auditList = show.List[ledger.Entry]{
 		{Name: "count", Right: true, Text: func(_ *show.Printer, e ledger.Entry) string {
 			return show.Number(int64(e.Count))
 		}},
-		{Name: "on", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(actedOn(e))) }},
+		{Name: "on", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(targetOf(e))) }},
 		{Name: "error", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
 			return show.Text(e.Error)
 		}},
@@ -50,8 +50,8 @@ var auditList = show.List[ledger.Entry]{
 	ID:     func(e ledger.Entry) string { return e.ID },
 }
 
-// actedOn returns the target of an act: a queue, a filter or tasks, and the note.
-func actedOn(e ledger.Entry) string {
+// targetOf returns the target of an action: a queue, a filter or tasks, and the note.
+func targetOf(e ledger.Entry) string {
 	on := e.Queue
 	switch {
 	case e.Filter != "":
@@ -75,13 +75,13 @@ func nameOf(text string) string {
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List what people did with the command and the dashboard",
-		Long: "audit lists the acts of people, the newest first: the person, the act, its\n" +
-			"tasks and its outcome. The storage keeps an act for 90 days. It keeps about\n" +
-			"10,000 acts, and of each person at most about the newest 1,000.",
+		Long: "audit lists the actions of people, the newest first: the person, the action, its\n" +
+			"tasks and its outcome. The storage keeps an action for 90 days. It keeps about\n" +
+			"10,000 actions, and of each person at most about the newest 1,000.",
 		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
 	}
 	limit := cmd.Flags().Int("limit", 50,
-		"list at most this number of acts; without it, -o ids and jsonl list all acts")
+		"list at most this number of actions; without it, -o ids and jsonl list all")
 	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		if *limit < 1 {
@@ -90,11 +90,11 @@ func (a *app) auditCommand() *cobra.Command {
 		if err := a.open(ctx); err != nil {
 			return err
 		}
-		acts, next, err := a.acted(ctx, *after, a.most(cmd, *limit))
+		actions, next, err := a.actions(ctx, *after, a.most(cmd, *limit))
 		if err != nil {
 			return err
 		}
-		if err := list(ctx, a, auditList, acts, "nobody has done anything yet"); err != nil {
+		if err := list(ctx, a, auditList, actions, "no action yet"); err != nil {
 			return err
 		}
 		if next != "" {
@@ -105,16 +105,16 @@ func (a *app) auditCommand() *cobra.Command {
 	return cmd
 }
 
-// acted reads the acts of the audit behind a cursor: at most a number of them, or all.
-func (a *app) acted(
+// actions reads the actions in the audit behind a cursor: at most a number of them, or all.
+func (a *app) actions(
 	ctx context.Context, after string, most int,
-) (acts []ledger.Entry, next string, err error) {
-	for next = after; len(acts) < most; {
+) (actions []ledger.Entry, next string, err error) {
+	for next = after; len(actions) < most; {
 		var page []ledger.Entry
-		page, next, err = ledger.NewAudit(a.store).List(ctx, next, min(most-len(acts), storage.MaxPage))
-		if acts = append(acts, page...); err != nil || next == "" {
+		page, next, err = ledger.NewAudit(a.store).List(ctx, next, min(most-len(actions), storage.MaxPage))
+		if actions = append(actions, page...); err != nil || next == "" {
 			break
 		}
 	}
-	return acts, next, err
+	return actions, next, err
 }

@@ -127,7 +127,7 @@ func TestAnActGoesOnWithoutTheAudit(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.ok("queue show mail -o json")), &q); err != nil || !q.Paused || got.code != Done {
 		t.Errorf("got %+v, %v; want the queue paused", got, err)
 	}
-	if !strings.Contains(got.err, "warning: no full record of this act") {
+	if !strings.Contains(got.err, "warning: the audit has no full record of this action") {
 		t.Errorf("got %q, want a warning", got.err)
 	}
 }

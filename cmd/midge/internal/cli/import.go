@@ -331,7 +331,7 @@ func (a *app) imported(p *show.Printer, r *imports.Report, stays map[string]int6
 		}
 	}
 	if len(stay) > 0 {
-		return p.Line("not looked at: %s", strings.Join(stay, ", "))
+		return p.Line("not moved: %s", strings.Join(stay, ", "))
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func imported(r *rig, peer *asynqs, queue, line string) {
 	t.Helper()
 	r.says(BadInput, `invalid queue of asynq "none": want one that asynq knows`, strings.Replace(line, queue, "none", 1))
 	got := r.says(Done, "moved: 260 tasks of type email:send", line+" --yes")
-	for _, want := range []string{"left: 1 task of type image:resize", "left: 1 task of type email:send", "not looked at: 1 archived"} {
+	for _, want := range []string{"left: 1 task of type image:resize", "left: 1 task of type email:send", "not moved: 1 archived"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the import says %s, want %q", got.out, want)
 		}
@@ -338,7 +338,7 @@ func TestRiverIsImportedByTheCommand(t *testing.T) {
 	r.says(BadInput, "want type=kind", "import river --kind =")
 	r.says(BadInput, "nobody is here to confirm this", line)
 	r.says(Failed, "read River's jobs", line+" --river-schema none")
-	r.says(Done, "to be moved: 269 tasks of type email_send\nnot looked at: 1 discarded", line+" --dry-run")
+	r.says(Done, "to be moved: 269 tasks of type email_send\nnot moved: 1 discarded", line+" --dry-run")
 	if jobs("river_job") != 270 {
 		t.Errorf("River has %d jobs, want all: it was only shown", jobs("river_job"))
 	}

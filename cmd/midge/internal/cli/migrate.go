@@ -19,7 +19,7 @@ func (a *app) migrate() *cobra.Command {
 			"version of midge. Programs with other versions continue during the migration\n" +
 			"and after it. Redis needs no migration.\n\n" +
 			"Each program that opens an SQLite file updates its tables. For SQLite, --check\n" +
-			"therefore only looks whether the file exists, and does not read its version.",
+			"therefore only checks whether the file exists, and does not read its version.",
 		Example: "  midge migrate --check || midge migrate\n  midge migrate --print-sql > midge.sql",
 		Args:    noArguments,
 	}

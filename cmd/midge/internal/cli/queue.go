@@ -39,7 +39,7 @@ var queueList = show.List[row]{
 		{Name: "queue", Text: func(_ *show.Printer, r row) string { return show.Text(r.Queue) }},
 		{Name: "status", Text: func(p *show.Printer, r row) string { return r.status(p) }, Style: row.style},
 		{Name: "waiting", Right: true, Text: count(func(r row) int64 { return r.Waiting })},
-		{Name: filter.Running, Right: true, Text: count(func(r row) int64 { return r.Pending })},
+		{Name: filter.Running, Also: "pending", Right: true, Text: count(func(r row) int64 { return r.Pending })},
 		{Name: "scheduled", Right: true, Text: count(func(r row) int64 { return r.Scheduled })},
 		{Name: "retry", Right: true, Text: count(func(r row) int64 { return r.Retry })},
 		{

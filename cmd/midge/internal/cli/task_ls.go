@@ -192,7 +192,7 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	p := a.printer(page.Now)
 	if len(tasks) == 0 && p.People() {
 		if len(req.States) == 0 && len(req.Filter.States()) == 0 {
-			a.notef("no task matches; searched %s: state:all looks at those that have ended, too",
+			a.notef("no task matches; searched %s; state:all also searches the tasks that have ended",
 				show.Count(page.Searched, "live task"))
 			return nil
 		}

@@ -140,7 +140,7 @@ func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 // noTask returns the error for a task that does not exist, with the possible reasons.
 func (a *app) noTask(name string) error {
 	return notFound("midge task ls 'state:all id:"+name[strings.LastIndexByte(name, '/')+1:]+"'",
-		"task %q not found on %s: it never existed, or it has ended and was not kept", show.Text(name), a.target)
+		"task %q not found on %s: it never existed, or its retention expired", show.Text(name), a.target)
 }
 
 // findID finds the only task with an id, in any queue.
@@ -223,7 +223,7 @@ func (a *app) taskWait() *cobra.Command {
 		Use: "wait TASK...", Short: "Wait until tasks have ended",
 		Long: "wait waits until all tasks have ended. It exits with 0 if all tasks completed,\n" +
 			"with 1 if a task is dead or cancelled, and with 3 if a task does not exist or\n" +
-			"was not kept after its end. --timeout bounds the wait.",
+			"its retention expired. --timeout bounds the wait.",
 		Example: "  midge task wait --timeout 5m mail/01JABCDEF", Args: wants(1, -1,
 			"the refs of tasks, or - for refs on standard input"),
 		RunE: a.long(func(ctx context.Context, args []string) error {
@@ -281,7 +281,7 @@ func (a *app) awaitOne(ctx context.Context, ref storage.Ref) (storage.Task, erro
 		case err == nil && t.State.Ended():
 			return t, nil
 		case errors.Is(err, storage.ErrNotFound) && seen:
-			return t, notFound("", "%s has ended and was not kept", ref)
+			return t, notFound("", "%s has ended, and its retention expired", ref)
 		case errors.Is(err, storage.ErrNotFound):
 			return t, a.noTask(ref.String())
 		case err != nil:

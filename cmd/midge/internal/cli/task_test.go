@@ -160,7 +160,7 @@ func TestTheReasonLeadsToTheRunners(t *testing.T) {
 	r.beat("runner-1", []string{"mail"}, []string{"send_mail"})
 	r.work("mail", storage.Settle{Outcome: storage.Decline})
 	const look = "midge runner ls --queue mail --columns runner,host,version,kinds"
-	r.says(Done, "next: deploy a program that knows kind send_fax for queue mail; "+look+" shows", "task why mail/x")
+	r.says(Done, "next: deploy a program that handles send_fax on queue mail; "+look+" shows", "task why mail/x")
 	if got := r.ok(strings.TrimPrefix(look, "midge ")); !strings.Contains(got, "runner-1  web-1  0.1.0    send_mail") {
 		t.Errorf("midge runner ls shows %s", got)
 	}

@@ -18,7 +18,7 @@ const apart = 500 * time.Millisecond
 
 func (a *app) taskWhy() *cobra.Command {
 	return &cobra.Command{
-		Use: "why TASK", Short: "Say why a task is not running",
+		Use: "why TASK", Short: "Explain why a task is not running",
 		Long: "why explains the present state of a task or a schedule in a sentence, and names\n" +
 			"the command to type next. If the task waits in line, why estimates when the task\n" +
 			"starts.",
@@ -123,9 +123,9 @@ func whyNext(v storage.Verdict) string {
 	case storage.CauseBusy:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:
-		return "deploy a program that knows kind " + show.Text(v.Kind) + " for queue " + queue +
+		return "deploy a program that handles " + show.Text(v.Kind) + " on queue " + queue +
 			"; midge runner ls --queue " + queue +
-			" --columns runner,host,version,kinds shows what its live runners know"
+			" --columns runner,host,version,kinds shows what its live runners handle"
 	case storage.CauseRunning, storage.CauseAhead:
 		return "midge runner show " + v.Runner
 	case storage.CauseOrphaned, storage.CauseTicks:

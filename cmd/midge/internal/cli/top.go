@@ -15,11 +15,11 @@ import (
 
 func (a *app) top() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "top", Short: "Watch queues and tasks live, and act on them",
-		Long: "top shows the queues with their rates, and estimates when each queue will be\n" +
-			"empty. Enter opens the tasks of a queue, and from there one task. p pauses or\n" +
-			"resumes a queue, r requeues tasks, c cancels tasks, and / filters a list of\n" +
-			"tasks. top asks before each act.",
+		Use: "top", Short: "Watch queues and tasks live, and repair them",
+		Long: "top shows what needs attention, and the queues with their rates and the time in\n" +
+			"which each backlog clears. Enter opens the tasks of a queue, and from there one\n" +
+			"task. p pauses or resumes a queue, r requeues tasks, c cancels tasks, / searches,\n" +
+			"s sorts, and ? lists all keys. top asks before each change.",
 		Args: noArguments,
 	}
 	every := span{}
@@ -53,7 +53,7 @@ func (a *app) top() *cobra.Command {
 func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
 	t, err := a.store.Task(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {
-		return "", errors.New(ref.String() + " is gone: it has ended and was not kept")
+		return "", errors.New(ref.String() + " not found: it has ended, and its retention expired")
 	}
 	if err != nil {
 		return "", err

@@ -73,7 +73,7 @@ func (a *app) user() *cobra.Command {
 			return err
 		}
 		if err := users.Remove(args[0]); errors.Is(err, fs.ErrNotExist) {
-			return notFound("midge user ls --users "+file, "there is no user %s", show.Text(args[0]))
+			return notFound("midge user ls --users "+file, "user %q not found", show.Text(args[0]))
 		} else if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func openUsers(file string) (*access.Users, error) {
 func existingUsers(file string) (*access.Users, error) {
 	users, err := openUsers(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notFound("midge user set NAME --users "+file, "there is no file %s", file)
+		return nil, notFound("midge user set NAME --users "+file, "file %q not found", file)
 	}
 	return users, err
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
 // Column is a column of a table.
 type Column[T any] struct {
-	// Name is the name of the column in --columns. The head of the column is the name in capitals.
-	Name string
+	// Name is the name of the column in --columns. The head of the column is the name in capitals. Also is
+	// another name in --columns, which earlier versions had; "" for none.
+	Name, Also string
 	// Wide hides the column unless --columns names it or the format is Wide.
 	Wide bool
 	// Right aligns the column to the right, for numbers.
@@ -71,8 +71,7 @@ func (l List[T]) Chosen(p *Printer) ([]Column[T], error) {
 	var chosen []Column[T]
 	for _, name := range p.Columns {
 		at := slices.IndexFunc(l.Columns, func(c Column[T]) bool {
-			return strings.EqualFold(c.Name, name) ||
-				c.Name == filter.Running && strings.EqualFold(name, string(storage.Pending))
+			return strings.EqualFold(c.Name, name) || c.Also != "" && strings.EqualFold(c.Also, name)
 		})
 		if at < 0 {
 			return nil, storage.Invalid("column", name, "%s", OneOf(l.Names()...))

@@ -326,7 +326,7 @@ func previewed(p *bulk.Preview) (count, searched string) {
 	if !p.More {
 		return count, count
 	}
-	searched = fmt.Sprintf(" (searched %s of %s; the act searches all)", show.Number(p.Searched),
+	searched = fmt.Sprintf(" (searched %s of %s; the command searches all)", show.Number(p.Searched),
 		show.Number(p.Total))
 	switch {
 	case p.Count > 0:

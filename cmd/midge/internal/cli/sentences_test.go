@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// avoided matches words that a visible sentence avoids, because the field has clearer ones: an action or a
+// check, a stalled queue, a backlog that clears, what needs attention.
+var avoided = regexp.MustCompile(`(?i)\b(acts?|looks?|looked|stands? still|gone in|needs? you|needs? somebody)\b`)
+
+// TestVisibleSentencesHaveTheWordsOfTheField reads the sentences of the command, of the findings and verdicts
+// that it shares with the dashboard, and of the audit.
+func TestVisibleSentencesHaveTheWordsOfTheField(t *testing.T) {
+	sentences := 0
+	for _, pattern := range []string{
+		"*.go", "../top/*.go", "../show/*.go", "../audit/*.go", "../connect/*.go", "../imports/*.go", "../webhook/*.go",
+		"../../../../internal/survey/*.go", "../../../../internal/bulk/*.go", "../../../../internal/scan/*.go",
+		"../../../../internal/filter/*.go", "../../../../internal/ledger/*.go", "../../../../storage/why.go",
+		"../../../../storage/forecast.go", "../../../../storage/errors.go",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				literal, ok := n.(*ast.BasicLit)
+				if !ok || literal.Kind != token.STRING {
+					return true
+				}
+				text, err := strconv.Unquote(literal.Value)
+				if err != nil || !strings.Contains(text, " ") {
+					return true
+				}
+				if sentences++; avoided.MatchString(text) {
+					t.Errorf("%s: %s", set.Position(literal.Pos()), literal.Value)
+				}
+				return true
+			})
+		}
+	}
+	if sentences < 500 {
+		t.Errorf("%d sentences were read, want all of the command", sentences)
+	}
+}
