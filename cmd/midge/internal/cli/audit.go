@@ -23,7 +23,9 @@ var auditList = show.List[ledger.Entry]{
 		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
 			return dash(show.Text(e.Via))
 		}},
-		{Name: "action", Also: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
+		{Name: "action", Also: "act", Text: func(_ *show.Printer, e ledger.Entry) string {
+			return dash(show.Text(e.Act))
+		}},
 		{
 			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string {
 				if e.Stopped != "" {

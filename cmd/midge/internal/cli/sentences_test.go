@@ -30,31 +30,36 @@ func TestVisibleSentencesHaveTheWordsOfTheField(t *testing.T) {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
 		}
 		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, name, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				literal, ok := n.(*ast.BasicLit)
-				if !ok || literal.Kind != token.STRING {
-					return true
-				}
-				text, err := strconv.Unquote(literal.Value)
-				if err != nil || !strings.Contains(text, " ") {
-					return true
-				}
+			for at, text := range sentencesOf(t, name) {
 				if sentences++; avoided.MatchString(text) {
-					t.Errorf("%s: %s", set.Position(literal.Pos()), literal.Value)
+					t.Errorf("%s: %q", at, text)
 				}
-				return true
-			})
+			}
 		}
 	}
 	if sentences < 500 {
 		t.Errorf("%d sentences were read, want all of the command", sentences)
 	}
+}
+
+// sentencesOf returns the texts of a file with more than one word, each by its place; none of a test.
+func sentencesOf(t *testing.T, name string) map[string]string {
+	t.Helper()
+	set, found := token.NewFileSet(), make(map[string]string)
+	if strings.HasSuffix(name, "_test.go") {
+		return found
+	}
+	file, err := parser.ParseFile(set, name, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if text, err := strconv.Unquote(literal.Value); err == nil && strings.Contains(text, " ") {
+				found[set.Position(literal.Pos()).String()] = text
+			}
+		}
+		return true
+	})
+	return found
 }

@@ -28,7 +28,10 @@ var sampleList = show.List[sample]{
 			return s.now.Local().Format("15:04:05") //nolint:gosmopolitan // for whoever reads it here
 		}},
 		{Name: "waiting", Right: true, Text: total(func(s sample) int64 { return s.Waiting })},
-		{Name: filter.Running, Also: "pending", Right: true, Text: total(func(s sample) int64 { return s.Pending })},
+		{
+			Name: filter.Running, Also: "pending", Right: true,
+			Text: total(func(s sample) int64 { return s.Pending }),
+		},
 		{Name: "scheduled", Right: true, Text: total(func(s sample) int64 { return s.Scheduled })},
 		{Name: "retry", Right: true, Text: total(func(s sample) int64 { return s.Retry })},
 		{Name: "dead", Right: true, Text: total(func(s sample) int64 { return s.Dead })},
