@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,20 @@ import (
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
+
+// severed is a storage that can be out of reach.
+type severed struct {
+	storage.Storage
+
+	away atomic.Bool
+}
+
+func (s *severed) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if s.away.Load() {
+		return nil, storage.ErrUnavailable
+	}
+	return s.Storage.Stats(ctx, queues...)
+}
 
 // TestAFindingCountsOnceItHasLasted runs doctor on a queue without a runner. A runner comes in time, or late, or
 // never, and the storage is away for a while, or always.
@@ -53,12 +69,13 @@ func TestAFindingCountsOnceItHasLasted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
 			r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "send_mail"})
-			fault := &faulty{Storage: r.store, away: c.away > 0}
-			r.store = fault
+			store := &severed{Storage: r.store}
+			store.away.Store(c.away > 0)
+			r.store = store
 			if c.runner > 0 {
 				time.AfterFunc(c.runner, func() { r.beat("runner-1", []string{"mail"}, []string{"send_mail"}) })
 			}
-			time.AfterFunc(c.away, func() { fault.away = false })
+			time.AfterFunc(c.away, func() { store.away.Store(false) })
 			begun := time.Now()
 			got := r.run(c.line)
 			took, text := time.Since(begun), got.out+got.err
@@ -108,11 +125,19 @@ func TestSinceCountsWhereItIsWhenTheFindingBegan(t *testing.T) {
 func TestAWebhookGetsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		fault := &faulty{Storage: r.store}
-		r.store = fault
+		store := &severed{Storage: r.store}
+		r.store = store
+		var mu sync.Mutex
 		var posts []change
 		refuse := false
+		refuses := func(is bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			refuse = is
+		}
 		r.post = func(_ context.Context, body []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if refuse {
 				return errors.New("https://hooks.example/*** answered 500")
 			}
@@ -139,6 +164,8 @@ func TestAWebhookGetsEachChange(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(posts) != n || n > 0 && posts[n-1].Text != text {
 				t.Errorf("%s: %d changes were posted, the last %+v; want %d and %q", what, len(posts), posts[max(0, len(posts)-1):], n, text)
 			}
@@ -146,14 +173,14 @@ func TestAWebhookGetsEachChange(t *testing.T) {
 		after(time.Minute, "no problem", 0, "")
 		r.work("mail", storage.Settle{Outcome: storage.Bury, Error: "canary", Reason: "canary"})
 		after(30*time.Second, "a death that has not lasted", 0, "")
-		refuse = true
+		refuses(true)
 		after(time.Minute, "a webhook that refuses", 0, "")
-		refuse = false
+		refuses(false)
 		after(10*time.Second, "a death", 1, "midge: 1 problem\nnew: 2 tasks died")
-		after(time.Hour, "no change", 1, posts[0].Text)
-		fault.away = true
+		after(time.Hour, "no change", 1, "midge: 1 problem\nnew: 2 tasks died")
+		store.away.Store(true)
 		after(time.Minute, "an outage", 2, "midge: 2 problems\nnew: The storage cannot be reached")
-		fault.away = false
+		store.away.Store(false)
 		after(time.Minute, "its end", 3, "midge: 1 problem\nended: The storage cannot be reached")
 		for _, id := range []string{"a", "b"} {
 			if err := r.session.DeleteTask(ctx, storage.Ref{Queue: "mail", ID: id}); err != nil {
