@@ -430,8 +430,11 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
 			record: record, done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 		}
-		req.Progress = j.tell
 		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
+			req.Progress = func(r bulk.Result) {
+				j.tell(r)
+				record.Reached(ctx, int(r.Done))
+			}
 			return bulk.Run(ctx, s.session, req)
 		})
 	}}, nil

@@ -93,9 +93,12 @@ const maxReasons = 5
 const MaxRefs = 100
 
 // IDs returns Refs as texts.
-func (r *Result) IDs() []string {
-	ids := make([]string, len(r.Refs))
-	for i, ref := range r.Refs {
+func (r *Result) IDs() []string { return IDs(r.Refs) }
+
+// IDs returns refs as texts.
+func IDs(refs []storage.Ref) []string {
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
 		ids[i] = ref.String()
 	}
 	return ids
