@@ -257,6 +257,9 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 		}
 		req.Rate = float64(rate)
 	}
+	if req.Canary = r.FormValue("canary") != ""; req.Canary && a.bulk != bulk.Requeue {
+		return req, storage.Invalid("canary", d.Do, "a requeue")
+	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
 			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or tick “all that match”."}
@@ -334,6 +337,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Many, d.None, d.Rates = look.Most > 1, look.None(), rates
+	d.Canary = d.Many && a.bulk == bulk.Requeue
 	if a.bulk == bulk.Requeue && look.Most > moderateAbove {
 		d.Rate = moderate
 	}
@@ -424,7 +428,10 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	if e.IDs = d.Refs; d.Chosen != nil {
 		e.Filter = commandFilter(*d.Chosen)
 	}
-	short := d.Chosen == nil && req.Rate == 0
+	if req.Canary {
+		e.Note = bulk.CanaryNote
+	}
+	short := d.Chosen == nil && req.Rate == 0 && !req.Canary
 	return order{e, func(record *ledger.Act) (notice, error) {
 		j := &job{
 			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
@@ -521,7 +528,13 @@ func (j *job) notice() notice {
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
 	}
-	if j.err != nil {
+	var stop *bulk.CanaryError
+	if errors.As(j.err, &stop) {
+		text += " The action has stopped: " + stop.Error() + "."
+		if stop.Detail != "" {
+			text += " " + format.FirstLine(stop.Detail)
+		}
+	} else if j.err != nil {
 		_, why := status(j.err)
 		if errors.Is(j.err, context.Canceled) {
 			why = "The act was stopped."

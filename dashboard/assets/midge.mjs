@@ -348,13 +348,14 @@ document.addEventListener('submit', event => {
   }
 });
 
-// The command in a dialog has the rate that its form chooses.
+// The command in a dialog has the rate and the canary that its form chooses.
 document.addEventListener('change', event => {
-  const {form, name, value} = event.target;
-  const command = name === 'rate' && form?.matches('.ask') && $('.command code', form);
+  const {form, name} = event.target;
+  const command = ['rate', 'canary'].includes(name) && form?.matches('.ask') && $('.command code', form);
   if (!command) return;
-  command.textContent = command.textContent
-    .replace(/^(midge task \w+)( --rate \d+)?/, Number(value) ? `$1 --rate ${value}` : '$1');
+  const {rate, canary} = form.elements;
+  const flags = (Number(rate.value) || canary?.checked ? ` --rate ${rate.value}` : '') + (canary?.checked ? ' --canary' : '');
+  command.textContent = command.textContent.replace(/^(midge task \w+)( --rate \d+)?( --canary)?/, `$1${flags}`);
 });
 
 // askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the

@@ -101,6 +101,9 @@ func (w Writer) warn(err error) {
 // entryOf makes the entry of an act on tasks.
 func entryOf(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
+	if req.Canary {
+		e.Note = bulk.CanaryNote
+	}
 	for _, t := range req.Tasks {
 		e.IDs = append(e.IDs, t.Ref.String())
 	}
