@@ -375,6 +375,9 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 		words = append(words, d.Refs...)
 	}
 	d.Command = commandLine(words...)
+	if a.bulk == bulk.Delete && !d.None {
+		s.offerDownload(v, d)
+	}
 	return nil
 }
 
@@ -431,6 +434,15 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	if req.Canary {
 		e.Note = bulk.CanaryNote
 	}
+	if a.bulk == bulk.Delete {
+		taken, err := s.takeDownloaded(&req, r.PostFormValue("form"), r.PostFormValue("saved") != "")
+		if err != nil {
+			return order{}, err
+		}
+		if taken {
+			e.Note = "after a download"
+		}
+	}
 	short := d.Chosen == nil && req.Rate == 0 && !req.Canary
 	return order{e, func(record *ledger.Act) (notice, error) {
 		j := &job{
@@ -458,15 +470,25 @@ func (a act) typed(most int64, found string) string {
 	return found
 }
 
+// countOf parses the count of tasks that a dialog shows: 0 if not all of them were searched.
+func countOf(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	switch {
+	case text == unbounded:
+		return 0, nil
+	case err != nil || n < 1:
+		return 0, storage.Invalid("count", text, "the tasks that the dialog counted, or %q", unbounded)
+	}
+	return n, nil
+}
+
 // confirmed returns the limit of tasks for an act that was confirmed in a dialog: as many as the dialog
 // showed, or 0 for all that match.
 func confirmed(r *http.Request, a act) (int, error) {
-	text, n := r.PostFormValue("count"), 0
-	if text != unbounded {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 {
-			return 0, storage.Invalid("count", text, "the tasks that the dialog counted, or %q", unbounded)
-		}
+	text := r.PostFormValue("count")
+	n, err := countOf(text)
+	if err != nil {
+		return 0, err
 	}
 	if want := a.typed(int64(n), text); r.PostFormValue("typed") != want && want != "" {
 		return 0, storage.Invalid("confirmation", r.PostFormValue("typed"), "%s", want)

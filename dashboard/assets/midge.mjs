@@ -319,6 +319,8 @@ document.addEventListener('click', event => {
     ask(link.href).catch(() => { location.href = link.href; });
   }
   if (dialog?.open && event.target.closest('[data-back]')) { event.preventDefault(); dialog.close(); }
+  const save = event.target.closest?.('[data-save]');
+  if (save) markSaved(save.closest('form'));
   const button = event.target.closest?.('[data-copy]');
   if (button) copy(button);
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); showKeys(); }
@@ -347,6 +349,13 @@ document.addEventListener('submit', event => {
     countDown(form);
   }
 });
+
+// markSaved marks a form whose tasks are being downloaded, so that it deletes no others.
+function markSaved(form) {
+  const saved = form.elements.saved ?? make('input');
+  Object.assign(saved, {type: 'hidden', name: 'saved', value: '1'});
+  form.append(saved);
+}
 
 // The command in a dialog has the rate and the canary that its form chooses.
 document.addEventListener('change', event => {

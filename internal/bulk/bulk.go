@@ -428,7 +428,7 @@ func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 		w.result.Gone++
 		return false
 	case err == nil:
-		err = json.NewEncoder(&w.backup).Encode(RecordOf(t))
+		err = RecordOf(t).write(&w.backup)
 	}
 	if err != nil {
 		w.err = fmt.Errorf("back up %s: %w", ref, err)
