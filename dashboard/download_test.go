@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -75,6 +76,39 @@ func TestADownloadThatIsNotKnownDeletesNothing(t *testing.T) {
 		}
 		if _, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// faulty is a storage whose reads of single tasks fail.
+type faulty struct{ storage.Storage }
+
+func (faulty) Task(context.Context, storage.Ref) (storage.Task, error) {
+	return storage.Task{}, storage.ErrUnavailable
+}
+
+// TestADownloadThatFailsIsReported checks that the browser sees the end of the connection, and that nothing is
+// deleted then.
+func TestADownloadThatFailsIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		_, store := inserted(t, as(access.Admin), later("a"))
+		h, err := dashboard.Handler(faulty{store}, as(access.Admin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t: t, Dashboard: h}
+		form, download := s.dialogOf(deletion)
+		func() {
+			defer func() {
+				if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+					t.Errorf("the download ended with %v, want the end of the connection", v)
+				}
+			}()
+			s.do(request(http.MethodGet, download, ""))
+		}()
+		code, page := s.post("/act", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "1", "form", form)
+		if _, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); code != http.StatusConflict || err != nil {
+			t.Errorf("the deletion after it: %d %.200s, %v; want 409 and the task kept", code, page, err)
 		}
 	})
 }

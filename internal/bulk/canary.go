@@ -76,15 +76,6 @@ const (
 type first struct {
 	ref     storage.Ref
 	version int64 // of the task before the requeue: each later claim has a higher one
-	snoozes int   // of the task after the requeue
-}
-
-func firstOf(t *storage.Task) first {
-	f := first{ref: t.Ref, version: t.Version}
-	if !t.State.Ended() {
-		f.snoozes = t.Snoozes
-	}
-	return f
 }
 
 // endings has the words for each way in which an attempt fails.
@@ -120,7 +111,7 @@ func (f *first) of(t *storage.Task) (is fate, how, detail string) {
 		return running, "", ""
 	case t.State == storage.Scheduled && storage.Undecodable(t.Reason):
 		return failed, endings[storage.AttemptUndecodable], t.Reason
-	case t.State == storage.Scheduled && t.Snoozes > f.snoozes:
+	case t.State == storage.Scheduled && t.Snoozes > 0:
 		return survived, "", ""
 	}
 	return unstarted, "", ""
@@ -173,7 +164,7 @@ func (c *canary) lost(ctx context.Context, t *storage.Task) (bool, error) {
 // *CanaryError if the other tasks must not follow. completed is how many tasks the queue had completed before
 // the canary was requeued. tell is called again and again meanwhile.
 func (c *canary) await(ctx context.Context, t *storage.Task, completed int64, tell func()) error {
-	f, proof := firstOf(t), canaryProof
+	f, proof := first{t.Ref, t.Version}, canaryProof
 	for _, a := range t.Attempts {
 		proof = max(proof, canaryProof+a.Took())
 	}
@@ -265,7 +256,7 @@ func (c *canary) stuck(ctx context.Context, stop *CanaryError) error {
 // follow adds a task that was requeued after the canary.
 func (c *canary) follow(t *storage.Task) {
 	if len(c.open) < mostFollowed {
-		c.open = append(c.open, firstOf(t))
+		c.open = append(c.open, first{t.Ref, t.Version})
 	}
 }
 

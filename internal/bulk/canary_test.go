@@ -210,6 +210,80 @@ func TestACanaryOutlivesItsEarlierAttempts(t *testing.T) {
 	})
 }
 
+// TestTheFirstAttemptIsFollowedThroughOtherClaims checks a canary whose claims end without an attempt: it is
+// released, as by a shutdown, or its runner vanishes before it has started the task.
+func TestTheFirstAttemptIsFollowedThroughOtherClaims(t *testing.T) {
+	released := func(n int) attempt {
+		if n == 0 {
+			return attempt{takes: 50 * time.Second, Settle: storage.Settle{Outcome: storage.Release}}
+		}
+		return attempt{takes: 3 * time.Hour, Settle: completes.Settle}
+	}
+	inBubble(t, released, func(t *testing.T, r *rig) {
+		if passed := r.allFollow(); passed < 50*time.Second+canaryProof {
+			t.Errorf("the others followed after %v, want a minute after the second claim", passed)
+		}
+	})
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		ctx, stop := context.WithCancel(t.Context())
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		defer stop()
+		time.AfterFunc(time.Second, func() {
+			r.claim(ctx, storage.ClaimRequest{Ahead: 1, Lease: 30 * time.Second})
+			serving.Go(func() {
+				r.serve(ctx, func(int) attempt { return attempt{takes: 5 * time.Second, Settle: completes.Settle} })
+			})
+		})
+		if passed := r.allFollow(); passed < 30*time.Second {
+			t.Errorf("the others followed after %v, want it after the end of the first lease", passed)
+		}
+	})
+}
+
+// claim claims tasks of queue a, and forgets them.
+func (r *rig) claim(ctx context.Context, req storage.ClaimRequest) {
+	req.Runner, req.Queues = "gone", []storage.ClaimQueue{{Name: "a"}}
+	if claimed, err := storage.NewSession(r.store, 0).Claim(ctx, req); err != nil || len(claimed.Tasks) != 1 {
+		r.t.Errorf("claimed %v, %v; want the canary", claimed.Tasks, err)
+	}
+}
+
+// TestALongLeaseProvesNothing checks a runner that vanishes at once under a lease of an hour: the canary counts
+// as crashed when the lease ends, because nobody has renewed it.
+func TestALongLeaseProvesNothing(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		time.AfterFunc(time.Second, func() { r.claim(t.Context(), storage.ClaimRequest{Start: 1, Lease: time.Hour}) })
+		got, err := r.requeue(t.Context(), nil)
+		var stop *CanaryError
+		if !errors.As(err, &stop) || got.Done != 1 || !strings.HasSuffix(stop.Error(), "crashed") {
+			t.Errorf("got %+v, %v, want an end after the crash", got, err)
+		}
+	})
+}
+
+// TestOnlySomeAttemptsAreFollowed checks the bound, and that cancelled tasks do not count.
+func TestOnlySomeAttemptsAreFollowed(t *testing.T) {
+	r := open(t)
+	c := &canary{session: r.Session}
+	r.insert("a", mostFollowed+50, nil)
+	for task, err := range storage.Each(t.Context(), r.store, "a", storage.Waiting) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.follow(&task)
+	}
+	if len(c.open) != mostFollowed {
+		t.Errorf("%d attempts are followed, want %d", len(c.open), mostFollowed)
+	}
+	if _, err := r.CancelAll(t.Context(), "a", storage.Waiting, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.check(t.Context()); err != nil || len(c.open)+len(c.last) > 0 {
+		t.Errorf("after a cancel of all %d attempts are followed and %d counted, %v; want none", len(c.open), len(c.last), err)
+	}
+}
+
 // TestAnotherRunnerRecoversTheCanary checks a canary whose runner vanishes beside a live one.
 func TestAnotherRunnerRecoversTheCanary(t *testing.T) {
 	inBubble(t, func(int) attempt { return attempt{} }, func(t *testing.T, r *rig) {

@@ -1,11 +1,18 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -69,5 +76,53 @@ func (c canaryCase) check(t *testing.T) {
 	acts, _, err := ledger.NewAudit(r.store).List(t.Context(), "", 1)
 	if err != nil || acts[0].Outcome != c.outcome || acts[0].Note != "with a canary" || strings.Contains(acts[0].Error, "smtp") {
 		t.Errorf("the audit has %+v, %v, want %s with a canary, and no error of the job", acts, err, c.outcome)
+	}
+}
+
+// template is a job that does what its test says.
+type template struct{}
+
+// TestACanaryIsFollowedOnARealRunner checks jobs of a runner with its own heartbeats: the canary runs for hours,
+// panics, fails with retries left, and hangs until its timeout.
+func TestACanaryIsFollowedOnARealRunner(t *testing.T) {
+	hang := func(ctx context.Context) error { sleep.For(ctx, 2*time.Hour); return ctx.Err() }
+	for name, c := range map[string]struct {
+		job   func(context.Context) error
+		flags string // of each task
+		code  int
+		text  string
+		least time.Duration
+		most  time.Duration
+	}{
+		"goes on": {hang, "", Done, "matched 20, requeued 20", time.Minute, 90 * time.Second},
+		"panics":  {func(context.Context) error { panic("no template") }, "", Partly, " panicked: ", 0, 5 * time.Second},
+		"fails":   {func(context.Context) error { return errors.New("refused") }, "", Partly, " failed: refused", 0, 5 * time.Second},
+		"hangs":   {hang, " --run-timeout 30s", Partly, " timed out: ", 30 * time.Second, 35 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mended atomic.Bool
+				r, start := live(t, "mail", func(runner *midge.Runner) error {
+					return midge.Handle(runner, func(ctx context.Context, _ template) error {
+						if !mended.Load() {
+							return midge.Discard(errors.New("no template"))
+						}
+						return c.job(ctx)
+					})
+				})
+				defer start(t.Context())()
+				for i := range 20 {
+					r.ok(fmt.Sprintf("task add template --queue mail --id t%d --params {}%s", i, c.flags))
+				}
+				time.Sleep(time.Minute) // virtual
+				mended.Store(true)
+				begun := time.Now()
+				got := r.run("task requeue --queue mail --canary --yes")
+				took := time.Since(begun)
+				if got.code != c.code || !strings.Contains(got.out+got.err, c.text) || took < c.least || took > c.most {
+					t.Errorf("got %+v after %v, want %d and %q after %v to %v", got, took, c.code, c.text, c.least, c.most)
+				}
+			})
+		})
 	}
 }
