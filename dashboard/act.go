@@ -71,6 +71,9 @@ type askData struct {
 	Command                 string
 	Chosen                  *chosen // the choice of all tasks that match, nil for single tasks
 	Count                   int64
+	Download                string   // the address of the tasks of a deletion, "" for none
+	NoDownload              string   // why there is none
+	Canary                  bool     // the dialog offers to requeue one task first
 	Many                    bool     // the act may be on several tasks
 	None                    bool     // there is no task for the act
 	Kept                    []string // tasks on which the act is not possible, and why

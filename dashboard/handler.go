@@ -90,25 +90,26 @@ func (c Config) check() error {
 
 // server is the handler of one dashboard.
 type server struct {
-	cfg      Config
-	byToken  bool          // the login takes Config.Token
-	bounds   survey.Bounds // of the findings
-	store    storage.Storage
-	session  *storage.Session
-	history  *ledger.Ledger
-	sampler  *sampler.Sampler
-	live     *live.Hub
-	streams  streams
-	audit    *ledger.Audit
-	notices  notices
-	day      day
-	jobs     jobs
-	forms    forms
-	pages    pages
-	rendered rendered
-	logouts  logouts
-	mux      *http.ServeMux
-	now      func() time.Time
+	cfg       Config
+	byToken   bool          // the login takes Config.Token
+	bounds    survey.Bounds // of the findings
+	store     storage.Storage
+	session   *storage.Session
+	history   *ledger.Ledger
+	sampler   *sampler.Sampler
+	live      *live.Hub
+	streams   streams
+	audit     *ledger.Audit
+	notices   notices
+	day       day
+	jobs      jobs
+	forms     forms
+	downloads downloads
+	pages     pages
+	rendered  rendered
+	logouts   logouts
+	mux       *http.ServeMux
+	now       func() time.Time
 }
 
 // Dashboard is the http.Handler that serves the pages of a dashboard.
@@ -245,6 +246,7 @@ func (s *server) routes() map[string]bool {
 	lookPage("/runners/{runner}", s.runner)
 	page("/", func(*http.Request, *view) error { return errNoPage })
 	handle("GET /r/{queue}/{id}/{part}", s.download)
+	handle("GET /act/download", s.downloadTasks)
 	handle("GET /search", s.search)
 	handle("GET /suggest", s.suggest)
 	handle("GET /events", s.events)

@@ -257,6 +257,9 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 		}
 		req.Rate = float64(rate)
 	}
+	if req.Canary = r.FormValue("canary") != ""; req.Canary && a.bulk != bulk.Requeue {
+		return req, storage.Invalid("canary", d.Do, "a requeue")
+	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
 			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or tick “all that match”."}
@@ -334,6 +337,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Many, d.None, d.Rates = look.Most > 1, look.None(), rates
+	d.Canary = d.Many && a.bulk == bulk.Requeue
 	if a.bulk == bulk.Requeue && look.Most > moderateAbove {
 		d.Rate = moderate
 	}
@@ -371,6 +375,9 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 		words = append(words, d.Refs...)
 	}
 	d.Command = commandLine(words...)
+	if a.bulk == bulk.Delete && !d.None {
+		s.offerDownload(v, d)
+	}
 	return nil
 }
 
@@ -424,14 +431,29 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	if e.IDs = d.Refs; d.Chosen != nil {
 		e.Filter = commandFilter(*d.Chosen)
 	}
-	short := d.Chosen == nil && req.Rate == 0
+	if req.Canary {
+		e.Note = bulk.CanaryNote
+	}
+	if a.bulk == bulk.Delete {
+		taken, err := s.takeDownloaded(&req, r.PostFormValue("form"), r.PostFormValue("saved") != "")
+		if err != nil {
+			return order{}, err
+		}
+		if taken {
+			e.Note = "after a download"
+		}
+	}
+	short := d.Chosen == nil && req.Rate == 0 && !req.Canary
 	return order{e, func(record *ledger.Act) (notice, error) {
 		j := &job{
 			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
 			record: record, done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 		}
-		req.Progress = j.tell
 		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
+			req.Progress = func(r bulk.Result) {
+				j.tell(r)
+				record.Reached(ctx, int(r.Done))
+			}
 			return bulk.Run(ctx, s.session, req)
 		})
 	}}, nil
@@ -448,15 +470,25 @@ func (a act) typed(most int64, found string) string {
 	return found
 }
 
+// countOf parses the count of tasks that a dialog shows: 0 if not all of them were searched.
+func countOf(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	switch {
+	case text == unbounded:
+		return 0, nil
+	case err != nil || n < 1:
+		return 0, storage.Invalid("count", text, "the tasks that the dialog counted, or %q", unbounded)
+	}
+	return n, nil
+}
+
 // confirmed returns the limit of tasks for an act that was confirmed in a dialog: as many as the dialog
 // showed, or 0 for all that match.
 func confirmed(r *http.Request, a act) (int, error) {
-	text, n := r.PostFormValue("count"), 0
-	if text != unbounded {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 {
-			return 0, storage.Invalid("count", text, "the tasks that the dialog counted, or %q", unbounded)
-		}
+	text := r.PostFormValue("count")
+	n, err := countOf(text)
+	if err != nil {
+		return 0, err
 	}
 	if want := a.typed(int64(n), text); r.PostFormValue("typed") != want && want != "" {
 		return 0, storage.Invalid("confirmation", r.PostFormValue("typed"), "%s", want)
@@ -518,7 +550,13 @@ func (j *job) notice() notice {
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
 	}
-	if j.err != nil {
+	var stop *bulk.CanaryError
+	if errors.As(j.err, &stop) {
+		text += " The action has stopped: " + stop.Error() + "."
+		if stop.Detail != "" {
+			text += " " + format.FirstLine(stop.Detail)
+		}
+	} else if j.err != nil {
 		_, why := status(j.err)
 		if errors.Is(j.err, context.Canceled) {
 			why = "The act was stopped."

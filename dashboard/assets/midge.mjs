@@ -319,6 +319,8 @@ document.addEventListener('click', event => {
     ask(link.href).catch(() => { location.href = link.href; });
   }
   if (dialog?.open && event.target.closest('[data-back]')) { event.preventDefault(); dialog.close(); }
+  const save = event.target.closest?.('[data-save]');
+  if (save) markSaved(save.closest('form'));
   const button = event.target.closest?.('[data-copy]');
   if (button) copy(button);
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); showKeys(); }
@@ -348,13 +350,21 @@ document.addEventListener('submit', event => {
   }
 });
 
-// The command in a dialog has the rate that its form chooses.
+// markSaved marks a form whose tasks are being downloaded, so that it deletes no others.
+function markSaved(form) {
+  const saved = form.elements.saved ?? make('input');
+  Object.assign(saved, {type: 'hidden', name: 'saved', value: '1'});
+  form.append(saved);
+}
+
+// The command in a dialog has the rate and the canary that its form chooses.
 document.addEventListener('change', event => {
-  const {form, name, value} = event.target;
-  const command = name === 'rate' && form?.matches('.ask') && $('.command code', form);
+  const {form, name} = event.target;
+  const command = ['rate', 'canary'].includes(name) && form?.matches('.ask') && $('.command code', form);
   if (!command) return;
-  command.textContent = command.textContent
-    .replace(/^(midge task \w+)( --rate \d+)?/, Number(value) ? `$1 --rate ${value}` : '$1');
+  const {rate, canary} = form.elements;
+  const flags = (Number(rate.value) || canary?.checked ? ` --rate ${rate.value}` : '') + (canary?.checked ? ' --canary' : '');
+  command.textContent = command.textContent.replace(/^(midge task \w+)( --rate \d+)?( --canary)?/, `$1${flags}`);
 });
 
 // askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the

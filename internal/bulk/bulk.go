@@ -55,6 +55,10 @@ type Request struct {
 	Limit int
 	// Rate is the largest number of tasks a second to which the act is done, 0 for no bound.
 	Rate float64
+	// Canary makes a Requeue begin with one task, the canary. The others follow if its first attempt completes,
+	// snoozes, or runs for longer than a minute and than the canary's earlier attempts. Otherwise, and if more
+	// than a tenth of the last 20 first attempts after it failed, the run ends with a [CanaryError].
+	Canary bool
 	// Backup gets each task before it is deleted, as a line of JSON with a [Record], and a second line if the
 	// task was then not deleted: see [Record.NotDeleted]. A task has no second line if the outcome of its call
 	// is not known. If Backup has a method Sync() error, as a file has, that method is called before each call
@@ -79,6 +83,9 @@ type Result struct {
 	Refs []storage.Ref
 	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
+	// Canary is the task that was requeued first, zero until then. Passed tells that the others follow it.
+	Canary storage.Ref
+	Passed bool
 }
 
 // Reason tells why the act cannot be done to a task.
@@ -94,9 +101,12 @@ const maxReasons = 5
 const MaxRefs = 100
 
 // IDs returns Refs as texts.
-func (r *Result) IDs() []string {
-	ids := make([]string, len(r.Refs))
-	for i, ref := range r.Refs {
+func (r *Result) IDs() []string { return IDs(r.Refs) }
+
+// IDs returns refs as texts.
+func IDs(refs []storage.Ref) []string {
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
 		ids[i] = ref.String()
 	}
 	return ids
@@ -110,6 +120,8 @@ func (r *Request) check() error {
 	switch {
 	case r.Act.Verb == Edit && len(r.Act.Set) == 0 && len(r.Tasks) != 1:
 		return storage.Invalid("tasks to edit", fmt.Sprintf("%d", len(r.Tasks)), "one task that is named")
+	case r.Canary && r.Act.Verb != Requeue:
+		return storage.Invalid("canary", string(r.Act.Verb), "a requeue")
 	case r.Limit < 0:
 		return storage.Invalid("limit", r.Limit, "0 or more")
 	case r.Rate < 0 || math.IsNaN(r.Rate):
@@ -180,9 +192,19 @@ func Run(ctx context.Context, session *storage.Session, req Request) (Result, er
 	if req.Rate > 0 {
 		w.chunk = max(1, int(min(float64(w.chunk), req.Rate/4)))
 	}
+	if req.Canary {
+		w.canary = &canary{session: session}
+	}
 	err := session.ApplyEach(ctx, storage.EachTx{
 		Tasks: w.tasks(ctx), Chunk: w.chunk, Before: w.before, After: w.after,
-		Tx: func(t storage.Task) (storage.Tx, bool) { return w.step(ctx, t) },
+		Tx: func(t storage.Task) (storage.Tx, bool) {
+			tx, ok := w.step(ctx, t)
+			if ok && w.canary != nil && !w.result.Passed {
+				w.err = w.lead(ctx, &t, tx)
+				return tx, false
+			}
+			return tx, ok
+		},
 	})
 	w.tell()
 	if werr := w.finish(err); err == nil {
@@ -209,6 +231,7 @@ type worker struct {
 	kept    bytes.Buffer // lines of tasks that were not deleted, which are not written yet
 	torn    bool         // the backup may end within a line
 	err     error        // ends the run
+	canary  *canary      // nil without a canary
 
 	recorded []storage.Ref // the tasks of the lines in backup
 	unheard  []storage.Ref // tasks whose lines are written, and whose call has not succeeded
@@ -268,6 +291,9 @@ func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 		for t, err := range from {
 			if err == nil && !w.wait(ctx) {
 				err = ctx.Err()
+			}
+			if err == nil && w.result.Passed {
+				err = w.canary.check(ctx)
 			}
 			if err != nil {
 				yield(t, err)
@@ -378,6 +404,28 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	return tx, true
 }
 
+// lead requeues the canary, and waits until the others may follow. If the canary was changed meanwhile, the
+// next task is the canary.
+func (w *worker) lead(ctx context.Context, t *storage.Task, tx storage.Tx) error {
+	completed, err := completedOf(ctx, w.session.Storage(), t.Queue)
+	if err != nil {
+		return err
+	}
+	applied, err := w.session.Apply(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if w.after(*t, applied[0]); w.result.Done == 0 {
+		return nil
+	}
+	w.result.Canary = t.Ref
+	if err := w.canary.await(ctx, t, completed, w.tell); err != nil {
+		return err
+	}
+	w.result.Passed, w.begun = true, time.Now() // the rate counts from here
+	return nil
+}
+
 // record adds the line of a task to the backup. It reports false if the task is gone or cannot be read.
 func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 	t, err := w.session.Storage().Task(ctx, ref) // a listing leaves out the stack and the result
@@ -386,7 +434,7 @@ func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
 		w.result.Gone++
 		return false
 	case err == nil:
-		err = json.NewEncoder(&w.backup).Encode(RecordOf(t))
+		err = RecordOf(t).write(&w.backup)
 	}
 	if err != nil {
 		w.err = fmt.Errorf("back up %s: %w", ref, err)
@@ -447,7 +495,9 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 	var dep *storage.DependencyError
 	switch errors.As(a.Err, &dep); {
 	case a.Err == nil:
-		w.result.Done++
+		if w.result.Done++; w.result.Passed {
+			w.canary.follow(&t)
+		}
 		if len(w.req.Tasks) > 0 || len(w.result.Refs) < MaxRefs {
 			w.result.Refs = append(w.result.Refs, t.Ref)
 		}

@@ -60,6 +60,9 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 		w.until = time.Now().Add(budget.Time)
 	}
 	p := Preview{Queues: make(map[string]int64), Consequence: req.Act.Consequence()}
+	if req.Canary {
+		p.Consequence += " One task goes first. The others follow if its first attempt does not fail."
+	}
 	seen := make(map[storage.Ref]bool) // a task that changes its state meanwhile may be listed again
 	for t, err := range w.tasks(ctx) {
 		if err != nil {

@@ -1,6 +1,8 @@
 package bulk
 
 import (
+	"encoding/json"
+	"io"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -91,6 +93,11 @@ func RecordOf(t storage.Task) Record {
 		r.Attempts = append(r.Attempts, RecordAttempt{At: a.At, Runner: a.Runner, Outcome: a.Outcome, Error: a.Error})
 	}
 	return r
+}
+
+// write writes the record as a line of a backup.
+func (r Record) write(to io.Writer) error {
+	return json.NewEncoder(to).Encode(r) //nolint:wrapcheck // the callers name the task
 }
 
 // text writes a duration, and "" for zero.

@@ -43,9 +43,10 @@ func NewAudit(store storage.Storage) *Audit {
 type Act struct {
 	audit    *Audit
 	entry    Entry
-	records  []Entry // several if one has no room for all tasks that the act names
-	versions []int64 // of the records
-	late     bool    // its records are not written yet
+	records  []Entry   // several if one has no room for all tasks that the act names
+	versions []int64   // of the records
+	late     bool      // its records are not written yet
+	reached  time.Time // when Begin or Reached wrote last
 }
 
 // Entry is the act without its outcome.
@@ -64,6 +65,7 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	if err != nil {
 		return nil, err
 	}
+	act.reached = time.Now()
 	for some := range slices.Chunk(act.records, recordsAtOnce) {
 		inserts := make([]storage.Insert, len(some))
 		for i := range some {
@@ -172,6 +174,44 @@ func (a *Audit) earlier(now time.Time) time.Time {
 	return now
 }
 
+// reachedEach is the least time between two writes of Reached.
+const reachedEach = 10 * time.Second
+
+// Reached writes how many tasks the act has changed so far, at most once in ten seconds. If the process ends
+// before the act does, the record stays Intended and has that count. An act with several records, and one whose
+// record waits for room, have no such count. The Reached of a nil Act does nothing. A write that fails is left
+// to a later call.
+func (act *Act) Reached(ctx context.Context, count int) {
+	if act == nil || act.late || len(act.records) != 1 || time.Since(act.reached) < reachedEach {
+		return
+	}
+	act.reached = time.Now()
+	e := act.records[0]
+	e.Count = count
+	payload, err := e.encoded()
+	if err != nil || act.sure(ctx) != nil {
+		return
+	}
+	version := act.versions[0]
+	act.versions[0] = 0
+	applied, err := act.audit.session.ApplyOne(ctx, storage.Tx{Changes: []storage.Change{{
+		Ref: storage.Ref{Queue: AuditQueue, ID: e.ID}, Version: version, Encoding: "json", Payload: payload,
+	}}})
+	if err == nil {
+		act.versions[0] = applied.Changed[0].Version
+	}
+}
+
+// sure reads the version of the act's first record, if it is not known because a Reached failed.
+func (act *Act) sure(ctx context.Context) error {
+	if len(act.versions) == 0 || act.versions[0] != 0 {
+		return nil
+	}
+	t, err := act.audit.store.Task(ctx, storage.Ref{Queue: AuditQueue, ID: act.records[0].ID})
+	act.versions[0] = t.Version
+	return err
+}
+
 // End writes how the act ended. The End of a nil Act does nothing, for callers without an audit.
 func (act *Act) End(ctx context.Context, end Ending) error {
 	if act == nil {
@@ -204,6 +244,9 @@ func (act *Act) End(ctx context.Context, end Ending) error {
 		act.audit.mu.Unlock()
 		_ = act.audit.Flush(ctx) // the act may have made room; else a later Flush writes the record
 		return nil
+	}
+	if err := act.sure(ctx); err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
 	for i := range changes {
 		changes[i].Version = act.versions[i]

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -63,6 +64,58 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 	if err := (*Act)(nil).End(t.Context(), Ending{Count: 1}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAnActUnderWayTellsHowFarItCame checks the count of an act that a kill ends, and an act whose write fails
+// in between.
+func TestAnActUnderWayTellsHowFarItCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		lost := &losing{Storage: w.Storage}
+		a := NewAudit(lost)
+		act, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "requeue", Filter: "state:dead"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := func(outcome string, count int) {
+			t.Helper()
+			e := w.audit(a)[0]
+			w.want("outcome and count", [2]any{e.Outcome, e.Count}, [2]any{outcome, count})
+		}
+		act.Reached(t.Context(), 5) // too soon
+		told(Intended, 0)
+		time.Sleep(reachedEach) // virtual
+		act.Reached(t.Context(), 7)
+		act.Reached(t.Context(), 8) // too soon
+		told(Intended, 7)
+		time.Sleep(reachedEach) // virtual
+		lost.replies = 1
+		act.Reached(t.Context(), 9) // it is written, and its reply is lost
+		time.Sleep(reachedEach)     // virtual
+		act.Reached(t.Context(), 11)
+		told(Intended, 11)
+		if err := act.End(t.Context(), Ending{Count: 12}); err != nil {
+			t.Fatal(err)
+		}
+		told(Done, 12)
+		(*Act)(nil).Reached(t.Context(), 1)
+	})
+}
+
+// losing is a storage that loses the reply of some calls of Apply, and of their repeats.
+type losing struct {
+	storage.Storage
+
+	replies int
+}
+
+func (l *losing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := l.Storage.Apply(ctx, call, txs...)
+	if l.replies > 0 {
+		l.replies--
+		return nil, errors.New("the reply is lost")
+	}
+	return applied, err
 }
 
 func TestTheAuditCutsWhatIsLong(t *testing.T) {

@@ -40,9 +40,10 @@ type Entry struct {
 	// Queue is the queue that the act concerned, "" for several and for a filter. If there are IDs, the audit
 	// takes it from them.
 	Queue string `json:"queue,omitempty"`
-	// IDs are refs. If the act has a Filter, they are the first tasks that it changed: see [Ending.IDs]. Otherwise
-	// they are the tasks or schedules that were named, and after the End those of them that the act changed. If
-	// the act changed none, or nobody knows which, all that were named stay.
+	// IDs are refs. If the act has a Filter, or named no tasks when it began, they are the first tasks that it
+	// changed: see [Ending.IDs]. Otherwise they are the tasks or schedules that were named, and after the End
+	// those of them that the act changed. If the act changed none, or nobody knows which, all that were named
+	// stay.
 	IDs []string `json:"ids,omitempty"`
 	// Filter chose the tasks. Note tells what else is known, such as the end of a pause.
 	Filter string `json:"filter,omitempty"`
@@ -54,8 +55,8 @@ type Entry struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Outcome is Intended, Done, Failed or Damaged.
 	Outcome string `json:"outcome"`
-	// Count is how many tasks, or other things, the act changed. Each of several records of an act counts the
-	// changed tasks that it lists.
+	// Count is how many tasks, or other things, the act changed. An Intended act had changed at least so many
+	// when the audit last heard of it. Each of several records of an act counts the changed tasks that it lists.
 	Count int `json:"count,omitempty"`
 	// Stopped is the person who stopped the act while it was in progress, "" if nobody did.
 	Stopped string `json:"stopped,omitempty"`
@@ -200,7 +201,7 @@ func (e *Entry) finish(now time.Time, end *Ending, changed map[string]bool, only
 		e.Outcome, e.Error = Failed, end.Err.Error()
 	}
 	defer e.clean()
-	if e.Filter != "" {
+	if e.Filter != "" || len(e.IDs) == 0 {
 		e.clean()
 		n, err := e.fitting(end.IDs, 0)
 		e.IDs = end.IDs[:n]

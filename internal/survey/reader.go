@@ -54,8 +54,10 @@ type Reader struct {
 	of   noted
 	// deadAt and sinceAt are when dead tasks, and the audit, were last read, or could not be read.
 	deadAt, sinceAt time.Time
-	causes          deadCount
-	cursors         map[string]*queueCursors
+	// searched tells that the whole audit was searched for pauses that began before the first reading.
+	searched bool
+	causes   deadCount
+	cursors  map[string]*queueCursors
 }
 
 // noted is when parts of the last survey were read, and what was read with them.

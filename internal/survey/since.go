@@ -44,27 +44,39 @@ func (q *Queue) pauseUnknown(now time.Time) bool {
 	return q.Paused && (q.PausedSince.IsZero() || q.PausedBy == "" && now.Sub(q.PausedSince) < 2*pausedWithin)
 }
 
-// readPauses finds in the audit who paused queues, and when.
+// readPauses finds in the audit who paused queues, and when. The first call searches the whole audit, because
+// a pause may have lasted for long. Later calls only ask about queues that were paused since, so that the newest
+// page has the record.
 func (r *Reader) readPauses(ctx context.Context, paused []*Queue) {
-	acts, _, err := r.audit.List(ctx, "", 200)
-	if err != nil {
-		return
-	}
-	for _, q := range paused {
-		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
-			return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
-		})
-		if i < 0 || acts[i].Act == "resume" { // a program paused it without a record in the audit
-			continue
+	for after := ""; len(paused) > 0; {
+		acts, next, err := r.audit.List(ctx, after, storage.MaxPage)
+		if err != nil {
+			return
 		}
-		by := &acts[i]
-		switch {
-		case q.PausedSince.IsZero():
-			q.PausedSince, q.PausedBy = by.At, by.Who
-		case q.PausedSince.Sub(by.At).Abs() < pausedWithin:
-			q.PausedBy = by.Who
+		paused = slices.DeleteFunc(paused, func(q *Queue) bool { return q.pausedBy(acts) })
+		if after = next; next == "" || r.searched {
+			break
 		}
 	}
+	r.searched = true
+}
+
+// pausedBy takes who paused the queue from records of the audit, the newest first. It reports whether they have
+// the last pause or resume of the queue.
+func (q *Queue) pausedBy(acts []ledger.Entry) bool {
+	i := slices.IndexFunc(acts, func(e ledger.Entry) bool {
+		return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
+	})
+	switch {
+	case i < 0:
+		return false
+	case acts[i].Act == "resume": // a program paused it without a record in the audit
+	case q.PausedSince.IsZero():
+		q.PausedSince, q.PausedBy = acts[i].At, acts[i].Who
+	case q.PausedSince.Sub(acts[i].At).Abs() < pausedWithin:
+		q.PausedBy = acts[i].Who
+	}
+	return true
 }
 
 // pausedWithin is the longest time between an act in the audit and the reading that first saw its pause.

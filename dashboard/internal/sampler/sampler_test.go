@@ -82,6 +82,32 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	}
 }
 
+// TestWhoPausedAQueueLongAgoIsNamed checks a pause behind 450 later records of the audit.
+func TestWhoPausedAQueueLongAgoIsNamed(t *testing.T) {
+	sampler, store, _ := clocked(t)
+	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
+	for i := range 451 {
+		entry := ledger.Entry{Who: "bo", Act: "pause", Queue: "mail"}
+		if i > 0 {
+			entry = ledger.Entry{Who: "ann", Act: "requeue", IDs: []string{"mail/a"}}
+		}
+		begun, err := audit.Begin(t.Context(), entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := session.Configure(t.Context(), "mail", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sampler.Sample(t.Context())
+	if err != nil || s.Queue("mail").PausedBy != "bo" {
+		t.Fatalf("got %+v, %v, want the pause of bo", s.Queue("mail"), err)
+	}
+}
+
 // TestAFailedLookIsNotRepeatedAtOnce checks that callers who waited for a look that failed do not look one
 // after the other.
 func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {

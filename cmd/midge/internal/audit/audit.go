@@ -32,17 +32,29 @@ const (
 // the number of things that it changed. Do returns the error of do. An audit that takes no record does not
 // stop the act, because the act may be the repair of a full storage.
 func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, err error)) error {
-	return w.record(ctx, e, func() ledger.Ending {
+	return w.Record(ctx, e, func() ledger.Ending {
 		count, err := do()
 		return ledger.Ending{Count: int(count), Err: err}
 	})
+}
+
+// Record executes an act as Do does, and records the ending that do returns.
+func (w Writer) Record(ctx context.Context, e ledger.Entry, do func() ledger.Ending) error {
+	return w.record(ctx, e, func(*ledger.Act) ledger.Ending { return do() })
 }
 
 // Run executes an act on tasks, as Do does.
 func (w Writer) Run(
 	ctx context.Context, session *storage.Session, req bulk.Request,
 ) (r bulk.Result, err error) {
-	err = w.record(ctx, entryOf(req), func() ledger.Ending {
+	err = w.record(ctx, entryOf(req), func(act *ledger.Act) ledger.Ending {
+		tell := req.Progress
+		req.Progress = func(r bulk.Result) {
+			if tell != nil {
+				tell(r)
+			}
+			act.Reached(ctx, int(r.Done))
+		}
 		r, err = bulk.Run(ctx, session, req)
 		return ledger.Ending{Count: int(r.Done), IDs: r.IDs(), Err: err}
 	})
@@ -50,16 +62,16 @@ func (w Writer) Run(
 }
 
 // record executes an act, and records its intention before and its ending afterwards.
-func (w Writer) record(ctx context.Context, e ledger.Entry, do func() ledger.Ending) error {
+func (w Writer) record(ctx context.Context, e ledger.Entry, do func(*ledger.Act) ledger.Ending) error {
 	if w.Store == nil {
-		return do().Err
+		return do(nil).Err
 	}
 	e.Who, e.Via = w.Who, "command"
 	begin, stop := context.WithTimeout(ctx, recordTime)
 	act, err := ledger.NewAudit(w.Store).Begin(begin, e)
 	stop()
 	w.warn(err)
-	ended := do()
+	ended := do(act)
 	left := recordTime
 	if ctx.Err() != nil { // the user no longer waits
 		left = lateTime
@@ -89,6 +101,9 @@ func (w Writer) warn(err error) {
 // entryOf makes the entry of an act on tasks.
 func entryOf(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
+	if req.Canary {
+		e.Note = bulk.CanaryNote
+	}
 	for _, t := range req.Tasks {
 		e.IDs = append(e.IDs, t.Ref.String())
 	}

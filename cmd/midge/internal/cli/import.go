@@ -16,6 +16,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/imports"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
@@ -277,10 +278,10 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	a.writing, a.again = true, "the same command again: it goes on where this one ended, and doubles nothing"
 	var report *imports.Report
 	e := ledger.Entry{Act: "import", Queue: f.to, Note: "from queue " + f.queue + " of " + f.peer}
-	err = a.audit().Do(ctx, e, func() (n int64, err error) {
+	err = a.audit().Record(ctx, e, func() ledger.Ending {
 		report, err = i.Run(ctx)
-		n, _ = report.Tasks()
-		return n, err
+		n, _ := report.Tasks()
+		return ledger.Ending{Count: int(n), IDs: bulk.IDs(report.Refs), Err: err}
 	})
 	if err != nil {
 		if n, _ := report.Tasks(); n > 0 || stopped(ctx) != 0 && !errors.Is(err, storage.ErrUnknown) {

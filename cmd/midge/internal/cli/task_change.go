@@ -26,6 +26,7 @@ type actFlags struct {
 	limit  int
 	rate   float64
 	backup string
+	canary bool
 	yes    *bool
 }
 
@@ -56,10 +57,20 @@ func (a *app) taskRequeue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks again, or run them now",
 		Long: "requeue runs ended tasks again, and runs tasks now that are due later. A filter\n" +
-			"without a state chooses dead tasks." + actLong,
-		Example: actExample("requeue", "state:dead error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
+			"without a state chooses dead tasks.\n\n" +
+			"With --canary one task goes first. If its attempt completes, or goes on for a\n" +
+			"minute longer than its earlier attempts, the others follow at the rate. If it\n" +
+			"fails, times out or crashes, or does not start within ten minutes, the command\n" +
+			"stops and names the reason. It also stops once more than a tenth of the last 20\n" +
+			"first attempts failed." + actLong,
+		Example: actExample("requeue", "state:dead error:timeout") +
+			"\n  midge task requeue 'state:dead error:timeout' --canary --rate 50",
+		Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	return a.acts(cmd, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
+	f := &actFlags{}
+	cmd.Flags().BoolVar(&f.canary, "canary", false,
+		fmt.Sprintf("requeue one task first, the others if it does not fail (default rate %d)", bulk.CanaryRate))
+	return a.actsWith(cmd, f, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
 }
 
 func (a *app) taskCancel() *cobra.Command {
@@ -209,7 +220,10 @@ func free(path string) string {
 
 // actRequest parses the arguments and the flags that choose tasks.
 func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) (bulk.Request, error) {
-	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate}
+	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate, Canary: f.canary}
+	if f.canary && !cmd.Flags().Changed("rate") {
+		req.Rate = bulk.CanaryRate
+	}
 	if f.limit < 0 {
 		return req, storage.Invalid("--limit", f.limit, "0 or more tasks")
 	}
@@ -360,7 +374,9 @@ const sameAgain = "the same command again: it does what is left"
 func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 	a.writing, a.again = true, again
 	told := time.Now()
+	canary := a.canaryNotes(req.Rate)
 	req.Progress = func(r bulk.Result) {
+		canary(r)
 		if a.std.Person && time.Since(told) > time.Second {
 			told = time.Now()
 			a.notef("%s %s", show.Number(r.Done), req.Act.Done())
@@ -381,10 +397,44 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 		}
 	}
 	a.noteReasons(r.Reasons)
-	if err != nil {
-		return a.partial(ctx, show.Count(r.Done, "task")+" "+req.Act.Done(), err)
+	var stop *bulk.CanaryError
+	if told := show.Count(r.Done, "task") + " " + req.Act.Done(); errors.As(err, &stop) {
+		return stoppedBy(told, stop)
+	} else if err != nil {
+		return a.partial(ctx, told, err)
 	}
 	return verdict(r, len(req.Tasks) == 1)
+}
+
+// canaryNotes makes a function that reports the progress of a canary.
+func (a *app) canaryNotes(rate float64) func(bulk.Result) {
+	var began, passed bool
+	return func(r bulk.Result) {
+		if r.Canary.ID != "" && !began {
+			began = true
+			a.notef("%s goes first; the others wait for its attempt", r.Canary)
+		}
+		if r.Passed && !passed {
+			passed = true
+			speed := "the others follow"
+			if rate > 0 {
+				speed = fmt.Sprintf("%s at %g a second", speed, rate)
+			}
+			a.notef("its attempt did not fail; %s", speed)
+		}
+	}
+}
+
+// stoppedBy returns the error of a requeue that its canary, or a later first attempt, has stopped.
+func stoppedBy(told string, stop *bulk.CanaryError) error {
+	text, next := told+", then: "+stop.Error(), "midge task show "+stop.Ref.String()
+	if stop.Detail != "" {
+		text += ": " + show.Text(stop.Detail)
+	}
+	if stop.Waits {
+		next = "midge task why " + stop.Ref.String()
+	}
+	return &exitError{code: Partly, text: text, next: next}
 }
 
 // outcome describes the outcome of an act, such as "matched 300, requeued 297, 3 changed meanwhile".

@@ -81,9 +81,14 @@ func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 			b.inserts[i].Unique = record.Window(now)
 		}
 	}
-	err = a.audit().Do(ctx, ledger.Entry{Act: "restore", Note: path}, func() (int64, error) {
-		err := a.enqueueAll(ctx, b.inserts, &r)
-		return r.Enqueued, err
+	refs := make([]storage.Ref, len(b.inserts))
+	for i := range b.inserts {
+		refs[i] = b.inserts[i].Ref
+	}
+	e := ledger.Entry{Act: "restore", IDs: bulk.IDs(refs), Note: path}
+	err = a.audit().Record(ctx, e, func() ledger.Ending {
+		enqueued, err := a.enqueueAll(ctx, b.inserts, &r)
+		return ledger.Ending{Count: len(enqueued), IDs: bulk.IDs(enqueued), Err: err}
 	})
 	if err != nil {
 		if r.Enqueued+r.Existing+r.Refused > 0 {
@@ -146,18 +151,21 @@ func (a *app) restored(r *show.Restored) error {
 	return &exitError{code: Refused}
 }
 
-// enqueueAll enqueues the tasks that do not exist yet, and counts the outcomes in r. A refused task does
-// not stop the other tasks.
-func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.Restored) error {
+// enqueueAll enqueues the tasks that do not exist yet, and returns them. It counts the outcomes in r. A
+// refused task does not stop the other tasks.
+func (a *app) enqueueAll(
+	ctx context.Context, inserts []storage.Insert, r *show.Restored,
+) (enqueued []storage.Ref, err error) {
 	for chunk := range slices.Chunk(inserts, restoreChunk) {
 		applied, err := a.enqueueChunk(ctx, chunk)
 		if err != nil {
-			return err
+			return enqueued, err
 		}
 		for i, one := range applied {
 			switch {
 			case one.Err == nil && !one.Inserted[0].Existing:
 				r.Enqueued++
+				enqueued = append(enqueued, chunk[i].Ref)
 			case one.Err == nil || idTaken(one.Err):
 				r.Existing++
 			default:
@@ -167,7 +175,7 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert, r *show.
 			}
 		}
 	}
-	return nil
+	return enqueued, nil
 }
 
 // enqueueChunk enqueues tasks, each in a step of its own. A task whose unique window outlived it, and is

@@ -313,7 +313,7 @@ func (a *Asynq) tx(
 			said.Inserted += "0"
 			continue
 		}
-		report.moved(typ)
+		report.moved(typ, in.Ref)
 		within[in.Ref.ID] = true
 		tx.Inserts = append(tx.Inserts, in)
 		said.Inserted += "1"
@@ -428,11 +428,11 @@ func (a *Asynq) plan(ctx context.Context, ids []string, limits storage.Limits, r
 		return fmt.Errorf("read asynq: %w", err)
 	}
 	for _, m := range messages {
-		_, typ, reason := a.convert(stagedTask{message: []byte(m.Val())}, limits)
+		in, typ, reason := a.convert(stagedTask{message: []byte(m.Val())}, limits)
 		if reason != "" {
 			report.left(typ, reason)
 		} else {
-			report.moved(typ)
+			report.moved(typ, in.Ref)
 		}
 	}
 	return nil

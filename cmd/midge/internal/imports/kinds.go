@@ -79,7 +79,12 @@ type Report struct {
 	Moved map[string]int64
 	// Left counts the tasks that stay where they are, by type and reason.
 	Left map[Left]int64
+	// Refs are the first maxRefs of the inserted tasks.
+	Refs []storage.Ref
 }
+
+// maxRefs bounds Report.Refs.
+const maxRefs = 100
 
 // Left is a type of tasks that stay where they are, and the reason.
 type Left struct {
@@ -91,7 +96,15 @@ func newReport() *Report {
 }
 
 // moved counts a task that moves.
-func (r *Report) moved(typ string) { r.Moved[typ]++ }
+func (r *Report) moved(typ string, ref storage.Ref) {
+	r.Moved[typ]++
+	r.name(ref)
+}
+
+// name adds tasks to Refs, as far as there is room.
+func (r *Report) name(refs ...storage.Ref) {
+	r.Refs = append(r.Refs, refs[:min(len(refs), maxRefs-len(r.Refs))]...)
+}
 
 // left counts a task that stays.
 func (r *Report) left(typ, reason string) { r.Left[Left{typ, reason}]++ }
@@ -104,6 +117,7 @@ func (r *Report) add(other *Report) {
 	for left, n := range other.Left {
 		r.Left[left] += n
 	}
+	r.name(other.Refs...)
 }
 
 // Tasks returns the number of tasks that moved, and the number of tasks that stay.

@@ -164,7 +164,7 @@ func (r *River) chunk(
 				continue
 			}
 			inserts.Inserts, gone = append(inserts.Inserts, in), append(gone, jobs[i].id)
-			chunk.moved(jobs[i].kind)
+			chunk.moved(jobs[i].kind, in.Ref)
 		}
 		return r.move(ctx, tx, inserts, gone)
 	})
@@ -271,10 +271,10 @@ func (r *River) Plan(ctx context.Context) (*Report, error) {
 			return report, r.unknown(ctx, report)
 		}
 		for i := range jobs {
-			if _, reason := r.insert(&jobs[i], described.Limits); reason != "" {
+			if in, reason := r.insert(&jobs[i], described.Limits); reason != "" {
 				report.left(jobs[i].kind, reason)
 			} else {
-				report.moved(jobs[i].kind)
+				report.moved(jobs[i].kind, in.Ref)
 			}
 			last = jobs[i].id
 		}

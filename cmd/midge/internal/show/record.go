@@ -327,7 +327,8 @@ type Act struct {
 	Gone    int64       `json:"gone"`
 	Kept    int64       `json:"kept"`
 	DryRun  bool        `json:"dry_run"`
-	More    bool        `json:"more"` // with --dry-run: Matched is a lower bound
+	More    bool        `json:"more"`   // with --dry-run: Matched is a lower bound
+	Canary  string      `json:"canary"` // the ref of the task that was requeued first, "" without one
 	Reasons []ActReason `json:"reasons"`
 }
 
@@ -339,10 +340,14 @@ type ActReason struct {
 
 // ActOf makes the record of an act.
 func ActOf(r bulk.Result) Act {
-	return Act{
+	act := Act{
 		Matched: r.Matched, Done: r.Done, Asked: r.Asked, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
 		Reasons: reasonsOf(r.Reasons),
 	}
+	if r.Canary.ID != "" {
+		act.Canary = r.Canary.String()
+	}
+	return act
 }
 
 // ActTo makes the record of an act from its preview.

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// canaryCase is a requeue of the night's dead tasks with a canary.
+type canaryCase struct {
+	line    string
+	settle  storage.Settle // of the waiting tasks after a second, none without an Outcome
+	code    int
+	out     string
+	errs    []string
+	dead    int // tasks of the night that stay dead
+	outcome string
+}
+
+// TestARequeueBeginsWithACanary checks what the command prints, its exit code and the audit, for a canary that
+// completes, one that fails and one that does not start.
+func TestARequeueBeginsWithACanary(t *testing.T) {
+	completes := storage.Settle{Outcome: storage.Complete}
+	for name, c := range map[string]canaryCase{
+		"completes": {
+			line: "task requeue error:timeout --canary", settle: completes, out: "matched 3, requeued 3",
+			errs:    []string{" goes first; the others wait for its attempt", "its attempt did not fail; the others follow at 50 a second"},
+			outcome: ledger.Done,
+		},
+		"at another rate": {
+			line: "task requeue mail/a1 mail/a2 --canary --rate 5", settle: completes, out: "matched 2, requeued 2",
+			errs: []string{"mail/a1 goes first", "follow at 5 a second"}, dead: 1, outcome: ledger.Done,
+		},
+		"fails": {
+			line: "task requeue error:timeout --canary", settle: storage.Settle{Outcome: storage.Fail, Error: "smtp: timeout again"},
+			code: Partly, out: "matched 1, requeued 1", dead: 2, outcome: ledger.Failed,
+			errs: []string{"1 task requeued, then: the canary mail/", " failed: smtp: timeout again\nnext: midge task show mail/"},
+		},
+		"does not start": {
+			line: "task requeue --canary mail/a3", code: Partly, out: "matched 1, requeued 1", dead: 2, outcome: ledger.Failed,
+			errs: []string{"has not started within 10 minutes (", "next: midge task why mail/a3"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { inBubble(t, c.check) })
+	}
+}
+
+func (c canaryCase) check(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	if c.settle.Outcome != "" {
+		time.AfterFunc(time.Second, func() { r.work("mail", c.settle) })
+	}
+	got := r.run(c.line + " --yes")
+	if got.code != c.code || !strings.Contains(got.out, c.out) {
+		t.Errorf("midge %s: got %+v, want %d and %q", c.line, got, c.code, c.out)
+	}
+	for _, want := range c.errs {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("midge %s writes %s, want %q", c.line, got.err, want)
+		}
+	}
+	if dead := strings.Count(r.ok("task ls --queue mail state:dead error:30s -o ids"), "\n"); dead != c.dead {
+		t.Errorf("%d tasks are dead, want %d", dead, c.dead)
+	}
+	acts, _, err := ledger.NewAudit(r.store).List(t.Context(), "", 1)
+	if err != nil || acts[0].Outcome != c.outcome || acts[0].Note != "with a canary" || strings.Contains(acts[0].Error, "smtp") {
+		t.Errorf("the audit has %+v, %v, want %s with a canary, and no error of the job", acts, err, c.outcome)
+	}
+}
+
+// template is a job that does what its test says.
+type template struct{}
+
+// TestACanaryIsFollowedOnARealRunner checks jobs of a runner with its own heartbeats: the canary runs for hours,
+// panics, fails with retries left, and hangs until its timeout.
+func TestACanaryIsFollowedOnARealRunner(t *testing.T) {
+	hang := func(ctx context.Context) error { sleep.For(ctx, 2*time.Hour); return ctx.Err() }
+	for name, c := range map[string]struct {
+		job   func(context.Context) error
+		flags string // of each task
+		code  int
+		text  string
+		least time.Duration
+		most  time.Duration
+	}{
+		"goes on": {hang, "", Done, "matched 20, requeued 20", time.Minute, 90 * time.Second},
+		"panics":  {func(context.Context) error { panic("no template") }, "", Partly, " panicked: ", 0, 5 * time.Second},
+		"fails":   {func(context.Context) error { return errors.New("refused") }, "", Partly, " failed: refused", 0, 5 * time.Second},
+		"hangs":   {hang, " --run-timeout 30s", Partly, " timed out: ", 30 * time.Second, 35 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mended atomic.Bool
+				r, start := live(t, "mail", func(runner *midge.Runner) error {
+					return midge.Handle(runner, func(ctx context.Context, _ template) error {
+						if !mended.Load() {
+							return midge.Discard(errors.New("no template"))
+						}
+						return c.job(ctx)
+					})
+				})
+				defer start(t.Context())()
+				for i := range 20 {
+					r.ok(fmt.Sprintf("task add template --queue mail --id t%d --params {}%s", i, c.flags))
+				}
+				time.Sleep(time.Minute) // virtual
+				mended.Store(true)
+				begun := time.Now()
+				got := r.run("task requeue --queue mail --canary --yes")
+				took := time.Since(begun)
+				if got.code != c.code || !strings.Contains(got.out+got.err, c.text) || took < c.least || took > c.most {
+					t.Errorf("got %+v after %v, want %d and %q after %v to %v", got, took, c.code, c.text, c.least, c.most)
+				}
+			})
+		})
+	}
+}
