@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ var acts = map[string]act{
 	"delete":  {verb: access.Alter, title: "Delete", bulk: bulk.Delete, danger: true},
 	"pause": {
 		verb: access.Operate, title: "Pause",
-		says: "Running tasks go on. No other task of the queue starts until the pause ends.",
+		says: "Running tasks continue. No other task of the queue starts until the pause ends.",
 	},
 	"resume": {
 		verb: access.Operate, title: "Resume",
@@ -37,7 +36,7 @@ var acts = map[string]act{
 	},
 	"run": {
 		verb: access.Operate, title: "Run now",
-		says: "This enqueues one task of the schedule now. The ticks of the schedule stay as they are.",
+		says: "This enqueues one task of the schedule now. The ticks of the schedule do not change.",
 	},
 	"unschedule": {
 		verb: access.Alter, title: "Remove", danger: true,
@@ -86,7 +85,7 @@ type askData struct {
 // mostRefs limits the tasks that are chosen one by one.
 const mostRefs = 200
 
-// asked reads which act a request asks for, and refuses a user who may not do it.
+// asked reads which action a request asks for, and refuses a user who may not do it.
 func (s *server) asked(r *http.Request) (act, *askData, error) {
 	if err := r.ParseForm(); err != nil {
 		return act{}, nil, &statusError{http.StatusBadRequest, "The form cannot be read."}
@@ -94,7 +93,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	do := r.FormValue("do")
 	a, ok := acts[do]
 	if !ok {
-		return a, nil, storage.Invalid("act", do, "one of %v", slices.Sorted(maps.Keys(acts)))
+		return a, nil, storage.Invalid("action", do, "one of %v", slices.Sorted(maps.Keys(acts)))
 	}
 	v := s.view(r)
 	if !v.May(string(a.verb)) {
@@ -106,10 +105,10 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	d := &askData{
 		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Leave: "Back",
 		Queue: r.FormValue("queue"), Refs: r.Form["ref"],
-		Back: s.back(r.FormValue("back")),
+		Back: s.cameFrom(r),
 	}
-	if from, err := url.Parse(r.Referer()); err == nil && r.FormValue("back") == "" && from.Host == r.Host {
-		d.Back = s.back(from.RequestURI())
+	if back := r.FormValue("back"); back != "" {
+		d.Back = s.back(back)
 	}
 	for _, text := range d.Refs {
 		if _, err := parseRef(text); err != nil {
@@ -117,7 +116,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 		}
 	}
 	if len(d.Refs) > mostRefs {
-		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d tasks that are chosen one by one", mostRefs)
+		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d tasks that are selected one by one", mostRefs)
 	}
 	return a, d, nil
 }
@@ -132,7 +131,7 @@ func parseRef(text string) (storage.Ref, error) {
 	return ref, storage.CheckRef(ref)
 }
 
-// ask shows what an act would do, before the user confirms it.
+// ask shows what an action would do, before the user confirms it.
 func (s *server) ask(r *http.Request, v *view) error {
 	a, d, err := s.asked(r)
 	if err != nil {
@@ -167,7 +166,7 @@ const typedAbove = 1000
 func askQueue(v *view, a act, d *askData) error {
 	q := v.Sample.Queue(d.Queue)
 	if q == nil {
-		return &statusError{http.StatusNotFound, "There is no queue " + d.Queue + "."}
+		return noQueue(d.Queue)
 	}
 	d.Title = a.title + " the queue " + d.Queue + "?"
 	d.Command = commandLine("midge", "queue", commandOf(d.Do), d.Queue)
@@ -310,7 +309,7 @@ func (s *server) sentAgain(r *http.Request, d *askData, form string) string {
 	if j := s.jobs.ofForm(form); j != nil {
 		return s.view(r).URL("/acts/" + j.ID)
 	}
-	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its act is in progress."})
+	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its action is in progress."})
 }
 
 // leave changes the page to which an act redirects, if the act removes that page.

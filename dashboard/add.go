@@ -44,7 +44,7 @@ func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
 		return nil, err
 	}
 	if v.Sample.Queue(name) == nil {
-		return nil, &statusError{http.StatusNotFound, "There is no queue " + name + "."}
+		return nil, noQueue(name)
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "add", "Queues", "Enqueue into the queue", name
 	kinds := v.Sample.KindsFor(name)
@@ -69,7 +69,7 @@ func (s *server) addForm(r *http.Request, v *view) error {
 
 // read reads the form, and notes the problem of each field. It returns the task to insert if there are no
 // problems. It does not read the storage.
-func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
+func (d *addData) read(r *http.Request, limits storage.Limits, zone *time.Location) storage.Insert {
 	field := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	d.Params, d.Priority, d.In, d.At = r.PostFormValue("params"), field("priority"), field("in"), field("at")
 	d.ID, d.Unique, d.Fresh = field("id"), field("unique"), cmp.Or(field("fresh"), d.Fresh)
@@ -88,7 +88,7 @@ func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
 		wrong("in", err)
 	}
 	if d.At != "" {
-		add.At, err = filter.ParseMoment(d.At, time.UTC)
+		add.At, err = filter.ParseMoment(d.At, zone)
 		wrong("at", err)
 	}
 	if d.Priority != "" {
@@ -147,7 +147,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	in := d.read(r, v.Sample.Info.Limits)
+	in := d.read(r, v.Sample.Info.Limits, v.Zone())
 	if len(d.Problems) > 0 {
 		s.render(w, r, http.StatusBadRequest, v)
 		return
@@ -167,10 +167,10 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	said := notice{Text: "The task is enqueued."}
 	switch {
 	case placed.Existing:
-		said = notice{"Nothing was enqueued: this task exists already, and is " + string(placed.State) + ".", true}
+		said = notice{"Nothing was enqueued: this task exists already, and is " + filter.StateWord(placed.State) + ".", true}
 	case !v.Sample.Knows(d.Queue, d.Kind):
-		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
-			", so the task waits for a runner that knows it."
+		said.Text += " No runner on " + d.Queue + " handles " + d.Kind +
+			", so the task waits for a runner that does."
 	}
 	if !placed.Existing {
 		said.Text += unusual

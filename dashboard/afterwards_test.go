@@ -14,7 +14,7 @@ import (
 // TestAnActionOnATaskThatIsNotKeptIsNotNotFound checks each action after which the page of its task may be gone
 // before the browser fetches it: the viewer sees what happened.
 func TestAnActionOnATaskThatIsNotKeptIsNotNotFound(t *testing.T) {
-	const gone = " The task no longer exists, because it is not kept after its end."
+	const gone = " The task no longer exists, because it has no retention."
 	for _, c := range []struct {
 		path, want string
 		form       url.Values

@@ -94,7 +94,7 @@ func (s *server) begin(ctx context.Context, e ledger.Entry) (*ledger.Act, error)
 var makesRoom = map[string]bool{"delete": true, "cancel": true, "resume": true}
 
 // lateText is the sentence of a dialog on an act that makes room in a full storage.
-const lateText = " The storage is full. The audit gets the record of this act once there is room: " +
+const lateText = " The storage is full. The audit gets the record of this action once there is room: " +
 	"until then it waits in the memory of this process."
 
 // flushEach is how often the records that wait for room are tried again.

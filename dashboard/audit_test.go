@@ -19,7 +19,7 @@ import (
 
 func TestEachActIsInTheAudit(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
-	open(t, "empty", as(access.Admin)).shows("/audit", "There are no acts yet.")
+	open(t, "empty", as(access.Admin)).shows("/audit", "No actions yet.")
 	dead := s.list("mail", storage.Dead)
 	forms := [][]string{
 		{"do", "requeue", "ref", dead[0]},
@@ -327,7 +327,7 @@ func TestTheAuditShowsNoAddressToAViewer(t *testing.T) {
 
 func TestTheHistoryIsShown(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
-	open(t, "empty", dashboard.Config{}).shows("/metrics", "There is no history of this time yet.")
+	open(t, "empty", dashboard.Config{}).shows("/metrics", "No history of this time yet.")
 	s.shows("/metrics", "images", "webhooks")
 	for _, span := range []string{"1h", "6h", "24h", "7d", "30d", "90d"} {
 		s.shows("/metrics?span="+span, "Throughput", span)

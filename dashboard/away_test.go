@@ -29,7 +29,7 @@ func TestNothingIsCalmWhileTheStorageIsAway(t *testing.T) {
 				if strings.Contains(page, "The storage has not answered since ") != away {
 					t.Errorf("GET %s, away %t: the banner is missing, or shown without need", path, away)
 				}
-				if path == "/" && strings.Contains(page, "Nothing needs you") == away {
+				if path == "/" && strings.Contains(page, "All clear") == away {
 					t.Errorf("the overview, away %t: it is calm, or does not say so", away)
 				}
 			}

@@ -48,9 +48,9 @@ func queuesCommand(d *queuesData) string {
 	if d.Filter != "" {
 		words = append(words, "--contains="+d.Filter)
 	}
-	if d.Sort != "" && d.Sort != "done" {
-		if d.Sort != "name" {
-			words = append(words, "--sort", d.Sort)
+	if by := d.Order.By; by != "" && by != "done" {
+		if by != "name" {
+			words = append(words, "--sort", by)
 		}
 		if d.Page.Of > pageSize {
 			words = append(words, "--limit", strconv.Itoa(pageSize))

@@ -23,8 +23,8 @@ type deadData struct {
 	Read   int64       // dead tasks that were counted by cause
 	All    int64       // all dead tasks
 	Whole  bool        // all dead tasks are counted, so the first death of each cause is known
-	More   int         // causes that the page does not show
-	Calm   string      // the text if there are no causes
+	Page   pager
+	Calm   string // the text if there are no causes
 }
 
 func (s *server) dead(r *http.Request, v *view) error {
@@ -36,11 +36,14 @@ func (s *server) dead(r *http.Request, v *view) error {
 	d := deadData{All: v.Sample.Sum(func(q *survey.Queue) int64 { return q.Dead })}
 	if v.Sample.Dead != nil {
 		d.Read, d.Whole = v.Sample.Dead.Read, v.Sample.Dead.Whole
-		shown := min(pageSize, len(v.Sample.Dead.Groups))
-		for _, g := range v.Sample.Dead.Groups[:shown] {
+		groups := v.Sample.Dead.Groups
+		var err error
+		if d.Page, err = pageOf(v, r.URL.Query().Get("page"), len(groups), "/dead"); err != nil {
+			return err
+		}
+		for _, g := range groups[max(0, d.Page.From-1):d.Page.To] {
 			d.Groups = append(d.Groups, causeView{g})
 		}
-		d.More = len(v.Sample.Dead.Groups) - shown
 	}
 	if len(d.Groups) == 0 {
 		d.Calm = "The dead tasks are being counted by cause."
@@ -91,20 +94,21 @@ type causeView struct {
 // Of names the most frequent kinds of the tasks, and counts the other kinds.
 func (g causeView) Of() string { return g.Cause.Of(words) }
 
-// AllGaveUp reports whether the jobs of all tasks gave up by themselves, so that a requeue is not the first
-// thing to do.
-func (g causeView) AllGaveUp() bool { return g.Discarded == g.Tasks }
+// AllDiscarded reports whether the job discarded all of the tasks, so that a requeue is not the first thing to
+// do.
+func (g causeView) AllDiscarded() bool { return g.Cause.Discarded == g.Tasks }
 
-// GaveUp says how many jobs of the tasks gave up by themselves, and what to do then; "" for none.
-func (g causeView) GaveUp() string {
-	const look = " gave up by themselves. Look at the cause before you requeue."
-	switch {
-	case g.Discarded == 0:
+// Discarded says how many of the tasks their job discarded, and what to do then; "" for none.
+func (g causeView) Discarded() string {
+	const then = ". Fix the cause before you requeue them."
+	switch n := g.Cause.Discarded; {
+	case n == 0:
 		return ""
-	case g.AllGaveUp():
-		return "The jobs" + look
+	case g.AllDiscarded():
+		return "The job discarded these tasks" + then
+	default:
+		return "The job discarded " + format.Number(n) + " of these tasks" + then
 	}
-	return "The jobs of " + format.Count(g.Discarded, "task") + look
 }
 
 // shownKinds is how many kinds of a cause a list names.
@@ -160,7 +164,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool { return g.ID == id })
 		if at >= 0 {
 			d.Group, d.Known = &causeView{v.Sample.Dead.Groups[at]}, v.Sample.Dead.Whole
-			v.Title = d.Group.Error
+			v.Title = d.Group.Title()
 		}
 	}
 	req := scan.Request{Filter: f, Limit: pageSize, Newest: true}
@@ -173,7 +177,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	}
 	if d.Group == nil && len(tasks) > 0 { // these dead tasks are not counted yet
 		d.Group = &causeView{survey.CauseOf(tasks)}
-		v.Title = d.Group.Error
+		v.Title = d.Group.Title()
 	}
 	for _, t := range tasks {
 		d.Rows = append(d.Rows, v.row(t))

@@ -225,7 +225,7 @@ func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	})
 }
 
-// TestTasksThatGaveUpAreNotMadeToRunAgain checks that no page advises to requeue tasks whose jobs gave up by
+// TestTasksThatGaveUpAreNotMadeToRunAgain checks that no page advises to requeue tasks that their jobs discarded by
 // themselves.
 func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 	requeues := regexp.MustCompile(`<a class="(button[^"]*)"\s+href="/act\?[^"]*do=requeue`)
@@ -254,10 +254,10 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 		}
 		for path, said := range map[string]string{
 			"/":         "The job discarded these tasks.",
-			"/dead":     "The jobs gave up by themselves. Look at the cause before you requeue.",
-			"/r/" + ref: "; a requeue fails again unless the cause is fixed first",
-			"/act?do=requeue&all=1&state=dead&filter=kind:k":       "Jobs that gave up by themselves will do so again",
-			"/dead?cause=" + fingerprint.OfText("no such user").ID: "The jobs gave up by themselves.",
+			"/dead":     "The job discarded these tasks. Fix the cause before you requeue them.",
+			"/r/" + ref: "The job discarded this task. Fix the cause before you requeue it.",
+			"/act?do=requeue&all=1&state=dead&filter=kind:k":       "The job discarded some of these tasks, and will do so again unless the cause is fixed.",
+			"/dead?cause=" + fingerprint.OfText("no such user").ID: "The job discarded these tasks.",
 		} {
 			page := pageAt(t, d, path)
 			if strings.Contains(page, said) != c.gaveUp {

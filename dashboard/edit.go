@@ -10,6 +10,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
@@ -58,7 +59,7 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 		return nil, nil, &statusError{http.StatusForbidden, someHidden}
 	}
 	if edit := (storage.Change{}); !edit.Permitted(t.State) && !t.State.Ended() {
-		return nil, nil, &statusError{http.StatusConflict, "A " + string(t.State) + " task cannot be edited."}
+		return nil, nil, &statusError{http.StatusConflict, "A " + filter.StateWord(t.State) + " task cannot be edited."}
 	}
 	d := &editData{
 		Task: t, Version: strconv.FormatInt(t.Version, 10), Ended: t.State.Ended(), Back: v.TaskURL(ref),

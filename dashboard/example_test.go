@@ -37,6 +37,6 @@ func ExampleHandler() {
 	r.SetBasicAuth("ann", "secret")
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, r)
-	fmt.Println(w.Code, strings.Contains(w.Body.String(), "Nothing needs you."))
+	fmt.Println(w.Code, strings.Contains(w.Body.String(), "All clear."))
 	// Output: 200 true
 }

@@ -101,7 +101,7 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 			}
 		}
 		if code, page := s.post("/act", "do", "pause", "queue", "mail"); code != http.StatusServiceUnavailable ||
-			!strings.Contains(page, "The storage is full and refuses this act. Delete tasks to make room.") {
+			!strings.Contains(page, "The storage is full and refuses this action. Delete tasks to make room.") {
 			t.Errorf("a pause in a full storage: %d\n%s", code, page)
 		}
 		store.refusal.Store(&away)

@@ -36,7 +36,7 @@ func query(r *http.Request) string {
 }
 
 // failed is the text that a viewer sees after a fault of the dashboard itself.
-const failed = "The dashboard could not answer this request. The log of its process says why."
+const failed = "The dashboard could not answer this request. The log of its process has the reason."
 
 // maxForm limits the body of a request without its payload, in bytes. formGrowth is how many times longer a
 // payload may be as the text of a form. Most payloads grow less.
@@ -139,7 +139,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if unsafe(r) && cookieAlone(r) {
-			text := "This request is refused: it does not say from which site it came."
+			text := "This request is refused: it does not name the site from which it came."
 			s.fail(w, r, &statusError{http.StatusForbidden, text})
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -276,15 +277,19 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
+var errNoPage = &statusError{http.StatusNotFound, "Page not found."}
 
 // notFound is the sentence about a task, a schedule or a queue that the storage does not have.
-const notFound = "There is no such task, schedule or queue. " +
-	"A task that has ended is kept for a limited time only."
+const notFound = "Task, schedule or queue not found. A task that has ended is kept for a limited time only."
+
+// noQueue is the answer to requests for a queue that does not exist.
+func noQueue(name string) error {
+	return &statusError{http.StatusNotFound, "Queue " + strconv.Quote(name) + " not found."}
+}
 
 // away is the sentence about an error of the storage itself. Such an error names addresses and users of
 // servers, which no page shows. The log has it.
-const away = "The storage does not answer. The log of the dashboard's process says why."
+const away = "The storage does not answer. The log of the dashboard's process has the reason."
 
 // status returns the HTTP status for an error, and the sentence about it that the viewer sees.
 func status(err error) (int, string) {
@@ -307,7 +312,7 @@ func status(err error) (int, string) {
 	case errors.Is(err, storage.ErrNotFound):
 		return http.StatusNotFound, notFound
 	case errors.Is(err, storage.ErrFull):
-		return http.StatusServiceUnavailable, "The storage is full and refuses this act. Delete tasks to make room."
+		return http.StatusServiceUnavailable, "The storage is full and refuses this action. Delete tasks to make room."
 	case errors.Is(err, storage.ErrDamaged):
 		return http.StatusInternalServerError, "The record of this task in the storage is damaged: " + err.Error()
 	case errors.Is(err, context.Canceled):

@@ -39,7 +39,9 @@ const moderate, moderateAbove = 50, 100
 // job is an act in a goroutine of its own, running or ended.
 type job struct {
 	ID, Title, Back, Who string
-	Form                 string // the id of the dialog that began it
+	Form                 string  // the id of the dialog that began it
+	Filter               string  // chooses its tasks, "" if they are named
+	Rate                 float64 // in tasks a second, 0 for no limit
 	Began                time.Time
 
 	short  bool        // it is on a few named tasks, without a rate, and mostRunning does not count it
@@ -111,7 +113,7 @@ type jobs struct {
 }
 
 var errBusy = &statusError{
-	http.StatusServiceUnavailable, "Too many acts are in progress. Try again when one of them has ended.",
+	http.StatusServiceUnavailable, "Too many actions are in progress. Try again when one of them has ended.",
 }
 
 // start runs an act in a goroutine, which ends with the act. The job's stop and jobs.close cancel the act.
@@ -142,7 +144,7 @@ func (s *server) carryOut(
 ) (result bulk.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("the act panicked: %v", v)
+			err = fmt.Errorf("the action panicked: %v", v)
 			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an act of the dashboard panicked", slog.Any("panic", v))
 		}
 	}()
@@ -262,7 +264,7 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
-			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or tick “all that match”."}
+			return req, &statusError{http.StatusBadRequest, "Select tasks first, or tick “all that match”."}
 		}
 		for _, text := range d.Refs {
 			ref, err := parseRef(text)
@@ -297,15 +299,15 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	one := look.Count == 1 && !look.More && len(look.Samples) == 1
 	switch {
 	case verb == bulk.Requeue && one && ended:
-		return "The task starts anew. Its earlier failures and crashes no longer count, but stay on its page."
+		return "The task starts over. Its earlier failures and crashes no longer count, but stay in its timeline."
 	case verb == bulk.Requeue && one:
 		return "The task waits for a runner from now on."
 	case verb == bulk.Requeue && ended && look.Count == int64(len(look.Samples)):
-		return "The tasks start anew. Their earlier failures and crashes no longer count."
+		return "The tasks start over. Their earlier failures and crashes no longer count."
 	case verb == bulk.Delete && one:
 		return "This deletes the task with its parameters, history and result. Only a backup can bring it back."
 	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
-		return "The runner is asked to stop the task. It runs on until its job stops, and then ends as cancelled." +
+		return "The runner is asked to stop the task. It keeps running until its job stops, and then ends as cancelled." +
 			notKept(&look.Samples[0])
 	case verb == bulk.Cancel && one:
 		return "The task ends as cancelled and does not run." + notKept(&look.Samples[0])
@@ -318,7 +320,7 @@ func notKept(t *storage.Task) string {
 	if t.Keep.Of(storage.Cancelled, false) > 0 {
 		return ""
 	}
-	return " It is not kept then, because it was enqueued without a time to keep it."
+	return " It is not kept then, because it was enqueued without a retention."
 }
 
 // askTasks shows what an act would do to tasks.
@@ -344,7 +346,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	about, searched := searchedOf(&look)
 	d.Says += searched
 	if a.bulk == bulk.Requeue && slices.ContainsFunc(look.Samples, scan.Discarded) {
-		d.Says += " Jobs that gave up by themselves will do so again, unless the cause is mended."
+		d.Says += " The job discarded some of these tasks, and will do so again unless the cause is fixed."
 	}
 	for _, reason := range look.Reasons {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
@@ -389,7 +391,7 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 		return about, ""
 	}
 	searched = " So far " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
-		" tasks were searched. The act searches all of them."
+		" tasks were searched. The action searches all of them."
 	switch {
 	case look.Count > 0:
 		return "at least " + about, searched
@@ -397,7 +399,7 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 		return "up to " + format.Count(look.Most, "task"), searched
 	}
 	return "all tasks that match", " No task matches among the first " + format.Exact(look.Searched) +
-		". The act searches all tasks."
+		". The action searches all tasks."
 }
 
 // Confirms is the count that the dialog posts to confirm the act.
@@ -447,6 +449,7 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	return order{e, func(record *ledger.Act) (notice, error) {
 		j := &job{
 			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
+			Filter: e.Filter, Rate: req.Rate,
 			record: record, done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 		}
 		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
@@ -527,7 +530,7 @@ func (j *job) notice() notice {
 		return notice{"Nothing was " + done + ": the task no longer exists.", true}
 	case r.Done == r.Matched && r.Asked == r.Done && r.Done > 0 && j.err == nil:
 		return notice{Text: format.Count(r.Done, "running task") + " asked to stop. " +
-			"A task that runs ends as cancelled when its job stops."}
+			"A running task ends as cancelled when its job stops."}
 	case r.Done == r.Matched && j.err == nil && r.Asked > 0:
 		return notice{Text: format.Count(r.Done, "task") + " " + done + ", " + format.Number(r.Asked) +
 			" of them still running and asked to stop."}
@@ -538,7 +541,7 @@ func (j *job) notice() notice {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
+	}{{r.Changed, "changed meanwhile"}, {r.Gone, "not found"}, {r.Kept, "skipped"}} {
 		if part.n > 0 {
 			parts = append(parts, format.Exact(part.n)+" "+part.what)
 		}
@@ -559,16 +562,15 @@ func (j *job) notice() notice {
 	} else if j.err != nil {
 		_, why := status(j.err)
 		if errors.Is(j.err, context.Canceled) {
-			why = "The act was stopped."
+			why = "The action was stopped."
 		}
-		text += " " + why + " Repeat the act to do the rest."
+		text += " " + why + " Repeat it to do the rest."
 	}
 	return notice{Text: text, Bad: true}
 }
 
 // noAct is the answer to requests for an act that this process does not know.
-const noAct = "This process does not know the act. " +
-	"Another process carries it out, or this process has forgotten it."
+const noAct = "Action not found. Another process carries it out, or this process no longer keeps it."
 
 // jobData is the data of the page of an act.
 type jobData struct {
@@ -578,7 +580,10 @@ type jobData struct {
 	Of      int64  // how many tasks the act is on, 0 if that is not known
 	Done    string // the word for tasks to which the act was done
 	Told    *notice
+	Go      string // the page to which an action leads that was done as asked
 	Percent int64
+	Took    time.Duration // since it began
+	Left    time.Duration // until it is done at the present speed, 0 if that is not known
 }
 
 func (s *server) job(r *http.Request, v *view) error {
@@ -586,17 +591,22 @@ func (s *server) job(r *http.Request, v *view) error {
 	if j == nil {
 		return &statusError{http.StatusNotFound, noAct}
 	}
-	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Act by "+j.Who, j.Title
-	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done}
+	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Action by "+j.Who, j.Title
+	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done, Took: s.now().Sub(j.Began)}
 	if j.Ended() {
 		told := j.notice()
-		d.Told = &told
+		if d.Told = &told; !told.Bad {
+			d.Go = s.notices.with(j.Back, told)
+		}
 	} else {
 		v.Watch = "all.second"
 	}
 	// The search is ahead of the act, so its progress counts only if the number of tasks is not known.
 	if handled := d.Is.Done + d.Is.Changed + d.Is.Gone + d.Is.Kept; d.Of > 0 {
 		d.Percent = min(100, 100*handled/d.Of)
+		if left := float64(d.Of - handled); handled > 0 && left > 0 {
+			d.Left = time.Duration(left / float64(handled) * float64(d.Took))
+		}
 	} else if d.Is.Total > 0 {
 		d.Percent = min(100, 100*d.Is.Searched/d.Is.Total)
 	}

@@ -34,7 +34,7 @@ func TestSlowActsHoldUpNoActOnATask(t *testing.T) {
 				t.Fatalf("a slow act: %d", code)
 			}
 		}
-		if code, page := slow(); code != http.StatusServiceUnavailable || !strings.Contains(page, "Too many acts") {
+		if code, page := slow(); code != http.StatusServiceUnavailable || !strings.Contains(page, "Too many actions") {
 			t.Errorf("a slow act beside eight others: %d, want 503", code)
 		}
 		if code, page := s.post("/act", "do", "requeue", "ref", "mail/a"); code != http.StatusOK ||
@@ -64,7 +64,9 @@ func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
 		if code != http.StatusOK || !strings.Contains(page, "Stop</button>") {
 			t.Fatalf("an act that takes 4 s: %d, want its page with Stop\n%s", code, page)
 		}
-		for _, want := range []string{" of 36 requeued", "searched 36 of 36"} {
+		for _, want := range []string{
+			" of 36 requeued", "searched 36 of 36", "<code>queue:slow state:scheduled</code>", "at most 10 /s", "about 2 s",
+		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("after 1.5 s the page does not say %q:\n%s", want, page)
 			}

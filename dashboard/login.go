@@ -64,6 +64,14 @@ func (s *server) back(to string) string {
 	return to
 }
 
+// cameFrom returns the page of the dashboard from which a request came, or else its first page.
+func (s *server) cameFrom(r *http.Request) string {
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+		return s.back(from.RequestURI())
+	}
+	return s.back("")
+}
+
 // clientOf returns the address of the client of a request. A proxy that Config.TrustedProxies names tells in
 // X-Forwarded-For from whom it got the request, behind the addresses that it was told itself. So the client
 // is the last address there that is not a trusted proxy. From anybody else the header is not read.

@@ -76,7 +76,7 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	v.Command = commandLine(words...)
 	d.Damaged = series.Damaged
 	d.Chart = &chart.Chart{
-		From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step),
+		From: series.From.In(v.Zone()), Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step),
 	}
 	d.Chart.Versions = series.Deploys
 	for _, p := range series.All {

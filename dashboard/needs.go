@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ type need struct {
 	Action string // the text of its button
 	Ask    bool   // URL is the address of a dialog
 	URL    string
+	Page   string // the page about the finding, if URL is another address
+	Alike  []need // the equal findings for which this one stands, at most mostFolded
+	Others int    // further equal findings
 }
 
 // needLook is how a need looks: its glyph, and a class that gives the glyph its colour.
@@ -32,10 +36,53 @@ type needLook struct{ Glyph, Look string }
 // Title is what is wrong: the error, of a cause of death.
 func (n need) Title() string { return cmp.Or(n.Error, n.Text) }
 
+// alike has the text of several equal findings, behind their number, and the page that lists what they are about.
+var alike = map[string]struct{ text, page string }{
+	"no-runner":        {"queues have no runner", "queues"},
+	"paused":           {"queues are paused", "queues"},
+	"oldest":           {"queues have tasks that wait too long", "queues"},
+	"damaged":          {"queues have records that could not be read", "queues"},
+	"dead-limit":       {"queues have nearly as many dead tasks as they keep", "queues"},
+	"evicted":          {"queues delete dead tasks early", "queues"},
+	"unknown-kind":     {"kinds have no runner that handles them", "queues"},
+	"undecodable":      {"kinds have tasks that runners cannot decode", "queues"},
+	"orphaned":         {"schedules are orphaned", "schedules"},
+	"damaged-schedule": {"schedules are damaged", "schedules"},
+}
+
+// mostAlike is how many equal findings stand by themselves. One line stands for more of them, and unfolds.
+const mostAlike = 2
+
+// joined returns the needs with one need for more than mostAlike equal ones, which are neighbours.
+func (v *view) joined(needs []need) (all []need) {
+	for len(needs) > 0 {
+		n := 1
+		for n < len(needs) && needs[n].Code == needs[0].Code && needs[n].Level == needs[0].Level {
+			n++
+		}
+		some := needs[:n]
+		if of, ok := alike[some[0].Code]; ok && n > mostAlike {
+			one := need{Finding: survey.Finding{Code: some[0].Code}, needLook: some[0].needLook}
+			for i := range some {
+				one.Tasks += some[i].Tasks
+			}
+			one.Text = format.Number(int64(n)) + format.NBSP + of.text
+			if one.Tasks > 0 {
+				one.Detail = format.Count(one.Tasks, "task") + " in all."
+			}
+			one.Action, one.URL = "View "+of.page, v.URL("/"+of.page)
+			one.Alike, one.Others = some[:min(n, mostFolded)], max(0, n-mostFolded)
+			some = []need{one}
+		}
+		all, needs = append(all, some...), needs[n:]
+	}
+	return all
+}
+
 // words writes the numbers and times of findings as pages show them.
 var words = survey.Words{Number: format.Number, Span: format.Duration, Gap: format.NBSP}
 
-// findings returns what somebody should look at, the worst first.
+// findings returns what needs attention, the worst first.
 func (v *view) findings() []survey.Finding {
 	found, _ := v.Sample.Findings(v.server.bounds, words)
 	return found
@@ -48,12 +95,12 @@ func (v *view) needs() []need {
 	for i, f := range found {
 		needs[i] = v.need(f)
 	}
-	return needs
+	return v.joined(needs)
 }
 
 // need returns a finding with its glyph, its button and the address of the button.
 func (v *view) need(f survey.Finding) need {
-	n := need{Finding: f, needLook: needLook{"!", "retry"}, Action: "Open"}
+	n := need{Finding: f, needLook: needLook{"!", "retry"}, Action: "View queue"}
 	switch f.Code {
 	case "no-runners", "no-runner", "full", "read-only", "damaged", "evicted", "undecodable", "unstopped":
 		n.Look = "dead"
@@ -66,35 +113,61 @@ func (v *view) need(f survey.Finding) need {
 	}
 	switch f.Code {
 	case "storage", "full", "read-only":
-		n.Action, n.URL = "Show", v.URL("/runners")+"#storage"
+		n.Action, n.URL = "View storage", v.URL("/runners")+"#storage"
 	case "no-runners":
-		n.URL = v.URL("/runners")
+		n.Action, n.URL = "View runners", v.URL("/runners")
 	case "cause":
-		n.Action, n.URL = "Review", v.CauseURL(f.Cause)
+		n.Action, n.URL = "View cause", v.CauseURL(f.Cause)
+		v.needOfCause(&n)
 	case "dead", "causes", "unread":
-		n.URL = v.URL("/dead")
+		n.Action, n.URL = "View causes", v.URL("/dead")
 	case "paused":
 		n.URL = v.QueueURL(f.Queue)
 		if v.May("operate") {
-			n.Action, n.Ask, n.URL = "Resume", true, v.URL("/act", "do", "resume", "queue", f.Queue)
+			n.ask("Resume", v.URL("/act", "do", "resume", "queue", f.Queue))
 		}
 	case "unknown-kind":
-		n.Action = "Show"
-		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "waiting", "filter", "kind:"+f.Kind)
+		n.Action = "View tasks"
+		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "waiting", "filter", "kind:"+f.Kind, "only", "1")
 	case "undecodable":
-		n.Action = "Show"
+		n.Action = "View tasks"
 		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind+" reason:undecodable")
 	case "orphaned", "damaged-schedule":
 		cursor := storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule}
-		n.URL = v.URL("/schedules") + "#" + anchor(cursor)
+		n.Action, n.URL = "View schedule", v.URL("/schedules")+"#"+anchor(cursor)
+		if f.Code == "orphaned" && v.May("alter") {
+			n.ask("Remove", v.URL("/act", "do", "unschedule", "ref", cursor.String()))
+		}
 	case "unstopped":
-		n.URL = v.URL("/r/" + f.Task)
+		n.Action, n.URL = "View task", v.URL("/r/"+f.Task)
 	case "dead-limit", "evicted":
+		n.Action = "View tasks"
 		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "dead")
 	default:
 		n.URL = v.QueueURL(f.Queue)
 	}
 	return n
+}
+
+// ask gives the need a button that opens a dialog. The page of its button so far is the page about it.
+func (n *need) ask(action, address string) {
+	n.Action, n.Ask, n.URL, n.Page = action, true, address, n.URL
+}
+
+// needOfCause completes the need of a cause of death: its title is that of all its tasks, and its button requeues
+// them, unless their job discarded them all.
+func (v *view) needOfCause(n *need) {
+	if v.Sample.Dead == nil || n.Cause == "" {
+		return
+	}
+	at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool { return g.ID == n.Cause })
+	if at < 0 {
+		return
+	}
+	g := causeView{v.Sample.Dead.Groups[at]}
+	if n.Error = g.Title(); v.May("operate") && !g.AllDiscarded() {
+		n.ask("Requeue", v.URL("/act", "do", "requeue", "all", "1", "state", "dead", "filter", g.Filter))
+	}
 }
 
 // urgent returns at most as many of the needs as most, and the others, both the worst first. It takes
@@ -118,20 +191,20 @@ func urgent(needs []need, most int) (first, others []need) {
 	return dealt(codes, most)
 }
 
-// calm returns the text if nothing needs anybody, without its end about the oldest task, which is a live
+// calm returns the text if nothing needs attention, without its end about the oldest task, which is a live
 // cell. If today's work is known, the text has it.
 func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
 	case len(s.Queues) == 0:
-		return "Nothing needs you. There is no queue yet."
+		return "All clear. No queues yet."
 	case len(s.Runners) == 0:
-		return "Nothing needs you. No task waits, and no runner is alive."
+		return "All clear. No task is waiting, and no runner is alive."
 	}
 	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
-	text := "Nothing needs you. " + cmp.Or(v.doneToday(ctx), work+" on "+format.Count(len(s.Queues), "queue"))
+	text := "All clear. " + cmp.Or(v.doneToday(ctx), work+" on "+format.Count(len(s.Queues), "queue"))
 	if s.Oldest() == 0 {
-		return text + ", and no task waits."
+		return text + ", and no task is waiting."
 	}
 	return text
 }
@@ -191,10 +264,10 @@ func (v *view) doneToday(ctx context.Context) string {
 		return ""
 	}
 	text := format.Count(int64(done), "task") + " done "
-	if since.Sub(begin) <= 2*time.Minute {
+	if since.Sub(begin) <= 2*time.Minute && v.Zone() == time.UTC {
 		text += "today"
 	} else {
-		text += "since " + since.UTC().Format("15:04")
+		text += "since " + since.In(v.Zone()).Format("15:04")
 	}
 	if done+failed > 0 {
 		text += ", " + format.Percent(done/(done+failed)) + " of the attempts succeeded"

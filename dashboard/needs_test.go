@@ -63,7 +63,7 @@ func TestWithoutAnyRunnerOneNeedSaysSo(t *testing.T) {
 	if len(needs) != 1 || needs[0] != want {
 		t.Errorf("the needs are %q, want %q alone", needs, want)
 	}
-	s.shows("/", "1 stands still", "All schedules stand still.")
+	s.shows("/", "1 stalled", "All schedules are stalled.")
 	s.shows("/schedules", "no live runner</span>")
 	for _, path := range []string{"/", "/schedules"} {
 		if strings.Contains(s.get(path), "orphaned") {
@@ -84,7 +84,8 @@ func TestANeedClaimsNoMomentThatIsNotKnown(t *testing.T) {
 	s.shows("/schedules", "orphaned</span>")
 }
 
-// TestManyIdleQueuesHideNoDeaths checks many queues without a runner beside two causes of death.
+// TestManyIdleQueuesHideNoDeaths checks many queues without a runner beside two causes of death: one line stands
+// for the queues, and unfolds.
 func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
 	s := open(t, "empty", dashboard.Config{})
 	s.served("live")
@@ -105,28 +106,40 @@ func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
 		}
 	}
 	needs := s.needsOf()
-	if len(needs) != 9 {
-		t.Fatalf("%d needs are on the page, want all 9: %q", len(needs), needs)
+	if len(needs) != 3 || !strings.HasPrefix(needs[0], "! 7 queues have no runner ") || !strings.HasSuffix(needs[0], " 7 tasks in all.") {
+		t.Fatalf("the needs are %q, want the queues as one, and two causes", needs)
+	}
+	for _, queue := range []string{"a", "g"} {
+		s.shows("/", `<li><a href="/queues/`+queue+`">`)
 	}
 	for _, cause := range []string{"disk full", "no route"} {
-		if first := strings.Join(needs[:5], "\n"); !strings.Contains(first, cause) {
-			t.Errorf("the first needs are %q, want the cause %q among them", needs[:5], cause)
+		if all := strings.Join(needs, "\n"); !strings.Contains(all, cause) {
+			t.Errorf("the needs are %q, want the cause %q among them", needs, cause)
 		}
 	}
-	s.shows("/", "<summary>and 4 more things</summary>")
 }
 
-// TestFurtherNeedsAreCounted checks more needs than the overview shows.
-func TestFurtherNeedsAreCounted(t *testing.T) {
+// TestEqualNeedsAreCounted checks more equal needs than the overview lists, and two of another sort.
+func TestEqualNeedsAreCounted(t *testing.T) {
 	s := open(t, "empty", dashboard.Config{})
-	s.served("live")
+	s.served("live", "paused-1", "paused-2")
 	for i := range 60 {
 		if err := s.Add(t.Context(), fmt.Sprint("q", i), "work", 1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if needs := s.needsOf(); len(needs) != 50 {
-		t.Errorf("%d needs are on the page, want 50", len(needs))
+	for _, queue := range []string{"paused-1", "paused-2"} {
+		if err := s.Session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	s.shows("/", "<summary>and 55 more things</summary>", "and 10 further things: see <a")
+	needs := s.needsOf()
+	if len(needs) != 3 || !strings.Contains(needs[0], "60 queues have no runner") || !strings.Contains(needs[2], "paused-2 is paused") {
+		t.Errorf("the needs are %q, want one for 60 queues, and the two paused queues", needs)
+	}
+	page := s.get("/")
+	if got := strings.Count(page, `<li><a href="/queues/q`); got != 45 {
+		t.Errorf("the need lists %d queues, want 45", got)
+	}
+	s.shows("/", "and 15 more</li>", ">View queues</a>")
 }

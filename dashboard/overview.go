@@ -97,13 +97,13 @@ func (v *view) figures() []figure {
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
 			atMost(func(n float64) string { return format.Number(int64(n)) }),
 		)},
-		{Name: "Oldest", Cell: "oldest", Note: "no task waits", Spark: v.past(
+		{Name: "Oldest", Cell: "oldest", Note: "no task is waiting", Spark: v.past(
 			v.Sample.Oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
 			atMost(func(s float64) string { return format.Age(time.Duration(s * float64(time.Second))) }),
 		)},
 	}
 	if q := v.Sample.OldestQueue(); q != "" {
-		figures[3].Note = "has waited in " + format.Middle(q)
+		figures[3].Note = "waiting in " + format.Middle(q)
 	}
 	return figures
 }

@@ -18,16 +18,17 @@ import (
 type queuesData struct {
 	Queues []queueView
 	Filter string
-	Sort   string
+	Order  *columnOrder
 	Page   pager
 }
 
 func (s *server) queues(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "queues", "Queues", "Queues", "all.mark"
 	query := r.URL.Query()
-	d := queuesData{Filter: strings.TrimSpace(query.Get("name")), Sort: query.Get("sort")}
+	d := queuesData{Filter: strings.TrimSpace(query.Get("name"))}
+	d.Order = &columnOrder{By: query.Get("sort"), path: "/queues", pairs: []string{"name", d.Filter}}
 	queues := queueViews(v.Sample)
-	if d.Sort == "" {
+	if d.Order.By == "" {
 		queues = troubleFirst(v.Sample)
 	}
 	if d.Filter != "" {
@@ -35,16 +36,11 @@ func (s *server) queues(r *http.Request, v *view) error {
 			return !strings.Contains(strings.ToLower(q.Queue), strings.ToLower(d.Filter))
 		})
 	}
-	if d.Sort != "" {
-		by, err := sortBy(d.Sort)
-		if err != nil {
-			return err
-		}
-		slices.SortStableFunc(queues, by)
-	}
-	var err error
-	d.Page, err = pageOf(v, query.Get("page"), len(queues), "/queues", "name", d.Filter, "sort", d.Sort)
+	err := sortColumn(queues, d.Order, queueColumns())
 	if err != nil {
+		return err
+	}
+	if d.Page, err = d.Order.page(v, query.Get("page"), len(queues)); err != nil {
 		return err
 	}
 	d.Queues = queues[max(0, d.Page.From-1):d.Page.To]
@@ -58,32 +54,17 @@ func (*queuesData) Orders() []string {
 	return []string{"", "name", "waiting", "pending", "scheduled", "retry", "dead", "done", "oldest"}
 }
 
-// Sorted tells a screen reader how a column orders the list. It is "" if the list has another order.
-func (d *queuesData) Sorted(column string) string {
-	switch {
-	case column != d.Sort:
-		return ""
-	case column == "name":
-		return "ascending"
+// queueColumns has the comparison of queues for the order by each column. Large numbers come first.
+func queueColumns() map[string]func(a, b queueView) int {
+	columns := map[string]func(a, b queueView) int{
+		"name":   func(a, b queueView) int { return cmp.Compare(a.Queue, b.Queue) },
+		"done":   func(a, b queueView) int { return cmp.Compare(b.Done, a.Done) },
+		"oldest": func(a, b queueView) int { return cmp.Compare(b.Oldest, a.Oldest) },
 	}
-	return "descending"
-}
-
-// sortBy returns the comparison of queues for the order by a column. Large numbers come first. It fails with
-// a *storage.InvalidError if there is no such column.
-func sortBy(column string) (func(a, b queueView) int, error) {
-	switch column {
-	case "name":
-		return func(a, b queueView) int { return cmp.Compare(a.Queue, b.Queue) }, nil
-	case "done":
-		return func(a, b queueView) int { return cmp.Compare(b.Done, a.Done) }, nil
-	case "oldest":
-		return func(a, b queueView) int { return cmp.Compare(b.Oldest, a.Oldest) }, nil
+	for _, state := range storage.TaskStates() {
+		columns[string(state)] = func(a, b queueView) int { return cmp.Compare(b.Size(state), a.Size(state)) }
 	}
-	if state := storage.State(column); state.Valid() {
-		return func(a, b queueView) int { return cmp.Compare(b.Size(state), a.Size(state)) }, nil
-	}
-	return nil, storage.Invalid("sort", column, "name, done, oldest or a state")
+	return columns
 }
 
 // queueData is the data of the page of a queue.
@@ -104,7 +85,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	}
 	q := queueView{v.Sample.Queue(name)}
 	if q.sampledQueue == nil {
-		return &statusError{http.StatusNotFound, "There is no queue " + name + "."}
+		return noQueue(name)
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, v.watchQueue(name)+" all.tick"
 	v.Command = commandLine("midge", "queue", "show", name)
@@ -152,11 +133,11 @@ func (q queueView) Trouble() string { return strings.ReplaceAll(q.sampledQueue.T
 func (q queueView) Waited() string {
 	switch {
 	case q.Oldest > 0:
-		return "has waited"
+		return "wait of the oldest task"
 	case q.Waiting > 0: // the age ignores tasks that runners have declined
-		return "no task of a known kind waits"
+		return "no runner handles the waiting tasks"
 	}
-	return "no task waits"
+	return "no task is waiting"
 }
 
 // troubleFirst orders queues as the overview orders needs: queues on which nobody works, queues with dead
@@ -186,6 +167,11 @@ func troubleFirst(s *sampler.Sample) []queueView {
 
 // SizeOf is like Size, for the name of a state.
 func (q queueView) SizeOf(state string) int64 { return q.Size(storage.State(state)) }
+
+// Exactly writes Size for the name of a state in full.
+func (q queueView) Exactly(state string) string {
+	return exactly(storage.State(state), q.SizeOf(state))
+}
 
 // Rate is how many tasks of the queue are completed in a second.
 func (q queueView) Rate() float64 { return q.Done }
@@ -232,14 +218,14 @@ func (q queueView) Bar() []segment {
 	return segments
 }
 
-// outlookText says when the backlog of a queue will be gone.
+// outlookText says when the backlog of a queue clears.
 type outlookText struct {
 	Text, Exact string
-	Gone        bool // the text may follow the words "gone in", and is no sentence of its own
+	Gone        bool // the text may follow the words "clears in", and is no sentence of its own
 	Bad         bool // the backlog does not shrink, and its oldest task has waited for too long
 }
 
-// Outlook says when the backlog of a queue will be gone.
+// Outlook says when the backlog of a queue clears.
 func (v *view) Outlook(q queueView) outlookText {
 	old := v.server.bounds.TooOld(q.sampledQueue)
 	switch o := v.Sample.Outlook(q.sampledQueue); {
@@ -251,18 +237,18 @@ func (v *view) Outlook(q queueView) outlookText {
 	case !o.Known:
 		return outlookText{Text: "…", Exact: "The dashboard estimates the time within seconds.", Gone: true}
 	case o.Backlog == 0:
-		exact := "All waiting tasks are of kinds that no live runner of the queue knows."
+		exact := "No live runner of the queue handles the waiting tasks."
 		return outlookText{Text: format.Dash, Exact: exact, Gone: true}
 	case o.Gone > 0:
-		exact := format.Duration(o.Gone) + ", if the backlog goes on to shrink at the present rate"
+		exact := format.Duration(o.Gone) + ", if the backlog continues to shrink at this rate"
 		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
 	case o.Growth > 0:
 		return outlookText{Text: "grows", Exact: "The backlog grows by " + format.Rate(o.Growth) + ".", Bad: old}
 	}
-	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "The backlog does not shrink.", Bad: old}
+	return outlookText{Text: "not" + format.NBSP + "draining", Exact: "The backlog is not draining.", Bad: old}
 }
 
-// backlogGone says when the backlogs of all queues will be gone.
+// backlogGone says when the backlogs of all queues clear.
 func backlogGone(s *sampler.Sample) string {
 	var longest time.Duration
 	var still *survey.Queue // the queue with the largest backlog that does not shrink
@@ -284,11 +270,11 @@ func backlogGone(s *sampler.Sample) string {
 	}
 	switch {
 	case still != nil && still.Paused:
-		return "tasks wait; " + format.Middle(still.Queue) + " is paused"
+		return "waiting; " + format.Middle(still.Queue) + " is paused"
 	case still != nil:
-		return "tasks wait; " + format.Middle(still.Queue) + " does not shrink"
+		return "waiting; " + format.Middle(still.Queue) + " is not draining"
 	case longest == 0 || !known:
-		return "tasks wait"
+		return "waiting"
 	}
-	return "tasks wait, gone in " + format.Duration(longest)
+	return "waiting; clears in " + format.Duration(longest)
 }

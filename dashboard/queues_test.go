@@ -2,10 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"html"
-	"maps"
-	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,8 +63,8 @@ func TestWorkInFlowIsNoTrouble(t *testing.T) {
 				t.Errorf("work in flow is told as %+v", o)
 			}
 		})
-		if got := backlogGone(v.Sample); got != "tasks wait" {
-			t.Errorf("of work in flow: %q, want %q", got, "tasks wait")
+		if got := backlogGone(v.Sample); got != "waiting" {
+			t.Errorf("of work in flow: %q, want %q", got, "waiting")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +75,7 @@ func TestWorkInFlowIsNoTrouble(t *testing.T) {
 				t.Errorf("a backlog that grows, within %v, is told as %+v; want it bad: %t", bound, o, bad)
 			}
 		}
-		if got, want := backlogGone(v.Sample), "tasks wait; mail does not shrink"; got != want {
+		if got, want := backlogGone(v.Sample), "waiting; mail is not draining"; got != want {
 			t.Errorf("of a backlog that grows: %q, want %q", got, want)
 		}
 	})
@@ -90,47 +86,12 @@ func TestTheOldestOfNothingHasNotWaited(t *testing.T) {
 		stats storage.Stats
 		want  string
 	}{
-		{storage.Stats{}, "no task waits"},
-		{storage.Stats{Waiting: 1, Oldest: time.Second}, "has waited"},
-		{storage.Stats{Waiting: 1, Declined: []storage.KindSize{{Kind: "k", Tasks: 1}}}, "no task of a known kind waits"},
+		{storage.Stats{}, "no task is waiting"},
+		{storage.Stats{Waiting: 1, Oldest: time.Second}, "wait of the oldest task"},
+		{storage.Stats{Waiting: 1, Declined: []storage.KindSize{{Kind: "k", Tasks: 1}}}, "no runner handles the waiting tasks"},
 	} {
 		if got := (queueView{&survey.Queue{Stats: c.stats}}).Waited(); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.stats, got, c.want)
-		}
-	}
-}
-
-// TestAColumnOrdersTheQueues checks that the link in the head of a column orders the queues by it and keeps
-// the filter of names.
-func TestAColumnOrdersTheQueues(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "night", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := Handler(sc.Store, asAdmin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	head := regexp.MustCompile(`<th[^>]*?(?: aria-sort="(\w+)")?><a href="([^"]*)">`)
-	for _, order := range (&queuesData{}).Orders() {
-		w := fetch(t.Context(), d, "/queues?name=a&sort="+order)
-		sorted := map[string]string{}
-		for _, m := range head.FindAllStringSubmatch(w.Body.String(), -1) {
-			u, err := url.Parse(html.UnescapeString(m[2]))
-			if err != nil || u.Path != "/queues" || u.Query().Get("name") != "a" {
-				t.Errorf("a head leads to %q", m[2])
-			}
-			sorted[u.Query().Get("sort")] = m[1]
-		}
-		want := map[string]string{}
-		for _, column := range (&queuesData{}).Orders()[1:] {
-			want[column] = (&queuesData{Sort: order}).Sorted(column)
-		}
-		if !maps.Equal(sorted, want) || order != "" && want[order] == "" {
-			t.Errorf("by %q: the heads are sorted %v, want %v", order, sorted, want)
-		}
-		if !strings.Contains(w.Body.String(), `<option value="`+order+`" selected>`) {
-			t.Errorf("by %q: the choice of the order does not show it", order)
 		}
 	}
 }

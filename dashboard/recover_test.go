@@ -117,7 +117,7 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 		}
 		store.on.Store(false)
 		time.Sleep(2 * sampler.Period) // virtual, so that another look is due
-		s.shows("/", "Nothing needs you.")
+		s.shows("/", "All clear.")
 	})
 }
 
@@ -157,7 +157,7 @@ func TestALogThatFailsEndsNoProcess(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute) // virtual, so that a sample of the history is due
 			store.on.Store(false)
-			s.shows("/", "Nothing needs you.")
+			s.shows("/", "All clear.")
 			stop()
 			all.Wait()
 		})

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -22,6 +23,7 @@ import (
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -154,7 +156,7 @@ func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	} else {
 		v.Sample = last
 	}
-	v.Now, v.Notice = s.sampler.StorageNow(), s.notices.of(r.URL.Query().Get("said"))
+	v.Now, v.Notice = s.sampler.StorageNow().In(v.Zone()), s.notices.of(r.URL.Query().Get("said"))
 	return v
 }
 
@@ -253,18 +255,46 @@ var themes = []string{"", "light", "dark"}
 
 const themeCookie = "midge_theme"
 
-// preferences stores in a cookie the theme that a viewer chose.
+// zoneCookie has the name of the time zone that a viewer chose, such as "Europe/Berlin".
+const zoneCookie = "midge_zone"
+
+// preferences stores in a cookie the theme or the time zone that a viewer chose, and redirects to the page of
+// the form.
 func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
-	theme := r.FormValue("theme")
-	if !slices.Contains(themes, theme) {
-		s.fail(w, r, &statusError{http.StatusBadRequest, "The theme must be light, dark or empty."})
+	cookie := &http.Cookie{ //nolint:gosec // Secure wherever the dashboard is served so
+		Name: themeCookie, Value: r.PostFormValue("theme"), Path: s.cfg.Base + "/",
+		MaxAge: int((365 * 24 * time.Hour).Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: overTLS(r),
+	}
+	err := &statusError{http.StatusBadRequest, "The theme must be light, dark or empty."}
+	valid := slices.Contains(themes, cookie.Value)
+	if r.PostForm.Has("zone") {
+		cookie.Name, cookie.Value = zoneCookie, r.PostFormValue("zone")
+		err.text, valid = "The time zone is not known here.", zoneNamed(cookie.Value) != nil
+	}
+	if !valid {
+		s.fail(w, r, err)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever the dashboard is served so
-		Name: themeCookie, Value: theme, Path: s.cfg.Base + "/", MaxAge: int((365 * 24 * time.Hour).Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
-	})
-	http.Redirect(w, r, s.cfg.Base+"/", http.StatusSeeOther)
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, s.cameFrom(r), http.StatusSeeOther)
+}
+
+// zoneNamed returns the time zone with a name, nil if this process does not know it.
+func zoneNamed(name string) *time.Location {
+	zone, err := time.LoadLocation(name)
+	if err != nil || zone == time.Local { // the zone of this process is nobody's choice
+		return nil
+	}
+	return zone
+}
+
+// zoneOf returns the time zone in which the viewer of a request reads moments.
+func zoneOf(r *http.Request) *time.Location {
+	if c, err := r.Cookie(zoneCookie); err == nil {
+		return cmp.Or(zoneNamed(c.Value), time.UTC)
+	}
+	return time.UTC
 }
 
 func themeOf(r *http.Request) string {
@@ -285,8 +315,10 @@ var funcs = template.FuncMap{
 	"rfc":   func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
 	"oldestSeen": oldestSeen, "estimate": format.Estimate,
-	"states": func() []stateLook { return looks },
-	"look":   lookOf,
+	"states": func() []stateLook { return looks }, "exactly": exactly,
+	"word":    func(state string) string { return filter.StateWord(storage.State(state)) },
+	"heading": heading,
+	"look":    lookOf,
 	"glyph": func(state string) string {
 		if !storage.State(state).Valid() {
 			return ""
@@ -296,6 +328,12 @@ var funcs = template.FuncMap{
 	"keys": func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
 	"args": func(args ...any) []any { return args },
 	"name": func(text string) named { return named{text, format.Halves(text)} },
+}
+
+// heading returns the text above a column or a card: the word of a state, or another name.
+func heading(name string) string {
+	word := filter.StateWord(storage.State(name))
+	return strings.ToUpper(word[:1]) + word[1:]
 }
 
 // named is a name that a narrow column cuts in its middle.

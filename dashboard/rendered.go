@@ -21,9 +21,9 @@ type rendered struct {
 
 // pageKey is everything that such a page depends on besides the sample.
 type pageKey struct {
-	address, theme string
-	user           access.User
-	gzip           bool
+	address, theme, zone string
+	user                 access.User
+	gzip                 bool
 }
 
 type renderedPage struct {
@@ -60,7 +60,7 @@ func (p *rendered) page(r *http.Request, v *view) *renderedPage {
 	if v.Notice != nil || len(address) > mostAddress {
 		return nil
 	}
-	key := pageKey{address: address, theme: v.Theme, user: v.User, gzip: takesGzip(r)}
+	key := pageKey{address: address, theme: v.Theme, zone: v.Zone().String(), user: v.User, gzip: takesGzip(r)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of != v.Sample {

@@ -12,6 +12,7 @@ import (
 // runnersData is the data of the page of the runners.
 type runnersData struct {
 	Runners []runnerView
+	Order   *columnOrder
 	Page    pager
 	Info    storage.Description
 }
@@ -19,16 +20,32 @@ type runnersData struct {
 func (s *server) runners(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "runners", "Runners", "Runners", "all.mark all.tick"
 	v.Command = "midge runner ls"
-	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.Runners), "/runners")
+	query := r.URL.Query()
+	d := runnersData{Info: v.Sample.Info, Order: &columnOrder{By: query.Get("sort"), path: "/runners"}}
+	for _, info := range v.Sample.Runners {
+		d.Runners = append(d.Runners, runnerOf(info))
+	}
+	err := sortColumn(d.Runners, d.Order, runnerColumns)
 	if err != nil {
 		return err
 	}
-	d := runnersData{Page: page, Info: v.Sample.Info}
-	for _, info := range v.Sample.Runners[max(0, page.From-1):page.To] {
-		d.Runners = append(d.Runners, runnerOf(info))
+	if d.Page, err = d.Order.page(v, query.Get("page"), len(d.Runners)); err != nil {
+		return err
 	}
-	v.Data = d
+	d.Runners = d.Runners[max(0, d.Page.From-1):d.Page.To]
+	v.Data = &d
 	return nil
+}
+
+// runnerColumns has the comparison of runners for the order by each column.
+var runnerColumns = map[string]func(a, b runnerView) int{
+	"name":    func(a, b runnerView) int { return cmp.Compare(a.ID, b.ID) },
+	"queues":  func(a, b runnerView) int { return cmp.Compare(len(b.Queues), len(a.Queues)) },
+	"running": func(a, b runnerView) int { return cmp.Compare(len(b.Running), len(a.Running)) },
+	"failed":  func(a, b runnerView) int { return cmp.Compare(b.Share(), a.Share()) },
+	"memory":  func(a, b runnerView) int { return cmp.Compare(b.Memory, a.Memory) },
+	"started": func(a, b runnerView) int { return b.Started.Compare(a.Started) },
+	"seen":    func(a, b runnerView) int { return b.Seen.Compare(a.Seen) },
 }
 
 // runnerData is the data of the page of a runner.
@@ -42,7 +59,7 @@ func (s *server) runner(r *http.Request, v *view) error {
 	id := r.PathValue("runner")
 	i := slices.IndexFunc(v.Sample.Runners, func(info storage.RunnerInfo) bool { return info.ID == id })
 	if i < 0 {
-		return &statusError{http.StatusNotFound, "No live runner has this id. It may have stopped since."}
+		return &statusError{http.StatusNotFound, "Runner not found. It may have stopped."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "runner", "Runners", "Runner", id, "all.tick"
 	v.Command = commandLine("midge", "runner", "show", id)
@@ -60,6 +77,14 @@ type runnerView struct {
 	Runs, Failed       int64
 	Told               bool // the runner has reported vitals
 	Unreadable         bool // this program cannot decode the vitals of the runner
+}
+
+// Elsewhere is the host of the runner, "" if the id of the runner begins with it.
+func (r *runnerView) Elsewhere() string {
+	if host, _ := storage.RunnerHost(r.ID); host == r.Host {
+		return ""
+	}
+	return r.Host
 }
 
 // Share is the part of the runs that failed.

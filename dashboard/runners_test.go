@@ -26,10 +26,10 @@ func TestARunnerTellsOfItself(t *testing.T) {
 		}
 	}
 	s.shows("/runners/well", "3.00 GiB", "1,234", "send_welcome", "25.0 %", "37 ms", "41 ms", "2 more kinds did not fit into the heartbeat", "heartbeat")
-	s.shows("/runners/silent", "This runner has not reported yet what it ran.")
+	s.shows("/runners/silent", "This runner has not reported its figures yet.")
 	s.shows("/runners/idle", "This runner has not run a job yet.", "1.00 MiB")
 	for _, id := range []string{"broken", "later"} {
 		s.shows("/runners/"+id, "The figures of this runner cannot be read.")
 	}
-	s.shows("/runners", "3.00 GiB", "unreadable", "25 of 101 runs since it was started")
+	s.shows("/runners", "3.00 GiB", "unreadable", "25 of 101 attempts since it was started")
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -15,18 +16,35 @@ import (
 // schedulesData is the data of the page of the schedules.
 type schedulesData struct {
 	Schedules []scheduleView
+	Order     *columnOrder
 	Page      pager
 }
 
 func (s *server) schedules(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "schedules", "Schedules", "Schedules", "all.mark all.tick"
 	v.Command = "midge schedule ls"
-	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.Schedules), "/schedules")
+	query := r.URL.Query()
+	d := schedulesData{
+		Schedules: scheduleViews(v.Sample), Order: &columnOrder{By: query.Get("sort"), path: "/schedules"},
+	}
+	err := sortColumn(d.Schedules, d.Order, scheduleColumns)
 	if err != nil {
 		return err
 	}
-	v.Data = schedulesData{scheduleViews(v.Sample)[max(0, page.From-1):page.To], page}
+	if d.Page, err = d.Order.page(v, query.Get("page"), len(d.Schedules)); err != nil {
+		return err
+	}
+	d.Schedules = d.Schedules[max(0, d.Page.From-1):d.Page.To]
+	v.Data = &d
 	return nil
+}
+
+// scheduleColumns has the comparison of schedules for the order by each column.
+var scheduleColumns = map[string]func(a, b scheduleView) int{
+	"name":  func(a, b scheduleView) int { return cmp.Compare(a.Name(), b.Name()) },
+	"queue": func(a, b scheduleView) int { return cmp.Compare(a.Queue, b.Queue) },
+	"last":  func(a, b scheduleView) int { return b.Cursor.Last.Compare(a.Cursor.Last) },
+	"next":  func(a, b scheduleView) int { return a.Cursor.Next.Compare(b.Cursor.Next) },
 }
 
 // scheduleView is a schedule as pages show it.
@@ -73,12 +91,12 @@ func (c scheduleView) Ticks() []tick {
 	return ticks
 }
 
-// Zone is the time zone of the schedule.
+// Zone is the time zone of the schedule, "" if its ticks do not depend on one.
 func (c scheduleView) Zone() string {
-	if c.Declaration.Zone == "" {
-		return "UTC"
+	if strings.HasPrefix(c.Spec(), "every ") {
+		return ""
 	}
-	return c.Declaration.Zone
+	return cmp.Or(c.Declaration.Zone, "UTC")
 }
 
 // apart puts spaces around the units of a duration.

@@ -154,7 +154,7 @@ func (v *view) hits(text string, most int) []hit {
 	if s.Dead != nil {
 		each(len(s.Dead.Groups), func(f *found, i int) {
 			g := s.Dead.Groups[i]
-			f.add(format.Number(g.Tasks)+" dead", g.Error, v.CauseURL(g.ID), g.Error)
+			f.add(format.Number(g.Tasks)+" dead", g.Title(), v.CauseURL(g.ID), g.Error)
 		})
 	}
 	each(len(s.Schedules), func(f *found, i int) {

@@ -66,11 +66,11 @@ type fact struct {
 	Name, Value, Exact, URL string
 }
 
-// actLink is an act that the page of a task offers.
+// actLink is an action that the page of a task offers.
 type actLink struct {
 	Text, URL, Key string
 	Danger         bool
-	Plain          bool // it may be the first act, but it is not the one to do
+	Plain          bool // it may be the first action, but it is not the one to take
 }
 
 func refOf(r *http.Request) (storage.Ref, error) {
@@ -93,14 +93,14 @@ func (s *server) task(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", t.Kind+" in "+t.Queue, t.ID
+	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", "Task in "+t.Queue, t.Kind
 	v.Ref = ref.String()
 	v.Watch = v.watchQueue(t.Queue)
 	if t.State == storage.Pending {
 		v.Watch += " all.tick"
 	}
 	v.Command = commandLine("midge", "task", "show", ref.String())
-	d := &taskData{Task: t, Look: lookOf(t.State)}
+	d := &taskData{Task: t, Look: lookOfTask(&t)}
 	d.Verdict, err = s.verdict(r, v, t)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *server) task(r *http.Request, v *view) error {
 func (s *server) afterwards(v *view, ref storage.Ref) error {
 	said := *v.Notice
 	if !said.Bad {
-		said.Text += " The task no longer exists, because it is not kept after its end."
+		said.Text += " The task no longer exists, because it has no retention."
 	}
 	return redirectError(s.notices.with(v.URL("/tasks", "queue", ref.Queue), said))
 }
@@ -133,56 +133,101 @@ var outcomes = map[string][3]string{
 	storage.AttemptFailed:      {"↻", "retry", "failed"},
 	storage.AttemptTimedOut:    {"↻", "retry", "timed out"},
 	storage.AttemptPanicked:    {"✕", "dead", "panicked"},
-	storage.AttemptDiscarded:   {"✕", "dead", "discarded itself"},
-	storage.AttemptExpired:     {"✕", "dead", "its deadline passed"},
-	storage.AttemptUndecodable: {"✕", "dead", "its parameters do not fit the job"},
+	storage.AttemptDiscarded:   {"✕", "dead", "was discarded by its job"},
+	storage.AttemptExpired:     {"✕", "dead", "missed its deadline"},
+	storage.AttemptUndecodable: {"✕", "dead", "could not be decoded"},
 	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
-	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired while it ran"},
-	storage.AttemptLeaseLost:   {"!", "retry", "its lease was lost before it started"},
+	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired"},
+	storage.AttemptLeaseLost:   {"!", "retry", "lost its lease before it started"},
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
 
-// timeline returns the events of the task's life, the newest first.
+// timeline returns the events of the task's life, the newest first: its attempts, and how long it waited for each.
 func (v *view) timeline(t storage.Task) []moments {
 	line := []moments{{At: t.Created, Glyph: "○", Look: "waiting", What: "created"}}
+	since := t.Created // the end of the attempt before, or the creation
+	if due := dueFirst(&t); due.After(since) {
+		since = due
+	}
+	// Older attempts may be forgotten: then nobody knows the numbers of the others.
+	numbered, number := len(t.Attempts) < storage.MaxAttempts, 0
+	name := func() string {
+		if number++; numbered {
+			return "attempt " + format.Exact(int64(number))
+		}
+		return "attempt"
+	}
+	waited := func(until time.Time) {
+		if d := until.Sub(since); d >= time.Millisecond {
+			line = append(line, moments{At: until, Glyph: "○", Look: "waiting", What: "waited " + format.Duration(d)})
+		}
+	}
 	for i, a := range t.Attempts {
 		o, ok := outcomes[a.Outcome]
 		if !ok {
 			o = [3]string{"·", "waiting", a.Outcome}
 		}
 		m := moments{At: a.At, Glyph: o[0], Look: o[1], What: o[2], Runner: a.Runner, Error: a.Error}
-		if took := a.Took(); took > 0 {
-			m.Took = format.Duration(took)
+		switch {
+		case a.Outcome == storage.AttemptRequeued: // its attempts count anew
+			number = 0
+		case a.Outcome == storage.AttemptLeaseLost: // it was only claimed
+		default:
+			waited(a.Claimed)
+			m.What, m.Took = name()+" "+m.What, format.Duration(a.Took())
 		}
 		if i == len(t.Attempts)-1 {
 			m.Stack = t.Stack
 		}
-		line = append(line, m)
+		line, since = append(line, m), a.At
 	}
-	l := lookOf(t.State)
+	if t.State == storage.Pending {
+		waited(t.Claimed)
+	}
+	return append(v.newest(t, since, name), reversed(line)...)
+}
+
+// dueFirst returns when a task was due for the first time, zero if it was enqueued to run at once.
+func dueFirst(t *storage.Task) time.Time {
+	text := t.Headers[storage.DueHeader]
+	if delay, err := time.ParseDuration(text); err == nil {
+		return t.Created.Add(delay)
+	}
+	at, _ := time.Parse(time.RFC3339Nano, text) // zero if there is none, or if it is damaged
+	return at
+}
+
+// newest returns the event of the task's present state, if there is one. since is the end of its last attempt,
+// and attempt the name of the next.
+func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []moments {
+	l := lookOfTask(&t)
+	m := moments{Glyph: l.Glyph, Look: string(l.State), What: l.Word}
 	switch t.State {
 	case storage.Pending:
-		m := moments{
-			At: t.Claimed, Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner,
+		m.At, m.Runner = t.Claimed, t.Runner
+		if t.Started {
+			m.What = attempt() + " started"
 		}
-		if !t.Started {
-			m.What = "claimed ahead"
-		}
-		line = append(line, m)
 	case storage.Completed, storage.Cancelled, storage.Dead:
-		what := l.Word
+		m.At = t.Ended
 		if t.Reason != "" {
-			what += ": " + t.Reason
+			m.What += ": " + t.Reason
 		}
-		line = append(line, moments{At: t.Ended, Glyph: l.Glyph, Look: l.Word, What: what})
 	case storage.Scheduled, storage.Retry:
-		what := "due"
+		m.At, m.What = t.Due, attempt()+" due"
 		if t.Reason != "" {
-			what += ", snoozed: " + t.Reason
+			m.What += ", snoozed: " + t.Reason
 		}
-		line = append(line, moments{At: t.Due, Glyph: l.Glyph, Look: l.Word, What: what})
-	case storage.Waiting, storage.Cursors:
+	case storage.Waiting:
+		m.At, m.What = since, "waiting for "+attempt()
+	case storage.Cursors:
+		return nil
 	}
+	return []moments{m}
+}
+
+// reversed returns the events in the opposite order.
+func reversed(line []moments) []moments {
 	slices.Reverse(line)
 	return line
 }
@@ -224,7 +269,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("tick", t.Tick())
 	switch {
 	case t.Timeout == storage.NoTimeout:
-		add("timeout", "none", "whatever the timeout of its runner", "")
+		add("timeout", "none", "the timeout of the runner does not apply", "")
 	case t.Timeout > 0:
 		add("timeout", format.Duration(t.Timeout), t.Timeout.String(), "")
 	}
@@ -240,7 +285,7 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	add := func(text, do, key string, danger bool) {
 		acts = append(acts, actLink{
 			Text: text, URL: v.URL("/act", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
-			Plain: do == "cancel" || scan.Discarded(t),
+			Plain: do == "cancel" || scan.Discarded(t) || t.State == storage.Completed || t.State == storage.Cancelled,
 		})
 	}
 	if t.State == storage.Cursors {
@@ -432,14 +477,51 @@ func quotedJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// verdict says in a sentence why the task is in its state.
+// verdict says in sentences why the task is in its state.
 func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
+	if t.State.Ended() {
+		return v.ended(&t), nil
+	}
 	known := v.sampled(t)
 	why, err := storage.Why(r.Context(), known, t.Ref, v.Sample.Before(t.Queue)...)
 	if err != nil {
 		return "", err
 	}
-	text := why.Text(format.Duration)
+	return sentence(why.Text(format.Duration)), nil
+}
+
+// ended says since when a task has been in its last state, and why it is dead.
+func (v *view) ended(t *storage.Task) string {
+	text := heading(string(t.State)) + " since " + format.Moment(t.Ended, v.Now) + " (" + format.Away(t.Ended, v.Now) + ")."
+	if t.State != storage.Dead {
+		return text
+	}
+	text += " " + deadBecause(t)
+	if last := format.FirstLine(t.LastError()); last != "" && last != t.Reason {
+		text += " Last error: " + last
+	}
+	return text
+}
+
+// deadBecause says in a sentence why a task is dead.
+func deadBecause(t *storage.Task) string {
+	switch {
+	case scan.Discarded(*t):
+		return "The job discarded this task. Fix the cause before you requeue it."
+	case t.Reason == storage.ReasonRetries:
+		return "Retries exhausted."
+	case t.Reason == storage.ReasonCrashes:
+		return "It crashed " + format.Exact(int64(t.Crashes)) + " times."
+	case t.Reason == storage.ReasonKind:
+		return "No runner on " + t.Queue + " handled " + t.Kind + "."
+	case t.Reason == "":
+		return ""
+	}
+	return sentence(format.FirstLine(t.Reason))
+}
+
+// sentence capitalizes a text and ends it with a full stop.
+func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
-	return string(unicode.ToUpper(first)) + text[size:] + ".", nil
+	return string(unicode.ToUpper(first)) + text[size:] + "."
 }

@@ -2,10 +2,13 @@ package dashboard
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
@@ -23,8 +26,11 @@ const stateLive = "live"
 
 func chosenOf(r *http.Request) chosen {
 	c := chosen{r.FormValue("queue"), r.FormValue("state"), strings.TrimSpace(r.FormValue("filter"))}
-	if c.State == stateLive {
+	switch c.State {
+	case stateLive:
 		c.State = ""
+	case filter.Running:
+		c.State = string(storage.Pending)
 	}
 	return c
 }
@@ -52,7 +58,7 @@ func (c chosen) parse() (filter.Filter, error) {
 		}
 	}
 	if c.State != "" && !storage.State(c.State).Valid() {
-		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", storage.TaskStates())
+		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", filter.StateWords())
 	}
 	f, err := filter.Parse(c.Text())
 	if err == nil && f.NamesHidden() {
@@ -110,13 +116,17 @@ type tab struct {
 	Current bool
 }
 
+// Exactly writes Tasks in full.
+func (t tab) Exactly() string { return exactly(t.State, t.Tasks) }
+
 // tasksData is the data of a list of tasks.
 type tasksData struct {
 	chosen
 
 	Tabs    []tab
 	Rows    []taskRow
-	Problem string // what is wrong with the filter
+	Verbs   []listVerb // the actions on selected tasks
+	Problem string     // what is wrong with the filter
 	Syntax  string
 	Of      string // how many tasks there are
 	Scanned string // the progress of a search
@@ -125,6 +135,32 @@ type tasksData struct {
 	First   string // the address of the first page, "" on that page
 	Next    string
 	Widen   string
+}
+
+// listVerb is an action on selected tasks of a list.
+type listVerb struct {
+	Do, Text, Key string
+	Needs         access.Verb // the permission that it needs
+	Off           string      // why it is not possible on the tasks of this list, "" if it may be
+}
+
+// verbs returns the actions on tasks, of which those are off that no task of a filter permits.
+func verbs(f filter.Filter) []listVerb {
+	states := f.States()
+	if len(states) == 0 {
+		states = scan.Live
+	}
+	var verbs []listVerb
+	for _, l := range []listVerb{{Do: "requeue", Key: "r"}, {Do: "cancel", Key: "c"}, {Do: "delete"}} {
+		a := acts[l.Do]
+		able := (&bulk.Act{Verb: a.bulk}).States()
+		if !slices.ContainsFunc(states, func(s storage.State) bool { return slices.Contains(able, s) }) {
+			l.Off = "not possible in this state"
+		}
+		l.Text, l.Needs = a.title, a.verb
+		verbs = append(verbs, l)
+	}
+	return verbs
 }
 
 // taskRow is a task in a list.
@@ -159,6 +195,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	if err := s.mayFilter(v, f); err != nil {
 		return err
 	}
+	d.Verbs = verbs(f)
 	after := r.FormValue("after")
 	v.Command = listCommand(c, after)
 	req := c.request(f, after)
@@ -168,6 +205,9 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	}
 	for _, t := range page.Tasks {
 		d.Rows = append(d.Rows, v.row(t))
+	}
+	if r.FormValue("only") != "" && len(page.Tasks) == 1 && page.Done() {
+		return redirectError(v.TaskURL(page.Tasks[0].Ref))
 	}
 	if after != "" {
 		d.First = v.listURL(c, "")
@@ -247,13 +287,13 @@ func (v *view) listURL(c chosen, after string) string {
 
 // row returns the row of a task in a list.
 func (v *view) row(t storage.Task) taskRow {
-	row := taskRow{Task: t, Look: lookOf(t.State)}
+	row := taskRow{Task: t, Look: lookOfTask(&t)}
 	at := t.Created
 	switch {
 	case t.State == storage.Pending && t.Started:
 		at, row.When = t.StartedAt(), "for "+format.Duration(v.Since(t.StartedAt()))
 	case t.State == storage.Pending:
-		row.When = "claimed ahead"
+		at, row.When = t.Claimed, "for "+format.Duration(v.Since(t.Claimed))
 	case t.State == storage.Scheduled, t.State == storage.Retry:
 		at, row.When = t.Due, format.Away(t.Due, v.Now)
 	case t.State.Ended():
@@ -271,7 +311,7 @@ func (v *view) row(t storage.Task) taskRow {
 		row.Note = t.Reason
 	}
 	if t.PassedOver == storage.PassedOverKind {
-		row.Note = "no runner that saw the task knows its kind"
+		row.Note = "no runner that saw the task handles its kind"
 	}
 	if row.Note == "" && v.May("payloads") {
 		row.Params = v.server.shortly(t)

@@ -76,7 +76,7 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 		s.shows("/tasks?queue=mail&state=dead", "showing 50 of 212", "connection refused")
 		s.shows("/tasks?queue=mail&state=dead&filter=kind:send_digest", "showing 32 of 32",
 			"midge task ls &#39;queue:mail state:dead kind:send_digest&#39;")
-		s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that saw the task knows its kind")
+		s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that saw the task handles its kind")
 		s.shows("/tasks?filter=kind:send_digest", "No task matches", "Also search the tasks that have ended")
 		s.shows("/tasks?filter=colour:red", "queue: id: kind:", "colour")
 		page := s.get("/tasks?queue=mail&state=dead")
@@ -94,7 +94,7 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 func TestATaskTellsItsLife(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	ref := s.list("mail", storage.Dead)[0]
-	s.shows("/r/"+ref, "out of retries", "connection refused", "goroutine 41 [running]", "&#34;user&#34;", "tenant", "acme",
+	s.shows("/r/"+ref, "Dead since", "Retries exhausted. Last error: ", "connection refused", "goroutine 41 [running]", "&#34;user&#34;", "tenant", "acme",
 		"midge task show "+ref, "Requeue", "Edit", "Delete")
 	w := s.do(request(http.MethodGet, "/r/"+ref+"/params", ""))
 	if got := w.Header().Get("Content-Disposition"); w.Code != http.StatusOK || !strings.HasPrefix(got, "attachment;") {
@@ -189,7 +189,7 @@ func TestActsOnTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		dead := s.list("mail", storage.Dead)
-		s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Back", "How fast")
+		s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Back", "Rate")
 		if got := s.list("mail", storage.Dead); len(got) != len(dead) {
 			t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
 		}
@@ -201,7 +201,7 @@ func TestActsOnTasks(t *testing.T) {
 			t.Error("the requeued task does not wait")
 		}
 		if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
-			!strings.Contains(page, "2 of 3 tasks deleted, 1 gone.") {
+			!strings.Contains(page, "2 of 3 tasks deleted, 1 not found.") {
 			t.Errorf("delete: %d", code)
 		}
 		if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
@@ -215,11 +215,11 @@ func TestActsOnTasks(t *testing.T) {
 			t.Errorf("requeue all that match: %d", code)
 		}
 		if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
-			"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "It goes on if you close this page") {
+			"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "It continues if you close this page") {
 			t.Errorf("requeue all at a rate: %d", code)
 		} else {
 			code, page := s.post("/acts/" + between(t, page, `action="/acts/`, `"`))
-			if code != 200 || !strings.Contains(page, "The act was stopped. Repeat the act to do the rest.") {
+			if code != 200 || !strings.Contains(page, "The action was stopped. Repeat it to do the rest.") {
 				t.Errorf("stop: %d", code)
 			}
 		}
@@ -421,7 +421,7 @@ func TestSearchFindsATask(t *testing.T) {
 		s.shows("/suggest?q=refused", "connection refused", "212 dead", "/dead?cause=", `"what":"scan"`)
 		s.shows("/suggest?q=se", "send_invoice", "kind")
 		s.shows("/suggest?q="+id, `"what":"task"`, "/r/"+ref)
-		s.shows("/search?q=nothing+of+the+kind", "No queue, kind, cause, schedule, runner or task has this name.")
+		s.shows("/search?q=nothing+of+the+kind", "No queue, kind, cause, schedule, runner or task with this name.")
 	})
 }
 
@@ -516,7 +516,7 @@ func TestAGetChangesNothing(t *testing.T) {
 }
 
 // TestAnActWhoseMatchesLieFarBehindIsOffered checks an act whose first match is not among the 20,000 tasks
-// that a dialog searches. The act itself searches all tasks.
+// that a dialog searches. The action itself searches all tasks.
 func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "empty", dashboard.Config{})
@@ -526,7 +526,7 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const far = "No task matches among the first 20,000. The act searches all tasks."
+		const far = "No task matches among the first 20,000. The action searches all tasks."
 		s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel tasks</button>`)
 		s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
 		if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||

@@ -2,14 +2,18 @@ package dashboard
 
 import (
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -22,7 +26,7 @@ type view struct {
 	Kind   string // what the title names, such as "Runner"; above the title
 	Ref    string // the task that the page shows, "" on other pages
 	Data   any
-	Now    time.Time // by the storage's clock
+	Now    time.Time // by the storage's clock, in the time zone of the page
 	Sample *sampler.Sample
 	User   access.User
 	Theme  string
@@ -41,9 +45,12 @@ type view struct {
 // view makes the view of a request, without a sample.
 func (s *server) view(r *http.Request) *view {
 	return &view{
-		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.StorageNow(),
+		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.StorageNow().In(zoneOf(r)),
 	}
 }
+
+// Zone is the time zone in which the page shows moments: UTC or that of the viewer.
+func (v *view) Zone() *time.Location { return v.Now.Location() }
 
 // sampled returns the storage for a page that reads tasks itself. The sample answers for queues and runners.
 // tasks are the tasks that the page has read already.
@@ -143,7 +150,7 @@ type stateLook struct {
 // looks has the look of each state that tasks can have, in the order of a task's life.
 var looks = []stateLook{
 	{storage.Waiting, "○", "waiting"},
-	{storage.Pending, "▶", "pending"},
+	{storage.Pending, "▶", filter.Running},
 	{storage.Scheduled, "◷", "scheduled"},
 	{storage.Retry, "↻", "retry"},
 	{storage.Completed, "✓", "completed"},
@@ -159,6 +166,22 @@ func lookOf(state storage.State) stateLook {
 		}
 	}
 	return stateLook{State: state, Glyph: "·", Word: string(state)}
+}
+
+// lookOfTask returns the look of the state of a task.
+func lookOfTask(t *storage.Task) stateLook {
+	l := lookOf(t.State)
+	l.Word = filter.TaskWord(t)
+	return l
+}
+
+// exactly writes how many tasks are in a state, and notes what the number includes.
+func exactly(state storage.State, n int64) string {
+	text := format.Exact(n)
+	if state == storage.Pending {
+		text += ", " + filter.RunningNote
+	}
+	return text
 }
 
 // notice tells the viewer the result of an act.
@@ -207,6 +230,49 @@ func (s *notices) of(id string) *notice {
 	if n, ok := s.texts[id]; ok {
 		return &n
 	}
+	return nil
+}
+
+// columnOrder is the order of a list by one of its columns. The heads of the columns have links that change it.
+type columnOrder struct {
+	By    string // a column, "" for the order that the list has by itself
+	path  string
+	pairs []string // other parameters of the address
+}
+
+// Of is the address of the list in the order of a column.
+func (o *columnOrder) Of(v *view, column string) string {
+	return v.URL(o.path, append(slices.Clip(o.pairs), "sort", column)...)
+}
+
+// Sorted tells a screen reader how a column orders the list, "" if the list has another order. Names and the
+// next ticks begin with the lowest, and all else with the highest.
+func (o *columnOrder) Sorted(column string) string {
+	switch {
+	case column != o.By:
+		return ""
+	case column == "name" || column == "queue" || column == "next":
+		return "ascending"
+	}
+	return "descending"
+}
+
+// page returns a page of the list in its order, which has n rows.
+func (o *columnOrder) page(v *view, number string, n int) (pager, error) {
+	return pageOf(v, number, n, o.path, append(slices.Clip(o.pairs), "sort", o.By)...)
+}
+
+// sortColumn sorts a list by the column of its order. It fails with a *storage.InvalidError if the list has no
+// such column.
+func sortColumn[T any](list []T, o *columnOrder, columns map[string]func(a, b T) int) error {
+	if o.By == "" {
+		return nil
+	}
+	compare := columns[o.By]
+	if compare == nil {
+		return storage.Invalid("sort", o.By, "one of %v", slices.Sorted(maps.Keys(columns)))
+	}
+	slices.SortStableFunc(list, compare)
 	return nil
 }
 

@@ -36,11 +36,12 @@ let frozen = false; // whether the viewer has frozen the page
 let lostSince = null; // since when the server does not answer, null if it does
 let lastHeard = 0; // when the last message of the stream came, here or in the tab that leads
 
-const clock = at => at.toISOString().slice(11, 19);
+const {zone} = document.body.dataset; // the time zone of the page
+const clock = at => `${at.toLocaleTimeString('en-GB', {timeZone: zone})} ${zone}`;
 
 function setState(is, text = is) {
   if (!dot) return;
-  if (frozen) [is, text] = ['paused', 'paused; press . to go on'];
+  if (frozen) [is, text] = ['paused', 'paused; press . to resume'];
   if (dot.dataset.is === is && dot.textContent === text) return;
   dot.dataset.is = is;
   dot.textContent = text;
@@ -48,7 +49,7 @@ function setState(is, text = is) {
 
 function setLost() {
   lostSince ??= new Date();
-  setState('lost', `lost since ${clock(lostSince)} UTC`);
+  setState('lost', `lost since ${clock(lostSince)}`);
   showAway();
 }
 
@@ -67,7 +68,7 @@ function showAway() {
   const banner = $('#away');
   if (!banner) return;
   let text = '';
-  if (lostSince) text = `The server has not answered since ${clock(lostSince)} UTC.`;
+  if (lostSince) text = `The server has not answered since ${clock(lostSince)}.`;
   else if (/^\d\d:/.test(cells.lost ?? '')) text = `The storage has not answered since ${cells.lost}.`;
   else if (cells.lost) text = `The storage does not answer: ${cells.lost}.`;
   banner.textContent = text && `${text} This page shows the state at that moment.`;
@@ -88,7 +89,7 @@ function setCell(key, text) {
     if (e.textContent === text) continue;
     e.textContent = text;
     e.classList.toggle('zero', text === '0' || text === '–' || text.startsWith('0\u00a0'));
-    if (e.title && /^[\d,]+$/.test(text)) e.title = text;
+    if (/^[\d,]+$/.test(text)) e.title = e.title.replace(/^[\d,]+/, text); // what follows the number stays
     if (calm.matches) continue;
     e.classList.remove('changed');
     requestAnimationFrame(() => e.classList.add('changed'));
@@ -157,9 +158,11 @@ const hasFocus = part => part.contains(document.activeElement);
 const inUse = part => part.matches(':hover') || hasFocus(part) && part !== document.activeElement;
 
 // update replaces a part by a fresh one. A part in use is not replaced yet, and keeps the fresh one in its
-// property fresh, unless the fresh one has data-end: what the part showed has ended.
+// property fresh, unless the fresh one has data-end: what the part showed has ended. If it has also data-go, the
+// browser opens that page.
 function update(part, fresh) {
   if (!fresh) return;
+  if (fresh.dataset.go && part.dataset.end === undefined) { location.href = fresh.dataset.go; return; }
   keepOpen(part, fresh);
   if (part.isEqualNode(fresh)) { part.fresh = null; return; }
   if (part.dataset.rows !== undefined && holdRows(part, fresh)) return;
@@ -300,7 +303,7 @@ setInterval(() => {
 
 const dialog = $('#dialog');
 
-// ask shows the form of a page as a dialog. If the page has no form, because it refuses the act, the browser
+// ask shows the form of a page as a dialog. If the page has no form, because it refuses the action, the browser
 // opens that page.
 async function ask(address) {
   const {page, at} = await fetchPage(address);
@@ -357,9 +360,12 @@ function markSaved(form) {
   form.append(saved);
 }
 
-// The command in a dialog has the rate and the canary that its form chooses.
+// The command in a dialog has the rate and the canary that its form chooses, and the boxes of a list decide what its
+// buttons do.
 document.addEventListener('change', event => {
-  const {form, name} = event.target;
+  const {form, name, checked, dataset} = event.target;
+  if (dataset.selectPage !== undefined) for (const box of $$('[name=ref]', form)) box.checked = checked;
+  updateActions();
   const command = ['rate', 'canary'].includes(name) && form?.matches('.ask') && $('.command code', form);
   if (!command) return;
   const {rate, canary} = form.elements;
@@ -373,7 +379,7 @@ function askOfRows(form, button) {
   const query = new URLSearchParams(new FormData(form, button));
   if (!query.has('ref') && !query.has('all')) {
     const row = $('tr.on input[name=ref]');
-    if (!row) { showNotice('Choose tasks first, or tick “all that match”.'); return; }
+    if (!row) return;
     query.append('ref', row.value);
   }
   ask(`${form.action}?${query}`).catch(setLost);
@@ -399,16 +405,12 @@ function countDown(form) {
   button.onclick = () => { clearInterval(timer); dialog.close(); };
 }
 
-// showNotice shows a sentence above the page's content.
-function showNotice(text) {
-  let note = $('#told');
-  if (!note) {
-    note = make('p', '', 'notice bad');
-    note.id = 'told';
-    note.setAttribute('role', 'status');
-    $('main .head').after(note);
+// updateActions disables the buttons above a list while no task is selected, and no row is the current one.
+function updateActions() {
+  for (const form of $$('[data-ask-form]')) {
+    const some = $('[name=ref]:checked, [name=all]:checked, tr.on', form);
+    for (const button of $$('[name=do]', form)) button.disabled = !some || button.dataset.off !== undefined;
   }
-  note.textContent = text;
 }
 
 // The event comes a moment after the dialog has closed: by then it may be open again.
@@ -437,6 +439,7 @@ function stepRow(step) {
   next.classList.add('on');
   $('[data-open]', next).focus({preventScroll: true});
   next.scrollIntoView({block: 'nearest'});
+  updateActions();
 }
 
 // clickAct clicks on the element whose data-act is a key, in the current row or else on the page.
@@ -447,9 +450,9 @@ const keyList = [
   ['g then o q t d s r m a', 'go to overview, queues, tasks, dead, schedules, runners, metrics, audit'],
   ['j k', 'go to the next or the previous row'],
   ['Enter', 'open the row'],
-  ['x', 'choose the row'],
+  ['x', 'select the row'],
   ['r c p', 'requeue, cancel, pause or resume'],
-  ['.', 'freeze the page, or let it go on'],
+  ['.', 'pause/resume updates'],
   ['?', 'show this list'],
 ];
 
@@ -470,7 +473,7 @@ function showKeys() {
   off.type = 'checkbox';
   off.checked = keysOff();
   off.onchange = () => localStorage.setItem('midge:keys', off.checked ? 'off' : 'on');
-  label.append(off, make('span', 'switch all keys off'));
+  label.append(off, make('span', 'turn off all keys'));
   const buttons = make('div', '', 'buttons');
   const close = make('button', 'Back');
   close.dataset.back = '';
@@ -632,7 +635,12 @@ function addFound(part, fresh) {
 
 // enhance shows the controls of a part that need this module, and adds tips to its charts.
 function enhance(part) {
-  for (const e of $$('[data-copy], [data-keys]', part)) e.hidden = false;
+  for (const e of $$('[data-copy], [data-keys], [data-needs-script]', part)) e.hidden = false;
+  updateActions();
+  for (const e of $$('[data-local]', part)) { // only the browser knows the zone of its viewer
+    e.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    e.hidden = e.value === 'UTC';
+  }
   for (const plot of $$('[data-plot]', part)) addTip(plot);
 }
 
@@ -660,7 +668,7 @@ function addTip(plot) {
 // tipOf returns the values of a row of the table in words.
 function tipOf(rows, i) {
   const [at, done, failed, deployed] = [...rows[i].cells].map(cell => cell.textContent);
-  const values = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
+  const values = done === '–' ? `${at}: no data` : `${at}: ${done} done, ${failed} failed`;
   if (deployed === undefined) return values;
   // The tick of a deploy is narrow, so the tips of the points beside it name the deploy, too.
   const near = [i, i - 1, i + 1].map(j => rows[j]?.cells[3].textContent).find(Boolean);

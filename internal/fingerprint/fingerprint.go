@@ -73,16 +73,35 @@ func OfText(text string) Print {
 
 // Text returns the first line of an error with the varying parts replaced, in at most 200 bytes.
 func Text(text string) string {
+	return replaced(text, "…", func(string) string { return "#" })
+}
+
+// Title returns the first line of an error for people: it has "{n}" for each number that varies, and "{…}" for
+// each other part.
+func Title(text string) string {
+	return replaced(text, "{…}", func(part string) string {
+		if number.MatchString(part) {
+			return "{n}"
+		}
+		return "{…}"
+	})
+}
+
+var number = regexp.MustCompile(`^[+-]?\d+(?:[.,]\d+)?$`)
+
+// replaced returns the first line of an error, in at most 200 bytes. It has quoted within quotes, and the result
+// of other for each other part that varies.
+func replaced(text, quoted string, other func(part string) string) string {
 	text = strings.TrimSpace(cut(text, maxRead))
 	text, _, _ = strings.Cut(text, "\n")
 	text = varying.ReplaceAllStringFunc(text, func(part string) string {
 		if strings.ContainsAny(part[:1], "\"'`") {
-			return part[:1] + "…" + part[:1]
+			return part[:1] + quoted + part[:1]
 		}
 		if wholeStatus.MatchString(part) {
 			return part
 		}
-		return "#"
+		return other(part)
 	})
 	return cut(strings.Join(strings.Fields(text), " "), maxText)
 }

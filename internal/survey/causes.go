@@ -31,7 +31,16 @@ type Cause struct {
 	Queues      []string           // the queues in which the tasks died, by name
 	First, Last time.Time          // when the first and the last of them died
 
-	kinds map[string]int64
+	kinds  map[string]int64
+	varied bool // the errors of the tasks differ
+}
+
+// Title is the error of all tasks: if their errors differ, it has placeholders for the parts that vary.
+func (g *Cause) Title() string {
+	if g.varied {
+		return fingerprint.Title(g.Error)
+	}
+	return g.Error
 }
 
 // Causes are the causes of death of all queues. Nobody changes them once they are made.
@@ -236,6 +245,7 @@ func errorOf(t storage.Task) string {
 // error of the last. Of several errors at the same moment it keeps the first in the order of texts, so that
 // the order of counting does not matter.
 func (g *Cause) died(first, last time.Time, text string) {
+	g.varied = g.varied || text != g.Error
 	if first.Before(g.First) {
 		g.First = first
 	}
@@ -291,6 +301,7 @@ func (g *Cause) join(queue string, of *Cause) {
 	for kind, n := range of.kinds {
 		g.kinds[kind] += n
 	}
+	g.varied = g.varied || of.varied
 	g.died(of.First, of.Last, of.Error)
 }
 

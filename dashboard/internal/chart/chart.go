@@ -16,7 +16,7 @@ import (
 // Chart has the completed and the failed attempts over a time, point by point.
 type Chart struct {
 	Points []sampler.Point
-	From   time.Time     // when the first point begins
+	From   time.Time     // when the first point begins, in the time zone of the chart
 	Step   time.Duration // from a point to the next
 	Part   float64       // how much of the last point has passed, 1 for all of it
 	Which  string        // the name of the span in the address of the page
@@ -29,6 +29,9 @@ func (c *Chart) span() time.Duration { return c.Step * time.Duration(len(c.Point
 
 // End is the moment at which the chart ends.
 func (c *Chart) End() time.Time { return c.From.Add(c.span()) }
+
+// Zone is the name of the time zone in which the chart shows moments: that of From.
+func (c *Chart) Zone() string { return c.From.Format("MST") }
 
 // least is the part of a point that must have passed before the point gives a rate.
 const least = 0.25

@@ -180,7 +180,14 @@ func (c *Chart) marks() (marks []mark) {
 			step = s
 		}
 	}
-	for at := c.From.UTC().Truncate(step).Add(step); at.Before(c.End()); at = at.Add(step) {
+	zone, from := c.From.Location(), c.From
+	clock := time.Date(from.Year(), from.Month(), from.Day(), from.Hour(), from.Minute(), 0, 0, time.UTC).Truncate(step)
+	for { // the clock of the zone, in steps that begin at its midnight
+		clock = clock.Add(step)
+		at := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), 0, 0, zone)
+		if !at.Before(c.End()) {
+			break
+		}
 		x := float64(at.Sub(c.From)) / float64(span)
 		if x < 0.05 || x > 0.92 {
 			continue
@@ -205,7 +212,7 @@ func (c *Chart) Axis() template.HTML {
 	for _, m := range c.marks() {
 		fmt.Fprintf(&b, `<text%s x="%s" y="12">%s</text>`, m.class, m.x, m.text)
 	}
-	b.WriteString(`<text class="end" x="100%" y="12">UTC</text></svg>`)
+	fmt.Fprintf(&b, `<text class="end" x="100%%" y="12">%s</text></svg>`, template.HTMLEscapeString(c.Zone()))
 	return svg(&b)
 }
 
