@@ -116,7 +116,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 		}
 	}
 	if len(d.Refs) > mostRefs {
-		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d tasks that are selected one by one", mostRefs)
+		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d selected tasks", mostRefs)
 	}
 	return a, d, nil
 }

@@ -167,7 +167,8 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	said := notice{Text: "The task is enqueued."}
 	switch {
 	case placed.Existing:
-		said = notice{"Nothing was enqueued: this task exists already, and is " + filter.StateWord(placed.State) + ".", true}
+		is := filter.StateWord(placed.State)
+		said = notice{"Nothing was enqueued: this task exists already, and is " + is + ".", true}
 	case !v.Sample.Knows(d.Queue, d.Kind):
 		said.Text += " No runner on " + d.Queue + " handles " + d.Kind +
 			", so the task waits for a runner that does."

@@ -15,6 +15,21 @@ import (
 // head matches the head of a column that orders its list.
 var head = regexp.MustCompile(`<th[^>]*?(?: aria-sort="(\w+)")?><a href="([^"]*)">`)
 
+// heads returns the columns to whose order the heads of a list lead, with how each head says that it orders now.
+func heads(t *testing.T, path, page string) map[string]string {
+	t.Helper()
+	sorted := map[string]string{}
+	for _, m := range head.FindAllStringSubmatch(page, -1) {
+		u, err := url.Parse(html.UnescapeString(m[2]))
+		named := strings.Contains(path, "name=a")
+		if err != nil || !strings.HasPrefix(path, u.Path+"?") || named != (u.Query().Get("name") == "a") {
+			t.Errorf("a head of %s leads to %q", path, m[2])
+		}
+		sorted[u.Query().Get("sort")] = m[1]
+	}
+	return sorted
+}
+
 // TestAColumnOrdersItsList checks that the link in the head of a column orders the list by it and keeps the
 // filter of names, and that the head shows the order.
 func TestAColumnOrdersItsList(t *testing.T) {
@@ -33,14 +48,7 @@ func TestAColumnOrdersItsList(t *testing.T) {
 	} {
 		for _, order := range append(columns, "") {
 			w := fetch(t.Context(), d, path+"sort="+order)
-			sorted := map[string]string{}
-			for _, m := range head.FindAllStringSubmatch(w.Body.String(), -1) {
-				u, err := url.Parse(html.UnescapeString(m[2]))
-				if err != nil || !strings.HasPrefix(path, u.Path+"?") || strings.Contains(path, "name=a") != (u.Query().Get("name") == "a") {
-					t.Errorf("a head of %s leads to %q", path, m[2])
-				}
-				sorted[u.Query().Get("sort")] = m[1]
-			}
+			sorted := heads(t, path, w.Body.String())
 			want := map[string]string{}
 			for _, column := range columns {
 				want[column] = (&columnOrder{By: order}).Sorted(column)

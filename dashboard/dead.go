@@ -94,8 +94,8 @@ type causeView struct {
 // Of names the most frequent kinds of the tasks, and counts the other kinds.
 func (g causeView) Of() string { return g.Cause.Of(words) }
 
-// AllDiscarded reports whether the job discarded all of the tasks, so that a requeue is not the first thing to
-// do.
+// AllDiscarded reports whether the job discarded all of the tasks, so that a requeue is not the first thing
+// to do.
 func (g causeView) AllDiscarded() bool { return g.Cause.Discarded == g.Tasks }
 
 // Discarded says how many of the tasks their job discarded, and what to do then; "" for none.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -269,4 +270,42 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestATitleStandsForAllTasksOfItsCause checks causes of equal errors and of errors that differ, and more causes
+// than a page shows.
+func TestATitleStandsForAllTasksOfItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kill(t, sc.Store, "q", "dial tcp 10.0.0.7:25: connection refused", 3)
+		for i := range 2 {
+			kill(t, sc.Store, "q", fmt.Sprintf("write /var/exports/%d.csv for ann%d@example.org", 1000+i, i), 1)
+		}
+		for i := range pageSize {
+			kill(t, sc.Store, "q", "cause "+string(rune('A'+i)), 1)
+		}
+		d, err := Handler(sc.Store, asAdmin())
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := pageAt(t, d, "/dead")
+		for _, title := range []string{
+			">dial tcp 10.0.0.7:25: connection refused</a>", ">write /var/exports/{n}.csv for {…}</a>", "1–50 of 52",
+		} {
+			if !strings.Contains(page, title) {
+				t.Errorf("the page of the dead does not show %q", title)
+			}
+		}
+		if rest := pageAt(t, d, "/dead?page=2"); strings.Count(rest, `class="need cause"`) != 2 || !strings.Contains(rest, `rel="prev"`) {
+			t.Errorf("the second page has %d causes, want 2, and a way back", strings.Count(rest, `class="need cause"`))
+		}
+		id := fingerprint.OfText("write /var/exports/1.csv for a@example.org").ID
+		if cause := pageAt(t, d, "/dead?cause="+id); !strings.Contains(cause, "write /var/exports/{n}.csv for {…}\n") &&
+			!strings.Contains(cause, "<h1>write /var/exports/{n}.csv for {…}") {
+			t.Error("the page of the cause does not have its title")
+		}
+	})
 }

@@ -59,7 +59,8 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 		return nil, nil, &statusError{http.StatusForbidden, someHidden}
 	}
 	if edit := (storage.Change{}); !edit.Permitted(t.State) && !t.State.Ended() {
-		return nil, nil, &statusError{http.StatusConflict, "A " + filter.StateWord(t.State) + " task cannot be edited."}
+		is := filter.StateWord(t.State)
+		return nil, nil, &statusError{http.StatusConflict, "A " + is + " task cannot be edited."}
 	}
 	d := &editData{
 		Task: t, Version: strconv.FormatInt(t.Version, 10), Ended: t.State.Ended(), Back: v.TaskURL(ref),

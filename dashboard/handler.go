@@ -312,7 +312,8 @@ func status(err error) (int, string) {
 	case errors.Is(err, storage.ErrNotFound):
 		return http.StatusNotFound, notFound
 	case errors.Is(err, storage.ErrFull):
-		return http.StatusServiceUnavailable, "The storage is full and refuses this action. Delete tasks to make room."
+		return http.StatusServiceUnavailable,
+			"The storage is full and refuses this action. Delete tasks to make room."
 	case errors.Is(err, storage.ErrDamaged):
 		return http.StatusInternalServerError, "The record of this task in the storage is damaged: " + err.Error()
 	case errors.Is(err, context.Canceled):

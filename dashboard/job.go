@@ -307,8 +307,8 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	case verb == bulk.Delete && one:
 		return "This deletes the task with its parameters, history and result. Only a backup can bring it back."
 	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
-		return "The runner is asked to stop the task. It keeps running until its job stops, and then ends as cancelled." +
-			notKept(&look.Samples[0])
+		return "The runner is asked to stop the task. It keeps running until its job stops, " +
+			"and then ends as cancelled." + notKept(&look.Samples[0])
 	case verb == bulk.Cancel && one:
 		return "The task ends as cancelled and does not run." + notKept(&look.Samples[0])
 	}

@@ -36,7 +36,7 @@ type needLook struct{ Glyph, Look string }
 // Title is what is wrong: the error, of a cause of death.
 func (n need) Title() string { return cmp.Or(n.Error, n.Text) }
 
-// alike has the text of several equal findings, behind their number, and the page that lists what they are about.
+// alike has the text of several equal findings, behind their number, and the page that lists their objects.
 var alike = map[string]struct{ text, page string }{
 	"no-runner":        {"queues have no runner", "queues"},
 	"paused":           {"queues are paused", "queues"},
@@ -118,13 +118,13 @@ func (v *view) need(f survey.Finding) need {
 		n.Action, n.URL = "View runners", v.URL("/runners")
 	case "cause":
 		n.Action, n.URL = "View cause", v.CauseURL(f.Cause)
-		v.needOfCause(&n)
+		n = v.needOfCause(n)
 	case "dead", "causes", "unread":
 		n.Action, n.URL = "View causes", v.URL("/dead")
 	case "paused":
 		n.URL = v.QueueURL(f.Queue)
 		if v.May("operate") {
-			n.ask("Resume", v.URL("/act", "do", "resume", "queue", f.Queue))
+			n = n.asking("Resume", v.URL("/act", "do", "resume", "queue", f.Queue))
 		}
 	case "unknown-kind":
 		n.Action = "View tasks"
@@ -136,7 +136,7 @@ func (v *view) need(f survey.Finding) need {
 		cursor := storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule}
 		n.Action, n.URL = "View schedule", v.URL("/schedules")+"#"+anchor(cursor)
 		if f.Code == "orphaned" && v.May("alter") {
-			n.ask("Remove", v.URL("/act", "do", "unschedule", "ref", cursor.String()))
+			n = n.asking("Remove", v.URL("/act", "do", "unschedule", "ref", cursor.String()))
 		}
 	case "unstopped":
 		n.Action, n.URL = "View task", v.URL("/r/"+f.Task)
@@ -149,25 +149,28 @@ func (v *view) need(f survey.Finding) need {
 	return n
 }
 
-// ask gives the need a button that opens a dialog. The page of its button so far is the page about it.
-func (n *need) ask(action, address string) {
+// asking returns the need with a button that opens a dialog. The page of its button so far is the page about
+// it.
+func (n need) asking(action, address string) need {
 	n.Action, n.Ask, n.URL, n.Page = action, true, address, n.URL
+	return n
 }
 
-// needOfCause completes the need of a cause of death: its title is that of all its tasks, and its button requeues
-// them, unless their job discarded them all.
-func (v *view) needOfCause(n *need) {
+// needOfCause completes the need of a cause of death: its title is that of all its tasks, and its button
+// requeues them, unless their job discarded them all.
+func (v *view) needOfCause(n need) need {
 	if v.Sample.Dead == nil || n.Cause == "" {
-		return
+		return n
 	}
 	at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool { return g.ID == n.Cause })
 	if at < 0 {
-		return
+		return n
 	}
 	g := causeView{v.Sample.Dead.Groups[at]}
 	if n.Error = g.Title(); v.May("operate") && !g.AllDiscarded() {
-		n.ask("Requeue", v.URL("/act", "do", "requeue", "all", "1", "state", "dead", "filter", g.Filter))
+		n = n.asking("Requeue", v.URL("/act", "do", "requeue", "all", "1", "state", "dead", "filter", g.Filter))
 	}
+	return n
 }
 
 // urgent returns at most as many of the needs as most, and the others, both the worst first. It takes

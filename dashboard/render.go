@@ -283,7 +283,7 @@ func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 // zoneNamed returns the time zone with a name, nil if this process does not know it.
 func zoneNamed(name string) *time.Location {
 	zone, err := time.LoadLocation(name)
-	if err != nil || zone == time.Local { // the zone of this process is nobody's choice
+	if err != nil || zone.String() == "Local" { // the zone of this process is nobody's choice
 		return nil
 	}
 	return zone
@@ -333,6 +333,9 @@ var funcs = template.FuncMap{
 // heading returns the text above a column or a card: the word of a state, or another name.
 func heading(name string) string {
 	word := filter.StateWord(storage.State(name))
+	if name == access.PartParams {
+		word = "parameters"
+	}
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 

@@ -142,7 +142,8 @@ var outcomes = map[string][3]string{
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
 
-// timeline returns the events of the task's life, the newest first: its attempts, and how long it waited for each.
+// timeline returns the events of the task's life, the newest first: its attempts, and how long it waited for
+// each.
 func (v *view) timeline(t storage.Task) []moments {
 	line := []moments{{At: t.Created, Glyph: "○", Look: "waiting", What: "created"}}
 	since := t.Created // the end of the attempt before, or the creation
@@ -168,10 +169,10 @@ func (v *view) timeline(t storage.Task) []moments {
 			o = [3]string{"·", "waiting", a.Outcome}
 		}
 		m := moments{At: a.At, Glyph: o[0], Look: o[1], What: o[2], Runner: a.Runner, Error: a.Error}
-		switch {
-		case a.Outcome == storage.AttemptRequeued: // its attempts count anew
+		switch a.Outcome {
+		case storage.AttemptRequeued: // its attempts count anew
 			number = 0
-		case a.Outcome == storage.AttemptLeaseLost: // it was only claimed
+		case storage.AttemptLeaseLost: // it was only claimed
 		default:
 			waited(a.Claimed)
 			m.What, m.Took = name()+" "+m.What, format.Duration(a.Took())
@@ -197,8 +198,8 @@ func dueFirst(t *storage.Task) time.Time {
 	return at
 }
 
-// newest returns the event of the task's present state, if there is one. since is the end of its last attempt,
-// and attempt the name of the next.
+// newest returns the event of the task's present state, if there is one. since is the end of its last
+// attempt, and attempt the name of the next.
 func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []moments {
 	l := lookOfTask(&t)
 	m := moments{Glyph: l.Glyph, Look: string(l.State), What: l.Word}
@@ -211,7 +212,7 @@ func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []
 	case storage.Completed, storage.Cancelled, storage.Dead:
 		m.At = t.Ended
 		if t.Reason != "" {
-			m.What += ": " + t.Reason
+			m.What += ": " + strings.Replace(t.Reason, storage.ReasonRetries, "retries exhausted", 1)
 		}
 	case storage.Scheduled, storage.Retry:
 		m.At, m.What = t.Due, attempt()+" due"
@@ -492,7 +493,8 @@ func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, erro
 
 // ended says since when a task has been in its last state, and why it is dead.
 func (v *view) ended(t *storage.Task) string {
-	text := heading(string(t.State)) + " since " + format.Moment(t.Ended, v.Now) + " (" + format.Away(t.Ended, v.Now) + ")."
+	text := heading(string(t.State)) + " since " + format.Moment(t.Ended, v.Now) +
+		" (" + format.Away(t.Ended, v.Now) + ")."
 	if t.State != storage.Dead {
 		return text
 	}

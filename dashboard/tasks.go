@@ -150,15 +150,15 @@ func verbs(f filter.Filter) []listVerb {
 	if len(states) == 0 {
 		states = scan.Live
 	}
-	var verbs []listVerb
-	for _, l := range []listVerb{{Do: "requeue", Key: "r"}, {Do: "cancel", Key: "c"}, {Do: "delete"}} {
+	verbs := []listVerb{{Do: "requeue", Key: "r"}, {Do: "cancel", Key: "c"}, {Do: "delete"}}
+	for i := range verbs {
+		l := &verbs[i]
 		a := acts[l.Do]
 		able := (&bulk.Act{Verb: a.bulk}).States()
 		if !slices.ContainsFunc(states, func(s storage.State) bool { return slices.Contains(able, s) }) {
 			l.Off = "not possible in this state"
 		}
 		l.Text, l.Needs = a.title, a.verb
-		verbs = append(verbs, l)
 	}
 	return verbs
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -537,4 +538,67 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 			t.Error("an act to nothing is offered")
 		}
 	})
+}
+
+// TestActionsThatNoTaskPermitsAreOff checks the buttons above lists of tasks in each state.
+func TestActionsThatNoTaskPermitsAreOff(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	for path, want := range map[string]string{
+		"/tasks":                               "",
+		"/tasks?state=waiting":                 "",
+		"/tasks?state=running":                 "requeue delete",
+		"/tasks?state=completed":               "cancel",
+		"/tasks?filter=state:dead+kind:send_*": "cancel",
+	} {
+		var off []string
+		for _, button := range strings.Split(s.get(path), `<button class="small" name="do" value="`)[1:] {
+			if tag, _, _ := strings.Cut(button, ">"); strings.Contains(tag, " disabled data-off") {
+				verb, _, _ := strings.Cut(tag, `"`)
+				off = append(off, verb)
+			}
+		}
+		if got := strings.Join(off, " "); got != want {
+			t.Errorf("GET %s: the actions %q are off, want %q", path, got, want)
+		}
+	}
+}
+
+// TestRunningIsToldFromClaimed checks the words for tasks in the state pending, and the note at their number.
+func TestRunningIsToldFromClaimed(t *testing.T) {
+	s := open(t, "empty", dashboard.Config{})
+	if err := s.Add(t.Context(), "mail", "work", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Ahead: 1, Lease: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const note = `title="2, includes the tasks that a runner has claimed and not started yet"`
+	s.shows("/tasks?state=running", "</i>running</span>", "</i>claimed, not started</span>", note)
+	s.shows("/queues", note, "Running</a>")
+	s.shows("/queues/mail", note)
+	for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks?state=running"} {
+		if words := regexp.MustCompile(`>[^<:]*pending[^<]*<`).FindString(s.get(path)); words != "" {
+			t.Errorf("GET %s shows %q", path, words)
+		}
+	}
+	for _, ref := range s.list("mail", storage.Pending) {
+		if page := s.get("/r/" + ref); !strings.Contains(page, "attempt 1 started") && !strings.Contains(page, "claimed, not started") {
+			t.Errorf("the page of %s shows neither that it runs nor that it is claimed", ref)
+		}
+	}
+}
+
+// TestAListOfOneTaskLeadsToIt checks the address that a finding about one task has.
+func TestAListOfOneTaskLeadsToIt(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	one := s.do(request(http.MethodGet, "/tasks?queue=default&state=waiting&filter=kind:legacy_sync&only=1", ""))
+	if to := one.Header().Get("Location"); !strings.HasPrefix(to, "/r/default/") {
+		t.Errorf("a list of one task: %d to %q, want its page", one.Code, to)
+	}
+	if many := s.do(request(http.MethodGet, "/tasks?queue=payments&state=waiting&only=1", "")); many.Code != http.StatusOK {
+		t.Errorf("a list of many tasks: %d, want the list", many.Code)
+	}
 }

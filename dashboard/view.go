@@ -233,7 +233,8 @@ func (s *notices) of(id string) *notice {
 	return nil
 }
 
-// columnOrder is the order of a list by one of its columns. The heads of the columns have links that change it.
+// columnOrder is the order of a list by one of its columns. The heads of the columns have links that change
+// it.
 type columnOrder struct {
 	By    string // a column, "" for the order that the list has by itself
 	path  string
@@ -262,8 +263,8 @@ func (o *columnOrder) page(v *view, number string, n int) (pager, error) {
 	return pageOf(v, number, n, o.path, append(slices.Clip(o.pairs), "sort", o.By)...)
 }
 
-// sortColumn sorts a list by the column of its order. It fails with a *storage.InvalidError if the list has no
-// such column.
+// sortColumn sorts a list by the column of its order. It fails with a *storage.InvalidError if the list has
+// no such column.
 func sortColumn[T any](list []T, o *columnOrder, columns map[string]func(a, b T) int) error {
 	if o.By == "" {
 		return nil

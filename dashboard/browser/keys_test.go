@@ -74,7 +74,7 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.keys(".")
 	tb.live()
 	tb.keys("?")
-	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`)
+	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('pause/resume updates')`)
 	tb.keys(kb.Escape)
 	tb.sees(`!document.querySelector('dialog[open]')`)
 	tb.switchedOff()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/midgehq/midge/internal/scene"
@@ -70,7 +71,32 @@ const problems = `(() => {
       if (e.scrollWidth > e.clientWidth + 1 && cut.textOverflow !== 'ellipsis' && !e.querySelector('.name, .one') && !e.matches('.name *, textarea, input')) say('clipped by ' + (e.scrollWidth - e.clientWidth), e);
     }
   }
+  for (const e of document.querySelectorAll('main .name')) { // a name that is cut must still have room
+    if (visible(e) && e.firstElementChild.scrollWidth > e.firstElementChild.clientWidth + 1 && e.clientWidth < 96) say('a name has only ' + e.clientWidth + ' px', e);
+  }
+  for (const tabs of document.querySelectorAll('.tabs')) {
+    const rows = Map.groupBy([...tabs.children].filter(visible), e => e.offsetTop);
+    if (getComputedStyle(tabs).display === 'flex' && rows.size > 1 && [...rows.values()].at(-1).length === 1) say('a tab stands alone in its row', tabs);
+  }
+  // One button of a view is filled, and no two buttons that stand together have the same text.
+  const open = document.querySelector('dialog[open]') ?? document.body;
+  const filled = [...open.querySelectorAll('.primary, .danger')].filter(visible);
+  if (filled.length > 1) say(filled.length + ' filled buttons', filled[1]);
+  for (const some of document.querySelectorAll('.head .acts, .buttons, .need, .picks, td, .pager, .filter')) {
+    const texts = [...some.querySelectorAll('button, .button')].filter(visible).map(e => e.textContent.trim());
+    if (new Set(texts).size < texts.length) say('equal buttons', some);
+  }
   return found;
+})()`
+
+// unwanted finds words that no text of the dashboard has, in what a page shows and in its tips and labels.
+const unwanted = `(() => {
+  const texts = [document.title, document.body.innerText];
+  for (const e of document.querySelectorAll('[title], [aria-label], [placeholder]')) {
+    texts.push(e.getAttribute('title'), e.getAttribute('aria-label'), e.getAttribute('placeholder'));
+  }
+  for (const e of document.querySelectorAll('details, dialog')) texts.push(e.textContent);
+  return texts.flatMap(text => (text ?? '').replaceAll('\u00a0', ' ').match(/.{0,30}\b(acts?|looks?|stands? still|gone in|needs? you)\b.{0,30}/gi) ?? []);
 })()`
 
 func TestEachPageInEachTheme(t *testing.T) {
@@ -93,6 +119,9 @@ func (tb *tab) looks(p named) {
 	tb.open(p.path, "light", widths[0])
 	tb.live()
 	tb.hush(false)
+	for _, text := range eval[[]string](tb, unwanted) {
+		tb.t.Errorf("%s has unwanted words: %q", p.name, text)
+	}
 	for _, width := range widths {
 		for _, theme := range themes {
 			tb.as(theme, width)
@@ -106,7 +135,7 @@ func (tb *tab) looks(p named) {
 // unseen finds elements that do not show that they have the focus.
 const unseen = `(() => {
   const found = [];
-  for (const e of document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary, textarea, [tabindex="0"]')) {
+  for (const e of document.querySelectorAll('a[href], button:not(:disabled), input:not([type=hidden]), select, summary, textarea, [tabindex="0"]')) {
     if (!e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || e.closest('dialog:not([open])') || e.matches('#menu')) continue;
     e.focus({focusVisible: true, preventScroll: true});
     const style = getComputedStyle(e);
@@ -151,6 +180,27 @@ func TestShortNamesAreShownWhole(t *testing.T) {
 			if len(cut) > 0 {
 				t.Errorf("%s cuts %q at %d px", path, cut, width)
 			}
+		}
+	}
+}
+
+// TestLongNamesGetTheRoom checks names that are as long as those of tenants. They are whole in a wide window, and
+// get most of the room in a narrow one.
+func TestLongNamesGetTheRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "calm")
+	for _, tenant := range []string{"0001", "0002"} {
+		if err := r.Add(t.Context(), "tenant-"+tenant+"-notifications-mail", "send_welcome", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tb := r.tab("/", "light")
+	for width, least := range map[int64]int{1440: 1000, 1024: 200, 768: 200} {
+		tb.open("/queues?name=tenant", "light", width)
+		cut := eval[[]string](tb, fmt.Sprintf(`[...document.querySelectorAll('main .name')].filter((e) => e.clientWidth < %d &&
+			[...e.children].some((i) => i.scrollWidth > i.clientWidth + 1)).map((e) => e.title + ' in ' + e.clientWidth + ' px')`, least))
+		if len(cut) > 0 {
+			t.Errorf("at %d px the list of queues cuts %q", width, cut)
 		}
 	}
 }

@@ -43,7 +43,7 @@ import (
 )
 
 // widths are the widths of the window at which pages are drawn, in pixels.
-var widths = []int64{1440, 1024, 360}
+var widths = []int64{1440, 1024, 768, 360}
 
 var themes = []string{"light", "dark"}
 
@@ -53,7 +53,7 @@ const height, longest = 900, 2600
 func main() {
 	out := flag.String("out", filepath.Join(os.TempDir(), "midge-shots"), "folder for the pictures")
 	scenes := flag.String("scene", strings.Join(scene.Names, ","), "which scenes")
-	only := flag.String("page", "", "one page, by its name, or peers; empty is all")
+	only := flag.String("page", "", "pages, by their names and separated by commas, or peers; empty is all")
 	single := flag.Bool("single", false, "keep each picture beside the sheets")
 	wait := flag.Duration("wait", 0, "how long a scene is watched before: forecasts take 10 s")
 	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
@@ -91,7 +91,7 @@ func drawAll(
 			return err
 		}
 		for _, p := range pagesOf(ctx, name, sc) {
-			if only != "" && p.name != only {
+			if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 				continue
 			}
 			if err := drawPage(ctx, site.url+p.path, filepath.Join(out, name+"-"+p.name), single); err != nil {

@@ -22,6 +22,11 @@ func TestSearchByKeyboard(t *testing.T) {
 		tb.sees(options + `.at(-1)?.textContent.includes('“` + text + `”')`)
 	}
 	find("mail")
+	// Nothing clips the suggestions, which are wider than the column of the field.
+	tb.sees(`(() => {
+		const box = document.querySelector('#hits').getBoundingClientRect()
+		return box.width > 300 && document.querySelector('#hits').contains(document.elementFromPoint(box.right - 8, box.top + 12))
+	})()`)
 	if got := eval[string](tb, `['role', 'aria-expanded', 'aria-controls', 'aria-autocomplete'].map(a => document.activeElement.getAttribute(a)).join()`); got != "combobox,true,hits,list" {
 		t.Errorf("the field is %s", got)
 	}

@@ -181,7 +181,8 @@ func (c *Chart) marks() (marks []mark) {
 		}
 	}
 	zone, from := c.From.Location(), c.From
-	clock := time.Date(from.Year(), from.Month(), from.Day(), from.Hour(), from.Minute(), 0, 0, time.UTC).Truncate(step)
+	clock := time.Date(from.Year(), from.Month(), from.Day(), from.Hour(), from.Minute(), 0, 0, time.UTC)
+	clock = clock.Truncate(step)
 	for { // the clock of the zone, in steps that begin at its midnight
 		clock = clock.Add(step)
 		at := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), 0, 0, zone)

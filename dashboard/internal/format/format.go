@@ -181,8 +181,8 @@ func Age(d time.Duration) string {
 	return Dash
 }
 
-// Moment writes a time in the zone of now: without the date if it is on the day of now, and without the year if
-// it is in the same year.
+// Moment writes a time in the zone of now: without the date if it is on the day of now, and without the year
+// if it is in the same year.
 func Moment(at, now time.Time) string {
 	at = at.In(now.Location())
 	switch {

@@ -1,0 +1,100 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/storage"
+)
+
+// told returns the events of the timeline of a task, each with its words alone.
+func (s *site) told(path string) (events []string) {
+	s.t.Helper()
+	page := between(s.t, s.get(path), `<ol class="timeline">`, "</ol>")
+	for _, event := range strings.Split(page, "<li ")[1:] {
+		var words []string
+		for _, span := range strings.Split(event, "<span>")[1:] {
+			text, _, _ := strings.Cut(span, "</span>")
+			words = append(words, strings.ReplaceAll(text, "\u00a0", " "))
+		}
+		events = append(events, strings.Join(words, " "))
+	}
+	return events
+}
+
+// TestATimelineHasWaitsAndAttempts checks a task that was enqueued for later, failed, was requeued and runs.
+func TestATimelineHasWaitsAndAttempts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, store := inserted(t, dashboard.Config{}, storage.Insert{
+			Ref: theTask, Delay: time.Minute, MaxRetries: 1, Headers: map[string]string{storage.DueHeader: "1m0s"},
+		})
+		session := storage.NewSession(store, 0)
+		path := "/r/" + theTask.String()
+		is := func(want ...string) {
+			t.Helper()
+			got := s.told(path)
+			if strings.Join(got, "; ") != strings.Join(want, "; ") {
+				t.Errorf("the timeline is %q, want %q", got, want)
+			}
+		}
+		claim := func() storage.Fence {
+			t.Helper()
+			req := storage.ClaimRequest{
+				Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Hour,
+			}
+			claimed, err := session.Claim(t.Context(), req)
+			if err == nil && len(claimed.Fences) == 0 { // the first claim only promoted the task
+				claimed, err = session.Claim(t.Context(), req)
+			}
+			if err != nil || len(claimed.Fences) != 1 {
+				t.Fatalf("claimed %d tasks, %v; want one", len(claimed.Fences), err)
+			}
+			return claimed.Fences[0]
+		}
+		fail := func(f storage.Fence, delay time.Duration) {
+			t.Helper()
+			_, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+				{Fence: f, Outcome: storage.Fail, Error: "no route", Delay: delay},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		is("attempt 1 due", "created")
+		time.Sleep(time.Minute + 5*time.Second) // virtual
+		f := claim()
+		is("attempt 1 started", "waited 5 s", "created")
+		time.Sleep(2*time.Second + time.Millisecond) // virtual
+		fail(f, time.Minute)
+		is("attempt 2 due", "attempt 1 failed after 2 s", "waited 5 s", "created")
+		time.Sleep(time.Minute + time.Second) // virtual
+		f = claim()
+		time.Sleep(time.Second + time.Millisecond) // virtual
+		fail(f, 0)
+		was := []string{"attempt 2 failed after 1 s", "waited 1 m 1 s", "attempt 1 failed after 2 s", "waited 5 s", "created"}
+		is(append([]string{"dead: retries exhausted"}, was...)...)
+		s.shows(path, "Dead since", "Retries exhausted. Last error: no route")
+		if code, _ := s.post("/act", "do", "requeue", "ref", theTask.String()); code != http.StatusOK {
+			t.Fatalf("a requeue: %d", code)
+		}
+		is(append([]string{"waiting for attempt 1", "was requeued"}, was...)...)
+	})
+}
+
+// TestATaskIsTitledByItsKind checks the title, the id beside it, and that nobody is urged to requeue a task that
+// has completed.
+func TestATaskIsTitledByItsKind(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	ref := s.list("payments", storage.Completed)[0]
+	page := s.get("/r/" + ref)
+	if title := between(t, page, "<h1>", "</h1>"); title != "charge_card <code class="+`"id">`+ref+"</code>" {
+		t.Errorf("the title is %q, want the kind, and the ref small", title)
+	}
+	if !strings.Contains(page, "do=requeue") || strings.Contains(page, "button primary") {
+		t.Error("a completed task has no requeue, or one that is filled")
+	}
+	s.shows("/r/"+ref, "Completed since")
+}
