@@ -18,8 +18,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kill makes n tasks of a queue die of an error.
-func kill(t *testing.T, store storage.Storage, queue, errorText string, n int) {
+// kill makes n tasks of the queue q die of an error.
+func kill(t *testing.T, store storage.Storage, errorText string, n int) {
 	t.Helper()
 	session := storage.NewSession(store, 0)
 	for n > 0 {
@@ -27,14 +27,14 @@ func kill(t *testing.T, store storage.Storage, queue, errorText string, n int) {
 		var inserts, settles []storage.Tx
 		for range some {
 			inserts = append(inserts, storage.Tx{Inserts: []storage.Insert{{
-				Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Kind: "k", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+				Ref: storage.Ref{Queue: "q", ID: storage.NewID()}, Kind: "k", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
 			}}})
 		}
 		if _, err := session.Apply(t.Context(), inserts...); err != nil {
 			t.Fatal(err)
 		}
 		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
-			Runner: "r", Queues: []storage.ClaimQueue{{Name: queue}}, Start: some, Lease: time.Minute,
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "q"}}, Start: some, Lease: time.Minute,
 		})
 		if err != nil || len(claimed.Fences) != some {
 			t.Fatalf("claimed %d tasks, want %d: %v", len(claimed.Fences), some, err)
@@ -100,7 +100,7 @@ func remembers(t *testing.T, minutes, die int, without time.Duration) storage.St
 		if minute == 0 || minute != die {
 			continue
 		}
-		kill(t, sc.Store, "q", "disk full", 1)
+		kill(t, sc.Store, "disk full", 1)
 		if _, err := sc.Session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -189,9 +189,9 @@ func buriedUnder(t *testing.T, others int) *scene.Scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kill(t, sc.Store, "q", "no route", 3)
+	kill(t, sc.Store, "no route", 3)
 	time.Sleep(time.Second)
-	kill(t, sc.Store, "q", "disk full", others)
+	kill(t, sc.Store, "disk full", others)
 	return sc
 }
 
@@ -280,12 +280,12 @@ func TestATitleStandsForAllTasksOfItsCause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kill(t, sc.Store, "q", "dial tcp 10.0.0.7:25: connection refused", 3)
+		kill(t, sc.Store, "dial tcp 10.0.0.7:25: connection refused", 3)
 		for i := range 2 {
-			kill(t, sc.Store, "q", fmt.Sprintf("write /var/exports/%d.csv for ann%d@example.org", 1000+i, i), 1)
+			kill(t, sc.Store, fmt.Sprintf("write /var/exports/%d.csv for ann%d@example.org", 1000+i, i), 1)
 		}
 		for i := range pageSize {
-			kill(t, sc.Store, "q", "cause "+string(rune('A'+i)), 1)
+			kill(t, sc.Store, "cause "+string(rune('A'+i)), 1)
 		}
 		d, err := Handler(sc.Store, asAdmin())
 		if err != nil {

@@ -74,6 +74,10 @@ const problems = `(() => {
   for (const e of document.querySelectorAll('main .name')) { // a name that is cut must still have room
     if (visible(e) && e.firstElementChild.scrollWidth > e.firstElementChild.clientWidth + 1 && e.clientWidth < 96) say('a name has only ' + e.clientWidth + ' px', e);
   }
+  for (const e of document.querySelectorAll('main td[data-l], main td > .button')) {
+    const box = e.getBoundingClientRect(), above = document.elementFromPoint(box.right - 2, box.top + box.height / 2);
+    if (visible(e) && box.width > 4 && above && !e.contains(above) && !above.contains(e) && !above.matches('th, th *')) say('covered by ' + above.textContent.trim(), e);
+  }
   for (const tabs of document.querySelectorAll('.tabs')) {
     const rows = Map.groupBy([...tabs.children].filter(visible), e => e.offsetTop);
     if (getComputedStyle(tabs).display === 'flex' && rows.size > 1 && [...rows.values()].at(-1).length === 1) say('a tab stands alone in its row', tabs);
