@@ -128,13 +128,14 @@ func (s *server) written(ctx context.Context, record *ledger.Act, end ledger.End
 	defer cancel()
 	if record.Late() {
 		e := record.Entry()
-		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the storage is full: the record of an act waits in memory",
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn,
+			"midge: the storage is full: the record of an action waits in memory",
 			slog.String("who", e.Who), slog.String("act", e.Act), slog.String("queue", e.Queue),
 			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", end.Count),
 			slog.Any("error", end.Err))
 	}
 	if err := record.End(ctx, end); err != nil {
-		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an action",
 			slog.Any("error", err))
 	}
 }

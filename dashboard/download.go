@@ -111,7 +111,7 @@ func (s *server) downloadOf(r *http.Request) (req bulk.Request, form string, err
 		return req, "", err
 	}
 	if form = r.FormValue("form"); a.bulk != bulk.Delete || storage.CheckName("form", form) != nil {
-		return req, "", storage.Invalid("act", d.Do, "the deletion of a dialog")
+		return req, "", storage.Invalid("action", d.Do, "the deletion of a dialog")
 	}
 	v := s.view(r)
 	if req, err = s.request(r, v, a, d); err != nil {

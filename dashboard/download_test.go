@@ -45,7 +45,7 @@ func TestADeletionTakesExactlyWhatWasDownloaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, page := s.post("/act", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "4", "form", form, "saved", "1")
-		if code != http.StatusOK || !strings.Contains(page, "2 of 4 tasks deleted, 1 changed meanwhile, 1 gone.") {
+		if code != http.StatusOK || !strings.Contains(page, "2 of 4 tasks deleted, 1 changed meanwhile, 1 not found.") {
 			t.Errorf("the deletion: %d %s", code, page)
 		}
 		for id, want := range map[string]bool{"a": false, "b": true, "c": false, "d": false, "e": true} {

@@ -145,7 +145,7 @@ func (s *server) carryOut(
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the action panicked: %v", v)
-			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an act of the dashboard panicked", slog.Any("panic", v))
+			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an action of the dashboard panicked", slog.Any("panic", v))
 		}
 	}()
 	return run(ctx)
@@ -604,7 +604,8 @@ func (s *server) job(r *http.Request, v *view) error {
 	// The search is ahead of the act, so its progress counts only if the number of tasks is not known.
 	if handled := d.Is.Done + d.Is.Changed + d.Is.Gone + d.Is.Kept; d.Of > 0 {
 		d.Percent = min(100, 100*handled/d.Of)
-		if left := float64(d.Of - handled); handled > 0 && left > 0 {
+		begun := handled > 0 && (d.Is.Canary.ID == "" || d.Is.Passed) // else the others wait for the canary
+		if left := float64(d.Of - handled); begun && left > 0 {
 			d.Left = time.Duration(left / float64(handled) * float64(d.Took))
 		}
 	} else if d.Is.Total > 0 {
