@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/midgehq/midge/storage"
@@ -79,7 +81,7 @@ func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 			list = append(list, storage.ClaimQueue{Name: n})
 		}
 	} else {
-		list = shares(s.served, s.weights, start+ahead, ahead/4, rand.IntN)
+		list = shares(s.served, s.weights, start+ahead, ahead/4, rand.ExpFloat64)
 	}
 	for _, n := range s.ticking {
 		list = append(list, storage.ClaimQueue{Name: n, Max: -1})
@@ -92,32 +94,32 @@ func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 // cost the storage less than many small ones, and later draws make up for it. A queue without a
 // share comes last and may still take what the others leave, so that no slot stays free while there
 // are tasks.
+//
+// The order is that of random numbers with an exponential distribution, divided by the weights, which
+// is a weighted draw without replacement: Efraimidis and Spirakis, Weighted random sampling with a
+// reservoir, 2006. draw returns the random numbers.
 func shares(
-	names []string, weights map[string]int, most, least int, draw func(int) int,
+	names []string, weights map[string]int, most, least int, draw func() float64,
 ) []storage.ClaimQueue {
-	left := make(map[string]int, len(names))
-	total := 0
-	for _, n := range names {
-		left[n] = max(weights[n], 1)
-		total += left[n]
+	type drawn struct {
+		name   string
+		weight int
+		at     float64
 	}
+	order := make([]drawn, len(names))
+	total := 0
+	for i, n := range names {
+		w := max(weights[n], 1)
+		order[i] = drawn{n, w, draw() / float64(w)}
+		total += w
+	}
+	slices.SortStableFunc(order, func(a, b drawn) int { return cmp.Compare(a.at, b.at) })
 	list := make([]storage.ClaimQueue, 0, len(names))
-	for len(left) > 0 {
-		pick, at := "", draw(total)
-		for _, n := range names {
-			if w := left[n]; w > 0 {
-				if pick = n; at < w {
-					break
-				}
-				at -= w
-			}
-		}
-		w := left[pick]
-		share := max((most*w+total-1)/total, least)
-		list = append(list, storage.ClaimQueue{Name: pick, Max: max(share, 1)})
+	for _, q := range order {
+		share := max((most*q.weight+total-1)/total, least)
+		list = append(list, storage.ClaimQueue{Name: q.name, Max: max(share, 1)})
 		most -= min(share, most)
-		total -= w
-		delete(left, pick)
+		total -= q.weight
 	}
 	if n := len(list); n > 0 {
 		list[n-1].Max = 0 // all that is left

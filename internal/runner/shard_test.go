@@ -9,7 +9,7 @@ import (
 // among a few queues at a time, and that the last queue may take all that is left.
 func TestSharesAreNotTooSmall(t *testing.T) {
 	names, weights := []string{"a", "b", "c", "d", "e"}, map[string]int{"a": 6}
-	first := func(int) int { return 0 }
+	first := func() float64 { return 0 }
 	for _, c := range []struct {
 		most, least int
 		want        string

@@ -194,6 +194,9 @@
 // moments from TIME, and compare them with TIME. They take versions from the mark of the queue, which
 // each step moves to TIME, or by one where TIME is not later.
 //
+// The Lua of Redis hashes each byte of each text that it holds. So a claim returns no payload of more than
+// 4 KiB, but the client reads these in a second round trip (aside.go), and a claim ends after 4 MiB of them.
+//
 // A server's clock can be ahead for a moment. A step that finds the clock more than storage.JumpAfter
 // past the clock of the last step notes this as jumped (jump.lua). Until the clock has gone on for
 // storage.JumpWait from there, claims promote, recover, tick and sweep nothing in that queue. A step

@@ -21,6 +21,7 @@ const (
 	metaKey    = 0
 	tasksKey   = 1
 	pendingKey = 2
+	sideKey    = 3
 	lanesKey   = 7
 	openedKey  = 8
 	waitingKey = 9

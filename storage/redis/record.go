@@ -244,14 +244,19 @@ func (r *reader) string() string {
 	return r.text(int(n))
 }
 
-// readRecord fills t from a record, behind which the caller has appended the payload from the side
-// hash, if any. It returns storage.ErrDamaged where it cannot read the record; t is then undefined.
+// readRecord fills t from a record, behind which stands the payload from the side hash, if any. It returns storage.ErrDamaged where it cannot read the record; t is then undefined.
 func readRecord(record string, t *storage.Task) error {
-	return readInto(record, t, func(payload string) []byte { return []byte(payload) })
+	return readInto(record, t, func(payload string, size int64) bool {
+		if payload != "" {
+			t.Payload = []byte(payload)
+		}
+		return int64(len(payload)) == size
+	})
 }
 
-// readInto is readRecord with a payload that the function keep copies.
-func readInto(record string, t *storage.Task, keep func(string) []byte) error {
+// readInto is readRecord with a payload that the function keep copies into t. keep reports whether this is
+// the payload of a record that names its size.
+func readInto(record string, t *storage.Task, keep func(payload string, size int64) bool) error {
 	switch {
 	case record != "" && record[0] > format && record[0] <= latestFormat:
 		return errLater
@@ -290,11 +295,8 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	t.Kind = r.text(int(kind))
 	t.Encoding = unpackEncoding(r.text(int(encoding)))
 	r.headers(int(headers), t)
-	if r.bad || int64(len(r.rest)) != payload {
+	if r.bad || !keep(r.rest, payload) {
 		return storage.ErrDamaged
-	}
-	if payload > 0 {
-		t.Payload = keep(r.rest)
 	}
 	return nil
 }
@@ -314,17 +316,27 @@ const (
 	sharePayload = 1 << 10
 )
 
-// readRecord is the function readRecord for one task of the batch.
-func (b *batch) readRecord(record string, t *storage.Task) error {
-	if err := readInto(record, t, b.bytes); err != nil {
-		return err
+// readRecord is the function readRecord for one task of the batch. aside is the size of a payload that is not
+// behind the record, because the claim does not read the side hash; 0 for any other payload.
+func (b *batch) readRecord(record string, t *storage.Task) (aside int64, err error) {
+	err = readInto(record, t, func(payload string, size int64) bool {
+		switch {
+		case size > 0 && payload == "":
+			aside = size
+		case size > 0:
+			t.Payload = b.bytes(payload)
+		}
+		return aside > 0 || int64(len(payload)) == size
+	})
+	if err != nil {
+		return 0, err
 	}
 	if t.Kind != b.kind {
 		b.kind = strings.Clone(t.Kind)
 	}
 	t.Kind = b.kind
 	b.left -= len(record)
-	return nil
+	return aside, nil
 }
 
 // bytes returns a copy of a payload, a small one in a shared block.

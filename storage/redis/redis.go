@@ -30,6 +30,7 @@ type Storage struct {
 	wake    *wake
 	brought brought
 	looked  looked
+	upkeep  upkeep
 
 	combiner   *combine.Combiner[*slotCall]
 	background context.Context         //nolint:containedctx // of what no caller's context ends

@@ -83,6 +83,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"RECORD":        strconv.Itoa(leaseRecord),
 		"GROUPED":       strconv.Itoa(leaseGrouped),
 		"SINGLES":       strconv.Itoa(singles),
+		"ALONE":         strconv.Itoa(aloneRecord),
 		"ALARM":         quote(alarmSign),
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
@@ -93,6 +94,9 @@ func constants(limits storage.Limits, by ways) map[string]string {
 	}
 	return all
 }
+
+// aloneRecord is the size in bytes from which a record is a text of its own in the reply of a claim.
+const aloneRecord = 384
 
 // deadMax returns how many dead tasks a queue keeps, as Lua text: so many that there are never more where
 // there is no limit.

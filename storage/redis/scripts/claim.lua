@@ -239,7 +239,7 @@ local function give(q, c, rec)
   end
   bytes = bytes + size
   taken = taken + 1
-  if has(g, 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. c.id) or '') end
+  if has(g, 4) then call('HLEN', q[SIDE]) end -- its reader reads the payload; a wrong type fails here
   local n = #q.ids + 1
   q.ids[n], q.recs[n], q.flags[n] = c.id, rec, needs(f, g) + (taken <= starts and STARTED or 0)
   if c.st == 'z' or c.doubtful then suspect = true else q.out = q.out + 1 end
@@ -374,7 +374,6 @@ local function again(outcome)
     for i, id in ipairs(list) do
       local l, rec = leases[i], recs[i]
       if l and rec and sub(l, 1, FENCE) == fence then
-        if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
         q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
         info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now) ..
           (string.match(runnerof(l), '%z(.......)$') or pack7(claimed))

@@ -32,7 +32,8 @@ local function leases(ids, flags, fence, runner, deadline, joined)
 end
 
 -- packed returns the length of each record in 4 bytes, and the records joined to a few texts. One long
--- text would cost Lua more than it saves, and a text for each record would cost the client more.
+-- text would cost Lua more than it saves, and a text for each record would cost the client more, except
+-- if the records are long: the Lua of Redis hashes each byte of each text.
 local function packed(records)
   local lengths, pieces, concat, last, v = {}, {}, table.concat, nil, nil
   for i = 1, #records do
@@ -44,8 +45,12 @@ local function packed(records)
     lengths[i] = v
   end
   if #records == 1 then return v, records end
-  for i = 1, #records, 32 do
-    pieces[#pieces + 1] = concat(records, '', i, i + 31 < #records and i + 31 or #records)
+  local i = 1
+  while i <= #records do
+    local upto = i
+    if #records[i] < ALONE then upto = i + 31 < #records and i + 31 or #records end
+    pieces[#pieces + 1] = upto > i and concat(records, '', i, upto) or records[i]
+    i = upto + 1
   end
   return concat(lengths), pieces
 end

@@ -31,7 +31,7 @@ if SHORT then
     local taken, bytes, hauls = 0, 0, {}
     for i = 1, total do
       local at, m, limit, ids = (i - 1) * BLOCK, metas[i], tonumber(A[10 + i]), {}
-      local recs, flags, ranked, lined, left = {}, {}, 0, 0, false
+      local recs, flags, ranked, lined, high, left, side = {}, {}, 0, 0, 0, false, nil
       if limit >= 0 then
         ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
         local n, void, before = most - taken, tonumber(m[5] or 0), 0
@@ -48,7 +48,7 @@ if SHORT then
         left = n < ranked + lined - void
         remains = remains or left
         if n > ranked + lined then n = ranked + lined end
-        local high = ranked
+        high = ranked
         if ranked > 0 and lined > 0 then high = call('ZCOUNT', K[at + WAITING], '-inf', BEHIND) end
         if high > n then high = n end
         if lined > n - high then lined = n - high end
@@ -76,22 +76,32 @@ if SHORT then
           local form, f, g = byte(rec, 1, 3)
           -- The record is damaged, or the task must not be claimed ahead.
           if form ~= FORMAT or g % 2 == 1 and not begins then return nil end
-          if g % 8 > 3 then
-            rec = rec .. (call('HGET', K[at + SIDE], 'b:' .. ids[j]) or '')
-            recs[j] = rec
+          local size, large = #rec - HEADER, g % 8 > 3
+          if large then
+            local a, b, c, d = byte(rec, 32, 35)
+            size = ((a * 256 + b) * 256 + c) * 256 + d
           end
+          if bytes + size > MAXBYTES and taken + j > 1 then -- the reply has no room for more tasks
+            n, left, remains, most = j - 1, true, true, taken + j - 1
+            for over = #ids, j, -1 do ids[over], recs[over] = nil, nil end
+            if high > n then high = n end
+            if lined > n - high then lined = n - high end
+            ranked = n - lined
+            break
+          end
+          if large then side = K[at + SIDE] end
           flags[j] = (f + g > 0 and needs(f, g) or 0) + (begins and STARTED or 0)
-          bytes = bytes + #rec - HEADER
+          bytes = bytes + size
         end
         taken = taken + n
         m.bare = call('HLEN', K[at + PENDING]) == 0
+        if side then call('HLEN', side) end -- the client reads large payloads
         if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- fails here where the key has a wrong type
       end
       -- The first write tells whether Redis permits writes. It frees memory, so that a full Redis accepts it.
       if (n > 0 or i == total) and type(redis.pcall('ZREM', K[at + LEASES], '')) == 'table' then return nil end
       hauls[i] = {ids, recs, flags, ranked, lined, limit, left}
     end
-    if bytes > MAXBYTES then return nil end
 
     local stamp, at, deadline, outcome, records, sizes = pack7(mark), text('%d', mark), now + A[10], {}, {}, ''
     if tonumber(at) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
