@@ -37,11 +37,16 @@ func (s *server) who(r *http.Request) (access.User, error) {
 		}
 		return access.User{}, &statusError{http.StatusForbidden, "You are not permitted to see this dashboard."}
 	}
-	user, until, ok := s.cfg.Users.Session(r)
-	if ok && user.May(access.Read) && !s.logouts.ended(r.Context(), user.Name, until) {
-		return user, nil
+	for { // a browser may have sent several sessions, of which another process has ended the first
+		user, until, ok := s.cfg.Users.Session(r)
+		switch {
+		case !ok || !user.May(access.Read):
+			return access.User{}, errLogin
+		case !s.logouts.ended(r.Context(), user.Name, until):
+			return user, nil
+		}
+		s.cfg.Users.EndSession(r)
 	}
-	return access.User{}, errLogin
 }
 
 // errLogin asks the viewer to log in.

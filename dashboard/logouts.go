@@ -88,9 +88,13 @@ func (l *logouts) ofLocked(name string) *userLogouts {
 // that it knew before.
 func (l *logouts) ended(ctx context.Context, name string, until time.Time) bool {
 	l.mu.Lock()
-	asked := l.ofLocked(name).asked
+	u := l.ofLocked(name)
+	stale := time.Since(u.asked) >= logoutsEach
+	if stale && !u.asked.IsZero() {
+		u.asked = time.Now() // other requests need not wait: they believe what is known
+	}
 	l.mu.Unlock()
-	if asked.IsZero() || time.Since(asked) >= logoutsEach {
+	if stale {
 		l.read(ctx, name)
 	}
 	l.mu.Lock()

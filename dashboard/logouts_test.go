@@ -172,14 +172,37 @@ func TestALogoutEndsEachSessionOfTheBrowser(t *testing.T) {
 	})
 }
 
-// away is a storage that is away at times.
+// TestAnEndedSessionHidesNoOther sends two sessions, of which another process has ended the first.
+func TestAnEndedSessionHidesNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		file := ann(t)
+		s := open(t, "calm", dashboard.Config{Users: usersOf(t, file)})
+		first := s.login("/")
+		time.Sleep(time.Millisecond) // virtual: sessions of one moment are one
+		second := s.login("/")
+		s.logout(first)
+		both := request(http.MethodGet, "/", "")
+		both.Header.Set("Cookie", first.Header.Get("Cookie")+"; "+second.Header.Get("Cookie"))
+		other := s.beside(usersOf(t, file))
+		other.admits("an ended session beside another one", both, true)
+		other.admits("the ended session", first, false)
+	})
+}
+
+// away is a storage that is away, or answers no read of logouts, at times.
 type away struct {
 	storage.Storage
 
-	is atomic.Bool
+	is, hangs atomic.Bool
+	hung      atomic.Int64
 }
 
 func (a *away) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if a.hangs.Load() && strings.HasSuffix(ref.Queue, "logouts") {
+		a.hung.Add(1)
+		<-ctx.Done()
+		return storage.Task{}, storage.ErrUnknown
+	}
 	if a.is.Load() {
 		return storage.Task{}, storage.ErrUnavailable
 	}
@@ -229,6 +252,42 @@ func TestALogoutHoldsWithoutTheStorage(t *testing.T) {
 		store.is.Store(false)
 		time.Sleep(time.Minute) // virtual
 		s.beside(usersOf(t, file)).admits("another process once the storage is back", r, false)
+	})
+}
+
+// TestAStorageThatHangsDelaysFewRequests checks that of the requests of a user one waits for the logouts, once
+// in five seconds.
+func TestAStorageThatHangsDelaysFewRequests(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, cfg := &away{Storage: sc.Store}, dashboard.Config{Users: usersOf(t, ann(t))}
+		h, err := dashboard.Handler(store, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t, sc, h, cfg}
+		r := s.login("/queues")
+		s.admits("a session", r, true)
+		time.Sleep(time.Minute) // virtual
+		store.hangs.Store(true)
+		var delayed atomic.Int64
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				began := time.Now()
+				s.admits("a session while the storage hangs", r.Clone(r.Context()), true)
+				if time.Since(began) > 0 {
+					delayed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if delayed.Load() > 1 || store.hung.Load() != 1 {
+			t.Errorf("%d requests were delayed by %d reads, want one by one", delayed.Load(), store.hung.Load())
+		}
 	})
 }
 

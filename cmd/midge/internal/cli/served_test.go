@@ -487,7 +487,7 @@ func TestOthersAreLetInForTheHostsThatAreNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.night()
-	open := r.serve("--insecure --listen 0.0.0.0:0 --host midge.example.org --host ::1")
+	open := r.serve("--insecure --listen 0.0.0.0:0 --host midge.example.org:8443 --host ::1")
 	for host, want := range map[string]int{
 		"midge.example.org": http.StatusOK, "Midge.Example.Org:8383": http.StatusOK, "[::1]": http.StatusOK,
 		"[::1]:8383": http.StatusOK, "evil.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
