@@ -15,7 +15,8 @@ import (
 // is not there, or has another size, counts as damaged. It may also have lost its lease since: then it is
 // another runner's, and setting it apart under the fence of this claim changes nothing.
 //
-// An error of readAside is a storage.ErrUnknown: the tasks are claimed, and a repeat of the call returns them.
+// An error of readAside is a storage.ErrUnknown: the tasks are claimed, and a repeat of the call returns
+// them.
 func (s *Storage) readAside(ctx context.Context, answer *claimAnswer) error {
 	payloads, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) (map[int]*goredis.StringCmd, error) {
 		pipe := s.client.Pipeline()
@@ -30,7 +31,8 @@ func (s *Storage) readAside(ctx context.Context, answer *claimAnswer) error {
 		return all, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: the payloads of claimed tasks: %v", storage.ErrUnknown, err) //nolint:errorlint // hides it
+		//nolint:errorlint // it hides what the error is
+		return fmt.Errorf("%w: the payloads of claimed tasks: %v", storage.ErrUnknown, err)
 	}
 	kept := 0
 	for i := range answer.Tasks {

@@ -136,7 +136,7 @@ func TestAClaimThatIsFullLeavesOtherQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return int64(stats[0].Scheduled)
+		return stats[0].Scheduled
 	}
 	claim(1, 1) // the first claim of a runner maintains all
 	server.SetTime(start.Add(time.Second))

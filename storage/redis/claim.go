@@ -180,8 +180,8 @@ func (c *claiming) turns(ctx context.Context, groups []*group) error {
 	return nil
 }
 
-// putOff notes that a claim that has all tasks that it wants leaves the maintenance of the other queues to a later
-// one.
+// putOff notes that a claim that has all tasks that it wants leaves the maintenance of the other queues to
+// a later one.
 func (c *claiming) putOff() {
 	c.remains = true
 	if next := c.Now.Add(upkeepEvery); c.NextDue.IsZero() || next.Before(c.NextDue) {

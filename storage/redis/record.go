@@ -244,7 +244,8 @@ func (r *reader) string() string {
 	return r.text(int(n))
 }
 
-// readRecord fills t from a record, behind which stands the payload from the side hash, if any. It returns storage.ErrDamaged where it cannot read the record; t is then undefined.
+// readRecord fills t from a record, behind which stands the payload from the side hash, if any. It returns
+// storage.ErrDamaged where it cannot read the record; t is then undefined.
 func readRecord(record string, t *storage.Task) error {
 	return readInto(record, t, func(payload string, size int64) bool {
 		if payload != "" {
