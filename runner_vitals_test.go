@@ -78,3 +78,52 @@ func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
 		}
 	})
 }
+
+// declared is a storage that counts the heartbeats with schedules, and can be away for heartbeats.
+type declared struct {
+	storage.Storage
+	away atomic.Bool
+	full atomic.Int32
+}
+
+func (d *declared) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if d.away.Load() {
+		return storage.Extended{}, storage.ErrUnknown
+	}
+	if req.Runner.Schedules != nil {
+		d.full.Add(1)
+	}
+	return d.Storage.Extend(ctx, req)
+}
+
+// TestHeartbeatsRarelyCarrySchedules checks that the first heartbeat carries the schedules, the next ones do not,
+// and that a runner which the storage has forgotten declares them again at once.
+func TestHeartbeatsRarelyCarrySchedules(t *testing.T) {
+	bubble(t, func(b *bench) {
+		store := &declared{Storage: b.store}
+		b.runner = b.newRunner(store, midge.RunnerConfig{Lease: 30 * time.Second}, func(context.Context, work) error { return nil })
+		if err := b.runner.Periodic(midge.Every(time.Hour), work{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		want := func(when string, full int32) {
+			t.Helper()
+			runners, err := b.client.Runners(b.ctx)
+			if err != nil || len(runners) != 1 || len(runners[0].Schedules) != 1 {
+				t.Errorf("%s: runners %+v, %v; want one with one schedule", when, runners, err)
+			}
+			if got := store.full.Load(); got != full {
+				t.Errorf("%s: %d heartbeats had schedules, want %d", when, got, full)
+			}
+		}
+		b.after(4 * time.Minute)
+		want("after four minutes", 1)
+		b.after(2 * time.Minute)
+		want("after six minutes", 2)
+		store.away.Store(true)
+		b.after(5 * time.Minute / 2)
+		store.away.Store(false)
+		b.after(30 * time.Second)
+		want("after an outage", 3)
+	})
+}

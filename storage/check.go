@@ -325,7 +325,7 @@ func checkKinds(what string, kinds []string) error {
 }
 
 // CheckExtend is the validation that every storage's Extend does before any I/O. It also
-// cleans the texts of the heartbeat, and makes empty vitals nil.
+// cleans the texts of the heartbeat, and makes empty vitals and schedules nil.
 func CheckExtend(limits Limits, req *ExtendRequest) error {
 	limits = limits.WithDefaults()
 	if err := CheckCall(req.Call); err != nil {
@@ -390,6 +390,9 @@ func checkRunner(r *RunnerInfo) error {
 	}
 	if !r.Leaving && (r.For < time.Second || r.For > MaxDelay) {
 		return Invalid("RunnerInfo.For", r.For, "1s to %v", MaxDelay)
+	}
+	if len(r.Schedules) == 0 {
+		r.Schedules = nil
 	}
 	if len(r.Vitals) == 0 {
 		r.Vitals = nil

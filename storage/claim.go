@@ -190,7 +190,8 @@ type RunnerInfo struct {
 	Busy    int
 	// Undecodable lists the kinds of which the runner could lately not decode a task, at most MaxTroubles.
 	Undecodable []KindTrouble
-	// Schedules lists the schedules that the runner declares.
+	// Schedules lists the schedules that the runner declares. A heartbeat without schedules keeps the schedules
+	// of the heartbeat before, as long as the storage has not forgotten the runner.
 	Schedules []Declared
 	// For is how long the runner counts as alive from now, at least a second.
 	For time.Duration

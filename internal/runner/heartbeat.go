@@ -32,8 +32,12 @@ type heartbeat struct {
 	born  time.Time // by the storage's clock
 }
 
-// vitalsEvery is how many heartbeats there are for each one that carries vitals.
-const vitalsEvery = 3
+// vitalsEvery and declareEvery are how many heartbeats there are for each one that carries vitals, and for
+// each one that carries the schedules: a hundred thousand schedules take megabytes.
+const (
+	vitalsEvery  = 3
+	declareEvery = 30
+)
 
 // heartbeatPatience bounds how long one heartbeat is repeated.
 const heartbeatPatience = 15 * time.Second
@@ -98,11 +102,15 @@ func (h *heartbeat) send(ctx context.Context) error {
 	info := h.info(h.storageTime(h.now()))
 	h.pulse.rests()
 	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: info})
-	if err == nil {
-		h.count++
-		h.sawTime(extended.Now)
+	if err != nil {
+		return err
 	}
-	return err
+	h.count++
+	if h.sawTime(extended.Now) && info.Schedules == nil {
+		h.count = 0 // the storage may have forgotten the runner: the next heartbeat carries all, at once
+		kick(h.kick)
+	}
+	return nil
 }
 
 // info returns the content of a heartbeat.
@@ -112,8 +120,11 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	info := storage.RunnerInfo{
 		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
 		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
-		Running: running, Busy: busy, Schedules: h.schedules.declared(),
+		Running: running, Busy: busy,
 		Undecodable: h.troubles.list(h.elapsed()), For: h.lease,
+	}
+	if h.count%declareEvery == 0 {
+		info.Schedules = h.schedules.declared()
 	}
 	if h.count%vitalsEvery == 0 {
 		v := h.counters.Read()
@@ -130,13 +141,17 @@ func (h *heartbeat) leave(base context.Context) {
 	_, _ = h.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: h.id, Leaving: true}})
 }
 
-func (h *heartbeat) sawTime(now time.Time) {
+// sawTime learns the storage's time from an answer. It reports whether the storage counted the runner as dead
+// before.
+func (h *heartbeat) sawTime(now time.Time) (expired bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	expired = !h.base.IsZero() && now.Sub(h.base) >= h.lease
 	h.local, h.base = h.now(), now
 	if h.born.IsZero() {
 		h.born = now
 	}
+	return expired
 }
 
 // silent returns how long ago the last heartbeat was acknowledged.

@@ -60,8 +60,8 @@ func (s *Storage) hear(info *storage.RunnerInfo) {
 		return
 	}
 	r := &runner{RunnerInfo: engine.CopyRunner(info)}
-	if r.Vitals == nil && before != nil {
-		r.Vitals = before.Vitals
+	if before != nil {
+		engine.KeepParts(&r.RunnerInfo, &before.RunnerInfo)
 	}
 	r.Seen = engine.Time(s.step.Now)
 	r.end = s.at(s.step.Now + r.For.Microseconds())

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -94,32 +93,26 @@ func (s *Storage) extend(
 	return x, tx.commit(ctx, writes...)
 }
 
-// noVitals is the part of the JSON which says that a heartbeat has no vitals. No text in JSON can
-// look so: its quotes are behind backslashes.
-var noVitals = []byte(`"Vitals":null`)
-
-// hear keeps a heartbeat, or deletes a runner that leaves. Where a heartbeat has no vitals, the
-// vitals that were kept before stay.
+// hear keeps a heartbeat, or deletes a runner that leaves. The parts that a heartbeat leaves out stay.
 func hear(info *storage.RunnerInfo, now int64) query {
 	if info.Leaving {
 		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
 	}
 	copied := engine.CopyRunner(info)
 	copied.Seen = engine.Time(now)
+	copied.Schedules, copied.Vitals = nil, nil
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
-	if head, tail, without := bytes.Cut(b, noVitals); without {
-		return query{
-			text: `INSERT INTO {schema}.runners AS kept (id, seen, until, info) VALUES ($1, $2, $3, $4)
-				ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = coalesce(
-					$5 || convert_to(substring(encode(kept.info, 'escape') FROM '"Vitals":"[^"]*"'), 'UTF8') || $6,
-					excluded.info)`,
-			args: []any{info.ID, now, now + info.For.Microseconds(), b, head, tail},
-		}
+	var schedules []byte
+	if info.Schedules != nil {
+		schedules, _ = json.Marshal(info.Schedules) //nolint:errchkjson // texts
 	}
 	return query{
-		text: `INSERT INTO {schema}.runners (id, seen, until, info) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = excluded.info`,
-		args: []any{info.ID, now, now + info.For.Microseconds(), b},
+		text: `INSERT INTO {schema}.runners AS kept (id, seen, until, info, schedules, vitals)
+			VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = excluded.info,
+				schedules = coalesce(excluded.schedules, kept.schedules),
+				vitals = coalesce(excluded.vitals, kept.vitals)`,
+		args: []any{info.ID, now, now + info.For.Microseconds(), b, schedules, info.Vitals},
 	}
 }
 
@@ -127,18 +120,20 @@ func hear(info *storage.RunnerInfo, now int64) query {
 // cannot be read: the runner's next one replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	var alive []storage.RunnerInfo
-	var b []byte
+	var b, schedules, vitals []byte
 	err := s.pooled().bounded(ctx, "runners", func(ctx context.Context) error {
 		alive = nil
 		return s.ask(ctx, s.pool, query{
-			text: "SELECT info FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
+			text: "SELECT info, schedules, vitals FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
 			scan: each(func() error {
 				var info storage.RunnerInfo
 				if json.Unmarshal(b, &info) == nil && storage.CheckName("runner id", info.ID) == nil {
+					_ = json.Unmarshal(schedules, &info.Schedules) // none, or damaged: they count as none
+					info.Vitals = vitals
 					alive = append(alive, info)
 				}
 				return nil
-			}, &b),
+			}, &b, &schedules, &vitals),
 		})
 	})
 	return alive, err

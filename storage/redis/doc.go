@@ -102,8 +102,9 @@
 //
 //	midge:{*}:queues         sorted set: names of the queues
 //	midge:{*}:seen           hash: queue -> when it was last used
-//	midge:{*}:runners        hash: runner -> its last heartbeat; "" -> the clock at the last heartbeat
-//	                         of any runner, and since when no heartbeat expires after a jump, or 0
+//	midge:{*}:runners        hash: runner -> its last heartbeat; with " s" -> its schedules; with
+//	                         " v" -> its vitals; "" -> the clock at the last heartbeat of any runner,
+//	                         and since when no heartbeat expires after a jump, or 0
 //	midge:{*}:alive          sorted set: runner, by the time until which it counts as alive
 //	midge:{*}:lanes, opened  the lanes of all queues, where Redis is no Cluster
 //	midge:{*}:layout         hash: the layout of the data, and the least layout that a process has to

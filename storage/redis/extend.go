@@ -170,9 +170,15 @@ func (s *Storage) beatKeys() []any {
 func (s *Storage) beat(
 	ctx context.Context, call storage.Call, info *storage.RunnerInfo,
 ) (heard time.Time, err error) {
-	said, err := json.Marshal(info)
+	rest := *info
+	rest.Schedules, rest.Vitals = nil, nil
+	said, err := json.Marshal(&rest)
 	if err != nil {
 		return heard, storage.Invalid("RunnerInfo", info.ID, "what JSON can hold: %v", err)
+	}
+	var schedules []byte
+	if info.Schedules != nil {
+		schedules, _ = json.Marshal(info.Schedules) //nolint:errchkjson // texts
 	}
 	lasts := info.For.Microseconds()
 	if info.Leaving {
@@ -180,7 +186,7 @@ func (s *Storage) beat(
 	}
 	id := identityOf(call, 0)
 	list, err := s.scripts.beat.list(ctx, s.client, s.beatKeys(), info.ID, lasts, said,
-		hex.EncodeToString([]byte(id.lane)), id.seq, id.opened)
+		hex.EncodeToString([]byte(id.lane)), id.seq, id.opened, schedules, info.Vitals)
 	if err != nil {
 		return heard, err
 	}
@@ -203,14 +209,19 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 		return nil, wrap("runners", err)
 	}
 	var runners []storage.RunnerInfo
-	for _, item := range list {
-		text, _ := item.(string)
-		seen, said, _ := strings.Cut(text, " ")
+	v := values(list)
+	for range len(list) / 3 {
+		seen, said, _ := strings.Cut(v.text(), " ")
+		schedules, vitals := v.text(), v.text()
 		_, said, _ = strings.Cut(said, " ") // skips the identity of the call
 		us, err := strconv.ParseInt(seen, 10, 64)
 		var info storage.RunnerInfo
 		if err != nil || json.Unmarshal([]byte(said), &info) != nil {
 			continue // written by another version, or damaged; it will be replaced or expire
+		}
+		_ = json.Unmarshal([]byte(schedules), &info.Schedules) // none, or damaged: they count as none
+		if vitals != "" {
+			info.Vitals = []byte(vitals)
 		}
 		info.Seen = moment(us)
 		rounded(&info)

@@ -52,16 +52,16 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	return extended, nil
 }
 
-// hear keeps a heartbeat, or deletes a runner that leaves. Where a heartbeat has no vitals, the last
-// ones stay.
+// hear keeps a heartbeat, or deletes a runner that leaves. The parts that a heartbeat leaves out stay.
 func (w *work) hear(info *storage.RunnerInfo) {
 	if info.Leaving {
 		w.exec("DELETE FROM {p}runners WHERE id = ?", info.ID)
 		return
 	}
 	copied := engine.CopyRunner(info)
-	if copied.Vitals == nil {
-		copied.Vitals = w.vitals(info.ID)
+	if copied.Vitals == nil || copied.Schedules == nil {
+		before := w.heard(info.ID)
+		engine.KeepParts(&copied, &before)
 	}
 	copied.Seen = engine.Time(w.step.Now)
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
@@ -70,15 +70,14 @@ func (w *work) hear(info *storage.RunnerInfo) {
 		info.ID, w.step.Now+info.For.Microseconds(), string(b))
 }
 
-// vitals gives the vitals in the last heartbeat of a runner, nil for none.
-func (w *work) vitals(id string) []byte {
+// heard gives the last heartbeat of a runner, without parts where there is none.
+func (w *work) heard(id string) (info storage.RunnerInfo) {
 	var b []byte
-	var before storage.RunnerInfo
 	w.each("SELECT info FROM {p}runners WHERE id = ?", []any{id}, func() bool {
-		_ = json.Unmarshal(b, &before) // a damaged heartbeat has none
+		_ = json.Unmarshal(b, &info) // a damaged heartbeat has no parts
 		return true
 	}, &b)
-	return before.Vitals
+	return info
 }
 
 // Runners lists the runners whose heartbeat has not expired, by id. It leaves out a heartbeat that

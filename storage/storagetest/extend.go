@@ -29,6 +29,9 @@ func extendRules() []rule {
 		state("runners/vitals", runnersVitals,
 			"The vitals of a heartbeat are kept byte for byte, up to MaxVitals; a heartbeat without vitals "+
 				"keeps those of the heartbeat before, and none of a runner that left or of another one."),
+		state("runners/schedules", runnersSchedules,
+			"A heartbeat without schedules keeps those of the heartbeat before, and none of a runner that left "+
+				"or of another one."),
 		state("runners/leaving", runnersLeaving,
 			"A runner that leaves is listed no more."),
 		state("runners/no heartbeat without an id", runnersNone,
@@ -234,6 +237,30 @@ func runnersVitals(r *rig) {
 	r.heartbeat(storage.RunnerInfo{ID: "r2", Leaving: true})
 	odd.Vitals = nil
 	r.want("vitals after it left", r.heartbeat(odd)[1].Vitals, []byte(nil))
+}
+
+func runnersSchedules(r *rig) {
+	of := func(hash string) []storage.Declared {
+		return []storage.Declared{{Ref: in("cursor.a"), Hash: hash}, {Ref: in("cursor.b"), Hash: `"%1\\`}}
+	}
+	none := []storage.Declared(nil)
+	heartbeat := func(told []storage.Declared) []storage.Declared {
+		r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour})
+		got := r.heartbeat(storage.RunnerInfo{ID: "r2", For: time.Hour, Schedules: told})
+		r.want("schedules of another", got[0].Schedules, none)
+		return got[1].Schedules
+	}
+	for _, step := range []struct{ told, want []storage.Declared }{
+		{nil, nil},
+		{of("one"), of("one")},
+		{nil, of("one")},
+		{of("two")[:1], of("two")[:1]},
+		{[]storage.Declared{}, of("two")[:1]},
+	} {
+		r.want("schedules", heartbeat(step.told), step.want)
+	}
+	r.heartbeat(storage.RunnerInfo{ID: "r2", Leaving: true})
+	r.want("schedules after it left", heartbeat(nil), none)
 }
 
 func runnersLeaving(r *rig) {

@@ -112,6 +112,11 @@ func fenceMutants() []mutant {
 				x.Runner.Vitals = []byte("none")
 			}
 		})}, "runners/vitals"),
+		breaks("each heartbeat replaces the schedules", fault{extend: heartbeats(func(x *storage.ExtendRequest) {
+			if len(x.Runner.Schedules) == 0 && x.Runner.ID == "r2" {
+				x.Runner.Schedules = []storage.Declared{{Ref: in("cursor.none"), Hash: "none"}}
+			}
+		})}, "runners/schedules"),
 		breaks("runners cannot leave", fault{extend: heartbeats(func(x *storage.ExtendRequest) {
 			if x.Runner.Leaving {
 				x.Runner.Leaving, x.Runner.For = false, time.Hour

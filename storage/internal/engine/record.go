@@ -251,6 +251,16 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	return c
 }
 
+// KeepParts gives a heartbeat the parts that it leaves out, from the heartbeat before.
+func KeepParts(r, before *storage.RunnerInfo) {
+	if r.Schedules == nil {
+		r.Schedules = before.Schedules
+	}
+	if r.Vitals == nil {
+		r.Vitals = before.Vitals
+	}
+}
+
 // Time converts a moment to a time in UTC, and 0 to the zero time.
 func Time(moment int64) time.Time {
 	if moment == 0 {

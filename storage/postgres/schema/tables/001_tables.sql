@@ -174,10 +174,12 @@ CREATE TABLE {schema}.lanes (
 );
 CREATE INDEX lanes_opened ON {schema}.lanes (opened);
 
--- The heartbeats of runners.
+-- The heartbeats of runners. A heartbeat that leaves out its schedules or vitals does not write them.
 CREATE TABLE {schema}.runners (
-	id    text COLLATE "C" PRIMARY KEY,
-	seen  int8 NOT NULL,
-	until int8 NOT NULL,
-	info  bytea NOT NULL -- JSON
+	id        text COLLATE "C" PRIMARY KEY,
+	seen      int8 NOT NULL,
+	until     int8 NOT NULL,
+	info      bytea NOT NULL, -- JSON
+	schedules bytea,          -- JSON
+	vitals    bytea
 ) WITH (fillfactor = 50);
