@@ -27,9 +27,14 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	s.sweep.visit(false)
+	s.wake.claims.Add(1)
+	defer s.wake.claims.Add(-1)
 	since := s.wake.looking(&req) // before the claim looks, so that no event between the two is lost
-	c := &claim{store: s, req: &req, general: s.noShort}
+	c := &claim{store: s, req: &req, general: s.noShort, mark: s.wake.heard() && s.wake.idling.due(&req)}
 	err := s.allowance.with(ctx, c.run)
+	if c.mark && !c.marked {
+		s.wake.idling.drop(c.open()...)
+	}
 	s.room.Wrote(err)
 	if err != nil {
 		return storage.Claimed{}, wrap("claim", err)
@@ -37,6 +42,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	c.Since = since
 	if c.More {
 		s.wake.events.Left(&req)
+		if c.general { // else the function claim has woken others
+			s.wake.pass(c.open())
+		}
 	}
 	s.brought.Store(int64(len(c.Tasks)))
 	s.vacuum.left(len(c.Tasks))
@@ -68,6 +76,8 @@ type claim struct {
 	queues  map[string]int32 // the numbers of the queues that exist
 	base    int64            // the first version
 	repeat  bool             // the lane remembers the call
+	mark    bool             // the claim marks the process as idle where it leaves nothing
+	marked  bool             // it has done so
 	ended   []storage.Ended
 	kind    string // of the last task: the next one shares the string
 }
@@ -119,7 +129,7 @@ func (c *claim) run(ctx context.Context) error {
 // back.
 func (c *claim) try(ctx context.Context) error {
 	c.Claimed = storage.Claimed{Ticks: slices.Clone(c.ticks)}
-	c.behind, c.damaged, c.verdict, c.repeat, c.kind = nil, nil, "", false, ""
+	c.behind, c.damaged, c.verdict, c.repeat, c.marked, c.kind = nil, nil, "", false, false, ""
 	if c.general {
 		return c.choose(ctx)
 	}
@@ -145,11 +155,12 @@ func (c *claim) query() query {
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
 			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, " +
-			"$19, $20)",
+			"$19, $20, $21, $22)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
 			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(), recovered, c.recoverTo(),
+			c.store.notes.sender, c.mark && !c.general,
 		},
 		scan: each(func() error { return c.got(&r) },
 			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
@@ -220,7 +231,7 @@ func (c *claim) got(r *claimRow) error {
 		}
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
-		c.repeat = r.flags&8 != 0
+		c.repeat, c.marked = r.flags&8 != 0, r.flags&16 != 0
 		for i := range c.Tasks {
 			if t := &c.Tasks[i]; t.Claimed.IsZero() { // else the call is a repeat
 				t.Claimed = engine.Time(engine.ClaimedAt(t.Version, r.version))

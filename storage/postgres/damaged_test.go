@@ -97,6 +97,6 @@ func FuzzNote(f *testing.F) {
 	f.Add("  ")
 	f.Fuzz(func(_ *testing.T, payload string) {
 		w := &wake{late: func([]int32) {}, name: func(int32) string { return unnamed }, sender: "me"}
-		w.note(payload)
+		w.note("", payload)
 	})
 }

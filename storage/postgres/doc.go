@@ -81,6 +81,7 @@
 //	keys        unique keys that are held
 //	lanes       the last call of each lane, and its outcome
 //	deltas      changes of sizes and totals that are not folded into queues yet
+//	idle        processes that wait for work; a crash of the server empties it
 //	runners     heartbeats
 //	mark        a sequence: the mark, one for all queues
 //	jumped      a sequence: when a wait began because the clock had jumped ahead
@@ -177,11 +178,21 @@
 //
 // # Wake-ups
 //
-// Each schema has one channel, named midge_ and the schema's name. A notification takes a lock of the
-// whole server. So a wake-up goes with the commit that causes it at most once per queue in 5 ms, and
-// the rest of these 5 ms follow together at their end. In transactions of the application's each
-// wake-up goes with the commit. One connection listens for all queues; without it (Config.NoListener)
-// the callers' slow scan finds new work.
+// Each schema has one channel, named midge_ and the schema's name, which all processes hear, and each
+// process has one of its own, named midge_ and a number. A claim that leaves nothing marks its process
+// as idle, in the table idle, and a step that makes work takes the newest mark and notifies that
+// process alone. A claim that leaves tasks behind does the same for two processes, and a process in
+// which nobody waits for another. Where no process is marked, all of them hear of the work, as they do
+// of due moments, cancels and settings. So a claim that does not see a task, and whose mark the step
+// of the task does not see, loses no wake-up. The mark of a process that has ended can lose one, for
+// ten seconds; then the slow scan of another process finds the task.
+//
+// PostgreSQL before version 19 signals each connection that listens, whatever its channel, which
+// costs about 30 µs each. A notification takes a lock of the whole server. So a wake-up goes with the
+// commit that causes it at most once per queue in 5 ms, and the rest of these 5 ms follow together at
+// their end. In transactions of the application's each wake-up goes with the commit, to all
+// processes. One connection listens for all queues; without it (Config.NoListener) the callers' slow
+// scan finds new work.
 //
 // # Vacuum
 //

@@ -92,3 +92,9 @@ func (s *Storage) NoShort() { s.noShort = true }
 func (s *Storage) Tell(ctx context.Context, queue int32) error {
 	return s.tell(ctx, "w", []int32{queue})
 }
+
+// MarkFor is how long a mark of an idle process counts.
+const MarkFor = markFor
+
+// ForgetMarks makes the next claim that leaves nothing mark the process as idle again.
+func (s *Storage) ForgetMarks() { s.wake.idling.clear() }

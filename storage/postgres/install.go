@@ -47,6 +47,7 @@ var constants = strings.NewReplacer(
 	"{jumpwait}", inMicros(storage.JumpWait),
 	"{lanelife}", inMicros(storage.LaneLife),
 	"{tickhide}", inMicros(storage.TickHide),
+	"{markfor}", inMicros(markFor), "{joined}", senderJoined,
 	"{maxkinds}", strconv.Itoa(storage.MaxKinds),
 	"{maxstatskinds}", strconv.Itoa(storage.MaxStatsKinds),
 	"{counters}", strconv.Itoa(engine.Counters-1),

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -55,16 +54,16 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 
 // adding calls the function add; loud says that the step notifies.
 func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, loud bool, at *int64) query {
-	note := ""
+	sender := ""
 	if loud {
-		note = s.notes.sender + " " + letters[wakeup.Work] + " " + strconv.Itoa(int(queue))
+		sender = s.notes.sender
 	}
 	sp := engine.SpecOf(in)
 	return query{
 		text: "SELECT {schema}.add($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			call.Lane.ID[:], call.Lane.Opened.UnixMicro(), int64(call.Seq), queue, packID(in.Ref.ID),
-			int16(in.Priority), int16(marks(&sp)), record.AppendSpec(nil, &sp, nil), s.notes.channel, note,
+			int16(in.Priority), int16(marks(&sp)), record.AppendSpec(nil, &sp, nil), s.notes.channel, sender,
 		},
 		scan: one(at),
 	}

@@ -123,12 +123,17 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
 	s.wake = &wake{
-		connect: listen, channel: channel, sender: sender, ctx: background,
-		late: s.late, name: s.numbers.name, deafFor: deafFor,
+		connect: listen, channel: channel, own: "midge_" + sender, sender: sender, ctx: background,
+		late: s.late, name: s.numbers.name, deafFor: deafFor, passOn: s.passOn,
+	}
+	s.wake.events.Elsewhere = func(queue string) {
+		if s.wake.claims.Load() == 0 { // else the Wait that follows the claim finds the event
+			s.wake.reader.Go(func() { s.passOn([]string{queue}) })
+		}
 	}
 	s.numbers.named = func(name string) { s.wake.events.Ring(wakeup.Alert, name) }
 	s.notes = &notes{
-		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
+		channel: channel, sender: sender, local: s.wake.caused, send: s.tell, ctx: background,
 		quiet: make(map[int32]*pause),
 	}
 	s.sweep = &sweep{
@@ -238,6 +243,7 @@ func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	s.unmark()
 	s.stop(storage.ErrClosed)
 	ended := make(chan struct{})
 	go func() {

@@ -114,8 +114,8 @@ func TestListenerComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = shared.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = "+
-			"'LISTEN \"midge_"+cfg.Schema+"\"'")
+		err = shared.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query "+
+			"LIKE 'LISTEN \"midge_"+cfg.Schema+"\"%'")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,6 +118,7 @@ func (s *Storage) look(ctx context.Context, all bool) {
 		_ = s.unstick(ctx, 2*flushTime)
 		_ = s.sweepLanes(ctx)
 		_ = s.sweepRunners(ctx)
+		_ = s.sweepMarks(ctx)
 		_ = s.sweepQueues(ctx)
 	}
 	for n := foldBatch; n == foldBatch; {

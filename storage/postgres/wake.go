@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,10 +19,13 @@ import (
 )
 
 // wake hears the wake-ups of queues: those that this storage caused, at once, and those of other
-// processes, through the listener. The first Claim or Wait starts the listener.
+// processes, through the listener. The first Claim or Wait starts the listener. It listens to the channel of the
+// schema, on which all processes hear news, and work of queues in which no process is marked as idle; and to the
+// channel of this process (own), for work of queues in which it was marked.
 type wake struct {
 	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
 	channel string
+	own     string               // the channel of this storage alone
 	sender  string               // the first word of this storage's own notifications
 	late    func(queues []int32) // called for the queues of commits that took long
 	name    func(queue int32) string
@@ -29,12 +33,15 @@ type wake struct {
 	ctx     context.Context //nolint:containedctx // of the listener; ended by Close
 
 	events wakeup.Stream
+	idling idling
+	claims atomic.Int64 // under way
+	passOn func(queues []string)
 
 	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
 	started bool
 
-	reader sync.WaitGroup // the listener; it ends with ctx
+	reader sync.WaitGroup // the listener and what it passes on; they end with ctx
 }
 
 // start begins to listen, once.
@@ -131,9 +138,10 @@ func (w *wake) hear() error {
 		return err
 	}
 	defer func() { hangUp(w.ctx, conn) }()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.channel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, w.listening()); err != nil {
 		return err
 	}
+	w.idling.clear()
 	w.events.Heard()
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
@@ -141,7 +149,7 @@ func (w *wake) hear() error {
 		cancel()
 		switch {
 		case err == nil:
-			w.note(note.Payload)
+			w.note(note.Channel, note.Payload)
 		case w.ctx.Err() != nil || conn.IsClosed():
 			return err
 		default:
@@ -166,10 +174,15 @@ func (w *wake) check(conn *pgx.Conn) error {
 	return err
 }
 
+// listening gives the statement that begins to listen.
+func (w *wake) listening() string {
+	return "LISTEN " + pgx.Identifier{w.channel}.Sanitize() + "; LISTEN " + pgx.Identifier{w.own}.Sanitize()
+}
+
 // note handles a notification: sender, kind and the numbers of queues.
-func (w *wake) note(payload string) {
+func (w *wake) note(channel, payload string) {
 	parts := strings.Split(payload, " ")
-	if len(parts) != 3 || parts[0] == w.sender { // its own were heard already
+	if len(parts) != 3 {
 		return
 	}
 	var queues []int32
@@ -178,6 +191,14 @@ func (w *wake) note(payload string) {
 			queues = append(queues, int32(n))
 		}
 	}
+	if channel == w.own {
+		for _, q := range queues {
+			w.idling.drop(w.name(q))
+		}
+	}
+	if parts[0] == w.sender { // its own were heard already
+		return
+	}
 	if parts[1] == "l" || parts[0] == senderJoined {
 		w.late(queues)
 	}
@@ -185,12 +206,29 @@ func (w *wake) note(payload string) {
 	if at := slices.Index(letters[:], parts[1]); at >= 0 {
 		event = wakeup.Event(at)
 	}
+	if event == wakeup.Work && channel != w.own {
+		event = wakeup.Shared
+	}
 	w.ring(queues, event)
 }
 
 // unnamed stands for every queue whose number this storage has heard, but not its name. No queue has
 // this name.
 const unnamed = ""
+
+// heard reports whether the listener listens.
+func (w *wake) heard() bool {
+	since, _ := w.events.Silence()
+	return w.connect != nil && since.IsZero()
+}
+
+// caused adds an event that this storage has caused. The step that did so wakes other processes.
+func (w *wake) caused(queues []int32, event wakeup.Event) {
+	if event == wakeup.Work {
+		event = wakeup.Shared
+	}
+	w.ring(queues, event)
+}
 
 // ring adds an event of queues to the stream.
 func (w *wake) ring(queues []int32, event wakeup.Event) {
@@ -205,6 +243,15 @@ func (w *wake) ring(queues []int32, event wakeup.Event) {
 		}
 	}
 	w.events.Ring(event, names...)
+}
+
+// pass wakes other processes for work of queues, in place of this one.
+func (w *wake) pass(queues []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.reader.Go(func() { w.passOn(queues) })
+	}
 }
 
 // close ends every Wait and waits for the listener, whose context has ended.

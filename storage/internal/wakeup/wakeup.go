@@ -31,8 +31,10 @@ type Event int
 
 // The kinds of events.
 const (
+	// Shared is work of which other processes hear too. It wakes one caller here and finds none elsewhere.
+	Shared Event = iota - 1
 	// Work is a task that any Claim may take. It wakes one caller that takes tasks from the queue.
-	Work Event = iota
+	Work
 	// News is an earlier due moment, or a task that not every Claim takes. It wakes all callers except
 	// those that wait for alerts only.
 	News
@@ -238,10 +240,13 @@ func (s *Stream) Ring(event Event, queues ...string) {
 			q.alert = s.last
 		}
 		switch {
-		case event != Work:
+		case event >= News:
 			q.wakeAll(event)
-		case !q.owed && !s.give(name, q):
+		case q.owed || s.give(name, q):
+		case event == Work:
 			s.miss(name, q)
+		default:
+			q.work = s.last
 		}
 	}
 }

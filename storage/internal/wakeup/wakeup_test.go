@@ -181,6 +181,8 @@ func TestWorkIsFoundACallerElsewhere(t *testing.T) {
 		s.Ring(Work, "mail")
 		want("nobody has ever waited", 0)
 		full := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since(), CancelsOnly: true})
+		s.Ring(Shared, "mail")
+		want("work of which others hear", 0)
 		s.Ring(Work, "mail")
 		want("nobody here has room", 1)
 		done := waiting(t, &s, storage.WaitRequest{Queues: []string{"mail"}, Since: s.Since()})

@@ -1,12 +1,12 @@
 -- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It
--- gives the task's version, or 0 where something did not go as expected and nothing was done. note is
--- what the commit notifies, '' for nothing.
+-- gives the task's version, or 0 where something did not go as expected and nothing was done. The commit
+-- notifies a process of the task (ring) unless sender is ''.
 --
 -- A setting that a function declares costs as much as one of its statements. So this function makes
 -- its settings for the rest of the transaction.
 CREATE FUNCTION {schema}.add(
 	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
-	p_record bytea, channel text, note text
+	p_record bytea, channel text, sender text
 ) RETURNS int8 LANGUAGE plpgsql AS $$
 <<step>>
 DECLARE
@@ -38,9 +38,11 @@ BEGIN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, 1, 1), (p_queue, {enqueued}, 1);
-	IF note <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
+	IF sender <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
 		waits := set_config('lock_timeout', waited, true);
-		PERFORM pg_notify(channel, note);
+		IF {schema}.rouse(p_queue, 1, now, sender) = 0 THEN
+			PERFORM pg_notify(channel, sender || ' w ' || p_queue);
+		END IF;
 	END IF;
 	RETURN base;
 END $$;

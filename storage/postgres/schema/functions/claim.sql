@@ -15,17 +15,21 @@
 -- 'a' a task of a call that is repeated: its o_past stands behind when it was claimed, in eight bytes.
 -- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
 -- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
--- 8 where the call is a repeat. o_past has the number of each queue in four bytes, 0 where there is none.
+-- 8 where the call is a repeat, 16 where the process was marked. o_past has the number of each queue in four bytes, 0 where there is none.
 -- o_record has for each queue, in eight bytes, the last place behind froms that was taken.
 --
 -- Claimed tasks leave their entries in the index until a vacuum. So that a claim does not pass over all of
 -- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
 -- up to sinces among tasks that wait for a moment, and up to recovered among leases (hint.go). p_ended
 -- is the moment up to which leases that ended are recovered.
+--
+-- Where tasks are left, claim wakes two processes that wait for them. Where none are left and it could have taken
+-- more, it marks the process sender as idle if p_mark is set.
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
 	p_suspect bool, p_general bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
-	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[], p_recovered int8[], p_ended int8
+	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[], p_recovered int8[], p_ended int8,
+	sender text, p_mark bool
 ) RETURNS TABLE (
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
@@ -128,18 +132,26 @@ BEGIN
 			room := room - used;
 			changed := true;
 		END IF;
-		more := more OR takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
-			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END));
+		IF takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
+			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END)) THEN
+			more := true;
+			PERFORM {schema}.rouse(numbers[i], 2, now, sender);
+		END IF;
 		places := places || int8send(last);
 	END LOOP;
 	IF come = 0 THEN -- nothing that depends on the time happens before the end of the wait
 		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};
+	END IF;
+	p_mark := p_mark AND NOT more AND done < p_max;
+	IF p_mark THEN
+		INSERT INTO {schema}.idle (queue, process, at)
+		SELECT u.q, sender, now FROM unnest(numbers, takes) AS u (q, most) WHERE u.most > 0;
 	END IF;
 	IF NOT changed THEN
 		-- Nothing happened except that the lane remembers the call: no need to wait for the disk.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 	RETURN QUERY SELECT 'h'::"char", 0, int8send(base), now, next,
-		(more::int4 + 2 * cancels::int4 + 4 * clean::int4 + 8 * (lane = 'r')::int4)::int2, 0::int2,
+		(more::int4 + 2 * cancels::int4 + 4 * clean::int4 + 8 * (lane = 'r')::int4 + 16 * p_mark::int4)::int2, 0::int2,
 		named, places;
 END $$;

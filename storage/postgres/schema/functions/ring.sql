@@ -1,10 +1,16 @@
--- ring sends a wake-up for queues with the commit: the sender; "w" for work, which wakes one caller in each
--- process, "n" for other news, "c" for news that also concern runners without a free slot, or "l" for a late
--- commit; then the numbers of the queues.
+-- ring sends a wake-up for queues with the commit: the sender; "w" for work, "n" for other news, "c" for news that
+-- also concern runners without a free slot, or "l" for a late commit; then the numbers of the queues. All
+-- processes hear it, except for work of a queue in which a process is marked as idle: then that process does. A
+-- transaction of the application's may take long, and takes no mark.
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+	rest int4[] := queues;
 BEGIN
-	FOR i IN 1..cardinality(queues) BY 500 LOOP
-		PERFORM pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','));
+	IF kind = 'w' AND sender <> '{joined}' THEN
+		rest := ARRAY(SELECT q FROM unnest(queues) AS q WHERE {schema}.rouse(q, 1, {schema}.told(), sender) = 0);
+	END IF;
+	FOR i IN 1..cardinality(rest) BY 500 LOOP
+		PERFORM pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(rest[i:i + 499], ','));
 	END LOOP;
 END $$;

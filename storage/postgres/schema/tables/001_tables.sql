@@ -174,6 +174,15 @@ CREATE TABLE {schema}.lanes (
 );
 CREATE INDEX lanes_opened ON {schema}.lanes (opened);
 
+-- The processes that wait for work, by queue. A claim that leaves nothing marks its process, and a step that makes
+-- work takes a mark and notifies that process alone (rouse). A mark is a hint, and counts for some seconds.
+CREATE UNLOGGED TABLE {schema}.idle (
+	queue   int4 NOT NULL,
+	process text COLLATE "C" NOT NULL,
+	at      int8 NOT NULL -- when it was marked
+);
+CREATE INDEX idle_queue ON {schema}.idle (queue, at);
+
 -- The heartbeats of runners. A heartbeat that leaves out its schedules or vitals does not write them.
 CREATE TABLE {schema}.runners (
 	id        text COLLATE "C" PRIMARY KEY,
