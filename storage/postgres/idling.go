@@ -76,11 +76,12 @@ func (m *idling) any() bool {
 }
 
 // passOn wakes another process for work of queues, in place of this one. It is a hint.
-func (s *Storage) passOn(queues []string) {
-	ctx, cancel := context.WithTimeout(s.wake.ctx, tellTime)
+func (s *Storage) passOn(ctx context.Context, queues []string) {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	_ = s.askSoon(ctx, query{
-		text: "SELECT {schema}.rouse(q.queue, 1, {schema}.told(), $2) FROM {schema}.queues q WHERE q.name = ANY ($1)",
+		text: "SELECT {schema}.rouse(q.queue, 1, {schema}.told(), $2) FROM {schema}.queues q " +
+			"WHERE q.name = ANY ($1)",
 		args: []any{queues, s.notes.sender},
 	})
 }
@@ -95,7 +96,9 @@ func (s *Storage) unmark() {
 	}
 	ctx, cancel := context.WithTimeout(s.wake.ctx, unmarkTime)
 	defer cancel()
-	_ = s.ask(ctx, s.pool, query{text: "DELETE FROM {schema}.idle WHERE process = $1", args: []any{s.notes.sender}})
+	_ = s.ask(ctx, s.pool, query{
+		text: "DELETE FROM {schema}.idle WHERE process = $1", args: []any{s.notes.sender},
+	})
 }
 
 // sweepMarks removes the marks that no longer count.

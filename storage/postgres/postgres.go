@@ -102,7 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		}
 	}
 	if err != nil {
-		_ = s.Close()
+		_ = s.Close() //nolint:contextcheck // it takes none
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	return s, nil
@@ -128,7 +128,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	}
 	s.wake.events.Elsewhere = func(queue string) {
 		if s.wake.claims.Load() == 0 { // else the Wait that follows the claim finds the event
-			s.wake.reader.Go(func() { s.passOn([]string{queue}) })
+			s.wake.reader.Go(func() { s.passOn(background, []string{queue}) })
 		}
 	}
 	s.numbers.named = func(name string) { s.wake.events.Ring(wakeup.Alert, name) }

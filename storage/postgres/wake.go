@@ -19,9 +19,9 @@ import (
 )
 
 // wake hears the wake-ups of queues: those that this storage caused, at once, and those of other
-// processes, through the listener. The first Claim or Wait starts the listener. It listens to the channel of the
-// schema, on which all processes hear news, and work of queues in which no process is marked as idle; and to the
-// channel of this process (own), for work of queues in which it was marked.
+// processes, through the listener. The first Claim or Wait starts the listener. It listens to the
+// channel of the schema, on which all processes hear news, and work of queues in which no process is
+// marked as idle; and to the channel of this process, for work of queues in which it was marked.
 type wake struct {
 	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
 	channel string
@@ -35,7 +35,7 @@ type wake struct {
 	events wakeup.Stream
 	idling idling
 	claims atomic.Int64 // under way
-	passOn func(queues []string)
+	passOn func(ctx context.Context, queues []string)
 
 	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
@@ -250,7 +250,7 @@ func (w *wake) pass(queues []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed {
-		w.reader.Go(func() { w.passOn(queues) })
+		w.reader.Go(func() { w.passOn(w.ctx, queues) })
 	}
 }
 
