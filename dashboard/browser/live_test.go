@@ -152,8 +152,8 @@ func (tb *tab) point(selector string) {
 	}
 }
 
-// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate, and that the
-// page of an act shows its end even while the pointer rests on its Stop.
+// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and a canary, and
+// that the page of an act shows its end even while the pointer rests on its Stop.
 func TestAnActHasItsRateAndItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")
@@ -173,6 +173,10 @@ func TestAnActHasItsRateAndItsEnd(t *testing.T) {
 		if want := "midge task requeue" + rate.flag + " 'state:dead cause:"; !strings.HasPrefix(got, want) {
 			t.Errorf("with the rate %q the command is %s, want %s…", rate.choice, got, want)
 		}
+	}
+	for _, flag := range []string{" --rate 50 --canary", " --rate 50"} {
+		eval[bool](tb, `document.querySelector('dialog input[name=canary]').click(), true`) // the focus stays on Back
+		tb.sees(`document.querySelector('dialog .command code').textContent.startsWith("midge task requeue` + flag + ` 'state:dead cause:")`)
 	}
 	tb.confirm()
 	const stop = `form[action$="/stop"] button`
@@ -203,6 +207,22 @@ func TestManyDeletesCountDown(t *testing.T) {
 	tb.sees(`!document.querySelector('dialog[open]')`)
 	if stats, err := r.Store.Stats(t.Context(), "mail"); err != nil || stats[0].Dead != 212 {
 		t.Errorf("%d dead after Undo, %v; want 212", stats[0].Dead, err)
+	}
+}
+
+// TestADeletionKnowsThatItsTasksAreDownloaded checks that the dialog stays open under a download, and that its
+// form is marked, so that it deletes no other tasks.
+func TestADeletionKnowsThatItsTasksAreDownloaded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "night")
+	tb := r.tab("/tasks?queue=mail&state=dead", "light")
+	tb.live()
+	tb.click("input[name=all]")
+	tb.click("button[value=delete]")
+	tb.sees(`document.querySelector('dialog[open] a[data-save]')`)
+	for range 2 {
+		tb.click("dialog a[data-save]")
+		tb.sees(`[...document.querySelectorAll('dialog[open] input[name=saved]')].map(e => e.value).join() === '1'`)
 	}
 }
 

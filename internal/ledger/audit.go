@@ -212,7 +212,8 @@ func (act *Act) sure(ctx context.Context) error {
 	return err
 }
 
-// End writes how the act ended. The End of a nil Act does nothing, for callers without an audit.
+// End writes how the act ended. A crash in between leaves some records Intended if there are more than
+// recordsAtOnce of them. The End of a nil Act does nothing, for callers without an audit.
 func (act *Act) End(ctx context.Context, end Ending) error {
 	if act == nil {
 		return nil
