@@ -12,25 +12,25 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Writer writes acts into the audit of a storage. A Writer without a Store writes nothing.
+// Writer writes actions into the audit of a storage. A Writer without a Store writes nothing.
 type Writer struct {
 	Store storage.Storage
-	// Who is the name of the person who acts.
+	// Who is the name of the person who actions.
 	Who string
 	// Warn is called with the error of each record that the audit did not take.
 	Warn func(error)
 }
 
-// recordTime bounds how long an act waits for each of its records. lateTime is the bound if the context of
-// the act has ended.
+// recordTime bounds how long an action waits for each of its records. lateTime is the bound if the context of
+// the action has ended.
 const (
 	recordTime = 5 * time.Second
 	lateTime   = time.Second
 )
 
-// Do executes an act. It records the intention before it calls do, and the outcome afterwards. do returns
+// Do executes an action. It records the intention before it calls do, and the outcome afterwards. do returns
 // the number of things that it changed. Do returns the error of do. An audit that takes no record does not
-// stop the act, because the act may be the repair of a full storage.
+// stop the action, because the action may be the repair of a full storage.
 func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, err error)) error {
 	return w.Record(ctx, e, func() ledger.Ending {
 		count, err := do()
@@ -38,22 +38,22 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 	})
 }
 
-// Record executes an act as Do does, and records the ending that do returns.
+// Record executes an action as Do does, and records the ending that do returns.
 func (w Writer) Record(ctx context.Context, e ledger.Entry, do func() ledger.Ending) error {
 	return w.record(ctx, e, func(*ledger.Act) ledger.Ending { return do() })
 }
 
-// Run executes an act on tasks, as Do does.
+// Run executes an action on tasks, as Do does.
 func (w Writer) Run(
 	ctx context.Context, session *storage.Session, req bulk.Request,
 ) (r bulk.Result, err error) {
-	err = w.record(ctx, entryOf(req), func(act *ledger.Act) ledger.Ending {
+	err = w.record(ctx, entryOf(req), func(begun *ledger.Act) ledger.Ending {
 		tell := req.Progress
 		req.Progress = func(r bulk.Result) {
 			if tell != nil {
 				tell(r)
 			}
-			act.Reached(ctx, int(r.Done))
+			begun.Reached(ctx, int(r.Done))
 		}
 		r, err = bulk.Run(ctx, session, req)
 		return ledger.Ending{Count: int(r.Done), IDs: r.IDs(), Err: err}
@@ -61,28 +61,28 @@ func (w Writer) Run(
 	return r, err
 }
 
-// record executes an act, and records its intention before and its ending afterwards.
+// record executes an action, and records its intention before and its ending afterwards.
 func (w Writer) record(ctx context.Context, e ledger.Entry, do func(*ledger.Act) ledger.Ending) error {
 	if w.Store == nil {
 		return do(nil).Err
 	}
 	e.Who, e.Via = w.Who, "command"
 	begin, stop := context.WithTimeout(ctx, recordTime)
-	act, err := ledger.NewAudit(w.Store).Begin(begin, e)
+	begun, err := ledger.NewAudit(w.Store).Begin(begin, e)
 	stop()
 	w.warn(err)
-	ended := do(act)
+	ended := do(begun)
 	left := recordTime
 	if ctx.Err() != nil { // the user no longer waits
 		left = lateTime
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer stop()
-	w.warn(act.End(end, ended))
+	w.warn(begun.End(end, ended))
 	return ended.Err
 }
 
-// One makes the function for Do of an act on one thing. It counts 1 if do succeeds.
+// One makes the function for Do of an action on one thing. It counts 1 if do succeeds.
 func One(do func() error) func() (int64, error) {
 	return func() (int64, error) {
 		if err := do(); err != nil {
@@ -98,7 +98,7 @@ func (w Writer) warn(err error) {
 	}
 }
 
-// entryOf makes the entry of an act on tasks.
+// entryOf makes the entry of an action on tasks.
 func entryOf(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
 	if req.Canary {
@@ -128,37 +128,37 @@ func entryOf(req bulk.Request) ledger.Entry {
 	return e
 }
 
-// note returns the parameters of an act for people, "" for none.
-func note(act *bulk.Act) string {
+// note returns the parameters of an action for people, "" for none.
+func note(action *bulk.Act) string {
 	switch {
-	case act.Verb == bulk.Move:
-		return "to " + act.Queue
-	case act.Verb == bulk.Prioritise:
-		return fmt.Sprintf("to %d", act.Priority)
-	case act.Verb == bulk.Reschedule && !act.At.IsZero():
-		return "to " + act.At.UTC().Format(time.RFC3339)
-	case act.Verb == bulk.Reschedule:
+	case action.Verb == bulk.Move:
+		return "to " + action.Queue
+	case action.Verb == bulk.Prioritise:
+		return fmt.Sprintf("to %d", action.Priority)
+	case action.Verb == bulk.Reschedule && !action.At.IsZero():
+		return "to " + action.At.UTC().Format(time.RFC3339)
+	case action.Verb == bulk.Reschedule:
 		return "to now"
-	case act.Verb == bulk.Edit:
-		return editNote(act)
+	case action.Verb == bulk.Edit:
+		return editNote(action)
 	}
 	return ""
 }
 
 // editNote names the fields that an edit sets, but not their values, and what else it does.
-func editNote(act *bulk.Act) string {
+func editNote(action *bulk.Act) string {
 	var parts []string
-	for _, s := range act.Set {
+	for _, s := range action.Set {
 		parts = append(parts, s.Path)
 	}
 	for _, part := range []struct {
 		is   bool
 		text string
 	}{
-		{act.Requeue, "and requeue"},
-		{act.Prioritised, fmt.Sprintf("and prioritise to %d", act.Priority)},
-		{act.Rescheduled && act.At.IsZero(), "and run now"},
-		{act.Rescheduled && !act.At.IsZero(), "and reschedule to " + act.At.UTC().Format(time.RFC3339)},
+		{action.Requeue, "and requeue"},
+		{action.Prioritised, fmt.Sprintf("and prioritise to %d", action.Priority)},
+		{action.Rescheduled && action.At.IsZero(), "and run now"},
+		{action.Rescheduled && !action.At.IsZero(), "and reschedule to " + action.At.UTC().Format(time.RFC3339)},
 	} {
 		if part.is {
 			parts = append(parts, part.text)

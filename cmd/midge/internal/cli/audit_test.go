@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts returns the audit, the newest act first.
-func (r *rig) acts() []ledger.Entry {
+// actions returns the audit, the newest action first.
+func (r *rig) actions() []ledger.Entry {
 	r.t.Helper()
 	acts, _, err := ledger.NewAudit(r.store).List(r.t.Context(), "", 200)
 	if err != nil {
@@ -25,11 +25,11 @@ func (r *rig) acts() []ledger.Entry {
 
 func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	r := newRig(t)
-	act, err := ledger.NewAudit(r.store).Begin(t.Context(), ledger.Entry{Who: "ann", Act: "pause", Queue: "mail"})
+	begun, err := ledger.NewAudit(r.store).Begin(t.Context(), ledger.Entry{Who: "ann", Act: "pause", Queue: "mail"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+	if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
@@ -44,8 +44,8 @@ func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	if got := r.run("task rm --queue midge.audit --yes"); got.code == Done && strings.Contains(got.out, "deleted 1") {
 		t.Errorf("task rm: got %+v", got)
 	}
-	if got := r.ok("queue show midge.audit -o json"); len(r.acts()) != 1 || !strings.Contains(got, `"paused": false`) {
-		t.Errorf("the audit has %d acts, and is %s", len(r.acts()), got)
+	if got := r.ok("queue show midge.audit -o json"); len(r.actions()) != 1 || !strings.Contains(got, `"paused": false`) {
+		t.Errorf("the audit has %d acts, and is %s", len(r.actions()), got)
 	}
 }
 
@@ -61,12 +61,12 @@ func TestNoParameterIsInTheAudit(t *testing.T) {
 			t.Errorf("an edit that does not fit%s: got %+v", flags, got)
 		}
 	}
-	if acts := r.acts(); len(acts) > 0 {
-		t.Errorf("the audit has %+v", acts)
+	if actions := r.actions(); len(actions) > 0 {
+		t.Errorf("the audit has %+v", actions)
 	}
 }
 
-// TestActsAreInTheAudit checks that each act of a person is in the audit, with its outcome.
+// TestActsAreInTheAudit checks that each action of a person is in the audit, with its outcome.
 func TestActsAreInTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -81,7 +81,7 @@ func TestActsAreInTheAudit(t *testing.T) {
 		r.now = r.now.Add(1e9)
 	}
 	var kept []string
-	for _, e := range slices.Backward(r.acts()) {
+	for _, e := range slices.Backward(r.actions()) {
 		if e.Who != "ann@web-1" || e.Via != "command" || e.Ended.IsZero() {
 			t.Errorf("got %+v, want who did it by the command", e)
 		}
@@ -90,7 +90,7 @@ func TestActsAreInTheAudit(t *testing.T) {
 	golden(t, "audit", strings.ReplaceAll(strings.Join(kept, "\n")+"\n", backup, "BACKUP"))
 }
 
-// TestNoTaskHidesInTheAudit checks that the record of an act has the task that the act changed, however many others
+// TestNoTaskHidesInTheAudit checks that the record of an action has the task that the action changed, however many others
 // the command names.
 func TestNoTaskHidesInTheAudit(t *testing.T) {
 	r := newRig(t)
@@ -100,7 +100,7 @@ func TestNoTaskHidesInTheAudit(t *testing.T) {
 		line += fmt.Sprint(" pay/none", i)
 	}
 	r.run(line + " mail/a1 --yes")
-	e := r.acts()[0]
+	e := r.actions()[0]
 	if len(e.IDs) != 1 || e.IDs[0] != "mail/a1" || e.Queue != "mail" || e.Count != 1 {
 		t.Errorf("the audit has %+v, want mail/a1", e)
 	}

@@ -73,9 +73,9 @@ func (c canaryCase) check(t *testing.T) {
 	if dead := strings.Count(r.ok("task ls --queue mail state:dead error:30s -o ids"), "\n"); dead != c.dead {
 		t.Errorf("%d tasks are dead, want %d", dead, c.dead)
 	}
-	acts, _, err := ledger.NewAudit(r.store).List(t.Context(), "", 1)
-	if err != nil || acts[0].Outcome != c.outcome || acts[0].Note != "with a canary" || strings.Contains(acts[0].Error, "smtp") {
-		t.Errorf("the audit has %+v, %v, want %s with a canary, and no error of the job", acts, err, c.outcome)
+	actions, _, err := ledger.NewAudit(r.store).List(t.Context(), "", 1)
+	if err != nil || actions[0].Outcome != c.outcome || actions[0].Note != "with a canary" || strings.Contains(actions[0].Error, "smtp") {
+		t.Errorf("the audit has %+v, %v, want %s with a canary, and no error of the job", actions, err, c.outcome)
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// typeAbove is the number of tasks above which an act needs a typed word, and not only "y".
+// typeAbove is the number of tasks above which an action needs a typed word, and not only "y".
 const typeAbove = 1000
 
-// confirm asks the user to confirm the act that the notes have described. If it changes more than typeAbove
-// tasks, the user has to type word. yes is the flag --yes, which skips the question. Without a
+// confirm asks the user to confirm the action that the notes have described. If it changes more than
+// typeAbove tasks, the user has to type word. yes is the flag --yes, which skips the question. Without a
 // confirmation, confirm returns an error.
 func (a *app) confirm(yes bool, question string, tasks int64, word string) error {
 	if yes {

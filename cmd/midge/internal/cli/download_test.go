@@ -123,7 +123,7 @@ func (r *rig) deletedAfterADownload() {
 	if left := r.tasks("mail"); sent.Code != http.StatusSeeOther || len(left) > 0 {
 		t.Fatalf("the deletion: %d %s; %d tasks are left", sent.Code, sent.Body, len(left))
 	}
-	r.now = r.now.Add(time.Minute) // the audit lists acts by their moments
+	r.now = r.now.Add(time.Minute) // the audit lists actions by their moments
 	r.says(Done, "enqueued 12, 0 there already", "task restore --yes "+path)
 	is := r.tasks("mail")
 	for id, before := range maps.Clone(was) {

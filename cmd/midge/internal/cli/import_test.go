@@ -158,8 +158,8 @@ func imported(r *rig, peer *asynqs, queue, line string) {
 			t.Errorf("the import says %s, want %q", got.out, want)
 		}
 	}
-	if acts := r.ok("audit --limit 1 -o jsonl"); strings.Count(acts, `"letters/t`) != 100 || !strings.Contains(acts, `"count":260`) {
-		t.Errorf("the audit has %s, want 260 tasks and the first 100 of them", acts)
+	if actions := r.ok("audit --limit 1 -o jsonl"); strings.Count(actions, `"letters/t`) != 100 || !strings.Contains(actions, `"count":260`) {
+		t.Errorf("the audit has %s, want 260 tasks and the first 100 of them", actions)
 	}
 	if got, want := peer.has(queue), "pending 2 scheduled 0 archived 1 paused true"; got != want {
 		t.Errorf("asynq has %s, want %s", got, want)

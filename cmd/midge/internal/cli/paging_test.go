@@ -21,7 +21,7 @@ func pasted(t *testing.T, got answer) string {
 	return line
 }
 
-// long returns a rig with 120 tasks of 120 causes of death in two queues, and 120 acts in the audit.
+// long returns a rig with 120 tasks of 120 causes of death in two queues, and 120 actions in the audit.
 func long(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)

@@ -450,8 +450,8 @@ func (a *app) queueResume() *cobra.Command {
 }
 
 // configure pauses or resumes queues. how is the duration as text, for messages.
-func (a *app) configure(ctx context.Context, args []string, pause storage.Pause, act, how string) error {
-	done := act + "d"
+func (a *app) configure(ctx context.Context, args []string, pause storage.Pause, verb, how string) error {
+	done := verb + "d"
 	names, err := a.arguments(args)
 	if err != nil {
 		return err
@@ -461,7 +461,7 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 	}
 	a.write("midge queue ls")
 	for i, name := range names {
-		e := ledger.Entry{Act: act, Queue: name, Note: strings.TrimSpace(how)}
+		e := ledger.Entry{Act: verb, Queue: name, Note: strings.TrimSpace(how)}
 		err := a.audit().Do(ctx, e, audit.One(func() error {
 			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
 		}))
@@ -473,7 +473,7 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 	return nil
 }
 
-// partly returns the error of an act on several things that ended after did of them were done.
+// partly returns the error of an action on several things that ended after did of them were done.
 func (a *app) partly(ctx context.Context, did, of int64, one, done string, err error) error {
 	if did == 0 && (stopped(ctx) == 0 || errors.Is(err, storage.ErrUnknown)) {
 		return err

@@ -98,7 +98,7 @@ func TestFieldsAreSetInManyTasks(t *testing.T) {
 	if got := r.run(line); strings.Contains(got.out, "edited 2") || strings.Contains(got.out, "edited 1") {
 		t.Errorf("a repeat: got %+v, want nothing edited", got)
 	}
-	if e := r.acts()[0]; e.Act != "edit" || e.Note != "smtp.host smtp.port" {
+	if e := r.actions()[0]; e.Act != "edit" || e.Note != "smtp.host smtp.port" {
 		t.Errorf("the audit has %+v, want the fields and not their values", e)
 	}
 	r.says(BadInput, `invalid setting "to"`, "task edit mail/t2 --set to")
@@ -152,8 +152,8 @@ func TestAQueueIsPausedBeforeItsFirstTask(t *testing.T) {
 	}
 	r.says(BadInput, "midge's own", "queue create midge.audit")
 	r.says(BadInput, "midge's own", "queue pause midge.audit --create")
-	if acts := r.acts(); len(acts) != 6 {
-		t.Errorf("the audit has %d acts, want 4 creations and 2 pauses: %+v", len(acts), acts)
+	if actions := r.actions(); len(actions) != 6 {
+		t.Errorf("the audit has %d acts, want 4 creations and 2 pauses: %+v", len(actions), actions)
 	}
 }
 

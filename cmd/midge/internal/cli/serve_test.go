@@ -98,11 +98,11 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	})
 	select {
 	case got := <-s.code:
-		t.Errorf("it exits with %d while an act is under way", got)
+		t.Errorf("it exits with %d while an action is under way", got)
 		s.code <- got
 	default:
 	}
-	_, _ = io.Copy(io.Discard, live.Body) // the live page ends before the act does
+	_, _ = io.Copy(io.Discard, live.Body) // the live page ends before the action does
 	close(store.goOn)
 	<-paused
 	s.ends()

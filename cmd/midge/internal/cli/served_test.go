@@ -294,7 +294,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 		t.Errorf("the task that the admin deleted: got %d", got.code)
 	}
 	var who []string
-	for _, e := range r.acts() {
+	for _, e := range r.actions() {
 		who = append(who, e.Who+" "+e.Act)
 	}
 	if got, want := strings.Join(who, ", "), "admin delete, admin resume, admin pause, operator resume, operator pause"; got != want {
@@ -400,8 +400,8 @@ func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
 		v.wants(http.StatusForbidden, "read-only", "/act", form)
 	}
 	v.wants(http.StatusForbidden, "", "/edit", url.Values{"ref": {"mail/a1"}, "params": {"{}"}})
-	if acts := r.acts(); len(acts) != 0 {
-		t.Errorf("the audit has %v, want nothing done", acts)
+	if actions := r.actions(); len(actions) != 0 {
+		t.Errorf("the audit has %v, want nothing done", actions)
 	}
 }
 

@@ -48,8 +48,8 @@ func TestARemovalThatARunnerStopsIsDoneInPart(t *testing.T) {
 	}}
 	want := "299 of 300 records deleted, then: 1 task of bulk is running: pause the queue and wait, or cancel the task\nnext: midge queue pause bulk"
 	r.says(Partly, want, "queue rm bulk --yes")
-	if acts := r.acts(); len(acts) != 1 || acts[0].Count != 299 || acts[0].Outcome != ledger.Failed {
-		t.Errorf("the audit has %+v, want 299 deleted", acts)
+	if actions := r.actions(); len(actions) != 1 || actions[0].Count != 299 || actions[0].Outcome != ledger.Failed {
+		t.Errorf("the audit has %+v, want 299 deleted", actions)
 	}
 }
 
@@ -105,7 +105,7 @@ func stopAnAction(t *testing.T, line, flags, want string) {
 		line = strings.ReplaceAll(line, "BACKUP", r.backup())
 		r.now = r.now.Add(time.Minute)
 	}
-	well, before := r.store, len(r.acts())
+	well, before := r.store, len(r.actions())
 	calls, code := &lengthy{Storage: well, takes: time.Second}, TimedOut
 	r.store = calls
 	if flags == "" {
@@ -117,8 +117,8 @@ func stopAnAction(t *testing.T, line, flags, want string) {
 	if _, err := fmt.Sscan(want, &did); err != nil {
 		t.Fatal(err)
 	}
-	if acts := r.acts(); len(acts) != before+1 || acts[0].Count != did {
-		t.Errorf("the audit has %+v, want %d done", acts, did)
+	if actions := r.actions(); len(actions) != before+1 || actions[0].Count != did {
+		t.Errorf("the audit has %+v, want %d done", actions, did)
 	}
 	r.store, r.ctx = well, nil
 	r.says(Done, "", line)

@@ -18,8 +18,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// actFlags are the flags of the commands that change tasks.
-type actFlags struct {
+// changeFlags are the flags of the commands that change tasks.
+type changeFlags struct {
 	choice
 
 	dry    bool
@@ -30,7 +30,7 @@ type actFlags struct {
 	yes    *bool
 }
 
-func (f *actFlags) add(cmd *cobra.Command, states string) {
+func (f *changeFlags) add(cmd *cobra.Command, states string) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.queues, "queue", nil, "only tasks of these `queues` (default all)")
 	flags.StringSliceVar(&f.states, "state", nil, "only tasks in these `states` (default "+states+")")
@@ -40,15 +40,15 @@ func (f *actFlags) add(cmd *cobra.Command, states string) {
 	f.yes = yesFlag(cmd)
 }
 
-// actLong is the end of the help of all commands that change tasks.
-const actLong = "\n\nName the tasks by their refs (queue/id), by - for refs on standard input, or by\n" +
+// changeLong is the end of the help of all commands that change tasks.
+const changeLong = "\n\nName the tasks by their refs (queue/id), by - for refs on standard input, or by\n" +
 	"a filter (midge task ls --help). The command shows several tasks and asks before\n" +
 	"it changes them. If a run was interrupted, repeat it with the same arguments: it\n" +
 	"changes the remaining tasks."
 
-// actExample returns examples of a command: on one task, on the tasks of a filter, and on the tasks of a
+// changeExample returns examples of a command: on one task, on the tasks of a filter, and on the tasks of a
 // list.
-func actExample(verb, filter string) string {
+func changeExample(verb, filter string) string {
 	return "  midge task " + verb + " mail/01JABCDEF\n  midge task " + verb + " '" + filter + "' --dry-run\n" +
 		"  midge task ls '" + filter + "' -o ids | midge task " + verb + " -"
 }
@@ -62,24 +62,24 @@ func (a *app) taskRequeue() *cobra.Command {
 			"minute longer than its earlier attempts, the others follow at the rate. If it\n" +
 			"fails, times out or crashes, or does not start within ten minutes, the command\n" +
 			"stops and names the reason. It also stops once more than a tenth of the last 20\n" +
-			"first attempts failed." + actLong,
-		Example: actExample("requeue", "state:dead error:timeout") +
+			"first attempts failed." + changeLong,
+		Example: changeExample("requeue", "state:dead error:timeout") +
 			"\n  midge task requeue 'state:dead error:timeout' --canary --rate 50",
 		Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	f := &actFlags{}
+	f := &changeFlags{}
 	cmd.Flags().BoolVar(&f.canary, "canary", false,
 		fmt.Sprintf("requeue one task first, the others if it does not fail (default rate %d)", bulk.CanaryRate))
-	return a.actsWith(cmd, f, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
+	return a.changesWith(cmd, f, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
 }
 
 func (a *app) taskCancel() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cancel TASK...|FILTER|-", Short: "Cancel tasks; a running task ends through its context",
-		Long:    "cancel ends tasks. It asks a running task to end: it cancels the task's context." + actLong,
-		Example: actExample("cancel", "kind:report age>1d"), Args: wants(0, -1, "tasks, a filter or -"),
+		Long:    "cancel ends tasks. It asks a running task to end: it cancels the task's context." + changeLong,
+		Example: changeExample("cancel", "kind:report age>1d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	return a.acts(cmd, "live", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Cancel}, nil })
+	return a.changes(cmd, "live", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Cancel}, nil })
 }
 
 func (a *app) taskRm() *cobra.Command {
@@ -87,14 +87,12 @@ func (a *app) taskRm() *cobra.Command {
 		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
 		Long: "rm deletes tasks with their parameters, history and results. It keeps running\n" +
 			"tasks: cancel them first. --backup writes the deleted tasks to a new file, and\n" +
-			"midge task restore enqueues them again from it. A repeat needs another file." + actLong,
-		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
+			"midge task restore enqueues them again from it. A repeat needs another file." + changeLong,
+		Example: changeExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	f := &actFlags{}
+	f := &changeFlags{}
 	cmd.Flags().StringVar(&f.backup, "backup", "", "write the tasks to this new `file` before they are deleted")
-	return a.actsWith(cmd, f, "live but not running", func() (bulk.Act,
-		error,
-	) {
+	return a.changesWith(cmd, f, "live but not running", func() (bulk.Act, error) {
 		return bulk.Act{Verb: bulk.Delete}, nil
 	})
 }
@@ -102,11 +100,11 @@ func (a *app) taskRm() *cobra.Command {
 func (a *app) taskMove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "move --to QUEUE TASK...|FILTER|-", Short: "Move tasks to another queue",
-		Long:    "move moves tasks to another queue. They keep their states." + actLong,
+		Long:    "move moves tasks to another queue. They keep their states." + changeLong,
 		Example: "  midge task move --to slow 'kind:report'", Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	to := cmd.Flags().String("to", "", "the `queue` to which the tasks move")
-	return a.acts(cmd, "live but not running", func() (bulk.Act, error) {
+	return a.changes(cmd, "live but not running", func() (bulk.Act, error) {
 		if *to == "" {
 			return bulk.Act{}, usage(cmd, "midge task move wants --to QUEUE")
 		}
@@ -114,39 +112,41 @@ func (a *app) taskMove() *cobra.Command {
 	})
 }
 
-// acts makes the function of a command that changes tasks. states names the states that a filter matches by
-// default.
-func (a *app) acts(cmd *cobra.Command, states string, act func() (bulk.Act, error)) *cobra.Command {
-	return a.actsWith(cmd, &actFlags{}, states, act)
+// changes makes the function of a command that changes tasks. states names the states that a filter matches
+// by default.
+func (a *app) changes(cmd *cobra.Command, states string, action func() (bulk.Act, error)) *cobra.Command {
+	return a.changesWith(cmd, &changeFlags{}, states, action)
 }
 
-func (a *app) actsWith(
-	cmd *cobra.Command, f *actFlags, states string, act func() (bulk.Act, error),
+func (a *app) changesWith(
+	cmd *cobra.Command, f *changeFlags, states string, action func() (bulk.Act, error),
 ) *cobra.Command {
 	f.add(cmd, states)
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
-		what, err := act()
+		what, err := action()
 		if err != nil {
 			return err
 		}
-		return a.act(ctx, cmd, what, args, f)
+		return a.change(ctx, cmd, what, args, f)
 	})
 	return cmd
 }
 
-// act executes an act on the tasks that the arguments choose. Unless the arguments are the ref of one task,
-// it first shows a preview and asks for a confirmation. With --dry-run it shows the preview and does nothing
-// else.
-func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) error {
-	req, err := a.actRequest(cmd, act, args, f)
+// change executes an action on the tasks that the arguments choose. Unless the arguments are the ref of one
+// task, it first shows a preview and asks for a confirmation. With --dry-run it shows the preview and does
+// nothing else.
+func (a *app) change(
+	ctx context.Context, cmd *cobra.Command, action bulk.Act, args []string, f *changeFlags,
+) error {
+	req, err := a.changeRequest(cmd, action, args, f)
 	if err != nil {
 		return err
 	}
-	return a.actOn(ctx, req, f)
+	return a.changeOn(ctx, req, f)
 }
 
-// actOn does what act does, for a request.
-func (a *app) actOn(ctx context.Context, req bulk.Request, f *actFlags) error {
+// changeOn does what change does, for a request.
+func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) error {
 	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
 		return a.existing(f.backup)
 	}
@@ -219,8 +219,10 @@ func free(path string) string {
 }
 
 // actRequest parses the arguments and the flags that choose tasks.
-func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) (bulk.Request, error) {
-	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate, Canary: f.canary}
+func (a *app) changeRequest(
+	cmd *cobra.Command, action bulk.Act, args []string, f *changeFlags,
+) (bulk.Request, error) {
+	req := bulk.Request{Act: action, Limit: f.limit, Rate: f.rate, Canary: f.canary}
 	if f.canary && !cmd.Flags().Changed("rate") {
 		req.Rate = bulk.CanaryRate
 	}
@@ -230,7 +232,7 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	if f.rate < 0 || math.IsNaN(f.rate) || math.IsInf(f.rate, 0) {
 		return req, storage.Invalid("--rate", f.rate, "0 or more tasks a second")
 	}
-	if err := act.Check(); err != nil {
+	if err := action.Check(); err != nil {
 		return req, err
 	}
 	if len(args) == 0 && f.queues == nil && f.states == nil {
@@ -261,16 +263,16 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview describes an act before it happens: the largest number of its tasks, the number in words, whether
-// there may be more tasks than were counted, and the word to type if the tasks are many.
+// preview describes an action before it happens: the largest number of its tasks, the number in words,
+// whether there may be more tasks than were counted, and the word to type if the tasks are many.
 type preview struct {
-	record      show.Act
+	record      show.Action
 	tasks       int64
 	count, word string
 	more        bool
 }
 
-// preview shows what an act would change.
+// preview shows what an action would change.
 func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	p, err := bulk.Look(ctx, a.session, req, bulk.Budget{})
 	if err != nil {
@@ -286,7 +288,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 		}
 		a.notef("%s; nothing was changed", why)
 		a.noteReasons(p.Reasons)
-		return preview{record: show.ActTo(p)}, nil
+		return preview{record: show.ActionTo(p)}, nil
 	}
 	count, what := previewed(&p)
 	queues := slices.Sorted(maps.Keys(p.Queues))
@@ -301,7 +303,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	}
 	a.noteReasons(p.Reasons)
 	found := preview{
-		record: show.ActTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
+		record: show.ActionTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]
@@ -388,7 +390,7 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 	}
 	p := a.printer(zeroTime)
 	if !p.People() {
-		if perr := p.Value(show.ActOf(r)); perr != nil {
+		if perr := p.Value(show.ActionOf(r)); perr != nil {
 			return perr
 		}
 	} else if !a.quiet {
@@ -437,12 +439,12 @@ func stoppedBy(told string, stop *bulk.CanaryError) error {
 	return &exitError{code: Partly, text: text, next: next}
 }
 
-// outcome describes the outcome of an act, such as "matched 300, requeued 297, 3 changed meanwhile".
-func outcome(act bulk.Act, r bulk.Result) string {
+// outcome describes the outcome of an action, such as "matched 300, requeued 297, 3 changed meanwhile".
+func outcome(action bulk.Act, r bulk.Result) string {
 	if r.Matched == 0 && r.Kept == 0 {
 		return "nothing to do: it was so already"
 	}
-	parts := []string{"matched " + show.Number(r.Matched), act.Done() + " " + show.Number(r.Done)}
+	parts := []string{"matched " + show.Number(r.Matched), action.Done() + " " + show.Number(r.Done)}
 	for _, c := range []struct {
 		n    int64
 		text string
@@ -459,7 +461,7 @@ func outcome(act bulk.Act, r bulk.Result) string {
 	return strings.Join(parts, ", ")
 }
 
-// verdict returns the exit code for the outcome of an act as an error without a text, because the output
+// verdict returns the exit code for the outcome of an action as an error without a text, because the output
 // says everything. one says that the command named one task.
 func verdict(r bulk.Result, one bool) error {
 	var code int

@@ -163,9 +163,9 @@ func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 		{"task edit mail/a1 --params '{}' --dry-run", Done, 1},
 	} {
 		got := r.run(c.line + " -o json")
-		var act show.Act
-		if err := json.Unmarshal([]byte(got.out), &act); err != nil || got.code != c.code || act.Matched != c.matched || act.Done != 0 ||
-			act.DryRun != strings.Contains(c.line, "--dry-run") {
+		var action show.Action
+		if err := json.Unmarshal([]byte(got.out), &action); err != nil || got.code != c.code || action.Matched != c.matched || action.Done != 0 ||
+			action.DryRun != strings.Contains(c.line, "--dry-run") {
 			t.Errorf("midge %s: got %+v, %v, want %d and %d matched", c.line, got, err, c.code, c.matched)
 		}
 	}

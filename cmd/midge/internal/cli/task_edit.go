@@ -19,7 +19,7 @@ import (
 
 // editFlags are the flags of task edit.
 type editFlags struct {
-	actFlags
+	changeFlags
 
 	params   string
 	set      []string
@@ -38,7 +38,7 @@ func (a *app) taskEdit() *cobra.Command {
 			"priority or the due time of any number of tasks. Values keep their types, so\n" +
 			"that the job can read them. Without a flag, the program that VISUAL or EDITOR\n" +
 			"names opens the parameters. With --params or --set, the flags for the priority,\n" +
-			"for the due time and --requeue take effect in the same step." + actLong,
+			"for the due time and --requeue take effect in the same step." + changeLong,
 		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
 			"'{\"to\":\"bob\"}' --requeue\n" +
 			"  midge task edit 'state:dead kind:send_mail' --set user.host=mail2 --requeue\n" +
@@ -65,7 +65,7 @@ func (a *app) taskEdit() *cobra.Command {
 
 func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
 	changed := cmd.Flags().Changed
-	act := bulk.Act{
+	action := bulk.Act{
 		Verb: bulk.Edit, Requeue: f.requeue, Prioritised: changed("priority"), Priority: f.priority,
 		Rescheduled: f.now || changed("at") || changed("in"), At: f.at.Time,
 	}
@@ -74,7 +74,7 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 		if err != nil {
 			return err
 		}
-		act.Set = append(act.Set, setting)
+		action.Set = append(action.Set, setting)
 	}
 	if changed("in") {
 		if err := a.open(ctx); err != nil {
@@ -84,31 +84,31 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 		if err != nil {
 			return err
 		}
-		act.At = now.Add(f.in.Duration)
+		action.At = now.Add(f.in.Duration)
 	}
 	switch {
-	case len(act.Set) > 0:
-		return a.editFields(ctx, cmd, args, f, act)
-	case f.requeue && act.Prioritised && !changed("params"):
+	case len(action.Set) > 0:
+		return a.editFields(ctx, cmd, args, f, action)
+	case f.requeue && action.Prioritised && !changed("params"):
 		return storage.Invalid("flags", "--requeue and --priority alone", "--params or --set with them")
-	case changed("params") || f.requeue || !act.Prioritised && !act.Rescheduled:
-		return a.editParams(ctx, cmd, args, f, act)
-	case act.Prioritised && act.Rescheduled:
+	case changed("params") || f.requeue || !action.Prioritised && !action.Rescheduled:
+		return a.editParams(ctx, cmd, args, f, action)
+	case action.Prioritised && action.Rescheduled:
 		return storage.Invalid("flags", "--priority with a moment", "one of them, or both with --params or --set")
-	case act.Prioritised:
-		act.Verb, act.Prioritised = bulk.Prioritise, false
+	case action.Prioritised:
+		action.Verb, action.Prioritised = bulk.Prioritise, false
 	default:
-		act.Verb, act.Rescheduled = bulk.Reschedule, false
+		action.Verb, action.Rescheduled = bulk.Reschedule, false
 	}
-	return a.act(ctx, cmd, act, args, &f.actFlags)
+	return a.change(ctx, cmd, action, args, &f.changeFlags)
 }
 
 // editFields sets fields of the parameters of any number of tasks. It warns of unusual fields by the first of
 // these tasks.
 func (a *app) editFields(
-	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, act bulk.Act,
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Act,
 ) error {
-	req, err := a.actRequest(cmd, act, args, &f.actFlags)
+	req, err := a.changeRequest(cmd, action, args, &f.changeFlags)
 	if err != nil {
 		return err
 	}
@@ -121,18 +121,18 @@ func (a *app) editFields(
 	}
 	if len(look.Samples) > 0 {
 		t := look.Samples[0]
-		if encoded, err := payload.Set(&t, act.Set); err == nil {
+		if encoded, err := payload.Set(&t, action.Set); err == nil {
 			params := payload.Part{Encoding: t.Encoding, Data: encoded}
 			a.warnUnusual(ctx, t.Queue, t.Kind, params, payload.Params(t))
 		}
 	}
-	return a.actOn(ctx, req, &f.actFlags) // standard input can be read only once
+	return a.changeOn(ctx, req, &f.changeFlags) // standard input can be read only once
 }
 
 // editParams changes the parameters of one task. The change applies only to the version of the task that
 // was shown.
 func (a *app) editParams(
-	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, act bulk.Act,
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Act,
 ) (err error) {
 	if len(args) != 1 {
 		return usage(cmd, "the parameters of one task can be changed: give its ref, or --set for single fields")
@@ -142,7 +142,7 @@ func (a *app) editParams(
 		return err
 	}
 	if f.params != "" {
-		if act.Params, err = a.text(f.params); err != nil {
+		if action.Params, err = a.text(f.params); err != nil {
 			return err
 		}
 	}
@@ -153,30 +153,30 @@ func (a *app) editParams(
 	if err != nil {
 		return err
 	}
-	if act.Params == nil {
+	if action.Params == nil {
 		var path string
-		if act.Params, path, err = a.editor(ctx, t); err != nil || act.Params == nil {
+		if action.Params, path, err = a.editor(ctx, t); err != nil || action.Params == nil {
 			return err
 		}
 		defer func() { a.keep(path, ref, f.dry, err) }()
-		if err := payload.CheckJSON(string(act.Params), act.Params); err != nil {
+		if err := payload.CheckJSON(string(action.Params), action.Params); err != nil {
 			return err
 		}
 	}
-	// The audit keeps the error of an act, and this error has a parameter, so it comes before the act.
-	encoded, err := payload.Edit(&t, act.Params)
+	// The audit keeps the error of an action, and this error has a parameter, so it comes before the action.
+	encoded, err := payload.Edit(&t, action.Params)
 	if err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
 	a.notef("on %s", a.target)
 	a.notef("was  %s", show.Cut(value(payload.Params(t)), 1000))
-	a.notef("is   %s", show.Cut(show.Text(string(act.Params)), 1000))
+	a.notef("is   %s", show.Cut(show.Text(string(action.Params)), 1000))
 	a.warnUnusual(ctx, t.Queue, t.Kind, payload.Part{Encoding: t.Encoding, Data: encoded}, payload.Params(t))
 	if f.dry {
-		one := show.Act{Matched: 1, DryRun: true, Reasons: []show.ActReason{}}
+		one := show.Action{Matched: 1, DryRun: true, Reasons: []show.ActionReason{}}
 		return a.unchanged(&preview{record: one, tasks: 1}, true)
 	}
-	err = a.done(ctx, bulk.Request{Act: act, Tasks: []bulk.Target{{Ref: ref, Version: t.Version}}}, sameAgain)
+	err = a.done(ctx, bulk.Request{Act: action, Tasks: []bulk.Target{{Ref: ref, Version: t.Version}}}, sameAgain)
 	if err == nil && t.State == storage.Dead && !f.requeue {
 		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}

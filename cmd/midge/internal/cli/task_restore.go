@@ -63,7 +63,7 @@ func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 		a.notef("%s left out: the run that wrote the backup did not delete them", show.Count(b.kept, "task"))
 	}
 	count := int64(len(b.inserts))
-	r := show.Restored{Matched: count, NotDeleted: b.kept, DryRun: dry, Reasons: []show.ActReason{}}
+	r := show.Restored{Matched: count, NotDeleted: b.kept, DryRun: dry, Reasons: []show.ActionReason{}}
 	if dry {
 		return a.wouldRestore(ctx, b.inserts, &r)
 	}
@@ -170,7 +170,7 @@ func (a *app) enqueueAll(
 				r.Existing++
 			default:
 				if r.Refused++; r.Refused <= maxRefused {
-					r.Reasons = append(r.Reasons, show.ActReason{Ref: chunk[i].Ref.String(), Reason: one.Err.Error()})
+					r.Reasons = append(r.Reasons, show.ActionReason{Ref: chunk[i].Ref.String(), Reason: one.Err.Error()})
 				}
 			}
 		}

@@ -318,63 +318,63 @@ func Value(part payload.Part) json.RawMessage {
 	return text
 }
 
-// Act is the outcome of a command that changes tasks.
-type Act struct {
-	Matched int64       `json:"matched"`
-	Done    int64       `json:"done"`
-	Asked   int64       `json:"asked"` // of a cancel: running tasks that are asked to stop
-	Changed int64       `json:"changed"`
-	Gone    int64       `json:"gone"`
-	Kept    int64       `json:"kept"`
-	DryRun  bool        `json:"dry_run"`
-	More    bool        `json:"more"`   // with --dry-run: Matched is a lower bound
-	Canary  string      `json:"canary"` // the ref of the task that was requeued first, "" without one
-	Reasons []ActReason `json:"reasons"`
+// Action is the outcome of a command that changes tasks.
+type Action struct {
+	Matched int64          `json:"matched"`
+	Done    int64          `json:"done"`
+	Asked   int64          `json:"asked"` // of a cancel: running tasks that are asked to stop
+	Changed int64          `json:"changed"`
+	Gone    int64          `json:"gone"`
+	Kept    int64          `json:"kept"`
+	DryRun  bool           `json:"dry_run"`
+	More    bool           `json:"more"`   // with --dry-run: Matched is a lower bound
+	Canary  string         `json:"canary"` // the ref of the task that was requeued first, "" without one
+	Reasons []ActionReason `json:"reasons"`
 }
 
-// ActReason says why a task could not be changed.
-type ActReason struct {
+// ActionReason says why a task could not be changed.
+type ActionReason struct {
 	Ref    string `json:"ref"`
 	Reason string `json:"reason"`
 }
 
-// ActOf makes the record of an act.
-func ActOf(r bulk.Result) Act {
-	act := Act{
+// ActionOf makes the record of an action.
+func ActionOf(r bulk.Result) Action {
+	action := Action{
 		Matched: r.Matched, Done: r.Done, Asked: r.Asked, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
 		Reasons: reasonsOf(r.Reasons),
 	}
 	if r.Canary.ID != "" {
-		act.Canary = r.Canary.String()
+		action.Canary = r.Canary.String()
 	}
-	return act
+	return action
 }
 
-// ActTo makes the record of an act from its preview.
-func ActTo(p bulk.Preview) Act {
-	return Act{
+// ActionTo makes the record of an action from its preview.
+func ActionTo(p bulk.Preview) Action {
+	return Action{
 		Matched: p.Count + p.Gone + p.Kept, Gone: p.Gone, Kept: p.Kept, More: p.More,
 		Reasons: reasonsOf(p.Reasons),
 	}
 }
 
-func reasonsOf(kept []bulk.Reason) []ActReason {
-	reasons := make([]ActReason, len(kept))
+func reasonsOf(kept []bulk.Reason) []ActionReason {
+	reasons := make([]ActionReason, len(kept))
 	for i, reason := range kept {
-		reasons[i] = ActReason{Ref: reason.Ref.String(), Reason: reason.Text}
+		reasons[i] = ActionReason{Ref: reason.Ref.String(), Reason: reason.Text}
 	}
 	return reasons
 }
 
 // Restored is the outcome of a restore from a backup.
 type Restored struct {
-	Matched    int64       `json:"matched"`
-	Enqueued   int64       `json:"enqueued"`
-	Existing   int64       `json:"existing"`
-	Refused    int64       `json:"refused"`
-	NotDeleted int64       `json:"not_deleted"`
-	DryRun     bool        `json:"dry_run"`
-	Reasons    []ActReason `json:"reasons"`
+	Matched    int64          `json:"matched"`
+	Enqueued   int64          `json:"enqueued"`
+	Existing   int64          `json:"existing"`
+	Refused    int64          `json:"refused"`
+	NotDeleted int64          `json:"not_deleted"`
+	DryRun     bool           `json:"dry_run"`
+	Reasons    []ActionReason `json:"reasons"`
 }
 
 // Cause is a group of tasks that died of one cause.
@@ -405,7 +405,7 @@ type Tally struct {
 	Filter string  `json:"filter"` // chooses these tasks
 }
 
-// Entry is an entry of the audit: an act of a person.
+// Entry is an entry of the audit: an action of a person.
 type Entry struct {
 	ID      string     `json:"id"`
 	At      time.Time  `json:"at"`
