@@ -79,7 +79,7 @@ func TestEachFigureIsTheSameEverywhere(t *testing.T) {
 				n := number(q, string(state))
 				sums[string(state)] += n
 				key := regexp.QuoteMeta("q." + name + ":" + string(state))
-				same(name+" "+string(state), p.figure(page, `data-v="`+key+`" title="([^"]*)"`), n)
+				same(name+" "+string(state), p.figure(page, `data-v="`+key+`" title="([0-9,]*)`), n)
 			}
 			same(name+" runners", p.figure(page, `data-v="q.`+name+`:runners">([^<]*)<`), number(q, "runners"))
 		}
@@ -97,7 +97,7 @@ func TestEachFigureIsTheSameEverywhere(t *testing.T) {
 			name, _ := past["queue"].(string)
 			row := regexp.MustCompile(`(?s)queue=` + name + `&amp;span=24h".*?</tr>`).FindString(metrics)
 			for field, label := range map[string]string{"enqueued": "enqueued", "done": "done", "failed": "failed", "dead": "died"} {
-				same("the history of "+name+", "+field, p.figure(row, `data-l="`+label+`" title="([^"]*)"`), number(past, field))
+				same("the history of "+name+", "+field, p.figure(row, `data-l="`+label+`" title="([0-9,]*)`), number(past, field))
 			}
 		}
 	})
