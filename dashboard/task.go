@@ -507,19 +507,20 @@ func (v *view) ended(t *storage.Task) string {
 
 // deadBecause says in a sentence why a task is dead.
 func deadBecause(t *storage.Task) string {
+	reason := format.FirstLine(t.Reason)
 	switch {
 	case scan.Discarded(*t):
 		return "The job discarded this task. Fix the cause before you requeue it."
 	case t.Reason == storage.ReasonRetries:
 		return "Retries exhausted."
 	case t.Reason == storage.ReasonCrashes:
-		return "It crashed " + format.Exact(int64(t.Crashes)) + " times."
+		return "Crash limit reached: " + format.Count(t.Crashes, "crash") + "."
 	case t.Reason == storage.ReasonKind:
 		return "No runner on " + t.Queue + " handled " + t.Kind + "."
-	case t.Reason == "":
+	case reason == "":
 		return ""
 	}
-	return sentence(format.FirstLine(t.Reason))
+	return sentence(reason)
 }
 
 // sentence capitalizes a text and ends it with a full stop.
