@@ -145,7 +145,8 @@ func (s *server) carryOut(
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the action panicked: %v", v)
-			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an action of the dashboard panicked", slog.Any("panic", v))
+			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an action of the dashboard panicked",
+				slog.Any("panic", v))
 		}
 	}()
 	return run(ctx)
