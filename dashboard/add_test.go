@@ -99,23 +99,25 @@ func TestAFormForATaskSaysWhatIsWrongBesideItsField(t *testing.T) {
 }
 
 func TestWhoMayEnqueueFromAPage(t *testing.T) {
-	for role, may := range map[access.Role]bool{access.Viewer: false, access.Operator: false, access.Worker: true, access.Admin: true} {
-		for _, readOnly := range []bool{false, true} {
-			cfg := as(role)
-			cfg.ReadOnly = readOnly
-			s, want := open(t, "calm", cfg), may && !readOnly
-			if got := strings.Contains(s.get("/queues/mail"), "/queues/mail/add"); got != want {
-				t.Errorf("%s, read-only %t: is offered to enqueue %t, want %t", role, readOnly, got, want)
-			}
-			before := s.state()
-			form := s.do(request(http.MethodGet, "/queues/mail/add", "")).Code
-			code, _ := s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}")
-			if want != (form == http.StatusOK) || want != (code == http.StatusOK) || want == (s.state() == before) {
-				t.Errorf("%s, read-only %t: form %d, enqueue %d, want it done %t", role, readOnly, form, code, want)
-			}
-			if !want && code != http.StatusForbidden {
-				t.Errorf("%s, read-only %t: %d, want 403", role, readOnly, code)
+	inBubble(t, func(t *testing.T) {
+		for role, may := range map[access.Role]bool{access.Viewer: false, access.Operator: false, access.Worker: true, access.Admin: true} {
+			for _, readOnly := range []bool{false, true} {
+				cfg := as(role)
+				cfg.ReadOnly = readOnly
+				s, want := open(t, "calm", cfg), may && !readOnly
+				if got := strings.Contains(s.get("/queues/mail"), "/queues/mail/add"); got != want {
+					t.Errorf("%s, read-only %t: is offered to enqueue %t, want %t", role, readOnly, got, want)
+				}
+				before := s.state()
+				form := s.do(request(http.MethodGet, "/queues/mail/add", "")).Code
+				code, _ := s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}")
+				if want != (form == http.StatusOK) || want != (code == http.StatusOK) || want == (s.state() == before) {
+					t.Errorf("%s, read-only %t: form %d, enqueue %d, want it done %t", role, readOnly, form, code, want)
+				}
+				if !want && code != http.StatusForbidden {
+					t.Errorf("%s, read-only %t: %d, want 403", role, readOnly, code)
+				}
 			}
 		}
-	}
+	})
 }

@@ -102,53 +102,55 @@ func TestNoTaskHidesInTheAudit(t *testing.T) {
 // TestNobodyForgesARecord sends each form with each parameter that its act does not use, in the body and in
 // the address, and forms with bad parameters.
 func TestNobodyForgesARecord(t *testing.T) {
-	const forged = "FORGED"
-	s := open(t, "night", as(access.Admin))
-	dead := s.list("mail", storage.Dead)
-	names := []string{
-		"for", "filter", "queue", "rate", "count", "typed", "fresh", "state", "note", "who", "role", "requeue", "id", "form",
-	}
-	for _, form := range [][]string{
-		{"/act", "do", "requeue", "ref", dead[0]},
-		{"/act", "do", "delete", "ref", dead[1]},
-		{"/act", "do", "cancel", "ref", dead[2]},
-		{"/act", "do", "pause", "queue", "mail"},
-		{"/act", "do", "resume", "queue", "mail"},
-		{"/act", "do", "run", "ref", "mail/cursor.daily_digest"},
-		{"/act", "do", "unschedule", "ref", "mail/cursor.daily_digest"},
-		{"/act", "do", "remove", "queue", "images"},
-		{"/edit", "ref", dead[3], "version", "1", "params", "{}"},
-		{"/queues/mail/add", "kind", "send_mail", "params", "{}", "id", "a1", "fresh", "a2"},
-	} {
-		address, form := form[0], form[1:len(form):len(form)]
-		s.post(address, append(form, "all", "1", "filter", "kind:"+forged, "state", "dead")...)
-		query := "?all=1&do=delete&kind=" + forged + "&ref=mail/" + forged
-		for _, name := range names {
-			query += "&" + name + "=" + forged
-			if !slices.Contains(form, name) {
-				s.post(address, append(form, name, forged)...)
+	inBubble(t, func(t *testing.T) {
+		const forged = "FORGED"
+		s := open(t, "night", as(access.Admin))
+		dead := s.list("mail", storage.Dead)
+		names := []string{
+			"for", "filter", "queue", "rate", "count", "typed", "fresh", "state", "note", "who", "role", "requeue", "id", "form",
+		}
+		for _, form := range [][]string{
+			{"/act", "do", "requeue", "ref", dead[0]},
+			{"/act", "do", "delete", "ref", dead[1]},
+			{"/act", "do", "cancel", "ref", dead[2]},
+			{"/act", "do", "pause", "queue", "mail"},
+			{"/act", "do", "resume", "queue", "mail"},
+			{"/act", "do", "run", "ref", "mail/cursor.daily_digest"},
+			{"/act", "do", "unschedule", "ref", "mail/cursor.daily_digest"},
+			{"/act", "do", "remove", "queue", "images"},
+			{"/edit", "ref", dead[3], "version", "1", "params", "{}"},
+			{"/queues/mail/add", "kind", "send_mail", "params", "{}", "id", "a1", "fresh", "a2"},
+		} {
+			address, form := form[0], form[1:len(form):len(form)]
+			s.post(address, append(form, "all", "1", "filter", "kind:"+forged, "state", "dead")...)
+			query := "?all=1&do=delete&kind=" + forged + "&ref=mail/" + forged
+			for _, name := range names {
+				query += "&" + name + "=" + forged
+				if !slices.Contains(form, name) {
+					s.post(address, append(form, name, forged)...)
+				}
+			}
+			s.post(address+query, form...)
+		}
+		seen := map[string]bool{}
+		for record, err := range storage.Each(t.Context(), s.Store, ledger.AuditQueue, storage.Scheduled) {
+			var e ledger.Entry
+			if err == nil {
+				err = json.Unmarshal(record.Payload, &e)
+			}
+			if seen[e.Act] = true; err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(record.Payload), forged) {
+				t.Errorf("a parameter that the act does not use is in the audit: %s", record.Payload)
 			}
 		}
-		s.post(address+query, form...)
-	}
-	seen := map[string]bool{}
-	for record, err := range storage.Each(t.Context(), s.Store, ledger.AuditQueue, storage.Scheduled) {
-		var e ledger.Entry
-		if err == nil {
-			err = json.Unmarshal(record.Payload, &e)
+		for _, act := range []string{"requeue", "delete", "pause", "resume", "run", "unschedule", "remove", "edit", "enqueue"} {
+			if !seen[act] {
+				t.Errorf("the act %s is not in the audit: the forms of this test do nothing", act)
+			}
 		}
-		if seen[e.Act] = true; err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(record.Payload), forged) {
-			t.Errorf("a parameter that the act does not use is in the audit: %s", record.Payload)
-		}
-	}
-	for _, act := range []string{"requeue", "delete", "pause", "resume", "run", "unschedule", "remove", "edit", "enqueue"} {
-		if !seen[act] {
-			t.Errorf("the act %s is not in the audit: the forms of this test do nothing", act)
-		}
-	}
+	})
 }
 
 // TestTheAuditNamesWhoStoppedAnAct checks an act that another person stops, and one that was done before
@@ -180,161 +182,175 @@ func TestTheAuditNamesWhoStoppedAnAct(t *testing.T) {
 
 // TestRefusedActsLeaveTheAuditAlone checks that acts which are refused for their parameters write no record.
 func TestRefusedActsLeaveTheAuditAlone(t *testing.T) {
-	s := open(t, "night", as(access.Admin))
-	before := len(s.list(ledger.AuditQueue, storage.Scheduled))
-	for _, form := range [][]string{
-		{"do", "requeue"},
-		{"do", "requeue", "ref", "mail/a/b"},
-		{"do", "requeue", "ref", "mail/a", "rate", "-1"},
-		{"do", "delete", "all", "1"},
-		{"do", "delete", "all", "1", "count", "2000", "typed", "1"},
-		{"do", "requeue", "all", "1", "filter", `kind:"`, "count", "1"},
-		{"do", "requeue", "all", "1", "queue", ledger.AuditQueue, "count", "1"},
-		{"do", "pause", "queue", "none"},
-		{"do", "pause", "queue", "mail", "for", "90m"},
-		{"do", "remove", "queue", "payments", "typed", "mail"},
-		{"do", "run", "ref", "mail/cursor.none"},
-		{"do", "unschedule", "ref", "mail/none"},
-		{"do", "run", "ref", "mail/cursor.daily_digest", "fresh", "a/b"},
-	} {
-		if code, _ := s.post("/act", form...); code < 400 {
-			t.Errorf("%v: %d, want it refused", form, code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Admin))
+		before := len(s.list(ledger.AuditQueue, storage.Scheduled))
+		for _, form := range [][]string{
+			{"do", "requeue"},
+			{"do", "requeue", "ref", "mail/a/b"},
+			{"do", "requeue", "ref", "mail/a", "rate", "-1"},
+			{"do", "delete", "all", "1"},
+			{"do", "delete", "all", "1", "count", "2000", "typed", "1"},
+			{"do", "requeue", "all", "1", "filter", `kind:"`, "count", "1"},
+			{"do", "requeue", "all", "1", "queue", ledger.AuditQueue, "count", "1"},
+			{"do", "pause", "queue", "none"},
+			{"do", "pause", "queue", "mail", "for", "90m"},
+			{"do", "remove", "queue", "payments", "typed", "mail"},
+			{"do", "run", "ref", "mail/cursor.none"},
+			{"do", "unschedule", "ref", "mail/none"},
+			{"do", "run", "ref", "mail/cursor.daily_digest", "fresh", "a/b"},
+		} {
+			if code, _ := s.post("/act", form...); code < 400 {
+				t.Errorf("%v: %d, want it refused", form, code)
+			}
 		}
-	}
-	if after := len(s.list(ledger.AuditQueue, storage.Scheduled)); after != before {
-		t.Errorf("acts that were refused wrote %d records", after-before)
-	}
+		if after := len(s.list(ledger.AuditQueue, storage.Scheduled)); after != before {
+			t.Errorf("acts that were refused wrote %d records", after-before)
+		}
+	})
 }
 
 func TestWhatIsRefusedIsNotBegun(t *testing.T) {
-	s := open(t, "night", as(access.Viewer))
-	s.post("/act", "do", "pause", "queue", "mail")
-	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
-	if err != nil || len(acts) != 1 { // the act of the scene
-		t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Viewer))
+		s.post("/act", "do", "pause", "queue", "mail")
+		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
+		if err != nil || len(acts) != 1 { // the act of the scene
+			t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
+		}
+	})
 }
 
 // TestTheAuditShowsNoParametersToAViewer checks that the audit hides filters on parameters, which show for
 // what others searched, even if a filter is misspelt.
 func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
-	cfg, role := as(access.Operator), access.Operator
-	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
-	s := open(t, "night", cfg)
-	for _, text := range []string{"kind:open*", "params.iban:DE75", "-header.tenant:DE75 kind:x", `params.iban:"DE75`} {
-		s.post("/act", "do", "requeue", "all", "1", "filter", text, "count", "1")
-	}
-	s.shows("/audit", "kind:open*", "params.iban:DE75", "-header.tenant:DE75")
-	role = access.Viewer
-	s.shows("/audit", "kind:open*", "***")
-	if page := s.get("/audit"); strings.Contains(page, "DE75") {
-		t.Error("the audit shows parameters to a viewer")
-	}
-	redacted, err := access.Redact("params.iban")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := dashboard.Handler(s.Store, admitting(dashboard.Config{Redact: redacted}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Dashboard = h
-	s.shows("/audit", "kind:open*", "-header.tenant:DE75")
-	if page := s.get("/audit"); strings.Contains(page, "params.iban:") {
-		t.Error("the audit shows a filter by a field that is hidden")
-	}
+	inBubble(t, func(t *testing.T) {
+		cfg, role := as(access.Operator), access.Operator
+		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+		s := open(t, "night", cfg)
+		for _, text := range []string{"kind:open*", "params.iban:DE75", "-header.tenant:DE75 kind:x", `params.iban:"DE75`} {
+			s.post("/act", "do", "requeue", "all", "1", "filter", text, "count", "1")
+		}
+		s.shows("/audit", "kind:open*", "params.iban:DE75", "-header.tenant:DE75")
+		role = access.Viewer
+		s.shows("/audit", "kind:open*", "***")
+		if page := s.get("/audit"); strings.Contains(page, "DE75") {
+			t.Error("the audit shows parameters to a viewer")
+		}
+		redacted, err := access.Redact("params.iban")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := dashboard.Handler(s.Store, admitting(dashboard.Config{Redact: redacted}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Dashboard = h
+		s.shows("/audit", "kind:open*", "-header.tenant:DE75")
+		if page := s.get("/audit"); strings.Contains(page, "params.iban:") {
+			t.Error("the audit shows a filter by a field that is hidden")
+		}
+	})
 }
 
 // TestTheRecordsOfTheAuditAreNoTasks checks that no page shows a record of the audit as a task, because only
 // the page of the audit hides what a viewer may not see.
 func TestTheRecordsOfTheAuditAreNoTasks(t *testing.T) {
-	cfg := as(access.Operator)
-	var err error
-	if cfg.Redact, err = access.Redact("params.card.*"); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, "night", cfg)
-	const secret = "4111222233334444"
-	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "requeue", Filter: "params.card.number:" + secret})
-	if err == nil {
-		err = act.End(t.Context(), ledger.Ending{Count: 1})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	paths := []string{
-		"/tasks?queue=midge.audit&state=scheduled", "/act?do=requeue&all=1&filter=queue:midge.audit+state:scheduled",
-	}
-	for _, ref := range s.list(ledger.AuditQueue, storage.Scheduled) {
-		paths = append(paths, "/r/"+ref, "/r/"+ref+"/params")
-	}
-	for _, path := range paths {
-		w := s.do(request(http.MethodGet, path, ""))
-		if w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), secret) {
-			t.Errorf("GET %s: %d, want 404 without what somebody searched for", path, w.Code)
+	inBubble(t, func(t *testing.T) {
+		cfg := as(access.Operator)
+		var err error
+		if cfg.Redact, err = access.Redact("params.card.*"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, filter := range []string{"queue:midge.audit", "queue:midge.*", "kind:x,y+queue:mail,midge.audit"} {
-		path := "/tasks?filter=" + filter + "+state:scheduled"
-		if page := s.get(path); strings.Contains(page, secret) || !strings.Contains(page, "does not show the queues of midge") {
-			t.Errorf("GET %s shows records of the audit", path)
+		s := open(t, "night", cfg)
+		const secret = "4111222233334444"
+		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "requeue", Filter: "params.card.number:" + secret})
+		if err == nil {
+			err = act.End(t.Context(), ledger.Ending{Count: 1})
 		}
-	}
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths := []string{
+			"/tasks?queue=midge.audit&state=scheduled", "/act?do=requeue&all=1&filter=queue:midge.audit+state:scheduled",
+		}
+		for _, ref := range s.list(ledger.AuditQueue, storage.Scheduled) {
+			paths = append(paths, "/r/"+ref, "/r/"+ref+"/params")
+		}
+		for _, path := range paths {
+			w := s.do(request(http.MethodGet, path, ""))
+			if w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), secret) {
+				t.Errorf("GET %s: %d, want 404 without what somebody searched for", path, w.Code)
+			}
+		}
+		for _, filter := range []string{"queue:midge.audit", "queue:midge.*", "kind:x,y+queue:mail,midge.audit"} {
+			path := "/tasks?filter=" + filter + "+state:scheduled"
+			if page := s.get(path); strings.Contains(page, secret) || !strings.Contains(page, "does not show the queues of midge") {
+				t.Errorf("GET %s shows records of the audit", path)
+			}
+		}
+	})
 }
 
 // TestTheErrorOfAnEditIsHidden checks that a viewer does not read parameters in the error of an edit, which
 // may repeat a value.
 func TestTheErrorOfAnEditIsHidden(t *testing.T) {
-	cfg, role := as(access.Admin), access.Admin
-	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
-	var err error
-	if cfg.Redact, err = access.Redact(); err != nil { // as midge serve does without --redact
-		t.Fatal(err)
-	}
-	s := open(t, "night", cfg)
-	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "edit", Queue: "mail"})
-	if err == nil {
-		err = act.End(t.Context(), ledger.Ending{Err: storage.Invalid("parameter card", "SECRET-4111", "a number")})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.shows("/audit", "SECRET-4111")
-	role = access.Viewer
-	if page := s.get("/audit"); strings.Contains(page, "SECRET") {
-		t.Error("the audit shows the error of an edit to a viewer")
-	}
+	inBubble(t, func(t *testing.T) {
+		cfg, role := as(access.Admin), access.Admin
+		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+		var err error
+		if cfg.Redact, err = access.Redact(); err != nil { // as midge serve does without --redact
+			t.Fatal(err)
+		}
+		s := open(t, "night", cfg)
+		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "edit", Queue: "mail"})
+		if err == nil {
+			err = act.End(t.Context(), ledger.Ending{Err: storage.Invalid("parameter card", "SECRET-4111", "a number")})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.shows("/audit", "SECRET-4111")
+		role = access.Viewer
+		if page := s.get("/audit"); strings.Contains(page, "SECRET") {
+			t.Error("the audit shows the error of an edit to a viewer")
+		}
+	})
 }
 
 // TestTheAuditShowsNoAddressToAViewer checks the error of an action that the storage did not answer.
 func TestTheAuditShowsNoAddressToAViewer(t *testing.T) {
-	cfg, role := as(access.Operator), access.Operator
-	cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
-	s := open(t, "night", cfg)
-	act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "pause", Queue: "mail"})
-	if err == nil {
-		err = act.End(t.Context(), ledger.Ending{Err: errors.New("dial tcp 10.1.2.3:6379: connection refused")})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.shows("/audit", "10.1.2.3")
-	role = access.Viewer
-	if page := s.get("/audit"); strings.Contains(page, "10.1.2.3") {
-		t.Error("the audit shows the address of a server to a viewer")
-	}
+	inBubble(t, func(t *testing.T) {
+		cfg, role := as(access.Operator), access.Operator
+		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+		s := open(t, "night", cfg)
+		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "pause", Queue: "mail"})
+		if err == nil {
+			err = act.End(t.Context(), ledger.Ending{Err: errors.New("dial tcp 10.1.2.3:6379: connection refused")})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.shows("/audit", "10.1.2.3")
+		role = access.Viewer
+		if page := s.get("/audit"); strings.Contains(page, "10.1.2.3") {
+			t.Error("the audit shows the address of a server to a viewer")
+		}
+	})
 }
 
 func TestTheHistoryIsShown(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	open(t, "empty", dashboard.Config{}).shows("/metrics", "No history of this time yet.")
-	s.shows("/metrics", "images", "webhooks")
-	for _, span := range []string{"1h", "6h", "24h", "7d", "30d", "90d"} {
-		s.shows("/metrics?span="+span, "Throughput", span)
-	}
-	for _, path := range []string{"/metrics?span=2h", "/metrics?queue=a/b"} {
-		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusBadRequest {
-			t.Errorf("GET %s: %d, want 400", path, w.Code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		open(t, "empty", dashboard.Config{}).shows("/metrics", "No history of this time yet.")
+		s.shows("/metrics", "images", "webhooks")
+		for _, span := range []string{"1h", "6h", "24h", "7d", "30d", "90d"} {
+			s.shows("/metrics?span="+span, "Throughput", span)
 		}
-	}
+		for _, path := range []string{"/metrics?span=2h", "/metrics?queue=a/b"} {
+			if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusBadRequest {
+				t.Errorf("GET %s: %d, want 400", path, w.Code)
+			}
+		}
+	})
 }

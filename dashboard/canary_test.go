@@ -79,15 +79,17 @@ func TestADialogRequeuesACanaryFirst(t *testing.T) {
 
 // TestOnlyARequeueHasACanary checks that another action with the parameter is refused and not recorded.
 func TestOnlyARequeueHasACanary(t *testing.T) {
-	s, store := inserted(t, as(access.Admin), later("a"))
-	if page := s.get("/act?do=cancel&all=1&queue=mail&state=scheduled"); strings.Contains(page, `name="canary"`) {
-		t.Error("the dialog of a cancel offers a canary")
-	}
-	code, _ := s.post("/act", "do", "cancel", "ref", "mail/a", "canary", "1")
-	acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-	if code != http.StatusBadRequest || err != nil || len(acts) > 0 {
-		t.Errorf("a cancel with a canary: %d, %v in the audit, %v; want 400 and no record", code, acts, err)
-	}
+	inBubble(t, func(t *testing.T) {
+		s, store := inserted(t, as(access.Admin), later("a"))
+		if page := s.get("/act?do=cancel&all=1&queue=mail&state=scheduled"); strings.Contains(page, `name="canary"`) {
+			t.Error("the dialog of a cancel offers a canary")
+		}
+		code, _ := s.post("/act", "do", "cancel", "ref", "mail/a", "canary", "1")
+		acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+		if code != http.StatusBadRequest || err != nil || len(acts) > 0 {
+			t.Errorf("a cancel with a canary: %d, %v in the audit, %v; want 400 and no record", code, acts, err)
+		}
+	})
 }
 
 // TestARestartEndsACanaryRequeue checks that the audit has how many tasks were requeued by then, if the process

@@ -119,14 +119,16 @@ func (s *site) paths() []string {
 }
 
 func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
-		"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it. Paused by bo.",
-		"Needs attention</h2>", "The last one died <time", "waiting; payments is paused", "1 stalled", "The schedule daily_digest is orphaned", "No runner on default handles legacy_sync", "1 task waits for a runner that handles it.")
-	s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
-	if page := s.get("/"); strings.Count(page, "since") < 5 {
-		t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
+			"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it. Paused by bo.",
+			"Needs attention</h2>", "The last one died <time", "waiting; payments is paused", "1 stalled", "The schedule daily_digest is orphaned", "No runner on default handles legacy_sync", "1 task waits for a runner that handles it.")
+		s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
+		if page := s.get("/"); strings.Count(page, "since") < 5 {
+			t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
+		}
+	})
 }
 
 // TestManyCausesHideNothingElse checks the overview of hundreds of causes of death, two paused queues and
@@ -162,14 +164,16 @@ func TestManyCausesHideNothingElse(t *testing.T) {
 }
 
 func TestQueuesArePausedFromTheirList(t *testing.T) {
-	acts := []string{`/act?do=resume&amp;queue=payments"`, `/act?do=pause&amp;queue=mail"`}
-	open(t, "night", dashboard.Config{}).shows("/queues", acts...)
-	page := open(t, "night", dashboard.Config{ReadOnly: true}).get("/queues")
-	for _, act := range acts {
-		if strings.Contains(page, act) {
-			t.Errorf("whoever may only read is offered %s", act)
+	inBubble(t, func(t *testing.T) {
+		acts := []string{`/act?do=resume&amp;queue=payments"`, `/act?do=pause&amp;queue=mail"`}
+		open(t, "night", dashboard.Config{}).shows("/queues", acts...)
+		page := open(t, "night", dashboard.Config{ReadOnly: true}).get("/queues")
+		for _, act := range acts {
+			if strings.Contains(page, act) {
+				t.Errorf("whoever may only read is offered %s", act)
+			}
 		}
-	}
+	})
 }
 
 func TestACauseHasAPage(t *testing.T) {
@@ -200,38 +204,42 @@ func TestCalmIsSaidInWords(t *testing.T) {
 }
 
 func TestEachAnswerForbidsWhatNoPageNeeds(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	for _, path := range append(s.paths(), "/nothing", "/queues/none", "/queues/%00", "/assets/0/midge.css", "/r/a/b/c") {
-		h := s.do(request(http.MethodGet, path, "")).Header()
-		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-				"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
-				"require-trusted-types-for 'script'; trusted-types 'none'",
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Access-Control-Allow-Origin": "",
-		} {
-			if got := h.Get(name); got != want {
-				t.Errorf("GET %s: %s is %q, want %q", path, name, got, want)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		for _, path := range append(s.paths(), "/nothing", "/queues/none", "/queues/%00", "/assets/0/midge.css", "/r/a/b/c") {
+			h := s.do(request(http.MethodGet, path, "")).Header()
+			for name, want := range map[string]string{
+				"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+					"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
+					"require-trusted-types-for 'script'; trusted-types 'none'",
+				"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Access-Control-Allow-Origin": "",
+			} {
+				if got := h.Get(name); got != want {
+					t.Errorf("GET %s: %s is %q, want %q", path, name, got, want)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestAnApplicationsLoginDecides(t *testing.T) {
-	user, in := access.User{}, false
-	s := open(t, "calm", dashboard.Config{Who: func(*http.Request) (access.User, bool) { return user, in }})
-	r := request(http.MethodGet, "/", "")
-	r.RemoteAddr, r.Host = "192.0.2.7:4000", "ops.example"
-	if w := s.do(r); w.Code != http.StatusForbidden {
-		t.Errorf("nobody: %d, want 403", w.Code)
-	}
-	in = true
-	if w := s.do(r); w.Code != http.StatusForbidden {
-		t.Errorf("without a role: %d, want 403", w.Code)
-	}
-	user = access.User{Name: "ann", Role: access.Viewer}
-	if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · viewer") {
-		t.Errorf("a viewer: %d, want 200 and the name", w.Code)
-	}
+	inBubble(t, func(t *testing.T) {
+		user, in := access.User{}, false
+		s := open(t, "calm", dashboard.Config{Who: func(*http.Request) (access.User, bool) { return user, in }})
+		r := request(http.MethodGet, "/", "")
+		r.RemoteAddr, r.Host = "192.0.2.7:4000", "ops.example"
+		if w := s.do(r); w.Code != http.StatusForbidden {
+			t.Errorf("nobody: %d, want 403", w.Code)
+		}
+		in = true
+		if w := s.do(r); w.Code != http.StatusForbidden {
+			t.Errorf("without a role: %d, want 403", w.Code)
+		}
+		user = access.User{Name: "ann", Role: access.Viewer}
+		if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · viewer") {
+			t.Errorf("a viewer: %d, want 200 and the name", w.Code)
+		}
+	})
 }
 
 // knowing returns users of whom one is an operator with a password.
@@ -277,70 +285,74 @@ func usersOf(t *testing.T, file string) *access.Users {
 }
 
 func TestItsOwnLogin(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse"), Base: "/midge"})
-	w := s.do(request(http.MethodGet, "/midge/queues?sort=dead", ""))
-	if got, want := w.Header().Get("Location"), "/midge/login?back=%2Fmidge%2Fqueues%3Fsort%3Ddead"; w.Code != 303 || got != want {
-		t.Fatalf("before a login: %d to %q, want 303 to %q", w.Code, got, want)
-	}
-	if w := s.do(request(http.MethodGet, "/midge/events", "")); w.Code != http.StatusUnauthorized {
-		t.Errorf("the stream before a login: %d, want 401", w.Code)
-	}
-	form := "name=ann&password=%s&back=%s"
-	if w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "wrong", "/midge/"))); w.Code != http.StatusUnauthorized {
-		t.Errorf("a wrong password: %d, want 401", w.Code)
-	}
-	for back, want := range map[string]string{
-		"/midge/queues": "/midge/queues", "https://evil.example/": "/midge/", "//evil.example": "/midge/",
-		"/midge/../..//evil.example": "/midge/", "/elsewhere": "/midge/", `/midge/\evil`: "/midge/",
-	} {
-		w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", back)))
-		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != want {
-			t.Errorf("back to %s: %d to %q, want 303 to %q", back, w.Code, got, want)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse"), Base: "/midge"})
+		w := s.do(request(http.MethodGet, "/midge/queues?sort=dead", ""))
+		if got, want := w.Header().Get("Location"), "/midge/login?back=%2Fmidge%2Fqueues%3Fsort%3Ddead"; w.Code != 303 || got != want {
+			t.Fatalf("before a login: %d to %q, want 303 to %q", w.Code, got, want)
 		}
-	}
-	w = s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", "/midge/")))
-	r := request(http.MethodGet, "/midge/queues", "")
-	for _, c := range w.Result().Cookies() {
-		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
-			t.Errorf("the cookie %s is not HttpOnly and SameSite=Strict", c.Name)
+		if w := s.do(request(http.MethodGet, "/midge/events", "")); w.Code != http.StatusUnauthorized {
+			t.Errorf("the stream before a login: %d, want 401", w.Code)
 		}
-		r.AddCookie(c)
-	}
-	if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · operator") {
-		t.Errorf("after a login: %d", w.Code)
-	}
-	out := request(http.MethodPost, "/midge/logout", "")
-	out.Header.Set("Cookie", r.Header.Get("Cookie"))
-	s.do(out)
-	if w := s.do(r); w.Code != http.StatusSeeOther {
-		t.Errorf("the cookie after a logout: %d, want 303 to the login", w.Code)
-	}
+		form := "name=ann&password=%s&back=%s"
+		if w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "wrong", "/midge/"))); w.Code != http.StatusUnauthorized {
+			t.Errorf("a wrong password: %d, want 401", w.Code)
+		}
+		for back, want := range map[string]string{
+			"/midge/queues": "/midge/queues", "https://evil.example/": "/midge/", "//evil.example": "/midge/",
+			"/midge/../..//evil.example": "/midge/", "/elsewhere": "/midge/", `/midge/\evil`: "/midge/",
+		} {
+			w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", back)))
+			if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != want {
+				t.Errorf("back to %s: %d to %q, want 303 to %q", back, w.Code, got, want)
+			}
+		}
+		w = s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", "/midge/")))
+		r := request(http.MethodGet, "/midge/queues", "")
+		for _, c := range w.Result().Cookies() {
+			if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
+				t.Errorf("the cookie %s is not HttpOnly and SameSite=Strict", c.Name)
+			}
+			r.AddCookie(c)
+		}
+		if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · operator") {
+			t.Errorf("after a login: %d", w.Code)
+		}
+		out := request(http.MethodPost, "/midge/logout", "")
+		out.Header.Set("Cookie", r.Header.Get("Cookie"))
+		s.do(out)
+		if w := s.do(r); w.Code != http.StatusSeeOther {
+			t.Errorf("the cookie after a logout: %d, want 303 to the login", w.Code)
+		}
+	})
 }
 
 // unsafeRoutes are all routes that change something.
 var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act", "/edit", "/queues/mail/add"}
 
 func TestAnotherSiteChangesNothing(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	for _, path := range unsafeRoutes {
-		for name, header := range map[string][2]string{
-			"cross-site":             {"Sec-Fetch-Site", "cross-site"},
-			"same-site":              {"Sec-Fetch-Site", "same-site"},
-			"another origin":         {"Origin", "https://evil.example"},
-			"no origin":              {"Origin", "null"},
-			"a cookie and no origin": {"Cookie", "midge_session=1"},
-		} {
-			for _, kind := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"} {
-				r := request(http.MethodPost, path, "theme=dark")
-				r.Header.Del("Sec-Fetch-Site")
-				r.Header.Set("Content-Type", kind)
-				r.Header.Set(header[0], header[1])
-				if w := s.do(r); w.Code != http.StatusForbidden {
-					t.Errorf("POST %s as %s, %s: %d, want 403", path, kind, name, w.Code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		for _, path := range unsafeRoutes {
+			for name, header := range map[string][2]string{
+				"cross-site":             {"Sec-Fetch-Site", "cross-site"},
+				"same-site":              {"Sec-Fetch-Site", "same-site"},
+				"another origin":         {"Origin", "https://evil.example"},
+				"no origin":              {"Origin", "null"},
+				"a cookie and no origin": {"Cookie", "midge_session=1"},
+			} {
+				for _, kind := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"} {
+					r := request(http.MethodPost, path, "theme=dark")
+					r.Header.Del("Sec-Fetch-Site")
+					r.Header.Set("Content-Type", kind)
+					r.Header.Set(header[0], header[1])
+					if w := s.do(r); w.Code != http.StatusForbidden {
+						t.Errorf("POST %s as %s, %s: %d, want 403", path, kind, name, w.Code)
+					}
 				}
 			}
 		}
-	}
+	})
 }
 
 func TestPagesAreSmall(t *testing.T) {
@@ -378,43 +390,45 @@ func TestPagesAreSmall(t *testing.T) {
 }
 
 func TestBadInputIsRefused(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	for path, want := range map[string]int{
-		"/queues?sort=size": 400, "/queues?page=0": 400, "/queues?page=x": 400, "/queues/none": 404, "/queues/%2e%2e": 400,
-		"/runners/none": 404, "/none": 404, "/queues?page=9999": 200,
-	} {
-		if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
-			t.Errorf("GET %s: %d, want %d", path, w.Code, want)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		for path, want := range map[string]int{
+			"/queues?sort=size": 400, "/queues?page=0": 400, "/queues?page=x": 400, "/queues/none": 404, "/queues/%2e%2e": 400,
+			"/runners/none": 404, "/none": 404, "/queues?page=9999": 200,
+		} {
+			if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
+				t.Errorf("GET %s: %d, want %d", path, w.Code, want)
+			}
 		}
-	}
-	r := request(http.MethodDelete, "/queues", "")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	if w := s.do(r); w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("DELETE /queues: %d, want 405", w.Code)
-	}
-	for _, cfg := range []dashboard.Config{
-		{Base: "midge"},
-		{Base: "/midge/"},
-		{Base: "/?x"},
-		{Base: "/tasks"},
-		{Base: "/r"},
-		{Base: "/queues/midge"},
-		{Base: "/assets/x"},
-		{Base: "/preferences"},
-		{TooOld: -1},
-	} {
-		if _, err := dashboard.Handler(s.Store, admitting(cfg)); err == nil {
-			t.Errorf("Handler with %+v: no error", cfg)
+		r := request(http.MethodDelete, "/queues", "")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		if w := s.do(r); w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("DELETE /queues: %d, want 405", w.Code)
 		}
-	}
-	for _, base := range []string{"/task", "/midge/tasks", "/ops"} {
-		if _, err := dashboard.Handler(s.Store, admitting(dashboard.Config{Base: base})); err != nil {
-			t.Errorf("Handler with the base %s: %v", base, err)
+		for _, cfg := range []dashboard.Config{
+			{Base: "midge"},
+			{Base: "/midge/"},
+			{Base: "/?x"},
+			{Base: "/tasks"},
+			{Base: "/r"},
+			{Base: "/queues/midge"},
+			{Base: "/assets/x"},
+			{Base: "/preferences"},
+			{TooOld: -1},
+		} {
+			if _, err := dashboard.Handler(s.Store, admitting(cfg)); err == nil {
+				t.Errorf("Handler with %+v: no error", cfg)
+			}
 		}
-	}
-	if _, err := dashboard.Handler(nil, as(access.Admin)); err == nil {
-		t.Error("Handler without a storage: no error")
-	}
+		for _, base := range []string{"/task", "/midge/tasks", "/ops"} {
+			if _, err := dashboard.Handler(s.Store, admitting(dashboard.Config{Base: base})); err != nil {
+				t.Errorf("Handler with the base %s: %v", base, err)
+			}
+		}
+		if _, err := dashboard.Handler(nil, as(access.Admin)); err == nil {
+			t.Error("Handler without a storage: no error")
+		}
+	})
 }
 
 func TestTheBaseIsInEachAddress(t *testing.T) {
@@ -441,28 +455,32 @@ func TestTheBaseIsInEachAddress(t *testing.T) {
 // TestTheBodyOfAGetChoosesNoPage checks that a page depends only on its address, under which viewers share
 // it.
 func TestTheBodyOfAGetChoosesNoPage(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	r := request(http.MethodGet, "/metrics", "--x\r\nContent-Disposition: form-data; name=\"span\"\r\n\r\n90d\r\n--x--\r\n")
-	r.Header.Set("Content-Type", `multipart/form-data; boundary=x`)
-	if w := s.do(r); w.Code != http.StatusOK {
-		t.Fatalf("GET /metrics with a body: %d", w.Code)
-	}
-	s.shows("/metrics", "midge history --span 1h")
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		r := request(http.MethodGet, "/metrics", "--x\r\nContent-Disposition: form-data; name=\"span\"\r\n\r\n90d\r\n--x--\r\n")
+		r.Header.Set("Content-Type", `multipart/form-data; boundary=x`)
+		if w := s.do(r); w.Code != http.StatusOK {
+			t.Fatalf("GET /metrics with a body: %d", w.Code)
+		}
+		s.shows("/metrics", "midge history --span 1h")
+	})
 }
 
 func TestDeploysAreTicksOfTheCharts(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	row := regexp.MustCompile(`<td class="text mono">v0\.9\.1</td></tr>`)
-	for _, path := range []string{"/", "/metrics", "/metrics?span=24h", "/queues/mail"} {
-		page := s.get(path)
-		if got := strings.Count(page, `class="deploy"`); got != 1 {
-			t.Errorf("GET %s: %d ticks, want one", path, got)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		row := regexp.MustCompile(`<td class="text mono">v0\.9\.1</td></tr>`)
+		for _, path := range []string{"/", "/metrics", "/metrics?span=24h", "/queues/mail"} {
+			page := s.get(path)
+			if got := strings.Count(page, `class="deploy"`); got != 1 {
+				t.Errorf("GET %s: %d ticks, want one", path, got)
+			}
+			if got := row.FindAllString(page, -1); len(got) != 1 {
+				t.Errorf("GET %s: %d rows of the table name the version, want one", path, len(got))
+			}
 		}
-		if got := row.FindAllString(page, -1); len(got) != 1 {
-			t.Errorf("GET %s: %d rows of the table name the version, want one", path, len(got))
+		if page := open(t, "calm", dashboard.Config{}).get("/"); strings.Contains(page, "deploy\"") || strings.Contains(page, "<th>deployed</th>") {
+			t.Error("a day without a deploy shows one")
 		}
-	}
-	if page := open(t, "calm", dashboard.Config{}).get("/"); strings.Contains(page, "deploy\"") || strings.Contains(page, "<th>deployed</th>") {
-		t.Error("a day without a deploy shows one")
-	}
+	})
 }

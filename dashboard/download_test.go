@@ -115,47 +115,51 @@ func TestADownloadThatFailsIsReported(t *testing.T) {
 
 // TestWhoMayNotSeeParametersDownloadsNoTasks checks the dialog and the address of the download.
 func TestWhoMayNotSeeParametersDownloadsNoTasks(t *testing.T) {
-	redact, err := access.Redact("params.card")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hides := as(access.Admin)
-	hides.Redact = redact
-	for _, c := range []struct {
-		cfg  dashboard.Config
-		path string
-		text string
-	}{
-		{hides, deletion, "This dashboard hides fields of parameters."},
-		{hides, "/act?do=delete&ref=mail/a", "This dashboard hides fields of parameters."},
-		{as(access.Operator), "", "Your role does not permit this."},
-	} {
-		s, _ := inserted(t, c.cfg, later("a"))
-		if c.path != "" {
-			s.shows(c.path, c.text)
-			if page := s.get(c.path); strings.Contains(page, "/act/download") {
-				t.Errorf("%s offers a download", c.path)
+	inBubble(t, func(t *testing.T) {
+		redact, err := access.Redact("params.card")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hides := as(access.Admin)
+		hides.Redact = redact
+		for _, c := range []struct {
+			cfg  dashboard.Config
+			path string
+			text string
+		}{
+			{hides, deletion, "This dashboard hides fields of parameters."},
+			{hides, "/act?do=delete&ref=mail/a", "This dashboard hides fields of parameters."},
+			{as(access.Operator), "", "Your role does not permit this."},
+		} {
+			s, _ := inserted(t, c.cfg, later("a"))
+			if c.path != "" {
+				s.shows(c.path, c.text)
+				if page := s.get(c.path); strings.Contains(page, "/act/download") {
+					t.Errorf("%s offers a download", c.path)
+				}
+			}
+			download := s.do(request(http.MethodGet, "/act/download?do=delete&form=f1&all=1&queue=mail&state=scheduled&count=1", ""))
+			if download.Code != http.StatusForbidden || !strings.Contains(download.Body.String(), c.text) {
+				t.Errorf("the download: %d %s, want 403", download.Code, download.Body)
 			}
 		}
-		download := s.do(request(http.MethodGet, "/act/download?do=delete&form=f1&all=1&queue=mail&state=scheduled&count=1", ""))
-		if download.Code != http.StatusForbidden || !strings.Contains(download.Body.String(), c.text) {
-			t.Errorf("the download: %d %s, want 403", download.Code, download.Body)
-		}
-	}
+	})
 }
 
 // TestOnlyADeletionIsDownloaded checks other parameters of the address.
 func TestOnlyADeletionIsDownloaded(t *testing.T) {
-	s, _ := inserted(t, as(access.Admin), later("a"))
-	for _, query := range []string{
-		"do=requeue&form=f1&ref=mail/a", "do=remove&form=f1&queue=mail", "do=delete&ref=mail/a", "do=delete&form=f1",
-		"do=delete&form=f1&all=1&count=none", "do=delete&form=../x&ref=mail/a",
-	} {
-		if w := s.do(request(http.MethodGet, "/act/download?"+query, "")); w.Code != http.StatusBadRequest {
-			t.Errorf("GET /act/download?%s: %d, want 400", query, w.Code)
+	inBubble(t, func(t *testing.T) {
+		s, _ := inserted(t, as(access.Admin), later("a"))
+		for _, query := range []string{
+			"do=requeue&form=f1&ref=mail/a", "do=remove&form=f1&queue=mail", "do=delete&ref=mail/a", "do=delete&form=f1",
+			"do=delete&form=f1&all=1&count=none", "do=delete&form=../x&ref=mail/a",
+		} {
+			if w := s.do(request(http.MethodGet, "/act/download?"+query, "")); w.Code != http.StatusBadRequest {
+				t.Errorf("GET /act/download?%s: %d, want 400", query, w.Code)
+			}
 		}
-	}
-	if page := s.get("/act?do=cancel&ref=mail/a"); strings.Contains(page, "Download first") {
-		t.Error("the dialog of a cancel offers a download")
-	}
+		if page := s.get("/act?do=cancel&ref=mail/a"); strings.Contains(page, "Download first") {
+			t.Error("the dialog of a cancel offers a download")
+		}
+	})
 }

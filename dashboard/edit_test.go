@@ -27,42 +27,44 @@ func params(t *testing.T, store *memory.Storage) string {
 // TestAnEditOverwritesNoOther checks that a form that was refused, for whatever reason, keeps the version
 // that it first showed.
 func TestAnEditOverwritesNoOther(t *testing.T) {
-	const theirs = `{"to":"bo"}`
-	s, store := inserted(t, dashboard.Config{}, storage.Insert{
-		Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(`{"to":"x"}`),
-	})
-	version := func(page string) string { return between(t, page, `name="version" value="`, `"`) }
-	opened := version(s.get("/edit?ref=mail/a"))
-	err := storage.NewSession(store, 0).ChangeTask(t.Context(), theTask, func(storage.Task) (storage.Change, error) {
-		return storage.Change{Encoding: "json", Payload: []byte(theirs)}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, sent := range []struct {
-		params string
-		want   int
-	}{
-		{`{"to":"ann",`, http.StatusBadRequest},
-		{`{"to":"ann"}`, http.StatusConflict},
-		{`{"to":"ann"}`, http.StatusConflict},
-	} {
-		code, page := s.post("/edit", "ref", "mail/a", "version", opened, "params", sent.params)
-		if code != sent.want || version(page) != opened || !strings.Contains(page, "&#34;ann&#34;") {
-			t.Errorf("%s with an old version: %d, want %d, the text and the version", sent.params, code, sent.want)
+	inBubble(t, func(t *testing.T) {
+		const theirs = `{"to":"bo"}`
+		s, store := inserted(t, dashboard.Config{}, storage.Insert{
+			Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(`{"to":"x"}`),
+		})
+		version := func(page string) string { return between(t, page, `name="version" value="`, `"`) }
+		opened := version(s.get("/edit?ref=mail/a"))
+		err := storage.NewSession(store, 0).ChangeTask(t.Context(), theTask, func(storage.Task) (storage.Change, error) {
+			return storage.Change{Encoding: "json", Payload: []byte(theirs)}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if strings.Contains(page, "&#34;bo&#34;") != (sent.want == http.StatusConflict) {
-			t.Errorf("%s with an old version: the present parameters are shown without need, or missing", sent.params)
+		for _, sent := range []struct {
+			params string
+			want   int
+		}{
+			{`{"to":"ann",`, http.StatusBadRequest},
+			{`{"to":"ann"}`, http.StatusConflict},
+			{`{"to":"ann"}`, http.StatusConflict},
+		} {
+			code, page := s.post("/edit", "ref", "mail/a", "version", opened, "params", sent.params)
+			if code != sent.want || version(page) != opened || !strings.Contains(page, "&#34;ann&#34;") {
+				t.Errorf("%s with an old version: %d, want %d, the text and the version", sent.params, code, sent.want)
+			}
+			if strings.Contains(page, "&#34;bo&#34;") != (sent.want == http.StatusConflict) {
+				t.Errorf("%s with an old version: the present parameters are shown without need, or missing", sent.params)
+			}
+			opened = version(page)
 		}
-		opened = version(page)
-	}
-	if got := params(t, store); got != theirs {
-		t.Errorf("the parameters are %s, want those of the edit before", got)
-	}
-	opened = version(s.get("/edit?ref=mail/a"))
-	if code, _ := s.post("/edit", "ref", "mail/a", "version", opened, "params", `{"to":"ann"}`); code != http.StatusOK {
-		t.Errorf("an edit of the present parameters: %d", code)
-	}
+		if got := params(t, store); got != theirs {
+			t.Errorf("the parameters are %s, want those of the edit before", got)
+		}
+		opened = version(s.get("/edit?ref=mail/a"))
+		if code, _ := s.post("/edit", "ref", "mail/a", "version", opened, "params", `{"to":"ann"}`); code != http.StatusOK {
+			t.Errorf("an edit of the present parameters: %d", code)
+		}
+	})
 }
 
 // TestALargeTaskIsSaved checks that a task up to the limit of the storage is saved as it was opened. Texts of
@@ -147,19 +149,21 @@ func TestAnEditRunsATaskThatIsDueLater(t *testing.T) {
 
 // TestAMistypedFieldGivesAWarning checks both forms for parameters.
 func TestAMistypedFieldGivesAWarning(t *testing.T) {
-	s, _ := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(`{"to":"x"}`)})
-	version := between(t, s.get("/edit?ref=mail/a"), `name="version" value="`, `"`)
-	for _, c := range []struct {
-		path string
-		form []string
-	}{
-		{"/queues/mail/add", []string{"kind", "k", "params", `{"too":"x"}`, "fresh", "b"}},
-		{"/edit", []string{"ref", "mail/a", "version", version, "params", `{"to":"x","cc":1}`}},
-	} {
-		field := map[string]string{"/edit": "cc", "/queues/mail/add": "too"}[c.path]
-		want := "No other task of the kind k in mail has the field " + field + "."
-		if code, page := s.post(c.path, c.form...); code != http.StatusOK || !strings.Contains(page, want) {
-			t.Errorf("%s leads to %d, want 200 and %q", c.path, code, want)
+	inBubble(t, func(t *testing.T) {
+		s, _ := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask, Delay: time.Hour, Encoding: "json", Payload: []byte(`{"to":"x"}`)})
+		version := between(t, s.get("/edit?ref=mail/a"), `name="version" value="`, `"`)
+		for _, c := range []struct {
+			path string
+			form []string
+		}{
+			{"/queues/mail/add", []string{"kind", "k", "params", `{"too":"x"}`, "fresh", "b"}},
+			{"/edit", []string{"ref", "mail/a", "version", version, "params", `{"to":"x","cc":1}`}},
+		} {
+			field := map[string]string{"/edit": "cc", "/queues/mail/add": "too"}[c.path]
+			want := "No other task of the kind k in mail has the field " + field + "."
+			if code, page := s.post(c.path, c.form...); code != http.StatusOK || !strings.Contains(page, want) {
+				t.Errorf("%s leads to %d, want 200 and %q", c.path, code, want)
+			}
 		}
-	}
+	})
 }

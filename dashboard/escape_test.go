@@ -92,47 +92,49 @@ func TestMarkupOfOthersIsFound(t *testing.T) {
 }
 
 func TestWhatOthersWroteIsTextOnly(t *testing.T) {
-	s := open(t, "empty", dashboard.Config{})
-	texts := corpus()
-	if len(texts) < 200 {
-		t.Fatalf("the corpus has %d texts, want 200", len(texts))
-	}
-	if err := s.Beat(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i, text := range texts {
-		s.poison(i, text)
-	}
-	paths := []string{"/", "/queues", "/queues/evil", "/tasks?queue=evil&state=dead", "/tasks?state=completed", "/schedules", "/runners", "/search?q=evil"}
-	for _, ref := range append(s.list("evil", storage.Dead), s.list("evil", storage.Completed)...) {
-		paths = append(paths, "/r/"+ref, "/edit?ref="+ref, "/act?do=requeue&ref="+ref)
-	}
-	for _, path := range paths {
-		clean(t, path, s.get(path))
-	}
-	// The pages of another site, which has fewer tasks, are shorter.
-	s = open(t, "empty", dashboard.Config{})
-	for i, text := range texts[:3] {
-		s.poison(i, text)
-	}
-	for _, text := range texts {
-		q := url.QueryEscape(text)
-		for _, path := range []string{
-			"/search?q=", "/tasks?filter=", "/tasks?queue=", "/tasks?state=", "/tasks?after=", "/queues?name=", "/queues?sort=", "/queues?page=",
-			"/?span=", "/queues/", "/r/evil/", "/runners/", "/act?do=", "/act?do=requeue&ref=", "/act?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
-		} {
-			clean(t, path+q, s.do(request(http.MethodGet, path+q, "")).Body.String())
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		texts := corpus()
+		if len(texts) < 200 {
+			t.Fatalf("the corpus has %d texts, want 200", len(texts))
 		}
-		form := url.Values{}
-		for _, field := range []string{"kind", "params", "priority", "in", "at", "id", "unique", "fresh"} {
-			form.Set(field, text)
+		if err := s.Beat(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		clean(t, "a form of "+q, s.do(request(http.MethodPost, "/queues/evil/add", form.Encode())).Body.String())
-		w := s.do(request(http.MethodGet, "/suggest?q="+q, ""))
-		if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
-			t.Errorf("GET /suggest: Content-Type %q, want JSON", got)
+		for i, text := range texts {
+			s.poison(i, text)
 		}
-	}
+		paths := []string{"/", "/queues", "/queues/evil", "/tasks?queue=evil&state=dead", "/tasks?state=completed", "/schedules", "/runners", "/search?q=evil"}
+		for _, ref := range append(s.list("evil", storage.Dead), s.list("evil", storage.Completed)...) {
+			paths = append(paths, "/r/"+ref, "/edit?ref="+ref, "/act?do=requeue&ref="+ref)
+		}
+		for _, path := range paths {
+			clean(t, path, s.get(path))
+		}
+		// The pages of another site, which has fewer tasks, are shorter.
+		s = open(t, "empty", dashboard.Config{})
+		for i, text := range texts[:3] {
+			s.poison(i, text)
+		}
+		for _, text := range texts {
+			q := url.QueryEscape(text)
+			for _, path := range []string{
+				"/search?q=", "/tasks?filter=", "/tasks?queue=", "/tasks?state=", "/tasks?after=", "/queues?name=", "/queues?sort=", "/queues?page=",
+				"/?span=", "/queues/", "/r/evil/", "/runners/", "/act?do=", "/act?do=requeue&ref=", "/act?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
+			} {
+				clean(t, path+q, s.do(request(http.MethodGet, path+q, "")).Body.String())
+			}
+			form := url.Values{}
+			for _, field := range []string{"kind", "params", "priority", "in", "at", "id", "unique", "fresh"} {
+				form.Set(field, text)
+			}
+			clean(t, "a form of "+q, s.do(request(http.MethodPost, "/queues/evil/add", form.Encode())).Body.String())
+			w := s.do(request(http.MethodGet, "/suggest?q="+q, ""))
+			if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
+				t.Errorf("GET /suggest: Content-Type %q, want JSON", got)
+			}
+		}
+	})
 }
 
 // poison puts a text everywhere in a task, a schedule and a runner where there is room for one.

@@ -21,55 +21,57 @@ import (
 // TestAnAddressAdmitsNobody checks that a dashboard without a login admits only whoever knows its token: not
 // each user of this machine, nor whoever comes through a proxy on it that adds no header and rewrites Host.
 func TestAnAddressAdmitsNobody(t *testing.T) {
-	token := rand.Text()
-	s := open(t, "calm", dashboard.Config{Token: token, Base: "/midge"})
-	forged := open(t, "calm", dashboard.Config{Token: rand.Text()}).entered("/")
-	forged.Name = s.entered("/midge/").Name
-	for name, alter := range map[string]func(*http.Request){
-		"as a browser":             func(*http.Request) {},
-		"from elsewhere":           func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" },
-		"by another name":          func(r *http.Request) { r.Host = "evil.example" },
-		"passed on by a proxy":     func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") },
-		"without an address":       func(r *http.Request) { r.RemoteAddr = "@" },
-		"by the session of others": func(r *http.Request) { r.AddCookie(forged) },
-		"with a forged session":    func(r *http.Request) { r.Header.Set("Cookie", forged.Name+"=bG9jYWw.9999999999.AA") },
-		"with a wrong token":       func(r *http.Request) { r.URL.RawQuery = "token=" + rand.Text() },
-		"with the token elsewhere": func(r *http.Request) { r.URL.RawQuery = "token=" + token },
-	} {
-		for path, want := range map[string]int{
-			"GET /midge/": http.StatusSeeOther, "GET /midge/events": http.StatusUnauthorized,
-			"POST /midge/act": http.StatusUnauthorized,
+	inBubble(t, func(t *testing.T) {
+		token := rand.Text()
+		s := open(t, "calm", dashboard.Config{Token: token, Base: "/midge"})
+		forged := open(t, "calm", dashboard.Config{Token: rand.Text()}).entered("/")
+		forged.Name = s.entered("/midge/").Name
+		for name, alter := range map[string]func(*http.Request){
+			"as a browser":             func(*http.Request) {},
+			"from elsewhere":           func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" },
+			"by another name":          func(r *http.Request) { r.Host = "evil.example" },
+			"passed on by a proxy":     func(r *http.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") },
+			"without an address":       func(r *http.Request) { r.RemoteAddr = "@" },
+			"by the session of others": func(r *http.Request) { r.AddCookie(forged) },
+			"with a forged session":    func(r *http.Request) { r.Header.Set("Cookie", forged.Name+"=bG9jYWw.9999999999.AA") },
+			"with a wrong token":       func(r *http.Request) { r.URL.RawQuery = "token=" + rand.Text() },
+			"with the token elsewhere": func(r *http.Request) { r.URL.RawQuery = "token=" + token },
 		} {
-			method, path, _ := strings.Cut(path, " ")
-			r := request(method, path, "do=pause&queue=mail")
-			r.Host = "127.0.0.1:8383"
-			alter(r)
-			if w := s.do(r); w.Code != want || strings.Contains(w.Body.String(), "mail") {
-				t.Errorf("%s %s %s: %d, want %d and nothing of the storage", method, path, name, w.Code, want)
+			for path, want := range map[string]int{
+				"GET /midge/": http.StatusSeeOther, "GET /midge/events": http.StatusUnauthorized,
+				"POST /midge/act": http.StatusUnauthorized,
+			} {
+				method, path, _ := strings.Cut(path, " ")
+				r := request(method, path, "do=pause&queue=mail")
+				r.Host = "127.0.0.1:8383"
+				alter(r)
+				if w := s.do(r); w.Code != want || strings.Contains(w.Body.String(), "mail") {
+					t.Errorf("%s %s %s: %d, want %d and nothing of the storage", method, path, name, w.Code, want)
+				}
 			}
 		}
-	}
-	w := s.do(request(http.MethodGet, "/midge/login?token="+rand.Text(), ""))
-	if w.Code != http.StatusUnauthorized || len(w.Result().Cookies()) > 0 || !strings.Contains(w.Body.String(), "The secret is wrong.") {
-		t.Errorf("a wrong token: %d, %v", w.Code, w.Result().Cookies())
-	}
-	replica, err := dashboard.Handler(s.Store, s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := request(http.MethodGet, "/midge/", "")
-	r.RemoteAddr, r.Host = "192.0.2.7:4000", "jobs.example.com"
-	r.AddCookie(s.entered("/midge/"))
-	for name, h := range map[string]http.Handler{"the process": s, "a replica": replica} {
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "local · admin") {
-			t.Errorf("with the token, %s: %d, want 200", name, w.Code)
+		w := s.do(request(http.MethodGet, "/midge/login?token="+rand.Text(), ""))
+		if w.Code != http.StatusUnauthorized || len(w.Result().Cookies()) > 0 || !strings.Contains(w.Body.String(), "The secret is wrong.") {
+			t.Errorf("a wrong token: %d, %v", w.Code, w.Result().Cookies())
 		}
-	}
-	w = s.do(request(http.MethodPost, "/midge/login", "back=/midge/queues&token="+token))
-	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/midge/queues" {
-		t.Errorf("the token in the form: %d, want 303", w.Code)
-	}
+		replica, err := dashboard.Handler(s.Store, s.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := request(http.MethodGet, "/midge/", "")
+		r.RemoteAddr, r.Host = "192.0.2.7:4000", "jobs.example.com"
+		r.AddCookie(s.entered("/midge/"))
+		for name, h := range map[string]http.Handler{"the process": s, "a replica": replica} {
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "local · admin") {
+				t.Errorf("with the token, %s: %d, want 200", name, w.Code)
+			}
+		}
+		w = s.do(request(http.MethodPost, "/midge/login", "back=/midge/queues&token="+token))
+		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/midge/queues" {
+			t.Errorf("the token in the form: %d, want 303", w.Code)
+		}
+	})
 }
 
 // entered returns the cookie of a browser that has opened the address with the token, and checks that the
@@ -89,51 +91,55 @@ func (s *site) entered(path string) *http.Cookie {
 
 // TestADashboardRequiresALogin checks that no configuration is open to everybody.
 func TestADashboardRequiresALogin(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	for _, token := range []string{"", "admin", strings.Repeat("x", 21)} {
-		var invalid *storage.InvalidError
-		if _, err := dashboard.Handler(s.Store, dashboard.Config{Token: token}); !errors.As(err, &invalid) {
-			t.Errorf("with the token %q: got %v, want an InvalidError", token, err)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		for _, token := range []string{"", "admin", strings.Repeat("x", 21)} {
+			var invalid *storage.InvalidError
+			if _, err := dashboard.Handler(s.Store, dashboard.Config{Token: token}); !errors.As(err, &invalid) {
+				t.Errorf("with the token %q: got %v, want an InvalidError", token, err)
+			}
 		}
-	}
+	})
 }
 
 // TestMidgesOwnQueuesAreNotActedUpon checks that nobody can change the audit through the dashboard, not even
 // an admin.
 func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
-	s := open(t, "night", as(access.Admin))
-	ref := s.list(ledger.AuditQueue, storage.Scheduled)[0]
-	for want, forms := range map[int][][]string{
-		http.StatusBadRequest: {
-			{"/edit", "ref", ref, "version", "1", "params", "{}"},
-			{"/act", "do", "delete", "ref", ref},
-			{"/act", "do", "cancel", "ref", ref},
-		},
-		http.StatusNotFound: {
-			{"/act", "do", "pause", "queue", ledger.AuditQueue},
-			{"/act", "do", "resume", "queue", ledger.AuditQueue},
-			{"/act", "do", "remove", "queue", ledger.AuditQueue},
-			{"/act", "do", "pause", "queue", "no_such_queue"},
-			{"/act", "do", "resume", "queue", "no_such_queue"},
-		},
-	} {
-		for _, form := range forms {
-			if code, _ := s.post(form[0], form[1:]...); code != want {
-				t.Errorf("POST %v: %d, want %d", form, code, want)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Admin))
+		ref := s.list(ledger.AuditQueue, storage.Scheduled)[0]
+		for want, forms := range map[int][][]string{
+			http.StatusBadRequest: {
+				{"/edit", "ref", ref, "version", "1", "params", "{}"},
+				{"/act", "do", "delete", "ref", ref},
+				{"/act", "do", "cancel", "ref", ref},
+			},
+			http.StatusNotFound: {
+				{"/act", "do", "pause", "queue", ledger.AuditQueue},
+				{"/act", "do", "resume", "queue", ledger.AuditQueue},
+				{"/act", "do", "remove", "queue", ledger.AuditQueue},
+				{"/act", "do", "pause", "queue", "no_such_queue"},
+				{"/act", "do", "resume", "queue", "no_such_queue"},
+			},
+		} {
+			for _, form := range forms {
+				if code, _ := s.post(form[0], form[1:]...); code != want {
+					t.Errorf("POST %v: %d, want %d", form, code, want)
+				}
 			}
 		}
-	}
-	if code, page := s.post("/act", "do", "delete", "all", "1", "queue", ledger.AuditQueue, "state", "scheduled",
-		"count", "all", "typed", "all"); code != http.StatusNotFound || !strings.Contains(page, "does not show the queues of midge") {
-		t.Errorf("delete all of the audit: %d, want 404", code)
-	}
-	if w := s.do(request(http.MethodGet, "/edit?ref="+ref, "")); w.Code != http.StatusBadRequest {
-		t.Errorf("the form for a record of the audit: %d, want 400", w.Code)
-	}
-	if got := s.list(ledger.AuditQueue, storage.Scheduled); got[len(got)-1] != ref {
-		t.Errorf("the first record of the audit is gone: %v", got)
-	}
-	s.lacks("no_such_queue")
+		if code, page := s.post("/act", "do", "delete", "all", "1", "queue", ledger.AuditQueue, "state", "scheduled",
+			"count", "all", "typed", "all"); code != http.StatusNotFound || !strings.Contains(page, "does not show the queues of midge") {
+			t.Errorf("delete all of the audit: %d, want 404", code)
+		}
+		if w := s.do(request(http.MethodGet, "/edit?ref="+ref, "")); w.Code != http.StatusBadRequest {
+			t.Errorf("the form for a record of the audit: %d, want 400", w.Code)
+		}
+		if got := s.list(ledger.AuditQueue, storage.Scheduled); got[len(got)-1] != ref {
+			t.Errorf("the first record of the audit is gone: %v", got)
+		}
+		s.lacks("no_such_queue")
+	})
 }
 
 // TestADeleteIsOfWhatWasConfirmed checks that the server requires the count of the dialog, and deletes no
@@ -206,62 +212,68 @@ func (l *leaver) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 }
 
 func TestAQueueIsRemovedAlsoWhereItsViewerLeaves(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	h, err := dashboard.Handler(&leaver{s.Store, cancel}, as(access.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Dashboard = h
-	s.do(request(http.MethodPost, "/act", "do=remove&queue=payments&typed=payments").WithContext(ctx))
-	s.lacks("payments")
-	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
-	if err != nil || len(acts) != 1 || acts[0].Act != "remove" || acts[0].Outcome != ledger.Done || acts[0].Count != 1 {
-		t.Errorf("the audit: %+v, %v", acts, err)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		h, err := dashboard.Handler(&leaver{s.Store, cancel}, as(access.Admin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Dashboard = h
+		s.do(request(http.MethodPost, "/act", "do=remove&queue=payments&typed=payments").WithContext(ctx))
+		s.lacks("payments")
+		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
+		if err != nil || len(acts) != 1 || acts[0].Act != "remove" || acts[0].Outcome != ledger.Done || acts[0].Count != 1 {
+			t.Errorf("the audit: %+v, %v", acts, err)
+		}
+	})
 }
 
 // TestCookiesAreSecureBehindAProxyThatEndsTLS checks that cookies are secure if the browser's Origin says
 // that it uses TLS.
 func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse")})
-	for origin, want := range map[string]bool{"https://jobs.example.com": true, "http://jobs.example.com": false} {
-		r := request(http.MethodPost, "/login", "name=ann&password=correct+horse")
-		r.Host = "jobs.example.com"
-		r.Header.Set("Origin", origin)
-		cookies := s.do(r).Result().Cookies()
-		if len(cookies) != 2 || cookies[0].Secure != want || cookies[1].Secure != want {
-			t.Errorf("after a login from %s: %v, want Secure %t", origin, cookies, want)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse")})
+		for origin, want := range map[string]bool{"https://jobs.example.com": true, "http://jobs.example.com": false} {
+			r := request(http.MethodPost, "/login", "name=ann&password=correct+horse")
+			r.Host = "jobs.example.com"
+			r.Header.Set("Origin", origin)
+			cookies := s.do(r).Result().Cookies()
+			if len(cookies) != 2 || cookies[0].Secure != want || cookies[1].Secure != want {
+				t.Errorf("after a login from %s: %v, want Secure %t", origin, cookies, want)
+			}
 		}
-	}
+	})
 }
 
 // TestOnlyWhoMayEditSendsLongForms checks that a payload's room is given to nobody else: not to strangers at
 // the login, not to viewers, and not on a read-only dashboard.
 func TestOnlyWhoMayEditSendsLongForms(t *testing.T) {
-	users := knowing(t, "a", "correct horse")
-	readOnly := as(access.Admin)
-	readOnly.ReadOnly = true
-	for _, c := range []struct {
-		cfg  dashboard.Config
-		path string
-		size int
-		want int
-	}{
-		{dashboard.Config{Users: users}, "/login", 8 << 10, http.StatusUnauthorized},
-		{dashboard.Config{Users: users}, "/login", 32 << 10, http.StatusRequestEntityTooLarge},
-		{as(access.Viewer), "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
-		{as(access.Viewer), "/queues/mail/add", 5 << 20, http.StatusRequestEntityTooLarge},
-		{as(access.Operator), "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
-		{readOnly, "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
-		{as(access.Admin), "/act", 5 << 20, http.StatusRequestEntityTooLarge},
-		{as(access.Admin), "/edit", 5 << 20, http.StatusBadRequest}, // no ref
-	} {
-		s := open(t, "night", c.cfg)
-		if code, page := s.post(c.path, "name", "a", "password", "b", "params", strings.Repeat("a", c.size)); code != c.want {
-			t.Errorf("%d bytes to %s: %d, want %d: %.200s", c.size, c.path, code, c.want, page)
+	inBubble(t, func(t *testing.T) {
+		users := knowing(t, "a", "correct horse")
+		readOnly := as(access.Admin)
+		readOnly.ReadOnly = true
+		for _, c := range []struct {
+			cfg  dashboard.Config
+			path string
+			size int
+			want int
+		}{
+			{dashboard.Config{Users: users}, "/login", 8 << 10, http.StatusUnauthorized},
+			{dashboard.Config{Users: users}, "/login", 32 << 10, http.StatusRequestEntityTooLarge},
+			{as(access.Viewer), "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
+			{as(access.Viewer), "/queues/mail/add", 5 << 20, http.StatusRequestEntityTooLarge},
+			{as(access.Operator), "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
+			{readOnly, "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
+			{as(access.Admin), "/act", 5 << 20, http.StatusRequestEntityTooLarge},
+			{as(access.Admin), "/edit", 5 << 20, http.StatusBadRequest}, // no ref
+		} {
+			s := open(t, "night", c.cfg)
+			if code, page := s.post(c.path, "name", "a", "password", "b", "params", strings.Repeat("a", c.size)); code != c.want {
+				t.Errorf("%d bytes to %s: %d, want %d: %.200s", c.size, c.path, code, c.want, page)
+			}
 		}
-	}
+	})
 }
 
 // TestTheClientIsNamedByTrustedProxiesAlone fails as often as an address may, and checks which addresses then
@@ -310,37 +322,39 @@ func TestTheClientIsNamedByTrustedProxiesAlone(t *testing.T) {
 // TestAProxyThatReplacesTheHost checks a form of the dashboard's own page behind a proxy that passes on no
 // Host, as nginx with a bare proxy_pass.
 func TestAProxyThatReplacesTheHost(t *testing.T) {
-	trusting := as(access.Admin)
-	trusting.TrustedOrigins = []string{"http://jobs.example.com"}
-	for _, c := range []struct {
-		cfg          dashboard.Config
-		host, origin string
-		want         int
-	}{
-		{as(access.Admin), "jobs.example.com", "http://jobs.example.com", http.StatusSeeOther},
-		{as(access.Admin), "127.0.0.1:8383", "http://jobs.example.com", http.StatusForbidden},
-		{trusting, "127.0.0.1:8383", "http://jobs.example.com", http.StatusSeeOther},
-		{trusting, "127.0.0.1:8383", "http://evil.example", http.StatusForbidden},
-		{trusting, "127.0.0.1:8383", "https://jobs.example.com", http.StatusForbidden},
-		{trusting, "127.0.0.1:8383", "null", http.StatusForbidden},
-	} {
-		r := request(http.MethodPost, "/act", "do=pause&queue=mail")
-		r.Header.Del("Sec-Fetch-Site")
-		r.Host = c.host
-		r.Header.Set("Origin", c.origin)
-		w := open(t, "calm", c.cfg).do(r)
-		if w.Code != c.want {
-			t.Errorf("for %s from %s: %d, want %d", c.host, c.origin, w.Code, c.want)
-		}
-		for _, named := range []string{c.host, c.origin, "proxy_set_header Host $http_host"} {
-			if c.want == http.StatusForbidden && c.origin != "null" && !strings.Contains(w.Body.String(), named) {
-				t.Errorf("for %s from %s: the answer does not name %s", c.host, c.origin, named)
+	inBubble(t, func(t *testing.T) {
+		trusting := as(access.Admin)
+		trusting.TrustedOrigins = []string{"http://jobs.example.com"}
+		for _, c := range []struct {
+			cfg          dashboard.Config
+			host, origin string
+			want         int
+		}{
+			{as(access.Admin), "jobs.example.com", "http://jobs.example.com", http.StatusSeeOther},
+			{as(access.Admin), "127.0.0.1:8383", "http://jobs.example.com", http.StatusForbidden},
+			{trusting, "127.0.0.1:8383", "http://jobs.example.com", http.StatusSeeOther},
+			{trusting, "127.0.0.1:8383", "http://evil.example", http.StatusForbidden},
+			{trusting, "127.0.0.1:8383", "https://jobs.example.com", http.StatusForbidden},
+			{trusting, "127.0.0.1:8383", "null", http.StatusForbidden},
+		} {
+			r := request(http.MethodPost, "/act", "do=pause&queue=mail")
+			r.Header.Del("Sec-Fetch-Site")
+			r.Host = c.host
+			r.Header.Set("Origin", c.origin)
+			w := open(t, "calm", c.cfg).do(r)
+			if w.Code != c.want {
+				t.Errorf("for %s from %s: %d, want %d", c.host, c.origin, w.Code, c.want)
+			}
+			for _, named := range []string{c.host, c.origin, "proxy_set_header Host $http_host"} {
+				if c.want == http.StatusForbidden && c.origin != "null" && !strings.Contains(w.Body.String(), named) {
+					t.Errorf("for %s from %s: the answer does not name %s", c.host, c.origin, named)
+				}
 			}
 		}
-	}
-	trusting.TrustedOrigins = []string{"jobs.example.com"}
-	var invalid *storage.InvalidError
-	if _, err := dashboard.Handler(open(t, "calm", dashboard.Config{}).Store, trusting); !errors.As(err, &invalid) {
-		t.Errorf("an origin without a scheme: got %v, want an InvalidError", err)
-	}
+		trusting.TrustedOrigins = []string{"jobs.example.com"}
+		var invalid *storage.InvalidError
+		if _, err := dashboard.Handler(open(t, "calm", dashboard.Config{}).Store, trusting); !errors.As(err, &invalid) {
+			t.Errorf("an origin without a scheme: got %v, want an InvalidError", err)
+		}
+	})
 }

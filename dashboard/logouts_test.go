@@ -334,9 +334,11 @@ func TestManyLogoutsTakeLittleRoom(t *testing.T) {
 // TestAReadOnlyDashboardWritesNoLogout checks that a logout of a read-only dashboard holds in its own
 // process, and that the dashboard leaves the storage as it is.
 func TestAReadOnlyDashboardWritesNoLogout(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{Users: usersOf(t, ann(t)), ReadOnly: true})
-	r := s.login("/")
-	s.logout(r)
-	s.admits("a session that was logged out", r, false)
-	s.lacks("midge.logouts")
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{Users: usersOf(t, ann(t)), ReadOnly: true})
+		r := s.login("/")
+		s.logout(r)
+		s.admits("a session that was logged out", r, false)
+		s.lacks("midge.logouts")
+	})
 }

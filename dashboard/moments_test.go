@@ -45,32 +45,34 @@ func insertedWithin(
 // TestMomentsOfAllYearsAreShown checks moments written by others that are further from now than a duration
 // reaches.
 func TestMomentsOfAllYearsAreShown(t *testing.T) {
-	for _, year := range []string{"0000", "0001", "1500", "2199"} {
-		moment := year + "-01-02T00:00:00Z"
-		at, err := time.Parse(time.RFC3339, moment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, _ := inserted(t, dashboard.Config{},
-			storage.Insert{
-				Ref: storage.Ref{Queue: "mail", ID: "a"},
-				Headers: map[string]string{
-					storage.DeadlineHeader: moment, storage.TickHeader: moment, storage.DueHeader: moment,
+	inBubble(t, func(t *testing.T) {
+		for _, year := range []string{"0000", "0001", "1500", "2199"} {
+			moment := year + "-01-02T00:00:00Z"
+			at, err := time.Parse(time.RFC3339, moment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := inserted(t, dashboard.Config{},
+				storage.Insert{
+					Ref: storage.Ref{Queue: "mail", ID: "a"},
+					Headers: map[string]string{
+						storage.DeadlineHeader: moment, storage.TickHeader: moment, storage.DueHeader: moment,
+					},
 				},
-			},
-			storage.Insert{
-				Ref:    storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "a"},
-				Cursor: &storage.Cursor{Next: at, Declaration: "{}"},
-			},
-			storage.Insert{
-				Ref: storage.Ref{Queue: ledger.AuditQueue, ID: "a"}, Encoding: "json", At: time.Now().AddDate(50, 0, 0),
-				Payload: []byte(`{"who":"ann","act":"pause","at":"` + moment + `","outcome":"done"}`),
-			})
-		s.shows("/audit", "pause")
-		for _, path := range []string{"/", "/r/mail/a", "/r/mail/cursor.a", "/schedules", "/tasks", "/queues/mail", "/search?q=a"} {
-			if w := s.do(request(http.MethodGet, path, "")); w.Code >= http.StatusInternalServerError {
-				t.Errorf("GET %s with moments of the year %s: %d", path, year, w.Code)
+				storage.Insert{
+					Ref:    storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "a"},
+					Cursor: &storage.Cursor{Next: at, Declaration: "{}"},
+				},
+				storage.Insert{
+					Ref: storage.Ref{Queue: ledger.AuditQueue, ID: "a"}, Encoding: "json", At: time.Now().AddDate(50, 0, 0),
+					Payload: []byte(`{"who":"ann","act":"pause","at":"` + moment + `","outcome":"done"}`),
+				})
+			s.shows("/audit", "pause")
+			for _, path := range []string{"/", "/r/mail/a", "/r/mail/cursor.a", "/schedules", "/tasks", "/queues/mail", "/search?q=a"} {
+				if w := s.do(request(http.MethodGet, path, "")); w.Code >= http.StatusInternalServerError {
+					t.Errorf("GET %s with moments of the year %s: %d", path, year, w.Code)
+				}
 			}
 		}
-	}
+	})
 }

@@ -87,59 +87,63 @@ func TestANeedClaimsNoMomentThatIsNotKnown(t *testing.T) {
 // TestManyIdleQueuesHideNoDeaths checks many queues without a runner beside two causes of death: one line stands
 // for the queues, and unfolds.
 func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
-	s := open(t, "empty", dashboard.Config{})
-	s.served("live")
-	for _, queue := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		if err := s.Add(t.Context(), queue, "work", 1, nil); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		s.served("live")
+		for _, queue := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+			if err := s.Add(t.Context(), queue, "work", 1, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	for _, cause := range []string{"disk full", "no route"} {
-		if err := s.Add(t.Context(), "live", "work", 1, func(_ int, in *storage.Insert) { in.MaxRetries = 0 }); err != nil {
-			t.Fatal(err)
+		for _, cause := range []string{"disk full", "no route"} {
+			if err := s.Add(t.Context(), "live", "work", 1, func(_ int, in *storage.Insert) { in.MaxRetries = 0 }); err != nil {
+				t.Fatal(err)
+			}
+			err := s.End(t.Context(), "live", 1, func(_ int, _ storage.Task, st *storage.Settle) {
+				st.Outcome, st.Error = storage.Fail, cause
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		err := s.End(t.Context(), "live", 1, func(_ int, _ storage.Task, st *storage.Settle) {
-			st.Outcome, st.Error = storage.Fail, cause
-		})
-		if err != nil {
-			t.Fatal(err)
+		needs := s.needsOf()
+		if len(needs) != 3 || !strings.HasPrefix(needs[0], "! 7 queues have no runner ") || !strings.HasSuffix(needs[0], " 7 tasks in all.") {
+			t.Fatalf("the needs are %q, want the queues as one, and two causes", needs)
 		}
-	}
-	needs := s.needsOf()
-	if len(needs) != 3 || !strings.HasPrefix(needs[0], "! 7 queues have no runner ") || !strings.HasSuffix(needs[0], " 7 tasks in all.") {
-		t.Fatalf("the needs are %q, want the queues as one, and two causes", needs)
-	}
-	for _, queue := range []string{"a", "g"} {
-		s.shows("/", `<li><a href="/queues/`+queue+`">`)
-	}
-	for _, cause := range []string{"disk full", "no route"} {
-		if all := strings.Join(needs, "\n"); !strings.Contains(all, cause) {
-			t.Errorf("the needs are %q, want the cause %q among them", needs, cause)
+		for _, queue := range []string{"a", "g"} {
+			s.shows("/", `<li><a href="/queues/`+queue+`">`)
 		}
-	}
+		for _, cause := range []string{"disk full", "no route"} {
+			if all := strings.Join(needs, "\n"); !strings.Contains(all, cause) {
+				t.Errorf("the needs are %q, want the cause %q among them", needs, cause)
+			}
+		}
+	})
 }
 
 // TestEqualNeedsAreCounted checks more equal needs than the overview lists, and two of another sort.
 func TestEqualNeedsAreCounted(t *testing.T) {
-	s := open(t, "empty", dashboard.Config{})
-	s.served("live", "paused-1", "paused-2")
-	for i := range 60 {
-		if err := s.Add(t.Context(), fmt.Sprint("q", i), "work", 1, nil); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		s.served("live", "paused-1", "paused-2")
+		for i := range 60 {
+			if err := s.Add(t.Context(), fmt.Sprint("q", i), "work", 1, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	for _, queue := range []string{"paused-1", "paused-2"} {
-		if err := s.Session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
-			t.Fatal(err)
+		for _, queue := range []string{"paused-1", "paused-2"} {
+			if err := s.Session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	needs := s.needsOf()
-	if len(needs) != 3 || !strings.Contains(needs[0], "60 queues have no runner") || !strings.Contains(needs[2], "paused-2 is paused") {
-		t.Errorf("the needs are %q, want one for 60 queues, and the two paused queues", needs)
-	}
-	page := s.get("/")
-	if got := strings.Count(page, `<li><a href="/queues/q`); got != 45 {
-		t.Errorf("the need lists %d queues, want 45", got)
-	}
-	s.shows("/", "and 15 more</li>", ">View queues</a>")
+		needs := s.needsOf()
+		if len(needs) != 3 || !strings.Contains(needs[0], "60 queues have no runner") || !strings.Contains(needs[2], "paused-2 is paused") {
+			t.Errorf("the needs are %q, want one for 60 queues, and the two paused queues", needs)
+		}
+		page := s.get("/")
+		if got := strings.Count(page, `<li><a href="/queues/q`); got != 45 {
+			t.Errorf("the need lists %d queues, want 45", got)
+		}
+		s.shows("/", "and 15 more</li>", ">View queues</a>")
+	})
 }

@@ -57,10 +57,12 @@ func TestProgressIsShownInEachEncoding(t *testing.T) {
 
 // TestADamagedValueIsNoOutage checks the download of a value that cannot be read.
 func TestADamagedValueIsNoOutage(t *testing.T) {
-	s, _ := inserted(t, dashboard.Config{},
-		storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Encoding: "msgpack", Payload: []byte("no msgpack")})
-	w := s.do(request(http.MethodGet, "/r/mail/a/params", ""))
-	if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "payload is no msgpack") {
-		t.Errorf("the download: %d, want 422 and the reason:\n%s", w.Code, w.Body)
-	}
+	inBubble(t, func(t *testing.T) {
+		s, _ := inserted(t, dashboard.Config{},
+			storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Encoding: "msgpack", Payload: []byte("no msgpack")})
+		w := s.do(request(http.MethodGet, "/r/mail/a/params", ""))
+		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "payload is no msgpack") {
+			t.Errorf("the download: %d, want 422 and the reason:\n%s", w.Code, w.Body)
+		}
+	})
 }

@@ -93,59 +93,65 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 }
 
 func TestATaskTellsItsLife(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	ref := s.list("mail", storage.Dead)[0]
-	s.shows("/r/"+ref, "Dead since", "Retries exhausted. Last error: ", "connection refused", "goroutine 41 [running]", "&#34;user&#34;", "tenant", "acme",
-		"midge task show "+ref, "Requeue", "Edit", "Delete")
-	w := s.do(request(http.MethodGet, "/r/"+ref+"/params", ""))
-	if got := w.Header().Get("Content-Disposition"); w.Code != http.StatusOK || !strings.HasPrefix(got, "attachment;") {
-		t.Errorf("the parameters: %d, Content-Disposition %q, want an attachment", w.Code, got)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		ref := s.list("mail", storage.Dead)[0]
+		s.shows("/r/"+ref, "Dead since", "Retries exhausted. Last error: ", "connection refused", "goroutine 41 [running]", "&#34;user&#34;", "tenant", "acme",
+			"midge task show "+ref, "Requeue", "Edit", "Delete")
+		w := s.do(request(http.MethodGet, "/r/"+ref+"/params", ""))
+		if got := w.Header().Get("Content-Disposition"); w.Code != http.StatusOK || !strings.HasPrefix(got, "attachment;") {
+			t.Errorf("the parameters: %d, Content-Disposition %q, want an attachment", w.Code, got)
+		}
+	})
 }
 
 func TestAViewerSeesNoPayloads(t *testing.T) {
-	s := open(t, "night", as(access.Viewer))
-	ref := s.list("mail", storage.Dead)[0]
-	page := s.get("/r/" + ref)
-	for _, secret := range []string{"example.com", "acme"} {
-		if strings.Contains(page, secret) {
-			t.Errorf("a viewer sees %q", secret)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Viewer))
+		ref := s.list("mail", storage.Dead)[0]
+		page := s.get("/r/" + ref)
+		for _, secret := range []string{"example.com", "acme"} {
+			if strings.Contains(page, secret) {
+				t.Errorf("a viewer sees %q", secret)
+			}
 		}
-	}
-	for _, path := range []string{
-		"/r/" + ref + "/params", "/edit?ref=" + ref, "/tasks?filter=params.user:1", "/tasks?filter=-header.tenant:acme&state=dead",
-	} {
-		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
-			t.Errorf("GET %s: %d, want 403", path, w.Code)
+		for _, path := range []string{
+			"/r/" + ref + "/params", "/edit?ref=" + ref, "/tasks?filter=params.user:1", "/tasks?filter=-header.tenant:acme&state=dead",
+		} {
+			if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
+				t.Errorf("GET %s: %d, want 403", path, w.Code)
+			}
 		}
-	}
+	})
 }
 
 func TestWhatIsRedactedIsNowhere(t *testing.T) {
-	hidden, err := access.Redact("params.mail", "header.tenant")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, "night", dashboard.Config{Redact: hidden})
-	ref := s.list("mail", storage.Dead)[0]
-	for _, path := range []string{"/r/" + ref, "/r/" + ref + "/params"} {
-		if page := s.get(path); strings.Contains(page, "example.com") || strings.Contains(page, "acme") || !strings.Contains(page, "***") {
-			t.Errorf("GET %s shows what is redacted", path)
+	inBubble(t, func(t *testing.T) {
+		hidden, err := access.Redact("params.mail", "header.tenant")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	list := s.get("/tasks?queue=mail")
-	if !strings.Contains(list, "&#34;user&#34;:0,") || !strings.Contains(list, "***") || strings.Contains(list, "example.com") {
-		t.Error("a list does not show the begin of parameters without what is redacted")
-	}
-	viewer := as(access.Viewer)
-	if page := open(t, "night", viewer).get("/tasks?queue=mail"); strings.Contains(page, "example.com") {
-		t.Error("a list shows parameters to a viewer")
-	}
-	for _, path := range []string{"/edit?ref=" + ref, "/tasks?filter=params.mail:x", "/tasks?filter=header.tenant:acme"} {
-		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
-			t.Errorf("GET %s: %d, want 403", path, w.Code)
+		s := open(t, "night", dashboard.Config{Redact: hidden})
+		ref := s.list("mail", storage.Dead)[0]
+		for _, path := range []string{"/r/" + ref, "/r/" + ref + "/params"} {
+			if page := s.get(path); strings.Contains(page, "example.com") || strings.Contains(page, "acme") || !strings.Contains(page, "***") {
+				t.Errorf("GET %s shows what is redacted", path)
+			}
 		}
-	}
+		list := s.get("/tasks?queue=mail")
+		if !strings.Contains(list, "&#34;user&#34;:0,") || !strings.Contains(list, "***") || strings.Contains(list, "example.com") {
+			t.Error("a list does not show the begin of parameters without what is redacted")
+		}
+		viewer := as(access.Viewer)
+		if page := open(t, "night", viewer).get("/tasks?queue=mail"); strings.Contains(page, "example.com") {
+			t.Error("a list shows parameters to a viewer")
+		}
+		for _, path := range []string{"/edit?ref=" + ref, "/tasks?filter=params.mail:x", "/tasks?filter=header.tenant:acme"} {
+			if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
+				t.Errorf("GET %s: %d, want 403", path, w.Code)
+			}
+		}
+	})
 }
 
 // TestARedactedValueIsInNoError checks a task whose error repeats a hidden value, on each page that shows
@@ -228,21 +234,23 @@ func TestActsOnTasks(t *testing.T) {
 }
 
 func TestActsThatMakeNoSenseAreRefused(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	dead := s.list("mail", storage.Dead)[0]
-	for _, bad := range [][]string{
-		{"do", "requeue", "all", "1", "rate", "x", "count", "1"},
-		{"do", "requeue", "all", "1", "queue", "mail", "state", "dead"},
-		{"do", "cancel", "all", "1", "queue", "mail", "count", "0"},
-		{"do", "explode", "ref", dead},
-		{"do", "requeue"},
-		{"do", "requeue", "ref", "nonsense"},
-		{"do", "run", "ref", dead},
-	} {
-		if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
-			t.Errorf("POST /act with %v: %d, want 400", bad, code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		dead := s.list("mail", storage.Dead)[0]
+		for _, bad := range [][]string{
+			{"do", "requeue", "all", "1", "rate", "x", "count", "1"},
+			{"do", "requeue", "all", "1", "queue", "mail", "state", "dead"},
+			{"do", "cancel", "all", "1", "queue", "mail", "count", "0"},
+			{"do", "explode", "ref", dead},
+			{"do", "requeue"},
+			{"do", "requeue", "ref", "nonsense"},
+			{"do", "run", "ref", dead},
+		} {
+			if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
+				t.Errorf("POST /act with %v: %d, want 400", bad, code)
+			}
 		}
-	}
+	})
 }
 
 // TestARequeueOfManyTasksHasAModerateRate checks that the dialog proposes a rate if what made the tasks fail
@@ -262,144 +270,156 @@ func TestARequeueOfManyTasksHasAModerateRate(t *testing.T) {
 
 // TestAQueueWhoseTasksRunIsNotRemoved checks that such a queue keeps all its tasks.
 func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	claimed, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
-		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		claimed, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Fences) != 2 {
+			t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
+		}
+		waiting := len(s.list("mail", storage.Waiting))
+		if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
+			!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
+			t.Errorf("remove: %d", code)
+		}
+		if got := len(s.list("mail", storage.Waiting)); got != waiting || got == 0 {
+			t.Errorf("%d tasks wait after a remove that was refused, want %d", got, waiting)
+		}
 	})
-	if err != nil || len(claimed.Fences) != 2 {
-		t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
-	}
-	waiting := len(s.list("mail", storage.Waiting))
-	if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
-		!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
-		t.Errorf("remove: %d", code)
-	}
-	if got := len(s.list("mail", storage.Waiting)); got != waiting || got == 0 {
-		t.Errorf("%d tasks wait after a remove that was refused, want %d", got, waiting)
-	}
 }
 
 func TestActsOnQueues(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
-	if code, page := s.post("/act", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
-		!strings.Contains(page, "The queue payments is resumed.") || strings.Contains(page, "but none starts") {
-		t.Errorf("resume: %d", code)
-	}
-	if code, page := s.post("/act", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
-		!strings.Contains(page, "It resumes by itself") {
-		t.Errorf("pause: %d", code)
-	}
-	if code, _ := s.post("/act", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
-		t.Errorf("pause for a time that is not offered: %d, want 400", code)
-	}
-	s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
-	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
-		t.Errorf("remove without the name: %d, want 400", code)
-	}
-	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
-		t.Errorf("remove: %d", code)
-	}
-	if w := s.do(request(http.MethodGet, "/queues/payments", "")); w.Code != http.StatusNotFound {
-		t.Errorf("a removed queue: %d, want 404", w.Code)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
+		if code, page := s.post("/act", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
+			!strings.Contains(page, "The queue payments is resumed.") || strings.Contains(page, "but none starts") {
+			t.Errorf("resume: %d", code)
+		}
+		if code, page := s.post("/act", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
+			!strings.Contains(page, "It resumes by itself") {
+			t.Errorf("pause: %d", code)
+		}
+		if code, _ := s.post("/act", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
+			t.Errorf("pause for a time that is not offered: %d, want 400", code)
+		}
+		s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
+		if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
+			t.Errorf("remove without the name: %d, want 400", code)
+		}
+		if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
+			t.Errorf("remove: %d", code)
+		}
+		if w := s.do(request(http.MethodGet, "/queues/payments", "")); w.Code != http.StatusNotFound {
+			t.Errorf("a removed queue: %d, want 404", w.Code)
+		}
+	})
 }
 
 func TestActsOnSchedules(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	cursor := "mail/" + storage.CursorPrefix + "daily_digest"
-	s.shows("/act?do=run&ref="+cursor, "Run the schedule daily_digest of mail now?", "midge schedule run mail/daily_digest")
-	before := len(s.list("mail", storage.Waiting))
-	if code, page := s.post("/act", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
-		!strings.Contains(page, "The schedule has enqueued the task mail/") {
-		t.Errorf("run: %d", code)
-	}
-	if got := len(s.list("mail", storage.Waiting)); got != before+1 {
-		t.Errorf("%d tasks wait after a run, want %d", got, before+1)
-	}
-	if code, _ := s.post("/act", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
-		len(s.list("mail", storage.Cursors)) != 0 {
-		t.Errorf("remove a schedule: %d", code)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		cursor := "mail/" + storage.CursorPrefix + "daily_digest"
+		s.shows("/act?do=run&ref="+cursor, "Run the schedule daily_digest of mail now?", "midge schedule run mail/daily_digest")
+		before := len(s.list("mail", storage.Waiting))
+		if code, page := s.post("/act", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
+			!strings.Contains(page, "The schedule has enqueued the task mail/") {
+			t.Errorf("run: %d", code)
+		}
+		if got := len(s.list("mail", storage.Waiting)); got != before+1 {
+			t.Errorf("%d tasks wait after a run, want %d", got, before+1)
+		}
+		if code, _ := s.post("/act", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+			len(s.list("mail", storage.Cursors)) != 0 {
+			t.Errorf("remove a schedule: %d", code)
+		}
+	})
 }
 
 func TestARunThatIsSentTwiceEnqueuesOneTask(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	cursor := "mail/" + storage.CursorPrefix + "daily_digest"
-	before := len(s.list("mail", storage.Waiting))
-	for dialogs := 1; dialogs <= 2; dialogs++ {
-		fresh := between(t, s.get("/act?do=run&ref="+cursor), `name="fresh" value="`, `"`)
-		for range 2 {
-			if code, page := s.post("/act", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
-				!strings.Contains(page, "The schedule has enqueued the task mail/"+fresh) {
-				t.Errorf("run: %d", code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		cursor := "mail/" + storage.CursorPrefix + "daily_digest"
+		before := len(s.list("mail", storage.Waiting))
+		for dialogs := 1; dialogs <= 2; dialogs++ {
+			fresh := between(t, s.get("/act?do=run&ref="+cursor), `name="fresh" value="`, `"`)
+			for range 2 {
+				if code, page := s.post("/act", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
+					!strings.Contains(page, "The schedule has enqueued the task mail/"+fresh) {
+					t.Errorf("run: %d", code)
+				}
+			}
+			if got := len(s.list("mail", storage.Waiting)); got != before+dialogs {
+				t.Errorf("%d tasks wait after %d dialogs, want %d", got, dialogs, before+dialogs)
 			}
 		}
-		if got := len(s.list("mail", storage.Waiting)); got != before+dialogs {
-			t.Errorf("%d tasks wait after %d dialogs, want %d", got, dialogs, before+dialogs)
+		if code, _ := s.post("/act", "do", "run", "ref", cursor, "fresh", "a/b"); code != http.StatusBadRequest {
+			t.Errorf("run under a bad id: %d, want 400", code)
 		}
-	}
-	if code, _ := s.post("/act", "do", "run", "ref", cursor, "fresh", "a/b"); code != http.StatusBadRequest {
-		t.Errorf("run under a bad id: %d, want 400", code)
-	}
+	})
 }
 
 func TestAnEditedTaskRunsWithItsNewParameters(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	ref := s.list("mail", storage.Dead)[0]
-	page := s.get("/edit?ref=" + ref)
-	version := between(t, page, `name="version" value="`, `"`)
-	if code, page := s.post("/edit", "ref", ref, "version", version, "params", `{"user":"x"`); code != http.StatusBadRequest ||
-		!strings.Contains(page, "{&#34;user&#34;:&#34;x&#34;") {
-		t.Errorf("bad JSON: %d, want 400 and the text", code)
-	}
-	if code, _ := s.post("/edit", "ref", ref, "version", "1", "params", `{"user":7}`); code != http.StatusConflict {
-		t.Errorf("an old version: %d, want 409", code)
-	}
-	if code, page := s.post("/edit", "ref", ref, "version", version, "requeue", "1", "params", `{"user":7}`); code != 200 ||
-		!strings.Contains(page, "is requeued") {
-		t.Errorf("edit and requeue: %d", code)
-	}
-	queue, id, _ := strings.Cut(ref, "/")
-	task, err := s.Store.Task(t.Context(), storage.Ref{Queue: queue, ID: id})
-	if err != nil || task.State != storage.Waiting || string(task.Payload) != `{"user":7}` {
-		t.Errorf("the edited task: %s %s, %v", task.State, task.Payload, err)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		ref := s.list("mail", storage.Dead)[0]
+		page := s.get("/edit?ref=" + ref)
+		version := between(t, page, `name="version" value="`, `"`)
+		if code, page := s.post("/edit", "ref", ref, "version", version, "params", `{"user":"x"`); code != http.StatusBadRequest ||
+			!strings.Contains(page, "{&#34;user&#34;:&#34;x&#34;") {
+			t.Errorf("bad JSON: %d, want 400 and the text", code)
+		}
+		if code, _ := s.post("/edit", "ref", ref, "version", "1", "params", `{"user":7}`); code != http.StatusConflict {
+			t.Errorf("an old version: %d, want 409", code)
+		}
+		if code, page := s.post("/edit", "ref", ref, "version", version, "requeue", "1", "params", `{"user":7}`); code != 200 ||
+			!strings.Contains(page, "is requeued") {
+			t.Errorf("edit and requeue: %d", code)
+		}
+		queue, id, _ := strings.Cut(ref, "/")
+		task, err := s.Store.Task(t.Context(), storage.Ref{Queue: queue, ID: id})
+		if err != nil || task.State != storage.Waiting || string(task.Payload) != `{"user":7}` {
+			t.Errorf("the edited task: %s %s, %v", task.State, task.Payload, err)
+		}
+	})
 }
 
 func TestRolesPermitActs(t *testing.T) {
-	forms := map[string][]string{
-		"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
-		"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
-		"run":    {"do", "run", "ref", "mail/cursor.daily_digest"},
-		"delete": {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
-		"unschedule": {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
-	}
-	alter := []string{"delete", "remove", "unschedule"}
-	for _, role := range access.Roles() {
-		s := open(t, "night", as(role))
-		for do, form := range forms {
-			code, _ := s.post("/act", form...)
-			may := role == access.Admin || role == access.Operator && !slices.Contains(alter, do)
-			if got := code != http.StatusForbidden; got != may {
-				t.Errorf("%s as %s: %d, permitted %t, want %t", do, role, code, got, may)
+	inBubble(t, func(t *testing.T) {
+		forms := map[string][]string{
+			"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
+			"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
+			"run":    {"do", "run", "ref", "mail/cursor.daily_digest"},
+			"delete": {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
+			"unschedule": {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
+		}
+		alter := []string{"delete", "remove", "unschedule"}
+		for _, role := range access.Roles() {
+			s := open(t, "night", as(role))
+			for do, form := range forms {
+				code, _ := s.post("/act", form...)
+				may := role == access.Admin || role == access.Operator && !slices.Contains(alter, do)
+				if got := code != http.StatusForbidden; got != may {
+					t.Errorf("%s as %s: %d, permitted %t, want %t", do, role, code, got, may)
+				}
+			}
+			if code, _ := s.post("/edit", "ref", s.list("mail", storage.Dead)[0]); (code != http.StatusForbidden) != (role == access.Admin) {
+				t.Errorf("edit as %s: %d", role, code)
 			}
 		}
-		if code, _ := s.post("/edit", "ref", s.list("mail", storage.Dead)[0]); (code != http.StatusForbidden) != (role == access.Admin) {
-			t.Errorf("edit as %s: %d", role, code)
+		cfg := as(access.Admin)
+		cfg.ReadOnly = true
+		s := open(t, "night", cfg)
+		for do, form := range forms {
+			if code, _ := s.post("/act", form...); code != http.StatusForbidden {
+				t.Errorf("%s, read-only: %d, want 403", do, code)
+			}
 		}
-	}
-	cfg := as(access.Admin)
-	cfg.ReadOnly = true
-	s := open(t, "night", cfg)
-	for do, form := range forms {
-		if code, _ := s.post("/act", form...); code != http.StatusForbidden {
-			t.Errorf("%s, read-only: %d, want 403", do, code)
+		if page := s.get("/r/" + s.list("mail", storage.Dead)[0]); strings.Contains(page, "/act?") {
+			t.Error("a read-only dashboard offers acts")
 		}
-	}
-	if page := s.get("/r/" + s.list("mail", storage.Dead)[0]); strings.Contains(page, "/act?") {
-		t.Error("a read-only dashboard offers acts")
-	}
+	})
 }
 
 func TestSearchFindsATask(t *testing.T) {
@@ -542,63 +562,69 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 
 // TestActionsThatNoTaskPermitsAreOff checks the buttons above lists of tasks in each state.
 func TestActionsThatNoTaskPermitsAreOff(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	for path, want := range map[string]string{
-		"/tasks":                               "",
-		"/tasks?state=waiting":                 "",
-		"/tasks?state=running":                 "requeue delete",
-		"/tasks?state=completed":               "cancel",
-		"/tasks?filter=state:dead+kind:send_*": "cancel",
-	} {
-		var off []string
-		for _, button := range strings.Split(s.get(path), `<button class="small" name="do" value="`)[1:] {
-			if tag, _, _ := strings.Cut(button, ">"); strings.Contains(tag, " disabled data-off") {
-				verb, _, _ := strings.Cut(tag, `"`)
-				off = append(off, verb)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		for path, want := range map[string]string{
+			"/tasks":                               "",
+			"/tasks?state=waiting":                 "",
+			"/tasks?state=running":                 "requeue delete",
+			"/tasks?state=completed":               "cancel",
+			"/tasks?filter=state:dead+kind:send_*": "cancel",
+		} {
+			var off []string
+			for _, button := range strings.Split(s.get(path), `<button class="small" name="do" value="`)[1:] {
+				if tag, _, _ := strings.Cut(button, ">"); strings.Contains(tag, " disabled data-off") {
+					verb, _, _ := strings.Cut(tag, `"`)
+					off = append(off, verb)
+				}
+			}
+			if got := strings.Join(off, " "); got != want {
+				t.Errorf("GET %s: the actions %q are off, want %q", path, got, want)
 			}
 		}
-		if got := strings.Join(off, " "); got != want {
-			t.Errorf("GET %s: the actions %q are off, want %q", path, got, want)
-		}
-	}
+	})
 }
 
 // TestRunningIsToldFromClaimed checks the words for tasks in the state pending, and the note at their number.
 func TestRunningIsToldFromClaimed(t *testing.T) {
-	s := open(t, "empty", dashboard.Config{})
-	if err := s.Add(t.Context(), "mail", "work", 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Session.Claim(t.Context(), storage.ClaimRequest{
-		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Ahead: 1, Lease: time.Hour,
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		if err := s.Add(t.Context(), "mail", "work", 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Ahead: 1, Lease: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const note = `title="2, includes the tasks that a runner has claimed and not started yet"`
+		s.shows("/tasks?state=running", "</i>running</span>", "</i>claimed, not started</span>", note)
+		s.shows("/queues", note, "Running</a>")
+		s.shows("/queues/mail", note)
+		for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks?state=running"} {
+			if words := regexp.MustCompile(`>[^<:]*pending[^<]*<`).FindString(s.get(path)); words != "" {
+				t.Errorf("GET %s shows %q", path, words)
+			}
+		}
+		for _, ref := range s.list("mail", storage.Pending) {
+			if page := s.get("/r/" + ref); !strings.Contains(page, "attempt 1 started") && !strings.Contains(page, "claimed, not started") {
+				t.Errorf("the page of %s shows neither that it runs nor that it is claimed", ref)
+			}
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const note = `title="2, includes the tasks that a runner has claimed and not started yet"`
-	s.shows("/tasks?state=running", "</i>running</span>", "</i>claimed, not started</span>", note)
-	s.shows("/queues", note, "Running</a>")
-	s.shows("/queues/mail", note)
-	for _, path := range []string{"/", "/queues", "/queues/mail", "/tasks?state=running"} {
-		if words := regexp.MustCompile(`>[^<:]*pending[^<]*<`).FindString(s.get(path)); words != "" {
-			t.Errorf("GET %s shows %q", path, words)
-		}
-	}
-	for _, ref := range s.list("mail", storage.Pending) {
-		if page := s.get("/r/" + ref); !strings.Contains(page, "attempt 1 started") && !strings.Contains(page, "claimed, not started") {
-			t.Errorf("the page of %s shows neither that it runs nor that it is claimed", ref)
-		}
-	}
 }
 
 // TestAListOfOneTaskLeadsToIt checks the address that a finding about one task has.
 func TestAListOfOneTaskLeadsToIt(t *testing.T) {
-	s := open(t, "night", dashboard.Config{})
-	one := s.do(request(http.MethodGet, "/tasks?queue=default&state=waiting&filter=kind:legacy_sync&only=1", ""))
-	if to := one.Header().Get("Location"); !strings.HasPrefix(to, "/r/default/") {
-		t.Errorf("a list of one task: %d to %q, want its page", one.Code, to)
-	}
-	if many := s.do(request(http.MethodGet, "/tasks?queue=payments&state=waiting&only=1", "")); many.Code != http.StatusOK {
-		t.Errorf("a list of many tasks: %d, want the list", many.Code)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		one := s.do(request(http.MethodGet, "/tasks?queue=default&state=waiting&filter=kind:legacy_sync&only=1", ""))
+		if to := one.Header().Get("Location"); !strings.HasPrefix(to, "/r/default/") {
+			t.Errorf("a list of one task: %d to %q, want its page", one.Code, to)
+		}
+		if many := s.do(request(http.MethodGet, "/tasks?queue=payments&state=waiting&only=1", "")); many.Code != http.StatusOK {
+			t.Errorf("a list of many tasks: %d, want the list", many.Code)
+		}
+	})
 }

@@ -89,14 +89,16 @@ func TestATimelineHasWaitsAndAttempts(t *testing.T) {
 // TestATaskIsTitledByItsKind checks the title, the id beside it, and that nobody is urged to requeue a task that
 // has completed.
 func TestATaskIsTitledByItsKind(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	ref := s.list("payments", storage.Completed)[0]
-	page := s.get("/r/" + ref)
-	if title := between(t, page, "<h1>", "</h1>"); title != "charge_card <code class="+`"id">`+ref+"</code>" {
-		t.Errorf("the title is %q, want the kind, and the ref small", title)
-	}
-	if !strings.Contains(page, "do=requeue") || strings.Contains(page, "button primary") {
-		t.Error("a completed task has no requeue, or one that is filled")
-	}
-	s.shows("/r/"+ref, "Completed since")
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		ref := s.list("payments", storage.Completed)[0]
+		page := s.get("/r/" + ref)
+		if title := between(t, page, "<h1>", "</h1>"); title != "charge_card <code class="+`"id">`+ref+"</code>" {
+			t.Errorf("the title is %q, want the kind, and the ref small", title)
+		}
+		if !strings.Contains(page, "do=requeue") || strings.Contains(page, "button primary") {
+			t.Error("a completed task has no requeue, or one that is filled")
+		}
+		s.shows("/r/"+ref, "Completed since")
+	})
 }

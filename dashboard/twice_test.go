@@ -38,27 +38,29 @@ func (s *site) finish(queue string) int {
 // TestATaskThatEndsAtOnceIsEnqueuedOnce checks that a form which is sent again enqueues nothing, even if the
 // task of its first sending is completed by then, as tasks often are within milliseconds.
 func TestATaskThatEndsAtOnceIsEnqueuedOnce(t *testing.T) {
-	s := open(t, "night", as(access.Admin))
-	s.finish("mail")
-	for name, send := range map[string]func() (int, string){
-		"a run of a schedule": func() (int, string) {
-			return s.post("/act", "do", "run", "ref", "mail/cursor.daily_digest", "fresh", "form-1")
-		},
-		"an added task": func() (int, string) {
-			return s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "fresh", "form-2")
-		},
-	} {
-		ran := 0
-		for range 3 {
-			if code, page := send(); code != http.StatusOK {
-				t.Errorf("%s: %d %.200s", name, code, page)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Admin))
+		s.finish("mail")
+		for name, send := range map[string]func() (int, string){
+			"a run of a schedule": func() (int, string) {
+				return s.post("/act", "do", "run", "ref", "mail/cursor.daily_digest", "fresh", "form-1")
+			},
+			"an added task": func() (int, string) {
+				return s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "fresh", "form-2")
+			},
+		} {
+			ran := 0
+			for range 3 {
+				if code, page := send(); code != http.StatusOK {
+					t.Errorf("%s: %d %.200s", name, code, page)
+				}
+				ran += s.finish("mail")
 			}
-			ran += s.finish("mail")
+			if ran != 1 {
+				t.Errorf("%s that was sent three times ran %d times, want once", name, ran)
+			}
 		}
-		if ran != 1 {
-			t.Errorf("%s that was sent three times ran %d times, want once", name, ran)
-		}
-	}
+	})
 }
 
 // TestADialogActsOnce checks that a dialog on all tasks that match is done once, however often it is sent:
@@ -99,21 +101,23 @@ func TestADialogActsOnce(t *testing.T) {
 // TestAnEditThatIsSentTwiceIsSaved checks that the second sending of an edit does not say that nothing was
 // saved.
 func TestAnEditThatIsSentTwiceIsSaved(t *testing.T) {
-	s := open(t, "night", as(access.Admin))
-	for i, more := range [][]string{{}, {"requeue", "1"}} {
-		ref := s.list("mail", storage.Dead)[0]
-		version := between(t, s.get("/edit?ref="+ref), `name="version" value="`, `"`)
-		form := append([]string{"ref", ref, "version", version, "params", fmt.Sprintf(`{"user":%d}`, i)}, more...)
-		for range 2 {
-			if code, page := s.post("/edit", form...); code != http.StatusOK || !strings.Contains(page, "are saved") {
-				t.Errorf("the edit %v: %d, want it saved", form, code)
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Admin))
+		for i, more := range [][]string{{}, {"requeue", "1"}} {
+			ref := s.list("mail", storage.Dead)[0]
+			version := between(t, s.get("/edit?ref="+ref), `name="version" value="`, `"`)
+			form := append([]string{"ref", ref, "version", version, "params", fmt.Sprintf(`{"user":%d}`, i)}, more...)
+			for range 2 {
+				if code, page := s.post("/edit", form...); code != http.StatusOK || !strings.Contains(page, "are saved") {
+					t.Errorf("the edit %v: %d, want it saved", form, code)
+				}
+			}
+			form[5] = `{"user":99}`
+			if code, _ := s.post("/edit", form...); code != http.StatusConflict {
+				t.Errorf("another edit of the same version: %d, want 409", code)
 			}
 		}
-		form[5] = `{"user":99}`
-		if code, _ := s.post("/edit", form...); code != http.StatusConflict {
-			t.Errorf("another edit of the same version: %d, want 409", code)
-		}
-	}
+	})
 }
 
 // leaving is a storage whose viewer leaves while it configures a queue.
@@ -135,21 +139,23 @@ func (l *leaving) Configure(ctx context.Context, call storage.Call, queue string
 // TestAnActOutlivesItsViewer checks that the audit tells what became of an act whose viewer leaves, and that
 // it keeps an act as intended if nobody knows.
 func TestAnActOutlivesItsViewer(t *testing.T) {
-	for _, unknown := range []bool{false, true} {
-		s := open(t, "night", as(access.Admin))
-		ctx, leave := context.WithCancel(t.Context())
-		h, err := dashboard.Handler(&leaving{s.Store, leave, unknown}, as(access.Admin))
-		if err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		for _, unknown := range []bool{false, true} {
+			s := open(t, "night", as(access.Admin))
+			ctx, leave := context.WithCancel(t.Context())
+			h, err := dashboard.Handler(&leaving{s.Store, leave, unknown}, as(access.Admin))
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&site{t: t, Scene: s.Scene, Dashboard: h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
+			acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
+			want := ledger.Done
+			if unknown {
+				want = ledger.Intended
+			}
+			if err != nil || acts[0].Act != "pause" || acts[0].Outcome != want {
+				t.Errorf("an act whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, acts, err, want)
+			}
 		}
-		(&site{t: t, Scene: s.Scene, Dashboard: h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
-		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
-		want := ledger.Done
-		if unknown {
-			want = ledger.Intended
-		}
-		if err != nil || acts[0].Act != "pause" || acts[0].Outcome != want {
-			t.Errorf("an act whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, acts, err, want)
-		}
-	}
+	})
 }
