@@ -9,7 +9,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 DECLARE
 	q int4;
 	i bytea;
-	have bool[] := array_fill(false, ARRAY[cardinality(queues)]);
+	have bool[] := array_fill(false, ARRAY[locks]);
 BEGIN
 	IF wait THEN
 		FOR n IN 1..locks LOOP
@@ -30,21 +30,30 @@ BEGIN
 		have[o_n] := true;
 		RETURN NEXT;
 	END LOOP;
-	FOR n IN 1..cardinality(queues) LOOP
+	RETURN QUERY -- with one snapshot, in which a task is in one of the tables
+	SELECT locks + u.n::int4, false, x.ended, x.sort, x.turn, x.version, x.state, x.flags, x.priority, x.lease, x.past,
+		x.record, x.at, NULL::bytea
+	FROM unnest(queues[locks + 1:], ids[locks + 1:]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
+		SELECT false AS ended, t.sort, t.turn, t.version, (t.line & 15)::int2 AS state, t.flags, t.priority, t.lease,
+			t.past, t.record, 0::int8 AS at
+		FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id
+		UNION ALL
+		SELECT true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+			t.at
+		FROM {schema}.ended t WHERE t.queue = u.queue AND t.id = u.id
+	) x;
+	FOR n IN 1..locks LOOP
 		CONTINUE WHEN have[n];
 		q := queues[n];
 		i := ids[n];
-		IF n <= locks THEN
-			RETURN QUERY
-			SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
-				t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
-					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
-			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-			CONTINUE WHEN FOUND;
-		END IF;
-		-- Not to be locked, locked by another step, or not there. A task may pass from one table to
-		-- the other between these looks: the last look finds a task that was requeued after the
-		-- first.
+		RETURN QUERY
+		SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+			t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
+		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+		CONTINUE WHEN FOUND;
+		-- Locked by another step, or not there. A task may pass from one table to the other between these
+		-- looks: the last look finds a task that was requeued after the first.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
 			t.record, 0::int8, NULL::bytea
