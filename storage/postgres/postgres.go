@@ -102,7 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		}
 	}
 	if err != nil {
-		_ = s.Close() //nolint:contextcheck // it takes none
+		_ = s.Close()
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	return s, nil
@@ -243,7 +243,9 @@ func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.unmark()
+	var marks sync.WaitGroup
+	marks.Go(s.unmark) // has the context of the background work, which ends next
+	marks.Wait()
 	s.stop(storage.ErrClosed)
 	ended := make(chan struct{})
 	go func() {

@@ -75,7 +75,8 @@ func whyEnded(r *rig) {
 	r.settle(r.holding(job("discarded")), storage.Settle{
 		Outcome: storage.Bury, Reason: storage.AttemptDiscarded, Error: "no such user",
 	})
-	r.why("discarded", storage.CauseEnded, "discarded; last error: no such user", "a requeue fails again unless the cause is fixed first")
+	r.why("discarded", storage.CauseEnded, "discarded; last error: no such user",
+		"a requeue fails again unless the cause is fixed first")
 	r.want("state", r.why("done", storage.CauseEnded, "completed").State, storage.Completed)
 	r.want("state", r.why("off", storage.CauseEnded, "cancelled").State, storage.Cancelled)
 	_, err := storage.Why(r.ctx, r.store, in("none"))
