@@ -16,7 +16,8 @@ func (f *serveFlags) named(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := hostname(r.Host)
-		if !slices.ContainsFunc(f.hosts, func(name string) bool { return strings.EqualFold(hostname(name), host) }) {
+		named := func(name string) bool { return strings.EqualFold(hostname(name), host) }
+		if !slices.ContainsFunc(f.hosts, named) {
 			text := fmt.Sprintf("This dashboard does not answer for the host %q. midge serve takes --host.", r.Host)
 			http.Error(w, text, http.StatusMisdirectedRequest)
 			return
