@@ -25,8 +25,11 @@ func (s *Storage) readAside(ctx context.Context, answer *claimAnswer) error {
 			t := &answer.Tasks[i]
 			all[i] = pipe.HGet(ctx, s.keys.key(t.Queue, sideKey), "b:"+t.ID)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, goredis.Nil) {
-			return nil, err
+		_, _ = pipe.Exec(ctx) // returns the first error, behind which graver ones may stand
+		for _, cmd := range all {
+			if err := cmd.Err(); err != nil && !errors.Is(err, goredis.Nil) {
+				return nil, err
+			}
 		}
 		return all, nil
 	})

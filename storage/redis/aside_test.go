@@ -2,11 +2,17 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -102,6 +108,51 @@ func TestADamagedLargePayload(t *testing.T) {
 		if err != nil || stats[0].Damaged != 2 || stats[0].Pending != 3 {
 			t.Errorf("general %v: got %+v, %v, want 2 damaged and 3 pending tasks", general, stats, err)
 		}
+	}
+}
+
+// severing is a hook of go-redis that loses the reply to the last command of each pipeline.
+type severing struct{ goredis.Hook }
+
+func (severing) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
+func (severing) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (severing) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		err := next(ctx, cmds)
+		cmds[len(cmds)-1].SetErr(io.ErrUnexpectedEOF)
+		return cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+}
+
+// TestALostPayloadIsNoDamage: the reply to a read of payloads ends behind a payload that is not there. The
+// outcome is unknown, no task is set apart, and a repeat of the call returns the tasks.
+func TestALostPayloadIsNoDamage(t *testing.T) {
+	s, server := openMini(t)
+	for i := range 2 {
+		tx := insertOf("mail", fmt.Sprintf("t%d", i))
+		tx.Inserts[0].Payload = bytes.Repeat([]byte{1}, 2*largePayload)
+		if _, err := s.Apply(t.Context(), storage.Call{}, tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payload := server.HGet("midge:{mail}:side", "b:t0")
+	server.HDel("midge:{mail}:side", "b:t0")
+	server.HDel("midge:{mail}:side", "b:t1") // whichever is read first, the reply to the other one is lost
+	whole := s.client
+	s.client = goredis.NewUniversalClient(&goredis.UniversalOptions{Addrs: []string{server.Addr()}})
+	s.client.AddHook(severing{})
+	defer func() { _ = s.client.Close(); s.client = whole }()
+	req := asking(callOf(1), 2, "mail")
+	if c, err := s.Claim(t.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+		t.Errorf("got %d tasks, %v, want an unknown outcome", len(c.Tasks), err)
+	}
+	server.HSet("midge:{mail}:side", "b:t0", payload, "b:t1", payload)
+	_ = s.client.Close()
+	s.client = whole
+	c, err := s.Claim(t.Context(), req)
+	if err != nil || len(c.Tasks) != 2 {
+		t.Errorf("a repeat: got %d tasks, %v, want 2", len(c.Tasks), err)
 	}
 }
 
