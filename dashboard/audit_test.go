@@ -215,7 +215,7 @@ func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 		s := open(t, "night", as(access.Viewer))
 		s.post("/act", "do", "pause", "queue", "mail")
 		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
-		if err != nil || len(acts) != 1 { // the act of the scene
+		if err != nil || len(acts) != 1 { // the action of the scene
 			t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
 		}
 	})

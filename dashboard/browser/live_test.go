@@ -153,7 +153,7 @@ func (tb *tab) point(selector string) {
 }
 
 // TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and a canary, and
-// that the page of an act shows its end even while the pointer rests on its Stop.
+// that the page of an action shows its end even while the pointer rests on its Stop.
 func TestAnActHasItsRateAndItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")

@@ -83,7 +83,7 @@ type Result struct {
 	Refs []storage.Ref
 	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
-	// Canary is the task that was requeued first, zero until then. Passed tells that the others follow it.
+	// Canary is the task that was requeued first, zero until then. Passed reports that the others follow it.
 	Canary storage.Ref
 	Passed bool
 }

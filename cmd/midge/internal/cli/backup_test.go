@@ -182,9 +182,9 @@ func TestARestoredTaskKeepsItsWindow(t *testing.T) {
 	}
 }
 
-// TestARestoreTellsAProgramWhatItDid checks the JSON of a restore: of a dry run, of one that the storage
+// TestARestoreReportsToAProgram checks the JSON of a restore: of a dry run, of a restore that the storage
 // stops halfway, and of the rest.
-func TestARestoreTellsAProgramWhatItDid(t *testing.T) {
+func TestARestoreReportsToAProgram(t *testing.T) {
 	r := newRig(t)
 	r.many()
 	path := r.backup()

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnEmptyFilterChoosesNoTasks gives the arguments that a shell makes of empty variables.
+// TestAnEmptyFilterChoosesNoTasks passes the arguments that a shell makes of empty variables.
 func TestAnEmptyFilterChoosesNoTasks(t *testing.T) {
 	r := newRig(t)
 	r.night()

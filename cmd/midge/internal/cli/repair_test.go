@@ -157,7 +157,7 @@ func TestAQueueIsPausedBeforeItsFirstTask(t *testing.T) {
 	}
 }
 
-// TestFieldsOfListedTasksAreSet gives the refs on standard input, which can be read only once.
+// TestFieldsOfListedTasksAreSet passes the refs on standard input, which can be read only once.
 func TestFieldsOfListedTasksAreSet(t *testing.T) {
 	r := newRig(t)
 	r.inStates()
