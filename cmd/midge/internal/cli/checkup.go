@@ -33,8 +33,8 @@ func keyOf(f *survey.Finding) findingKey {
 var sinceIt = []string{"full", "orphaned", "unknown-kind", "undecodable", "unstopped", "cause"}
 
 // examine examines the storage, which it opens first. A finding that has not lasted for long enough goes to
-// Report.Recent. A storage that refuses the check is a finding. So is a storage that cannot be reached, and then
-// examine also returns the error.
+// Report.Recent. A storage that refuses the check is a finding. So is a storage that cannot be reached, and
+// then examine also returns the error.
 func (c *checkup) examine(ctx context.Context, now time.Time) (*Report, error) {
 	r, err := c.app.openAndExamine(ctx, c.bounds)
 	switch {

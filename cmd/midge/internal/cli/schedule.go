@@ -325,23 +325,9 @@ func (a *app) scheduleRun() *cobra.Command {
 
 // runSchedule enqueues the task of a schedule now. It enqueues nothing while the schedule has a task and
 // allows one at a time.
-func (a *app) runSchedule(ctx context.Context, s plan) (placed storage.Placed, err error) {
+func (a *app) runSchedule(ctx context.Context, s plan) (storage.Placed, error) {
 	e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
-	err = a.audit().Do(ctx, e, func() (int64, error) {
-		in, err := a.session.ScheduleInsert(ctx, s.Ref)
-		if err != nil {
-			return 0, err
-		}
-		applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
-		if err != nil {
-			return 0, err
-		}
-		if placed = applied.Inserted[0]; placed.Existing {
-			return 0, nil
-		}
-		return 1, nil
-	})
-	return placed, err
+	return a.place(ctx, e, func() (storage.Insert, error) { return a.session.ScheduleInsert(ctx, s.Ref) })
 }
 
 func (a *app) scheduleRm() *cobra.Command {

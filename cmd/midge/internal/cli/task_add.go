@@ -223,7 +223,18 @@ func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Pl
 	e := ledger.Entry{
 		Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
 	}
+	return a.place(ctx, e, func() (storage.Insert, error) { return in, nil })
+}
+
+// place enqueues the task that insert returns, unless the task exists already, with e in the audit.
+func (a *app) place(
+	ctx context.Context, e ledger.Entry, insert func() (storage.Insert, error),
+) (placed storage.Placed, err error) {
 	err = a.audit().Do(ctx, e, func() (int64, error) {
+		in, err := insert()
+		if err != nil {
+			return 0, err
+		}
 		applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
 		if err != nil {
 			return 0, err
