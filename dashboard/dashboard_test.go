@@ -124,7 +124,7 @@ func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 		s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
 			"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it. Paused by bo.",
 			"Needs attention</h2>", "The last one died <time", "waiting; payments is paused", "1 stalled", "The schedule daily_digest is orphaned", "No runner on default handles legacy_sync", "1 task waits for a runner that handles it.")
-		s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
+		s.shows("/dead", "300 tasks by cause", "midge task ls --by cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
 		if page := s.get("/"); strings.Count(page, "since") < 5 {
 			t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
 		}

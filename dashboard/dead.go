@@ -32,7 +32,7 @@ func (s *server) dead(r *http.Request, v *view) error {
 		return s.cause(r, v, cause)
 	}
 	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead all.counted"
-	v.Command = "midge task ls --by-cause"
+	v.Command = "midge task ls --by cause"
 	d := deadData{All: v.Sample.Sum(func(q *survey.Queue) int64 { return q.Dead })}
 	if v.Sample.Dead != nil {
 		d.Read, d.Whole = v.Sample.Dead.Read, v.Sample.Dead.Whole

@@ -243,7 +243,7 @@ func (j *judge) evicted(q *Queue) {
 		Level: Notice, Code: "dead-limit", Queue: q.Queue, Accept: "dead-limit:" + q.Queue, Tasks: q.Dead,
 		Text:   "The queue " + q.Queue + " has nearly as many dead tasks as it keeps",
 		Detail: sentences(j.w.Number(q.Dead) + " of " + j.w.Number(most) + "; beyond that the oldest are deleted"),
-		Next:   "midge task ls --by-cause --queue " + q.Queue,
+		Next:   "midge task ls --by cause --queue " + q.Queue,
 	}
 	if n := q.Totals.Evicted; n > 0 {
 		f.Level, f.Code, f.Accept, f.Tasks = Problem, "evicted", "evicted:"+q.Queue, n
@@ -293,7 +293,7 @@ func (j *judge) dead() {
 	if j.b.Dead >= 0 && !within {
 		j.add(Finding{
 			Level: Problem, Code: "dead", Tasks: dead, Text: j.w.count(dead, "task") + " died",
-			Detail: "At most " + j.w.Number(j.b.Dead) + " may be dead.", Next: "midge task ls --by-cause",
+			Detail: "At most " + j.w.Number(j.b.Dead) + " may be dead.", Next: "midge task ls --by cause",
 		})
 	}
 	var told, causes, tasks int64
@@ -311,13 +311,13 @@ func (j *judge) dead() {
 	}
 	if causes > 0 {
 		j.add(Finding{
-			Level: Notice, Code: "causes", Tasks: tasks, Next: "midge task ls --by-cause",
+			Level: Notice, Code: "causes", Tasks: tasks, Next: "midge task ls --by cause",
 			Text: fmt.Sprintf("%s died of %s", j.w.count(tasks, "task"), j.w.count(causes, "other cause")),
 		})
 	}
 	if rest := total - j.Dead.Read; rest > 0 && told > 0 {
 		j.add(Finding{
-			Level: Notice, Code: "unread", Tasks: rest, Next: "midge task ls --by-cause",
+			Level: Notice, Code: "unread", Tasks: rest, Next: "midge task ls --by cause",
 			Text:   "The causes are those of " + j.w.count(j.Dead.Read, "task"),
 			Detail: sentences(j.w.Number(rest) + " more died"),
 		})

@@ -503,7 +503,7 @@ func TestManyCausesAreToldInPart(t *testing.T) {
 	for _, want := range []string{
 		"cause a. 9 tasks died: k0 (3), k1 (2), k2 (2) and 1 more kind. Since 0ms ago.\n",
 		"cause e. 5 tasks died: k0 (2), k1 (1), k2 (1) and 1 more kind. Since 0ms ago.\n",
-		"9 tasks died of 3 other causes.\n         next: midge task ls --by-cause",
+		"9 tasks died of 3 other causes.\n         next: midge task ls --by cause",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s\nwant %q", got, want)
@@ -600,7 +600,7 @@ func TestManyTasksOfAnAcceptedCauseAreNotDead(t *testing.T) {
 			r.work(queue, storage.Settle{Outcome: storage.Bury, Error: "the disk is full"})
 		}
 	}
-	cause := strings.Fields(r.ok("task ls --by-cause -o ids"))[0]
+	cause := strings.Fields(r.ok("task ls --by cause -o ids"))[0]
 	if got := r.run("doctor -q --max-dead 10 --accept " + cause); got.code != Done {
 		t.Errorf("got %+v, want nothing to do", got)
 	}

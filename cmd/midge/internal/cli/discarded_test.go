@@ -25,9 +25,9 @@ func TestNoCommandProposesToRequeueDiscardedTasks(t *testing.T) {
 			}
 			r.work("mail", settle)
 		}
-		id := strings.TrimPrefix(strings.TrimSpace(r.ok("task ls --by-cause -o ids")), "cause:")
+		id := strings.TrimPrefix(strings.TrimSpace(r.ok("task ls --by cause -o ids")), "cause:")
 		want = strings.Replace(want, "ID", id, 1)
-		for _, line := range []string{"doctor", "doctor -o json", "task ls --by-cause"} {
+		for _, line := range []string{"doctor", "doctor -o json", "task ls --by cause"} {
 			got := r.run(line)
 			if all := got.out + got.err; !strings.Contains(all, want) {
 				t.Errorf("%d of 2 discarded: midge %s does not propose %s:\n%s", discarded, line, want, all)

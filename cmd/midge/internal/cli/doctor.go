@@ -321,7 +321,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 
 // next is the list of commands that greet shows.
 const next = `midge queue ls            the queues and their sizes
-midge task ls --by-cause  the causes of death of the dead tasks
+midge task ls --by cause  the causes of death of the dead tasks
 midge task why REF        why a task is not running
 midge top                 the queues and tasks, live
 midge doctor              the problems, with a repair for each

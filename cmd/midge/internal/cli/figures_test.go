@@ -89,7 +89,7 @@ func TestEachFigureIsTheSameEverywhere(t *testing.T) {
 		}
 		same("dead in the navigation", p.figure(overview, `data-v="all.dead"[^>]*>([^<]*)<`), sums["dead"])
 		same("dead on their page", p.figure(p.get("/dead"), `data-part="counted">([\d,]+)`), sums["dead"])
-		for _, line := range []string{"task ls --by-cause", "doctor"} {
+		for _, line := range []string{"task ls --by cause", "doctor"} {
 			same("dead by cause, by "+line, sums["dead"], died(p.jsonl(line)))
 		}
 		metrics := p.get("/metrics?span=24h")

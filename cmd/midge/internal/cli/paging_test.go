@@ -69,7 +69,7 @@ func TestTheNextPageCanBePasted(t *testing.T) {
 // TestAProgramGetsAllRows checks every list with a default limit, in each form of output.
 func TestAProgramGetsAllRows(t *testing.T) {
 	r := long(t)
-	for _, line := range []string{"audit", "task ls state:dead", "task ls --by-cause"} {
+	for _, line := range []string{"audit", "task ls state:dead", "task ls --by cause"} {
 		for form, want := range map[string]int{
 			"ids": 120, "jsonl": 120, "ids --limit 7": 7, "jsonl --limit 7": 7, "table": 51, "table --limit 7": 8,
 		} {

@@ -51,7 +51,4 @@ func TestTasksAreCountedByAProperty(t *testing.T) {
 	if got := r.run("task ls --by kind --limit 1"); !strings.Contains(got.err, "showing 1 of 2 values") {
 		t.Errorf("got %s", got.err)
 	}
-	if one, other := r.run("task ls --by cause"), r.run("task ls --by-cause"); one != other {
-		t.Errorf("got %+v by one flag, %+v by the other", one, other)
-	}
 }

@@ -111,8 +111,7 @@ func (a *app) taskLs() *cobra.Command {
 	after := cmd.Flags().String("after", "", "continue after this `cursor`, which the previous page printed")
 	by := cmd.Flags().String("by", "",
 		"count the tasks by kind, by header.`NAME`, or the dead tasks by cause; the most frequent first")
-	byCause := cmd.Flags().Bool("by-cause", false, "the same as --by cause")
-	cmd.MarkFlagsMutuallyExclusive("by", "by-cause", "after")
+	cmd.MarkFlagsMutuallyExclusive("by", "after")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
 		req, err := c.request(strings.Join(args, " "))
@@ -121,9 +120,6 @@ func (a *app) taskLs() *cobra.Command {
 		}
 		if *limit < 1 {
 			return storage.Invalid("--limit", *limit, "1 or more")
-		}
-		if *byCause {
-			*by = byDeath
 		}
 		p := a.printer(zeroTime)
 		count, err := tallyOf(*by)

@@ -77,9 +77,9 @@ func TestTheDeadAreCountedByCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.work("reports", storage.Settle{Outcome: storage.Bury, Error: "disk 7 is full"})
-	golden(t, "task_causes", r.transcript("task ls --by-cause", "task ls --by-cause -o jsonl", "task ls --by-cause --queue mail error:timeout",
-		"task ls --by-cause -o ids --limit 1", "task ls --by-cause --after x", "task ls --by-cause kind:none", "task ls --by-cause --columns nope"))
-	id := strings.Fields(r.ok("task ls --by-cause --queue mail -o ids"))[0]
+	golden(t, "task_causes", r.transcript("task ls --by cause", "task ls --by cause -o jsonl", "task ls --by cause --queue mail error:timeout",
+		"task ls --by cause -o ids --limit 1", "task ls --by cause --after x", "task ls --by cause kind:none", "task ls --by cause --columns nope"))
+	id := strings.Fields(r.ok("task ls --by cause --queue mail -o ids"))[0]
 	if got := r.ok("task requeue " + id + " --yes"); !strings.Contains(got, "requeued 3") {
 		t.Errorf("requeue %s: got %q, want the three of the cause", id, got)
 	}
@@ -92,7 +92,7 @@ func TestACommandThatIsTooLongIsNotOffered(t *testing.T) {
 	r.night()
 	for n, want := range map[int]bool{10: true, 200: false} {
 		filter := "kind:" + strings.Repeat("other,", n) + "send_mail"
-		got := r.run("task ls --by-cause '" + filter + "'")
+		got := r.run("task ls --by cause '" + filter + "'")
 		if offered := strings.Contains(got.err, "next: midge task requeue 'cause:") &&
 			strings.Contains(got.err, " "+filter+"' --rate 50\n"); got.code != Done || offered != want ||
 			strings.Contains(got.err, "next:") != want {

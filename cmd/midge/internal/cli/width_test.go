@@ -25,7 +25,7 @@ func TestListsFitATerminal(t *testing.T) {
 	}})
 	r.beat(long("web-1"), []string{queue}, []string{kind})
 	lines := []string{
-		"queue ls", "task ls --state all", "task ls --by-cause", "schedule ls", "runner ls", "doctor", "queue show mail",
+		"queue ls", "task ls --state all", "task ls --by cause", "schedule ls", "runner ls", "doctor", "queue show mail",
 		"task show mail/a1", "task why mail/a1", "task requeue state:dead --dry-run", "stats", "",
 	}
 	wide := make(map[string]string)
