@@ -5,11 +5,15 @@
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-	rest int4[] := queues;
+	now int8 := {schema}.told();
+	rest int4[] := '{}';
+	q int4;
 BEGIN
-	IF kind = 'w' AND sender <> '{joined}' THEN
-		rest := ARRAY(SELECT q FROM unnest(queues) AS q WHERE {schema}.rouse(q, 1, {schema}.told(), sender) = 0);
-	END IF;
+	FOREACH q IN ARRAY queues LOOP
+		IF kind <> 'w' OR sender = '{joined}' OR {schema}.rouse(q, 1, now, sender) = 0 THEN
+			rest := rest || q;
+		END IF;
+	END LOOP;
 	FOR i IN 1..cardinality(rest) BY 500 LOOP
 		PERFORM pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(rest[i:i + 499], ','));
 	END LOOP;
