@@ -150,9 +150,9 @@ func Progress(ctx context.Context, v any) error {
 }
 
 // Checkpoint stores v at once, under the lease, so that a later run of the task can continue from
-// it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue. To
-// run a task from its beginning, delete the task and enqueue it again. A value that would not come
-// back as it was is an *[InvalidError], as [Encoding] says.
+// it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue of a
+// task that is dead or cancelled. A requeue of a completed task, and one with [FromStart], forgets
+// it. A value that would not come back as it was is an *[InvalidError], as [Encoding] says.
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint

@@ -97,14 +97,36 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 
 // Requeue makes a task wait for a runner, due now. A task that has ended starts anew, with its
 // counts of retries and crashes reset. Its history is kept, and the requeue is added to it. Its
-// checkpoint and its idempotency key stay too, so that the job resumes where it was. A task that is
-// scheduled or in retry becomes due now. Errors: [ErrNotFound]; a *[DependencyError] where the task
-// runs or its unique key is taken.
-func (c *Client) Requeue(ctx context.Context, ref Ref) error {
-	if err := checkRef(ref); err != nil {
+// idempotency key stays too. A dead or cancelled task keeps its finished steps, its checkpoint and
+// its progress, so that the job resumes where it was; a completed task forgets them, and with
+// [FromStart] every task does. A task that is scheduled or in retry becomes due now. Errors:
+// [ErrNotFound]; a *[DependencyError] where the task runs or its unique key is taken.
+func (c *Client) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) error {
+	err := checkRef(ref)
+	if err == nil {
+		err = checkRequeue(opts)
+	}
+	if err != nil {
 		return ofTask(err, "requeue", ref)
 	}
-	return ofTask(c.session.Requeue(ctx, ref), "requeue", ref)
+	return ofTask(c.session.Requeue(ctx, ref, opts...), "requeue", ref)
+}
+
+// RequeueOption says how [Client.Requeue] and [Queue.RequeueAll] requeue tasks. [FromStart] is the
+// only option.
+type RequeueOption = storage.RequeueOption
+
+// FromStart makes a requeue forget the finished steps, the checkpoint and the progress of a task, so
+// that its job runs all of its steps again.
+func FromStart() RequeueOption { return storage.FromStart() }
+
+func checkRequeue(opts []RequeueOption) error {
+	for _, o := range opts {
+		if o == nil {
+			return storage.Invalid("option", "nil", "an option")
+		}
+	}
+	return nil
 }
 
 // Delete deletes a task that is not running. Errors: [ErrNotFound]; a *[DependencyError] where it

@@ -15,9 +15,6 @@ import (
 // tasks would all be requeued before the first of them can fail.
 const CanaryRate = 50
 
-// CanaryNote is the note of a requeue with a canary in the audit.
-const CanaryNote = "with a canary"
-
 const (
 	// canaryStart is how long the canary may wait for a runner.
 	canaryStart = 10 * time.Minute

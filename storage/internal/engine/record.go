@@ -225,6 +225,14 @@ func (r *Record) addAttempt(a storage.Attempt) {
 	side.Attempts = append(side.Attempts, a)
 }
 
+// forget clears the progress and the checkpoint, where r may have any.
+func (r *Record) forget() {
+	if r.Flags&HasSide != 0 {
+		side := r.beside(PartProgress | PartCheckpoint)
+		side.Progress, side.Checkpoint = nil, nil
+	}
+}
+
 // CopyCursor copies a cursor, with its times rounded down to microseconds; nil for nil.
 func CopyCursor(c *storage.Cursor) *storage.Cursor {
 	if c == nil {

@@ -93,6 +93,9 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 // changeState puts r into the state to which a change leads it. A task that stays in its state keeps
 // its place, unless the change names a new priority or moment.
 func (s *Step) changeState(r *Record, ch *storage.Change) {
+	if ch.Forgets(r.State.Public()) {
+		r.forget()
+	}
 	if ch.Requeue {
 		s.requeue(r)
 	}

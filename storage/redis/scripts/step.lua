@@ -157,6 +157,10 @@ local function change(a)
       return 'x'
     end
   end
+  if forgets(from, a) and h.side then
+    put(q, 'p:' .. e.id, false)
+    put(q, 'c:' .. e.id, false)
+  end
   if again then renew(q, e, h) end
   h.version = mark
   if t then

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,45 @@ func TestTasksAreRequeued(t *testing.T) {
 	r.in = "mail/a1\nmail/a2\n"
 	if got := r.run("task cancel - --yes"); got.code != Done || !strings.Contains(got.out, "cancelled 2") {
 		t.Errorf("refs of standard input: got %+v", got)
+	}
+}
+
+// TestARequeueForgetsCheckpoints checks --from-start of both commands that requeue, and the audit.
+func TestARequeueForgetsCheckpoints(t *testing.T) {
+	r := newRig(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail"})
+	}
+	claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 4, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fence := range claimed.Fences {
+		leases := []storage.Extension{{Fence: fence, Checkpoint: []byte("7")}}
+		_, extended := r.session.Extend(t.Context(), storage.ExtendRequest{Leases: leases})
+		bury := storage.Settle{Fence: fence, Outcome: storage.Bury}
+		_, settled := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{bury}})
+		if err := errors.Join(extended, settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.ok("task requeue mail/a")
+	r.ok("task requeue mail/b --from-start")
+	r.ok("task edit mail/c --params '{\"to\":\"bob\"}' --requeue --from-start")
+	r.ok("task requeue state:dead --from-start --yes")
+	for _, fence := range claimed.Fences {
+		now, err := r.store.Task(t.Context(), fence.Ref)
+		if err != nil || now.State != storage.Waiting || (now.Checkpoint != nil) != (now.ID == "a") {
+			t.Errorf("%s is %s with checkpoint %q, %v", now.Ref, now.State, now.Checkpoint, err)
+		}
+	}
+	if got := r.ok("audit -o jsonl"); strings.Count(got, "from the start") != 3 {
+		t.Errorf("the audit does not name the three requeues from the start:\n%s", got)
+	}
+	if got := r.run("task edit mail/a --priority 3 --from-start"); got.code != BadInput {
+		t.Errorf("an edit from the start without a requeue: got %+v", got)
 	}
 }
 
