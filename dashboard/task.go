@@ -139,6 +139,7 @@ var outcomes = map[string][3]string{
 	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
 	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired"},
 	storage.AttemptLeaseLost:   {"!", "retry", "lost its lease before it started"},
+	storage.AttemptSucceeded:   {"✓", "completed", "completed"},
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
 
@@ -163,6 +164,7 @@ func (v *view) timeline(t storage.Task) []moments {
 			line = append(line, moments{At: until, Glyph: "○", Look: "waiting", What: "waited " + format.Duration(d)})
 		}
 	}
+	stack := lastFailed(t.Attempts)
 	for i, a := range t.Attempts {
 		o, ok := outcomes[a.Outcome]
 		if !ok {
@@ -177,7 +179,7 @@ func (v *view) timeline(t storage.Task) []moments {
 			waited(a.Claimed)
 			m.What, m.Took = name()+" "+m.What, format.Duration(a.Took())
 		}
-		if i == len(t.Attempts)-1 {
+		if i == stack {
 			m.Stack = t.Stack
 		}
 		line, since = append(line, m), a.At
@@ -186,6 +188,17 @@ func (v *view) timeline(t storage.Task) []moments {
 		waited(t.Claimed)
 	}
 	return append(v.newest(t, since, name), reversed(line)...)
+}
+
+// lastFailed returns the index of the last attempt that did not succeed, to which the stack belongs; -1 for
+// none.
+func lastFailed(attempts []storage.Attempt) int {
+	for i, a := range slices.Backward(attempts) {
+		if a.Outcome != storage.AttemptSucceeded && a.Outcome != storage.AttemptRequeued {
+			return i
+		}
+	}
+	return -1
 }
 
 // dueFirst returns when a task was due for the first time, zero if it was enqueued to run at once.
@@ -201,6 +214,9 @@ func dueFirst(t *storage.Task) time.Time {
 // newest returns the event of the task's present state, if there is one. since is the end of its last
 // attempt, and attempt the name of the next.
 func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []moments {
+	if _, ok := t.Success(); ok { // the attempt says so
+		return nil
+	}
 	l := lookOfTask(&t)
 	m := moments{Glyph: l.Glyph, Look: string(l.State), What: l.Word}
 	switch t.State {
@@ -249,6 +265,11 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	add("queue", t.Queue, "", v.QueueURL(t.Queue))
 	at("created", t.Created)
 	at("due", t.Due)
+	if a, ok := t.Success(); ok {
+		at("started", a.Claimed)
+		add("took", format.Duration(a.Took()), a.Took().String(), "")
+		add("runner", a.Runner, "", v.URL("/runners/"+a.Runner))
+	}
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
 	failures := format.Exact(int64(t.Retries)) + " of " + format.Exact(int64(t.MaxRetries)+1)

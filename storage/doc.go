@@ -237,8 +237,8 @@
 // A failure or snooze with no Delay is due at once, and stands in retry or scheduled
 // until the next Claim. Where a cancel was asked, every outcome but Complete ends in
 // cancelled. Totals.Failed counts every Fail, also where it ends in dead or cancelled, and
-// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt]. The checkpoint
-// outlives every end of an attempt.
+// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt], and so does a
+// Complete of a task that is kept. The checkpoint outlives every end of an attempt.
 //
 // # Rules of change
 //

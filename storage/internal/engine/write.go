@@ -131,6 +131,9 @@ func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
 
 // requeue resets the counters of an ended task, and keeps its history.
 func (s *Step) requeue(r *Record) {
+	if a, ok := r.success(); ok {
+		r.addAttempt(a)
+	}
 	r.Past = Past{Created: r.Created}
 	r.Flags &^= StartOnly | IsSuspect
 	r.beside(PartResult).Result = nil

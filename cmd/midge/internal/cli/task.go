@@ -43,7 +43,7 @@ var taskList = show.List[storage.Task]{
 		{Name: "runner", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
 		) string {
-			return dash(show.Text(t.Runner))
+			return dash(show.Text(show.RanBy(t)))
 		}},
 		{Name: "reason", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
@@ -140,7 +140,10 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	}
 	moment("due", func() string { return p.Exact(t.Due) }, !t.Due.IsZero())
 	moment("runs since", func() string { return p.Exact(t.StartedAt()) }, !t.StartedAt().IsZero())
-	moment("runner", func() string { return show.Text(t.Runner) }, t.Runner != "")
+	a, succeeded := t.Success()
+	moment("started", func() string { return p.Exact(a.Claimed) }, succeeded)
+	moment("took", func() string { return show.Span(a.Took()) }, succeeded)
+	moment("runner", func() string { return show.Text(show.RanBy(t)) }, show.RanBy(t) != "")
 	moment("lease until", func() string { return p.Exact(t.LeaseUntil) }, !t.LeaseUntil.IsZero())
 	moment("declined", func() string { return p.Exact(t.Declined) }, !t.Declined.IsZero())
 	moment("ended", func() string { return p.Exact(t.Ended) }, !t.Ended.IsZero())
