@@ -19,7 +19,9 @@ func later(id string) storage.Insert {
 }
 
 // waiting is a task of queue mail that is due now.
-func waiting(id string) storage.Insert { return storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}} }
+func waiting(id string) storage.Insert {
+	return storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}}
+}
 
 // settleAll claims the waiting tasks of queue mail, and settles each.
 func settleAll(t *testing.T, store storage.Storage, settle storage.Settle) {

@@ -26,6 +26,7 @@ type taskData struct {
 	Look     stateLook
 	Verdict  string
 	Timeline []moments
+	Steps    *stepsData // nil if there are none
 	Bodies   []body
 	Headers  []header
 	Facts    []fact
@@ -106,6 +107,7 @@ func (s *server) task(r *http.Request, v *view) error {
 		return err
 	}
 	d.Timeline = v.timeline(t)
+	d.Steps = v.steps(t)
 	d.Facts = v.facts(t)
 	d.Acts = v.taskActs(t)
 	if v.May("payloads") {
@@ -399,22 +401,35 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	for _, part := range payload.Parts(t) {
-		if part.Name != r.PathValue("part") || len(part.Data) == 0 {
-			continue
-		}
-		text, err := s.readable(part)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.Name + ".json"
-		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-		_, _ = w.Write(text)
+	text, err := s.part(t, r.PathValue("part"))
+	if err != nil {
+		s.fail(w, r, err)
 		return
 	}
-	s.fail(w, r, errNoPage)
+	w.Header().Set("Content-Type", "application/json")
+	name := strings.ReplaceAll(t.ID, ":", "_") + "." + r.PathValue("part") + ".json"
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	_, _ = w.Write(text)
+}
+
+// part returns a payload of a task, or its steps, as JSON.
+func (s *server) part(t storage.Task, name string) ([]byte, error) {
+	for _, part := range payload.Parts(t) {
+		if part.Name == name && len(part.Data) > 0 {
+			return s.readable(part)
+		}
+	}
+	if name != partSteps {
+		return nil, errNoPage
+	}
+	steps, err := payload.Steps(t, s.cfg.Redact.StepJSON)
+	if err == nil && len(steps) == 0 {
+		err = errNoPage
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(steps)
 }
 
 // node is a value of JSON that a page folds.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -179,9 +180,38 @@ func storyFields(p *show.Printer, t storage.Task) []show.Field {
 	return []show.Field{
 		{Name: "headers", Text: strings.Join(headers, "\n")},
 		{Name: "progress", Text: progress(p, t)},
+		{Name: "steps", Text: strings.Join(stepLines(p, t), "\n")},
 		{Name: "checkpoint", Text: value(payload.Checkpoint(t))},
 		{Name: "result", Text: value(payload.Result(t))},
 		{Name: "attempts", Text: strings.Join(attempts, "\n")},
 		{Name: "stack", Text: show.Lines(strings.TrimSpace(t.Stack))},
 	}
+}
+
+// mostResult limits the result of a step in the page about a task, in bytes.
+const mostResult = 1000
+
+// stepLines returns a line for each finished step of a task, and one for its result.
+func stepLines(p *show.Printer, t storage.Task) (lines []string) {
+	steps, err := payload.Steps(t, nil)
+	if err != nil {
+		return []string{show.Text(err.Error())}
+	}
+	for _, s := range steps {
+		did := "after " + show.Span(time.Duration(s.Took*float64(time.Second)))
+		switch {
+		case s.Until != nil && s.Until.After(p.Now):
+			did = "sleeps until " + p.Exact(*s.Until)
+		case s.Until != nil:
+			did = "slept until " + p.Exact(*s.Until)
+		}
+		lines = append(lines, p.Moment(s.Ended)+"  "+show.Text(s.Name)+" "+did)
+		switch {
+		case s.Problem != "":
+			lines = append(lines, "    "+show.Text(s.Problem))
+		case len(s.Result) > 0:
+			lines = append(lines, "    "+show.Cut(string(s.Result), mostResult))
+		}
+	}
+	return lines
 }

@@ -256,6 +256,9 @@ type Task struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Steps      []payload.Step  `json:"steps,omitempty"`
+	// StepsProblem says why the steps cannot be read. The checkpoint cannot be read then either.
+	StepsProblem string `json:"steps_problem,omitempty"`
 }
 
 // Attempt is an attempt of a task, or a requeue between two attempts.
@@ -283,7 +286,13 @@ func TaskOf(t storage.Task) Task {
 	if a, ok := t.Success(); ok {
 		started = a.Claimed
 	}
+	steps, problem := payload.Steps(t, nil)
+	damaged := ""
+	if problem != nil {
+		damaged = problem.Error()
+	}
 	return Task{
+		Steps: steps, StepsProblem: damaged,
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
 		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries,
 		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
