@@ -37,80 +37,81 @@ func stepNames(t *testing.T, task midge.Task) (names []string) {
 	return names
 }
 
+// account is the result of a step.
+type account struct {
+	ID   int64
+	Tags []string
+}
+
+// fiveSteps is a job whose last step fails in the first attempt.
+type fiveSteps struct{ calls, results []string }
+
+func (s *fiveSteps) run(ctx context.Context) error {
+	a, err1 := midge.Step(ctx, "account", func(context.Context) (account, error) {
+		s.calls = append(s.calls, "account")
+		return account{7, []string{"new"}}, nil
+	})
+	n, err2 := midge.Step(ctx, "number", func(context.Context) (any, error) { return 1 << 60, nil })
+	at, err3 := midge.Step(ctx, "moment", func(context.Context) (time.Time, error) {
+		return time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("there", 3600)), nil
+	})
+	_, err4 := midge.Step(ctx, "nothing", func(context.Context) (struct{}, error) { return struct{}{}, nil })
+	s.results = append(s.results, fmt.Sprintf("%+v %T %v %v", a, n, n, at))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	_, err := midge.Step(ctx, "mail", func(context.Context) (string, error) {
+		s.calls = append(s.calls, "mail")
+		if info, _ := midge.Current(ctx); info.Attempt == 1 {
+			return "lost", errBroken
+		}
+		return "sent", nil
+	})
+	if err == errBroken { //nolint:errorlint // the same error, not one that wraps it
+		return midge.RetryIn(time.Second, err)
+	}
+	return err
+}
+
 // A finished step returns its stored result in later attempts, which equals that of the first, in both
 // encodings. A step that fails is called again.
 func TestAFinishedStepIsNotCalledAgain(t *testing.T) {
-	type account struct {
-		ID   int64
-		Tags []string
-	}
-	var calls []string
-	var results []string
-	job := func(ctx context.Context) error {
-		a, err1 := midge.Step(ctx, "account", func(context.Context) (account, error) {
-			calls = append(calls, "account")
-			return account{7, []string{"new"}}, nil
-		})
-		n, err2 := midge.Step(ctx, "number", func(context.Context) (any, error) { return 1 << 60, nil })
-		at, err3 := midge.Step(ctx, "moment", func(context.Context) (time.Time, error) {
-			return time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("there", 3600)), nil
-		})
-		_, err4 := midge.Step(ctx, "nothing", func(context.Context) (struct{}, error) { return struct{}{}, nil })
-		results = append(results, fmt.Sprintf("%+v %T %v %v", a, n, n, at))
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
-			return err
-		}
-		_, err := midge.Step(ctx, "mail", func(context.Context) (string, error) {
-			calls = append(calls, "mail")
-			if info, _ := midge.Current(ctx); info.Attempt == 1 {
-				return "lost", errBroken
-			}
-			return "sent", nil
-		})
-		if err == errBroken { //nolint:errorlint // the same error, not one that wraps it
-			return midge.RetryIn(time.Second, err)
-		}
-		return err
-	}
-	for _, enqueue := range []func(b *bench) (midge.Task, error){
-		func(b *bench) (midge.Task, error) {
-			return b.client.Enqueue(b.Context(), work{}, midge.KeepFor(time.Hour))
-		},
-		func(b *bench) (midge.Task, error) {
-			return b.client.Enqueue(b.Context(), jsonWork{}, midge.KeepFor(time.Hour))
-		},
-	} {
-		calls, results = nil, nil
+	for _, job := range []any{work{}, jsonWork{}} {
 		bubble(t, func(b *bench) {
-			b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error { return job(ctx) })
-			if err := midge.Handle(b.runner, func(ctx context.Context, _ jsonWork) error { return job(ctx) }); err != nil {
-				t.Fatal(err)
-			}
+			var s fiveSteps
+			b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error { return s.run(ctx) })
+			must(midge.Handle(b.runner, func(ctx context.Context, _ jsonWork) error { return s.run(ctx) }))
 			go func() { b.done <- b.runner.Run(b.ctx) }()
-			task, err := enqueue(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			task := must1(b.client.Enqueue(b.Context(), job, midge.KeepFor(time.Hour)))
 			b.after(10 * time.Second)
 			got := b.task(task.Ref)
-			if want := []string{"account", "mail", "mail"}; got.State != storage.Completed || !slices.Equal(calls, want) {
-				t.Errorf("the task is %s (%s) after the calls %q, want %q", got.State, got.LastError(), calls, want)
+			if want := []string{"account", "mail", "mail"}; got.State != storage.Completed || !slices.Equal(s.calls, want) {
+				t.Errorf("the task is %s (%s) after the calls %q, want %q", got.State, got.LastError(), s.calls, want)
 			}
-			if len(results) != 2 || results[0] != results[1] {
-				t.Errorf("two attempts saw %q", results)
+			if len(s.results) != 2 || s.results[0] != s.results[1] {
+				t.Errorf("two attempts saw %q", s.results)
 			}
 			if names, want := stepNames(t, got), []string{"account", "number", "moment", "nothing", "mail"}; !slices.Equal(names, want) {
 				t.Errorf("the stored steps are %q, want %q", names, want)
 			}
-			all, _ := midge.StepsOf(got)
-			var a account
-			if err := all[0].Decode(&a); err != nil || a.ID != 7 || !all[0].Until.IsZero() || all[0].Ended.IsZero() {
-				t.Errorf("the first step is %+v with the result %+v, %v", all[0], a, err)
-			}
-			if err := all[0].Decode(new(string)); err == nil || !strings.Contains(err.Error(), `step "account" of`) {
-				t.Errorf("a result into a string: got %v", err)
-			}
+			checkAccount(t, got)
 		})
+	}
+}
+
+// checkAccount checks what is stored of the first of fiveSteps.
+func checkAccount(t *testing.T, task midge.Task) {
+	t.Helper()
+	all, err := midge.StepsOf(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a account
+	if err := all[0].Decode(&a); err != nil || a.ID != 7 || !all[0].Until.IsZero() || all[0].Ended.IsZero() {
+		t.Errorf("the first step is %+v with the result %+v, %v", all[0], a, err)
+	}
+	if err := all[0].Decode(new(string)); err == nil || !strings.Contains(err.Error(), `step "account" of`) {
+		t.Errorf("a result into a string: got %v", err)
 	}
 }
 
@@ -190,12 +191,12 @@ func TestInvalidSteps(t *testing.T) {
 }
 
 func TestStepsOutsideOfAJob(t *testing.T) {
-	var late context.Context
+	late := make(chan context.Context, 1)
 	oneAttempt(t, storage.Limits{}, func(ctx context.Context) error {
-		late = ctx
+		late <- ctx
 		return nil
 	})
-	for _, ctx := range []context.Context{t.Context(), late} {
+	for _, ctx := range []context.Context{t.Context(), <-late} {
 		_, err := midge.Step(ctx, "a", func(context.Context) (int, error) { panic("it was called") })
 		if slept := midge.Sleep(ctx, "b", time.Hour); !errors.Is(err, midge.ErrNotInJob) || !errors.Is(slept, midge.ErrNotInJob) {
 			t.Errorf("got %v and %v, want ErrNotInJob", err, slept)
@@ -266,60 +267,70 @@ func TestAStepThatCannotBeStoredBuriesItsTask(t *testing.T) {
 	}
 }
 
+// sleeper is a job that sleeps, and returns something when it should.
+type sleeper struct {
+	*bench
+	end      func(err error) error
+	outcomes []midge.Outcome // as a middleware saw them, which then dropped all errors
+	woke     time.Time
+}
+
+func (s *sleeper) middleware(next func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s.outcomes = append(s.outcomes, midge.OutcomeOf(next(ctx)))
+		return nil
+	}
+}
+
+func (s *sleeper) run(ctx context.Context, _ work) error {
+	err := midge.Sleep(ctx, "wait for the bank", 10*time.Minute)
+	if err == nil {
+		s.woke = time.Now()
+		return nil
+	}
+	_, step := midge.Step(ctx, "more", func(context.Context) (int, error) { panic("it was called") })
+	slept, done := midge.Sleep(ctx, "again", 0), midge.CompleteWith(ctx, &pretendTx{store: s.store})
+	for _, other := range []error{step, slept, done} {
+		if !strings.Contains(other.Error(), "sleeps until") {
+			s.Errorf("later in the job: got %v", other)
+		}
+	}
+	time.Sleep(time.Second) // virtual: it does not make the sleep longer
+	return s.end(err)
+}
+
+// asleep checks that a task sleeps until a moment.
+func (s *sleeper) asleep(how string, ref midge.Ref, until time.Time) {
+	s.Helper()
+	want := fmt.Sprintf("sleeps until %s (wait for the bank)", until.UTC().Format("2006-01-02 15:04:05 UTC"))
+	got := s.task(ref)
+	if got.State != storage.Scheduled || got.Reason != want || got.Retries != 0 || got.Due.Sub(until).Abs() > time.Second {
+		s.Errorf("%s: the task is %s until %v (%q), after %d retries; want %q", how, got.State, got.Due, got.Reason, got.Retries, want)
+	}
+	if v, err := s.client.Why(s.Context(), ref); err != nil || !strings.Contains(v.String(), want) {
+		s.Errorf("%s: Why: got %v, %v", how, v, err)
+	}
+}
+
 // A sleep snoozes its task until its end, whatever the job returns.
 func TestASleep(t *testing.T) {
 	for how, end := range returns {
 		bubble(t, func(b *bench) {
-			var outcomes []midge.Outcome
-			var woke time.Time
-			b.run(midge.RunnerConfig{
-				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
-					return func(ctx context.Context) error {
-						err := next(ctx)
-						outcomes = append(outcomes, midge.OutcomeOf(err))
-						return nil // also a middleware that drops errors
-					}
-				}},
-			}, func(ctx context.Context, _ work) error {
-				err := midge.Sleep(ctx, "wait for the bank", 10*time.Minute)
-				if err == nil {
-					woke = time.Now()
-					return nil
-				}
-				_, step := midge.Step(ctx, "more", func(context.Context) (int, error) { panic("it was called") })
-				slept, done := midge.Sleep(ctx, "again", 0), midge.CompleteWith(ctx, &pretendTx{store: b.store})
-				for _, other := range []error{step, slept, done} {
-					if !strings.Contains(other.Error(), "sleeps until") {
-						t.Errorf("later in the job: got %v", other)
-					}
-				}
-				time.Sleep(time.Second) // virtual: it does not make the sleep longer
-				return end(err)
-			})
+			s := &sleeper{bench: b, end: end}
+			b.run(midge.RunnerConfig{Middleware: []midge.Middleware{s.middleware}}, s.run)
 			until := time.Now().Add(10 * time.Minute)
 			task := b.enqueue("a", midge.KeepFor(time.Hour))
 			b.after(time.Minute)
-			want := fmt.Sprintf("sleeps until %s (wait for the bank)", until.UTC().Format("2006-01-02 15:04:05 UTC"))
-			got := b.task(task.Ref)
-			if got.State != storage.Scheduled || got.Reason != want || got.Retries != 0 || got.Due.Sub(until).Abs() > time.Second {
-				t.Errorf("after %s: the task is %s until %v (%q), after %d retries; want %q", how, got.State, got.Due, got.Reason, got.Retries, want)
-			}
-			if v, err := b.client.Why(b.Context(), task.Ref); err != nil || !strings.Contains(v.String(), want) {
-				t.Errorf("Why: got %v, %v", v, err)
-			}
-			if err := b.client.Requeue(b.Context(), task.Ref); err != nil { // it sleeps on
-				t.Fatal(err)
-			}
+			s.asleep(how, task.Ref, until)
+			must(b.client.Requeue(b.Context(), task.Ref)) // it sleeps on
 			b.after(time.Minute)
-			if got := b.task(task.Ref); got.State != storage.Scheduled || got.Due.Sub(until).Abs() > time.Second {
-				t.Errorf("after %s and a requeue: the task is %s until %v", how, got.State, got.Due)
-			}
+			s.asleep(how+", and a requeue", task.Ref, until)
 			b.after(10 * time.Minute)
-			if got := b.task(task.Ref); got.State != storage.Completed || woke.Before(until) || woke.Sub(until) > 2*time.Second {
-				t.Errorf("after %s: the task is %s, and its job went on at %v, want %v", how, got.State, woke, until)
+			if got := b.task(task.Ref); got.State != storage.Completed || s.woke.Before(until) || s.woke.Sub(until) > 2*time.Second {
+				t.Errorf("%s: the task is %s, and its job went on at %v, want %v", how, got.State, s.woke, until)
 			}
-			if want := []midge.Outcome{midge.OutcomeSnoozed, midge.OutcomeSnoozed, midge.OutcomeSucceeded}; !slices.Equal(outcomes, want) {
-				t.Errorf("after %s: a middleware saw %q, want %q", how, outcomes, want)
+			if want := []midge.Outcome{midge.OutcomeSnoozed, midge.OutcomeSnoozed, midge.OutcomeSucceeded}; !slices.Equal(s.outcomes, want) {
+				t.Errorf("%s: a middleware saw %q, want %q", how, s.outcomes, want)
 			}
 		})
 	}
@@ -380,59 +391,68 @@ func (l *lossy) Extend(ctx context.Context, req storage.ExtendRequest) (storage.
 	return answer, errors.Join(happened, err)
 }
 
+// loss is a write whose answer is an error.
+type loss struct {
+	err        error
+	happens    bool
+	checkpoint bool // it is the write of a checkpoint, and not of a step
+}
+
+// charging is a job that stores a step, or loses the write in its first attempt.
+type charging struct {
+	*bench
+	store           *lossy
+	loss            loss
+	calls, attempts int
+}
+
+func (c *charging) charge(ctx context.Context) error {
+	_, err := midge.Step(ctx, "charge", func(context.Context) (int, error) { c.calls++; return c.calls, nil })
+	return err
+}
+
+func (c *charging) run(ctx context.Context, _ work) error {
+	if c.attempts++; c.attempts > 1 {
+		return c.charge(ctx)
+	}
+	fails := func(context.Context) (bool, error) { return c.loss.happens, c.loss.err }
+	c.store.fails.Store(&fails)
+	var lost error
+	if c.loss.checkpoint {
+		lost = midge.Checkpoint(ctx, "half")
+	} else {
+		lost = c.charge(ctx)
+	}
+	c.store.fails.Store(nil)
+	_, step := midge.Step(ctx, "more", func(context.Context) (int, error) { panic("it was called") })
+	slept := midge.Sleep(ctx, "sleep", time.Hour)
+	for _, err := range []error{lost, step, slept} {
+		if !errors.Is(err, c.loss.err) {
+			c.Errorf("%+v: got %v", c.loss, err)
+		}
+	}
+	return nil
+}
+
 // Where the outcome of a write is an error, the attempt fails, although its job returns nil. The next attempt
 // finds the step, or calls it again.
 func TestAStepWhoseReplyIsLost(t *testing.T) {
-	for name, c := range map[string]struct {
-		err     error
-		happens bool
-		ofOther bool // the write of a checkpoint before the step is lost
-	}{
-		"before it happens":            {storage.ErrUnknown, false, false},
-		"after it happened":            {storage.ErrUnknown, true, false},
-		"the storage is away":          {storage.ErrUnavailable, false, false},
-		"the storage is full":          {storage.ErrFull, false, false},
-		"a checkpoint":                 {storage.ErrUnknown, false, true},
-		"a checkpoint that was stored": {storage.ErrUnknown, true, true},
+	for lost, calls := range map[loss]int{
+		{err: storage.ErrUnknown}:                                  2,
+		{err: storage.ErrUnknown, happens: true}:                   1,
+		{err: storage.ErrUnavailable}:                              2,
+		{err: storage.ErrFull}:                                     2,
+		{err: storage.ErrUnknown, checkpoint: true}:                1,
+		{err: storage.ErrUnknown, checkpoint: true, happens: true}: 1,
 	} {
 		bubble(t, func(b *bench) {
-			store := &lossy{Storage: b.store}
-			b.store = store
-			calls, attempts := 0, 0
-			job := func(ctx context.Context, _ work) error {
-				attempts++
-				charge := func() error {
-					_, err := midge.Step(ctx, "charge", func(context.Context) (int, error) { calls++; return calls, nil })
-					return err
-				}
-				if attempts > 1 {
-					return charge()
-				}
-				fails := func(context.Context) (bool, error) { return c.happens, c.err }
-				store.fails.Store(&fails)
-				lost := charge
-				if c.ofOther {
-					lost = func() error { return midge.Checkpoint(ctx, "half") }
-				}
-				if err := lost(); !errors.Is(err, c.err) {
-					t.Errorf("%s: got %v, want %v", name, err, c.err)
-				}
-				store.fails.Store(nil)
-				_, err := midge.Step(ctx, "more", func(context.Context) (int, error) { panic("it was called") })
-				if slept := midge.Sleep(ctx, "sleep", time.Hour); !errors.Is(err, c.err) || !errors.Is(slept, c.err) {
-					t.Errorf("%s: further steps got %v and %v, want %v", name, err, slept, c.err)
-				}
-				return nil
-			}
-			b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second), Lease: 10 * time.Second}, job)
+			c := &charging{bench: b, store: &lossy{Storage: b.store}, loss: lost}
+			b.store = c.store
+			b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second), Lease: 10 * time.Second}, c.run)
 			task := b.enqueue("a", midge.KeepFor(time.Hour))
 			b.after(time.Minute)
-			wantCalls := 2
-			if c.happens || c.ofOther {
-				wantCalls = 1
-			}
-			if got := b.task(task.Ref); got.State != storage.Completed || attempts != 2 || got.Retries != 1 || calls != wantCalls {
-				t.Errorf("%s: the task is %s after %d attempts, %d failures, %d calls; want 2, 1, %d", name, got.State, attempts, got.Retries, calls, wantCalls)
+			if got := b.task(task.Ref); got.State != storage.Completed || c.attempts != 2 || got.Retries != 1 || c.calls != calls {
+				t.Errorf("%+v: the task is %s after %d attempts, %d failures, %d calls; want 2, 1, %d", lost, got.State, c.attempts, got.Retries, c.calls, calls)
 			}
 		})
 	}
@@ -528,9 +548,9 @@ type sequence struct {
 }
 
 // look reads the task, behind the runner's back, and checks that stored steps stay.
-func (s *sequence) look(ref midge.Ref) {
+func (s *sequence) look(ctx context.Context, ref midge.Ref) {
 	s.Helper()
-	task, err := s.faulty.Storage.Task(context.WithoutCancel(s.ctx), ref)
+	task, err := s.faulty.Storage.Task(context.WithoutCancel(ctx), ref)
 	if err != nil {
 		s.Errorf("read the task: %v", err)
 		return
@@ -574,7 +594,7 @@ func (s *sequence) lose() func() {
 func (s *sequence) run(ctx context.Context, _ work) error {
 	info, _ := midge.Current(ctx)
 	for _, op := range s.ops {
-		s.look(info.Ref)
+		s.look(ctx, info.Ref)
 		mend := func() {}
 		if s.disturb() {
 			switch s.random.IntN(4) {
@@ -605,7 +625,7 @@ func (s *sequence) do(ctx context.Context, ref midge.Ref, op string) error {
 		return midge.Checkpoint(ctx, op)
 	}
 	got, err := midge.Step(ctx, op, func(context.Context) (int, error) {
-		s.look(ref)
+		s.look(ctx, ref)
 		if was, ok := s.stored[op]; ok {
 			s.Errorf("the step %s was called, and is stored as %s", op, was)
 		}
@@ -617,7 +637,7 @@ func (s *sequence) do(ctx context.Context, ref midge.Ref, op string) error {
 		return s.calls, nil
 	})
 	if err == nil {
-		s.look(ref)
+		s.look(ctx, ref)
 		if got != s.results[op] || s.stored[op] == "" {
 			s.Errorf("the step %s returned %d, want %d; it is stored as %q", op, got, s.results[op], s.stored[op])
 		}

@@ -207,8 +207,8 @@ func writeGolden(
 	return now, os.WriteFile(path, append(data, '\n'), 0o600)
 }
 
-// describe returns the content of the file for the current kinds. The steps of a kind without attempts stay as
-// they were.
+// describe returns the content of the file for the current kinds. The steps of a kind without attempts
+// stay as they were.
 func describe(kinds map[string]runner.JobType, steps map[string]goldenSteps, was golden) (golden, error) {
 	now := make(golden, len(kinds))
 	for kind, of := range kinds {
@@ -217,9 +217,9 @@ func describe(kinds map[string]runner.JobType, steps map[string]goldenSteps, was
 		if err != nil {
 			return nil, fmt.Errorf("make an example of %s: %w", kind, err)
 		}
-		one := goldenKind{Encoding: of.Encoding, Fields: map[string]string{}, Example: example, Steps: was[kind].Steps}
-		if now, ok := steps[kind]; ok {
-			one.Steps = now
+		one := goldenKind{Encoding: of.Encoding, Fields: map[string]string{}, Example: example, Steps: steps[kind]}
+		if one.Steps == nil {
+			one.Steps = was[kind].Steps
 		}
 		paths, err := pathsOf(of.Encoding, example)
 		if err != nil {

@@ -145,7 +145,7 @@ func tell(ctx context.Context, path string, out io.Writer) error {
 		holds func(t midge.Task, steps []midge.StepInfo) bool
 	}{
 		{"the account is made", func(_ midge.Task, steps []midge.StepInfo) bool { return len(steps) > 0 }},
-		{"the job sleeps", func(t midge.Task, _ []midge.StepInfo) bool { return t.State == midge.Scheduled || t.State.Ended() }},
+		{"the job sleeps", func(_ midge.Task, steps []midge.StepInfo) bool { return len(steps) > 2 }},
 		{"the job has ended", func(t midge.Task, _ []midge.StepInfo) bool { return t.State.Ended() }},
 	} {
 		err := withWorker(ctx, path, out, func() (bool, error) {

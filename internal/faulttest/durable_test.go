@@ -24,7 +24,7 @@ func (durableJob) Options() midge.Options {
 }
 
 const (
-	napLength = 20 * time.Millisecond
+	napLength = 300 * time.Millisecond // longer than a call that is repeated
 	halfDone  = "half done"
 )
 
