@@ -163,7 +163,7 @@ func Checkpoint(ctx context.Context, v any) error {
 		if err != nil {
 			return err
 		}
-		return a.Store(ctx, nil, b)
+		return a.Checkpoint(ctx, b)
 	})
 }
 
@@ -174,12 +174,12 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 		if err := checkPointer(v); err != nil {
 			return err
 		}
-		t, err := a.Task(ctx)
-		if err != nil || len(t.Checkpoint) == 0 {
+		b, err := a.LoadCheckpoint(ctx)
+		if err != nil || len(b) == 0 {
 			return err
 		}
 		ok = true
-		return codec.Decode(t.Encoding, t.Checkpoint, v)
+		return codec.Decode(a.Encoding, b, v)
 	})
 	return ok && err == nil, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -283,12 +284,17 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 // quote the result.
 type resultError struct {
 	kind  string
+	step  string // "" for the result of the task
 	into  any
 	cause error
 }
 
 func (e *resultError) Error() string {
-	text := fmt.Sprintf("the result of %s is of another shape than %T", e.kind, e.into)
+	of := e.kind
+	if e.step != "" {
+		of = fmt.Sprintf("step %q of %s", e.step, e.kind)
+	}
+	text := fmt.Sprintf("the result of %s is of another shape than %T", of, e.into)
 	if u := (*codec.DecodeError)(nil); errors.As(e.cause, &u) {
 		text += fmt.Sprintf(": %s: %s", u.Encoding, u.Problem)
 	}
@@ -406,14 +412,21 @@ func DecodeProgress(t Task, v any) error {
 // the task was listed without it. Within a job, [LoadCheckpoint] does this for the running task.
 func DecodeCheckpoint(t Task, v any) error {
 	err := checkPointer(v)
-	switch {
-	case err != nil:
-	case len(t.Checkpoint) == 0:
-		err = errNoneStored
-	default:
-		err = codec.Decode(t.Encoding, t.Checkpoint, v)
+	if err == nil {
+		err = checkpointInto(t, v)
 	}
 	return wrap(err, "decode checkpoint of %s", t.Ref)
+}
+
+func checkpointInto(t Task, v any) error {
+	kept, err := steps.Decode(t.Checkpoint)
+	switch {
+	case err != nil:
+		return err
+	case len(kept.Checkpoint) == 0:
+		return errNoneStored
+	}
+	return codec.Decode(t.Encoding, kept.Checkpoint, v)
 }
 
 // errNoneStored reports a value that a job has not stored.

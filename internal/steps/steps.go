@@ -31,6 +31,7 @@ const (
 	mark    = 0xC1
 	version = 1
 	latest  = 253402300799999999 // the last microsecond of the year 9999, after which texts of moments end
+	longest = int64(storage.MaxDelay / time.Microsecond)
 )
 
 // Step is a finished step, or a sleep that has begun.
@@ -67,16 +68,29 @@ func (e Envelope) Find(name string) (s Step, ok bool) {
 	return Step{}, false
 }
 
-// Encode returns the bytes to be stored, nil for an empty envelope. They may be those of Checkpoint.
-func (e Envelope) Encode() []byte {
-	if len(e.Steps) == 0 && (len(e.Checkpoint) == 0 || e.Checkpoint[0] != mark) {
-		return e.Checkpoint
+// plain reports whether the checkpoint is stored as it is.
+func (e Envelope) plain() bool {
+	return len(e.Steps) == 0 && (len(e.Checkpoint) == 0 || e.Checkpoint[0] != mark)
+}
+
+// Size returns the number of bytes to be stored.
+func (e Envelope) Size() int {
+	if e.plain() {
+		return len(e.Checkpoint)
 	}
 	size := 2 + 4 + len(e.Checkpoint)
 	for i := range e.Steps {
 		size += 4 + len(e.Steps[i].Name) + 3*8 + 4 + len(e.Steps[i].Result)
 	}
-	b := append(make([]byte, 0, size), mark, version)
+	return size
+}
+
+// Encode returns the bytes to be stored, nil for an empty envelope. They may be those of Checkpoint.
+func (e Envelope) Encode() []byte {
+	if e.plain() {
+		return e.Checkpoint
+	}
+	b := append(make([]byte, 0, e.Size()), mark, version)
 	b = appendPart(b, e.Checkpoint)
 	for i := range e.Steps {
 		s := &e.Steps[i]
@@ -114,7 +128,9 @@ func Decode(stored []byte) (Envelope, error) {
 	e := Envelope{Checkpoint: in.part()}
 	for !in.short && len(in.rest) > 0 {
 		s := Step{Name: string(in.part())}
-		s.Ended, s.Took, s.Until = in.time(), time.Duration(in.micros())*time.Microsecond, in.time()
+		s.Ended = in.time()
+		s.Took = time.Duration(in.micros(longest)) * time.Microsecond
+		s.Until = in.time()
 		s.Result = in.part()
 		switch {
 		case in.short:
@@ -162,14 +178,14 @@ func (r *reader) part() []byte {
 	return nil
 }
 
-// micros reads a span or a moment in microseconds.
-func (r *reader) micros() int64 {
+// micros reads a number of microseconds, at most most.
+func (r *reader) micros(most int64) int64 {
 	number := r.next(8)
 	if number == nil {
 		return 0
 	}
 	n := binary.BigEndian.Uint64(number)
-	if n > latest {
+	if n > uint64(most) {
 		r.outside = true
 		return 0
 	}
@@ -177,7 +193,7 @@ func (r *reader) micros() int64 {
 }
 
 func (r *reader) time() time.Time {
-	n := r.micros()
+	n := r.micros(latest)
 	if n == 0 {
 		return time.Time{}
 	}

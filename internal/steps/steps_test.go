@@ -28,6 +28,9 @@ func TestAnEnvelopeComesBack(t *testing.T) {
 		},
 	} {
 		stored := e.Encode()
+		if e.Size() != len(stored) {
+			t.Errorf("got the size %d of %d bytes", e.Size(), len(stored))
+		}
 		got, err := Decode(stored)
 		for i := range got.Steps { // an empty result is as good as none
 			if len(got.Steps[i].Result) == 0 {
