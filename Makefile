@@ -7,8 +7,8 @@ RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's. They exist so that users of the root do not download what only
 # these modules need.
-MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
-	tracing/otel examples/shop cmd/midge dashboard/browser $(PEERS)
+MODULES := bench storage/sqlite/modernc examples/embedded examples/onboarding internal/difftest internal/faulttest \
+	metrics/prometheus tracing/otel examples/shop cmd/midge dashboard/browser $(PEERS)
 # Other projects' dashboards, which only make shots runs. The module has no tests, and its
 # vulnerabilities are those of these projects.
 PEERS := dashboard/browser/peers

@@ -49,3 +49,61 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
+
+// BenchmarkSteps and BenchmarkCheckpoints run jobs that store 20 values each, one as steps and one as
+// checkpoints. The ratio of the two is the price of a step.
+func BenchmarkSteps(b *testing.B) {
+	values(b, func(ctx context.Context, i int) error {
+		_, err := midge.Step(ctx, stored[i], func(context.Context) (int, error) { return i, nil })
+		return err
+	})
+}
+
+func BenchmarkCheckpoints(b *testing.B) {
+	values(b, func(ctx context.Context, i int) error { return midge.Checkpoint(ctx, i) })
+}
+
+// stored are the names of the values that a job stores.
+var stored = []string{
+	"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+}
+
+// values runs jobs one after the other, each of which stores values.
+func values(b *testing.B, store func(ctx context.Context, i int) error) {
+	kept, err := memory.Open(memory.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, err := midge.NewClient(kept, midge.ClientConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	runner, err := midge.NewRunner(kept, midge.RunnerConfig{Concurrency: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	if err := midge.Handle(runner, func(ctx context.Context, _ work) error {
+		for i := range stored {
+			if err := store(ctx, i); err != nil {
+				b.Error(err)
+			}
+		}
+		done <- struct{}{}
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+	if err := runner.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := client.Enqueue(b.Context(), work{}); err != nil {
+			b.Fatal(err)
+		}
+		<-done
+	}
+	if err := runner.Shutdown(context.WithoutCancel(b.Context())); err != nil {
+		b.Fatal(err)
+	}
+}

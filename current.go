@@ -150,9 +150,9 @@ func Progress(ctx context.Context, v any) error {
 }
 
 // Checkpoint stores v at once, under the lease, so that a later run of the task can continue from
-// it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue. To
-// run a task from its beginning, delete the task and enqueue it again. A value that would not come
-// back as it was is an *[InvalidError], as [Encoding] says.
+// it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue of a
+// task that is dead or cancelled. A requeue of a completed task, and one with [FromStart], forgets
+// it. A value that would not come back as it was is an *[InvalidError], as [Encoding] says.
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint
@@ -163,7 +163,7 @@ func Checkpoint(ctx context.Context, v any) error {
 		if err != nil {
 			return err
 		}
-		return a.Store(ctx, nil, b)
+		return a.Checkpoint(ctx, b)
 	})
 }
 
@@ -174,12 +174,12 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 		if err := checkPointer(v); err != nil {
 			return err
 		}
-		t, err := a.Task(ctx)
-		if err != nil || len(t.Checkpoint) == 0 {
+		b, err := a.LoadCheckpoint(ctx)
+		if err != nil || len(b) == 0 {
 			return err
 		}
 		ok = true
-		return codec.Decode(t.Encoding, t.Checkpoint, v)
+		return codec.Decode(a.Encoding, b, v)
 	})
 	return ok && err == nil, err
 }

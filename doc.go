@@ -39,7 +39,9 @@
 // context of a running job then ends.
 //
 // Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
-// as its completion; [Progress] and [Checkpoint] store theirs at once. The cause of the
+// as its completion; [Progress] and [Checkpoint] store theirs at once. A job of several
+// steps calls [Step] for each of them: a later attempt does not repeat what an earlier
+// one has finished. Between two steps it may [Sleep] for weeks. The cause of the
 // job's context tells why it ended: [ErrCancelled], [ErrTimeout], [ErrExpired],
 // [ErrLeaseLost] or [ErrShutdown].
 //

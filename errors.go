@@ -187,7 +187,8 @@ func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.de
 // it, or the error that wraps it; nil if there is none. It does not change what happens to the
 // task.
 func beside(err error) error {
-	if _, ok := err.(*snoozeError); ok { //nolint:errorlint // this one, not one within
+	switch err.(type) { //nolint:errorlint // this one, not one within
+	case *snoozeError, *runner.OwedError:
 		return nil
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -207,6 +208,7 @@ func verdictOf(err error) runner.Judgement {
 	var (
 		caused  *runner.CausedError
 		cannot  *runner.CannotRunError
+		owed    *runner.OwedError
 		discard *discardError
 		retry   *retryInError
 		snooze  *snoozeError
@@ -230,6 +232,11 @@ func verdictOf(err error) runner.Judgement {
 	switch {
 	case errors.As(err, &cannot):
 		j.CannotRun = cannot
+	case errors.As(err, &owed) && owed.Ask != runner.Retry:
+		j.Ask, j.Until, j.Reason = owed.Ask, owed.Until, owed.Reason
+		if owed.Ask == runner.Snooze {
+			j.Beside = beside(err)
+		}
 	case errors.As(err, &discard):
 		j.Ask = runner.Discard
 	case errors.As(err, &retry):

@@ -172,15 +172,19 @@ func (q *Queue) Page(
 	return page, q.wrap("list tasks of", err)
 }
 
-// RequeueAll requeues the tasks in a state that match accepts, and returns how many. A nil match
-// accepts all tasks. state is any but pending. Tasks whose unique key is taken stay as they are.
+// RequeueAll requeues the tasks in a state that match accepts, as [Client.Requeue] does, and returns
+// how many. A nil match accepts all tasks. state is any but pending. Tasks whose unique key is taken
+// stay as they are.
 func (q *Queue) RequeueAll(
-	ctx context.Context, state State, match func(Task) bool,
+	ctx context.Context, state State, match func(Task) bool, opts ...RequeueOption,
 ) (int, error) {
+	if err := checkRequeue(opts); err != nil {
+		return 0, q.wrap("requeue in", err)
+	}
 	now, again := storage.Change{Now: true}, storage.Change{Requeue: true}
 	may := func(s State) bool { return now.Permitted(s) || again.Permitted(s) }
 	return q.all("requeue in", state, "requeued", may, func() (int, error) {
-		return q.client.session.RequeueAll(ctx, q.name, state, match)
+		return q.client.session.RequeueAll(ctx, q.name, state, match, opts...)
 	})
 }
 

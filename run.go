@@ -87,7 +87,7 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 	if unfit != nil {
 		return unfit
 	}
-	err := a.Explain(ctx, h.attempt(ctx, a.Job))
+	err := a.Explain(ctx, a.Owing(h.attempt(ctx, a.Job)))
 	if after, ok := a.Job.(interface {
 		AfterRun(ctx context.Context, end error)
 	}); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,53 @@ func TestCheckpointSurvivesTheAttempt(t *testing.T) {
 			t.Errorf("checkpoints seen %v, want [0 1 2]", seen)
 		}
 	})
+}
+
+// A requeued task resumes at its checkpoint where it is dead, and begins at its start where it had completed or is
+// requeued with FromStart, by itself or together with others.
+func TestARequeueForgetsTheCheckpoint(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		dies    bool
+		requeue func(b *bench, ref midge.Ref) error
+		resumes bool
+	}{
+		{"dead", true, func(b *bench, ref midge.Ref) error { return b.client.Requeue(b.ctx, ref) }, true},
+		{"completed", false, func(b *bench, ref midge.Ref) error { return b.client.Requeue(b.ctx, ref) }, false},
+		{"dead, from the start", true, func(b *bench, ref midge.Ref) error {
+			return b.client.Requeue(b.ctx, ref, midge.FromStart())
+		}, false},
+		{"all dead, from the start", true, func(b *bench, ref midge.Ref) error {
+			return second(b.client.Queue(ref.Queue).RequeueAll(b.ctx, midge.Dead, nil, midge.FromStart()))
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				var seen []int
+				b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+					var page int
+					_, err := midge.LoadCheckpoint(ctx, &page)
+					if seen = append(seen, page); c.dies && len(seen) == 1 {
+						err = midge.Discard(errors.New("refused"))
+					}
+					return errors.Join(midge.Checkpoint(ctx, 7), err)
+				})
+				ref := b.enqueue("pages", midge.KeepFor(time.Hour)).Ref
+				b.after(time.Second)
+				if err := c.requeue(b, ref); err != nil {
+					t.Fatal(err)
+				}
+				b.after(time.Second)
+				want := []int{0, 0}
+				if c.resumes {
+					want[1] = 7
+				}
+				if !slices.Equal(seen, want) {
+					t.Errorf("checkpoints seen %v, want %v", seen, want)
+				}
+			})
+		})
+	}
 }
 
 func TestMiddlewareWrapsTheAttempt(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -97,14 +98,36 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 
 // Requeue makes a task wait for a runner, due now. A task that has ended starts anew, with its
 // counts of retries and crashes reset. Its history is kept, and the requeue is added to it. Its
-// checkpoint and its idempotency key stay too, so that the job resumes where it was. A task that is
-// scheduled or in retry becomes due now. Errors: [ErrNotFound]; a *[DependencyError] where the task
-// runs or its unique key is taken.
-func (c *Client) Requeue(ctx context.Context, ref Ref) error {
-	if err := checkRef(ref); err != nil {
+// idempotency key stays too. A dead or cancelled task keeps its finished steps, its checkpoint and
+// its progress, so that the job resumes where it was; a completed task forgets them, and with
+// [FromStart] every task does. A task that is scheduled or in retry becomes due now. Errors:
+// [ErrNotFound]; a *[DependencyError] where the task runs or its unique key is taken.
+func (c *Client) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) error {
+	err := checkRef(ref)
+	if err == nil {
+		err = checkRequeue(opts)
+	}
+	if err != nil {
 		return ofTask(err, "requeue", ref)
 	}
-	return ofTask(c.session.Requeue(ctx, ref), "requeue", ref)
+	return ofTask(c.session.Requeue(ctx, ref, opts...), "requeue", ref)
+}
+
+// RequeueOption says how [Client.Requeue] and [Queue.RequeueAll] requeue tasks. [FromStart] is the
+// only option.
+type RequeueOption = storage.RequeueOption
+
+// FromStart makes a requeue forget the finished steps, the checkpoint and the progress of a task, so
+// that its job runs all of its steps again.
+func FromStart() RequeueOption { return storage.FromStart() }
+
+func checkRequeue(opts []RequeueOption) error {
+	for _, o := range opts {
+		if o == nil {
+			return storage.Invalid("option", "nil", "an option")
+		}
+	}
+	return nil
 }
 
 // Delete deletes a task that is not running. Errors: [ErrNotFound]; a *[DependencyError] where it
@@ -261,12 +284,17 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 // quote the result.
 type resultError struct {
 	kind  string
+	step  string // "" for the result of the task
 	into  any
 	cause error
 }
 
 func (e *resultError) Error() string {
-	text := fmt.Sprintf("the result of %s is of another shape than %T", e.kind, e.into)
+	of := e.kind
+	if e.step != "" {
+		of = fmt.Sprintf("step %q of %s", e.step, e.kind)
+	}
+	text := fmt.Sprintf("the result of %s is of another shape than %T", of, e.into)
 	if u := (*codec.DecodeError)(nil); errors.As(e.cause, &u) {
 		text += fmt.Sprintf(": %s: %s", u.Encoding, u.Problem)
 	}
@@ -384,14 +412,21 @@ func DecodeProgress(t Task, v any) error {
 // the task was listed without it. Within a job, [LoadCheckpoint] does this for the running task.
 func DecodeCheckpoint(t Task, v any) error {
 	err := checkPointer(v)
-	switch {
-	case err != nil:
-	case len(t.Checkpoint) == 0:
-		err = errNoneStored
-	default:
-		err = codec.Decode(t.Encoding, t.Checkpoint, v)
+	if err == nil {
+		err = checkpointInto(t, v)
 	}
 	return wrap(err, "decode checkpoint of %s", t.Ref)
+}
+
+func checkpointInto(t Task, v any) error {
+	kept, err := steps.Decode(t.Checkpoint)
+	switch {
+	case err != nil:
+		return err
+	case len(kept.Checkpoint) == 0:
+		return errNoneStored
+	}
+	return codec.Decode(t.Encoding, kept.Checkpoint, v)
 }
 
 // errNoneStored reports a value that a job has not stored.

@@ -20,13 +20,14 @@ const (
 	PartResult     = "result"
 	PartProgress   = "progress"
 	PartCheckpoint = "checkpoint"
+	PartStep       = "step"
 	PartHeader     = "header"
 )
 
 // Hidden is the text that replaces each value that a [Redaction] hides.
 const Hidden = "***"
 
-// Redaction hides fields of parameters, results, progress, checkpoints and headers from people. A nil
+// Redaction hides fields of parameters, results, progress, checkpoints, steps and headers from people. A nil
 // Redaction hides nothing. It is safe for concurrent use.
 type Redaction struct {
 	words []word // the words of all rules; an end follows the last word of each rule
@@ -40,9 +41,10 @@ type word struct {
 }
 
 // Redact makes a Redaction from patterns such as "params.card.*", "header.authorization" or
-// "params.**.password". A pattern begins with a part of the task: params, result, progress, checkpoint or
-// header. The words behind it, with dots between them, name fields, each within the field before. In a word,
-// '*' stands for any text. The word "**" stands for any number of words. Case does not matter.
+// "params.**.password". A pattern begins with a part of the task: params, result, progress, checkpoint, step
+// or header. The words behind it, with dots between them, name fields, each within the field before. Behind
+// "step" comes the name of a step, and then fields of its result: "step.charge.card", "step.*.email". In a
+// word, '*' stands for any text. The word "**" stands for any number of words. Case does not matter.
 //
 // A field that a pattern names is hidden with everything in it. The elements of a list have the name of the
 // list. A map whose keys are of several types, which is shown as {"$map":[[key,value]]}, is hidden as a whole
@@ -56,7 +58,7 @@ func Redact(patterns ...string) (*Redaction, error) {
 	if len(patterns) == 0 {
 		return nil, nil //nolint:nilnil // the nil Redaction works
 	}
-	parts := []string{PartParams, PartResult, PartProgress, PartCheckpoint, PartHeader}
+	parts := []string{PartParams, PartResult, PartProgress, PartCheckpoint, PartStep, PartHeader}
 	r := new(Redaction)
 	for _, pattern := range patterns {
 		words := strings.Split(strings.ToLower(pattern), ".")
@@ -107,19 +109,31 @@ func (r *Redaction) JSON(part string, text []byte) []byte {
 	if r == nil {
 		return text
 	}
-	shown, _ := r.hide(part, text)
+	shown, _ := r.hide(text, part)
 	return shown
 }
 
-// hide returns what JSON returns, and each value that is hidden there.
-func (r *Redaction) hide(part string, text []byte) (shown []byte, hidden []json.RawMessage) {
-	at := r.next(r.begin(), part)
+// StepJSON returns the JSON of the result of a step as JSON does for a part of a task.
+func (r *Redaction) StepJSON(step string, text []byte) []byte {
+	if r == nil {
+		return text
+	}
+	shown, _ := r.hide(text, PartStep, step)
+	return shown
+}
+
+// hide returns the JSON of the value at a path without its hidden values, and each of these.
+func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []json.RawMessage) {
+	at := r.begin()
+	for _, name := range path {
+		at = r.next(at, name)
+	}
 	if !at.open() {
 		return text, nil
 	}
 	h := hider{r: r, text: text, dec: json.NewDecoder(bytes.NewReader(text))}
 	h.dec.UseNumber()
-	err := h.value(at, false)
+	err := h.value(at, r.names(at))
 	if _, more := h.dec.Token(); err != nil || !errors.Is(more, io.EOF) {
 		return []byte(`"` + Hidden + `"`), []json.RawMessage{text}
 	}
@@ -153,7 +167,7 @@ func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...s
 			add(headers[name])
 		}
 	}
-	_, hidden := r.hide(PartParams, params)
+	_, hidden := r.hide(params, PartParams)
 	unknown := false // the parameters are hidden and cannot be read
 	for _, text := range hidden {
 		var value any

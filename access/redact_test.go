@@ -60,6 +60,29 @@ func TestRedactionOfJSON(t *testing.T) {
 	}
 }
 
+func TestRedactionOfSteps(t *testing.T) {
+	for _, c := range []struct{ rule, step, text, want string }{
+		{"step.charge.card", "charge", `{"card":1,"id":2}`, `{"card":"***","id":2}`},
+		{"step.charge.card", "Charge", `[{"card":1}]`, `[{"card":"***"}]`},
+		{"step.charge.card", "refund", `{"card":1}`, `{"card":1}`},
+		{"step.charge", "charge", `{"card":1}`, `"***"`},
+		{"step.charge", "charge", `7`, `"***"`},
+		{"step.*.card", "any name", `{"card":1}`, `{"card":"***"}`},
+		{"step.charge card.number", "charge card", `{"number":1}`, `{"number":"***"}`},
+		{"step.mail.ann", "mail.ann", `true`, `"***"`},
+		{"step.**.card", "a.b", `{"c":{"card":1}}`, `{"c":{"card":"***"}}`},
+		{"step.charge.card", "charge", `no json`, `"***"`},
+		{"checkpoint.card", "card", `{"card":1}`, `{"card":1}`},
+	} {
+		if got := redaction(t, c.rule).StepJSON(c.step, []byte(c.text)); string(got) != c.want {
+			t.Errorf("%s of step %s: got %s, want %s", c.rule, c.step, got, c.want)
+		}
+	}
+	if got := (*access.Redaction)(nil).StepJSON("a", []byte("7")); string(got) != "7" {
+		t.Errorf("no redaction: got %s", got)
+	}
+}
+
 func TestRedactionOfHeaders(t *testing.T) {
 	given := map[string]string{"authorization": "secret", "tenant": "acme", "x.token": "secret"}
 	got := redaction(t, "header.Authorization", "header.x.*").Headers(given)

@@ -73,6 +73,7 @@ type askData struct {
 	Download                string   // the address of the tasks of a deletion, "" for none
 	NoDownload              string   // why there is none
 	Canary                  bool     // the dialog offers to requeue one task first
+	FromStart               bool     // the dialog offers to forget finished steps and checkpoints
 	Many                    bool     // the act may be on several tasks
 	None                    bool     // there is no task for the act
 	Kept                    []string // tasks on which the act is not possible, and why

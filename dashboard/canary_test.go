@@ -18,6 +18,11 @@ func later(id string) storage.Insert {
 	return storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Delay: time.Hour}
 }
 
+// waiting is a task of queue mail that is due now.
+func waiting(id string) storage.Insert {
+	return storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}}
+}
+
 // settleAll claims the waiting tasks of queue mail, and settles each.
 func settleAll(t *testing.T, store storage.Storage, settle storage.Settle) {
 	session := storage.NewSession(store, 0)
@@ -77,17 +82,61 @@ func TestADialogRequeuesACanaryFirst(t *testing.T) {
 	}
 }
 
-// TestOnlyARequeueHasACanary checks that another action with the parameter is refused and not recorded.
-func TestOnlyARequeueHasACanary(t *testing.T) {
+// TestOnlyARequeueHasItsOptions checks that another action with a parameter of a requeue is refused and not recorded.
+func TestOnlyARequeueHasItsOptions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store := inserted(t, as(access.Admin), later("a"))
-		if page := s.get("/act?do=cancel&all=1&queue=mail&state=scheduled"); strings.Contains(page, `name="canary"`) {
-			t.Error("the dialog of a cancel offers a canary")
+		page := s.get("/act?do=cancel&all=1&queue=mail&state=scheduled")
+		for _, option := range []string{"canary", "from_start"} {
+			if strings.Contains(page, `name="`+option+`"`) {
+				t.Errorf("the dialog of a cancel offers %s", option)
+			}
+			code, _ := s.post("/act", "do", "cancel", "ref", "mail/a", option, "1")
+			acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+			if code != http.StatusBadRequest || err != nil || len(acts) > 0 {
+				t.Errorf("a cancel with %s: %d, %v in the audit, %v; want 400 and no record", option, code, acts, err)
+			}
 		}
-		code, _ := s.post("/act", "do", "cancel", "ref", "mail/a", "canary", "1")
-		acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-		if code != http.StatusBadRequest || err != nil || len(acts) > 0 {
-			t.Errorf("a cancel with a canary: %d, %v in the audit, %v; want 400 and no record", code, acts, err)
+	})
+}
+
+// TestADialogForgetsCheckpoints requeues a task as it is and another from its start, and checks the audit.
+func TestADialogForgetsCheckpoints(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, store := inserted(t, as(access.Admin), waiting("a"), waiting("b"))
+		session := storage.NewSession(store, 0)
+		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fence := range claimed.Fences {
+			leases := []storage.Extension{{Fence: fence, Checkpoint: []byte("7")}}
+			if _, err := session.Extend(t.Context(), storage.ExtendRequest{Leases: leases}); err != nil {
+				t.Fatal(err)
+			}
+			bury := storage.Settle{Fence: fence, Outcome: storage.Bury}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{bury}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.shows("/act?do=requeue&ref=mail/a", `name="from_start"`)
+		s.post("/act", "do", "requeue", "ref", "mail/a")
+		s.post("/act", "do", "requeue", "ref", "mail/b", "from_start", "1")
+		for id, want := range map[string]string{"a": "7", "b": ""} {
+			got, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: id})
+			if err != nil || got.State != storage.Waiting || string(got.Checkpoint) != want {
+				t.Errorf("%s is %s with checkpoint %q, %v; want %q", id, got.State, got.Checkpoint, err, want)
+			}
+		}
+		acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 2)
+		notes := map[string]string{}
+		for _, act := range acts {
+			notes[act.IDs[0]] = act.Note
+		}
+		if err != nil || notes["mail/a"] != "" || notes["mail/b"] != "from the start" {
+			t.Errorf("the audit has %+v, %v", acts, err)
 		}
 	})
 }

@@ -263,6 +263,10 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	if req.Canary = r.FormValue("canary") != ""; req.Canary && a.bulk != bulk.Requeue {
 		return req, storage.Invalid("canary", d.Do, "a requeue")
 	}
+	req.Act.FromStart = r.FormValue("from_start") != ""
+	if err := req.Act.Check(); err != nil {
+		return req, err
+	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
 			return req, &statusError{http.StatusBadRequest, "Select tasks first, or tick “all that match”."}
@@ -299,12 +303,15 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
 	one := look.Count == 1 && !look.More && len(look.Samples) == 1
 	switch {
+	case verb == bulk.Requeue && one && ended && look.Samples[0].State != storage.Completed:
+		return "The task runs again, and keeps its finished steps and its checkpoint. " +
+			"Its earlier failures and crashes no longer count, but stay in its timeline."
 	case verb == bulk.Requeue && one && ended:
 		return "The task starts over. Its earlier failures and crashes no longer count, but stay in its timeline."
 	case verb == bulk.Requeue && one:
 		return "The task waits for a runner from now on."
 	case verb == bulk.Requeue && ended && look.Count == int64(len(look.Samples)):
-		return "The tasks start over. Their earlier failures and crashes no longer count."
+		return "The tasks run again. Their earlier failures and crashes no longer count."
 	case verb == bulk.Delete && one:
 		return "This deletes the task with its parameters, history and result. Only a backup can bring it back."
 	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
@@ -340,7 +347,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Many, d.None, d.Rates = look.Most > 1, look.None(), rates
-	d.Canary = d.Many && a.bulk == bulk.Requeue
+	d.Canary, d.FromStart = d.Many && a.bulk == bulk.Requeue, a.bulk == bulk.Requeue
 	if a.bulk == bulk.Requeue && look.Most > moderateAbove {
 		d.Rate = moderate
 	}
@@ -434,8 +441,8 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 	if e.IDs = d.Refs; d.Chosen != nil {
 		e.Filter = commandFilter(*d.Chosen)
 	}
-	if req.Canary {
-		e.Note = bulk.CanaryNote
+	if a.bulk == bulk.Requeue {
+		e.Note = req.RequeueNote()
 	}
 	if a.bulk == bulk.Delete {
 		taken, err := s.takeDownloaded(&req, r.PostFormValue("form"), r.PostFormValue("saved") != "")

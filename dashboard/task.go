@@ -26,6 +26,7 @@ type taskData struct {
 	Look     stateLook
 	Verdict  string
 	Timeline []moments
+	Steps    *stepsData // nil if there are none
 	Bodies   []body
 	Headers  []header
 	Facts    []fact
@@ -106,6 +107,7 @@ func (s *server) task(r *http.Request, v *view) error {
 		return err
 	}
 	d.Timeline = v.timeline(t)
+	d.Steps = v.steps(t)
 	d.Facts = v.facts(t)
 	d.Acts = v.taskActs(t)
 	if v.May("payloads") {
@@ -139,6 +141,7 @@ var outcomes = map[string][3]string{
 	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
 	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired"},
 	storage.AttemptLeaseLost:   {"!", "retry", "lost its lease before it started"},
+	storage.AttemptSucceeded:   {"✓", "completed", "completed"},
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
 }
 
@@ -163,6 +166,7 @@ func (v *view) timeline(t storage.Task) []moments {
 			line = append(line, moments{At: until, Glyph: "○", Look: "waiting", What: "waited " + format.Duration(d)})
 		}
 	}
+	stack := lastFailed(t.Attempts)
 	for i, a := range t.Attempts {
 		o, ok := outcomes[a.Outcome]
 		if !ok {
@@ -177,7 +181,7 @@ func (v *view) timeline(t storage.Task) []moments {
 			waited(a.Claimed)
 			m.What, m.Took = name()+" "+m.What, format.Duration(a.Took())
 		}
-		if i == len(t.Attempts)-1 {
+		if i == stack {
 			m.Stack = t.Stack
 		}
 		line, since = append(line, m), a.At
@@ -186,6 +190,17 @@ func (v *view) timeline(t storage.Task) []moments {
 		waited(t.Claimed)
 	}
 	return append(v.newest(t, since, name), reversed(line)...)
+}
+
+// lastFailed returns the index of the last attempt that did not succeed, to which the stack belongs; -1 for
+// none.
+func lastFailed(attempts []storage.Attempt) int {
+	for i, a := range slices.Backward(attempts) {
+		if a.Outcome != storage.AttemptSucceeded && a.Outcome != storage.AttemptRequeued {
+			return i
+		}
+	}
+	return -1
 }
 
 // dueFirst returns when a task was due for the first time, zero if it was enqueued to run at once.
@@ -201,6 +216,9 @@ func dueFirst(t *storage.Task) time.Time {
 // newest returns the event of the task's present state, if there is one. since is the end of its last
 // attempt, and attempt the name of the next.
 func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []moments {
+	if _, ok := t.Success(); ok { // the attempt says so
+		return nil
+	}
 	l := lookOfTask(&t)
 	m := moments{Glyph: l.Glyph, Look: string(l.State), What: l.Word}
 	switch t.State {
@@ -249,6 +267,11 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	add("queue", t.Queue, "", v.QueueURL(t.Queue))
 	at("created", t.Created)
 	at("due", t.Due)
+	if a, ok := t.Success(); ok {
+		at("started", a.Claimed)
+		add("took", format.Duration(a.Took()), a.Took().String(), "")
+		add("runner", a.Runner, "", v.URL("/runners/"+a.Runner))
+	}
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
 	failures := format.Exact(int64(t.Retries)) + " of " + format.Exact(int64(t.MaxRetries)+1)
@@ -378,22 +401,35 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	for _, part := range payload.Parts(t) {
-		if part.Name != r.PathValue("part") || len(part.Data) == 0 {
-			continue
-		}
-		text, err := s.readable(part)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.Name + ".json"
-		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-		_, _ = w.Write(text)
+	text, err := s.part(t, r.PathValue("part"))
+	if err != nil {
+		s.fail(w, r, err)
 		return
 	}
-	s.fail(w, r, errNoPage)
+	w.Header().Set("Content-Type", "application/json")
+	name := strings.ReplaceAll(t.ID, ":", "_") + "." + r.PathValue("part") + ".json"
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	_, _ = w.Write(text)
+}
+
+// part returns a payload of a task, or its steps, as JSON.
+func (s *server) part(t storage.Task, name string) ([]byte, error) {
+	for _, part := range payload.Parts(t) {
+		if part.Name == name && len(part.Data) > 0 {
+			return s.readable(part)
+		}
+	}
+	if name != partSteps {
+		return nil, errNoPage
+	}
+	steps, err := payload.Steps(t, s.cfg.Redact.StepJSON)
+	if err == nil && len(steps) == 0 {
+		err = errNoPage
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(steps)
 }
 
 // node is a value of JSON that a page folds.

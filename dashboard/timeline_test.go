@@ -86,6 +86,42 @@ func TestATimelineHasWaitsAndAttempts(t *testing.T) {
 	})
 }
 
+// TestACompletedTaskShowsItsRun checks the start, the duration and the runner of a kept task, and that its timeline
+// names its end once.
+func TestACompletedTaskShowsItsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		s, store := inserted(t, dashboard.Config{}, storage.Insert{
+			Ref: theTask, MaxRetries: 1, Keep: storage.Keep{For: time.Hour},
+		})
+		session := storage.NewSession(store, 0)
+		for _, end := range []storage.Settle{
+			{Outcome: storage.Fail, Error: "no route", Stack: "at main.go:1"}, {Outcome: storage.Complete},
+		} {
+			claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+				Runner: "r-1", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Hour,
+			})
+			if err != nil || len(claimed.Fences) != 1 {
+				t.Fatalf("claimed %d tasks, %v; want one", len(claimed.Fences), err)
+			}
+			time.Sleep(2*time.Second + time.Millisecond) // virtual
+			end.Fence = claimed.Fences[0]
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{end}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := "/r/" + theTask.String()
+		got, want := s.told(path), []string{"attempt 2 completed after 2 s", "attempt 1 failed after 2 s", "created"}
+		if strings.Join(got, "; ") != strings.Join(want, "; ") {
+			t.Errorf("the timeline is %q, want %q", got, want)
+		}
+		s.shows(path, "Completed since", "<dt>started</dt>", "<dt>took</dt>", `href="/runners/r-1"`)
+		if stack := between(t, s.get(path), "attempt 1", "created"); !strings.Contains(stack, "main.go:1") {
+			t.Error("the stack does not stand at the attempt that failed")
+		}
+	})
+}
+
 // TestATaskIsTitledByItsKind checks the title, the id beside it, and that nobody is urged to requeue a task that
 // has completed.
 func TestATaskIsTitledByItsKind(t *testing.T) {

@@ -1,6 +1,7 @@
 package midgetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,12 +36,17 @@ const updateVariable = "MIDGETEST_UPDATE"
 // change cannot read. For each kind the file holds the fields and the encoded parameters of an
 // example, which midge makes up. A value whose type has its own encoder is zero there, and is
 // compared as a whole.
-func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
+//
+// The names of steps and the types of their results stand in the code of a job only. Given the
+// attempts of a test, Golden also compares the steps that are stored after them: it fails where a
+// step is done no more under its name, so that tasks which have finished it may do it again, or where
+// a field of its result is gone or has another type.
+func Golden(t testing.TB, path string, register func(*midge.Runner) error, worked ...Worked) {
 	t.Helper()
-	kinds := kindsOf(t, register)
+	kinds, steps := kindsOf(t, register), stepsOf(t, worked)
 	was, err := readGolden(path)
 	if os.Getenv(updateVariable) == "1" {
-		now, err := writeGolden(path, kinds)
+		now, err := writeGolden(path, kinds, steps, was)
 		if err != nil {
 			t.Fatalf("midgetest: %v", err)
 		}
@@ -54,12 +60,12 @@ func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
 	case err != nil:
 		t.Fatalf("midgetest: %v", err)
 	}
-	if bad := unreadable(was, kinds); len(bad) > 0 {
+	if bad := append(unreadable(was, kinds), otherSteps(was, steps)...); len(bad) > 0 {
 		t.Fatalf("midgetest: this deploy cannot read what waits, by %s:\n  %s\n"+
 			"Once no such task waits any more, run the test with %s=1, which rewrites the file.",
 			path, strings.Join(bad, "\n  "), updateVariable)
 	}
-	now, err := describe(kinds)
+	now, err := describe(kinds, steps, was)
 	if err != nil {
 		t.Fatalf("midgetest: %v", err)
 	}
@@ -78,6 +84,61 @@ type goldenKind struct {
 	Encoding string            `json:"encoding"`
 	Fields   map[string]string `json:"fields"`  // what each field holds, by its path
 	Example  []byte            `json:"example"` // encoded parameters
+	Steps    goldenSteps       `json:"steps,omitempty"`
+}
+
+// goldenSteps says what the result of each step holds: by the name of the step, what each field holds, by
+// its path. The path of the whole result is "".
+type goldenSteps map[string]map[string]string
+
+// stepsOf returns the steps that are stored after attempts, by kind.
+func stepsOf(t testing.TB, worked []Worked) map[string]goldenSteps {
+	t.Helper()
+	all := make(map[string]goldenSteps)
+	for _, w := range worked {
+		of := all[w.Task.Kind]
+		if of == nil {
+			of = make(goldenSteps)
+			all[w.Task.Kind] = of
+		}
+		for _, s := range w.Steps() {
+			var v any
+			switch err := s.Decode(&v); {
+			case errors.Is(err, midge.ErrNoResult):
+				of[s.Name] = map[string]string{"": "sleep"}
+				continue
+			case err != nil:
+				t.Fatalf("midgetest: %v", err)
+			}
+			of[s.Name] = map[string]string{"": nameOf(v)}
+			for _, p := range pathsIn(nil, v) {
+				of[s.Name][p.String()] = nameOf(p.value)
+			}
+		}
+	}
+	return all
+}
+
+// otherSteps returns how the steps of the file differ from those of the current attempts.
+func otherSteps(was golden, now map[string]goldenSteps) (bad []string) {
+	for _, kind := range slices.Sorted(maps.Keys(now)) {
+		for _, step := range slices.Sorted(maps.Keys(was[kind].Steps)) {
+			fields, ok := now[kind][step]
+			if !ok {
+				bad = append(bad, fmt.Sprintf("%s: no step %q is done any more: under another name, "+
+					"tasks that have finished it do it again", kind, step))
+				continue
+			}
+			for _, field := range slices.Sorted(maps.Keys(was[kind].Steps[step])) {
+				before, got := was[kind].Steps[step][field], fields[field]
+				if got != before {
+					bad = append(bad, fmt.Sprintf("%s: the result of step %q has %s for %q, and had %s",
+						kind, step, cmp.Or(got, "nothing"), field, before))
+				}
+			}
+		}
+	}
+	return bad
 }
 
 // listingStore is a storage through which a runner tells its registered types.
@@ -129,8 +190,10 @@ func readGolden(path string) (was golden, err error) {
 	return was, nil
 }
 
-func writeGolden(path string, kinds map[string]runner.JobType) (golden, error) {
-	now, err := describe(kinds)
+func writeGolden(
+	path string, kinds map[string]runner.JobType, steps map[string]goldenSteps, was golden,
+) (golden, error) {
+	now, err := describe(kinds, steps, was)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +207,9 @@ func writeGolden(path string, kinds map[string]runner.JobType) (golden, error) {
 	return now, os.WriteFile(path, append(data, '\n'), 0o600)
 }
 
-// describe returns the content of the file for the current kinds.
-func describe(kinds map[string]runner.JobType) (golden, error) {
+// describe returns the content of the file for the current kinds. The steps of a kind without attempts
+// stay as they were.
+func describe(kinds map[string]runner.JobType, steps map[string]goldenSteps, was golden) (golden, error) {
 	now := make(golden, len(kinds))
 	for kind, of := range kinds {
 		job := exampleOf(of.Type)
@@ -153,7 +217,10 @@ func describe(kinds map[string]runner.JobType) (golden, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make an example of %s: %w", kind, err)
 		}
-		one := goldenKind{Encoding: of.Encoding, Fields: map[string]string{}, Example: example}
+		one := goldenKind{Encoding: of.Encoding, Fields: map[string]string{}, Example: example, Steps: steps[kind]}
+		if one.Steps == nil {
+			one.Steps = was[kind].Steps
+		}
 		paths, err := pathsOf(of.Encoding, example)
 		if err != nil {
 			return nil, fmt.Errorf("make an example of %s: %w", kind, err)
@@ -235,6 +302,13 @@ func unrecorded(was, now golden) (fresh []string) {
 		for _, field := range slices.Sorted(maps.Keys(now[kind].Fields)) {
 			if _, ok := before.Fields[field]; !ok {
 				fresh = append(fresh, kind+": "+field)
+			}
+		}
+		for _, step := range slices.Sorted(maps.Keys(now[kind].Steps)) {
+			for _, field := range slices.Sorted(maps.Keys(now[kind].Steps[step])) {
+				if _, ok := before.Steps[step][field]; !ok {
+					fresh = append(fresh, strings.TrimSpace(fmt.Sprintf("%s: step %q %s", kind, step, field)))
+				}
 			}
 		}
 	}

@@ -196,6 +196,48 @@ func TestGoldenAcceptsAKindWhoseNewNameHasTheOldOneAsAnAlias(t *testing.T) {
 	}
 }
 
+// A step that is done under another name, or whose result has another shape, does not suit the tasks that have
+// finished it.
+func TestGoldenComparesSteps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.json")
+	type account struct{ ID int }
+	type renamed struct{ Number int }
+	golden := func(t testing.TB, fn func(ctx context.Context, s step) error) {
+		register := func(r *midge.Runner) error { return midge.Handle(r, fn) }
+		worked := midgetest.New(t, midgetest.Config{Register: register}).Work(step{}, midge.KeepFor(time.Hour))
+		midgetest.Golden(t, path, register, worked)
+	}
+	first := func(ctx context.Context, _ step) error {
+		_, err := midge.Step(ctx, "account", func(context.Context) (account, error) { return account{7}, nil })
+		return errors.Join(err, midge.Sleep(ctx, "pause", 0))
+	}
+	t.Setenv("MIDGETEST_UPDATE", "1")
+	golden(t, first)
+	t.Setenv("MIDGETEST_UPDATE", "")
+	golden(t, first)
+	got := failure(t, func(t testing.TB) {
+		golden(t, func(ctx context.Context, _ step) error {
+			_, err := midge.Step(ctx, "account", func(context.Context) (renamed, error) { return renamed{7}, nil })
+			return errors.Join(err, midge.Sleep(ctx, "wait", 0))
+		})
+	})
+	for _, want := range []string{
+		`step: the result of step "account" has nothing for "ID", and had number`, `step: no step "pause" is done any more`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the failure is %s\nwant %q in it", got, want)
+		}
+	}
+	wantFailure(t, "midgetest: "+path+" does not have what is new:\n  step: step \"mail\"\n"+
+		"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
+		func(t testing.TB) {
+			golden(t, func(ctx context.Context, s step) error {
+				_, err := midge.Step(ctx, "mail", func(context.Context) (string, error) { return "sent", nil })
+				return errors.Join(first(ctx, s), err)
+			})
+		})
+}
+
 func TestGoldenTellsWhatTheFileLacks(t *testing.T) {
 	path := write(t)
 	wantFailure(t, "midgetest: "+path+" does not have what is new:\n  step\n"+

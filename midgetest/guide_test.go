@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,6 +96,49 @@ func TestAReminderComesAfterThreeDays(t *testing.T) {
 	k.Until(72 * time.Hour) // all that falls due within three days, each at its moment
 	if len(m.sent) != 2 {
 		t.Errorf("after three days %q was sent", m.sent)
+	}
+}
+
+// Trial is a job of two steps, with two weeks between them.
+type Trial struct{ User string }
+
+func (m *mailer) trial(ctx context.Context, job Trial) error {
+	_, err := midge.Step(ctx, "welcome", func(context.Context) (int, error) {
+		m.sent = append(m.sent, "welcome "+job.User)
+		return len(m.sent), nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := midge.Sleep(ctx, "trial", 14*24*time.Hour); err != nil {
+		return err
+	}
+	_, err = midge.Step(ctx, "offer", func(context.Context) (int, error) {
+		if m.down {
+			return 0, errors.New("the mail server does not answer")
+		}
+		m.sent = append(m.sent, "an offer for "+job.User)
+		return len(m.sent), nil
+	})
+	return err
+}
+
+func TestATrialOfTwoWeeks(t *testing.T) {
+	m := &mailer{down: true}
+	k := midgetest.New(t, midgetest.Config{Register: func(r *midge.Runner) error { return midge.Handle(r, m.trial) }})
+
+	sleeps := k.Work(Trial{User: "ann"})
+	if sleeps.Outcome != midge.OutcomeSnoozed || !slices.Equal(sleeps.Called, []string{"welcome", "trial"}) {
+		t.Errorf("it %s after the steps %q", sleeps.Outcome, sleeps.Called)
+	}
+	failed := k.Until(14 * 24 * time.Hour) // two weeks later, the mail server does not answer
+	if len(failed) != 1 || failed[0].Outcome != midge.OutcomeFailed || !slices.Equal(failed[0].Called, []string{"offer"}) {
+		t.Errorf("the attempts after two weeks are %+v", failed)
+	}
+	m.down = false
+	done := k.WorkTask(sleeps.Task.Ref)
+	if steps := done.Steps(); len(steps) != 3 || !slices.Equal(m.sent, []string{"welcome ann", "an offer for ann"}) {
+		t.Errorf("it has the steps %+v, and %q was sent", steps, m.sent)
 	}
 }
 

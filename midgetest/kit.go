@@ -63,6 +63,9 @@ type Worked struct {
 
 	// FollowUps are the tasks of the job's follow-ups that were enqueued with its completion.
 	FollowUps []midge.Task
+	// Called holds the names of the steps whose functions this attempt has called, and of the
+	// sleeps that it has begun, in that order. Steps that were finished before are not among them.
+	Called []string
 
 	t testing.TB
 }
@@ -165,7 +168,7 @@ func (k *Kit) Work(job any, opts ...midge.Option) Worked {
 }
 
 // WorkTask makes one attempt of a task that waits, is scheduled or is to be retried; see
-// [Kit.Work].
+// [Kit.Work]. It does not end a [midge.Sleep], as Until does: the attempt is snoozed again.
 func (k *Kit) WorkTask(ref midge.Ref) Worked {
 	k.t.Helper()
 	k.turn.Lock()
@@ -224,7 +227,8 @@ func (k *Kit) Drain() []Worked {
 }
 
 // Until makes attempts of all tasks that are due now or fall due within d, each at its moment, and
-// returns how each attempt ended. Afterwards the clock shows d more.
+// returns how each attempt ended. Afterwards the clock shows d more. A [midge.Sleep] of a job that
+// ends within d is over.
 //
 // It fails the test at once after 10,000 attempts at one moment.
 func (k *Kit) Until(d time.Duration) []Worked {
@@ -295,6 +299,15 @@ func (w Worked) Progress(v any) {
 func (w Worked) Checkpoint(v any) {
 	w.t.Helper()
 	w.decoded("checkpoint", midge.DecodeCheckpoint(w.Task, v))
+}
+
+// Steps returns the steps that are stored with the task after this attempt, and its sleeps; see
+// [midge.StepsOf].
+func (w Worked) Steps() []midge.StepInfo {
+	w.t.Helper()
+	steps, err := midge.StepsOf(w.Task)
+	w.decoded("steps", err)
+	return steps
 }
 
 func (w Worked) decoded(what string, err error) {

@@ -24,6 +24,7 @@ type kitStore struct {
 	at     time.Time  // what the clock shows; zero where it is that of a bubble
 	seen   time.Time  // in a bubble: the time of the previous call
 	stored map[storage.Ref]*stored
+	called map[storage.Ref][]string   // steps that the current attempt of a task has called
 	joined map[storage.Ref]storage.Tx // the completions of jobs that have called CompleteWith
 }
 
@@ -159,6 +160,20 @@ func (s *kitStore) note(ref storage.Ref, what *stored) {
 	s.stored[ref] = what
 }
 
+// noteCalled records which steps an attempt has called.
+func (s *kitStore) noteCalled(a *runner.Attempt) {
+	called := a.Called()
+	if len(called) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.called == nil {
+		s.called = make(map[storage.Ref][]string)
+	}
+	s.called[a.Fence.Ref] = called
+}
+
 // follow records the follow-ups of a settled task.
 func (s *kitStore) follow(ctx context.Context, ref storage.Ref, placed []storage.Placed) {
 	for _, p := range placed {
@@ -183,6 +198,8 @@ func (s *kitStore) worked(e midge.Ended) Worked {
 		w.Task.Progress, w.Task.Checkpoint, w.FollowUps = of.progress, of.checkpoint, of.followUps
 		delete(s.stored, e.Task.Ref)
 	}
+	w.Called = s.called[e.Task.Ref]
+	delete(s.called, e.Task.Ref)
 	return w
 }
 
@@ -206,9 +223,10 @@ func (x kitTx) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([]st
 }
 
 // commits is the outermost middleware. After a job that returned nil it completes a task for which
-// the job has called CompleteWith.
+// the job has called CompleteWith. It also records which steps the job has called.
 func (s *kitStore) commits(next func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
+		defer s.noteCalled(runner.FromContext(ctx))
 		err := next(ctx)
 		info, _ := midge.Current(ctx)
 		s.mu.Lock()

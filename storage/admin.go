@@ -15,17 +15,27 @@ import (
 // the removal of a queue is.
 const tries = 10
 
+// RequeueOption alters the change of a requeue. [FromStart] is the only option.
+type RequeueOption func(*Change)
+
+// FromStart makes a requeue set [Change].FromStart.
+func FromStart() RequeueOption { return func(ch *Change) { ch.FromStart = true } }
+
 // Requeue puts a task into waiting, due now. An ended task starts anew with its
 // retries and crashes reset; a task that is scheduled or in retry runs now.
-func (s *Session) Requeue(ctx context.Context, ref Ref) error {
-	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return t.Requeued(), nil })
+func (s *Session) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) error {
+	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return t.Requeued(opts...), nil })
 }
 
 // Requeued returns the change that puts the task, at its version, into waiting, due now: an ended task
 // starts anew, and any other runs now.
-func (t Task) Requeued() Change {
+func (t Task) Requeued(opts ...RequeueOption) Change {
 	ended := t.State.Ended()
-	return Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
+	ch := Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
+	for _, o := range opts {
+		o(&ch)
+	}
+	return ch
 }
 
 // ChangeTask reads a task and applies the change that alter returns, at the version
@@ -183,9 +193,11 @@ type Match func(Task) bool
 // RequeueAll requeues, as Requeue does, every task of a queue in a state that match
 // chooses, and returns how many it requeued. Tasks whose unique key is taken, or that
 // moved meanwhile, stay.
-func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match Match) (int, error) {
+func (s *Session) RequeueAll(
+	ctx context.Context, queue string, state State, match Match, opts ...RequeueOption,
+) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
-		return Tx{Changes: []Change{t.Requeued()}}
+		return Tx{Changes: []Change{t.Requeued(opts...)}}
 	})
 }
 

@@ -79,9 +79,19 @@ func TestRequeue(t *testing.T) {
 		succeed(t, d.Requeue(t.Context(), ref(id)))
 		d.want(id, storage.Waiting)
 	}
-	d.claim()
+	fence := d.claim()
+	leases := []storage.Extension{{Fence: fence, Checkpoint: []byte("page 7")}}
+	if x, err := d.Extend(t.Context(), storage.ExtendRequest{Leases: leases}); err != nil || len(x.Lost) > 0 {
+		t.Fatalf("store a checkpoint: %+v, %v", x, err)
+	}
+	d.settle(storage.Settle{Fence: fence, Outcome: storage.Fail, Delay: time.Hour})
+	succeed(t, d.Requeue(t.Context(), fence.Ref, storage.FromStart()))
+	if got := must(d.store.Task(t.Context(), fence.Ref))(t); got.State != storage.Waiting || got.Checkpoint != nil {
+		t.Errorf("from the start: %s with checkpoint %q, want waiting without one", got.State, got.Checkpoint)
+	}
+	fence = d.claim()
 	var dep *storage.DependencyError
-	if err := d.Requeue(t.Context(), ref("dead")); !errors.As(err, &dep) || len(dep.Barred) != 1 {
+	if err := d.Requeue(t.Context(), fence.Ref); !errors.As(err, &dep) || len(dep.Barred) != 1 {
 		t.Errorf("a pending task: got error %v, want it barred", err)
 	}
 	if err := d.Requeue(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
@@ -156,6 +166,9 @@ func TestBulk(t *testing.T) {
 	d.insert(ins...)
 	even := func(t storage.Task) bool { return t.Kind == "even" }
 	type act func(context.Context, string, storage.State, storage.Match) (int, error)
+	requeueAll := func(ctx context.Context, queue string, state storage.State, match storage.Match) (int, error) {
+		return d.RequeueAll(ctx, queue, state, match)
+	}
 	for _, c := range []struct {
 		what  string
 		act   act
@@ -165,7 +178,7 @@ func TestBulk(t *testing.T) {
 	}{
 		{"cancel the even", d.CancelAll, storage.Waiting, even, tasks / 2},
 		{"cancel them again", d.CancelAll, storage.Waiting, even, 0},
-		{"requeue them", d.RequeueAll, storage.Cancelled, even, tasks / 2},
+		{"requeue them", requeueAll, storage.Cancelled, even, tasks / 2},
 		{"delete the odd", d.DeleteAll, storage.Waiting, func(t storage.Task) bool { return !even(t) }, tasks / 2},
 		{"cancel the rest", d.CancelAll, storage.Waiting, nil, tasks / 2},
 		{"delete the rest", d.DeleteAll, storage.Cancelled, nil, tasks / 2},

@@ -14,6 +14,7 @@ import (
 //	prioritise:  Priority                    edit, reschedule, requeue, move, tick
 //	reschedule:  Now, Delay or At            edit, prioritise, requeue
 //	requeue:     Requeue                     edit, prioritise, reschedule
+//	forget:      FromStart                   only with requeue, or with Now
 //	move:        Queue                       edit, prioritise
 //	cancel:      Cancel                      nothing
 //	tick:        Cursor                      edit, prioritise
@@ -43,9 +44,14 @@ type Change struct {
 
 	// Requeue brings back a task that has ended, due now unless Delay or At says
 	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result are cleared.
-	// Attempts, Stack, Progress and Checkpoint stay, and an Attempt with outcome
-	// AttemptRequeued joins the history. The task takes its UniqueLife key again.
+	// Attempts and Stack stay, and an Attempt with outcome AttemptRequeued joins the
+	// history. Progress and Checkpoint stay too, unless the task had completed: see
+	// Forgets. The task takes its UniqueLife key again.
 	Requeue bool
+
+	// FromStart clears Progress and Checkpoint, so that the job of the task begins at its
+	// start. It goes only with Requeue or Now.
+	FromStart bool
 
 	// Queue moves the task to that queue, in its present state: the old ref is gone, and a
 	// waiting task joins the tail. Its id may collide in the target, and so may a
@@ -90,6 +96,12 @@ func (ch *Change) Permitted(from State) bool {
 		return waits
 	}
 	return waits || from == Dead || from == Cursors
+}
+
+// Forgets reports whether the change clears Progress and Checkpoint of a task in state from. A job that
+// completed has used up its checkpoint, so that its requeue runs all of the job again.
+func (ch *Change) Forgets(from State) bool {
+	return ch.FromStart || ch.Requeue && from == Completed
 }
 
 // timed reports whether the change names a moment other than now.
@@ -188,6 +200,8 @@ func checkOperations(ch *Change) error {
 		return invalid("new content, a priority or a cursor, of what is a cursor")
 	case !isCursor && made&opTick != 0:
 		return invalid("a cursor of what is a cursor alone")
+	case ch.FromStart && !ch.Requeue && !ch.Now:
+		return invalid("FromStart only with a requeue or with Now")
 	case ch.Now && ch.timed(), ch.Delay != 0 && !ch.At.IsZero():
 		return invalid("one of Now, Delay and At")
 	}

@@ -237,15 +237,16 @@
 // A failure or snooze with no Delay is due at once, and stands in retry or scheduled
 // until the next Claim. Where a cancel was asked, every outcome but Complete ends in
 // cancelled. Totals.Failed counts every Fail, also where it ends in dead or cancelled, and
-// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt]. The checkpoint
-// outlives every end of an attempt, and a requeue too.
+// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt], and so does a
+// Complete of a task that is kept. The checkpoint outlives every end of an attempt.
 //
 // # Rules of change
 //
 // [Change] lists its operations and which of them go together; [Change.Permitted] says in
 // which states a task takes a change, and [Change.Target] where it leads. A task that has
 // ended comes back only by a requeue, which starts its counters anew and keeps its
-// history.
+// history. Progress and checkpoint outlive the requeue of a dead or cancelled task, but
+// not that of a completed task, and no change with FromStart: see [Change.Forgets].
 //
 // A queue exists from its first record or setting, or its creation, until it is removed, or
 // was empty, without settings and untouched for a day. A removal of a queue that does not

@@ -49,7 +49,8 @@ const (
 	Decline  Outcome = "decline"
 )
 
-// Attempt returns the Attempt.Outcome that the settle appends to the history, "" where it appends nothing.
+// Attempt returns the Attempt.Outcome that the settle names for the history, "" where it names none. A
+// completion appends AttemptSucceeded where the task is kept.
 func (s *Settle) Attempt() string {
 	switch s.Outcome {
 	case Fail:

@@ -99,7 +99,7 @@ type Task struct {
 	Cursor *Cursor
 
 	// Only [Storage.Task] fills these.
-	Stack      string // of the last attempt, after its full error where Attempts has that cut
+	Stack      string // of the last attempt that failed, after its full error where Attempts has that cut
 	Result     []byte
 	Progress   []byte
 	Checkpoint []byte
@@ -112,6 +112,15 @@ func (t Task) StartedAt() time.Time {
 		return time.Time{}
 	}
 	return t.Claimed
+}
+
+// Success is the attempt that completed the task. ok is false where the task has not completed, or was
+// completed by a version of midge that did not keep the attempt.
+func (t Task) Success() (a Attempt, ok bool) {
+	if n := len(t.Attempts); t.State == Completed && n > 0 && t.Attempts[n-1].Outcome == AttemptSucceeded {
+		return t.Attempts[n-1], true
+	}
+	return Attempt{}, false
 }
 
 // Deadline is the moment after which no runner starts the task, zero for none.
@@ -178,7 +187,8 @@ const (
 	PassedOverKind = "kind"
 )
 
-// Attempt is one run that did not complete, or a requeue between two runs.
+// Attempt is one run of a task, or a requeue between two runs. The history has no runs that were snoozed,
+// released or declined.
 type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
@@ -209,8 +219,9 @@ const (
 	AttemptCancelled   = "cancelled"
 )
 
-// Entries of the history that no Settle makes.
+// Entries of the history that no Settle names.
 const (
+	AttemptSucceeded = "succeeded"  // the task completed, and is kept
 	AttemptCrashed   = "crashed"    // the lease of a started task expired
 	AttemptLeaseLost = "lease-lost" // the lease of a task that was claimed ahead expired
 	AttemptRequeued  = "requeued"   // the task was brought back after its end

@@ -79,6 +79,7 @@ func TestCheckTxsNamesTheMistake(t *testing.T) {
 		"Delete.Version 0":                {Deletes: []storage.Delete{{Ref: good.Ref}}},
 		"Change.Version 0":                {Changes: []storage.Change{{Ref: good.Ref, Now: true}}},
 		"a requeue only with new content": {Changes: []storage.Change{{Ref: good.Ref, Cancel: true, Requeue: true}}},
+		"FromStart only with a requeue":   {Changes: []storage.Change{{Ref: good.Ref, Version: 1, FromStart: true}}},
 	} {
 		err := storage.CheckTxs(storage.Limits{}, []storage.Tx{tx})
 		invalid(t, want, err)

@@ -360,17 +360,18 @@ function markSaved(form) {
   form.append(saved);
 }
 
-// The command in a dialog has the rate and the canary that its form chooses, and the boxes of a list decide what its
+// The command in a dialog has the flags that its form chooses, and the boxes of a list decide what its
 // buttons do.
 document.addEventListener('change', event => {
   const {form, name, checked, dataset} = event.target;
   if (dataset.selectPage !== undefined) for (const box of $$('[name=ref]', form)) box.checked = checked;
   updateActions();
-  const command = ['rate', 'canary'].includes(name) && form?.matches('.ask') && $('.command code', form);
+  const command = ['rate', 'canary', 'from_start'].includes(name) && form?.matches('.ask') && $('.command code', form);
   if (!command) return;
-  const {rate, canary} = form.elements;
-  const flags = (Number(rate.value) || canary?.checked ? ` --rate ${rate.value}` : '') + (canary?.checked ? ' --canary' : '');
-  command.textContent = command.textContent.replace(/^(midge task \w+)( --rate \d+)?( --canary)?/, `$1${flags}`);
+  const {rate, canary, from_start: start} = form.elements;
+  const flags = (Number(rate?.value) || canary?.checked ? ` --rate ${rate.value}` : '') + (canary?.checked ? ' --canary' : '') +
+    (start?.checked ? ' --from-start' : '');
+  command.textContent = command.textContent.replace(/^(midge task \w+)( --rate \d+)?( --canary)?( --from-start)?/, `$1${flags}`);
 });
 
 // askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the

@@ -152,7 +152,7 @@ func (tb *tab) point(selector string) {
 	}
 }
 
-// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and a canary, and
+// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and of the boxes, and
 // that the page of an action shows its end even while the pointer rests on its Stop.
 func TestAnActHasItsRateAndItsEnd(t *testing.T) {
 	t.Parallel()
@@ -174,9 +174,14 @@ func TestAnActHasItsRateAndItsEnd(t *testing.T) {
 			t.Errorf("with the rate %q the command is %s, want %s…", rate.choice, got, want)
 		}
 	}
-	for _, flag := range []string{" --rate 50 --canary", " --rate 50"} {
-		eval[bool](tb, `document.querySelector('dialog input[name=canary]').click(), true`) // the focus stays on Back
-		tb.sees(`document.querySelector('dialog .command code').textContent.startsWith("midge task requeue` + flag + ` 'state:dead cause:")`)
+	for _, box := range []struct{ name, flags string }{
+		{"canary", " --rate 50 --canary"},
+		{"from_start", " --rate 50 --canary --from-start"},
+		{"canary", " --rate 50 --from-start"},
+		{"from_start", " --rate 50"},
+	} {
+		eval[bool](tb, `document.querySelector('dialog input[name=`+box.name+`]').click(), true`) // the focus stays on Back
+		tb.sees(`document.querySelector('dialog .command code').textContent.startsWith("midge task requeue` + box.flags + ` 'state:dead cause:")`)
 	}
 	tb.confirm()
 	const stop = `form[action$="/stop"] button`

@@ -47,6 +47,8 @@ type Act struct {
 	// Requeue, Rescheduled and Prioritised make Edit also do, in the same step, what Requeue, Reschedule and
 	// Prioritise do. A task does not take Requeue and a moment at once.
 	Requeue, Rescheduled, Prioritised bool
+	// FromStart makes a requeue forget the finished steps, the checkpoint and the progress of each task.
+	FromStart bool
 }
 
 // Check returns a *[storage.InvalidError] if the act cannot be done to any task.
@@ -64,6 +66,8 @@ func (a *Act) Check() error {
 		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
 	case a.Requeue && a.Rescheduled:
 		return storage.Invalid("action", "a requeue with a moment", "one of them")
+	case a.FromStart && a.Verb != Requeue && !a.Requeue:
+		return storage.Invalid("from start", string(a.Verb), "a requeue")
 	}
 	return nil
 }
@@ -102,7 +106,8 @@ func (a *Act) change(t *storage.Task) storage.Change {
 	ch := storage.Change{Ref: t.Ref, Version: t.Version}
 	switch a.Verb {
 	case Requeue:
-		return t.Requeued()
+		ch = t.Requeued()
+		ch.FromStart = a.FromStart
 	case Cancel:
 		ch.Cancel = true
 	case Move:
@@ -114,6 +119,7 @@ func (a *Act) change(t *storage.Task) storage.Change {
 	case Edit:
 		if a.Requeue {
 			ch = t.Requeued()
+			ch.FromStart = a.FromStart
 		}
 		if a.Rescheduled {
 			ch.At, ch.Now = a.At, a.At.IsZero()
@@ -172,7 +178,7 @@ func (a *Act) edited(t *storage.Task) ([]byte, error) {
 // stays reports whether a change of parameters leaves the task as it is, so that it was made before.
 func (a *Act) stays(t *storage.Task, ch *storage.Change) bool {
 	runs := a.Requeue || a.Rescheduled
-	waits := t.State == storage.Waiting && t.Declined.IsZero()
+	waits := t.State == storage.Waiting && t.Declined.IsZero() && !a.FromStart
 	return bytes.Equal(ch.Payload, t.Payload) && (!a.Prioritised || t.Priority == a.Priority) &&
 		(!runs || a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond)))
 }
@@ -187,8 +193,8 @@ func (a *Act) was(t *storage.Task) bool {
 		return t.Priority == a.Priority
 	case Cancel:
 		return t.CancelAsked || t.State == storage.Cancelled
-	case Requeue:
-		return waits
+	case Requeue: // whether a waiting task has a checkpoint, a listing does not show
+		return waits && !a.FromStart
 	case Reschedule:
 		return a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond))
 	default:
@@ -201,7 +207,7 @@ func (a *Act) Consequence() string {
 	switch a.Verb {
 	case Requeue:
 		return "Tasks that have ended start anew, and their failures and crashes no longer count. " +
-			"Tasks that are due later run now."
+			"Tasks that are due later run now." + a.forgets()
 	case Delete:
 		return "This deletes the tasks with their parameters, history and results. Only a backup can bring them back."
 	case Cancel:
@@ -221,7 +227,8 @@ func (a *Act) Consequence() string {
 		text := "The tasks get other parameters"
 		switch {
 		case a.Requeue:
-			text += ". Those that have ended start anew, and those that are due later run now"
+			text += ". Those that have ended start anew, and those that are due later run now" +
+				strings.TrimSuffix(a.forgets(), ".")
 		case a.Rescheduled && a.At.IsZero():
 			text += ", and wait for a runner from now on"
 		case a.Rescheduled:
@@ -230,6 +237,26 @@ func (a *Act) Consequence() string {
 		return text + "."
 	}
 	return ""
+}
+
+// forgets returns a sentence for FromStart, "" without it.
+func (a *Act) forgets() string {
+	if !a.FromStart {
+		return ""
+	}
+	return " Their finished steps, checkpoints and progress are deleted."
+}
+
+// RequeueNote returns the options of a requeue for the audit, "" where it has none.
+func (r *Request) RequeueNote() string {
+	var parts []string
+	if r.Canary {
+		parts = append(parts, "with a canary")
+	}
+	if r.Act.FromStart {
+		parts = append(parts, "from the start")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Done returns the word for tasks to which the act was done, such as "requeued".

@@ -153,6 +153,47 @@ func TestActs(t *testing.T) {
 	}
 }
 
+// TestARequeueFromTheStart checks which requeued tasks keep their checkpoint: named ones, those of a filter, and
+// those that wait already.
+func TestARequeueFromTheStart(t *testing.T) {
+	r := open(t)
+	r.insert("a", 4, nil)
+	claimed, err := r.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "a"}}, Start: 4, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, fence := range claimed.Fences {
+		leases := []storage.Extension{{Fence: fence, Checkpoint: []byte("7"), Progress: []byte("7")}}
+		if x, err := r.Extend(t.Context(), storage.ExtendRequest{Leases: leases}); err != nil || len(x.Lost) > 0 {
+			t.Fatal(x, err)
+		}
+		se := storage.Settle{Fence: fence, Outcome: storage.Bury, Error: "boom"}
+		if i == 3 {
+			se = storage.Settle{Fence: fence, Outcome: storage.Release}
+		}
+		if _, err := r.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{se}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, ref := Act{Verb: Requeue, FromStart: true}, func(i int) storage.Ref { return claimed.Fences[i].Ref }
+	for i, req := range []Request{
+		{Act: Act{Verb: Requeue}, Tasks: Refs(ref(0))},
+		{Act: start, Tasks: Refs(ref(1))},
+		{Act: start, Scan: matching(t, "state:dead")},
+		{Act: start, Tasks: Refs(ref(3))},
+	} {
+		if got, err := Run(t.Context(), r.Session, req); err != nil || got.Done != 1 {
+			t.Fatalf("request %d: got %+v, %v", i, got, err)
+		}
+		now, err := r.store.Task(t.Context(), ref(i))
+		if err != nil || now.State != storage.Waiting || (len(now.Checkpoint)+len(now.Progress) > 0) != (i == 0) {
+			t.Errorf("request %d: the task is %s with checkpoint %q, %v", i, now.State, now.Checkpoint, err)
+		}
+	}
+}
+
 func TestNamedTasksAreCounted(t *testing.T) {
 	r := open(t)
 	r.insert("a", 3, nil)
@@ -392,6 +433,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{Act: Act{Verb: Prioritise, Priority: 10}},
 		{Act: Act{Verb: Edit, Params: []byte("1")}},
 		{Act: Act{Verb: Edit}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
+		{Act: Act{Verb: Delete, FromStart: true}},
+		{Act: Act{Verb: Edit, Params: []byte("1"), FromStart: true}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
 		{Act: Act{Verb: Requeue}, Limit: -1},
 		{Act: Act{Verb: Requeue}, Rate: -1},
 		{Act: Act{Verb: Requeue}, Tasks: Refs(storage.Ref{Queue: "a"})},

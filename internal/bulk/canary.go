@@ -15,15 +15,12 @@ import (
 // tasks would all be requeued before the first of them can fail.
 const CanaryRate = 50
 
-// CanaryNote is the note of a requeue with a canary in the audit.
-const CanaryNote = "with a canary"
-
 const (
 	// canaryStart is how long the canary may wait for a runner.
 	canaryStart = 10 * time.Minute
-	// canaryProof is how much longer the canary has to run than each of its earlier attempts took, before it
-	// counts as alive. A job that hangs until its timeout has to outlive that timeout, and a job that never ran
-	// before a minute: most causes, such as a server that refuses a connection, show within seconds.
+	// canaryProof is how much longer the canary has to run than each of its earlier attempts that failed took,
+	// before it counts as alive. A job that hangs until its timeout has to outlive that timeout, and a job that
+	// never failed before a minute: most causes, such as a server that refuses a connection, show within seconds.
 	canaryProof = time.Minute
 	// canaryPoll is the time between two reads of the canary.
 	canaryPoll = 500 * time.Millisecond
@@ -94,6 +91,8 @@ func (f *first) of(t *storage.Task) (is fate, how, detail string) {
 	for _, a := range t.Attempts {
 		switch {
 		case a.Version <= f.version, a.Outcome == storage.AttemptLeaseLost:
+		case a.Outcome == storage.AttemptSucceeded:
+			return survived, "", ""
 		case a.Outcome == storage.AttemptCancelled:
 			return cancelled, "was cancelled", ""
 		default:
@@ -166,7 +165,9 @@ func (c *canary) lost(ctx context.Context, t *storage.Task) (bool, error) {
 func (c *canary) await(ctx context.Context, t *storage.Task, completed int64, tell func()) error {
 	f, proof := first{t.Ref, t.Version}, canaryProof
 	for _, a := range t.Attempts {
-		proof = max(proof, canaryProof+a.Took())
+		if a.Outcome != storage.AttemptSucceeded {
+			proof = max(proof, canaryProof+a.Took())
+		}
 	}
 	waits := time.Now()             // since when the canary does not run
 	var claim int64                 // the version of the claim under which it runs

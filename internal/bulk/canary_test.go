@@ -102,6 +102,26 @@ func inBubble(t *testing.T, ends func(n int) attempt, test func(t *testing.T, r 
 	})
 }
 
+// TestACanaryThatIsKeptSucceeds checks the first attempts of tasks that are kept, which have their success in their
+// history.
+func TestACanaryThatIsKeptSucceeds(t *testing.T) {
+	f := first{version: 5}
+	before := storage.Attempt{Version: 3, Outcome: storage.AttemptSucceeded}
+	for _, c := range []struct {
+		last storage.Attempt
+		want fate
+	}{
+		{storage.Attempt{Version: 7, Outcome: storage.AttemptSucceeded}, survived},
+		{storage.Attempt{Version: 7, Outcome: storage.AttemptFailed}, failed},
+		{storage.Attempt{Outcome: storage.AttemptRequeued}, unstarted},
+	} {
+		task := storage.Task{State: storage.Waiting, Attempts: []storage.Attempt{before, c.last}}
+		if got, _, _ := f.of(&task); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.last.Outcome, got, c.want)
+		}
+	}
+}
+
 // TestTheOthersFollowACanaryThatLives checks that all tasks are requeued at the rate, after the canary alone.
 func TestTheOthersFollowACanaryThatLives(t *testing.T) {
 	for name, c := range map[string]struct {

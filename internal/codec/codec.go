@@ -4,7 +4,6 @@ package codec
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,10 +92,26 @@ func (p Parameters) shape(encoding string, v any) *shape {
 // Check returns an *InvalidError where the type shows that jobs do not come back as they were, or
 // cannot be decoded.
 func (p Parameters) Check(encoding string) error {
-	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
-	bad := cmp.Or(s.lost, s.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }))
-	if bad != nil {
+	if bad := p.shape(encoding, reflect.Zero(p.typ).Interface()).refused; bad != nil {
 		return bad.of("job type", p.Type().String(), p.typ)
+	}
+	return nil
+}
+
+// CheckType returns an *InvalidError where a type shows that its values do not come back as they were, or
+// cannot be encoded or decoded.
+func CheckType(encoding string, typ reflect.Type) error {
+	s := shapeOf(encoding, reflect.PointerTo(typ))
+	bad := s.refused
+	switch typ.Kind() {
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		if bad == nil && !s.elem.encodes {
+			bad = errUnsupported(typ, encoding)
+		}
+	default:
+	}
+	if bad != nil {
+		return bad.of("value", "of type "+typ.String(), typ)
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type shape struct {
 	// These are set in the shape of a whole value only.
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
 	lost    *problem // why values do not come back whatever reads them
+	refused *problem // lost, or why nothing can be decoded into the type
 	endless *problem // why a decoder would not end
 }
 
@@ -86,12 +87,13 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 	}
 	root.narrow = root.reaches((*shape).read, (*shape).isNarrow)
 	if root.endless = root.find((*shape).parts, (*shape).isEndless); root.endless != nil {
-		root.lost = root.endless
+		root.lost, root.refused = root.endless, root.endless
 		return root
 	}
 	root.lost = cmp.Or(
 		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
 		root.find((*shape).read, (*shape).unsettable))
+	root.refused = cmp.Or(root.lost, root.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }))
 	return root
 }
 

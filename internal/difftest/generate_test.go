@@ -438,9 +438,10 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 			ch.Headers = map[string]string{"changed": "1"}
 		}
 	}
+	ch.FromStart = (ch.Requeue || ch.Now) && g.chance(30)
 	cursor := strings.HasPrefix(ref.ID, storage.CursorPrefix)
 	if cursor {
-		ch.Queue, ch.Now, ch.Delay, ch.At, ch.Requeue = "", false, 0, time.Time{}, false
+		ch.Queue, ch.Now, ch.Delay, ch.At, ch.Requeue, ch.FromStart = "", false, 0, time.Time{}, false, false
 	}
 	return ch, !cursor || ch.Priority != nil || ch.Encoding != ""
 }

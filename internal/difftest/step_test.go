@@ -59,6 +59,7 @@ func (o *op) String() string {
 		add("delay", ch.Delay, ch.Delay != 0)
 		add("at", moment(ch.At), !ch.At.IsZero())
 		add("requeue", true, ch.Requeue)
+		add("from start", true, ch.FromStart)
 		add("payload", ch.Encoding+"/"+bytesOf(ch.Payload), ch.Encoding != "")
 		add("headers", ch.Headers, ch.Headers != nil)
 		if ch.Priority != nil {

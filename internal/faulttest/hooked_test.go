@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -54,7 +55,11 @@ func (h *hooked) Claim(ctx context.Context, req storage.ClaimRequest) (storage.C
 }
 
 func (h *hooked) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	return around(h, "extend", func() (storage.Extended, error) { return h.Storage.Extend(ctx, req) })
+	verb := "extend"
+	if slices.ContainsFunc(req.Leases, func(e storage.Extension) bool { return e.Checkpoint != nil }) {
+		verb = "checkpoint"
+	}
+	return around(h, verb, func() (storage.Extended, error) { return h.Storage.Extend(ctx, req) })
 }
 
 func (h *hooked) Wait(ctx context.Context, req storage.WaitRequest) error {
@@ -104,6 +109,8 @@ func lost(n int64, verb string) error {
 type killPoint struct {
 	Call  int64
 	After bool
+	// Durable counts only the calls of steps and checkpoints: reads of tasks, and writes of checkpoints.
+	Durable bool
 }
 
 // of returns a storage in which the chosen call is the last of the process.
@@ -111,7 +118,14 @@ func (d killPoint) of(store storage.Storage) storage.Storage {
 	if d.Call == 0 {
 		return store
 	}
-	die := func(n int64, _ string) error {
+	var durable atomic.Int64
+	die := func(n int64, verb string) error {
+		if d.Durable {
+			n = 0
+			if verb == "task" || verb == "checkpoint" {
+				n = durable.Add(1)
+			}
+		}
 		if n == d.Call {
 			killSelf()
 		}

@@ -121,6 +121,8 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 		}
 	case "discard":
 		return true, midge.Discard(errAsked)
+	case "durable":
+		return true, w.runDurable(ctx, durableJob{})
 	case "snooze once":
 		return w.snoozeOnce(ctx, cmp.Or(s.For, again))
 	default:

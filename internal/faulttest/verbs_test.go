@@ -40,6 +40,7 @@ var expected = map[string]expectation{
 	"exhausted": {storage.Dead, 2, false},
 	"discarded": {storage.Dead, 1, false},
 	"snoozed":   {storage.Completed, 2, true},
+	"stepped":   {storage.Completed, 2, false},
 	"stopped":   {storage.Cancelled, 1, false},
 	"never":     {storage.Cancelled, 0, false},
 	"hastened":  {storage.Completed, 1, true},
@@ -65,6 +66,7 @@ func driveVerbs(ctx context.Context, w *workerProcess) error {
 	d.enqueue(ctx, "exhausted", do("follow", "fail"), midge.Retries(1))
 	d.enqueue(ctx, "discarded", do("follow", "discard"))
 	d.enqueue(ctx, "snoozed", do("snooze once", "result", "follow"))
+	d.enqueue(ctx, "stepped", do("durable"))
 	d.enqueue(ctx, "hastened", commit, midge.In(long))
 	d.enqueue(ctx, "deleted", stepJob{}, midge.In(long))
 

@@ -223,6 +223,9 @@ func (w *workerProcess) newRunner() (*midge.Runner, error) {
 			return nil, err
 		}
 	}
+	if err := midge.Handle(runner, w.runDurable); err != nil {
+		return nil, err
+	}
 	if err := midge.Handle(runner, w.completeOrder); err != nil {
 		return nil, err
 	}

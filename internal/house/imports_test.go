@@ -26,7 +26,7 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec", "internal/contain", "internal/runner", "internal/schedule", "internal/sleep"},
+		rooms: []string{"storage", "internal/codec", "internal/contain", "internal/runner", "internal/schedule", "internal/sleep", "internal/steps"},
 		modules: []string{
 			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
@@ -133,7 +133,7 @@ var table = []rule{
 	{room: "access", rooms: []string{"internal/sleep", "internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/survey", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/steps", "internal/survey", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // only text
@@ -178,13 +178,14 @@ var table = []rule{
 		testRooms: []string{"storage/..."},
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
-	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
+	{room: "internal/payload", rooms: []string{"storage", "internal/codec", "internal/steps"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/shell"}, // only text
+	{room: "internal/steps", rooms: []string{"storage"}},
 	{room: "internal/fingerprint", rooms: []string{"storage"}},
 	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint", "internal/shell"}, testRooms: []string{"storage/..."}},
 	{room: "internal/bulk", rooms: []string{"storage", "internal/filter", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
-	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/vitals"}},
+	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/steps", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // checks that a server answers
 	{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -23,8 +24,12 @@ func Params(t storage.Task) Part { return Part{"params", t.Encoding, t.Payload} 
 // of the task is.
 func Progress(t storage.Task) Part { return Part{"progress", codec.JSON, t.Progress} }
 
-// Checkpoint returns the last checkpoint of a task.
-func Checkpoint(t storage.Task) Part { return Part{"checkpoint", t.Encoding, t.Checkpoint} }
+// Checkpoint returns the last checkpoint that the job of a task has stored, without the steps beside it. It is
+// empty where the steps cannot be read; [Steps] says so.
+func Checkpoint(t storage.Task) Part {
+	e, _ := steps.Decode(t.Checkpoint)
+	return Part{"checkpoint", t.Encoding, e.Checkpoint}
+}
 
 // Result returns the result of a task.
 func Result(t storage.Task) Part { return Part{"result", t.Encoding, t.Result} }

@@ -48,6 +48,9 @@ type extras struct {
 	deadline  time.Time
 	followUps []storage.Insert
 	result    []byte
+	durable   *durable // nil before the first step, sleep or checkpoint
+	owed      *OwedError
+	called    []string      // see Called
 	isOver    bool          // its context was seen to have ended
 	overSince time.Duration // when that was first seen
 	pastDue   bool          // the log line about a job that ignores its context was written
@@ -225,7 +228,16 @@ func (a *Attempt) left() (d time.Duration, some bool) {
 	if a.extras == nil || a.extras.deadline.IsZero() {
 		return 0, false
 	}
-	return a.extras.deadline.Sub(a.believed) - time.Since(a.arrived), true
+	return a.extras.deadline.Sub(a.storageTime()), true
+}
+
+// storageTime returns the storage's time as the runner believes it.
+func (a *Attempt) storageTime() time.Time {
+	now := a.believed.Add(time.Since(a.arrived))
+	if kit, ok := a.store.Storage.(Clocked); ok { // whose clock stands still
+		now = kit.Clock()
+	}
+	return now.UTC().Truncate(time.Microsecond)
 }
 
 // limit returns how long the job may run, and what ends it then; 0 for no limit.

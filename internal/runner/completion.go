@@ -55,7 +55,11 @@ func (a *Attempt) join() (tx storage.Tx, again bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	again, a.joined = a.joined, false
-	if err := a.mayAddLocked(); err != nil {
+	err = a.mayAddLocked()
+	if err == nil {
+		err = a.owes() // such as a snooze, which a completion would undo
+	}
+	if err != nil {
 		a.joined = again
 		return tx, again, err
 	}
@@ -121,9 +125,9 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 }
 
 // look reads a task, and tries again while the storage does not answer.
-func (j *judge) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+func (s *shared) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
-		t, err := j.store.Task(ctx, ref)
+		t, err := s.store.Task(ctx, ref)
 		if !Unanswered(err) || !sleep.For(ctx, jitter(pause)) {
 			return t, err
 		}

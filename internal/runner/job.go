@@ -61,11 +61,6 @@ func (a *Attempt) MaxPayload() int { return a.limits.Load().MaxPayload }
 // Spans reports whether a queue can share an atomic step with the task's queue.
 func (a *Attempt) Spans(queue string) bool { return storage.Spans(a.store, a.Fence.Queue, queue) }
 
-// Task reads the task.
-func (a *Attempt) Task(ctx context.Context) (storage.Task, error) {
-	return a.store.Task(ctx, a.Fence.Ref)
-}
-
 // FollowUp adds an insert to the completion of the task.
 func (a *Attempt) FollowUp(in storage.Insert) error {
 	a.mu.Lock()
@@ -97,7 +92,7 @@ func (a *Attempt) SetResult(result []byte) error {
 // bytes. Several at once would fill the connections and the storage, and delay heartbeats.
 const largeValue = 64 << 10
 
-// Store stores a progress or a checkpoint under the lease, at once.
+// Store stores a progress or an envelope of steps and a checkpoint under the lease, at once.
 func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error {
 	if len(progress)+len(checkpoint) >= largeValue {
 		select {

@@ -159,7 +159,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:
 		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
-		if s.err != nil {
+		if s.err != nil || s.settle().Error != "" {
 			line += ": " + s.text()
 		}
 	case outcome == storage.Decline:

@@ -14,7 +14,7 @@ type Outcome string
 
 // An attempt, or a task without an attempt, ends with one of these outcomes.
 const (
-	OutcomeSucceeded   Outcome = "succeeded"
+	OutcomeSucceeded   Outcome = storage.AttemptSucceeded
 	OutcomeFailed      Outcome = storage.AttemptFailed
 	OutcomeTimedOut    Outcome = storage.AttemptTimedOut
 	OutcomePanicked    Outcome = storage.AttemptPanicked

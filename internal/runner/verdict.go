@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 type Judgement struct {
 	Ask       Ask
 	Delay     time.Duration   // of RetryIn and Snooze
+	Until     time.Time       // the end of a Snooze, which then has no Delay; zero for a Snooze with one
+	Reason    string          // of a Snooze or a Discard; "" where Beside or nothing tells it
 	Failure   Outcome         // the kind of failure: failed, panicked, timed out or expired
 	Err       error           // as the job returned it, or the panic of one of its methods
 	Cause     error           // of the end of the job's context, as the error tells it; nil for none
@@ -74,6 +77,7 @@ type judge struct {
 // finish queues the settle that the error of a job asks for, and reports an attempt whose lease was
 // lost.
 func (j *judge) finish(a *Attempt, err error, took time.Duration) {
+	err = a.Owing(err)
 	e := a.conclude()
 	switch {
 	case !e.settles:
@@ -125,6 +129,9 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case OutcomeCancelled:
 		s = failure(storage.Cancel, 0, asked)
 	case OutcomeSnoozed:
+		if !asked.Until.IsZero() {
+			asked.Delay = max(asked.Until.Sub(a.storageTime()), 0)
+		}
 		s, reported = snooze(asked), asked.Beside
 		if a.misses(asked.Delay) {
 			s, as, reported = j.expire(asked), OutcomeExpired, asked.Err
@@ -133,7 +140,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		s = j.expire(asked)
 	case OutcomeDiscarded:
 		s = failure(storage.Bury, 0, asked)
-		s.Reason = reasonDiscarded
+		s.Reason = cmp.Or(asked.Reason, reasonDiscarded)
 	case OutcomeReleased, OutcomeLeaseLost: // not the job's fault
 		s, reported = storage.Settle{Outcome: storage.Release}, cause
 	default:
@@ -161,11 +168,19 @@ func failure(outcome storage.Outcome, delay time.Duration, of Judgement) storage
 	return storage.Settle{Outcome: outcome, Delay: delay, Error: ErrorText(of.Err), Stack: of.Stack}
 }
 
-// snooze returns the settle of a snooze. Its reason is the first line of what the job returned
-// together with the snooze. Error has the whole text for the log; a storage keeps only the reason.
+// snooze returns the settle of a snooze. Where the snooze has no reason, that is the first line of
+// what the job returned together with it. Error has the whole text for the log; a storage keeps
+// only the reason.
 func snooze(asked Judgement) storage.Settle {
-	text := ErrorText(asked.Beside)
-	reason, _, _ := strings.Cut(text, "\n")
+	text, reason := ErrorText(asked.Beside), asked.Reason
+	switch {
+	case reason == "":
+		reason, _, _ = strings.Cut(text, "\n")
+	case text == "":
+		text = reason
+	case !strings.Contains(text, reason):
+		text = reason + ": " + text
+	}
 	return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay, Reason: reason, Error: text}
 }
 

@@ -94,6 +94,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
+		{dir: "examples/onboarding", args: plain("./...")},
 		{dir: "metrics/prometheus", args: plain("./...")},
 		{dir: "tracing/otel", args: plain("./...")},
 	}

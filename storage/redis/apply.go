@@ -512,7 +512,10 @@ func appendChange(args []any, ch *storage.Change) []any {
 		to = letterOf(storage.Waiting)
 	}
 	if ch.Requeue {
-		parts = "q"
+		parts += "q"
+	}
+	if ch.FromStart {
+		parts += "s"
 	}
 	if ch.Queue != ch.Ref.Queue {
 		target = ch.Queue

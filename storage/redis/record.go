@@ -22,14 +22,17 @@ import (
 //	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
 //	    32 unique for a window, 64 cursor
 //	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
-//	    is in the side hash, 8 a place, 16 parts of a later version
+//	    is in the side hash, 8 a place, 16 parts
 //	3   version (7), created (7), priority + 9 (1)
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
-//	35  place (7); keep (7); snoozes (2) and since when (7); parts of a later version behind
-//	    their length (2); timeout (7); unique key behind its length (1), then its time for a
-//	    window (7); cursor behind its length (3)
+//	35  place (7); keep (7); snoozes (2) and since when (7); parts behind their length (2);
+//	    timeout (7); unique key behind its length (1), then its time for a window (7); cursor
+//	    behind its length (3)
 //	    kind, encoding, headers, payload
+//
+// A part is its number (1), its length (2) and its content. Part 1 is the attempt that completed a kept task,
+// packed as in the history. All other parts are of later versions.
 const (
 	format       = 1
 	latestFormat = 15
@@ -49,6 +52,7 @@ const (
 	hasPlace    = 8
 	hasMore     = 16
 	placeSize   = 7
+	runPart     = 1
 
 	// largePayload is the largest payload in bytes that stays in the record. A larger one moves to
 	// the side hash, so that reading and rewriting a record stays cheap.
@@ -283,8 +287,12 @@ func readInto(record string, t *storage.Task, keep func(payload string, size int
 		t.Snoozes = int(r.number(2))
 		t.SnoozedSince = moment(r.number(7))
 	}
+	t.Attempts = nil
 	if more&hasMore != 0 {
-		r.text(int(r.number(2)))
+		parts := reader{rest: r.text(int(r.number(2)))}
+		if parts.number(1) == runPart {
+			t.Attempts = appendAttempt(nil, parts.text(int(parts.number(2))))
+		}
 	}
 	if flags&hasTimeout != 0 {
 		t.Timeout = span(r.number(7))
@@ -390,7 +398,7 @@ func (r *reader) cursor(t *storage.Task) {
 var outcomes = map[byte]string{
 	'f': storage.AttemptFailed, 't': storage.AttemptTimedOut, 'p': storage.AttemptPanicked,
 	'b': storage.AttemptDiscarded, 'd': storage.AttemptExpired, 'u': storage.AttemptUndecodable,
-	'x': storage.AttemptCancelled,
+	'x': storage.AttemptCancelled, 'c': storage.AttemptSucceeded,
 	'k': storage.AttemptCrashed, 'e': storage.AttemptLeaseLost, 'q': storage.AttemptRequeued,
 }
 
@@ -404,23 +412,33 @@ func letterOfAttempt(se *storage.Settle) string {
 	return "" // not for a settle of a checked call
 }
 
-// readHistory fills in the reason and the attempts of t. It leaves out attempts that it cannot read.
+// readHistory fills in the reason of t, and puts its history before the attempt that its record has, if any.
+// It leaves out attempts that it cannot read.
 func readHistory(log string, t *storage.Task) {
 	r := reader{rest: log}
 	if log == "" {
 		return
 	}
+	run := t.Attempts
+	t.Attempts = nil
 	t.Reason = r.text(int(r.number(1)))
 	for !r.bad && r.rest != "" {
-		item := reader{rest: r.text(int(r.number(2)))}
-		a := storage.Attempt{At: moment(item.number(7)), Version: item.number(7)}
-		letter := byte(item.number(1))
-		a.Runner, a.Claimed = readHolder(item.text(int(item.number(1))), a.Version)
-		a.Outcome, a.Error = outcomes[letter], item.rest
-		if !r.bad && !item.bad {
-			t.Attempts = append(t.Attempts, a)
-		}
+		t.Attempts = appendAttempt(t.Attempts, r.text(int(r.number(2))))
 	}
+	t.Attempts = append(t.Attempts, run...)
+	t.Attempts = t.Attempts[max(0, len(t.Attempts)-storage.MaxAttempts):]
+}
+
+// appendAttempt appends a packed attempt that can be read.
+func appendAttempt(attempts []storage.Attempt, packed string) []storage.Attempt {
+	item := reader{rest: packed}
+	a := storage.Attempt{At: moment(item.number(7)), Version: item.number(7)}
+	letter := byte(item.number(1))
+	a.Runner, a.Claimed = readHolder(item.text(int(item.number(1))), a.Version)
+	if a.Outcome, a.Error = outcomes[letter], item.rest; item.bad {
+		return attempts
+	}
+	return append(attempts, a)
 }
 
 // lease is a value of the hash pending: the lease of a task.

@@ -76,6 +76,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"PLACE":         strconv.Itoa(placeSize),
 		"HASPLACE":      strconv.Itoa(hasPlace),
 		"HASMORE":       strconv.Itoa(hasMore),
+		"RUN":           strconv.Itoa(runPart),
 		"FENCE":         strconv.Itoa(fenceSize),
 		"STARTED":       strconv.Itoa(leaseStarted),
 		"ASKED":         strconv.Itoa(leaseAsked),

@@ -28,7 +28,14 @@ func changeRules() []rule {
 			"Requeueing an ended task starts it anew: retries, crashes and snoozes are zero, reason and result "+
 				"are gone."),
 		state("change/requeue keeps the history", changeRequeueHistory,
-			"A requeue keeps attempts, stack, progress and checkpoint, and appends an attempt with outcome requeue."),
+			"A requeue of a dead or cancelled task keeps attempts, stack, progress and checkpoint, and appends an "+
+				"attempt with outcome requeue."),
+		state("change/requeue of a completed task", changeRequeueForgets,
+			"A requeue of a completed task clears its progress and checkpoint; one of a dead or cancelled task, "+
+				"and Now, keep them."),
+		state("change/from the start", changeFromStart,
+			"A requeue or a Now with FromStart clears progress and checkpoint, whatever the state of the task, "+
+				"and nothing else."),
 		state("change/requeue may be ahead", changeRequeueAhead,
 			"A requeued task can be claimed ahead, whatever it was before it ended."),
 		state("change/requeue edits", changeRequeueEdits,

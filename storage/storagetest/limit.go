@@ -213,6 +213,8 @@ func badChanges(h held, version int64) map[string]storage.Tx {
 		"a move and a requeue":    change(storage.Change{Queue: sideQueue, Requeue: true}),
 		"a requeue and a cancel":  change(storage.Change{Requeue: true, Cancel: true}),
 		"a requeue now and later": change(storage.Change{Requeue: true, Now: true, Delay: 1}),
+		"from the start, alone":   change(storage.Change{FromStart: true}),
+		"from the start, later":   change(storage.Change{FromStart: true, Delay: time.Hour}),
 		"a header with NUL":       change(storage.Change{Headers: map[string]string{"x": "a\x00"}}),
 		"a delete, no version":    {Deletes: []storage.Delete{{Ref: in("b")}}},
 		"a depend, no version":    {Depends: []storage.Depend{{Ref: in("b")}}},

@@ -82,6 +82,18 @@ func changeMutants() []mutant {
 				return a.Outcome == storage.AttemptRequeued
 			})
 		})}, "change/requeue keeps the history"),
+		breaks("no task forgets", fault{apply: changes(func(c *storage.Change) { c.FromStart = false })},
+			"change/from the start"),
+		knowing("a completed task does not forget", func(m *mind) *fault {
+			return &fault{task: shown(func(t *storage.Task) {
+				m.locked(func() {
+					if len(t.Checkpoint) > 0 {
+						m.texts[t.Ref] = string(t.Checkpoint)
+					}
+					t.Checkpoint = []byte(m.texts[t.Ref])
+				})
+			})}
+		}, "change/requeue of a completed task", "change/from the start"),
 		breaks("a delay of nanoseconds is none", fault{apply: changes(func(c *storage.Change) {
 			c.Delay = c.Delay.Truncate(time.Microsecond)
 		})}, "change/at once"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -35,6 +36,16 @@ func settleMutants() []mutant {
 		breaks("the full error is lost", fault{apply: settles(func(s *storage.Settle) {
 			s.Error = storage.CleanText(s.Error, storage.MaxAttemptError)
 		})}, "settle/fail", "settle/history", "texts/bounded"),
+		breaks("a success leaves no trace", fault{task: shown(func(t *storage.Task) {
+			t.Attempts = slices.DeleteFunc(t.Attempts, func(a storage.Attempt) bool {
+				return a.Outcome == storage.AttemptSucceeded
+			})
+		})}, "settle/success of a kept task"),
+		breaks("a success clears the stack", fault{task: shown(func(t *storage.Task) {
+			if t.State == storage.Completed {
+				t.Stack = ""
+			}
+		})}, "settle/success of a kept task"),
 		breaks("checkpoint ends with its attempt", fault{task: shown(func(t *storage.Task) {
 			if t.State != storage.Pending {
 				t.Checkpoint = nil

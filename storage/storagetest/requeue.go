@@ -66,8 +66,57 @@ func changeRequeueHistory(r *rig) {
 		r.want("attempts", got.Attempts, want.Attempts)
 		r.want("stack, progress, checkpoint", [3]string{got.Stack, string(got.Progress), string(got.Checkpoint)},
 			[3]string{"stack", "half", "page 7"})
-		r.end(r.take(ask(1), "a"), storage.Complete)
+		r.cancel("a")
 	}
+}
+
+func changeRequeueForgets(r *rig) { r.requeues(false) }
+
+func changeFromStart(r *rig) { r.requeues(true) }
+
+// requeues puts tasks with a progress and a checkpoint into each state but pending, requeues each, and fails
+// the rule unless it then has what its state and fromStart leave.
+func (r *rig) requeues(fromStart bool) {
+	r.Helper()
+	for state, outcome := range map[storage.State]storage.Outcome{
+		storage.Waiting: storage.Release, storage.Scheduled: storage.Snooze, storage.Retry: storage.Fail,
+		storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
+	} {
+		id := string(state)
+		h := r.holding(kept(id))
+		r.extend(storage.Extension{Fence: h.Fence, Progress: []byte("half"), Checkpoint: []byte("page 7")})
+		se := storage.Settle{Outcome: outcome}
+		switch outcome {
+		case storage.Snooze:
+			se.Delay = time.Hour
+		case storage.Fail:
+			se.Delay, se.Stack = time.Hour, "stack"
+		default:
+		}
+		r.settle(h, se)
+		before := r.is(id, state)
+		ch := before.Requeued()
+		ch.FromStart = fromStart
+		r.changeNow(id, ch)
+		t := r.is(id, storage.Waiting)
+		want := [3]string{before.Stack, "half", "page 7"}
+		if fromStart || state == storage.Completed {
+			want[1], want[2] = "", ""
+		}
+		r.want(id+": stack, progress, checkpoint",
+			[3]string{t.Stack, string(t.Progress), string(t.Checkpoint)}, want)
+		r.want(id+": counters, history", [2]int{t.Retries + t.Crashes, len(t.Attempts) - len(before.Attempts)},
+			[2]int{before.Retries * count(!ch.Requeue), count(ch.Requeue)})
+		r.end(r.take(ask(1), id), storage.Complete)
+	}
+}
+
+// count returns 1 for true.
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func changeRequeueAhead(r *rig) {

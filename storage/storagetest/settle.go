@@ -51,6 +51,8 @@ func settleRules() []rule {
 		state("settle/history", settleHistory,
 			"History is the last ten attempts, oldest first, with 1 KiB of error each; stack and full "+
 				"error are those of the last."),
+		state("settle/success of a kept task", settleSuccess,
+			"A completion of a task that is kept appends an attempt with outcome succeeded, and keeps the stack."),
 		state("settle/checkpoint stays", settleCheckpointStays,
 			"A checkpoint written under one lease is there for the next attempt."),
 		state("settle/clears the claim", settleClears,
@@ -384,6 +386,36 @@ func settleHistory(r *rig) {
 	}
 	listed := r.list(storage.Retry)
 	r.want("attempts listed", [2]any{len(listed[0].Attempts), listed[0].Stack}, [2]any{storage.MaxAttempts, ""})
+}
+
+func settleSuccess(r *rig) {
+	untilRead := job("until read")
+	untilRead.Keep.UntilRead = true
+	for _, j := range []storage.Insert{kept("for a time"), untilRead, job("for its result")} {
+		j.MaxRetries, j.Ref.ID = 1, strings.ReplaceAll(j.Ref.ID, " ", "-")
+		r.settle(r.holding(j), storage.Settle{Outcome: storage.Fail, Error: "boom", Stack: "stack"})
+		h, from := r.take(ask(1), j.Ref.ID), r.now()
+		done := storage.Settle{Outcome: storage.Complete}
+		if j.Keep == (storage.Keep{}) {
+			done.Result = []byte("result")
+		}
+		r.settle(h, done)
+		t := r.is(j.Ref.ID, storage.Completed)
+		last := t.Attempts[len(t.Attempts)-1]
+		r.want("attempts", len(t.Attempts), 2)
+		r.between("the attempt's At", last.At, from, r.now())
+		r.want("the attempt", last, storage.Attempt{
+			At: t.Ended, Version: h.Version, Claimed: h.Claimed, Runner: runner, Outcome: storage.AttemptSucceeded,
+		})
+		success, ok := t.Success()
+		r.want("the success", [2]any{success, ok}, [2]any{last, true})
+		r.want("last error, stack", [2]string{t.LastError(), t.Stack}, [2]string{"boom", "stack"})
+		r.want("listed", r.list(storage.Completed)[0].Attempts, t.Attempts)
+		r.changeNow(j.Ref.ID, storage.Change{Requeue: true})
+		got := r.is(j.Ref.ID, storage.Waiting).Attempts
+		r.want("requeued", [2]any{len(got), got[1]}, [2]any{3, last})
+		r.end(r.take(ask(1), j.Ref.ID), storage.Bury)
+	}
 }
 
 func settleCheckpointStays(r *rig) {

@@ -17,6 +17,7 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 		r.Retries++
 		r.Queue.Totals.Failed++
 	}
+	claim := r.Version
 	s.grow(r)
 	s.countSnooze(r, to, se.Reason)
 	switch to {
@@ -33,6 +34,9 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 	case storage.Completed:
 		if se.Result != nil {
 			r.beside(PartResult).Result = se.Result
+		}
+		if r.Keep.Of(to, se.Result != nil) > 0 {
+			r.Reason = runText(claim, r.At, r.Runner)
 		}
 		s.end(r, Completed)
 	case storage.Dead:

@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -58,7 +60,7 @@ type Past struct {
 	Retries, Crashes int
 	Snoozes          int
 	SnoozedSince     int64
-	Reason           string // why the task was snoozed, or is dead
+	Reason           string // why the task was snoozed, or is dead; of a kept completed task see success
 }
 
 // Place is a place in a line. Lines are ordered by Sort, and by Turn where two Sorts are equal. Sort is
@@ -169,6 +171,12 @@ func (r *Record) CopyTo(t *storage.Task) {
 	if r.Side != nil {
 		t.Attempts = r.Side.Attempts
 	}
+	if r.State == Completed {
+		t.Reason = ""
+		if a, ok := r.success(); ok {
+			t.Attempts = withAttempt(slices.Clone(t.Attempts), a)
+		}
+	}
 	switch {
 	case r.State == Declined:
 		t.PassedOver, t.Declined = storage.PassedOverKind, Time(r.Turn)
@@ -216,13 +224,55 @@ func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 	r.beside(PartStack).Stack = stack
 }
 
-// addAttempt appends an attempt to the history, and drops the oldest beyond MaxAttempts.
+// runText packs the run that completed a task into a Reason: the version of its claim, the moment of the
+// claim where the version does not tell it, and the runner.
+func runText(version, claimed int64, runner string) string {
+	text := strconv.FormatInt(version, 36)
+	if claimed != version {
+		text += "-" + strconv.FormatInt(claimed, 36)
+	}
+	return text + " " + runner
+}
+
+// success returns the attempt that completed r. ok is false where r has not completed or does not tell.
+func (r *Record) success() (a storage.Attempt, ok bool) {
+	times, runner, ok := strings.Cut(r.Reason, " ")
+	if r.State != Completed || !ok {
+		return a, false
+	}
+	made, at, set := strings.Cut(times, "-")
+	version, err := strconv.ParseInt(made, 36, 64)
+	claimed := version
+	if set && err == nil {
+		claimed, err = strconv.ParseInt(at, 36, 64)
+	}
+	sound := err == nil && claimed > 0 && claimed <= version && version < r.Version
+	return storage.Attempt{
+		At: Time(r.At), Version: version, Claimed: Time(claimed), Runner: runner, Outcome: storage.AttemptSucceeded,
+	}, sound
+}
+
+// addAttempt appends an attempt to the history.
 func (r *Record) addAttempt(a storage.Attempt) {
 	side := r.beside(PartAttempts)
-	if n := len(side.Attempts); n >= storage.MaxAttempts {
-		side.Attempts = slices.Delete(side.Attempts, 0, n-storage.MaxAttempts+1)
+	side.Attempts = withAttempt(side.Attempts, a)
+}
+
+// withAttempt appends an attempt to a history, and drops the oldest beyond MaxAttempts. It may change the
+// memory of the history.
+func withAttempt(attempts []storage.Attempt, a storage.Attempt) []storage.Attempt {
+	if n := len(attempts); n >= storage.MaxAttempts {
+		attempts = slices.Delete(attempts, 0, n-storage.MaxAttempts+1)
 	}
-	side.Attempts = append(side.Attempts, a)
+	return append(attempts, a)
+}
+
+// forget clears the progress and the checkpoint, where r may have any.
+func (r *Record) forget() {
+	if r.Flags&HasSide != 0 {
+		side := r.beside(PartProgress | PartCheckpoint)
+		side.Progress, side.Checkpoint = nil, nil
+	}
 }
 
 // CopyCursor copies a cursor, with its times rounded down to microseconds; nil for nil.

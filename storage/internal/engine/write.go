@@ -93,6 +93,9 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 // changeState puts r into the state to which a change leads it. A task that stays in its state keeps
 // its place, unless the change names a new priority or moment.
 func (s *Step) changeState(r *Record, ch *storage.Change) {
+	if ch.Forgets(r.State.Public()) {
+		r.forget()
+	}
 	if ch.Requeue {
 		s.requeue(r)
 	}
@@ -128,6 +131,9 @@ func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
 
 // requeue resets the counters of an ended task, and keeps its history.
 func (s *Step) requeue(r *Record) {
+	if a, ok := r.success(); ok {
+		r.addAttempt(a)
+	}
 	r.Past = Past{Created: r.Created}
 	r.Flags &^= StartOnly | IsSuspect
 	r.beside(PartResult).Result = nil

@@ -176,7 +176,7 @@ func Past(b []byte, created int64) (engine.Past, error) {
 		r.Bad = r.Bad || n < 0 || n > most
 	}
 	if r.Bad || !isMoment(p.Created) || !isMoment(p.SnoozedSince) ||
-		p.Reason != storage.CleanText(p.Reason, storage.MaxReason) {
+		p.Reason != storage.CleanText(p.Reason, storage.MaxReason+storage.MaxName) { // a run names its runner
 		return p, storage.ErrDamaged
 	}
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ var pasts = []engine.Past{
 	{Created: 3, Retries: 300, Snoozes: 7, SnoozedSince: 5},
 	{Created: 4, Reason: "why"},
 	{Created: 5, Snoozes: 1, SnoozedSince: 2, Reason: "é"},
+	{Created: 6, Reason: "9zzzzzzzzz-9zzzzzzzzz " + strings.Repeat("r", storage.MaxName)}, // a run
 }
 
 func TestRecordsReadAsWritten(t *testing.T) {

@@ -130,6 +130,9 @@ end
 -- requeues reports whether a change is a requeue.
 local function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
 
+-- forgets reports whether a change clears progress and checkpoint; see storage.Change.Forgets.
+local function forgets(st, a) return find(ARGV[a + 8], 's', 1, true) or requeues(a) and st == 'c' end
+
 -- timed reports whether a change names a due time. The due time of a new cursor does not count.
 local function timed(a) return ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) end
 

@@ -310,8 +310,15 @@ end
 -- The history of a task is its reason behind a length byte, then its attempts, each behind its length in
 -- 2 bytes.
 
+-- attempted packs an attempt that ends now, or a requeue.
+local function attempted(e, outcome, message)
+  local runner, claimed = '', pack7(0)
+  if e.lease then runner, claimed = runnerof(e.lease), sub(e.lease, 17, 23) end
+  return pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
+end
+
 -- log appends an attempt. The oldest one goes where there are MAXATTEMPTS already.
-local function log(q, e, h, outcome, message)
+local function log(q, e, h, item)
   local before = aside(q, 'h:' .. e.id) or char(0)
   local first = 2 + (byte(before, 1) or 0)
   local i, n = first, 0
@@ -322,20 +329,13 @@ local function log(q, e, h, outcome, message)
     if n == 1 then second = i end
   end
   if n >= MAXATTEMPTS then before = sub(before, 1, first - 1) .. sub(before, second) end
-  local runner = ''
-  local claimed = pack7(0)
-  if e.lease then
-    runner = runnerof(e.lease)
-    claimed = sub(e.lease, 17, 23)
-  end
-  local item = pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
   put(q, 'h:' .. e.id, before .. pack2(#item) .. item)
   h.side = true
 end
 
 -- attempt appends the attempt that ends now, and keeps its stack.
 local function attempt(q, e, h, outcome, message, stack)
-  log(q, e, h, outcome, message)
+  log(q, e, h, attempted(e, outcome, message))
   put(q, 's:' .. e.id, stack ~= '' and stack or false)
 end
 

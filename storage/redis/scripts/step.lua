@@ -112,7 +112,12 @@ local function renew(q, e, h)
   h.retries, h.crashes, h.snoozes, h.noahead = 0, 0, 0, false
   why(q, e, h, '')
   if h.side then put(q, 'r:' .. e.id, false) end
-  log(q, e, h, 'q', '')
+  if byte(h.parts, 1) == RUN then -- the run that completed it
+    local n = number(h.parts, 2, 2)
+    log(q, e, h, sub(h.parts, 4, 3 + n))
+    h.parts = sub(h.parts, 4 + n)
+  end
+  log(q, e, h, attempted(e, 'q', ''))
   bump(q, 'requeued', 1)
 end
 
@@ -157,6 +162,10 @@ local function change(a)
       return 'x'
     end
   end
+  if forgets(from, a) and h.side then
+    put(q, 'p:' .. e.id, false)
+    put(q, 'c:' .. e.id, false)
+  end
   if again then renew(q, e, h) end
   h.version = mark
   if t then
@@ -182,6 +191,7 @@ local function complete(q, e, result)
     return 'c'
   end
   local h = record(q, e)
+  local run = h and (h.keep > 0 or h.untilread or result) and attempted(e, 'c', '')
   unlease(q, e, h)
   if not h then
     gone(q, e)
@@ -192,6 +202,7 @@ local function complete(q, e, result)
   local keep = h.keep
   if keep == 0 and h.untilread then keep = UNREADKEEP
   elseif keep == 0 and result then keep = RESULTKEEP end
+  if run then h.parts = char(RUN) .. pack2(#run) .. run .. h.parts end
   if result and keep > 0 then
     put(q, 'r:' .. e.id, result)
     h.side = true

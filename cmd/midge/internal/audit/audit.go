@@ -101,8 +101,8 @@ func (w Writer) warn(err error) {
 // entryOf makes the entry of an action on tasks.
 func entryOf(req bulk.Request) ledger.Entry {
 	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
-	if req.Canary {
-		e.Note = bulk.CanaryNote
+	if req.Act.Verb == bulk.Requeue {
+		e.Note = req.RequeueNote()
 	}
 	for _, t := range req.Tasks {
 		e.IDs = append(e.IDs, t.Ref.String())
@@ -156,6 +156,7 @@ func editNote(action *bulk.Act) string {
 		text string
 	}{
 		{action.Requeue, "and requeue"},
+		{action.FromStart, "from the start"},
 		{action.Prioritised, fmt.Sprintf("and prioritise to %d", action.Priority)},
 		{action.Rescheduled && action.At.IsZero(), "and run now"},
 		{action.Rescheduled && !action.At.IsZero(), "and reschedule to " + action.At.UTC().Format(time.RFC3339)},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +44,7 @@ var taskList = show.List[storage.Task]{
 		{Name: "runner", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
 		) string {
-			return dash(show.Text(t.Runner))
+			return dash(show.Text(show.RanBy(t)))
 		}},
 		{Name: "reason", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
@@ -140,7 +141,10 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	}
 	moment("due", func() string { return p.Exact(t.Due) }, !t.Due.IsZero())
 	moment("runs since", func() string { return p.Exact(t.StartedAt()) }, !t.StartedAt().IsZero())
-	moment("runner", func() string { return show.Text(t.Runner) }, t.Runner != "")
+	a, succeeded := t.Success()
+	moment("started", func() string { return p.Exact(a.Claimed) }, succeeded)
+	moment("took", func() string { return show.Span(a.Took()) }, succeeded)
+	moment("runner", func() string { return show.Text(show.RanBy(t)) }, show.RanBy(t) != "")
 	moment("lease until", func() string { return p.Exact(t.LeaseUntil) }, !t.LeaseUntil.IsZero())
 	moment("declined", func() string { return p.Exact(t.Declined) }, !t.Declined.IsZero())
 	moment("ended", func() string { return p.Exact(t.Ended) }, !t.Ended.IsZero())
@@ -176,9 +180,38 @@ func storyFields(p *show.Printer, t storage.Task) []show.Field {
 	return []show.Field{
 		{Name: "headers", Text: strings.Join(headers, "\n")},
 		{Name: "progress", Text: progress(p, t)},
+		{Name: "steps", Text: strings.Join(stepLines(p, t), "\n")},
 		{Name: "checkpoint", Text: value(payload.Checkpoint(t))},
 		{Name: "result", Text: value(payload.Result(t))},
 		{Name: "attempts", Text: strings.Join(attempts, "\n")},
 		{Name: "stack", Text: show.Lines(strings.TrimSpace(t.Stack))},
 	}
+}
+
+// mostResult limits the result of a step in the page about a task, in bytes.
+const mostResult = 1000
+
+// stepLines returns a line for each finished step of a task, and one for its result.
+func stepLines(p *show.Printer, t storage.Task) (lines []string) {
+	steps, err := payload.Steps(t, nil)
+	if err != nil {
+		return []string{show.Text(err.Error())}
+	}
+	for _, s := range steps {
+		did := "after " + show.Span(time.Duration(s.Took*float64(time.Second)))
+		switch {
+		case s.Until != nil && s.Until.After(p.Now):
+			did = "sleeps until " + p.Exact(*s.Until)
+		case s.Until != nil:
+			did = "slept until " + p.Exact(*s.Until)
+		}
+		lines = append(lines, p.Moment(s.Ended)+"  "+show.Text(s.Name)+" "+did)
+		switch {
+		case s.Problem != "":
+			lines = append(lines, "    "+show.Text(s.Problem))
+		case len(s.Result) > 0:
+			lines = append(lines, "    "+show.Cut(string(s.Result), mostResult))
+		}
+	}
+	return lines
 }

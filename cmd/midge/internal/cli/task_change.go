@@ -62,7 +62,10 @@ func (a *app) taskRequeue() *cobra.Command {
 			"minute longer than its earlier attempts, the others follow at the rate. If it\n" +
 			"fails, times out or crashes, or does not start within ten minutes, the command\n" +
 			"stops and names the reason. It also stops once more than a tenth of the last 20\n" +
-			"first attempts failed." + changeLong,
+			"first attempts failed.\n\n" +
+			"A dead or cancelled task keeps its finished steps and its checkpoint, so that its\n" +
+			"job resumes where it was. A completed task forgets them, and with --from-start\n" +
+			"every task does." + changeLong,
 		Example: changeExample("requeue", "state:dead error:timeout") +
 			"\n  midge task requeue 'state:dead error:timeout' --canary --rate 50",
 		Args: wants(0, -1, "tasks, a filter or -"),
@@ -70,7 +73,10 @@ func (a *app) taskRequeue() *cobra.Command {
 	f := &changeFlags{}
 	cmd.Flags().BoolVar(&f.canary, "canary", false,
 		fmt.Sprintf("requeue one task first, the others if it does not fail (default rate %d)", bulk.CanaryRate))
-	return a.changesWith(cmd, f, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
+	fromStart := cmd.Flags().Bool("from-start", false, "forget finished steps, checkpoint and progress")
+	return a.changesWith(cmd, f, "dead", func() (bulk.Act, error) {
+		return bulk.Act{Verb: bulk.Requeue, FromStart: *fromStart}, nil
+	})
 }
 
 func (a *app) taskCancel() *cobra.Command {

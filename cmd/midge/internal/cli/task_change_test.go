@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -26,6 +28,95 @@ func TestTasksAreRequeued(t *testing.T) {
 	r.in = "mail/a1\nmail/a2\n"
 	if got := r.run("task cancel - --yes"); got.code != Done || !strings.Contains(got.out, "cancelled 2") {
 		t.Errorf("refs of standard input: got %+v", got)
+	}
+}
+
+// TestARequeueForgetsCheckpoints checks --from-start of both commands that requeue, and the audit.
+func TestARequeueForgetsCheckpoints(t *testing.T) {
+	r := newRig(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail"})
+	}
+	claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 4, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fence := range claimed.Fences {
+		leases := []storage.Extension{{Fence: fence, Checkpoint: []byte("7")}}
+		_, extended := r.session.Extend(t.Context(), storage.ExtendRequest{Leases: leases})
+		bury := storage.Settle{Fence: fence, Outcome: storage.Bury}
+		_, settled := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{bury}})
+		if err := errors.Join(extended, settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.ok("task requeue mail/a")
+	r.ok("task requeue mail/b --from-start")
+	r.ok("task edit mail/c --params '{\"to\":\"bob\"}' --requeue --from-start")
+	r.ok("task requeue state:dead --from-start --yes")
+	for _, fence := range claimed.Fences {
+		now, err := r.store.Task(t.Context(), fence.Ref)
+		if err != nil || now.State != storage.Waiting || (now.Checkpoint != nil) != (now.ID == "a") {
+			t.Errorf("%s is %s with checkpoint %q, %v", now.Ref, now.State, now.Checkpoint, err)
+		}
+	}
+	if got := r.ok("audit -o jsonl"); strings.Count(got, "from the start") != 3 {
+		t.Errorf("the audit does not name the three requeues from the start:\n%s", got)
+	}
+	if got := r.run("task edit mail/a --priority 3 --from-start"); got.code != BadInput {
+		t.Errorf("an edit from the start without a requeue: got %+v", got)
+	}
+}
+
+// TestATaskShowsItsStepsAndItsRun checks the page and the record of a task that has completed, and of one whose steps
+// are damaged.
+func TestATaskShowsItsStepsAndItsRun(t *testing.T) {
+	r := newRig(t)
+	whole := steps.Envelope{Checkpoint: []byte("7"), Steps: []steps.Step{
+		{Name: "charge", Ended: r.now, Took: 2 * time.Second, Result: []byte(`{"id":"ch_9"}`)},
+		{Name: "a week", Ended: r.now, Until: r.now.Add(7 * 24 * time.Hour)},
+	}}.Encode()
+	for id, stored := range map[string][]byte{"whole": whole, "damaged": whole[:len(whole)-1]} {
+		r.insert(storage.Insert{
+			Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail", Keep: storage.Keep{For: time.Hour},
+		})
+		claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Lease: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.now = r.now.Add(3*time.Second + time.Millisecond)
+		leases := []storage.Extension{{Fence: claimed.Fences[0], Checkpoint: stored}}
+		_, extended := r.session.Extend(t.Context(), storage.ExtendRequest{Leases: leases})
+		end := storage.Settle{Fence: claimed.Fences[0], Outcome: storage.Complete}
+		_, settled := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{end}})
+		if err := errors.Join(extended, settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var task show.Task
+	r.decode("task show mail/whole -o jsonl", &task)
+	if len(task.Steps) != 2 || task.Steps[0].Name != "charge" || string(task.Steps[0].Result) != `{"id":"ch_9"}` ||
+		task.Steps[1].Until == nil || string(task.Checkpoint) != "7" || task.Runner != "runner-1" || task.Started == nil {
+		t.Errorf("the record is %+v", task)
+	}
+	page := r.ok("task show mail/whole")
+	for _, text := range []string{"charge after 2s", `{"id":"ch_9"}`, "a week sleeps until", "took        3s", "succeeded after 3s on runner-1"} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page does not show %q:\n%s", text, page)
+		}
+	}
+	const problem = "the steps of the task cannot be read: cut off"
+	if page := r.ok("task show mail/damaged"); !strings.Contains(page, problem) || strings.Contains(page, "checkpoint") {
+		t.Errorf("the page of damaged steps is:\n%s", page)
+	}
+	var damaged show.Task
+	r.decode("task show mail/damaged -o jsonl", &damaged)
+	if !strings.HasPrefix(damaged.StepsProblem, problem) || damaged.Steps != nil || damaged.Checkpoint != nil {
+		t.Errorf("the record of damaged steps is %+v", damaged)
 	}
 }
 

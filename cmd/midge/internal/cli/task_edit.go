@@ -26,6 +26,7 @@ type editFlags struct {
 	priority int
 	now      bool
 	requeue  bool
+	start    bool
 	in       span
 	at       moment
 }
@@ -53,6 +54,8 @@ func (a *app) taskEdit() *cobra.Command {
 		"set a field of the parameters, as `path=value`, such as user.name=bob or lines.0.n=7; may be repeated")
 	flags.BoolVar(&f.requeue, "requeue", false,
 		"with new parameters: run ended tasks again, and tasks that are due later now")
+	flags.BoolVar(&f.start, "from-start", false,
+		"with --requeue: forget finished steps, checkpoint and progress")
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
 	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
@@ -66,7 +69,8 @@ func (a *app) taskEdit() *cobra.Command {
 func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
 	changed := cmd.Flags().Changed
 	action := bulk.Act{
-		Verb: bulk.Edit, Requeue: f.requeue, Prioritised: changed("priority"), Priority: f.priority,
+		Verb: bulk.Edit, Requeue: f.requeue, FromStart: f.start,
+		Prioritised: changed("priority"), Priority: f.priority,
 		Rescheduled: f.now || changed("at") || changed("in"), At: f.at.Time,
 	}
 	for _, text := range f.set {

@@ -256,6 +256,9 @@ type Task struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Steps      []payload.Step  `json:"steps,omitempty"`
+	// StepsProblem says why the steps cannot be read. The checkpoint cannot be read then either.
+	StepsProblem string `json:"steps_problem,omitempty"`
 }
 
 // Attempt is an attempt of a task, or a requeue between two attempts.
@@ -276,26 +279,43 @@ func TaskOf(t storage.Task) Task {
 			Error: a.Error,
 		}
 	}
-	headers := t.Headers
+	headers, started := t.Headers, t.StartedAt()
 	if headers == nil {
 		headers = map[string]string{}
 	}
+	if a, ok := t.Success(); ok {
+		started = a.Claimed
+	}
+	steps, problem := payload.Steps(t, nil)
+	damaged := ""
+	if problem != nil {
+		damaged = problem.Error()
+	}
 	return Task{
+		Steps: steps, StepsProblem: damaged,
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
 		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries,
 		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
 		Snoozes: t.Snoozes, Created: survey.Moment(t.Created), Due: survey.Moment(t.Due),
-		Started:    survey.Moment(t.StartedAt()),
+		Started:    survey.Moment(started),
 		LeaseUntil: survey.Moment(t.LeaseUntil), Ended: survey.Moment(t.Ended), Expires: survey.Moment(t.Expires),
 		Declined: survey.Moment(t.Declined),
 		Deadline: survey.Moment(t.Deadline()), Tick: survey.Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
-		Runner:  t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
+		Runner:  RanBy(t), CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
 		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding,
 		Params: Value(payload.Params(t)), Headers: headers,
 		Attempts: attempts, Stack: t.Stack, Result: Value(payload.Result(t)), Progress: Value(payload.Progress(t)),
 		Checkpoint: Value(payload.Checkpoint(t)),
 	}
+}
+
+// RanBy returns the runner that runs a task, or that completed it; "" if there is none.
+func RanBy(t storage.Task) string {
+	if a, ok := t.Success(); ok {
+		return a.Runner
+	}
+	return t.Runner
 }
 
 // timeoutSeconds returns the timeout of a task in seconds: 0 for that of its runner, -1 for none.

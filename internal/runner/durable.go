@@ -1,0 +1,347 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/internal/steps"
+	"github.com/midgehq/midge/storage"
+)
+
+// durable is what an attempt knows of the steps and the checkpoint of its task. The attempt reads them once,
+// and then writes them whole, one write at a time.
+type durable struct {
+	turn chan struct{} // capacity 1; held while the fields below are used, also during I/O
+
+	loaded bool           // kept is what the storage has
+	kept   steps.Envelope // valid where loaded
+	unsure error          // of a write whose outcome is unknown: it may still happen
+	names  map[string]bool
+
+	running atomic.Int32 // how many functions of steps run, each of which needs room for its step
+}
+
+// OwedError is an end that an attempt owes its task, whatever its job returns. The Step or the Sleep that
+// causes it returns it, and so do all later ones of the attempt.
+type OwedError struct {
+	Ask    Ask       // Retry, Snooze or Discard; of two errors that of the greater Ask holds
+	Until  time.Time // the end of a Snooze
+	Reason string    // names the step; also for Task.Reason
+	Err    error     // the cause; nil for a Snooze
+}
+
+func (e *OwedError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *OwedError) Unwrap() error { return e.Err }
+
+// owe records the end that the attempt owes, and returns it.
+func (a *Attempt) owe(o *OwedError) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if x := a.extra(); x.owed == nil || o.Ask > x.owed.Ask {
+		x.owed = o
+	}
+	return o
+}
+
+// owes returns the end that the attempt owes, or nil. The mutex is held.
+func (a *Attempt) owes() error {
+	if a.extras == nil || a.extras.owed == nil {
+		return nil
+	}
+	return a.extras.owed
+}
+
+// Owing adds to an error of a job, or to nil, the end that the attempt owes. It calls no method of err.
+func (a *Attempt) Owing(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if owed := a.owes(); owed != nil {
+		return &owingError{owed, err}
+	}
+	return err
+}
+
+// owingError is an end that an attempt owes, with what its job has returned.
+type owingError struct{ owed, returned error }
+
+func (e *owingError) Error() string {
+	switch {
+	case e.returned == nil:
+		return e.owed.Error()
+	case errors.Is(e.returned, e.owed):
+		return e.returned.Error()
+	}
+	return e.owed.Error() + "; the job returned: " + e.returned.Error()
+}
+
+// Unwrap returns both.
+func (e *owingError) Unwrap() []error {
+	if e.returned == nil {
+		return []error{e.owed}
+	}
+	return []error{e.owed, e.returned}
+}
+
+// Unstorable buries the task because of a step that cannot be stored for the reason err, and returns the error
+// of the step. A retry would run the step again, with the same end.
+func (a *Attempt) Unstorable(step string, err error) error { return a.notStored(Discard, step, err) }
+
+// notStored makes the attempt end as asked because a step is not stored.
+func (a *Attempt) notStored(ask Ask, step string, err error) error {
+	return a.owe(&OwedError{Ask: ask, Reason: "cannot store step " + step, Err: err})
+}
+
+// Step returns the stored result of a step. If there is none, it calls run and stores what run returns. An
+// error of run is returned as it is, and nothing is stored.
+func (a *Attempt) Step(ctx context.Context, name string, run func() ([]byte, error)) (result []byte, err error) {
+	d := a.durable()
+	known, found, err := d.begin(ctx, a, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		defer d.leave()
+		if !known.Until.IsZero() {
+			return nil, errOtherUse(name, "sleep")
+		}
+		return known.Result, nil
+	}
+	d.running.Add(1)
+	d.leave()
+	needsRoom := true
+	defer func() {
+		if needsRoom { // run has failed, panicked or ended the goroutine
+			d.running.Add(-1)
+		}
+	}()
+	a.called(name)
+	begun := time.Now()
+	if result, err = run(); err != nil {
+		return nil, err
+	}
+	took := time.Since(begun)
+	// The step is done, and is stored also where the context has ended meanwhile.
+	if ctx.Err() != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), a.lease/3)
+		defer stop()
+	}
+	if err := d.enter(ctx); err != nil {
+		return nil, a.notStored(Retry, name, err)
+	}
+	defer d.leave()
+	d.running.Add(-1)
+	needsRoom = false
+	return result, d.add(ctx, a, steps.Step{Name: name, Ended: a.storageTime(), Took: took, Result: result})
+}
+
+// Sleep stores the end of a sleep where none is stored. It returns nil once the end has come, and until then
+// an OwedError, with which the attempt owes a snooze until the end.
+func (a *Attempt) Sleep(ctx context.Context, name string, length time.Duration) error {
+	d := a.durable()
+	s, found, err := d.begin(ctx, a, name)
+	if err != nil {
+		return err
+	}
+	defer d.leave()
+	switch {
+	case !found:
+		now := a.storageTime()
+		s = steps.Step{Name: name, Ended: now, Until: now.Add(max(length, 0)).Truncate(time.Microsecond)}
+		a.called(name)
+		if err := d.add(ctx, a, s); err != nil {
+			return err
+		}
+	case s.Until.IsZero():
+		return errOtherUse(name, "step")
+	}
+	if !s.Until.After(a.storageTime()) {
+		return nil
+	}
+	reason := fmt.Sprintf("sleeps until %s (%s)", s.Until.Format("2006-01-02 15:04:05 UTC"), name)
+	return a.owe(&OwedError{Ask: Snooze, Until: s.Until, Reason: reason})
+}
+
+// Called returns the names of the steps whose functions were called in this attempt, and of the sleeps that
+// began in it.
+func (a *Attempt) Called() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.extras == nil {
+		return nil
+	}
+	return a.extras.called
+}
+
+func (a *Attempt) called(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.extra()
+	x.called = append(x.called, name)
+}
+
+// Checkpoint stores a checkpoint beside the steps of the task.
+func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
+	d := a.durable()
+	if err := d.enter(ctx); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.load(ctx, a); err != nil {
+		return err
+	}
+	next := steps.Envelope{Steps: d.kept.Steps, Checkpoint: checkpoint}
+	if err := a.fits(next); err != nil {
+		return err
+	}
+	return d.store(ctx, a, next)
+}
+
+// LoadCheckpoint returns the last checkpoint of the task, empty for none.
+func (a *Attempt) LoadCheckpoint(ctx context.Context) ([]byte, error) {
+	d := a.durable()
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	err := d.load(ctx, a)
+	return d.kept.Checkpoint, err
+}
+
+// durable returns what the attempt knows of its steps and checkpoint.
+func (a *Attempt) durable() *durable {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.extra()
+	if x.durable == nil {
+		x.durable = &durable{turn: make(chan struct{}, 1)}
+	}
+	return x.durable
+}
+
+// enter waits for the turn.
+func (d *durable) enter(ctx context.Context) error {
+	select {
+	case d.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case d.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (d *durable) leave() { <-d.turn }
+
+// begin begins a step or a sleep, and returns what is stored of it. Without an error it leaves the turn to
+// its caller.
+func (d *durable) begin(ctx context.Context, a *Attempt, name string) (known steps.Step, found bool, err error) {
+	if ctx.Err() != nil { // another attempt may begin the same step
+		return known, false, context.Cause(ctx)
+	}
+	if err := d.enter(ctx); err != nil {
+		return known, false, err
+	}
+	if err = d.mayBegin(ctx, a, name); err == nil {
+		known, found = d.kept.Find(name)
+		if !found && len(d.kept.Steps)+int(d.running.Load()) >= steps.Most {
+			err = a.Unstorable(name, storage.Invalid("steps", fmt.Sprintf("more than %d", steps.Most),
+				"at most %d steps and sleeps of a task", steps.Most))
+		}
+	}
+	if err != nil {
+		d.leave()
+	}
+	return known, found, err
+}
+
+// mayBegin loads the envelope and checks whether a step of the name may begin in this attempt.
+func (d *durable) mayBegin(ctx context.Context, a *Attempt, name string) error {
+	a.mu.Lock()
+	owed := a.owes()
+	a.mu.Unlock()
+	switch {
+	case owed != nil:
+		return owed
+	case d.unsure != nil: // a write that is still under way could remove a step that is stored now
+		return a.notStored(Retry, name, d.unsure)
+	}
+	if err := d.load(ctx, a); err != nil {
+		return err
+	}
+	if d.names[name] {
+		return storage.Invalid("name of a step", name, "a name that no other step or sleep of the job has")
+	}
+	if d.names == nil {
+		d.names = make(map[string]bool)
+	}
+	d.names[name] = true
+	return nil
+}
+
+// errOtherUse reports a name that an earlier attempt used otherwise.
+func errOtherUse(name, as string) error {
+	return storage.Invalid("name of a step", name, "another name: an earlier attempt has stored a %s under it", as)
+}
+
+// load reads the envelope of the task where it is not known. Where the storage is away, it waits for the
+// duration of the lease at most.
+func (d *durable) load(ctx context.Context, a *Attempt) error {
+	if d.loaded {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, a.lease)
+	defer cancel()
+	t, err := a.look(call, a.Fence.Ref)
+	if err != nil {
+		return err
+	}
+	d.kept, err = steps.Decode(t.Checkpoint)
+	d.loaded = err == nil
+	return err
+}
+
+// add stores a further step. The attempt fails where it is not stored.
+func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
+	next := steps.Envelope{Steps: append(d.kept.Steps, s), Checkpoint: d.kept.Checkpoint}
+	if err := a.fits(next); err != nil {
+		return a.Unstorable(s.Name, err)
+	}
+	if err := d.store(ctx, a, next); err != nil {
+		return a.notStored(Retry, s.Name, err)
+	}
+	return nil
+}
+
+// fits returns an error for an envelope that is too large.
+func (a *Attempt) fits(e steps.Envelope) error {
+	if size, most := e.Size(), a.MaxPayload(); size > most {
+		return storage.Invalid("steps and checkpoint", fmt.Sprintf("of %d bytes", size), "at most %d bytes", most)
+	}
+	return nil
+}
+
+// store writes an envelope. Where that may or may not have happened, the envelope is no longer known.
+func (d *durable) store(ctx context.Context, a *Attempt, next steps.Envelope) error {
+	err := a.Store(ctx, nil, next.Encode())
+	switch {
+	case err == nil:
+		d.kept = next
+	case errors.Is(err, storage.ErrUnknown):
+		d.loaded, d.unsure = false, err
+	}
+	return err
+}
