@@ -137,7 +137,7 @@ func (m *manyRig) run(ctx context.Context, job tickJob) error {
 	tick := info.Tick.UTC()
 	names := m.ran[tick]
 	if names == nil {
-		names = make(map[string]time.Duration, m.size)
+		names = make(map[string]time.Duration)
 		m.ran[tick] = names
 	}
 	if _, twice := names[job.Name]; twice {
