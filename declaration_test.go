@@ -17,7 +17,7 @@ func cursorOf(s Schedule, job any, opts ...PeriodicOption) (storage.Insert, erro
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	return cursorInsert(d, job, s, opts)
+	return cursorInsert(d, "", job, s, opts)
 }
 
 func declarationOf(t *testing.T, in storage.Insert) storage.Declaration {

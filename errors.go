@@ -38,7 +38,8 @@ var (
 var (
 	// ErrExists means that the requested id belongs to a dead or cancelled task of the same job, so
 	// that nothing was enqueued and nothing will run. The call returns that task; [Client.Requeue]
-	// lets it run, and [Client.Delete] frees its id.
+	// lets it run, and [Client.Delete] frees its id. [Queue.SetSchedule] returns it where a program
+	// has declared a schedule of the name.
 	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled means that the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = runner.ErrCancelled
@@ -107,6 +108,12 @@ type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }
 func (e *notFoundError) Unwrap() error { return ErrNotFound }
+
+// existsError is an [ErrExists] with a text of its own.
+type existsError struct{ text string }
+
+func (e *existsError) Error() string { return e.text }
+func (e *existsError) Unwrap() error { return ErrExists }
 
 var errNoTask = &notFoundError{
 	"there is no such task: it never was, or has ended and was not kept, see KeepFor",

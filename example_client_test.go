@@ -345,6 +345,30 @@ func ExampleQueue_Pause() {
 	// true
 }
 
+// Digest is a job with a schedule for each customer.
+type Digest struct{ Customer string }
+
+// A schedule for each customer is kept in the storage, until it is removed. Runners that know the job tick it,
+// and no program declares it. The ticks of all customers are spread over six hours.
+func ExampleQueue_SetSchedule() {
+	_, client := set()
+	ctx := context.Background()
+	queue := client.Queue("digests")
+	for _, customer := range []string{"ann", "bob"} {
+		must(queue.SetSchedule(ctx, customer, midge.Every(24*time.Hour), Digest{customer}, midge.Jitter(6*time.Hour)))
+	}
+	must(queue.PauseSchedule(ctx, "ann"))
+	schedules, err := queue.Schedules(ctx)
+	must(err)
+	for _, s := range schedules {
+		fmt.Printf("%s: %s, paused: %t\n", s.Name, s.Declared.Spec, s.Declared.Paused)
+	}
+	must(queue.RemoveSchedule(ctx, "bob"))
+	// Unordered output:
+	// ann: every 24h0m0s jitter 6h0m0s, paused: true
+	// bob: every 24h0m0s jitter 6h0m0s, paused: false
+}
+
 // A waiting task can be brought forward, put off, moved and re-prioritised.
 func ExampleClient_Change() {
 	_, client := set()

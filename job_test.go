@@ -275,7 +275,7 @@ func TestWhatWouldBePassedOverIsRefused(t *testing.T) {
 	if !errors.As(err, &invalid) {
 		t.Errorf("a channel: %v, want an *InvalidError", err)
 	}
-	if _, err := cursorInsert(mustDefine(t, unencodable{}), unencodable{}, Cron("0 0 31 2 *"), nil); !errors.As(err, &invalid) {
+	if _, err := cursorInsert(mustDefine(t, unencodable{}), "", unencodable{}, Cron("0 0 31 2 *"), nil); !errors.As(err, &invalid) {
 		t.Errorf("a schedule that never ticks: %v, want an *InvalidError", err)
 	}
 }

@@ -39,13 +39,14 @@ func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after
 // with twenty schedules in a queue, or more, then looks only at the number of the queue's schedules,
 // and at each of them where the number has changed, and every five minutes. A schedule that no live
 // runner declares stands still. A later version of the declaration replaces the stored one and keeps
-// its last tick.
+// its last tick. A name that [Queue.SetSchedule] has taken stays as it is: the runner logs that as an
+// error, and does not tick its own schedule.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {
 		return wrap(err, "periodic")
 	}
-	in, err := cursorInsert(d, job, s, opts)
+	in, err := cursorInsert(d, "", job, s, opts)
 	if err != nil {
 		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)
 	}
@@ -76,7 +77,8 @@ type scheduleTerms struct {
 	name, zone       string
 	catchUp, overlap string
 	catchUpCap       int
-	missed           string // the option that set what happens to missed ticks
+	missed           string         // the option that set what happens to missed ticks
+	jitter           *time.Duration // nil for none
 }
 
 // Zone sets the time zone in which a [Cron] line is read, such as "Europe/Paris". The rules of the
@@ -89,6 +91,13 @@ func Zone(name string) PeriodicOption {
 // schedules of one kind, one needs a name.
 func Named(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.fail(checkScheduleName("Named", name)); d.name = name })
+}
+
+// Jitter makes each tick later than its moment by an offset below d, a millisecond to 24 hours. The names
+// of the schedule and its queue choose the offset, so that it is the same each time, and schedules
+// of one moment are spread evenly over d. The task's [RunInfo].Tick is the later moment.
+func Jitter(d time.Duration) PeriodicOption {
+	return periodicOption(func(t *scheduleTerms) { t.jitter = &d })
 }
 
 // SkipMissed leaves out the ticks that were missed while no runner lived. Without it, one task
@@ -117,14 +126,24 @@ func NoOverlap() PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.overlap = schedule.SkipOverlap })
 }
 
-// cursorInsert makes and checks the insert of a schedule. The runner sets Cursor.Next when it stores
-// the schedule.
-func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (storage.Insert, error) {
-	terms := scheduleTerms{call: newCall(d), name: d.oldest(), catchUp: schedule.OneMissed}
+// cursorInsert makes and checks the insert of a schedule. Its Cursor.Next is set when it is stored. A name
+// is that of a kept schedule; without one, a program declares the schedule.
+func cursorInsert(
+	d *definition, name string, job any, s Schedule, opts []PeriodicOption,
+) (storage.Insert, error) {
+	terms := scheduleTerms{call: newCall(d), catchUp: schedule.OneMissed}
 	if err := terms.read(opts); err != nil {
 		return storage.Insert{}, err
 	}
-	moments, err := s.moments.In(terms.zone)
+	if name != "" && terms.name != "" {
+		return storage.Insert{}, storage.Invalid("option Named", "beside the name "+name, "one name")
+	}
+	terms.name = cmp.Or(name, terms.name, d.oldest())
+	moments := s.moments
+	if terms.jitter != nil {
+		moments = moments.Spread(*terms.jitter)
+	}
+	moments, err := moments.In(terms.zone)
 	if err != nil {
 		return storage.Insert{}, err
 	}
@@ -140,12 +159,10 @@ func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (st
 	if moments.Next(time.Unix(0, 0)).IsZero() {
 		return storage.Insert{}, storage.Invalid("schedule", moments.Spec, "one that ticks at all")
 	}
-	declaration := storage.Declaration{
+	schedule.Declare(&in, storage.Declaration{
 		Spec: moments.Spec, Zone: terms.zone,
-		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
-	}
-	declaration.Hash = schedule.Hash(&in, &declaration)
-	in.Cursor = &storage.Cursor{Declaration: declaration.Encode()}
+		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap, Kept: name != "",
+	})
 	return in, storage.CheckInsert(highestLimits(), &in)
 }
 

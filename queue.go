@@ -2,7 +2,6 @@ package midge
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -248,103 +247,8 @@ func (q *Queue) all(
 	return n, q.wrap(act, err)
 }
 
-// ScheduleInfo is a stored schedule. Due is its next tick, zero where there is none; an orphaned
-// schedule stands still, so that its Due may have passed. Cursor.Last is its last tick.
-type ScheduleInfo struct {
-	Task
-	// Name is the name of the schedule within its queue.
-	Name string
-	// Declared holds the schedule's text, zone and policies.
-	Declared storage.Declaration
-	// Damaged means that Declared could not be read. The schedule stands still until a runner
-	// declares it anew, or until it is removed.
-	Damaged bool
-	// Orphaned means that no live runner declares the schedule. It stands still until a runner
-	// declares it, or until it is removed.
-	Orphaned bool
-}
-
-// Schedules returns the queue's schedules.
-func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
-	if err := q.check(); err != nil {
-		return nil, q.wrap("list schedules of", err)
-	}
-	runners, err := q.client.store.Runners(ctx)
-	if err != nil {
-		return nil, q.wrap("list schedules of", err)
-	}
-	var list []ScheduleInfo
-	for t, err := range storage.Each(ctx, q.client.store, q.name, storage.Cursors) {
-		if err != nil {
-			return nil, q.wrap("list schedules of", err)
-		}
-		info := ScheduleInfo{Task: t, Name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
-		if t.Cursor != nil {
-			info.Due = t.Cursor.Next
-		}
-		info.Declared, err = t.Cursor.Decode()
-		info.Damaged = err != nil
-		declared := storage.Declared{Ref: t.Ref, Hash: info.Declared.Hash}
-		info.Orphaned = info.Damaged || !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
-			return slices.Contains(r.Schedules, declared)
-		})
-		list = append(list, info)
-	}
-	return list, nil
-}
-
 // errNoQueue is an ErrNotFound about a queue.
 var errNoQueue = &notFoundError{"there is no such queue"}
-
-// RunSchedule enqueues the task of a schedule now, without moving its ticks, and returns the task's
-// ref. The Tick of its [RunInfo] is the moment of the call, by the storage's clock. With
-// [NoOverlap], while the task of an earlier tick or run has not ended, nothing is enqueued and the
-// ref is that of the earlier task. It returns [ErrNotFound] where there is no such schedule.
-func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
-	if err := q.checkSchedule(name); err != nil {
-		return Ref{}, q.wrap("run schedule in", err)
-	}
-	c := *q.client
-	c.within = nil // RunSchedule is never part of a caller's transaction
-	in, err := c.session.ScheduleInsert(ctx, q.ref(storage.CursorPrefix+name))
-	if err != nil {
-		return Ref{}, q.wrap("run schedule in", ofSchedule(name, err))
-	}
-	applied, err := c.place(ctx, []storage.Insert{in})
-	if err == nil {
-		err = applied[0].Err
-	}
-	if err != nil {
-		return there([]storage.Insert{in}, applied, 0).Ref, q.wrap("run schedule in", err)
-	}
-	return applied[0].Inserted[0].Ref, nil
-}
-
-// RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that declares the
-// schedule stores it again when it next looks; see [Runner.Periodic]. RemoveSchedule returns
-// [ErrNotFound] where there is no such schedule.
-func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
-	if err := q.checkSchedule(name); err != nil {
-		return q.wrap("remove schedule in", err)
-	}
-	err := q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name))
-	return q.wrap("remove schedule in", ofSchedule(name, err))
-}
-
-func (q *Queue) checkSchedule(name string) error {
-	if err := q.checkOwn(); err != nil {
-		return err
-	}
-	return checkScheduleName("schedule name", name)
-}
-
-// ofSchedule gives an ErrNotFound that names the schedule instead of the ref of its cursor.
-func ofSchedule(name string, err error) error {
-	if errors.Is(err, storage.ErrNotFound) {
-		return &notFoundError{"no schedule is named " + name}
-	}
-	return err
-}
 
 func (q *Queue) ref(id string) Ref { return Ref{Queue: q.name, ID: id} }
 

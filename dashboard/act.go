@@ -13,6 +13,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -37,6 +38,14 @@ var acts = map[string]act{
 	"run": {
 		verb: access.Operate, title: "Run now",
 		says: "This enqueues one task of the schedule now. The ticks of the schedule do not change.",
+	},
+	"pause-schedule": {
+		verb: access.Operate, title: "Pause",
+		says: "The schedule does not tick until it is resumed. Its tasks stay.",
+	},
+	"resume-schedule": {
+		verb: access.Operate, title: "Resume",
+		says: "The schedule ticks again, beginning with its first tick after now.",
 	},
 	"unschedule": {
 		verb: access.Alter, title: "Remove", danger: true,
@@ -142,7 +151,7 @@ func (s *server) ask(r *http.Request, v *view) error {
 	switch {
 	case a.bulk != "":
 		err = s.askTasks(r, v, a, d)
-	case d.Do == "run" || d.Do == "unschedule":
+	case ofSchedule[d.Do]:
 		err = s.askSchedule(r, a, d)
 	default:
 		err = askQueue(v, a, d)
@@ -153,12 +162,17 @@ func (s *server) ask(r *http.Request, v *view) error {
 	return err
 }
 
+// ofSchedule has the acts on a schedule.
+var ofSchedule = map[string]bool{
+	"run": true, "pause-schedule": true, "resume-schedule": true, "unschedule": true,
+}
+
 // commandOf returns the verb of the midge command for an act.
 func commandOf(do string) string {
 	if do == "delete" || do == "remove" || do == "unschedule" {
 		return "rm"
 	}
-	return do
+	return strings.TrimSuffix(do, "-schedule")
 }
 
 // typedAbove is the number of tasks above which a user must type a name or a count to confirm a removal.
@@ -211,6 +225,9 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 		return storage.Invalid("ref", d.Refs[0], "the ref of a schedule")
 	}
 	c := survey.Schedule{Task: t}
+	if as, err := t.Cursor.Decode(); d.Do == "unschedule" && err == nil && as.Kept {
+		d.Says = "This ends the ticks of the schedule. No program declares it: only who set it can set it again."
+	}
 	d.Title = a.title + " the schedule " + c.Name() + " of " + t.Queue + "?"
 	if d.Do == "run" {
 		d.Title, d.Fresh = "Run the schedule "+c.Name()+" of "+t.Queue+" now?", storage.NewID()
@@ -233,7 +250,7 @@ func (s *server) order(r *http.Request, a act, d *askData) (order, error) {
 		return s.orderTasks(r, a, d)
 	case d.Do == "remove":
 		return s.orderRemove(r, a, d)
-	case d.Do == "run" || d.Do == "unschedule":
+	case ofSchedule[d.Do]:
 		return s.orderSchedule(r, d)
 	default:
 		return s.orderQueue(r, d)
@@ -397,7 +414,7 @@ func (s *server) orderRemove(r *http.Request, a act, d *askData) (order, error) 
 	}}, nil
 }
 
-// orderSchedule returns the order to run or to remove a schedule.
+// orderSchedule returns the order to run, pause, resume or remove a schedule.
 func (s *server) orderSchedule(r *http.Request, d *askData) (order, error) {
 	if err := s.askSchedule(r, acts[d.Do], d); err != nil {
 		return order{}, err
@@ -411,8 +428,13 @@ func (s *server) orderSchedule(r *http.Request, d *askData) (order, error) {
 	e.IDs = d.Refs
 	return order{e, func(record *ledger.Act) (said notice, err error) {
 		defer func() { s.writtenOne(r.Context(), record, err) }()
-		if d.Do == "unschedule" {
+		switch d.Do {
+		case "unschedule":
 			return notice{Text: "The schedule is removed."}, s.session.DeleteTask(r.Context(), ref)
+		case "pause-schedule":
+			return notice{Text: "The schedule is paused."}, schedule.Pause(r.Context(), s.session, ref, true)
+		case "resume-schedule":
+			return notice{Text: "The schedule is resumed."}, schedule.Pause(r.Context(), s.session, ref, false)
 		}
 		made, err := s.runSchedule(r.Context(), ref, fresh)
 		return notice{Text: "The schedule has enqueued the task " + made.String() + "."}, err

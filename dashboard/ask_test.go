@@ -18,20 +18,22 @@ func TestNoTwoButtonsOfADialogAreEqual(t *testing.T) {
 		s := open(t, "night", as(access.Admin))
 		dead, waits := s.list("mail", storage.Dead), s.list("payments", storage.Waiting)
 		for path, want := range map[string]string{
-			"/act?do=cancel&ref=" + waits[0]:                                      "Keep task, Cancel task",
-			"/act?do=cancel&ref=" + waits[0] + "&ref=" + waits[1]:                 "Keep tasks, Cancel tasks",
-			"/act?do=cancel&all=1&queue=payments&filter=kind:charge_card":         "Keep tasks, Cancel tasks",
-			"/act?do=cancel&all=1&queue=payments&filter=kind:none":                "Back",
-			"/act?do=requeue&ref=" + dead[0]:                                      "Back, Requeue",
-			"/act?do=delete&ref=" + dead[0]:                                       "Back, Delete",
-			"/act?do=delete&all=1&queue=mail&state=dead":                          "Back, Delete",
-			"/act?do=pause&queue=mail":                                            "Back, Pause",
-			"/act?do=resume&queue=payments":                                       "Back, Resume",
-			"/act?do=remove&queue=mail":                                           "Back, Remove",
-			"/act?do=run&ref=default/" + storage.CursorPrefix + "clean_up":        "Back, Run now",
-			"/act?do=unschedule&ref=default/" + storage.CursorPrefix + "clean_up": "Back, Remove",
-			"/edit?ref=" + dead[0]:                                                "Back, Save, Save and requeue",
-			"/queues/mail/add":                                                    "Back, Enqueue",
+			"/act?do=cancel&ref=" + waits[0]:                                           "Keep task, Cancel task",
+			"/act?do=cancel&ref=" + waits[0] + "&ref=" + waits[1]:                      "Keep tasks, Cancel tasks",
+			"/act?do=cancel&all=1&queue=payments&filter=kind:charge_card":              "Keep tasks, Cancel tasks",
+			"/act?do=cancel&all=1&queue=payments&filter=kind:none":                     "Back",
+			"/act?do=requeue&ref=" + dead[0]:                                           "Back, Requeue",
+			"/act?do=delete&ref=" + dead[0]:                                            "Back, Delete",
+			"/act?do=delete&all=1&queue=mail&state=dead":                               "Back, Delete",
+			"/act?do=pause&queue=mail":                                                 "Back, Pause",
+			"/act?do=resume&queue=payments":                                            "Back, Resume",
+			"/act?do=remove&queue=mail":                                                "Back, Remove",
+			"/act?do=run&ref=default/" + storage.CursorPrefix + "clean_up":             "Back, Run now",
+			"/act?do=unschedule&ref=default/" + storage.CursorPrefix + "clean_up":      "Back, Remove",
+			"/act?do=pause-schedule&ref=default/" + storage.CursorPrefix + "clean_up":  "Back, Pause",
+			"/act?do=resume-schedule&ref=default/" + storage.CursorPrefix + "clean_up": "Back, Resume",
+			"/edit?ref=" + dead[0]:                                                     "Back, Save, Save and requeue",
+			"/queues/mail/add":                                                         "Back, Enqueue",
 		} {
 			_, buttons, _ := strings.Cut(s.get(path), `<div class="buttons">`)
 			buttons, _, _ = strings.Cut(buttons, "</div>")

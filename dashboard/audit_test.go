@@ -30,6 +30,8 @@ func TestEachActIsInTheAudit(t *testing.T) {
 		{"do", "resume", "queue", "mail"},
 		{"do", "remove", "queue", "images"},
 		{"do", "run", "ref", "mail/cursor.daily_digest"},
+		{"do", "pause-schedule", "ref", "mail/cursor.daily_digest"},
+		{"do", "resume-schedule", "ref", "mail/cursor.daily_digest"},
 		{"do", "unschedule", "ref", "mail/cursor.daily_digest"},
 		{"do", "run", "ref", "mail/cursor.none"},
 	}

@@ -48,6 +48,7 @@ var alike = map[string]struct{ text, page string }{
 	"undecodable":      {"kinds have tasks that runners cannot decode", "queues"},
 	"orphaned":         {"schedules are orphaned", "schedules"},
 	"damaged-schedule": {"schedules are damaged", "schedules"},
+	"clash":            {"schedules have two owners", "schedules"},
 }
 
 // mostAlike is how many equal findings stand by themselves. One line stands for more of them, and unfolds.
@@ -108,7 +109,7 @@ func (v *view) need(f survey.Finding) need {
 		n.needLook = needLook{"✕", "dead"}
 	case "paused":
 		n.Glyph = "‖"
-	case "orphaned", "damaged-schedule":
+	case "orphaned", "damaged-schedule", "clash":
 		n.Glyph = "◷"
 	}
 	switch f.Code {
@@ -132,10 +133,13 @@ func (v *view) need(f survey.Finding) need {
 	case "undecodable":
 		n.Action = "View tasks"
 		n.URL = v.URL("/tasks", "queue", f.Queue, "filter", "kind:"+f.Kind+" reason:undecodable")
-	case "orphaned", "damaged-schedule":
+	case "orphaned", "damaged-schedule", "clash":
 		cursor := storage.Ref{Queue: f.Queue, ID: storage.CursorPrefix + f.Schedule}
 		n.Action, n.URL = "View schedule", v.URL("/schedules")+"#"+anchor(cursor)
-		if f.Code == "orphaned" && v.May("alter") {
+		if f.Schedule == "" { // several kept ones
+			n.Action, n.URL = "View schedules", v.URL("/schedules")
+		}
+		if f.Code == "orphaned" && f.Schedule != "" && v.May("alter") {
 			n = n.asking("Remove", v.URL("/act", "do", "unschedule", "ref", cursor.String()))
 		}
 	case "unstopped":

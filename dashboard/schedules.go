@@ -70,7 +70,7 @@ type tick struct {
 
 // Ticks returns the next ten ticks of the schedule, or none if it does not tick.
 func (c scheduleView) Ticks() []tick {
-	moments, err := schedule.Parse(c.Declaration.Spec, c.Declaration.Zone)
+	moments, err := schedule.Of(c.Ref, &c.Declaration)
 	if err != nil || c.Cursor.Next.IsZero() {
 		return nil
 	}
@@ -108,7 +108,11 @@ var apart = strings.NewReplacer(
 func (c scheduleView) Spec() string {
 	spec := schedule.Short(c.Declaration.Spec)
 	if every, ok := strings.CutPrefix(spec, "every "); ok {
-		return "every " + strings.TrimSuffix(apart.Replace(every), format.NBSP)
+		every, jitter, _ := strings.Cut(every, " jitter ")
+		spec = "every " + strings.TrimSuffix(apart.Replace(every), format.NBSP)
+		if jitter != "" {
+			spec += " jitter " + strings.TrimSuffix(apart.Replace(jitter), format.NBSP)
+		}
 	}
 	return spec
 }

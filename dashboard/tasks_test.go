@@ -15,6 +15,7 @@ import (
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -330,10 +331,39 @@ func TestActsOnSchedules(t *testing.T) {
 		if got := len(s.list("mail", storage.Waiting)); got != before+1 {
 			t.Errorf("%d tasks wait after a run, want %d", got, before+1)
 		}
+		s.shows("/act?do=pause-schedule&ref="+cursor, "Pause the schedule daily_digest of mail?", "midge schedule pause mail/daily_digest")
+		if code, page := s.post("/act", "do", "pause-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+			!strings.Contains(page, "The schedule is paused.") || !strings.Contains(page, ">paused</span>") ||
+			!strings.Contains(page, "do=resume-schedule&amp;ref="+url.QueryEscape(cursor)) {
+			t.Errorf("pause a schedule: %d %s", code, page)
+		}
+		if code, page := s.post("/act", "do", "resume-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+			!strings.Contains(page, "The schedule is resumed.") || strings.Contains(page, ">paused</span>") {
+			t.Errorf("resume a schedule: %d", code)
+		}
 		if code, _ := s.post("/act", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
 			len(s.list("mail", storage.Cursors)) != 0 {
 			t.Errorf("remove a schedule: %d", code)
 		}
+	})
+}
+
+func TestAKeptScheduleIsShownAsSuch(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", as(access.Admin))
+		for name, kind := range map[string]string{"ann": "send_welcome", "bob": "legacy_sync", "eve": "legacy_sync"} {
+			in := storage.Insert{
+				Ref: storage.Ref{Queue: "mail", ID: storage.CursorPrefix + name}, Kind: kind, Encoding: "json",
+				Payload: []byte("{}"), CrashLimit: 3,
+			}
+			schedule.Declare(&in, storage.Declaration{Spec: "every 24h0m0s jitter 6h0m0s", Kept: true})
+			if err := schedule.Set(t.Context(), s.Session, in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.shows("/schedules", ">kept</span>", "jitter 6", "No live runner of the queue handles legacy_sync, so it is stalled.")
+		s.shows("/", "2 schedules of the kind legacy_sync are orphaned", "No live runner of the queue mail handles legacy_sync")
+		s.shows("/act?do=unschedule&ref=mail/"+storage.CursorPrefix+"ann", "No program declares it")
 	})
 }
 
@@ -390,8 +420,10 @@ func TestRolesPermitActs(t *testing.T) {
 		forms := map[string][]string{
 			"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
 			"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
-			"run":    {"do", "run", "ref", "mail/cursor.daily_digest"},
-			"delete": {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
+			"run":             {"do", "run", "ref", "mail/cursor.daily_digest"},
+			"pause-schedule":  {"do", "pause-schedule", "ref", "mail/cursor.daily_digest"},
+			"resume-schedule": {"do", "resume-schedule", "ref", "mail/cursor.daily_digest"},
+			"delete":          {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
 			"unschedule": {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
 		}
 		alter := []string{"delete", "remove", "unschedule"}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -33,7 +34,7 @@ const TickHide = 2 * time.Second
 // Declaration says when a cursor ticks and which declaration it came from. A reader ignores
 // members of the JSON that it does not know.
 type Declaration struct {
-	// Spec is the schedule as text, such as "every 1h" or "cron 0 3 * * *".
+	// Spec is the schedule as text, such as "every 1h", "cron 0 3 * * *" or "every 1h jitter 30m".
 	Spec string `json:"spec"`
 	// Zone is the time zone's name, "" for UTC.
 	Zone string `json:"zone,omitempty"`
@@ -49,6 +50,11 @@ type Declaration struct {
 	Hash string `json:"hash,omitempty"`
 	// Replaced are the hashes of earlier declarations of the cursor, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
+	// Kept means that the schedule is kept in the storage and belongs to no program: a runner ticks it
+	// that serves its queue and knows its kind. Any other schedule ticks while a live runner declares it.
+	Kept bool `json:"kept,omitempty"`
+	// Paused means that the schedule does not tick until it is resumed. Its Cursor.Next is zero.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Encode returns the declaration as JSON, for [Cursor.Declaration].
@@ -69,3 +75,50 @@ func (c *Cursor) Decode() (Declaration, error) {
 	}
 	return d, nil
 }
+
+// Tickers knows which schedules the live runners tick. [TickersOf] makes it. It is not safe for
+// concurrent use.
+type Tickers struct {
+	runners  []RunnerInfo
+	declared map[Declared]bool
+	refs     map[Ref]bool       // of declared
+	able     map[[2]string]bool // by queue and kind, once they were looked for
+}
+
+// TickersOf returns which schedules live runners tick. It keeps runners.
+func TickersOf(runners []RunnerInfo) *Tickers {
+	t := &Tickers{
+		runners: runners, declared: make(map[Declared]bool), refs: make(map[Ref]bool),
+		able: make(map[[2]string]bool),
+	}
+	for i := range runners {
+		for _, d := range runners[i].Schedules {
+			t.declared[d], t.refs[d.Ref] = true, true
+		}
+	}
+	return t
+}
+
+// Tick reports whether a runner ticks the schedule of a cursor that is declared as d: one that serves the
+// queue of a kept schedule and knows its kind, or one that declares any other schedule exactly so.
+func (t *Tickers) Tick(cursor *Task, d *Declaration) bool {
+	if !d.Kept {
+		return t.declared[Declared{Ref: cursor.Ref, Hash: d.Hash}]
+	}
+	key := [2]string{cursor.Queue, cursor.Kind}
+	able, known := t.able[key]
+	if !known {
+		able = slices.ContainsFunc(t.runners, func(r RunnerInfo) bool {
+			return slices.Contains(r.Queues, cursor.Queue) && slices.Contains(r.Kinds, cursor.Kind)
+		})
+		t.able[key] = able
+	}
+	return able
+}
+
+// Orphaned reports whether the schedule of a cursor that is declared as d does not tick because no runner
+// ticks it. A paused schedule is not orphaned.
+func (t *Tickers) Orphaned(cursor *Task, d *Declaration) bool { return !d.Paused && !t.Tick(cursor, d) }
+
+// Clashes reports whether a runner declares a schedule under the name of a kept one, which stays as it is.
+func (t *Tickers) Clashes(cursor *Task, d *Declaration) bool { return d.Kept && t.refs[cursor.Ref] }

@@ -57,3 +57,47 @@ func FuzzDeclaration(f *testing.F) {
 		}
 	})
 }
+
+// TestTickersTickWhatTheyDeclareOrKnow checks who ticks a schedule: a runner that declares it exactly so or, where
+// it is kept, a runner that serves its queue and knows its kind.
+func TestTickersTickWhatTheyDeclareOrKnow(t *testing.T) {
+	cursor := storage.Task{Ref: storage.Ref{Queue: "q", ID: storage.CursorPrefix + "s"}, Kind: "k"}
+	runner := func(queue, kind string, hashes ...string) storage.RunnerInfo {
+		r := storage.RunnerInfo{Queues: []string{queue}, Kinds: []string{kind}}
+		for _, hash := range hashes {
+			r.Schedules = append(r.Schedules, storage.Declared{Ref: cursor.Ref, Hash: hash})
+		}
+		return r
+	}
+	kept, declared := storage.Declaration{Hash: "h", Kept: true}, storage.Declaration{Hash: "h"}
+	paused := storage.Declaration{Hash: "h", Paused: true}
+	for _, c := range []struct {
+		what                   string
+		d                      storage.Declaration
+		runners                []storage.RunnerInfo
+		ticks, orphan, clashes bool
+	}{
+		{"no runner", declared, nil, false, true, false},
+		{"declared", declared, []storage.RunnerInfo{runner("x", "x", "g"), runner("x", "x", "h")}, true, false, false},
+		{"declared otherwise", declared, []storage.RunnerInfo{runner("q", "k", "g")}, false, true, false},
+		{"declared by nobody, and paused", paused, []storage.RunnerInfo{runner("q", "k")}, false, false, false},
+		{"kept, no runner", kept, nil, false, true, false},
+		{"kept, kind and queue of two runners", kept, []storage.RunnerInfo{runner("q", "x"), runner("x", "k")}, false, true, false},
+		{"kept and known", kept, []storage.RunnerInfo{runner("q", "x"), runner("q", "k")}, true, false, false},
+		{"kept and declared", kept, []storage.RunnerInfo{runner("q", "x", "g")}, false, true, true},
+		{"kept, known and declared", kept, []storage.RunnerInfo{runner("q", "k", "h")}, true, false, true},
+	} {
+		tickers := storage.TickersOf(c.runners)
+		for range 2 { // the second time it is remembered
+			if got := tickers.Tick(&cursor, &c.d); got != c.ticks {
+				t.Errorf("%s: ticks %t, want %t", c.what, got, c.ticks)
+			}
+		}
+		if got := tickers.Orphaned(&cursor, &c.d); got != c.orphan {
+			t.Errorf("%s: orphaned %t, want %t", c.what, got, c.orphan)
+		}
+		if got := tickers.Clashes(&cursor, &c.d); got != c.clashes {
+			t.Errorf("%s: clashes %t, want %t", c.what, got, c.clashes)
+		}
+	}
+}

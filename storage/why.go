@@ -28,7 +28,7 @@ const (
 	// after the lease ends at Until.
 	CauseCancelAsked Cause = "cancel asked"
 	// CausePaused: the queue is paused until Until, zero for until it is resumed. The pause lasts beyond the
-	// moment at which the task is due.
+	// moment at which the task is due. Of a schedule: it is itself paused until it is resumed.
 	CausePaused Cause = "paused"
 	// CauseUndecodable: no runner could decode the parameters of the task, for Reason. A runner tries it again
 	// at Until.
@@ -53,7 +53,8 @@ const (
 	CauseInLine Cause = "in line"
 	// CauseTicks: the record is a schedule, which ticks next at Until, zero for never.
 	CauseTicks Cause = "ticks"
-	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it.
+	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it. Where it is
+	// kept, CauseNoRunner or CauseUnknownKind says why nobody does.
 	CauseOrphaned Cause = "orphaned"
 )
 
@@ -208,18 +209,19 @@ func (w *whyWalk) serve() {
 	})
 }
 
-// schedule decides about a cursor: whether a live runner declares it as it stands.
+// schedule decides about a cursor: whether it is paused, and whether a live runner ticks it.
 func (w *whyWalk) schedule() {
 	w.v.Cause = CauseOrphaned
 	d, err := w.task.Cursor.Decode()
-	if err != nil {
+	switch {
+	case err != nil:
 		w.v.Error = err.Error()
-		return
-	}
-	for i := range w.runners {
-		if slices.Contains(w.runners[i].Schedules, Declared{Ref: w.task.Ref, Hash: d.Hash}) {
-			w.v.Cause, w.v.Until = CauseTicks, w.task.Cursor.Next
-		}
+	case d.Paused:
+		w.v.Cause = CausePaused
+	case TickersOf(w.runners).Tick(&w.task, &d):
+		w.v.Cause, w.v.Until = CauseTicks, w.task.Cursor.Next
+	case d.Kept:
+		w.unserved()
 	}
 }
 
@@ -400,6 +402,9 @@ func (v told) text() string {
 		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s",
 			v.runner(), v.in(v.Until), v.runsOn())
 	case CausePaused:
+		if v.State == Cursors {
+			return "the schedule is paused until it is resumed"
+		}
 		if v.Until.IsZero() {
 			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
 		}

@@ -17,6 +17,7 @@ const offers = `[...document.querySelectorAll('main a[href*="/act?"], main a[hre
 // verbs has the verb that each act needs.
 var verbs = map[string]access.Verb{
 	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
+	"pause-schedule": access.Operate, "resume-schedule": access.Operate,
 	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -50,6 +51,50 @@ func TestABackupComesBack(t *testing.T) {
 	}
 	if _, err := (Record{Timeout: "soon"}).Insert(); err == nil {
 		t.Error("a timeout that is none was read")
+	}
+}
+
+// TestAKeptScheduleComesBack checks that a backup has kept schedules, paused or not.
+func TestAKeptScheduleComesBack(t *testing.T) {
+	r := open(t)
+	refs := make([]storage.Ref, 2)
+	for i := range refs {
+		refs[i] = storage.Ref{Queue: "a", ID: fmt.Sprint(storage.CursorPrefix, i)}
+		in := storage.Insert{Ref: refs[i], Kind: "mail", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3}
+		schedule.Declare(&in, storage.Declaration{Spec: "every 1h0m0s jitter 30m0s", Kept: true})
+		if err := schedule.Set(t.Context(), r.Session, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := schedule.Pause(t.Context(), r.Session, refs[1], true); err != nil {
+		t.Fatal(err)
+	}
+	before := []storage.Task{r.task(refs[0].ID), r.task(refs[1].ID)}
+	var backup bytes.Buffer
+	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "state:cursor"), Backup: &backup})
+	if err != nil || got.Done != 2 || r.count("a", storage.Cursors) != 0 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	for line := range strings.Lines(backup.String()) {
+		var record Record
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		in, err := record.Insert()
+		if err == nil {
+			_, err = r.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, ref := range refs {
+		if after := r.task(ref.ID); !reflect.DeepEqual(after.Cursor, before[i].Cursor) {
+			t.Errorf("%+v came back as %+v", before[i].Cursor, after.Cursor)
+		}
+		if d, err := r.task(ref.ID).Cursor.Decode(); err != nil || !d.Kept || d.Paused != (i == 1) {
+			t.Errorf("%s came back as %+v, %v", ref, d, err)
+		}
 	}
 }
 

@@ -95,6 +95,7 @@ func sequences(t *testing.T, seeds, steps int, open opener) {
 	} else {
 		first = 1
 		t.Run("evictions", func(t *testing.T) { evictions(t, open) })
+		t.Run("kept schedules", func(t *testing.T) { kept(t, open) })
 	}
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sequence(t, uint64(seed), steps, open) })

@@ -86,6 +86,7 @@ type manyRig struct {
 	size    int
 	period  time.Duration
 	runners []*midge.Runner
+	since   time.Time // for allLate: the ticks after it count
 
 	mu  sync.Mutex // guards ran
 	ran map[time.Time]map[string]time.Duration
@@ -106,16 +107,24 @@ func (m *manyRig) open() storage.Storage {
 	return store
 }
 
-// start starts a runner with all schedules.
+// start starts a runner that declares all schedules.
 func (m *manyRig) start() {
+	m.Helper()
+	m.startOn(func(r *midge.Runner) {
+		for n := range m.size {
+			name := fmt.Sprint("s", n)
+			must(m.T, r.Periodic(midge.Every(m.period), tickJob{name}, midge.Named(name), midge.AllMissed(0)))
+		}
+	})
+}
+
+// startOn starts a runner that declare has made declare schedules.
+func (m *manyRig) startOn(declare func(*midge.Runner)) {
 	m.Helper()
 	r, err := midge.NewRunner(m.open(), midge.RunnerConfig{Concurrency: 20, Grace: manyGrace, Logger: zap.NewNop()})
 	must(m.T, err)
 	must(m.T, midge.Handle(r, m.run))
-	for n := range m.size {
-		name := fmt.Sprint("s", n)
-		must(m.T, r.Periodic(midge.Every(m.period), tickJob{name}, midge.Named(name), midge.AllMissed(0)))
-	}
+	declare(r)
 	must(m.T, r.Start(m.Context()))
 	m.runners = append(m.runners, r)
 }
@@ -128,7 +137,7 @@ func (m *manyRig) run(ctx context.Context, job tickJob) error {
 	tick := info.Tick.UTC()
 	names := m.ran[tick]
 	if names == nil {
-		names = make(map[string]time.Duration, m.size)
+		names = make(map[string]time.Duration)
 		m.ran[tick] = names
 	}
 	if _, twice := names[job.Name]; twice {
@@ -197,4 +206,79 @@ func (m *manyRig) shutdown() {
 		})
 	}
 	all.Wait()
+}
+
+// TestKeptSchedulesTickOnTime keeps schedules in the storage that are spread by their jitter, and has two runners
+// tick them. It checks that each tick is made once, and prints how late the ticks run.
+func TestKeptSchedulesTickOnTime(t *testing.T) {
+	require(t)
+	if !full {
+		t.Parallel()
+		keptOn(t, 1000, 20*time.Second, 200) // its figures do not count
+		return
+	}
+	keptOn(t, 100_000, 30*time.Minute, 2*60*100_000/1800)
+}
+
+// keptOn tests so many kept schedules on each server, each ticking once a period, until so many ticks have run.
+func keptOn(t *testing.T, size int, period time.Duration, ticks int) {
+	t.Helper()
+	for _, k := range []kind{oneRedis, onePostgres} {
+		t.Run(fmt.Sprintf("%s-%d", k, size), func(t *testing.T) {
+			if !full {
+				t.Parallel()
+			}
+			m := newManyRig(t, ownServer(t, k, testserver.Options{}), size, period)
+			m.keep()
+			for range 2 {
+				m.startOn(func(*midge.Runner) {})
+			}
+			m.since = time.Now().Add(time.Second) // ticks before that were missed while no runner lived
+			m.await(fmt.Sprintf("%d ticks have run", ticks), func() bool { return len(m.allLate()) >= ticks })
+			m.Logf("%d kept schedules, each every %v: %d ticks run late by %s", size, period, ticks, quantiles(m.allLate()))
+			m.shutdown()
+		})
+	}
+}
+
+// keep keeps the schedules in the storage, several at a time.
+func (m *manyRig) keep() {
+	m.Helper()
+	client, err := midge.NewClient(m.store, midge.ClientConfig{})
+	must(m.T, err)
+	begun := time.Now()
+	next := make(chan string)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for name := range next {
+				err := client.Queue(midge.DefaultQueue).SetSchedule(m.Context(), name, midge.Every(m.period), tickJob{name},
+					midge.Jitter(m.period))
+				if err != nil {
+					m.Error(err)
+				}
+			}
+		})
+	}
+	for n := range m.size {
+		next <- fmt.Sprint("s", n)
+	}
+	close(next)
+	all.Wait()
+	m.Logf("%d schedules were set in %v", m.size, time.Since(begun).Round(time.Millisecond))
+}
+
+// allLate returns how late all ticks ran, sorted.
+func (m *manyRig) allLate() (late []time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for tick, names := range m.ran {
+		for _, d := range names {
+			if tick.After(m.since) {
+				late = append(late, d)
+			}
+		}
+	}
+	slices.Sort(late)
+	return late
 }

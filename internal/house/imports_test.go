@@ -169,7 +169,7 @@ var table = []rule{
 	{room: "internal/vitals", rooms: []string{"storage"}},
 	{
 		room:      "internal/survey",
-		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan"},
+		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/schedule"},
 		testRooms: []string{"storage/..."},
 	},
 	{

@@ -40,7 +40,7 @@ const (
 // loop declares the schedules until ctx ends, with a third of the lease between two rounds.
 func (d *declarer) loop(ctx context.Context) {
 	defer d.pulse.ends()
-	for {
+	for first := true; ; first = false {
 		for _, queue := range d.schedules.queues() {
 			if !storage.Spans(d.store, d.shard.member, queue) {
 				continue
@@ -48,6 +48,9 @@ func (d *declarer) loop(ctx context.Context) {
 			if err := d.declare(ctx, queue); err != nil && ctx.Err() == nil {
 				d.log.trouble("declare the schedules of queue "+queue, err)
 			}
+		}
+		if first { // the heartbeat of the start has carried what was stored now
+			d.schedules.stores.Store(false)
 		}
 		if !sleep.For(ctx, d.lease/3) {
 			return
@@ -156,18 +159,24 @@ func (k *keeping) replace(ctx context.Context, stored *storage.Task, own *ownSch
 }
 
 // isNewer reports whether own replaces the stored declaration. A declaration that was itself replaced
-// returns only when no live runner declares its successor. A damaged declaration is replaced at once.
+// returns only when no live runner declares its successor. A damaged declaration is replaced at once, and a
+// kept one never.
 func (k *keeping) isNewer(ctx context.Context, own *ownSchedule, stored *storage.Task) (bool, error) {
 	before, damaged := stored.Cursor.Decode()
 	switch hash := own.declaration.Hash; {
 	case damaged != nil:
 		return true, nil //nolint:nilerr // it is replaced
+	case before.Kept:
+		if k.clashes(stored.Ref) {
+			k.log.keptSchedule(stored.Ref)
+		}
+		return false, nil
 	case before.Hash == hash:
 		return false, nil
 	case !slices.Contains(before.Replaced, hash):
 		return true, nil
 	}
-	live, err := k.live.declare(ctx, storage.Declared{Ref: stored.Ref, Hash: before.Hash})
+	live, err := k.live.tick(ctx, stored, &before)
 	return !live && err == nil, err
 }
 
@@ -177,7 +186,7 @@ func (k *keeping) put(ctx context.Context, own *ownSchedule, tx storage.Tx, befo
 	in := own.insert
 	now, err := k.beats.Now(ctx)
 	if err == nil {
-		in.Cursor, err = schedule.After(before, own.declaration, now)
+		in.Cursor, err = schedule.After(in.Ref, before, own.declaration, now)
 	}
 	if err != nil {
 		k.failed(own, err)
@@ -200,6 +209,8 @@ func (k *keeping) flush(ctx context.Context) {
 		own := owners[i]
 		var dep *storage.DependencyError
 		switch {
+		case why == nil:
+			k.stores.Store(true)
 		case !errors.As(why, &dep):
 			k.failed(own, why)
 		case k.stored != nil && !k.stored[own.insert.Ref]:

@@ -103,6 +103,9 @@ func (h *heartbeat) send(ctx context.Context) error {
 	h.pulse.rests()
 	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: info})
 	if err != nil {
+		if info.Schedules != nil {
+			h.schedules.stores.Store(true)
+		}
 		return err
 	}
 	h.count++
@@ -123,7 +126,8 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 		Running: running, Busy: busy,
 		Undecodable: h.troubles.list(h.elapsed()), For: h.lease,
 	}
-	if h.count%declareEvery == 0 {
+	// A storage that has lost a schedule, which was stored again, has lost the list of them too.
+	if h.schedules.stores.Swap(false) || h.count%declareEvery == 0 {
 		info.Schedules = h.schedules.declared()
 	}
 	if h.count%vitalsEvery == 0 {

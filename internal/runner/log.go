@@ -294,6 +294,11 @@ func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 		schedule.Name(cursor), brief(err)))
 }
 
+// keptSchedule logs that a schedule of this runner is not used.
+func (l *lifeLog) keptSchedule(cursor storage.Ref) {
+	l.error(fmt.Sprintf("schedule %s: %v", schedule.Name(cursor), schedule.ErrKept))
+}
+
 func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
 		l.about(a), c.whole(), a.limits.Load().DeclinedFor), l.of(a)...)

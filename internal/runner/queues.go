@@ -105,9 +105,14 @@ func (q *queues) list() []string {
 	return slices.Clone(q.names)
 }
 
-// serves reports whether this runner claims tasks of a queue, or declares schedules in it.
+// serves reports whether this runner claims tasks of a queue.
 func (q *queues) serves(queue string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Contains(q.names, queue) || slices.Contains(q.schedules.queues(), queue)
+	return slices.Contains(q.names, queue)
+}
+
+// maintains reports whether this runner claims tasks of a queue, or declares schedules in it.
+func (q *queues) maintains(queue string) bool {
+	return q.serves(queue) || slices.Contains(q.schedules.queues(), queue)
 }

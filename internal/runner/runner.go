@@ -154,6 +154,7 @@ func New(cfg Config) *Runner {
 	judge := &judge{shared: s, warned: make(map[string]bool)}
 	r.workers = &workers{shared: s, judge: judge}
 	r.queues = &queues{shared: s, workers: r.workers, schedules: r.schedules}
+	r.schedules.serves = r.queues.serves
 	r.heartbeat.queues = r.queues
 	s.store.closed = func() { s.closed.Store(true); r.stopNow() }
 	return r

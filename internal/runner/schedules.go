@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
@@ -13,10 +15,16 @@ import (
 type schedules struct {
 	*shared
 
-	mu     sync.Mutex // guards the fields below, which do not change any more once the runner runs
+	serves func(queue string) bool // whether the runner runs tasks of a queue
+	stores atomic.Bool             // a schedule was stored since the last heartbeat that carried all
+
+	mu     sync.Mutex // guards the fields below, of which the first three do not change once the runner runs
 	own    []ownSchedule
 	places map[storage.Ref]int // in own
 	names  []string            // of their queues, each once
+	clash  map[storage.Ref]bool
+	others *storage.Tickers // of the kept schedules, without what they declare; nil before they were needed
+	read   time.Duration    // when, by the runner's clock
 }
 
 // ownSchedule is a schedule that this runner declares: the insert of its cursor, without its
@@ -97,36 +105,71 @@ func (s *schedules) find(cursor storage.Ref) *ownSchedule {
 	return nil
 }
 
-// declarers tells which declarations live runners declare. It lists the runners once, when it first
-// needs them, and is used for one piece of work.
+// clashes reports whether a schedule of this runner is found to be kept for the first time.
+func (s *schedules) clashes(cursor storage.Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clash[cursor] {
+		return false
+	}
+	if s.clash == nil {
+		s.clash = make(map[storage.Ref]bool)
+	}
+	s.clash[cursor] = true
+	return true
+}
+
+// declarers knows which schedules live runners tick. It lists the runners once, when it first needs them, and is
+// used for one piece of work.
 type declarers struct {
 	*schedules
 
-	listed bool
-	others map[storage.Declared]bool
-	err    error // of the listing
+	tickers *storage.Tickers // nil before the listing
+	err     error            // of the listing
 }
 
-// declare reports whether a live runner declares exactly this version of a schedule.
-func (d *declarers) declare(ctx context.Context, want storage.Declared) (bool, error) {
-	if own := d.find(want.Ref); own != nil && own.declared() == want {
+// tick reports whether a live runner ticks the schedule of a cursor, as it is declared.
+func (d *declarers) tick(ctx context.Context, c *storage.Task, as *storage.Declaration) (bool, error) {
+	if as.Kept {
+		return d.tickKept(ctx, c, as)
+	}
+	if own := d.find(c.Ref); own != nil && own.declaration.Hash == as.Hash {
 		return true, nil
 	}
-	if !d.listed {
-		d.listed = true
-		d.list(ctx)
+	if d.tickers == nil {
+		var runners []storage.RunnerInfo
+		runners, d.err = d.store.Runners(ctx)
+		d.tickers = storage.TickersOf(runners)
 	}
-	return d.others[want], d.err
+	return d.tickers.Tick(c, as), d.err
 }
 
-func (d *declarers) list(ctx context.Context) {
-	runners, err := d.store.Runners(ctx)
-	d.others, d.err = make(map[storage.Declared]bool), err
-	for i := range runners {
-		for _, declared := range runners[i].Schedules {
-			d.others[declared] = true
-		}
+// tickKept is tick for a kept schedule. Where another runner knows the kind, this one makes the tick all the same:
+// to leave the cursor to that runner would cost TickHide each time that this one is handed it. The runners are
+// listed again after TickHide, when the cursor is handed out again.
+func (s *schedules) tickKept(ctx context.Context, c *storage.Task, as *storage.Declaration) (bool, error) {
+	if slices.Contains(s.jobs.Kinds(), c.Kind) && s.serves(c.Queue) {
+		return true, nil
 	}
+	now := s.elapsed()
+	s.mu.Lock()
+	old := s.others == nil || now-s.read >= storage.TickHide
+	s.mu.Unlock()
+	if old {
+		runners, err := s.store.Runners(ctx)
+		if err != nil {
+			return false, err
+		}
+		for i := range runners {
+			runners[i].Schedules = nil // they may be many
+		}
+		s.mu.Lock()
+		s.others, s.read = storage.TickersOf(runners), now
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.others.Tick(c, as), nil
 }
 
 // atOnce is how many schedules are ticked or declared with one call. A database takes some 30 ms for so

@@ -69,7 +69,7 @@ func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Dura
 			return nil, sweepLeast
 		}
 		all++
-		if s.queues.serves(name) {
+		if s.queues.maintains(name) {
 			continue
 		}
 		if !known {

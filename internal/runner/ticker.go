@@ -140,7 +140,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, due []du
 }
 
 // prepare returns the tick of a due cursor. It reports false where no tick is to be made. A cursor that
-// no live runner declares stands still, unless this runner has another declaration of it.
+// no live runner ticks stands still, unless this runner has another declaration of it.
 func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t tick, ok bool) {
 	c := &due.cursor
 	t.cursor = c
@@ -148,14 +148,14 @@ func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t 
 	if err != nil {
 		return s.setApart(c, err)
 	}
-	declared, err := k.live.declare(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
-	if err != nil || !declared { // it is handed out again after TickHide, or when it is replaced
+	ticks, err := k.live.tick(ctx, c, &declaration)
+	if err != nil || !ticks { // it is handed out again after TickHide, or when it is replaced
 		if own := s.find(c.Ref); err == nil && own != nil {
 			k.replace(ctx, c, own)
 		}
 		return t, false
 	}
-	moments, next, err := schedule.Ticks(&declaration, c.Cursor.Next, due.now)
+	moments, next, err := schedule.Ticks(c.Ref, &declaration, c.Cursor.Next, due.now)
 	if err != nil {
 		s.log.trouble("schedule "+schedule.Name(c.Ref), err)
 		return t, false

@@ -3,6 +3,8 @@
 package schedule
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 	"time"
 	_ "time/tzdata" // zones for schedules, on machines without zone files
@@ -13,10 +15,12 @@ import (
 // Schedule is a series of moments. [Every], [Cron] or [Parse] makes it. The zero value is not a
 // schedule.
 type Schedule struct {
-	Spec  string        // its text, as cursors store it
-	every time.Duration // set by Every
-	cron  *cronSpec     // set by Cron
-	err   error         // what is wrong with it, returned by In
+	Spec   string        // its text, as cursors store it
+	every  time.Duration // set by Every
+	cron   *cronSpec     // set by Cron
+	jitter time.Duration // set by Spread; 0 for none
+	offset time.Duration // from a moment to its tick, below jitter; set by Of
+	err    error         // what is wrong with it, returned by In
 }
 
 // Every returns a schedule that ticks each d, a second or more in whole milliseconds, aligned to
@@ -55,10 +59,39 @@ func stored(line string) Schedule {
 	return Schedule{Spec: "cron " + spec, cron: cron, err: err}
 }
 
-// Parse parses the text of a schedule as cursors store it, "every 1h0m0s" or "cron 0 3 * * *". zone
-// is the name of a zone, "" for UTC.
+// jitterWord stands before the jitter in the text of a schedule. The jitter is a part of that text so that a
+// program of an earlier version, which would tick without it, cannot read the schedule and does not tick.
+const jitterWord = " jitter "
+
+// MaxJitter is the longest time over which a schedule is spread.
+const MaxJitter = 24 * time.Hour
+
+// Spread returns the schedule with each tick later than its moment, by an offset below d that [Of] chooses.
+func (s Schedule) Spread(d time.Duration) Schedule {
+	if s.err == nil && (d < storage.MinSpan || d > MaxJitter) {
+		s.err = storage.Invalid("Jitter", d, "%v to 24h", storage.MinSpan)
+	}
+	s.Spec, s.jitter = s.Spec+jitterWord+d.String(), d
+	return s
+}
+
+// Of returns the schedule that is declared as d, with the offset that the name of its cursor chooses: a whole
+// number of milliseconds, the same each time.
+func Of(cursor storage.Ref, d *storage.Declaration) (Schedule, error) {
+	s, err := Parse(d.Spec, d.Zone)
+	if err == nil && s.jitter > 0 {
+		sum := sha256.Sum256([]byte(Name(cursor)))
+		chosen := binary.BigEndian.Uint64(sum[:]) % uint64(s.jitter.Milliseconds())
+		s.offset = time.Duration(chosen) * time.Millisecond
+	}
+	return s, err
+}
+
+// Parse parses the text of a schedule as cursors store it: "every 1h0m0s", "cron 0 3 * * *", or with a jitter,
+// "every 1h0m0s jitter 30m0s". The result has no offset; see [Of]. zone is the name of a zone, "" for UTC.
 func Parse(spec, zone string) (Schedule, error) {
-	how, what, _ := strings.Cut(spec, " ")
+	moments, jitter, spread := strings.Cut(spec, jitterWord)
+	how, what, _ := strings.Cut(moments, " ")
 	var s Schedule
 	switch how {
 	case "every":
@@ -72,20 +105,36 @@ func Parse(spec, zone string) (Schedule, error) {
 	default:
 		return Schedule{}, storage.Invalid("schedule", spec, `"every …" or "cron …"`)
 	}
+	if spread {
+		d, err := time.ParseDuration(jitter)
+		if err != nil {
+			return Schedule{}, storage.Invalid("schedule", spec, "a duration behind jitter")
+		}
+		s = s.Spread(d)
+	}
 	return s.In(zone)
 }
 
 // Short returns the text of a schedule as people write it: "every 5m" for "every 5m0s".
 func Short(spec string) string {
-	if !strings.HasPrefix(spec, "every ") {
-		return spec
+	moments, jitter, spread := strings.Cut(spec, jitterWord)
+	if strings.HasPrefix(moments, "every ") {
+		moments = withoutZeros(moments)
 	}
+	if spread {
+		moments += jitterWord + withoutZeros(jitter)
+	}
+	return moments
+}
+
+// withoutZeros cuts the zeros at the end of a duration.
+func withoutZeros(text string) string {
 	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(spec, zero) {
-			spec = spec[:len(spec)-2]
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
 		}
 	}
-	return spec
+	return text
 }
 
 // In returns the schedule in a zone, or what is wrong with the schedule or the zone.
@@ -133,6 +182,7 @@ func (s Schedule) Local(after time.Time) time.Time {
 // the 30th of February, and for an invalid schedule.
 func (s Schedule) Next(after time.Time) time.Time {
 	var t time.Time
+	after = after.Add(-s.offset)
 	switch {
 	case s.err != nil || s.every == 0 && s.cron == nil:
 		return t
@@ -146,6 +196,9 @@ func (s Schedule) Next(after time.Time) time.Time {
 			whole--
 		}
 		t = time.UnixMilli((whole + 1) * period).UTC()
+	}
+	if !t.IsZero() {
+		t = t.Add(s.offset)
 	}
 	if t.Year() >= LastYear {
 		return time.Time{}

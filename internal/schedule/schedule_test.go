@@ -92,7 +92,7 @@ func TestTicks(t *testing.T) {
 	for _, c := range cases {
 		for _, spec := range []string{"every 1m0s", "cron * * * * *"} {
 			c.d.Spec = spec
-			due, next, err := Ticks(&c.d, base, base.Add(c.now))
+			due, next, err := Ticks(storage.Ref{}, &c.d, base, base.Add(c.now))
 			if err != nil || !reflect.DeepEqual(due, c.want) || !next.Equal(minutes(c.next)[0]) {
 				t.Errorf("%s, %s: got %v then %v, %v; want %v then %v", c.name, spec, due, next, err, c.want, minutes(c.next)[0])
 			}
@@ -106,7 +106,7 @@ func TestTicksAfterAYear(t *testing.T) {
 	now := first.AddDate(1, 0, 0)
 	begun := time.Now()
 	for _, spec := range []string{"every 1s", "cron * * * * * *", "cron * * 1 1 *"} {
-		due, next, err := Ticks(&storage.Declaration{Spec: spec, CatchUp: "all"}, first, now)
+		due, next, err := Ticks(storage.Ref{}, &storage.Declaration{Spec: spec, CatchUp: "all"}, first, now)
 		if err != nil || len(due) != MaxCatchUp || !next.After(now) {
 			t.Fatalf("%s: got %d ticks then %v, %v; want %d then a later one", spec, len(due), next, err, MaxCatchUp)
 		}
@@ -126,7 +126,7 @@ func TestTicksAfterAYear(t *testing.T) {
 }
 
 func TestTicksOfADamagedCursor(t *testing.T) {
-	_, _, err := Ticks(&storage.Declaration{Spec: "now and then", CatchUp: "one"}, time.Now(), time.Now())
+	_, _, err := Ticks(storage.Ref{}, &storage.Declaration{Spec: "now and then", CatchUp: "one"}, time.Now(), time.Now())
 	var invalid *storage.InvalidError
 	if !errors.As(err, &invalid) {
 		t.Errorf("got %v, want an *InvalidError", err)
@@ -134,7 +134,7 @@ func TestTicksOfADamagedCursor(t *testing.T) {
 }
 
 func TestTicksOfNever(t *testing.T) {
-	due, next, err := Ticks(&storage.Declaration{Spec: "cron 0 0 30 2 *", CatchUp: "one"}, time.Time{}, time.Now())
+	due, next, err := Ticks(storage.Ref{}, &storage.Declaration{Spec: "cron 0 0 30 2 *", CatchUp: "one"}, time.Time{}, time.Now())
 	if due != nil || !next.IsZero() || err != nil {
 		t.Errorf("got %v, %v, %v; want nothing", due, next, err)
 	}

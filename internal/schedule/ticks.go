@@ -51,11 +51,19 @@ func Hash(in *storage.Insert, d *storage.Declaration) string {
 	return storage.UniqueKey(parts...)
 }
 
+// Declare makes an insert the insert of a schedule that is declared as d, without a moment.
+func Declare(in *storage.Insert, d storage.Declaration) {
+	d.Hash = Hash(in, &d)
+	in.Cursor = &storage.Cursor{Declaration: d.Encode()}
+}
+
 // Ticks returns what a cursor that is declared as d and due at next makes at the storage's time
 // now: the due ticks, according to its policy, oldest first, and the next tick, strictly later than
 // now; zero where there is none.
-func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after time.Time, err error) {
-	s, err := Parse(d.Spec, d.Zone)
+func Ticks(
+	cursor storage.Ref, d *storage.Declaration, next, now time.Time,
+) (due []time.Time, after time.Time, err error) {
+	s, err := Of(cursor, d)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -83,32 +91,57 @@ func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after 
 	return due, after, nil
 }
 
-// After returns the cursor of a schedule that is declared as d. before is the cursor that it
-// replaces, nil for none. If both have the same moments, the new cursor is due when before was, so
-// that a deploy drops no tick. Otherwise it is due after now, and strictly later than the last
-// tick. From a cursor with a damaged declaration only the last tick is taken.
-func After(before *storage.Cursor, d storage.Declaration, now time.Time) (*storage.Cursor, error) {
-	s, err := Parse(d.Spec, d.Zone)
+// After returns the cursor of a schedule, under its ref, that is declared as d. before is the cursor that it
+// replaces, nil for none. If both have the same moments, the new cursor is due for the moment for which
+// before was, so that a deploy drops no tick. Otherwise it is due after now. It is due strictly later than the
+// last tick, and never where before is paused. From a cursor with a damaged declaration only the last tick is
+// taken.
+func After(
+	of storage.Ref, before *storage.Cursor, d storage.Declaration, now time.Time,
+) (*storage.Cursor, error) {
+	s, err := Of(of, &d)
 	if err != nil {
 		return nil, err
 	}
 	if before == nil {
 		return &storage.Cursor{Next: s.Next(now), Declaration: d.Encode()}, nil
 	}
-	from := now
-	if before.Last.After(from) {
-		from = before.Last
-	}
-	c := &storage.Cursor{Next: s.Next(from), Last: before.Last}
+	c := &storage.Cursor{Next: s.Next(later(now, before.Last)), Last: before.Last}
 	if old, err := before.Decode(); err == nil {
-		if old.Spec == d.Spec && old.Zone == d.Zone && !before.Next.IsZero() {
-			c.Next = before.Next
+		was, err := Of(of, &old)
+		if err == nil && was.moments() == s.moments() && old.Zone == d.Zone && !before.Next.IsZero() {
+			if next := before.Next.Add(s.offset - was.offset); next.After(c.Last) {
+				c.Next = next
+			}
 		}
-		d.Replaced = append(slices.DeleteFunc(slices.Clone(old.Replaced), func(hash string) bool {
-			return hash == d.Hash
-		}), old.Hash)
-		d.Replaced = d.Replaced[max(len(d.Replaced)-maxReplaced, 0):]
+		if d.Paused = old.Paused; d.Paused {
+			c.Next = time.Time{}
+		}
+		if !d.Kept {
+			d.Replaced = replacing(&old, d.Hash)
+		}
 	}
 	c.Declaration = d.Encode()
 	return c, nil
+}
+
+// replacing returns the hashes of the declarations that one with a hash replaces, where it replaces old.
+func replacing(old *storage.Declaration, hash string) []string {
+	replaced := append(slices.DeleteFunc(slices.Clone(old.Replaced), func(h string) bool {
+		return h == hash
+	}), old.Hash)
+	return replaced[max(len(replaced)-maxReplaced, 0):]
+}
+
+// moments is the text of the schedule without its jitter.
+func (s Schedule) moments() string {
+	text, _, _ := strings.Cut(s.Spec, jitterWord)
+	return text
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

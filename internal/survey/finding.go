@@ -40,6 +40,7 @@ func Sorts() []Sort {
 		{Level: Notice, Code: "paused"},
 		{Level: Problem, Code: "orphaned"},
 		{Level: Problem, Code: "damaged-schedule"},
+		{Level: Problem, Code: "clash"},
 		{Level: Problem, Code: "unknown-kind"},
 		{Level: Problem, Code: "undecodable"},
 		{Level: Problem, Code: "unstopped"},

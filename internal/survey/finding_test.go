@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -393,5 +394,57 @@ func TestALackOfRunnersThatIsKnownHidesNoOldTask(t *testing.T) {
 				t.Errorf("got %+v, want one finding about the queue", found)
 			}
 		})
+	}
+}
+
+// TestKeptSchedulesWithoutARunnerAreOneFinding has kept schedules of a kind that no runner of their queue knows,
+// and one whose name a program declares too.
+func TestKeptSchedulesWithoutARunnerAreOneFinding(t *testing.T) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	keep := func(name, kind string) storage.Ref {
+		in := storage.Insert{
+			Ref: storage.Ref{Queue: "mail", ID: storage.CursorPrefix + name}, Kind: kind, Encoding: "json", CrashLimit: 1,
+		}
+		schedule.Declare(&in, storage.Declaration{Spec: "every 24h0m0s", Kept: true})
+		if err := schedule.Set(t.Context(), session, in); err != nil {
+			t.Fatal(err)
+		}
+		return in.Ref
+	}
+	for _, name := range []string{"ann", "bob", "eve", "joe"} {
+		keep(name, "old")
+	}
+	if err := schedule.Pause(t.Context(), session, keep("paused", "older"), true); err != nil {
+		t.Fatal(err)
+	}
+	keep("one", "other")
+	clash := keep("two", "new")
+	_, err = session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{
+		ID: storage.NewRunnerID("h", 1), Queues: []string{"mail"}, Kinds: []string{"new"}, For: time.Hour, Concurrency: 1,
+		Schedules: []storage.Declared{{Ref: clash, Hash: "h"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _ := look(t, store, Bounds{})
+	want := []string{
+		"4 schedules of the kind old are orphaned", "The schedule one is orphaned", "The schedule two has two owners",
+	}
+	var got []string
+	for i := range found {
+		got = append(got, found[i].Text)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	found, accepted := look(t, store, Bounds{Accepted: []string{"orphaned:mail/old", "orphaned:mail/other"}})
+	if len(found) != 1 || len(accepted) != 2 {
+		t.Errorf("%q are found and %q accepted, want one and two", problems(found), problems(accepted))
 	}
 }

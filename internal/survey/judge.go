@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/schedule"
 )
 
 // toldCauses is how many causes of death get a finding of their own. One finding stands for all others.
@@ -36,6 +37,7 @@ func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
 	for i := range s.Schedules {
 		j.schedule(&s.Schedules[i])
 	}
+	j.orphans()
 	order := make(map[Sort]int)
 	for i, sort := range Sorts() {
 		order[sort] = i
@@ -268,7 +270,13 @@ func (j *judge) schedule(c *Schedule) {
 			Text: "The schedule " + c.Name() + " is damaged", Detail: sentences("it never ticks", of),
 			Next: "midge schedule show " + name,
 		})
-	case c.Orphaned && len(j.Runners) > 0: // else see noRunners
+	case c.Clashes:
+		j.add(Finding{
+			Level: Problem, Code: "clash", Queue: c.Queue, Schedule: c.Name(),
+			Text:   "The schedule " + c.Name() + " has two owners",
+			Detail: sentences(schedule.ErrKept.Error(), of), Next: "midge schedule show " + name,
+		})
+	case c.Orphaned && len(j.Runners) > 0 && !c.Declaration.Kept: // else see noRunners and orphans
 		f := Finding{
 			Level: Problem, Code: "orphaned", Queue: c.Queue, Schedule: c.Name(),
 			Text:   "The schedule " + c.Name() + " is orphaned",
@@ -276,6 +284,43 @@ func (j *judge) schedule(c *Schedule) {
 			Next: "deploy its program, or midge schedule rm " + name,
 		}
 		if next := c.Cursor.Next; next.Before(j.now()) {
+			f.Since = Moment(next)
+		}
+		j.add(f)
+	}
+}
+
+// orphans adds the findings on the kept schedules that do not tick: one for each queue and kind, because all
+// schedules of a kind lack the same runner.
+func (j *judge) orphans() {
+	if len(j.Runners) == 0 { // see noRunners
+		return
+	}
+	found := make(map[[2]string][]*Schedule)
+	var order [][2]string
+	for i := range j.Schedules {
+		c := &j.Schedules[i]
+		if key := [2]string{c.Queue, c.Kind}; c.Orphaned && c.Declaration.Kept {
+			if found[key] == nil {
+				order = append(order, key)
+			}
+			found[key] = append(found[key], c)
+		}
+	}
+	for _, key := range order {
+		queue, kind, first := key[0], key[1], found[key][0]
+		f := Finding{
+			Level: Problem, Code: "orphaned", Queue: queue, Kind: kind, Schedule: first.Name(),
+			Text: "The schedule " + first.Name() + " is orphaned", Accept: "orphaned:" + queue + "/" + kind,
+			Detail: sentences("no live runner of the queue " + queue + " handles " + kind + ", so it does not tick"),
+			Next:   "deploy a program that handles " + kind + ", or midge schedule rm " + queue + "/" + first.Name(),
+		}
+		if n := len(found[key]); n > 1 {
+			f.Text = j.w.count(int64(n), "schedule") + " of the kind " + kind + " are orphaned"
+			f.Detail, f.Schedule = strings.Replace(f.Detail, "it does", "they do", 1), ""
+			f.Next = "deploy a program that handles " + kind + "; midge schedule ls --orphaned --queue " + queue
+		}
+		if next := first.Cursor.Next; next.Before(j.now()) { // the first is due first
 			f.Since = Moment(next)
 		}
 		j.add(f)

@@ -16,6 +16,7 @@ type queueCursors struct {
 	due   time.Time // when the first of them ticks, by the storage's clock; zero if none does
 	tasks []storage.Task
 	as    map[storage.Declared]bool // their declarations
+	kept  map[storage.Ref]bool      // those that no program may declare
 }
 
 // old reports whether the schedules have to be read again: their number has changed, one of them was due and
@@ -31,7 +32,7 @@ func (r *Reader) redeclared(runners []storage.RunnerInfo) map[string]bool {
 	queues := make(map[string]bool)
 	for i := range runners {
 		for _, d := range runners[i].Schedules {
-			if c := r.cursors[d.Ref.Queue]; c != nil && !c.as[d] {
+			if c := r.cursors[d.Ref.Queue]; c != nil && !c.as[d] && !c.kept[d.Ref] {
 				queues[d.Ref.Queue] = true
 			}
 		}
@@ -85,7 +86,9 @@ func (r *Reader) readSchedules(ctx context.Context, before, fresh *Survey) error
 
 // cursorsOf reads the schedules of a queue.
 func (r *Reader) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueCursors, error) {
-	c := &queueCursors{at: at, count: q.Cursors, as: make(map[storage.Declared]bool)}
+	c := &queueCursors{
+		at: at, count: q.Cursors, as: make(map[storage.Declared]bool), kept: make(map[storage.Ref]bool),
+	}
 	if q.Cursors == 0 {
 		return c, nil
 	}
@@ -99,6 +102,7 @@ func (r *Reader) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueC
 		if t.Cursor != nil {
 			if d, err := t.Cursor.Decode(); err == nil {
 				c.as[storage.Declared{Ref: t.Ref, Hash: d.Hash}] = true
+				c.kept[t.Ref] = d.Kept
 			}
 		}
 		if c.tasks = append(c.tasks, t); len(c.tasks) >= maxSchedules {
@@ -109,14 +113,9 @@ func (r *Reader) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueC
 }
 
 // schedulesOf makes schedules of cursors, the next to tick first. It marks the schedules that no runner
-// declares.
+// ticks.
 func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []Schedule {
-	declared := map[storage.Declared]bool{}
-	for i := range runners {
-		for _, d := range runners[i].Schedules {
-			declared[d] = true
-		}
-	}
+	tickers := storage.TickersOf(runners)
 	schedules := make([]Schedule, 0, len(cursors))
 	for _, t := range cursors {
 		if t.Cursor == nil {
@@ -125,7 +124,7 @@ func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []Schedul
 		d, err := t.Cursor.Decode()
 		schedules = append(schedules, Schedule{
 			Task: t, Declaration: d, Damaged: err != nil,
-			Orphaned: err == nil && !declared[storage.Declared{Ref: t.Ref, Hash: d.Hash}],
+			Orphaned: err == nil && tickers.Orphaned(&t, &d), Clashes: tickers.Clashes(&t, &d),
 		})
 	}
 	slices.SortStableFunc(schedules, func(a, b Schedule) int {

@@ -145,7 +145,8 @@ type Schedule struct {
 
 	Declaration storage.Declaration
 	Damaged     bool // the declaration cannot be read
-	Orphaned    bool // no live runner declares it
+	Orphaned    bool // no live runner ticks it, and it is neither paused nor damaged
+	Clashes     bool // it is kept, and a live runner declares another one under its name
 }
 
 // Name is the schedule's name, as its declaration has it.

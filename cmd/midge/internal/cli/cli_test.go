@@ -365,6 +365,22 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+func TestKeptSchedules(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "schedule_set", r.transcript(
+		"schedule set mail/ann --every 24h --jitter 6h --kind send_mail --params {\"to\":\"ann\"} --priority 2",
+		"schedule show mail/ann --utc", "schedule pause mail/ann", "schedule ls --utc", "task why mail/ann",
+		"schedule set mail/ann --cron @daily --zone Europe/Paris", "schedule resume mail/ann",
+		"schedule show mail/ann -o json", "schedule pause reports/nightly", "schedule ls --columns schedule,status,owner,spec",
+		"schedule set reports/nightly --every 1h --kind nightly", "schedule set mail/bob --every 1h",
+		"schedule set mail/ann --every 1h --params {}", "schedule set mail/ann", "schedule set mail --every 1h",
+		"schedule set mail/ann --every 1ms", "schedule set mail/ann --every 1h --jitter 25h", "schedule set mail/ann --cron 0",
+		"schedule set mail/ann --every 1h --missed some", "schedule pause mail/none", "schedule rm mail/ann --yes",
+		"schedule set mail/eve --every 1h --kind send_fax", "doctor", "task why mail/eve", "audit -o wide",
+	))
+}
+
 // TestAScheduleHasOneName checks that people see the name of schedule ls in all commands.
 func TestAScheduleHasOneName(t *testing.T) {
 	r := newRig(t)

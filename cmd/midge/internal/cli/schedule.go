@@ -24,6 +24,7 @@ type plan struct {
 	name     string
 	declared storage.Declaration
 	damaged  bool
+	ticked   bool // by a live runner, if it is not paused
 	orphaned bool
 }
 
@@ -31,6 +32,7 @@ var scheduleList = show.List[plan]{
 	Columns: []show.Column[plan]{
 		{Name: "schedule", Text: func(_ *show.Printer, s plan) string { return s.ref() }},
 		{Name: "status", Text: func(_ *show.Printer, s plan) string { return s.status() }, Style: plan.style},
+		{Name: "owner", Text: func(_ *show.Printer, s plan) string { return s.owner() }},
 		{Name: "kind", Text: func(_ *show.Printer, s plan) string { return show.Text(s.Kind) }},
 		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.ticks()) }},
 		{Name: "last", Text: func(p *show.Printer, s plan) string { return p.Moment(s.last()) }},
@@ -58,10 +60,23 @@ func (s plan) status() string {
 	switch {
 	case s.damaged:
 		return "damaged"
+	case s.declared.Paused:
+		return "paused"
 	case s.orphaned:
 		return "orphaned"
 	}
 	return "live"
+}
+
+// owner says to whom the name of the schedule belongs: to a program that declares it, or to nobody.
+func (s plan) owner() string {
+	switch {
+	case s.damaged:
+		return "-"
+	case s.declared.Kept:
+		return "kept"
+	}
+	return "code"
 }
 
 func (s plan) style() show.Style {
@@ -108,7 +123,7 @@ func (s plan) record() show.Schedule {
 		Schedule: s.name, Queue: s.Queue, Kind: s.Kind, Spec: s.declared.Spec, Zone: s.zone(),
 		CatchUp: s.declared.CatchUp,
 		Overlap: s.declared.Overlap, Next: survey.Moment(s.next()), Last: survey.Moment(s.last()),
-		Orphaned: s.orphaned, Damaged: s.damaged,
+		Kept: s.declared.Kept, Paused: s.declared.Paused, Orphaned: s.orphaned, Damaged: s.damaged,
 	}
 }
 
@@ -120,7 +135,7 @@ func (s plan) moments(n int) (moments []time.Time) {
 	if s.damaged {
 		return nil
 	}
-	parsed, err := schedule.Parse(s.declared.Spec, s.declared.Zone)
+	parsed, err := schedule.Of(s.Ref, &s.declared)
 	if err != nil {
 		return nil
 	}
@@ -131,8 +146,9 @@ func (s plan) moments(n int) (moments []time.Time) {
 }
 
 func (a *app) schedule() *cobra.Command {
-	return noun("schedule", "See, run and remove periodic schedules", []string{"schedules"},
-		a.scheduleLs(), a.scheduleShow(), a.scheduleRun(), a.scheduleRm())
+	return noun("schedule", "See and change periodic schedules", []string{"schedules"},
+		a.scheduleLs(), a.scheduleShow(), a.scheduleRun(), a.scheduleSet(), a.schedulePause(), a.scheduleResume(),
+		a.scheduleRm())
 }
 
 func (a *app) scheduleLs() *cobra.Command {
@@ -142,7 +158,7 @@ func (a *app) scheduleLs() *cobra.Command {
 	}
 	queues := cmd.Flags().StringSlice("queue", nil, "only schedules of these `queues`")
 	orphaned := cmd.Flags().Bool("orphaned", false,
-		"only schedules that no live runner declares; they do not tick")
+		"only schedules that no live runner declares, or can run; they do not tick")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, _ []string) error {
 		if err := a.open(ctx); err != nil {
@@ -178,26 +194,25 @@ func (a *app) plans(ctx context.Context, queues []string) ([]plan, error) {
 		}
 	}
 	var plans []plan
+	tickers := storage.TickersOf(runners)
 	for _, queue := range queues {
 		for t, err := range storage.Each(ctx, a.store, queue, storage.Cursors) {
 			if err != nil {
 				return nil, err
 			}
-			plans = append(plans, planOf(t, runners))
+			plans = append(plans, planOf(t, tickers))
 		}
 	}
 	return plans, nil
 }
 
-// planOf decodes a cursor. A schedule that no live runner declares is orphaned.
-func planOf(t storage.Task, runners []storage.RunnerInfo) plan {
+// planOf decodes a cursor.
+func planOf(t storage.Task, tickers *storage.Tickers) plan {
 	s := plan{Task: t, name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
 	var err error
 	s.declared, err = t.Cursor.Decode()
 	s.damaged = err != nil
-	s.orphaned = !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
-		return slices.Contains(r.Schedules, storage.Declared{Ref: t.Ref, Hash: s.declared.Hash})
-	})
+	s.ticked, s.orphaned = tickers.Tick(&t, &s.declared), tickers.Orphaned(&t, &s.declared)
 	return s
 }
 
@@ -228,7 +243,7 @@ func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
 	if errors.Is(err, storage.ErrNotFound) {
 		return plan{}, notFound("midge schedule ls", "schedule %q not found on %s", text, a.target)
 	}
-	return planOf(t, runners), err
+	return planOf(t, storage.TickersOf(runners)), err
 }
 
 // ownPlan does the same as findPlan, for a schedule that a command changes.
@@ -272,6 +287,10 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 	switch {
 	case s.damaged:
 		status += ": its declaration cannot be read; a runner that declares it anew mends it"
+	case s.declared.Paused:
+		status += ": it does not tick until midge schedule resume " + s.ref()
+	case s.orphaned && s.declared.Kept:
+		status += ": no live runner of the queue handles the kind, so it does not tick"
 	case s.orphaned:
 		status += ": no live runner declares it, so it does not tick"
 	}
@@ -280,7 +299,10 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 		zone = time.UTC
 	}
 	moments := make([]string, 0, shownTicks)
-	if s.orphaned {
+	switch {
+	case s.declared.Paused:
+		moments = append(moments, "none until it is resumed")
+	case s.orphaned:
 		moments = append(moments, "none while it is orphaned; after that:")
 	}
 	for _, at := range s.moments(shownTicks) {
@@ -289,6 +311,7 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 	return []show.Field{
 		{Name: "schedule", Text: s.ref(), Style: show.Strong},
 		{Name: "status", Text: status, Style: s.style()},
+		{Name: "owner", Text: s.owner()},
 		{Name: "kind", Text: show.Text(s.Kind)},
 		{Name: "spec", Text: s.spec()},
 		{Name: "zone", Text: show.Text(s.zone())},
@@ -344,7 +367,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !s.orphaned {
+		if s.ticked && !s.declared.Kept {
 			a.notef("a live runner declares %s and will bring it back: take it out of that program", s.ref())
 		}
 		if *dry {

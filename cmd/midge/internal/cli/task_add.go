@@ -116,14 +116,36 @@ func (a *app) taskAdd() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", "", "the `kind`, instead of the argument KIND")
 	flags.StringVar(&f.queue, "queue", "default", "the `queue`")
-	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
+	f.content(flags)
 	flags.StringVar(&f.id, "id", "", "the `id` of the task (default: a new id)")
-	flags.StringVar(&f.encoding, "encoding", "json",
-		"the encoding of the stored parameters: json or msgpack; jobs read both")
 	flags.Var(&f.in, "in", "run the task after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the task at this time, such as 2026-11-23T15:00:00Z")
 	flags.Var(&f.within, "deadline",
 		"the task is dead if it does not start within this time; a job that runs then is ended")
+	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
+	flags.Var(&f.uniqueFor, "unique-for",
+		"with --unique: reserve the key for this time, whether or not the task is live")
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		switch {
+		case (f.kind == "") == (len(args) == 0):
+			return usage(cmd, "midge task add wants the kind of the job, once")
+		case f.kind == "":
+			f.kind = args[0]
+		}
+		f.ofRunTimeout(cmd)
+		if cmd.Flags().Changed("deadline") && f.within.Duration <= 0 {
+			return storage.Invalid("--deadline", f.within.Duration, "more than 0, such as 1h")
+		}
+		return a.addTask(ctx, f.kind, &f)
+	})
+	return cmd
+}
+
+// content adds the flags that describe a task, without its kind, its id and its moment.
+func (f *addFlags) content(flags *pflag.FlagSet) {
+	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
+	flags.StringVar(&f.encoding, "encoding", "json",
+		"the encoding of the stored parameters: json or msgpack; jobs read both")
 	flags.IntVar(&f.priority, "priority", 0,
 		"the priority, -9 to 9; tasks with a higher priority start first")
 	flags.Var(&f.retries, "retries", "the largest number of retries after failures, 1 or more, or none")
@@ -132,26 +154,14 @@ func (a *app) taskAdd() *cobra.Command {
 	flags.Var(&f.timeout, "run-timeout",
 		"the longest time that an attempt may take, 0s for any (default: the runner's)")
 	flags.Var(&f.keep, "keep", "how long the completed task is kept")
-	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
-	flags.Var(&f.uniqueFor, "unique-for",
-		"with --unique: reserve the key for this time, whether or not the task is live")
 	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `name=value`; may be repeated")
-	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		switch {
-		case (f.kind == "") == (len(args) == 0):
-			return usage(cmd, "midge task add wants the kind of the job, once")
-		case f.kind == "":
-			f.kind = args[0]
-		}
-		if cmd.Flags().Changed("run-timeout") && f.timeout.Duration == 0 {
-			f.timeout.Duration = storage.NoTimeout
-		}
-		if cmd.Flags().Changed("deadline") && f.within.Duration <= 0 {
-			return storage.Invalid("--deadline", f.within.Duration, "more than 0, such as 1h")
-		}
-		return a.addTask(ctx, f.kind, &f)
-	})
-	return cmd
+}
+
+// ofRunTimeout makes a given --run-timeout of 0 no timeout.
+func (f *addFlags) ofRunTimeout(cmd *cobra.Command) {
+	if cmd.Flags().Changed("run-timeout") && f.timeout.Duration == 0 {
+		f.timeout.Duration = storage.NoTimeout
+	}
 }
 
 func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {

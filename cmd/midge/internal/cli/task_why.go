@@ -113,6 +113,9 @@ func whyNext(v storage.Verdict) string {
 		}
 		return "midge task requeue " + ref
 	case storage.CausePaused:
+		if v.State == storage.Cursors {
+			return "midge schedule resume " + schedule.Name(v.Ref)
+		}
 		return "midge queue resume " + queue
 	case storage.CauseUndecodable:
 		return "midge task edit " + ref + ", or deploy a program that reads it"

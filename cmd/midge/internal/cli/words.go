@@ -54,6 +54,7 @@ func notEmpty(flags *pflag.FlagSet) error {
 var given = map[string]string{
 	"Insert.MaxRetries": "--retries", "Insert.CrashLimit": "--crash-limit", "Insert.Delay": "--in",
 	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep",
+	"Every": "--every", "Cron": "--cron", "Zone": "--zone", "Jitter": "--jitter",
 	"Config.URL":    "URL of the storage",
 	"Config.Prefix": "prefix", "Config.Schema": "schema", "Config.Base": "--base", "cursor": "--after",
 	"Config.TrustedOrigins": "--trusted-origin",

@@ -112,6 +112,8 @@ type Schedule struct {
 	Overlap  string      `json:"overlap"`
 	Next     *time.Time  `json:"next"`
 	Last     *time.Time  `json:"last"`
+	Kept     bool        `json:"kept"`
+	Paused   bool        `json:"paused"`
 	Orphaned bool        `json:"orphaned"`
 	Damaged  bool        `json:"damaged"`
 	Moments  []time.Time `json:"moments,omitempty"`
