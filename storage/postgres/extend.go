@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/midgehq/midge/storage"
@@ -10,87 +11,145 @@ import (
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round trips on a
-// connection of the reserve, unless it carries a large checkpoint. A task that another transaction
-// keeps locked for more than a moment, such as a settle in a transaction of the application's, is
-// neither extended nor lost. Progress or a checkpoint for such a task is an error: nothing was
-// written.
+// connection of the reserve, unless it carries a large checkpoint. Calls for the progress or the checkpoint of
+// one task share a transaction: otherwise the jobs of a runner, which store such values again and again, would
+// wait for a turn of the disk each. A task that another transaction keeps locked for more than a moment, such as
+// a settle in a transaction of the application's, is neither extended nor lost. Progress or a checkpoint for such
+// a task is an error: nothing was written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err
 	}
-	var extended storage.Extended
-	tries := 0
-	err := s.pooled().bounded(ctx, "extend", func(ctx context.Context) (err error) {
-		tries++
-		extended, err = s.extend(ctx, &req, tries < extendTries)
-		return err
-	})
+	p := extending(&req)
+	var err error
+	if p.shares() {
+		if err = s.enter(); err == nil {
+			err = s.send(ctx, classExtend, p)
+		}
+		err = wrap("extend", err)
+	} else {
+		tries := 0
+		err = s.pooled().bounded(ctx, "extend", func(ctx context.Context) error {
+			tries++
+			if err := s.extend(ctx, []*part{p}, tries < extendTries); err != nil {
+				return err
+			}
+			return p.err
+		})
+	}
 	s.room.Wrote(err)
-	return extended, err
+	if err != nil { // a flush may still write to the part
+		return storage.Extended{}, err
+	}
+	return p.extended, nil
 }
 
 // extendTries is how often leases are tried before a locked task is passed over: steps of this
 // package lock tasks for some milliseconds.
 const extendTries = 4
 
-// extend extends leases. With insist it returns errHeld where a task is locked.
-func (s *Storage) extend(
-	ctx context.Context, req *storage.ExtendRequest, insist bool,
-) (x storage.Extended, err error) {
+// extending returns the part of a call of Extend. Its Txs settle the tasks, so that a step loads and locks them.
+func extending(req *storage.ExtendRequest) *part {
 	txs := make([]storage.Tx, 1)
-	for i := range req.Leases { // settles, so that a step loads and locks the tasks
+	for i := range req.Leases {
 		txs[0].Settles = append(txs[0].Settles, storage.Settle{Fence: req.Leases[i].Fence})
 	}
 	p := newPart(req.Call, txs)
-	queues, err := s.numbersOf(ctx, queuesOfParts([]*part{p}))
-	if err != nil {
-		return x, err
-	}
+	p.extend = req
 	for i := range req.Leases {
 		p.size += len(req.Leases[i].Progress) + len(req.Leases[i].Checkpoint)
 	}
-	tx, err := s.begin(ctx, s.reserveFor(p.size))
+	return p
+}
+
+// shares reports whether a call of Extend shares its transaction with others: no lease then waits for the locks
+// of other calls.
+func (p *part) shares() bool {
+	leases := p.extend.Leases
+	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0])
+}
+
+// carries reports whether an extension has a value to be stored.
+func carries(e *storage.Extension) bool { return e.Progress != nil || e.Checkpoint != nil }
+
+// extendOnce carries out calls of Extend that share a transaction.
+func (s *Storage) extendOnce(ctx context.Context, parts []*part) error {
+	err := s.extend(ctx, parts, true)
+	if len(parts) > 1 && (errors.Is(err, errHeld) || code(err) == "55P03") {
+		return errBusy
+	}
+	return err
+}
+
+// extend carries out calls of Extend. With insist it returns errHeld where a task is locked.
+func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error {
+	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {
-		return x, err
+		return err
+	}
+	tx, err := s.begin(ctx, s.poolOf(parts))
+	if err != nil {
+		return err
 	}
 	defer tx.close(ctx)
 	st := s.newStep(tx, queues)
 	st.verb = verbExtend
-	if err := st.enter(ctx, []*part{p}); err != nil {
-		return x, err
+	if err := st.enter(ctx, parts); err != nil {
+		return err
 	}
-	if len(st.parts) == 0 { // it was not admitted
-		if p.err == nil {
-			p.err = json.Unmarshal(p.outcome, &x)
+	for _, p := range parts {
+		if p.outcome != nil && p.err == nil { // it was not admitted
+			p.err = json.Unmarshal(p.outcome, &p.extended)
 		}
-		return x, p.err
+	}
+	if len(st.parts) == 0 {
+		return nil
 	}
 	w := st.loadedWork()
-	x.Now = engine.Time(st.now)
-	for i := range req.Leases {
-		e := &req.Leases[i]
-		if w.step.Extend(e, &x) {
+	var writes []query
+	var lanes, outcomes [][]byte
+	for _, p := range st.parts {
+		if err := p.extendIn(&w.step, insist); err != nil {
+			return err
+		}
+		if p.extend.Runner.ID != "" {
+			writes = append(writes, hear(&p.extend.Runner, st.now))
+		}
+		if p.call.IsZero() {
 			continue
 		}
-		if insist || e.Progress != nil || e.Checkpoint != nil {
-			return x, errHeld
-		}
-		x.Locked = append(x.Locked, e.Fence.Ref)
-	}
-	writes := w.save(false)
-	if req.Runner.ID != "" {
-		writes = append(writes, hear(&req.Runner, st.now))
-	}
-	if !req.Call.IsZero() {
-		b, err := json.Marshal(&x)
+		b, err := json.Marshal(&p.extended)
 		if err != nil {
-			return x, fmt.Errorf("remember: %w", err)
+			return fmt.Errorf("remember: %w", err)
 		}
-		writes = append(writes, query{
-			text: "SELECT {schema}.remember($1, $2)", args: []any{[][]byte{req.Call.Lane.ID[:]}, [][]byte{b}},
-		})
+		lanes, outcomes = append(lanes, p.call.Lane.ID[:]), append(outcomes, b)
 	}
-	return x, tx.commit(ctx, writes...)
+	if len(lanes) > 0 {
+		writes = append(writes, query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}})
+	}
+	if err := tx.commit(ctx, append(w.save(false), writes...)...); err != nil {
+		return err
+	}
+	for _, p := range st.parts {
+		p.done, p.err = true, nil
+	}
+	return nil
+}
+
+// extendIn extends the leases of a call in a step.
+func (p *part) extendIn(step *engine.Step, insist bool) error {
+	p.extended = storage.Extended{Now: engine.Time(step.Now)}
+	for i := range p.extend.Leases {
+		e := &p.extend.Leases[i]
+		if step.Extend(e, &p.extended) {
+			continue
+		}
+		if insist || carries(e) {
+			return errHeld
+		}
+		p.extended.Locked = append(p.extended.Locked, e.Fence.Ref)
+	}
+	return nil
 }
 
 // hear keeps a heartbeat, or deletes a runner that leaves. The parts that a heartbeat leaves out stay.

@@ -30,7 +30,8 @@ const largeOps = 100
 const (
 	classInsert  = iota // nothing but plain inserts
 	classSettle         // completions, with plain inserts or without
-	classGeneral        // everything else
+	classGeneral        // everything else of Apply
+	classExtend         // progress and checkpoints of jobs
 )
 
 // newCombiner makes what flushes calls; its lines are the classes. The calls of a flush share a
@@ -62,6 +63,9 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
+	if class == classExtend {
+		return s.flushGeneral(ctx, parts, s.extendOnce)
+	}
 	if in, lone := parts[0].lone(); lone && len(parts) == 1 && !s.noShort {
 		if s.add(ctx, parts[0], in) {
 			return nil
@@ -74,13 +78,15 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 			return nil
 		}
 	}
-	return s.flushGeneral(ctx, parts)
+	return s.flushGeneral(ctx, parts, s.flushOnce)
 }
 
-// flushGeneral carries out parts in one transaction, the general way. Where one of them spoils it for
-// the others, it returns those without an outcome, to be carried out apart.
-func (s *Storage) flushGeneral(ctx context.Context, parts []*part) (spoiled []*part) {
-	err := translate(s.retry(ctx, func() error { return s.flushOnce(ctx, parts) }))
+// flushGeneral carries out parts in one transaction, which once does. Where one of them spoils it for the
+// others, it returns those without an outcome, to be carried out apart.
+func (s *Storage) flushGeneral(
+	ctx context.Context, parts []*part, once func(context.Context, []*part) error,
+) (spoiled []*part) {
+	err := translate(s.retry(ctx, func() error { return once(ctx, parts) }))
 	if err == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// part is one call of Apply: its Txs are carried out in one transaction.
+// part is one call of Apply or Extend: its Txs are carried out in one transaction.
 type part struct {
 	combine.Call
 
@@ -26,8 +26,11 @@ type part struct {
 
 	begin int64 // its offset in the time of a plain step, in microseconds
 
-	applied []storage.Applied
-	outcome []byte // what the lane remembers of a verb other than Apply
+	extend *storage.ExtendRequest // nil for an Apply
+
+	applied  []storage.Applied
+	extended storage.Extended
+	outcome  []byte // what the lane remembers of a verb other than Apply
 	err     error
 	done    bool // it has its answer
 }
