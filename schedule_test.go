@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -418,4 +419,93 @@ func TestKeptSchedulesCostNothingWhileTheyDoNotTick(t *testing.T) {
 	if most := none + 5*int64(ran); ticking > most { // a claim and a change for the tick, a claim and a settle for the task
 		t.Errorf("%d calls for %d ticks, want %d at most", ticking, ran, most)
 	}
+}
+
+// quiet is a time in which no tick of a version of a schedule may be made: from the acknowledgement of its end, or
+// of its pause, to the call that resumes it.
+type quiet struct{ from, to time.Time }
+
+// TestNoTickFollowsAnAcknowledgedChange changes kept schedules at random while runners far from their storage tick
+// them, and are replaced in the middle of their work.
+func TestNoTickFollowsAnAcknowledgedChange(t *testing.T) {
+	bubble(t, func(b *bench) {
+		random := rand.New(rand.NewPCG(32, 2))
+		client, err := midge.NewClient(distant{b.store}, midge.ClientConfig{})
+		must(err)
+		q := client.Queue(midge.DefaultQueue)
+		start := func() *midge.Runner {
+			r := b.newRunner(distant{b.store}, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+			must(r.Start(b.Context()))
+			return r
+		}
+		runners := []*midge.Runner{start(), start(), start()}
+		versions, paused, quiets := make(map[string]string), make(map[string]bool), make(map[string][]quiet)
+		ends := func(version string) { quiets[version] = append(quiets[version], quiet{from: time.Now()}) }
+		over, cancel := context.WithCancel(b.Context())
+		cancel()
+		for n := range 400 {
+			name := fmt.Sprint("s", random.IntN(4))
+			version := versions[name]
+			switch random.IntN(5) {
+			case 0, 1:
+				versions[name] = fmt.Sprint(name, " ", n)
+				period := time.Duration(1+random.IntN(2)) * time.Second
+				must(q.SetSchedule(b.ctx, name, midge.Every(period), work{versions[name]}, midge.Jitter(time.Second),
+					midge.KeepFor(24*time.Hour), midge.AllMissed(0)))
+				ends(version)
+				if paused[name] {
+					ends(versions[name])
+				}
+			case 2:
+				if version != "" && !paused[name] {
+					must(q.PauseSchedule(b.ctx, name))
+					ends(version)
+					paused[name] = true
+				}
+			case 3:
+				if version != "" && paused[name] {
+					last := len(quiets[version]) - 1
+					quiets[version][last].to = time.Now()
+					must(q.ResumeSchedule(b.ctx, name))
+					paused[name] = false
+				}
+			case 4:
+				if version != "" && random.IntN(3) == 0 {
+					must(q.RemoveSchedule(b.ctx, name))
+					ends(version)
+					versions[name], paused[name] = "", false
+				}
+			}
+			if n%20 == 0 {
+				i := random.IntN(len(runners))
+				must(runners[i].Shutdown(over))
+				runners[i] = start()
+			}
+			time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		}
+		for _, r := range runners {
+			must(r.Shutdown(b.Context()))
+		}
+		made := make(map[string]bool)
+		for _, state := range []midge.State{midge.Completed, midge.Waiting} {
+			for task, err := range b.client.Queue(midge.DefaultQueue).Tasks(b.Context(), state) {
+				must(err)
+				var w work
+				must(midge.Decode(task, &w))
+				tick := w.Name + " at " + task.Tick().String()
+				if made[tick] {
+					t.Errorf("%s was made twice", tick)
+				}
+				made[tick] = true
+				for _, is := range quiets[w.Name] {
+					if task.Created.After(is.from) && (is.to.IsZero() || task.Created.Before(is.to)) {
+						t.Errorf("%s was made at %v, which no tick may be after %v", tick, task.Created, is.from)
+					}
+				}
+			}
+		}
+		if len(made) < 300 {
+			t.Errorf("%d ticks, want more", len(made))
+		}
+	})
 }
