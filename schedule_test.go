@@ -517,7 +517,7 @@ func TestNoTickFollowsAnAcknowledgedChange(t *testing.T) {
 				must(runners[i].Shutdown(over))
 				runners[i] = start()
 			}
-			time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+			b.after(time.Duration(c.random.IntN(1500)) * time.Millisecond)
 		}
 		for _, r := range runners {
 			must(r.Shutdown(b.Context()))
