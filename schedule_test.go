@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -418,4 +419,111 @@ func TestKeptSchedulesCostNothingWhileTheyDoNotTick(t *testing.T) {
 	if most := none + 5*int64(ran); ticking > most { // a claim and a change for the tick, a claim and a settle for the task
 		t.Errorf("%d calls for %d ticks, want %d at most", ticking, ran, most)
 	}
+}
+
+// quiet is a time in which no tick of a version of a schedule may be made: from the acknowledgement of its end, or
+// of its pause, to the call that resumes it.
+type quiet struct{ from, to time.Time }
+
+// changes changes kept schedules at random, and notes when none of their ticks may be made.
+type changes struct {
+	*bench
+
+	random   *rand.Rand
+	queue    *midge.Queue
+	versions map[string]string // by name: the version that is set, as the name of its job
+	paused   map[string]bool
+	quiets   map[string][]quiet // by version
+}
+
+func (c *changes) ends(version string) {
+	c.quiets[version] = append(c.quiets[version], quiet{from: time.Now()})
+}
+
+// change makes the n-th change.
+func (c *changes) change(n int) {
+	name := fmt.Sprint("s", c.random.IntN(4))
+	version := c.versions[name]
+	switch do := c.random.IntN(5); {
+	case version == "" || do < 2:
+		c.versions[name] = fmt.Sprint(name, " ", n)
+		period := time.Duration(1+c.random.IntN(2)) * time.Second
+		must(c.queue.SetSchedule(c.ctx, name, midge.Every(period), work{c.versions[name]}, midge.Jitter(time.Second),
+			midge.KeepFor(24*time.Hour), midge.AllMissed(0)))
+		if c.ends(version); c.paused[name] {
+			c.ends(c.versions[name])
+		}
+	case do == 2 && c.random.IntN(3) == 0:
+		must(c.queue.RemoveSchedule(c.ctx, name))
+		c.ends(version)
+		c.versions[name], c.paused[name] = "", false
+	case c.paused[name]:
+		c.quiets[version][len(c.quiets[version])-1].to = time.Now()
+		must(c.queue.ResumeSchedule(c.ctx, name))
+		c.paused[name] = false
+	default:
+		must(c.queue.PauseSchedule(c.ctx, name))
+		c.ends(version)
+		c.paused[name] = true
+	}
+}
+
+// check checks each tick that was made, and returns how many there are.
+func (c *changes) check() int {
+	c.Helper()
+	made := make(map[string]bool)
+	for _, state := range []midge.State{midge.Completed, midge.Waiting} {
+		for task, err := range c.client.Queue(midge.DefaultQueue).Tasks(c.Context(), state) {
+			must(err)
+			var w work
+			must(midge.Decode(task, &w))
+			tick := w.Name + " at " + task.Tick().String()
+			if made[tick] {
+				c.Errorf("%s was made twice", tick)
+			}
+			made[tick] = true
+			for _, is := range c.quiets[w.Name] {
+				if task.Created.After(is.from) && (is.to.IsZero() || task.Created.Before(is.to)) {
+					c.Errorf("%s was made at %v, though none may be after %v", tick, task.Created, is.from)
+				}
+			}
+		}
+	}
+	return len(made)
+}
+
+// TestNoTickFollowsAnAcknowledgedChange changes kept schedules at random while runners far from their storage tick
+// them, and are replaced in the middle of their work.
+func TestNoTickFollowsAnAcknowledgedChange(t *testing.T) {
+	bubble(t, func(b *bench) {
+		client, err := midge.NewClient(distant{b.store}, midge.ClientConfig{})
+		must(err)
+		c := changes{
+			bench: b, random: rand.New(rand.NewPCG(32, 2)), queue: client.Queue(midge.DefaultQueue),
+			versions: make(map[string]string), paused: make(map[string]bool), quiets: make(map[string][]quiet),
+		}
+		start := func() *midge.Runner {
+			r := b.newRunner(distant{b.store}, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+			must(r.Start(b.Context()))
+			return r
+		}
+		runners := []*midge.Runner{start(), start(), start()}
+		over, cancel := context.WithCancel(b.Context())
+		cancel()
+		for n := range 400 {
+			c.change(n)
+			if n%20 == 0 {
+				i := c.random.IntN(len(runners))
+				must(runners[i].Shutdown(over))
+				runners[i] = start()
+			}
+			b.after(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+		}
+		for _, r := range runners {
+			must(r.Shutdown(b.Context()))
+		}
+		if n := c.check(); n < 200 {
+			t.Errorf("%d ticks, want more", n)
+		}
+	})
 }
