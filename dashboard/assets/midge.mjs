@@ -546,6 +546,7 @@ async function suggest() {
   const answer = await fetch(address, {headers: {Accept: 'application/json'}, signal: call.signal});
   if (!answer.ok) return;
   const found = await answer.json();
+  if (field.value.trim() !== q) return; // the next call is about to begin
   closeHits();
   if (!found.length || document.activeElement !== field) return;
   hits.append(...found.map(hit));
