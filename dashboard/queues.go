@@ -187,9 +187,11 @@ type segment struct {
 // barWidth is the width of a queue's bar, in the units of its viewBox.
 const barWidth = 120
 
-// Bar returns the parts of the queue's bar, by state: tasks that have not ended, and dead tasks.
+// Tasks is how many tasks the queue's bar shows: those that have not ended, and the dead ones.
+func (q queueView) Tasks() int64 { return q.Live() + q.Dead }
+
+// Bar returns the parts of the queue's bar, by state.
 func (q queueView) Bar() []segment {
-	var total int64
 	var segments []segment
 	for _, l := range looks {
 		if l.State == storage.Completed || l.State == storage.Cancelled {
@@ -197,7 +199,6 @@ func (q queueView) Bar() []segment {
 		}
 		if n := q.Size(l.State); n > 0 {
 			segments = append(segments, segment{stateLook: l, Tasks: n})
-			total += n
 		}
 	}
 	// Each segment is wide enough to be seen. The tasks share the rest of the width.
@@ -205,7 +206,7 @@ func (q queueView) Bar() []segment {
 	free := barWidth - least*len(segments)
 	x := 0
 	for i := range segments {
-		w := least + int(float64(free)*float64(segments[i].Tasks)/float64(total))
+		w := least + int(float64(free)*float64(segments[i].Tasks)/float64(q.Tasks()))
 		if i == len(segments)-1 {
 			w = barWidth - x
 		}

@@ -547,6 +547,7 @@ async function suggest() {
   const answer = await fetch(address, {headers: {Accept: 'application/json'}, signal: call.signal});
   if (!answer.ok) return;
   const found = await answer.json();
+  if (field.value.trim() !== q) return; // the next call is about to begin
   closeHits();
   if (!found.length || document.activeElement !== field) return;
   hits.append(...found.map(hit));
@@ -622,14 +623,13 @@ async function continueScan() {
   stop.hidden = bar.hidden = true;
 }
 
-// addFound adds the rows of the next page of a scan, and shows how far the scan has come.
+// addFound adds the rows of the next page of a scan, and its pager, which shows how far the scan has come.
 function addFound(part, fresh) {
   const rows = $$('tbody tr', fresh), body = $('tbody', part);
   if (body) body.append(...rows.map(row => document.importNode(row, true)));
   else $('.empty, table', part)?.replaceWith(document.importNode($('.empty, table', fresh), true));
   $('.pager', part)?.remove();
   if ($('.pager', fresh)) part.append(document.importNode($('.pager', fresh), true));
-  $('[data-far]', part).textContent = $('[data-far]', fresh).textContent;
 }
 
 // ── Controls and charts that need this module ─────────────────────────────────────────────────────

@@ -77,57 +77,23 @@ func (tb *tab) judge(script, only string) []string {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestEachPageIsAccessible(t *testing.T) {
+// TestDialogsAreAccessible checks what TestEachPage does not see: a dialog, and the suggestions of the search.
+func TestDialogsAreAccessible(t *testing.T) {
 	t.Parallel()
 	script := axe(t)
-	said := map[string]bool{} // a problem that several pages have is told once
-	for _, name := range []string{"night", "empty"} {
-		r := newRig(t, name)
-		tb := r.tab("/", "light")
-		see := func(what, script, only string) {
-			t.Helper()
-			for _, problem := range tb.judge(script, only) {
-				if !said[problem] {
-					t.Errorf("%s of %s: %s", what, name, problem)
-				}
-				said[problem] = true
-			}
-		}
-		for _, p := range pagesOf(t.Context(), name, r.Scene) {
-			tb.hush(p.name == "error") // the browser logs that there is no such page
-			tb.open(p.path, "light", 1440)
-			see(p.name, script, wcag)
-			if name == "empty" {
-				continue
-			}
-			// The same document again, because colours depend on the theme, and sizes on the width.
-			tb.as("dark", 1440)
-			see(p.name+" in the dark", "", `['color-contrast', 'link-in-text-block']`)
-			tb.as("light", 360)
-			see(p.name+" at 360", "", `['target-size', 'scrollable-region-focusable']`)
-		}
-		tb.hush(false)
-		if name == "empty" {
-			continue
-		}
-		tb.open("/queues/mail", "light", 1440)
-		tb.live()
-		tb.click(`[data-act="p"]`)
-		tb.sees(`document.querySelector('dialog[open] .buttons button')`)
-		see("a dialog", script, wcag)
-		tb.open("/", "light", 1440)
-		tb.live()
-		tb.keys("/")
-		tb.keys("mail")
-		tb.sees(`document.querySelector('#hits [role=option]')`)
-		see("suggestions", script, wcag)
+	tb := newRig(t, "night").tab("/queues/mail", "light")
+	tb.live()
+	tb.click(`[data-act="p"]`)
+	tb.sees(`document.querySelector('dialog[open] .buttons button')`)
+	for _, problem := range tb.judge(script, wcag) {
+		t.Errorf("a dialog: %s", problem)
 	}
-}
-
-// as changes the theme and the width of the page that the tab shows.
-func (tb *tab) as(theme string, width int64) {
-	tb.t.Helper()
-	if err := chromedp.Do(tb.ctx, as(theme, width)); err != nil {
-		tb.t.Fatal(err)
+	tb.open("/", "light", 1440)
+	tb.live()
+	tb.keys("/")
+	tb.keys("mail")
+	tb.sees(`document.querySelector('#hits [role=option]')`)
+	for _, problem := range tb.judge(script, wcag) {
+		t.Errorf("suggestions: %s", problem)
 	}
 }

@@ -312,7 +312,7 @@ func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	}
 	pages = append(
 		pages, named{"tasks", "/tasks"}, named{"tasks-dead", "/tasks?state=dead"},
-		named{"filter", "/tasks?filter=kind:%22send_%22&state=dead"}, named{"search", "/search?q=mail"},
+		named{"filter", "/tasks?filter=error:refused&state=dead"}, named{"search", "/search?q=mail"},
 		named{"runner", "/runners/" + sc.Runners[0].ID},
 	)
 	if name == "night" {

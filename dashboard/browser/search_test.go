@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -54,6 +55,30 @@ func TestSearchByKeyboard(t *testing.T) {
 	eval[bool](tb, fmt.Sprintf(`document.querySelector('[data-key="/"]').focus(), document.activeElement.value = 'level=ERROR msg="a job failed" task=%s kind=x', true`, ref))
 	tb.keys("\r")
 	tb.sees(fmt.Sprintf(`location.pathname === '/r/%s'`, ref))
+}
+
+// TestALateSuggestionHidesNoLaterOne answers the call for a text after more of it was typed.
+func TestALateSuggestionHidesNoLaterOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "night")
+	r.stop()
+	asked, typed, pages := make(chan struct{}, 1), make(chan struct{}), r.handler
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/suggest" && req.FormValue("q") == "mai" {
+			asked <- struct{}{}
+			<-typed
+		}
+		pages.ServeHTTP(w, req)
+	})
+	r.start()
+	tb := r.tab("/", "light")
+	tb.live()
+	eval[bool](tb, `document.querySelector('[data-key="/"]').focus(), true`)
+	tb.keys("mai")
+	<-asked
+	tb.keys("l")
+	close(typed)
+	tb.sees(`document.querySelector('#hits li:last-child')?.textContent.includes('“mail”')`)
 }
 
 func TestAScanTellsHowFarItIs(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 )
 
 // parts are the names of the measurements, in their order.
-var parts = []string{"history", "pages", "paint", "viewers", "drain", "command", "weight"}
+var parts = []string{"history", "fleet", "pages", "paint", "viewers", "drain", "command", "weight"}
 
 // settings are the values of the flags.
 type settings struct {
@@ -91,6 +91,20 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 			return err
 		}
 	}
+	if s.wants("fleet") {
+		sayf("%s: %d queues and %d runners", name, fleetQueues, fleetRunners)
+		if err := measureFleet(ctx, name, t); err != nil {
+			return err
+		}
+	}
+	if !slices.ContainsFunc([]string{"pages", "paint", "viewers", "drain", "command"}, s.wants) {
+		return nil
+	}
+	return measureMillion(ctx, s, name, t)
+}
+
+// measureMillion measures the parts for which a storage has a million tasks.
+func measureMillion(ctx context.Context, s *settings, name string, t *table) error {
 	p, err := openPlace(ctx, name)
 	if err != nil {
 		return err
