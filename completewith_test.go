@@ -209,12 +209,12 @@ func TestCompleteWithHandsTheLeaseOver(t *testing.T) {
 				t.Error(err)
 			}
 			watched.n.Store(0)
-			for act, err := range map[string]error{
+			for action, err := range map[string]error{
 				"follow up": midge.FollowUp(ctx, work{"next"}), "set result": midge.SetResult(ctx, 1),
 				"progress": midge.Progress(ctx, 1), "checkpoint": midge.Checkpoint(ctx, 1),
 			} {
 				if !errors.Is(err, midge.ErrCompleted) {
-					t.Errorf("%s: got %v, want ErrCompleted", act, err)
+					t.Errorf("%s: got %v, want ErrCompleted", action, err)
 				}
 			}
 			b.after(10 * time.Second)

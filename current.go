@@ -16,16 +16,16 @@ import (
 // job, or the job has returned.
 var ErrNotInJob = runner.ErrNotInJob
 
-// inJob calls do for the job of a context while the job runs, and wraps its error with act.
-func inJob(ctx context.Context, act string, do func(a *runner.Attempt) error) error {
+// inJob calls do for the job of a context while the job runs, and wraps its error with action.
+func inJob(ctx context.Context, action string, do func(a *runner.Attempt) error) error {
 	a := runner.FromContext(ctx)
 	if a == nil {
-		return wrap(ErrNotInJob, "%s", act)
+		return wrap(ErrNotInJob, "%s", action)
 	}
 	if err := a.MayAdd(); err != nil {
-		return wrap(err, "%s", act)
+		return wrap(err, "%s", action)
 	}
-	return wrap(do(a), "%s of %s", act, a.Fence.Ref)
+	return wrap(do(a), "%s of %s", action, a.Fence.Ref)
 }
 
 // RunInfo tells a running job about itself.

@@ -58,49 +58,49 @@ var (
 	ErrNotSent = errors.New("midge: not sent")
 )
 
-// wrap adds to err what midge was doing, act, and returns nil for a nil err. The last word of act
+// wrap adds to err what midge was doing, action, and returns nil for a nil err. The last word of action
 // names the subject. The text of err then repeats neither the subject nor the prefixes "midge: "
 // and "storage: ".
-func wrap(err error, act string, args ...any) error {
+func wrap(err error, action string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return &actError{fmt.Sprintf(act, args...), err}
+	return &actionError{fmt.Sprintf(action, args...), err}
 }
 
-type actError struct {
-	act string
-	err error
+type actionError struct {
+	action string
+	err    error
 }
 
-func (e *actError) Error() string {
+func (e *actionError) Error() string {
 	text := ": " + runner.ErrorText(e.err)
 	for _, speaker := range []string{"midge: ", "storage: "} {
 		text = strings.ReplaceAll(text, ": "+speaker, ": ")
 	}
-	subject := ": " + e.act[strings.LastIndexByte(e.act, ' ')+1:]
+	subject := ": " + e.action[strings.LastIndexByte(e.action, ' ')+1:]
 	if rest, found := strings.CutPrefix(text, subject+": "); found {
 		text = ": " + rest
 	}
-	return "midge: " + e.act + text
+	return "midge: " + e.action + text
 }
 
-func (e *actError) Unwrap() error { return e.err }
+func (e *actionError) Unwrap() error { return e.err }
 
 // about is wrap with a subject that may be "".
-func about(err error, act, subject string) error {
-	return wrap(err, "%s", strings.TrimSuffix(act+" "+subject, " "))
+func about(err error, action, subject string) error {
+	return wrap(err, "%s", strings.TrimSuffix(action+" "+subject, " "))
 }
 
-// ofTask is wrap for an act on a task. It names the task where ref is valid.
-func ofTask(err error, act string, ref Ref) error {
+// ofTask is wrap for an action on a task. It names the task where ref is valid.
+func ofTask(err error, action string, ref Ref) error {
 	if dep := (*DependencyError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &dep) {
 		err = ErrNotFound // without the storage's text
 	}
 	if storage.CheckRef(ref) != nil { // err already quotes the invalid ref
-		return about(err, act, "")
+		return about(err, action, "")
 	}
-	return about(err, act, ref.String())
+	return about(err, action, ref.String())
 }
 
 // notFoundError is an [ErrNotFound] with a text of its own.

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// An error names the act and its subject once, wherever the error was found.
+// An error names the action and its subject once, wherever the error was found.
 func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.ended()
@@ -78,12 +78,12 @@ func TestRegisterRefusesWhatEnqueueDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for act, err := range map[string]error{
+		for action, err := range map[string]error{
 			"register": midge.Register[badly](r), "enqueue": second(c.Enqueue(t.Context(), badly{})), "periodic": r.Periodic(midge.Every(time.Hour), badly{}),
 		} {
 			var invalid *midge.InvalidError
-			if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), "midge: "+act+": "+want) {
-				t.Errorf("%s: got %v,\nwant %s", act, err, want)
+			if !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), "midge: "+action+": "+want) {
+				t.Errorf("%s: got %v,\nwant %s", action, err, want)
 			}
 		}
 	}

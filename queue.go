@@ -73,25 +73,25 @@ func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 func (q *Queue) Resume(ctx context.Context) error { return q.pause(ctx, "resume", storage.Pause{}) }
 
 // pause pauses or resumes an existing queue. A mistyped name is an error and must not make a queue.
-func (q *Queue) pause(ctx context.Context, act string, p storage.Pause) error {
+func (q *Queue) pause(ctx context.Context, action string, p storage.Pause) error {
 	if err := q.checkOwn(); err != nil {
-		return q.wrap(act, err)
+		return q.wrap(action, err)
 	}
 	page, err := q.client.store.Queues(ctx, storage.QueuesQuery{Prefix: q.name, Limit: 1})
 	if err != nil {
-		return q.wrap(act, err)
+		return q.wrap(action, err)
 	}
 	if !slices.Contains(page.Names, q.name) { // the shortest of its prefix is the first
-		return q.wrap(act, errNoQueue)
+		return q.wrap(action, errNoQueue)
 	}
-	return q.configure(ctx, act, storage.Settings{Pause: &p})
+	return q.configure(ctx, action, storage.Settings{Pause: &p})
 }
 
-func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) error {
+func (q *Queue) configure(ctx context.Context, action string, s storage.Settings) error {
 	if err := storage.CheckSettings(q.name, &s); err != nil {
-		return q.wrap(act, err)
+		return q.wrap(action, err)
 	}
-	return q.wrap(act, q.client.session.Configure(ctx, q.name, s))
+	return q.wrap(action, q.client.session.Configure(ctx, q.name, s))
 }
 
 // Stats are a queue's numbers of tasks by state and its totals.
@@ -221,17 +221,17 @@ func (q *Queue) Remove(ctx context.Context) error {
 	return q.wrap("remove", err)
 }
 
-// all calls do for the tasks in a state. may says which states permit the act; done is its past
+// all calls do for the tasks in a state. may says which states permit the action; done is its past
 // participle, for the error.
 func (q *Queue) all(
-	act string, state State, done string, may func(State) bool, do func() (int, error),
+	action string, state State, done string, may func(State) bool, do func() (int, error),
 ) (int, error) {
 	err := q.checkState(state)
 	if err == nil {
 		err = q.checkOwn()
 	}
 	if err != nil {
-		return 0, q.wrap(act, err)
+		return 0, q.wrap(action, err)
 	}
 	if !may(state) {
 		var able []string
@@ -240,11 +240,11 @@ func (q *Queue) all(
 				able = append(able, string(s))
 			}
 		}
-		return 0, q.wrap(act, storage.Invalid("state", string(state),
+		return 0, q.wrap(action, storage.Invalid("state", string(state),
 			"a state whose tasks can be %s: %s", done, strings.Join(able, ", ")))
 	}
 	n, err := do()
-	return n, q.wrap(act, err)
+	return n, q.wrap(action, err)
 }
 
 // errNoQueue is an ErrNotFound about a queue.
@@ -265,10 +265,10 @@ func (q *Queue) checkState(state State) error {
 	return q.check()
 }
 
-// wrap adds act and the queue's name to err. It leaves out an invalid name, which err quotes.
-func (q *Queue) wrap(act string, err error) error {
+// wrap adds action and the queue's name to err. It leaves out an invalid name, which err quotes.
+func (q *Queue) wrap(action string, err error) error {
 	if q.check() != nil {
-		return about(err, act, "queue")
+		return about(err, action, "queue")
 	}
-	return about(err, act+" queue", q.name)
+	return about(err, action+" queue", q.name)
 }

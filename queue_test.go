@@ -132,7 +132,7 @@ func TestQueuesOfMidgesOwnAreNotListedAndNotChanged(t *testing.T) {
 		_, deleted := q.DeleteAll(b.ctx, midge.Scheduled, nil)
 		_, cancelled := b.client.Cancel(b.ctx, ref)
 		_, ran := q.RunSchedule(b.ctx, "a")
-		for act, err := range map[string]error{
+		for action, err := range map[string]error{
 			"Create": q.Create(b.ctx), "Pause": q.Pause(b.ctx), "PauseFor": q.PauseFor(b.ctx, time.Hour), "Resume": q.Resume(b.ctx),
 			"Remove": q.Remove(b.ctx), "RemoveSchedule": q.RemoveSchedule(b.ctx, "a"), "RunSchedule": ran, "Enqueue": enqueued,
 			"RequeueAll": requeued, "CancelAll": cancelledAll, "DeleteAll": deleted, "Cancel": cancelled,
@@ -141,7 +141,7 @@ func TestQueuesOfMidgesOwnAreNotListedAndNotChanged(t *testing.T) {
 		} {
 			var invalid *midge.InvalidError
 			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "midge's own") {
-				t.Errorf("%s in a queue of midge's own: got %v, want an InvalidError that says so", act, err)
+				t.Errorf("%s in a queue of midge's own: got %v, want an InvalidError that says so", action, err)
 			}
 		}
 		if _, err := b.client.Task(b.ctx, ref); err != nil {

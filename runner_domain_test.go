@@ -51,12 +51,12 @@ func (s *sliced) speak() {
 }
 
 // pass waits until the slice of the queues answers.
-func (s *sliced) pass(ctx context.Context, act string, queues ...string) error {
+func (s *sliced) pass(ctx context.Context, action string, queues ...string) error {
 	if len(queues) == 0 {
 		return nil
 	}
 	if !s.Spans(queues...) {
-		s.t.Errorf("one %s on queues of several slices: %v", act, queues)
+		s.t.Errorf("one %s on queues of several slices: %v", action, queues)
 	}
 	s.mu.Lock()
 	silent := s.silent[queues[0][0]]

@@ -58,10 +58,10 @@ func (f *fleet) end() {
 	f.all.Wait()
 }
 
-// claimed returns how many claims act causes, without any that time causes.
-func (f *fleet) claimed(act func()) int64 {
+// claimed returns how many claims action causes, without any that time causes.
+func (f *fleet) claimed(action func()) int64 {
 	before := f.claims.n.Load()
-	act()
+	action()
 	synctest.Wait()
 	return f.claims.n.Load() - before
 }

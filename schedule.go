@@ -119,12 +119,12 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.pauseSchedule(ctx, "resume", name, false)
 }
 
-func (q *Queue) pauseSchedule(ctx context.Context, act, name string, paused bool) error {
+func (q *Queue) pauseSchedule(ctx context.Context, action, name string, paused bool) error {
 	err := q.checkSchedule(name)
 	if err == nil {
 		err = ofSchedule(name, schedule.Pause(ctx, q.client.session, q.ref(storage.CursorPrefix+name), paused))
 	}
-	return q.wrap(act+" schedule in", err)
+	return q.wrap(action+" schedule in", err)
 }
 
 // RunSchedule enqueues the task of a schedule now, without moving its ticks, and returns the task's

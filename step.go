@@ -127,19 +127,19 @@ func Sleep(ctx context.Context, name string, d time.Duration) error {
 }
 
 // inStep is inJob for a step or a sleep of a name.
-func inStep(ctx context.Context, act, name string, do func(a *runner.Attempt) error) error {
+func inStep(ctx context.Context, action, name string, do func(a *runner.Attempt) error) error {
 	if err := steps.CheckName(name); err != nil {
-		return wrap(err, "%s", act)
+		return wrap(err, "%s", action)
 	}
 	a := runner.FromContext(ctx)
 	if a == nil {
-		return wrap(ErrNotInJob, "%s %q", act, name)
+		return wrap(ErrNotInJob, "%s %q", action, name)
 	}
 	err := a.MayAdd()
 	if err == nil {
 		err = do(a)
 	}
-	return wrap(err, "%s %q of %s", act, name, a.Fence.Ref)
+	return wrap(err, "%s %q of %s", action, name, a.Fence.Ref)
 }
 
 // StepsOf returns the finished steps of a task that [Client.Task] returned, and its sleeps, in the order

@@ -21,7 +21,7 @@ const (
 	Admin Role = "admin"
 )
 
-// Verb is a kind of act that a role may permit.
+// Verb is a kind of action that a role may permit.
 type Verb string
 
 // The verbs.
@@ -76,7 +76,7 @@ func listed[T ~string](names []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// User is a person who acts.
+// User is a person with a role.
 type User struct {
 	// Name tells users apart, and the audit shows it. A name from a file of users has no space.
 	Name string

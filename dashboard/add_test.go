@@ -51,11 +51,11 @@ func TestATaskIsEnqueuedFromAPage(t *testing.T) {
 			t.Errorf("unique task %d: the page does not say %q", i, want)
 		}
 	}
-	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 10)
-	if err != nil || len(acts) < 6 {
-		t.Fatal(len(acts), err)
+	actions, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 10)
+	if err != nil || len(actions) < 6 {
+		t.Fatal(len(actions), err)
 	}
-	if last := acts[5]; last.Act != "enqueue" || last.Who != "ann" || last.Queue != "mail" || last.IDs[0] != "mail/"+fresh || last.Note != "of kind send_welcome" || last.Count != 1 {
+	if last := actions[5]; last.Action != "enqueue" || last.Who != "ann" || last.Queue != "mail" || last.IDs[0] != "mail/"+fresh || last.Note != "of kind send_welcome" || last.Count != 1 {
 		t.Errorf("the audit has %+v", last)
 	}
 }

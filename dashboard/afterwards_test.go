@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnActionOnATaskThatIsNotKeptIsNotNotFound checks each action after which the page of its task may be gone
-// before the browser fetches it: the viewer sees what happened.
+// TestAnActionOnATaskThatIsNotKeptIsNotNotFound checks each action after which the page of its task may be
+// gone before the browser fetches it: the viewer sees what happened.
 func TestAnActionOnATaskThatIsNotKeptIsNotNotFound(t *testing.T) {
 	const gone = " The task no longer exists, because it has no retention."
 	for _, c := range []struct {
@@ -21,10 +21,10 @@ func TestAnActionOnATaskThatIsNotKeptIsNotNotFound(t *testing.T) {
 		dead       bool
 	}{
 		{"/edit", "The parameters are saved, and the task is requeued." + gone, url.Values{"params": {"{}"}, "requeue": {"1"}}, true},
-		{"/act", "1 task requeued." + gone, url.Values{"do": {"requeue"}}, true},
-		{"/act", "1 task requeued." + gone, url.Values{"do": {"requeue"}}, false},
-		{"/act", "1 task cancelled." + gone, url.Values{"do": {"cancel"}}, false},
-		{"/act", "1 task deleted.", url.Values{"do": {"delete"}}, true},
+		{"/action", "1 task requeued." + gone, url.Values{"do": {"requeue"}}, true},
+		{"/action", "1 task requeued." + gone, url.Values{"do": {"requeue"}}, false},
+		{"/action", "1 task cancelled." + gone, url.Values{"do": {"cancel"}}, false},
+		{"/action", "1 task deleted.", url.Values{"do": {"delete"}}, true},
 	} {
 		inBubble(t, func(t *testing.T) {
 			in := storage.Insert{Ref: theTask, Delay: time.Hour}

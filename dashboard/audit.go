@@ -16,7 +16,7 @@ import (
 
 // auditData is the data of the page of the audit.
 type auditData struct {
-	Acts        []ledger.Entry
+	Actions     []ledger.Entry
 	First, Next string
 }
 
@@ -28,14 +28,14 @@ func (s *server) audits(r *http.Request, v *view) error {
 		words = append(words, "--after="+after)
 	}
 	v.Command = commandLine(words...)
-	acts, next, err := s.audit.List(r.Context(), after, pageSize)
+	actions, next, err := s.audit.List(r.Context(), after, pageSize)
 	if err != nil {
 		return err
 	}
-	for i := range acts {
-		s.veil(v, &acts[i])
+	for i := range actions {
+		s.veil(v, &actions[i])
 	}
-	d := auditData{Acts: acts}
+	d := auditData{Actions: actions}
 	if after != "" {
 		d.First = v.URL("/audit")
 	}
@@ -46,54 +46,54 @@ func (s *server) audits(r *http.Request, v *view) error {
 	return nil
 }
 
-// veil hides the filter of an act from a viewer who may not search by it, because the filter shows for which
-// parameters and headers others have searched. It also hides the error of the act, which may repeat the
-// filter, and the error of an edit, which may repeat a value of the parameters. Errors of the storage have
-// addresses of servers, so a viewer who may not act sees no error.
-func (s *server) veil(v *view, act *ledger.Entry) {
+// veil hides the filter of an action from a viewer who may not search by it, because the filter shows for
+// which parameters and headers others have searched. It also hides the error of the action, which may repeat
+// the filter, and the error of an edit, which may repeat a value of the parameters. Errors of the storage
+// have addresses of servers, so a viewer who may change nothing sees no error.
+func (s *server) veil(v *view, action *ledger.Entry) {
 	if !v.User.May(access.Operate) {
-		act.Error = ""
+		action.Error = ""
 	}
-	f, err := filter.Parse(act.Filter)
+	f, err := filter.Parse(action.Filter)
 	all := v.May(string(access.Payloads)) && s.cfg.Redact == nil // nothing is hidden from this viewer
 	if err != nil && all {
 		return
 	}
-	if act.Act == string(bulk.Edit) && !all {
-		act.Error = ""
+	if action.Action == string(bulk.Edit) && !all {
+		action.Error = ""
 	}
 	if err == nil {
 		err = s.mayFilter(v, f)
 	}
 	if err != nil {
-		act.Filter, act.Error = access.Hidden, ""
+		action.Filter, action.Error = access.Hidden, ""
 	}
 }
 
-// auditTimeout limits the write that records the result of an act.
+// auditTimeout limits the write that records the result of an action.
 const auditTimeout = 5 * time.Second
 
-// entry returns the record of an act by the user of a request. It has nothing of the form: the caller adds
-// what the act uses.
-func (s *server) entry(r *http.Request, act string) ledger.Entry {
+// entry returns the record of an action by the user of a request. It has nothing of the form: the caller adds
+// what the action uses.
+func (s *server) entry(r *http.Request, action string) ledger.Entry {
 	user := userOf(r.Context())
-	return ledger.Entry{Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: act}
+	return ledger.Entry{Who: user.Name, Role: string(user.Role), Via: "dashboard", Action: action}
 }
 
-// begin records in the audit what is about to be done. If the storage is too full for the record, an act that
-// makes room goes on, and its record waits. After any other error the caller must not do the act.
-func (s *server) begin(ctx context.Context, e ledger.Entry) (*ledger.Act, error) {
+// begin records in the audit what is about to be done. If the storage is too full for the record, an action
+// that makes room goes on, and its record waits. After any other error the caller must not do the action.
+func (s *server) begin(ctx context.Context, e ledger.Entry) (*ledger.Action, error) {
 	record, err := s.audit.Begin(ctx, e)
-	if err == nil || !makesRoom[e.Act] || !errors.Is(err, storage.ErrFull) {
+	if err == nil || !makesRoom[e.Action] || !errors.Is(err, storage.ErrFull) {
 		return record, err
 	}
 	return s.audit.BeginLate(ctx, e)
 }
 
-// makesRoom are the acts that people need to make room in a full storage.
+// makesRoom are the actions that people need to make room in a full storage.
 var makesRoom = map[string]bool{"delete": true, "cancel": true, "resume": true}
 
-// lateText is the sentence of a dialog on an act that makes room in a full storage.
+// lateText is the sentence of a dialog on an action that makes room in a full storage.
 const lateText = " The storage is full. The audit gets the record of this action once there is room: " +
 	"until then it waits in the memory of this process."
 
@@ -121,16 +121,16 @@ func (s *server) flush(ctx context.Context) {
 	}
 }
 
-// written records how an act ended in the audit. If the storage refuses the record, the audit has only the
+// written records how an action ended in the audit. If the storage refuses the record, the audit has only the
 // intent.
-func (s *server) written(ctx context.Context, record *ledger.Act, end ledger.Ending) {
+func (s *server) written(ctx context.Context, record *ledger.Action, end ledger.Ending) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	if record.Late() {
 		e := record.Entry()
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn,
 			"midge: the storage is full: the record of an action waits in memory",
-			slog.String("who", e.Who), slog.String("act", e.Act), slog.String("queue", e.Queue),
+			slog.String("who", e.Who), slog.String("action", e.Action), slog.String("queue", e.Queue),
 			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", end.Count),
 			slog.Any("error", end.Err))
 	}
@@ -140,9 +140,9 @@ func (s *server) written(ctx context.Context, record *ledger.Act, end ledger.End
 	}
 }
 
-// writtenOne is like written, for an act on one thing. If the outcome of the act is not known, the record
-// stays as it is: intended.
-func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
+// writtenOne is like written, for an action on one thing. If the outcome of the action is not known, the
+// record stays as it is: intended.
+func (s *server) writtenOne(ctx context.Context, record *ledger.Action, failed error) {
 	end := ledger.Ending{Count: 1, Err: failed}
 	switch {
 	case errors.Is(failed, storage.ErrUnknown) && !record.Late():

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-func TestEachActIsInTheAudit(t *testing.T) {
+func TestEachActionIsInTheAudit(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
 	open(t, "empty", as(access.Admin)).shows("/audit", "No actions yet.")
 	dead := s.list("mail", storage.Dead)
@@ -36,24 +36,24 @@ func TestEachActIsInTheAudit(t *testing.T) {
 		{"do", "run", "ref", "mail/cursor.none"},
 	}
 	for _, form := range forms {
-		s.post("/act", form...)
+		s.post("/action", form...)
 	}
 	s.post("/edit", "ref", dead[3], "version", "1", "params", "{}")
-	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
+	actions, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	acts = slices.DeleteFunc(acts, func(e ledger.Entry) bool { return e.Who == "bo" }) // the acts of the scene
-	if want := len(forms) - 1 + 1; len(acts) != want {                                 // without the schedule that does not exist, with the edit
-		t.Errorf("%d acts are in the audit, want %d", len(acts), want)
+	actions = slices.DeleteFunc(actions, func(e ledger.Entry) bool { return e.Who == "bo" }) // the actions of the scene
+	if want := len(forms) - 1 + 1; len(actions) != want {                                    // without the schedule that does not exist, with the edit
+		t.Errorf("%d actions are in the audit, want %d", len(actions), want)
 	}
-	for i, act := range acts { // the newest first
+	for i, action := range actions { // the newest first
 		want := ledger.Done
 		if i == 0 {
 			want = ledger.Failed
 		}
-		if act.Who != "ann" || act.Role != "admin" || act.Via != "dashboard" || act.Outcome != want {
-			t.Errorf("act %d in the audit: %+v, want %s by ann", i, act, want)
+		if action.Who != "ann" || action.Role != "admin" || action.Via != "dashboard" || action.Outcome != want {
+			t.Errorf("action %d in the audit: %+v, want %s by ann", i, action, want)
 		}
 	}
 	s.shows("/audit", "ann", "queue:mail state:dead kind:send_digest", dead[0], "for 1h", "failed")
@@ -62,18 +62,18 @@ func TestEachActIsInTheAudit(t *testing.T) {
 	}
 }
 
-// newest returns the newest act in the audit.
+// newest returns the newest action in the audit.
 func (s *site) newest() ledger.Entry {
 	s.t.Helper()
-	acts, _, err := ledger.NewAudit(s.Store).List(s.t.Context(), "", 1)
+	actions, _, err := ledger.NewAudit(s.Store).List(s.t.Context(), "", 1)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return acts[0]
+	return actions[0]
 }
 
-// TestNoTaskHidesInTheAudit checks that the record of an act has each task that the act changed, and the
-// queue of these tasks, whatever else the form names.
+// TestNoTaskHidesInTheAudit checks that the record of an action has each task that the action changed, and
+// the queue of these tasks, whatever else the form names.
 func TestNoTaskHidesInTheAudit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Admin))
@@ -85,15 +85,15 @@ func TestNoTaskHidesInTheAudit(t *testing.T) {
 			for i := range 198 {
 				form = append(form, "ref", fmt.Sprint("pay/none", i))
 			}
-			s.post("/act", append(form, "ref", want[0], "ref", want[1])...)
-			if e := s.newest(); e.Act != c.do || !slices.Equal(e.IDs, want) || e.Queue != "mail" || e.Count != 2 {
+			s.post("/action", append(form, "ref", want[0], "ref", want[1])...)
+			if e := s.newest(); e.Action != c.do || !slices.Equal(e.IDs, want) || e.Queue != "mail" || e.Count != 2 {
 				t.Errorf("%s of %v behind 198 others: the audit has %d tasks of %q, count %d: %.200v", c.do, want,
 					len(e.IDs), e.Queue, e.Count, e.IDs)
 			}
 			time.Sleep(time.Second) // virtual: the newest record is listed first
 		}
 		dead := s.list("mail", storage.Dead)
-		s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "count", "150", "ref", "pay/none")
+		s.post("/action", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "count", "150", "ref", "pay/none")
 		if e := s.newest(); e.Filter != "queue:mail state:dead" || e.Count != 150 || len(e.IDs) != 100 ||
 			!slices.Contains(dead, e.IDs[0]) {
 			t.Errorf("a requeue by a filter: the audit has %+v, want its filter, its count and its first 100 tasks", e)
@@ -101,8 +101,8 @@ func TestNoTaskHidesInTheAudit(t *testing.T) {
 	})
 }
 
-// TestNobodyForgesARecord sends each form with each parameter that its act does not use, in the body and in
-// the address, and forms with bad parameters.
+// TestNobodyForgesARecord sends each form with each parameter that its action does not use, in the body and
+// in the address, and forms with bad parameters.
 func TestNobodyForgesARecord(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const forged = "FORGED"
@@ -112,14 +112,14 @@ func TestNobodyForgesARecord(t *testing.T) {
 			"for", "filter", "queue", "rate", "count", "typed", "fresh", "state", "note", "who", "role", "requeue", "id", "form",
 		}
 		for _, form := range [][]string{
-			{"/act", "do", "requeue", "ref", dead[0]},
-			{"/act", "do", "delete", "ref", dead[1]},
-			{"/act", "do", "cancel", "ref", dead[2]},
-			{"/act", "do", "pause", "queue", "mail"},
-			{"/act", "do", "resume", "queue", "mail"},
-			{"/act", "do", "run", "ref", "mail/cursor.daily_digest"},
-			{"/act", "do", "unschedule", "ref", "mail/cursor.daily_digest"},
-			{"/act", "do", "remove", "queue", "images"},
+			{"/action", "do", "requeue", "ref", dead[0]},
+			{"/action", "do", "delete", "ref", dead[1]},
+			{"/action", "do", "cancel", "ref", dead[2]},
+			{"/action", "do", "pause", "queue", "mail"},
+			{"/action", "do", "resume", "queue", "mail"},
+			{"/action", "do", "run", "ref", "mail/cursor.daily_digest"},
+			{"/action", "do", "unschedule", "ref", "mail/cursor.daily_digest"},
+			{"/action", "do", "remove", "queue", "images"},
 			{"/edit", "ref", dead[3], "version", "1", "params", "{}"},
 			{"/queues/mail/add", "kind", "send_mail", "params", "{}", "id", "a1", "fresh", "a2"},
 		} {
@@ -140,40 +140,40 @@ func TestNobodyForgesARecord(t *testing.T) {
 			if err == nil {
 				err = json.Unmarshal(record.Payload, &e)
 			}
-			if seen[e.Act] = true; err != nil {
+			if seen[e.Action] = true; err != nil {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(record.Payload), forged) {
-				t.Errorf("a parameter that the act does not use is in the audit: %s", record.Payload)
+				t.Errorf("a parameter that the action does not use is in the audit: %s", record.Payload)
 			}
 		}
-		for _, act := range []string{"requeue", "delete", "pause", "resume", "run", "unschedule", "remove", "edit", "enqueue"} {
-			if !seen[act] {
-				t.Errorf("the act %s is not in the audit: the forms of this test do nothing", act)
+		for _, action := range []string{"requeue", "delete", "pause", "resume", "run", "unschedule", "remove", "edit", "enqueue"} {
+			if !seen[action] {
+				t.Errorf("the action %s is not in the audit: the forms of this test do nothing", action)
 			}
 		}
 	})
 }
 
-// TestTheAuditNamesWhoStoppedAnAct checks an act that another person stops, and one that was done before
-// that.
-func TestTheAuditNamesWhoStoppedAnAct(t *testing.T) {
+// TestTheAuditNamesWhoStoppedAnAction checks an action that another person stops, and one that was done
+// before that.
+func TestTheAuditNamesWhoStoppedAnAction(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg, who := as(access.Admin), "ann"
 		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: who, Role: access.Admin}, true }
 		s := open(t, "night", cfg)
 		for _, late := range []bool{false, true} {
 			who = "ann"
-			_, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "count", "36", "rate", "10")
-			act := "/acts/" + between(t, page, `action="/acts/`, `/stop"`)
+			_, page := s.post("/action", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "count", "36", "rate", "10")
+			action := "/actions/" + between(t, page, `action="/actions/`, `/stop"`)
 			want, outcome := "eve", ledger.Failed
 			if late {
-				time.Sleep(10 * time.Second) // virtual: the act ends
+				time.Sleep(10 * time.Second) // virtual: the action ends
 				synctest.Wait()
 				want, outcome = "", ledger.Done
 			}
 			who = "eve"
-			s.post(act + "/stop")
+			s.post(action + "/stop")
 			if e := s.newest(); e.Who != "ann" || e.Stopped != want || e.Outcome != outcome || len(e.IDs) != e.Count {
 				t.Errorf("after a stop, too late %t, the audit has %+v, want it stopped by %q", late, e, want)
 			}
@@ -182,8 +182,9 @@ func TestTheAuditNamesWhoStoppedAnAct(t *testing.T) {
 	})
 }
 
-// TestRefusedActsLeaveTheAuditAlone checks that acts which are refused for their parameters write no record.
-func TestRefusedActsLeaveTheAuditAlone(t *testing.T) {
+// TestRefusedActionsLeaveTheAuditAlone checks that actions which are refused for their parameters write no
+// record.
+func TestRefusedActionsLeaveTheAuditAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Admin))
 		before := len(s.list(ledger.AuditQueue, storage.Scheduled))
@@ -202,12 +203,12 @@ func TestRefusedActsLeaveTheAuditAlone(t *testing.T) {
 			{"do", "unschedule", "ref", "mail/none"},
 			{"do", "run", "ref", "mail/cursor.daily_digest", "fresh", "a/b"},
 		} {
-			if code, _ := s.post("/act", form...); code < 400 {
+			if code, _ := s.post("/action", form...); code < 400 {
 				t.Errorf("%v: %d, want it refused", form, code)
 			}
 		}
 		if after := len(s.list(ledger.AuditQueue, storage.Scheduled)); after != before {
-			t.Errorf("acts that were refused wrote %d records", after-before)
+			t.Errorf("actions that were refused wrote %d records", after-before)
 		}
 	})
 }
@@ -215,10 +216,10 @@ func TestRefusedActsLeaveTheAuditAlone(t *testing.T) {
 func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Viewer))
-		s.post("/act", "do", "pause", "queue", "mail")
-		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
-		if err != nil || len(acts) != 1 { // the action of the scene
-			t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
+		s.post("/action", "do", "pause", "queue", "mail")
+		actions, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
+		if err != nil || len(actions) != 1 { // the action of the scene
+			t.Errorf("%d actions are in the audit, %v; want one", len(actions), err)
 		}
 	})
 }
@@ -231,7 +232,7 @@ func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
 		s := open(t, "night", cfg)
 		for _, text := range []string{"kind:open*", "params.iban:DE75", "-header.tenant:DE75 kind:x", `params.iban:"DE75`} {
-			s.post("/act", "do", "requeue", "all", "1", "filter", text, "count", "1")
+			s.post("/action", "do", "requeue", "all", "1", "filter", text, "count", "1")
 		}
 		s.shows("/audit", "kind:open*", "params.iban:DE75", "-header.tenant:DE75")
 		role = access.Viewer
@@ -266,15 +267,15 @@ func TestTheRecordsOfTheAuditAreNoTasks(t *testing.T) {
 		}
 		s := open(t, "night", cfg)
 		const secret = "4111222233334444"
-		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "requeue", Filter: "params.card.number:" + secret})
+		action, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Action: "requeue", Filter: "params.card.number:" + secret})
 		if err == nil {
-			err = act.End(t.Context(), ledger.Ending{Count: 1})
+			err = action.End(t.Context(), ledger.Ending{Count: 1})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		paths := []string{
-			"/tasks?queue=midge.audit&state=scheduled", "/act?do=requeue&all=1&filter=queue:midge.audit+state:scheduled",
+			"/tasks?queue=midge.audit&state=scheduled", "/action?do=requeue&all=1&filter=queue:midge.audit+state:scheduled",
 		}
 		for _, ref := range s.list(ledger.AuditQueue, storage.Scheduled) {
 			paths = append(paths, "/r/"+ref, "/r/"+ref+"/params")
@@ -305,9 +306,9 @@ func TestTheErrorOfAnEditIsHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := open(t, "night", cfg)
-		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "edit", Queue: "mail"})
+		action, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Action: "edit", Queue: "mail"})
 		if err == nil {
-			err = act.End(t.Context(), ledger.Ending{Err: storage.Invalid("parameter card", "SECRET-4111", "a number")})
+			err = action.End(t.Context(), ledger.Ending{Err: storage.Invalid("parameter card", "SECRET-4111", "a number")})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -326,9 +327,9 @@ func TestTheAuditShowsNoAddressToAViewer(t *testing.T) {
 		cfg, role := as(access.Operator), access.Operator
 		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
 		s := open(t, "night", cfg)
-		act, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Act: "pause", Queue: "mail"})
+		action, err := ledger.NewAudit(s.Store).Begin(t.Context(), ledger.Entry{Action: "pause", Queue: "mail"})
 		if err == nil {
-			err = act.End(t.Context(), ledger.Ending{Err: errors.New("dial tcp 10.1.2.3:6379: connection refused")})
+			err = action.End(t.Context(), ledger.Ending{Err: errors.New("dial tcp 10.1.2.3:6379: connection refused")})
 		}
 		if err != nil {
 			t.Fatal(err)

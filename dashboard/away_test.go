@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// TestNothingIsCalmWhileTheStorageIsAway checks all pages that show an earlier state: they say since when, and
-// none claims that nothing needs attention.
+// TestNothingIsCalmWhileTheStorageIsAway checks all pages that show an earlier state: they say since when,
+// and none claims that nothing needs attention.
 func TestNothingIsCalmWhileTheStorageIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := stuck(t)
@@ -54,8 +54,8 @@ func TestAnErrorPageIsFetchedAgain(t *testing.T) {
 		}{
 			{http.MethodGet, "/", "", http.StatusServiceUnavailable, true},
 			{http.MethodGet, "/r/mail/a", "", http.StatusServiceUnavailable, true},
-			{http.MethodPost, "/act", "do=pause&queue=mail", http.StatusServiceUnavailable, false},
-			{http.MethodPost, "/act", "do=nothing", http.StatusBadRequest, false},
+			{http.MethodPost, "/action", "do=pause&queue=mail", http.StatusServiceUnavailable, false},
+			{http.MethodPost, "/action", "do=nothing", http.StatusBadRequest, false},
 		} {
 			w := s.do(request(c.method, c.path, c.form))
 			page := w.Body.String()

@@ -41,14 +41,14 @@ func settleAll(t *testing.T, store storage.Storage, settle storage.Settle) {
 }
 
 // requeueWithCanary opens the dialog on the scheduled tasks of mail, and requeues them with a canary.
-func (s *site) requeueWithCanary() (page, act string) {
+func (s *site) requeueWithCanary() (page, action string) {
 	s.t.Helper()
-	s.shows("/act?do=requeue&all=1&queue=mail&state=scheduled", `name="canary"`)
-	code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "scheduled", "count", "3", "rate", "10", "canary", "1")
+	s.shows("/action?do=requeue&all=1&queue=mail&state=scheduled", `name="canary"`)
+	code, page := s.post("/action", "do", "requeue", "all", "1", "queue", "mail", "state", "scheduled", "count", "3", "rate", "10", "canary", "1")
 	if code != http.StatusOK {
 		s.t.Fatalf("a requeue with a canary: %d %s", code, page)
 	}
-	return page, "/acts/" + between(s.t, page, `action="/acts/`, `/stop"`)
+	return page, "/actions/" + between(s.t, page, `action="/actions/`, `/stop"`)
 }
 
 // TestADialogRequeuesACanaryFirst checks the page of the action while the canary waits and after its end, and
@@ -66,35 +66,36 @@ func TestADialogRequeuesACanaryFirst(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
 				s, store := inserted(t, as(access.Admin), later("a"), later("b"), later("c"))
-				page, act := s.requeueWithCanary()
+				page, action := s.requeueWithCanary()
 				if !strings.Contains(page, "The other tasks wait for its attempt.") || !strings.Contains(page, `href="/r/mail/`) {
 					t.Errorf("the page of the action does not name its canary:\n%s", page)
 				}
 				settleAll(t, store, c.settle)
 				time.Sleep(5 * time.Second) // virtual
-				s.shows(act, c.text)
-				acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-				if err != nil || acts[0].Outcome != c.outcome || acts[0].Note != "with a canary" || strings.Contains(acts[0].Error, "smtp") {
-					t.Errorf("the audit has %+v, %v, want %s", acts, err, c.outcome)
+				s.shows(action, c.text)
+				actions, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+				if err != nil || actions[0].Outcome != c.outcome || actions[0].Note != "with a canary" || strings.Contains(actions[0].Error, "smtp") {
+					t.Errorf("the audit has %+v, %v, want %s", actions, err, c.outcome)
 				}
 			})
 		})
 	}
 }
 
-// TestOnlyARequeueHasItsOptions checks that another action with a parameter of a requeue is refused and not recorded.
+// TestOnlyARequeueHasItsOptions checks that another action with a parameter of a requeue is refused and not
+// recorded.
 func TestOnlyARequeueHasItsOptions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store := inserted(t, as(access.Admin), later("a"))
-		page := s.get("/act?do=cancel&all=1&queue=mail&state=scheduled")
+		page := s.get("/action?do=cancel&all=1&queue=mail&state=scheduled")
 		for _, option := range []string{"canary", "from_start"} {
 			if strings.Contains(page, `name="`+option+`"`) {
 				t.Errorf("the dialog of a cancel offers %s", option)
 			}
-			code, _ := s.post("/act", "do", "cancel", "ref", "mail/a", option, "1")
-			acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-			if code != http.StatusBadRequest || err != nil || len(acts) > 0 {
-				t.Errorf("a cancel with %s: %d, %v in the audit, %v; want 400 and no record", option, code, acts, err)
+			code, _ := s.post("/action", "do", "cancel", "ref", "mail/a", option, "1")
+			actions, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+			if code != http.StatusBadRequest || err != nil || len(actions) > 0 {
+				t.Errorf("a cancel with %s: %d, %v in the audit, %v; want 400 and no record", option, code, actions, err)
 			}
 		}
 	})
@@ -121,28 +122,28 @@ func TestADialogForgetsCheckpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.shows("/act?do=requeue&ref=mail/a", `name="from_start"`)
-		s.post("/act", "do", "requeue", "ref", "mail/a")
-		s.post("/act", "do", "requeue", "ref", "mail/b", "from_start", "1")
+		s.shows("/action?do=requeue&ref=mail/a", `name="from_start"`)
+		s.post("/action", "do", "requeue", "ref", "mail/a")
+		s.post("/action", "do", "requeue", "ref", "mail/b", "from_start", "1")
 		for id, want := range map[string]string{"a": "7", "b": ""} {
 			got, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: id})
 			if err != nil || got.State != storage.Waiting || string(got.Checkpoint) != want {
 				t.Errorf("%s is %s with checkpoint %q, %v; want %q", id, got.State, got.Checkpoint, err, want)
 			}
 		}
-		acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 2)
+		actions, _, err := ledger.NewAudit(store).List(t.Context(), "", 2)
 		notes := map[string]string{}
-		for _, act := range acts {
-			notes[act.IDs[0]] = act.Note
+		for _, action := range actions {
+			notes[action.IDs[0]] = action.Note
 		}
 		if err != nil || notes["mail/a"] != "" || notes["mail/b"] != "from the start" {
-			t.Errorf("the audit has %+v, %v", acts, err)
+			t.Errorf("the audit has %+v, %v", actions, err)
 		}
 	})
 }
 
-// TestARestartEndsACanaryRequeue checks that the audit has how many tasks were requeued by then, if the process
-// ends in order and if it is killed.
+// TestARestartEndsACanaryRequeue checks that the audit has how many tasks were requeued by then, if the
+// process ends in order and if it is killed.
 func TestARestartEndsACanaryRequeue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
@@ -154,9 +155,9 @@ func TestARestartEndsACanaryRequeue(t *testing.T) {
 		time.Sleep(30 * time.Second) // virtual
 		audit := func(outcome string) {
 			t.Helper()
-			acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-			if err != nil || acts[0].Outcome != outcome || acts[0].Count != 1 {
-				t.Errorf("the audit has %+v, %v, want %s after one task", acts, err, outcome)
+			actions, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+			if err != nil || actions[0].Outcome != outcome || actions[0].Count != 1 {
+				t.Errorf("the audit has %+v, %v, want %s after one task", actions, err, outcome)
 			}
 		}
 		audit(ledger.Intended) // as a kill leaves it

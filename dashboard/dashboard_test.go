@@ -45,8 +45,8 @@ func open(t *testing.T, name string, cfg dashboard.Config) *site {
 	return &site{t, sc, h, cfg}
 }
 
-// inBubble runs a test in a bubble, where computing takes no time: there the bounds of searches, looks and acts
-// do not depend on how fast the machine is.
+// inBubble runs a test in a bubble, where computing takes no time: there the bounds of searches, looks and
+// actions do not depend on how fast the machine is.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,12 +165,12 @@ func TestManyCausesHideNothingElse(t *testing.T) {
 
 func TestQueuesArePausedFromTheirList(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		acts := []string{`/act?do=resume&amp;queue=payments"`, `/act?do=pause&amp;queue=mail"`}
-		open(t, "night", dashboard.Config{}).shows("/queues", acts...)
+		actions := []string{`/action?do=resume&amp;queue=payments"`, `/action?do=pause&amp;queue=mail"`}
+		open(t, "night", dashboard.Config{}).shows("/queues", actions...)
 		page := open(t, "night", dashboard.Config{ReadOnly: true}).get("/queues")
-		for _, act := range acts {
-			if strings.Contains(page, act) {
-				t.Errorf("whoever may only read is offered %s", act)
+		for _, action := range actions {
+			if strings.Contains(page, action) {
+				t.Errorf("whoever may only read is offered %s", action)
 			}
 		}
 	})
@@ -328,7 +328,7 @@ func TestItsOwnLogin(t *testing.T) {
 }
 
 // unsafeRoutes are all routes that change something.
-var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act", "/edit", "/queues/mail/add"}
+var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/action", "/edit", "/queues/mail/add"}
 
 func TestAnotherSiteChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

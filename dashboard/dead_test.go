@@ -226,10 +226,10 @@ func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	})
 }
 
-// TestTasksThatGaveUpAreNotMadeToRunAgain checks that no page advises to requeue tasks that their jobs discarded by
-// themselves.
+// TestTasksThatGaveUpAreNotMadeToRunAgain checks that no page advises to requeue tasks that their jobs
+// discarded by themselves.
 func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
-	requeues := regexp.MustCompile(`<a class="(button[^"]*)"\s+href="/act\?[^"]*do=requeue`)
+	requeues := regexp.MustCompile(`<a class="(button[^"]*)"\s+href="/action\?[^"]*do=requeue`)
 	for _, c := range []struct {
 		reason string
 		gaveUp bool
@@ -257,7 +257,7 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 			"/":         "The job discarded these tasks.",
 			"/dead":     "The job discarded these tasks. Fix the cause before you requeue them.",
 			"/r/" + ref: "The job discarded this task. Fix the cause before you requeue it.",
-			"/act?do=requeue&all=1&state=dead&filter=kind:k":       "The job discarded some of these tasks, and will do so again unless the cause is fixed.",
+			"/action?do=requeue&all=1&state=dead&filter=kind:k":    "The job discarded some of these tasks, and will do so again unless the cause is fixed.",
 			"/dead?cause=" + fingerprint.OfText("no such user").ID: "The job discarded these tasks.",
 		} {
 			page := pageAt(t, d, path)
@@ -272,8 +272,8 @@ func TestTasksThatGaveUpAreNotMadeToRunAgain(t *testing.T) {
 	}
 }
 
-// TestATitleStandsForAllTasksOfItsCause checks causes of equal errors and of errors that differ, and more causes
-// than a page shows.
+// TestATitleStandsForAllTasksOfItsCause checks causes of equal errors and of errors that differ, and more
+// causes than a page shows.
 func TestATitleStandsForAllTasksOfItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "empty", 0)

@@ -1,4 +1,4 @@
-// Package dashboard shows midge's queues, tasks, schedules and runners in a browser, and lets users act on
+// Package dashboard shows midge's queues, tasks, schedules and runners in a browser, and lets users change
 // them as far as their roles permit. It is one http.Handler, and imports only midge and the standard library:
 //
 //	h, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Who: who})
@@ -7,9 +7,9 @@
 //
 // All pages are rendered by the server and work without JavaScript; with it they are live. A process reads
 // queues, runners, schedules and causes of death from the storage at most once a second for all its viewers
-// together, and once more after each act. While nobody looks, it does not read them. It reads lists of tasks,
-// single tasks and the audit for each viewer. Only Run writes the history: once a minute it reads the queues
-// and writes a sample.
+// together, and once more after each action. While nobody looks, it does not read them. It reads lists of
+// tasks, single tasks and the audit for each viewer. Only Run writes the history: once a minute it reads the
+// queues and writes a sample.
 //
 // # Who may look
 //
@@ -25,7 +25,7 @@
 //
 // # Safety
 //
-// A GET request changes nothing. Users can do only what their roles permit, and each act is recorded in the
-// audit. A request from another site that would change something is refused (http.CrossOriginProtection).
+// A GET request changes nothing. Users can do only what their roles permit, and each action is recorded in
+// the audit. A request from another site that would change something is refused (http.CrossOriginProtection).
 // Each response forbids scripts and styles within the page, and files from other origins.
 package dashboard

@@ -78,7 +78,7 @@ func (s *server) offerDownload(v *view, d *askData) {
 				"filter": {c.Filter}, "count": {d.Confirms()},
 			}
 		}
-		d.Download = v.URL("/act/download") + "?" + q.Encode()
+		d.Download = v.URL("/action/download") + "?" + q.Encode()
 	}
 }
 
@@ -145,6 +145,6 @@ func (s *server) takeDownloaded(req *bulk.Request, form string, saved bool) (boo
 	case len(d.tasks) == 0:
 		return false, &statusError{http.StatusConflict, "There was no task to download, so nothing was deleted."}
 	}
-	*req = bulk.Request{Act: req.Act, Tasks: d.tasks, Rate: req.Rate}
+	*req = bulk.Request{Action: req.Action, Tasks: d.tasks, Rate: req.Rate}
 	return true, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-const deletion = "/act?do=delete&all=1&queue=mail&state=scheduled"
+const deletion = "/action?do=delete&all=1&queue=mail&state=scheduled"
 
 // dialogOf opens the dialog of a deletion, and returns its id and the address of its download.
 func (s *site) dialogOf(path string) (form, download string) {
@@ -44,7 +44,7 @@ func TestADeletionTakesExactlyWhatWasDownloaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, page := s.post("/act", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "4", "form", form, "saved", "1")
+		code, page := s.post("/action", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "4", "form", form, "saved", "1")
 		if code != http.StatusOK || !strings.Contains(page, "2 of 4 tasks deleted, 1 changed meanwhile, 1 not found.") {
 			t.Errorf("the deletion: %d %s", code, page)
 		}
@@ -53,9 +53,9 @@ func TestADeletionTakesExactlyWhatWasDownloaded(t *testing.T) {
 				t.Errorf("mail/%s is there: %t, want %t", id, err == nil, want)
 			}
 		}
-		acts, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
-		if err != nil || acts[0].Note != "after a download" || acts[0].Count != 2 || acts[0].Filter == "" || len(acts[0].IDs) != 2 {
-			t.Errorf("the audit has %+v, %v, want a deletion of two tasks after a download", acts, err)
+		actions, _, err := ledger.NewAudit(store).List(t.Context(), "", 1)
+		if err != nil || actions[0].Note != "after a download" || actions[0].Count != 2 || actions[0].Filter == "" || len(actions[0].IDs) != 2 {
+			t.Errorf("the audit has %+v, %v, want a deletion of two tasks after a download", actions, err)
 		}
 	})
 }
@@ -67,9 +67,9 @@ func TestADownloadThatIsNotKnownDeletesNothing(t *testing.T) {
 		s, store := inserted(t, as(access.Admin), later("a"), later("b"))
 		for _, form := range []string{"unknown", "empty"} {
 			if form == "empty" {
-				s.get(strings.Replace(deletion, "/act?", "/act/download?form=empty&count=5&", 1) + "&filter=kind:none")
+				s.get(strings.Replace(deletion, "/action?", "/action/download?form=empty&count=5&", 1) + "&filter=kind:none")
 			}
-			code, page := s.post("/act", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "2", "form", form, "saved", "1")
+			code, page := s.post("/action", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "2", "form", form, "saved", "1")
 			if code != http.StatusConflict || !strings.Contains(page, "nothing was deleted") {
 				t.Errorf("form %s: %d %s, want a refusal", form, code, page)
 			}
@@ -87,8 +87,8 @@ func (faulty) Task(context.Context, storage.Ref) (storage.Task, error) {
 	return storage.Task{}, storage.ErrUnavailable
 }
 
-// TestADownloadThatFailsIsReported checks that the browser sees the end of the connection, and that nothing is
-// deleted then.
+// TestADownloadThatFailsIsReported checks that the browser sees the end of the connection, and that nothing
+// is deleted then.
 func TestADownloadThatFailsIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, store := inserted(t, as(access.Admin), later("a"))
@@ -106,7 +106,7 @@ func TestADownloadThatFailsIsReported(t *testing.T) {
 			}()
 			s.do(request(http.MethodGet, download, ""))
 		}()
-		code, page := s.post("/act", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "1", "form", form)
+		code, page := s.post("/action", "do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "1", "form", form)
 		if _, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); code != http.StatusConflict || err != nil {
 			t.Errorf("the deletion after it: %d %.200s, %v; want 409 and the task kept", code, page, err)
 		}
@@ -128,17 +128,17 @@ func TestWhoMayNotSeeParametersDownloadsNoTasks(t *testing.T) {
 			text string
 		}{
 			{hides, deletion, "This dashboard hides fields of parameters."},
-			{hides, "/act?do=delete&ref=mail/a", "This dashboard hides fields of parameters."},
+			{hides, "/action?do=delete&ref=mail/a", "This dashboard hides fields of parameters."},
 			{as(access.Operator), "", "Your role does not permit this."},
 		} {
 			s, _ := inserted(t, c.cfg, later("a"))
 			if c.path != "" {
 				s.shows(c.path, c.text)
-				if page := s.get(c.path); strings.Contains(page, "/act/download") {
+				if page := s.get(c.path); strings.Contains(page, "/action/download") {
 					t.Errorf("%s offers a download", c.path)
 				}
 			}
-			download := s.do(request(http.MethodGet, "/act/download?do=delete&form=f1&all=1&queue=mail&state=scheduled&count=1", ""))
+			download := s.do(request(http.MethodGet, "/action/download?do=delete&form=f1&all=1&queue=mail&state=scheduled&count=1", ""))
 			if download.Code != http.StatusForbidden || !strings.Contains(download.Body.String(), c.text) {
 				t.Errorf("the download: %d %s, want 403", download.Code, download.Body)
 			}
@@ -154,11 +154,11 @@ func TestOnlyADeletionIsDownloaded(t *testing.T) {
 			"do=requeue&form=f1&ref=mail/a", "do=remove&form=f1&queue=mail", "do=delete&ref=mail/a", "do=delete&form=f1",
 			"do=delete&form=f1&all=1&count=none", "do=delete&form=../x&ref=mail/a",
 		} {
-			if w := s.do(request(http.MethodGet, "/act/download?"+query, "")); w.Code != http.StatusBadRequest {
-				t.Errorf("GET /act/download?%s: %d, want 400", query, w.Code)
+			if w := s.do(request(http.MethodGet, "/action/download?"+query, "")); w.Code != http.StatusBadRequest {
+				t.Errorf("GET /action/download?%s: %d, want 400", query, w.Code)
 			}
 		}
-		if page := s.get("/act?do=cancel&ref=mail/a"); strings.Contains(page, "Download first") {
+		if page := s.get("/action?do=cancel&ref=mail/a"); strings.Contains(page, "Download first") {
 			t.Error("the dialog of a cancel offers a download")
 		}
 	})

@@ -201,7 +201,7 @@ func (s *server) unusual(
 	if err != nil {
 		return ""
 	}
-	// The warning is not worth an error: the storage may have failed a moment before the act.
+	// The warning is not worth an error: the storage may have failed a moment before the action.
 	fields, _ := bulk.Unusual(r.Context(), s.store, t.Queue, t.Kind, text, before...)
 	if len(fields) == 0 {
 		return ""

@@ -68,8 +68,8 @@ func TestAnEditOverwritesNoOther(t *testing.T) {
 }
 
 // TestALargeTaskIsSaved checks that a task up to the limit of the storage is saved as it was opened. Texts of
-// many values have a lower limit, because an edit takes seconds for each hundred thousand values under the race
-// detector.
+// many values have a lower limit, because an edit takes seconds for each hundred thousand values under the
+// race detector.
 func TestALargeTaskIsSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const most, many = 1 << 20, 1 << 18
@@ -103,7 +103,7 @@ func TestALargeTaskIsSaved(t *testing.T) {
 func TestAFormThatIsTooLargeIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, _ := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask, Delay: time.Hour})
-		for _, path := range []string{"/edit", "/queues/mail/add", "/act"} {
+		for _, path := range []string{"/edit", "/queues/mail/add", "/action"} {
 			code, page := s.post(path, "ref", "mail/a", "params", strings.Repeat("x", 16<<20))
 			if code != http.StatusRequestEntityTooLarge || !strings.Contains(page, "The form is larger than") {
 				t.Errorf("POST %s of 16 MiB: %d, want 413", path, code)

@@ -106,7 +106,7 @@ func TestWhatOthersWroteIsTextOnly(t *testing.T) {
 		}
 		paths := []string{"/", "/queues", "/queues/evil", "/tasks?queue=evil&state=dead", "/tasks?state=completed", "/schedules", "/runners", "/search?q=evil"}
 		for _, ref := range append(s.list("evil", storage.Dead), s.list("evil", storage.Completed)...) {
-			paths = append(paths, "/r/"+ref, "/edit?ref="+ref, "/act?do=requeue&ref="+ref)
+			paths = append(paths, "/r/"+ref, "/edit?ref="+ref, "/action?do=requeue&ref="+ref)
 		}
 		for _, path := range paths {
 			clean(t, path, s.get(path))
@@ -120,7 +120,7 @@ func TestWhatOthersWroteIsTextOnly(t *testing.T) {
 			q := url.QueryEscape(text)
 			for _, path := range []string{
 				"/search?q=", "/tasks?filter=", "/tasks?queue=", "/tasks?state=", "/tasks?after=", "/queues?name=", "/queues?sort=", "/queues?page=",
-				"/?span=", "/queues/", "/r/evil/", "/runners/", "/act?do=", "/act?do=requeue&ref=", "/act?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
+				"/?span=", "/queues/", "/r/evil/", "/runners/", "/action?do=", "/action?do=requeue&ref=", "/action?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
 			} {
 				clean(t, path+q, s.do(request(http.MethodGet, path+q, "")).Body.String())
 			}

@@ -43,8 +43,8 @@ func (c *crowded) Describe(ctx context.Context) (storage.Description, error) {
 	return d, err
 }
 
-// actsOf returns the acts of a person in the audit, with their outcomes.
-func actsOf(t *testing.T, store storage.Storage, who string) (acts []string) {
+// actionsOf returns the actions of a person in the audit, with their outcomes.
+func actionsOf(t *testing.T, store storage.Storage, who string) (actions []string) {
 	t.Helper()
 	all, _, err := ledger.NewAudit(store).List(t.Context(), "", 0)
 	if err != nil {
@@ -52,15 +52,15 @@ func actsOf(t *testing.T, store storage.Storage, who string) (acts []string) {
 	}
 	for _, e := range all {
 		if e.Who == who {
-			acts = append(acts, e.Act+" "+e.Outcome)
+			actions = append(actions, e.Action+" "+e.Outcome)
 		}
 	}
-	return acts
+	return actions
 }
 
-// TestAFullStorageLetsPeopleMakeRoom checks that delete, cancel and resume go on although the audit takes no record,
-// that the dialogs and the log say so, and that the records are written once there is room. Another act, and any
-// other failure of the audit, is refused.
+// TestAFullStorageLetsPeopleMakeRoom checks that delete, cancel and resume go on although the audit takes no
+// record, that the dialogs and the log say so, and that the records are written once there is room. Another
+// action, and any other failure of the audit, is refused.
 func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))) // virtual: the audit needs a later year
@@ -86,34 +86,34 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 
 		s.shows("/", "The storage is full", "Used memory &gt; maxmemory.")
 		dead := s.list("mail", storage.Dead)
-		s.shows("/act?do=delete&ref="+dead[0], "until then it waits in the memory of this process")
+		s.shows("/action?do=delete&ref="+dead[0], "until then it waits in the memory of this process")
 		for _, form := range [][]string{{"do", "delete", "ref", dead[0]}, {"do", "resume", "queue", "payments"}} {
-			if code, page := s.post("/act", form...); code != http.StatusOK {
+			if code, page := s.post("/action", form...); code != http.StatusOK {
 				t.Errorf("%v: %d\n%s", form, code, page)
 			}
 		}
 		if got := s.list("mail", storage.Dead); len(got) != len(dead)-1 {
 			t.Errorf("%d tasks are dead, want one deleted of %d", len(got), len(dead))
 		}
-		for _, want := range []string{"who=ann act=delete", dead[0], "changed=1", "who=ann act=resume queue=payments"} {
+		for _, want := range []string{"who=ann action=delete", dead[0], "changed=1", "who=ann action=resume queue=payments"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, log.String())
 			}
 		}
-		if code, page := s.post("/act", "do", "pause", "queue", "mail"); code != http.StatusServiceUnavailable ||
+		if code, page := s.post("/action", "do", "pause", "queue", "mail"); code != http.StatusServiceUnavailable ||
 			!strings.Contains(page, "The storage is full and refuses this action. Delete tasks to make room.") {
 			t.Errorf("a pause in a full storage: %d\n%s", code, page)
 		}
 		store.refusal.Store(&away)
-		if code, _ := s.post("/act", "do", "delete", "ref", dead[1]); code != http.StatusServiceUnavailable {
+		if code, _ := s.post("/action", "do", "delete", "ref", dead[1]); code != http.StatusServiceUnavailable {
 			t.Errorf("a delete without an audit: %d, want it refused", code)
 		}
 		store.refusal.Store(nil)
 		time.Sleep(time.Minute) // virtual
-		kept := actsOf(t, sc.Store, "ann")
+		kept := actionsOf(t, sc.Store, "ann")
 		slices.Sort(kept) // the clock of the bubble stands still between them
 		if got := strings.Join(kept, ", "); got != "delete done, resume done" {
-			t.Errorf("the audit has %q, want both acts", got)
+			t.Errorf("the audit has %q, want both actions", got)
 		}
 	})
 }

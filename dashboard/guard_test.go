@@ -39,7 +39,7 @@ func TestAnAddressAdmitsNobody(t *testing.T) {
 		} {
 			for path, want := range map[string]int{
 				"GET /midge/": http.StatusSeeOther, "GET /midge/events": http.StatusUnauthorized,
-				"POST /midge/act": http.StatusUnauthorized,
+				"POST /midge/action": http.StatusUnauthorized,
 			} {
 				method, path, _ := strings.Cut(path, " ")
 				r := request(method, path, "do=pause&queue=mail")
@@ -111,15 +111,15 @@ func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
 		for want, forms := range map[int][][]string{
 			http.StatusBadRequest: {
 				{"/edit", "ref", ref, "version", "1", "params", "{}"},
-				{"/act", "do", "delete", "ref", ref},
-				{"/act", "do", "cancel", "ref", ref},
+				{"/action", "do", "delete", "ref", ref},
+				{"/action", "do", "cancel", "ref", ref},
 			},
 			http.StatusNotFound: {
-				{"/act", "do", "pause", "queue", ledger.AuditQueue},
-				{"/act", "do", "resume", "queue", ledger.AuditQueue},
-				{"/act", "do", "remove", "queue", ledger.AuditQueue},
-				{"/act", "do", "pause", "queue", "no_such_queue"},
-				{"/act", "do", "resume", "queue", "no_such_queue"},
+				{"/action", "do", "pause", "queue", ledger.AuditQueue},
+				{"/action", "do", "resume", "queue", ledger.AuditQueue},
+				{"/action", "do", "remove", "queue", ledger.AuditQueue},
+				{"/action", "do", "pause", "queue", "no_such_queue"},
+				{"/action", "do", "resume", "queue", "no_such_queue"},
 			},
 		} {
 			for _, form := range forms {
@@ -128,7 +128,7 @@ func TestMidgesOwnQueuesAreNotActedUpon(t *testing.T) {
 				}
 			}
 		}
-		if code, page := s.post("/act", "do", "delete", "all", "1", "queue", ledger.AuditQueue, "state", "scheduled",
+		if code, page := s.post("/action", "do", "delete", "all", "1", "queue", ledger.AuditQueue, "state", "scheduled",
 			"count", "all", "typed", "all"); code != http.StatusNotFound || !strings.Contains(page, "does not show the queues of midge") {
 			t.Errorf("delete all of the audit: %d, want 404", code)
 		}
@@ -152,7 +152,7 @@ func TestADeleteIsOfWhatWasConfirmed(t *testing.T) {
 			t.Fatalf("%d tasks wait in payments, want more than 1,000", before)
 		}
 		all := []string{"do", "delete", "all", "1", "queue", "payments", "state", "waiting"}
-		page := s.get("/act?do=delete&all=1&queue=payments&state=waiting")
+		page := s.get("/action?do=delete&all=1&queue=payments&state=waiting")
 		count := between(t, page, `name="count" value="`, `">`)
 		for _, more := range [][]string{
 			nil,
@@ -163,20 +163,20 @@ func TestADeleteIsOfWhatWasConfirmed(t *testing.T) {
 			{"count", "all"},
 			{"typed", count},
 		} {
-			if code, _ := s.post("/act", append(all, more...)...); code != http.StatusBadRequest {
+			if code, _ := s.post("/action", append(all, more...)...); code != http.StatusBadRequest {
 				t.Errorf("delete with %v: %d, want 400", more, code)
 			}
 		}
 		if got := len(s.list("payments", storage.Waiting)); got != before {
 			t.Fatalf("%d tasks wait after what was refused, want %d", got, before)
 		}
-		if code, _ := s.post("/act", append(all, "count", "7")...); code != http.StatusOK {
+		if code, _ := s.post("/action", append(all, "count", "7")...); code != http.StatusOK {
 			t.Errorf("delete 7: %d", code)
 		}
 		if got := len(s.list("payments", storage.Waiting)); got != before-7 {
 			t.Errorf("%d tasks wait after 7 were deleted, want %d", got, before-7)
 		}
-		if code, _ := s.post("/act", append(all, "count", count, "typed", count)...); code != http.StatusOK {
+		if code, _ := s.post("/action", append(all, "count", count, "typed", count)...); code != http.StatusOK {
 			t.Errorf("delete all: %d", code)
 		}
 		if got := len(s.list("payments", storage.Waiting)); got != 0 {
@@ -220,11 +220,11 @@ func TestAQueueIsRemovedAlsoWhereItsViewerLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Dashboard = h
-		s.do(request(http.MethodPost, "/act", "do=remove&queue=payments&typed=payments").WithContext(ctx))
+		s.do(request(http.MethodPost, "/action", "do=remove&queue=payments&typed=payments").WithContext(ctx))
 		s.lacks("payments")
-		acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
-		if err != nil || len(acts) != 1 || acts[0].Act != "remove" || acts[0].Outcome != ledger.Done || acts[0].Count != 1 {
-			t.Errorf("the audit: %+v, %v", acts, err)
+		actions, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
+		if err != nil || len(actions) != 1 || actions[0].Action != "remove" || actions[0].Outcome != ledger.Done || actions[0].Count != 1 {
+			t.Errorf("the audit: %+v, %v", actions, err)
 		}
 	})
 }
@@ -265,7 +265,7 @@ func TestOnlyWhoMayEditSendsLongForms(t *testing.T) {
 			{as(access.Viewer), "/queues/mail/add", 5 << 20, http.StatusRequestEntityTooLarge},
 			{as(access.Operator), "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
 			{readOnly, "/edit", 5 << 20, http.StatusRequestEntityTooLarge},
-			{as(access.Admin), "/act", 5 << 20, http.StatusRequestEntityTooLarge},
+			{as(access.Admin), "/action", 5 << 20, http.StatusRequestEntityTooLarge},
 			{as(access.Admin), "/edit", 5 << 20, http.StatusBadRequest}, // no ref
 		} {
 			s := open(t, "night", c.cfg)
@@ -337,7 +337,7 @@ func TestAProxyThatReplacesTheHost(t *testing.T) {
 			{trusting, "127.0.0.1:8383", "https://jobs.example.com", http.StatusForbidden},
 			{trusting, "127.0.0.1:8383", "null", http.StatusForbidden},
 		} {
-			r := request(http.MethodPost, "/act", "do=pause&queue=mail")
+			r := request(http.MethodPost, "/action", "do=pause&queue=mail")
 			r.Header.Del("Sec-Fetch-Site")
 			r.Host = c.host
 			r.Header.Set("Origin", c.origin)

@@ -32,7 +32,7 @@ type Config struct {
 	Base string
 	// Name is shown beside the name of midge, to tell installations apart: "production". Default none.
 	Name string
-	// ReadOnly forbids every act, for every user.
+	// ReadOnly forbids every action, for every user.
 	ReadOnly bool
 	// Who returns the user of a request, according to the application's own login. If it returns false, or a
 	// user whose role may not read, the request is refused with 403. It is called for each request, and once in
@@ -122,8 +122,8 @@ type Dashboard struct {
 
 // Run writes the history until ctx ends. If no process calls it, the charts know only the times in which
 // somebody looked. When ctx ends, Run ends the live streams, because a server that shuts down would wait for
-// them. It stops the acts on many tasks that are in progress, and waits for them. A handler for which Run is
-// not called serves all pages; its streams end with their requests, and its acts run to their end. A
+// them. It stops the actions on many tasks that are in progress, and waits for them. A handler for which Run
+// is not called serves all pages; its streams end with their requests, and its actions run to their end. A
 // read-only dashboard writes no history.
 func (d *Dashboard) Run(ctx context.Context) {
 	s := d.server
@@ -230,9 +230,9 @@ func (s *server) routes() map[string]bool {
 	page("/queues/{queue}/add", s.addForm)
 	page("/tasks", s.tasks)
 	page("/r/{queue}/{id}", s.task)
-	page("/act", s.ask)
+	page("/action", s.ask)
 	page("/edit", s.editForm)
-	page("/acts/{job}", s.job)
+	page("/actions/{job}", s.job)
 	handle("GET /dead", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("cause") == "" {
 			s.showLook(w, r, s.dead)
@@ -247,7 +247,7 @@ func (s *server) routes() map[string]bool {
 	lookPage("/runners/{runner}", s.runner)
 	page("/", func(*http.Request, *view) error { return errNoPage })
 	handle("GET /r/{queue}/{id}/{part}", s.download)
-	handle("GET /act/download", s.downloadTasks)
+	handle("GET /action/download", s.downloadTasks)
 	handle("GET /search", s.search)
 	handle("GET /suggest", s.suggest)
 	handle("GET /events", s.events)
@@ -257,10 +257,10 @@ func (s *server) routes() map[string]bool {
 		handle("POST /login", s.login)
 		handle("POST /logout", s.logout)
 	}
-	handle("POST /act", lasting(s.does))
+	handle("POST /action", lasting(s.does))
 	handle("POST /edit", lasting(s.edit))
 	handle("POST /queues/{queue}/add", lasting(s.add))
-	handle("POST /acts/{job}/stop", s.halt)
+	handle("POST /actions/{job}/stop", s.halt)
 	handle("POST /preferences", s.preferences)
 	handle("/", func(w http.ResponseWriter, r *http.Request) {
 		text := "This address does not accept the method " + r.Method + "."

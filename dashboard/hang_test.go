@@ -121,9 +121,9 @@ func TestADialogOnChosenTasksSpeaksOfNoOthers(t *testing.T) {
 		}
 		s := &site{t: t, Scene: sc, Dashboard: h}
 		first, second := "&ref="+page.Tasks[0].Ref.String(), "&ref="+page.Tasks[1].Ref.String()
-		s.shows("/act?do=delete"+first, "Delete 1 task?")
-		s.shows("/act?do=delete"+first+second, "Delete at least 1 task?", "So far 1 of 2 tasks were searched.", "data-countdown")
-		path := "/act?do=delete&ref=mail/none" + second
+		s.shows("/action?do=delete"+first, "Delete 1 task?")
+		s.shows("/action?do=delete"+first+second, "Delete at least 1 task?", "So far 1 of 2 tasks were searched.", "data-countdown")
+		path := "/action?do=delete&ref=mail/none" + second
 		s.shows(path, "Delete up to 1 task?", "So far 1 of 2 tasks were searched.")
 		if page := s.get(path); strings.Contains(page, "that match") || strings.Contains(page, "data-countdown") {
 			t.Error("the dialog on one task speaks of all tasks that match, or counts down")

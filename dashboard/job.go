@@ -23,20 +23,20 @@ import (
 )
 
 const (
-	// atOnce is how long a request waits for its act. An act that takes longer has a page of its own.
+	// atOnce is how long a request waits for its action. An action that takes longer has a page of its own.
 	atOnce = 1500 * time.Millisecond
-	// mostJobs limits the acts that are kept, and mostRunning the long acts that run at once.
+	// mostJobs limits the actions that are kept, and mostRunning the long actions that run at once.
 	mostJobs, mostRunning = 64, 8
 )
 
-// rates are the rates at which an act can be done, in tasks a second; 0 is no limit.
+// rates are the rates at which an action can be done, in tasks a second; 0 is no limit.
 var rates = []int{0, 1, 10, 50, 100, 1000}
 
 // moderate is the rate that the dialog proposes for a requeue of more tasks than moderateAbove. What made
 // them fail, such as a mail server that has just come back, must not get them all at once.
 const moderate, moderateAbove = 50, 100
 
-// job is an act in a goroutine of its own, running or ended.
+// job is an action in a goroutine of its own, running or ended.
 type job struct {
 	ID, Title, Back, Who string
 	Form                 string  // the id of the dialog that began it
@@ -44,13 +44,13 @@ type job struct {
 	Rate                 float64 // in tasks a second, 0 for no limit
 	Began                time.Time
 
-	short  bool        // it is on a few named tasks, without a rate, and mostRunning does not count it
-	record *ledger.Act // its record in the audit
-	said   string      // the notice if it succeeds, "" for one that counts the tasks
-	done   string      // the word for tasks to which the act was done
-	of     int64       // how many tasks the act is on, 0 if that is not known
+	short  bool           // it is on a few named tasks, without a rate, and mostRunning does not count it
+	record *ledger.Action // its record in the audit
+	said   string         // the notice if it succeeds, "" for one that counts the tasks
+	done   string         // the word for tasks to which the action was done
+	of     int64          // how many tasks the action is on, 0 if that is not known
 	stop   context.CancelFunc
-	ended  chan struct{} // closed when the act has ended
+	ended  chan struct{} // closed when the action has ended
 
 	mu      sync.Mutex
 	result  bulk.Result
@@ -58,21 +58,21 @@ type job struct {
 	stopped string // who stopped it, "" for nobody
 }
 
-// Result returns the progress of the act.
+// Result returns the progress of the action.
 func (j *job) Result() bulk.Result {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.result
 }
 
-// tell records the progress of the act.
+// tell records the progress of the action.
 func (j *job) tell(r bulk.Result) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result = r
 }
 
-// halt stops the act for a person, and waits until it has ended.
+// halt stops the action for a person, and waits until it has ended.
 func (j *job) halt(who string) {
 	j.mu.Lock()
 	j.stopped = cmp.Or(j.stopped, who)
@@ -81,8 +81,8 @@ func (j *job) halt(who string) {
 	<-j.ended
 }
 
-// ending returns how the act ended, for its record. An act that was done before it could be stopped was not
-// stopped.
+// ending returns how the action ended, for its record. An action that was done before it could be stopped was
+// not stopped.
 func (j *job) ending(result *bulk.Result, err error) ledger.Ending {
 	end := ledger.Ending{Count: int(result.Done), IDs: result.IDs(), Err: err}
 	j.mu.Lock()
@@ -93,7 +93,7 @@ func (j *job) ending(result *bulk.Result, err error) ledger.Ending {
 	return end
 }
 
-// Ended reports whether the act has ended.
+// Ended reports whether the action has ended.
 func (j *job) Ended() bool {
 	select {
 	case <-j.ended:
@@ -103,7 +103,7 @@ func (j *job) Ended() bool {
 	}
 }
 
-// jobs has the running acts of this process, and the acts that ended last.
+// jobs has the running actions of this process, and the actions that ended last.
 type jobs struct {
 	mu     sync.Mutex
 	byID   map[string]*job
@@ -116,8 +116,8 @@ var errBusy = &statusError{
 	http.StatusServiceUnavailable, "Too many actions are in progress. Try again when one of them has ended.",
 }
 
-// start runs an act in a goroutine, which ends with the act. The job's stop and jobs.close cancel the act.
-// start returns errBusy if too many acts run.
+// start runs an action in a goroutine, which ends with the action. The job's stop and jobs.close cancel the
+// action. start returns errBusy if too many actions run.
 func (s *server) start(ctx context.Context, j *job, run func(context.Context) (bulk.Result, error)) error {
 	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
 	j.ID, j.Began, j.ended = rand.Text(), s.now(), make(chan struct{})
@@ -138,7 +138,7 @@ func (s *server) start(ctx context.Context, j *job, run func(context.Context) (b
 	return nil
 }
 
-// carryOut runs an act, and returns an error if it panics.
+// carryOut runs an action, and returns an error if it panics.
 func (s *server) carryOut(
 	ctx context.Context, run func(context.Context) (bulk.Result, error),
 ) (result bulk.Result, err error) {
@@ -181,7 +181,7 @@ func (js *jobs) add(j *job) error {
 	return nil
 }
 
-// ofForm returns the act that a dialog began, or nil.
+// ofForm returns the action that a dialog began, or nil.
 func (js *jobs) ofForm(form string) *job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -199,7 +199,7 @@ func (js *jobs) of(id string) *job {
 	return js.byID[id]
 }
 
-// close stops the acts that run, and waits for them.
+// close stops the actions that run, and waits for them.
 func (js *jobs) close() {
 	js.mu.Lock()
 	js.closed = true
@@ -210,8 +210,8 @@ func (js *jobs) close() {
 	js.open.Wait()
 }
 
-// forms knows the dialogs that were sent, so that an act is done once however often its dialog is sent: an
-// act that is done again may be on tasks that nobody has confirmed.
+// forms knows the dialogs that were sent, so that an action is done once however often its dialog is sent: an
+// action that is done again may be on tasks that nobody has confirmed.
 type forms struct {
 	mu   sync.Mutex
 	sent map[string]bool
@@ -243,16 +243,16 @@ func (f *forms) take(id string) bool {
 	return true
 }
 
-// free lets a dialog be sent again, because its act was not begun.
+// free lets a dialog be sent again, because its action was not begun.
 func (f *forms) free(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.sent, id)
 }
 
-// request returns the request of an act that a form describes.
-func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Request, error) {
-	req := bulk.Request{Act: bulk.Act{Verb: a.bulk}}
+// request returns the request of an action that a form describes.
+func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.Request, error) {
+	req := bulk.Request{Action: bulk.Action{Verb: a.bulk}}
 	if text := r.FormValue("rate"); text != "" {
 		rate, err := strconv.Atoi(text)
 		if err != nil || rate < 0 || rate > 100_000 {
@@ -263,8 +263,8 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	if req.Canary = r.FormValue("canary") != ""; req.Canary && a.bulk != bulk.Requeue {
 		return req, storage.Invalid("canary", d.Do, "a requeue")
 	}
-	req.Act.FromStart = r.FormValue("from_start") != ""
-	if err := req.Act.Check(); err != nil {
+	req.Action.FromStart = r.FormValue("from_start") != ""
+	if err := req.Action.Check(); err != nil {
 		return req, err
 	}
 	if r.FormValue("all") == "" {
@@ -289,7 +289,7 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 		return req, err
 	}
 	d.Chosen, d.Refs = &c, nil
-	// Without a state, the act is on the tasks that a list without a state shows.
+	// Without a state, the action is on the tasks that a list without a state shows.
 	req.Scan = scan.Request{Filter: f, States: scan.Live}
 	if c.State != "" {
 		req.Scan.States = nil
@@ -297,7 +297,8 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	return req, nil
 }
 
-// consequence says what an act does. There are special texts for one task, and for tasks that have all ended.
+// consequence says what an action does. There are special texts for one task, and for tasks that have all
+// ended.
 func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	lives := func(t storage.Task) bool { return !t.State.Ended() }
 	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
@@ -331,8 +332,8 @@ func notKept(t *storage.Task) string {
 	return " It is not kept then, because it was enqueued without a retention."
 }
 
-// askTasks shows what an act would do to tasks.
-func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
+// askTasks shows what an action would do to tasks.
+func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error {
 	req, err := s.request(r, v, a, d)
 	if err != nil {
 		return err
@@ -391,7 +392,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	return nil
 }
 
-// searchedOf says on how many tasks an act is. If tasks are left to search, it also says how many were
+// searchedOf says on how many tasks an action is. If tasks are left to search, it also says how many were
 // searched.
 func searchedOf(look *bulk.Preview) (about, searched string) {
 	about = format.Count(look.Count, "task")
@@ -410,7 +411,7 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 		". The action searches all tasks."
 }
 
-// Confirms is the count that the dialog posts to confirm the act.
+// Confirms is the count that the dialog posts to confirm the action.
 func (d *askData) Confirms() string {
 	if d.Most == 0 {
 		return unbounded
@@ -426,9 +427,9 @@ func commandFilter(c chosen) string {
 	return c.Text()
 }
 
-// orderTasks returns the order for an act on tasks. If the act is not done soon, the request is redirected to
-// a page that shows its progress.
-func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
+// orderTasks returns the order for an action on tasks. If the action is not done soon, the request is
+// redirected to a page that shows its progress.
+func (s *server) orderTasks(r *http.Request, a action, d *askData) (order, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
 	if err == nil && d.Chosen != nil {
@@ -454,11 +455,11 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 		}
 	}
 	short := d.Chosen == nil && req.Rate == 0 && !req.Canary
-	return order{e, func(record *ledger.Act) (notice, error) {
+	return order{e, func(record *ledger.Action) (notice, error) {
 		j := &job{
 			Title: a.title, Back: d.Back, Who: v.User.Name, Form: r.PostFormValue("form"), short: short,
 			Filter: e.Filter, Rate: req.Rate,
-			record: record, done: req.Act.Done(), of: int64(max(len(req.Tasks), req.Limit)),
+			record: record, done: req.Action.Done(), of: int64(max(len(req.Tasks), req.Limit)),
 		}
 		return s.await(r, d, j, func(ctx context.Context) (bulk.Result, error) {
 			req.Progress = func(r bulk.Result) {
@@ -473,8 +474,8 @@ func (s *server) orderTasks(r *http.Request, a act, d *askData) (order, error) {
 // unbounded is the count that a dialog posts if not all tasks were searched.
 const unbounded = "all"
 
-// typed returns what the user must type to confirm an act on tasks that a filter chooses, "" for nothing.
-func (a act) typed(most int64, found string) string {
+// typed returns what the user must type to confirm an action on tasks that a filter chooses, "" for nothing.
+func (a action) typed(most int64, found string) string {
 	if !a.danger || most > 0 && most <= typedAbove {
 		return ""
 	}
@@ -493,9 +494,9 @@ func countOf(text string) (int, error) {
 	return n, nil
 }
 
-// confirmed returns the limit of tasks for an act that was confirmed in a dialog: as many as the dialog
+// confirmed returns the limit of tasks for an action that was confirmed in a dialog: as many as the dialog
 // showed, or 0 for all that match.
-func confirmed(r *http.Request, a act) (int, error) {
+func confirmed(r *http.Request, a action) (int, error) {
 	text := r.PostFormValue("count")
 	n, err := countOf(text)
 	if err != nil {
@@ -507,7 +508,7 @@ func confirmed(r *http.Request, a act) (int, error) {
 	return n, nil
 }
 
-// await starts an act, and redirects to its page if the act is not done soon.
+// await starts an action, and redirects to its page if the action is not done soon.
 func (s *server) await(
 	r *http.Request, d *askData, j *job, run func(context.Context) (bulk.Result, error),
 ) (notice, error) {
@@ -520,13 +521,13 @@ func (s *server) await(
 	select {
 	case <-j.ended:
 	case <-timer.C:
-		d.Back = s.view(r).URL("/acts/" + j.ID)
+		d.Back = s.view(r).URL("/actions/" + j.ID)
 		return notice{}, nil
 	}
 	return j.notice(), nil
 }
 
-// notice returns the notice about the result of the act.
+// notice returns the notice about the result of the action.
 func (j *job) notice() notice {
 	r, done := j.Result(), j.done
 	switch {
@@ -577,16 +578,16 @@ func (j *job) notice() notice {
 	return notice{Text: text, Bad: true}
 }
 
-// noAct is the answer to requests for an act that this process does not know.
-const noAct = "Action not found. Another process carries it out, or this process no longer keeps it."
+// noAction is the answer to requests for an action that this process does not know.
+const noAction = "Action not found. Another process carries it out, or this process no longer keeps it."
 
-// jobData is the data of the page of an act.
+// jobData is the data of the page of an action.
 type jobData struct {
 	*job
 
 	Is      bulk.Result
-	Of      int64  // how many tasks the act is on, 0 if that is not known
-	Done    string // the word for tasks to which the act was done
+	Of      int64  // how many tasks the action is on, 0 if that is not known
+	Done    string // the word for tasks to which the action was done
 	Told    *notice
 	Go      string // the page to which an action leads that was done as asked
 	Percent int64
@@ -597,7 +598,7 @@ type jobData struct {
 func (s *server) job(r *http.Request, v *view) error {
 	j := s.jobs.of(r.PathValue("job"))
 	if j == nil {
-		return &statusError{http.StatusNotFound, noAct}
+		return &statusError{http.StatusNotFound, noAction}
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Action by "+j.Who, j.Title
 	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done, Took: s.now().Sub(j.Began)}
@@ -609,7 +610,7 @@ func (s *server) job(r *http.Request, v *view) error {
 	} else {
 		v.Watch = "all.second"
 	}
-	// The search is ahead of the act, so its progress counts only if the number of tasks is not known.
+	// The search is ahead of the action, so its progress counts only if the number of tasks is not known.
 	if handled := d.Is.Done + d.Is.Changed + d.Is.Gone + d.Is.Kept; d.Of > 0 {
 		d.Percent = min(100, 100*handled/d.Of)
 		begun := handled > 0 && (d.Is.Canary.ID == "" || d.Is.Passed) // else the others wait for the canary
@@ -623,18 +624,18 @@ func (s *server) job(r *http.Request, v *view) error {
 	return nil
 }
 
-// halt stops an act, and waits until it has ended.
+// halt stops an action, and waits until it has ended.
 func (s *server) halt(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	j := s.jobs.of(r.PathValue("job"))
 	switch {
 	case j == nil:
-		s.fail(w, r, &statusError{http.StatusNotFound, noAct})
+		s.fail(w, r, &statusError{http.StatusNotFound, noAction})
 		return
 	case !v.May("operate"):
 		s.fail(w, r, &statusError{http.StatusForbidden, "Your role does not permit this."})
 		return
 	}
 	j.halt(v.User.Name)
-	http.Redirect(w, r, v.URL("/acts/"+j.ID), http.StatusSeeOther)
+	http.Redirect(w, r, v.URL("/actions/"+j.ID), http.StatusSeeOther)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestSlowActsHoldUpNoActOnATask checks that further slow acts are refused, but acts on named tasks are done.
-func TestSlowActsHoldUpNoActOnATask(t *testing.T) {
+// TestSlowActionsHoldUpNoActionOnATask checks that further slow actions are refused, but actions on named
+// tasks are done.
+func TestSlowActionsHoldUpNoActionOnATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
 		tasks := []storage.Insert{{Ref: theTask, Delay: time.Hour}}
@@ -27,31 +28,31 @@ func TestSlowActsHoldUpNoActOnATask(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); s.Run(ctx) }()
 		slow := func() (int, string) {
-			return s.post("/act", "do", "requeue", "all", "1", "queue", "slow", "state", "scheduled", "count", "50", "rate", "1")
+			return s.post("/action", "do", "requeue", "all", "1", "queue", "slow", "state", "scheduled", "count", "50", "rate", "1")
 		}
 		for range 8 {
 			if code, _ := slow(); code != http.StatusOK {
-				t.Fatalf("a slow act: %d", code)
+				t.Fatalf("a slow action: %d", code)
 			}
 		}
 		if code, page := slow(); code != http.StatusServiceUnavailable || !strings.Contains(page, "Too many actions") {
-			t.Errorf("a slow act beside eight others: %d, want 503", code)
+			t.Errorf("a slow action beside eight others: %d, want 503", code)
 		}
-		if code, page := s.post("/act", "do", "requeue", "ref", "mail/a"); code != http.StatusOK ||
+		if code, page := s.post("/action", "do", "requeue", "ref", "mail/a"); code != http.StatusOK ||
 			!strings.Contains(page, "1 task requeued") {
-			t.Errorf("an act on a task beside slow acts: %d, want it done", code)
+			t.Errorf("an action on a task beside slow actions: %d, want it done", code)
 		}
-		if code, _ := s.post("/act", "do", "cancel", "ref", "slow/99", "rate", "1"); code != http.StatusServiceUnavailable {
-			t.Errorf("a slow act on a named task: %d, want 503", code)
+		if code, _ := s.post("/action", "do", "cancel", "ref", "slow/99", "rate", "1"); code != http.StatusServiceUnavailable {
+			t.Errorf("a slow action on a named task: %d, want 503", code)
 		}
 		stop()
 		<-ended
 	})
 }
 
-// TestAnActSaysHowFarItIsAndHowItEnded checks an act on 36 tasks, two of which somebody else requeues
+// TestAnActionSaysHowFarItIsAndHowItEnded checks an action on 36 tasks, two of which somebody else requeues
 // meanwhile.
-func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
+func TestAnActionSaysHowFarItIsAndHowItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
 		var tasks []storage.Insert
@@ -60,9 +61,9 @@ func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
 			tasks = append(tasks, storage.Insert{Ref: storage.Ref{Queue: "slow", ID: fmt.Sprint(i)}, Delay: delay})
 		}
 		s, _ := inserted(t, as(access.Admin), tasks...)
-		code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "slow", "state", "scheduled", "count", "36", "rate", "10")
+		code, page := s.post("/action", "do", "requeue", "all", "1", "queue", "slow", "state", "scheduled", "count", "36", "rate", "10")
 		if code != http.StatusOK || !strings.Contains(page, "Stop</button>") {
-			t.Fatalf("an act that takes 4 s: %d, want its page with Stop\n%s", code, page)
+			t.Fatalf("an action that takes 4 s: %d, want its page with Stop\n%s", code, page)
 		}
 		for _, want := range []string{
 			" of 36 requeued", "searched 36 of 36", "<code>queue:slow state:scheduled</code>", "at most 10 /s", "about 2 s",
@@ -74,15 +75,15 @@ func TestAnActSaysHowFarItIsAndHowItEnded(t *testing.T) {
 		if percent, err := strconv.Atoi(between(t, page, `max="100" value="`, `"`)); err != nil || percent < 30 || percent > 50 {
 			t.Errorf("after 1.5 s of 4 the bar is at %d %%, %v; want 30 to 50", percent, err)
 		}
-		act := "/acts/" + between(t, page, `action="/acts/`, `/stop"`)
-		if code, _ := s.post("/act", "do", "requeue", "ref", "slow/34", "ref", "slow/35"); code != http.StatusOK {
-			t.Fatalf("an act meanwhile: %d", code)
+		action := "/actions/" + between(t, page, `action="/actions/`, `/stop"`)
+		if code, _ := s.post("/action", "do", "requeue", "ref", "slow/34", "ref", "slow/35"); code != http.StatusOK {
+			t.Fatalf("an action meanwhile: %d", code)
 		}
 		time.Sleep(5 * time.Second) // virtual
-		s.shows(act, "34 of 36 tasks requeued, 2 changed meanwhile.")
+		s.shows(action, "34 of 36 tasks requeued, 2 changed meanwhile.")
 		for _, past := range []string{"Stop</button>", "<progress"} {
-			if strings.Contains(s.get(act), past) {
-				t.Errorf("the page of an act that has ended has %q", past)
+			if strings.Contains(s.get(action), past) {
+				t.Errorf("the page of an action that has ended has %q", past)
 			}
 		}
 	})

@@ -65,7 +65,7 @@ func TestMomentsOfAllYearsAreShown(t *testing.T) {
 				},
 				storage.Insert{
 					Ref: storage.Ref{Queue: ledger.AuditQueue, ID: "a"}, Encoding: "json", At: time.Now().AddDate(50, 0, 0),
-					Payload: []byte(`{"who":"ann","act":"pause","at":"` + moment + `","outcome":"done"}`),
+					Payload: []byte(`{"who":"ann","action":"pause","at":"` + moment + `","outcome":"done"}`),
 				})
 			s.shows("/audit", "pause")
 			for _, path := range []string{"/", "/r/mail/a", "/r/mail/cursor.a", "/schedules", "/tasks", "/queues/mail", "/search?q=a"} {

@@ -125,7 +125,7 @@ func (v *view) need(f survey.Finding) need {
 	case "paused":
 		n.URL = v.QueueURL(f.Queue)
 		if v.May("operate") {
-			n = n.asking("Resume", v.URL("/act", "do", "resume", "queue", f.Queue))
+			n = n.asking("Resume", v.URL("/action", "do", "resume", "queue", f.Queue))
 		}
 	case "unknown-kind":
 		n.Action = "View tasks"
@@ -140,7 +140,7 @@ func (v *view) need(f survey.Finding) need {
 			n.Action, n.URL = "View schedules", v.URL("/schedules")
 		}
 		if f.Code == "orphaned" && f.Schedule != "" && v.May("alter") {
-			n = n.asking("Remove", v.URL("/act", "do", "unschedule", "ref", cursor.String()))
+			n = n.asking("Remove", v.URL("/action", "do", "unschedule", "ref", cursor.String()))
 		}
 	case "unstopped":
 		n.Action, n.URL = "View task", v.URL("/r/"+f.Task)
@@ -172,7 +172,7 @@ func (v *view) needOfCause(n need) need {
 	}
 	g := causeView{v.Sample.Dead.Groups[at]}
 	if n.Error = g.Title(); v.May("operate") && !g.AllDiscarded() {
-		n = n.asking("Requeue", v.URL("/act", "do", "requeue", "all", "1", "state", "dead", "filter", g.Filter))
+		n = n.asking("Requeue", v.URL("/action", "do", "requeue", "all", "1", "state", "dead", "filter", g.Filter))
 	}
 	return n
 }

@@ -103,8 +103,8 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 				t.Errorf("GET %s: %d, want %d", path, w.Code, want)
 			}
 		}
-		if code, _ := s.post("/act", "do", "pause", "queue", "mail"); code != http.StatusInternalServerError {
-			t.Errorf("POST /act: %d, want 500", code)
+		if code, _ := s.post("/action", "do", "pause", "queue", "mail"); code != http.StatusInternalServerError {
+			t.Errorf("POST /action: %d, want 500", code)
 		}
 		time.Sleep(2 * time.Minute) // virtual, so that a sample of the history is due
 		stop()
@@ -181,7 +181,7 @@ func TestAnErrorOfTheStorageNamesNoServerOnAPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &site{t: t, Scene: sc, Dashboard: h}
-		for _, path := range []string{"/", "/tasks", "/r/mail/x", "/audit", "/search?q=a", "/act?do=pause&queue=mail"} {
+		for _, path := range []string{"/", "/tasks", "/r/mail/x", "/audit", "/search?q=a", "/action?do=pause&queue=mail"} {
 			if page := s.do(request(http.MethodGet, path, "")).Body.String(); strings.Contains(page, "10.9.8.7") {
 				t.Errorf("GET %s shows the address of the server", path)
 			}

@@ -59,7 +59,7 @@ func TestAPageOfALookIsRenderedOnce(t *testing.T) {
 			}
 		}
 		if page("/", "gzip", view{User: ann, Notice: &notice{}}) != nil {
-			t.Error("what an act did is told to others")
+			t.Error("what an action did is told to others")
 		}
 		rendersOnce(t, first)
 		time.Sleep(2 * sampler.Period) // virtual

@@ -30,7 +30,7 @@ type taskData struct {
 	Bodies   []body
 	Headers  []header
 	Facts    []fact
-	Acts     []actLink
+	Actions  []actionLink
 }
 
 // moments is one event of a task's life.
@@ -67,8 +67,8 @@ type fact struct {
 	Name, Value, Exact, URL string
 }
 
-// actLink is an action that the page of a task offers.
-type actLink struct {
+// actionLink is an action that the page of a task offers.
+type actionLink struct {
 	Text, URL, Key string
 	Danger         bool
 	Plain          bool // it may be the first action, but it is not the one to take
@@ -109,7 +109,7 @@ func (s *server) task(r *http.Request, v *view) error {
 	d.Timeline = v.timeline(t)
 	d.Steps = v.steps(t)
 	d.Facts = v.facts(t)
-	d.Acts = v.taskActs(t)
+	d.Actions = v.taskActions(t)
 	if v.May("payloads") {
 		d.Bodies = v.bodies(t)
 		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
@@ -304,11 +304,11 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	return facts
 }
 
-// taskActs returns the acts that the viewer may do to the task.
-func (v *view) taskActs(t storage.Task) (acts []actLink) {
+// taskActions returns the actions that the viewer may do to the task.
+func (v *view) taskActions(t storage.Task) (actions []actionLink) {
 	add := func(text, do, key string, danger bool) {
-		acts = append(acts, actLink{
-			Text: text, URL: v.URL("/act", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
+		actions = append(actions, actionLink{
+			Text: text, URL: v.URL("/action", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
 			Plain: do == "cancel" || scan.Discarded(t) || t.State == storage.Completed || t.State == storage.Cancelled,
 		})
 	}
@@ -330,13 +330,13 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 	}
 	if v.May("alter") {
 		if edit := (storage.Change{}); v.May("payloads") && (edit.Permitted(t.State) || t.State.Ended()) {
-			acts = append(acts, actLink{Text: "Edit", URL: v.URL("/edit", "ref", t.Ref.String()), Key: "e"})
+			actions = append(actions, actionLink{Text: "Edit", URL: v.URL("/edit", "ref", t.Ref.String()), Key: "e"})
 		}
 		if t.State != storage.Pending {
 			add("Delete", "delete", "", true)
 		}
 	}
-	return acts
+	return actions
 }
 
 // mostTree limits the JSON that a page shows, in bytes. Longer JSON can only be downloaded.

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// chosen is the choice of tasks that a list shows, or that an act is on. It stands in the address of the
+// chosen is the choice of tasks that a list shows, or that an action is on. It stands in the address of the
 // page.
 type chosen struct {
 	Queue, State, Filter string
@@ -153,8 +153,8 @@ func verbs(f filter.Filter) []listVerb {
 	verbs := []listVerb{{Do: "requeue", Key: "r"}, {Do: "cancel", Key: "c"}, {Do: "delete"}}
 	for i := range verbs {
 		l := &verbs[i]
-		a := acts[l.Do]
-		able := (&bulk.Act{Verb: a.bulk}).States()
+		a := actions[l.Do]
+		able := (&bulk.Action{Verb: a.bulk}).States()
 		if !slices.ContainsFunc(states, func(s storage.State) bool { return slices.Contains(able, s) }) {
 			l.Off = "not possible in this state"
 		}

@@ -193,40 +193,40 @@ func TestARedactedValueIsInNoError(t *testing.T) {
 	})
 }
 
-func TestActsOnTasks(t *testing.T) {
+func TestActionsOnTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		dead := s.list("mail", storage.Dead)
-		s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Back", "Rate")
+		s.shows("/action?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Back", "Rate")
 		if got := s.list("mail", storage.Dead); len(got) != len(dead) {
 			t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
 		}
-		if code, page := s.post("/act", "do", "requeue", "ref", dead[0], "back", "/r/"+dead[0]); code != 200 ||
+		if code, page := s.post("/action", "do", "requeue", "ref", dead[0], "back", "/r/"+dead[0]); code != 200 ||
 			!strings.Contains(page, "1 task requeued.") {
 			t.Errorf("requeue one: %d", code)
 		}
 		if got := s.list("mail", storage.Waiting); !slices.Contains(got, dead[0]) {
 			t.Error("the requeued task does not wait")
 		}
-		if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
+		if code, page := s.post("/action", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
 			!strings.Contains(page, "2 of 3 tasks deleted, 1 not found.") {
 			t.Errorf("delete: %d", code)
 		}
-		if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
+		if code, page := s.post("/action", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
 			!strings.Contains(page, "1 task cancelled.") {
 			t.Errorf("cancel: %d", code)
 		}
-		s.shows("/act?do=requeue&all=1&queue=mail&state=dead&filter=kind:send_digest", "Requeue 32 tasks?", "and 27 more",
+		s.shows("/action?do=requeue&all=1&queue=mail&state=dead&filter=kind:send_digest", "Requeue 32 tasks?", "and 27 more",
 			"midge task requeue &#39;queue:mail state:dead kind:send_digest&#39;")
-		if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest",
+		if code, page := s.post("/action", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest",
 			"count", "32", "back", "/tasks"); code != 200 || !strings.Contains(page, "tasks requeued.") {
 			t.Errorf("requeue all that match: %d", code)
 		}
-		if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
+		if code, page := s.post("/action", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
 			"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "It continues if you close this page") {
 			t.Errorf("requeue all at a rate: %d", code)
 		} else {
-			code, page := s.post("/acts/" + between(t, page, `action="/acts/`, `"`))
+			code, page := s.post("/actions/" + between(t, page, `action="/actions/`, `"`))
 			if code != 200 || !strings.Contains(page, "The action was stopped. Repeat it to do the rest.") {
 				t.Errorf("stop: %d", code)
 			}
@@ -234,7 +234,7 @@ func TestActsOnTasks(t *testing.T) {
 	})
 }
 
-func TestActsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		dead := s.list("mail", storage.Dead)[0]
@@ -247,8 +247,8 @@ func TestActsThatMakeNoSenseAreRefused(t *testing.T) {
 			{"do", "requeue", "ref", "nonsense"},
 			{"do", "run", "ref", dead},
 		} {
-			if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
-				t.Errorf("POST /act with %v: %d, want 400", bad, code)
+			if code, _ := s.post("/action", bad...); code != http.StatusBadRequest {
+				t.Errorf("POST /action with %v: %d, want 400", bad, code)
 			}
 		}
 	})
@@ -260,9 +260,9 @@ func TestARequeueOfManyTasksHasAModerateRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		for _, c := range []struct{ path, rate, command string }{
-			{"/act?do=requeue&all=1&queue=mail&state=dead", "50", "midge task requeue --rate 50 &#39;queue:mail state:dead&#39;"},
-			{"/act?do=requeue&all=1&queue=archive&state=dead", "0", "midge task requeue &#39;queue:archive state:dead&#39;"},
-			{"/act?do=delete&all=1&queue=mail&state=dead", "0", "midge task rm &#39;queue:mail state:dead&#39;"},
+			{"/action?do=requeue&all=1&queue=mail&state=dead", "50", "midge task requeue --rate 50 &#39;queue:mail state:dead&#39;"},
+			{"/action?do=requeue&all=1&queue=archive&state=dead", "0", "midge task requeue &#39;queue:archive state:dead&#39;"},
+			{"/action?do=delete&all=1&queue=mail&state=dead", "0", "midge task rm &#39;queue:mail state:dead&#39;"},
 		} {
 			s.shows(c.path, `<option value="`+c.rate+`" selected>`, c.command)
 		}
@@ -280,7 +280,7 @@ func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 			t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
 		}
 		waiting := len(s.list("mail", storage.Waiting))
-		if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
+		if code, page := s.post("/action", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
 			!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
 			t.Errorf("remove: %d", code)
 		}
@@ -290,26 +290,26 @@ func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
 	})
 }
 
-func TestActsOnQueues(t *testing.T) {
+func TestActionsOnQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
-		s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
-		if code, page := s.post("/act", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
+		s.shows("/action?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
+		if code, page := s.post("/action", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
 			!strings.Contains(page, "The queue payments is resumed.") || strings.Contains(page, "but none starts") {
 			t.Errorf("resume: %d", code)
 		}
-		if code, page := s.post("/act", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
+		if code, page := s.post("/action", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
 			!strings.Contains(page, "It resumes by itself") {
 			t.Errorf("pause: %d", code)
 		}
-		if code, _ := s.post("/act", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
+		if code, _ := s.post("/action", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
 			t.Errorf("pause for a time that is not offered: %d, want 400", code)
 		}
-		s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
-		if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
+		s.shows("/action?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
+		if code, _ := s.post("/action", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
 			t.Errorf("remove without the name: %d, want 400", code)
 		}
-		if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
+		if code, _ := s.post("/action", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
 			t.Errorf("remove: %d", code)
 		}
 		if w := s.do(request(http.MethodGet, "/queues/payments", "")); w.Code != http.StatusNotFound {
@@ -318,30 +318,30 @@ func TestActsOnQueues(t *testing.T) {
 	})
 }
 
-func TestActsOnSchedules(t *testing.T) {
+func TestActionsOnSchedules(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})
 		cursor := "mail/" + storage.CursorPrefix + "daily_digest"
-		s.shows("/act?do=run&ref="+cursor, "Run the schedule daily_digest of mail now?", "midge schedule run mail/daily_digest")
+		s.shows("/action?do=run&ref="+cursor, "Run the schedule daily_digest of mail now?", "midge schedule run mail/daily_digest")
 		before := len(s.list("mail", storage.Waiting))
-		if code, page := s.post("/act", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
+		if code, page := s.post("/action", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
 			!strings.Contains(page, "The schedule has enqueued the task mail/") {
 			t.Errorf("run: %d", code)
 		}
 		if got := len(s.list("mail", storage.Waiting)); got != before+1 {
 			t.Errorf("%d tasks wait after a run, want %d", got, before+1)
 		}
-		s.shows("/act?do=pause-schedule&ref="+cursor, "Pause the schedule daily_digest of mail?", "midge schedule pause mail/daily_digest")
-		if code, page := s.post("/act", "do", "pause-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+		s.shows("/action?do=pause-schedule&ref="+cursor, "Pause the schedule daily_digest of mail?", "midge schedule pause mail/daily_digest")
+		if code, page := s.post("/action", "do", "pause-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
 			!strings.Contains(page, "The schedule is paused.") || !strings.Contains(page, ">paused</span>") ||
 			!strings.Contains(page, "do=resume-schedule&amp;ref="+url.QueryEscape(cursor)) {
 			t.Errorf("pause a schedule: %d %s", code, page)
 		}
-		if code, page := s.post("/act", "do", "resume-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+		if code, page := s.post("/action", "do", "resume-schedule", "ref", cursor, "back", "/schedules"); code != 200 ||
 			!strings.Contains(page, "The schedule is resumed.") || strings.Contains(page, ">paused</span>") {
 			t.Errorf("resume a schedule: %d", code)
 		}
-		if code, _ := s.post("/act", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+		if code, _ := s.post("/action", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
 			len(s.list("mail", storage.Cursors)) != 0 {
 			t.Errorf("remove a schedule: %d", code)
 		}
@@ -363,7 +363,7 @@ func TestAKeptScheduleIsShownAsSuch(t *testing.T) {
 		}
 		s.shows("/schedules", ">kept</span>", "jitter 6", "No live runner of the queue handles legacy_sync, so it is stalled.")
 		s.shows("/", "2 schedules of the kind legacy_sync are orphaned", "No live runner of the queue mail handles legacy_sync")
-		s.shows("/act?do=unschedule&ref=mail/"+storage.CursorPrefix+"ann", "No program declares it")
+		s.shows("/action?do=unschedule&ref=mail/"+storage.CursorPrefix+"ann", "No program declares it")
 	})
 }
 
@@ -373,9 +373,9 @@ func TestARunThatIsSentTwiceEnqueuesOneTask(t *testing.T) {
 		cursor := "mail/" + storage.CursorPrefix + "daily_digest"
 		before := len(s.list("mail", storage.Waiting))
 		for dialogs := 1; dialogs <= 2; dialogs++ {
-			fresh := between(t, s.get("/act?do=run&ref="+cursor), `name="fresh" value="`, `"`)
+			fresh := between(t, s.get("/action?do=run&ref="+cursor), `name="fresh" value="`, `"`)
 			for range 2 {
-				if code, page := s.post("/act", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
+				if code, page := s.post("/action", "do", "run", "ref", cursor, "fresh", fresh); code != http.StatusOK ||
 					!strings.Contains(page, "The schedule has enqueued the task mail/"+fresh) {
 					t.Errorf("run: %d", code)
 				}
@@ -384,7 +384,7 @@ func TestARunThatIsSentTwiceEnqueuesOneTask(t *testing.T) {
 				t.Errorf("%d tasks wait after %d dialogs, want %d", got, dialogs, before+dialogs)
 			}
 		}
-		if code, _ := s.post("/act", "do", "run", "ref", cursor, "fresh", "a/b"); code != http.StatusBadRequest {
+		if code, _ := s.post("/action", "do", "run", "ref", cursor, "fresh", "a/b"); code != http.StatusBadRequest {
 			t.Errorf("run under a bad id: %d, want 400", code)
 		}
 	})
@@ -415,7 +415,7 @@ func TestAnEditedTaskRunsWithItsNewParameters(t *testing.T) {
 	})
 }
 
-func TestRolesPermitActs(t *testing.T) {
+func TestRolesPermitActions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		forms := map[string][]string{
 			"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
@@ -430,7 +430,7 @@ func TestRolesPermitActs(t *testing.T) {
 		for _, role := range access.Roles() {
 			s := open(t, "night", as(role))
 			for do, form := range forms {
-				code, _ := s.post("/act", form...)
+				code, _ := s.post("/action", form...)
 				may := role == access.Admin || role == access.Operator && !slices.Contains(alter, do)
 				if got := code != http.StatusForbidden; got != may {
 					t.Errorf("%s as %s: %d, permitted %t, want %t", do, role, code, got, may)
@@ -444,12 +444,12 @@ func TestRolesPermitActs(t *testing.T) {
 		cfg.ReadOnly = true
 		s := open(t, "night", cfg)
 		for do, form := range forms {
-			if code, _ := s.post("/act", form...); code != http.StatusForbidden {
+			if code, _ := s.post("/action", form...); code != http.StatusForbidden {
 				t.Errorf("%s, read-only: %d, want 403", do, code)
 			}
 		}
-		if page := s.get("/r/" + s.list("mail", storage.Dead)[0]); strings.Contains(page, "/act?") {
-			t.Error("a read-only dashboard offers acts")
+		if page := s.get("/r/" + s.list("mail", storage.Dead)[0]); strings.Contains(page, "/action?") {
+			t.Error("a read-only dashboard offers actions")
 		}
 	})
 }
@@ -537,7 +537,7 @@ func TestAGetChangesNothing(t *testing.T) {
 		ref := s.list("mail", storage.Dead)[0]
 		before := s.state()
 		seen := map[string]bool{}
-		next := append(s.paths(), "/tasks", "/tasks?state=dead", "/r/"+ref, "/edit?ref="+ref, "/search?q=mail", "/act?do=delete&ref="+ref)
+		next := append(s.paths(), "/tasks", "/tasks?state=dead", "/r/"+ref, "/edit?ref="+ref, "/search?q=mail", "/action?do=delete&ref="+ref)
 		for len(next) > 0 && len(seen) < 400 {
 			path := html.UnescapeString(next[0])
 			next = next[1:]
@@ -568,9 +568,9 @@ func TestAGetChangesNothing(t *testing.T) {
 	})
 }
 
-// TestAnActWhoseMatchesLieFarBehindIsOffered checks an act whose first match is not among the 20,000 tasks
-// that a dialog searches. The action itself searches all tasks.
-func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
+// TestAnActionWhoseMatchesLieFarBehindIsOffered checks an action whose first match is not among the 20,000
+// tasks that a dialog searches. The action itself searches all tasks.
+func TestAnActionWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "empty", dashboard.Config{})
 		for _, kind := range []string{"other", "needle"} {
@@ -580,14 +580,14 @@ func TestAnActWhoseMatchesLieFarBehindIsOffered(t *testing.T) {
 			}
 		}
 		const far = "No task matches among the first 20,000. The action searches all tasks."
-		s.shows("/act?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel tasks</button>`)
-		s.shows("/act?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
-		if code, page := s.post("/act", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||
+		s.shows("/action?do=cancel&all=1&filter=kind:needle", "Cancel all tasks that match?", far, `<button class="primary">Cancel tasks</button>`)
+		s.shows("/action?do=delete&all=1&filter=kind:needle", "Type all to confirm", far, `<button class="danger">Delete</button>`, "data-countdown")
+		if code, page := s.post("/action", "do", "cancel", "all", "1", "filter", "kind:needle", "count", "all", "back", "/tasks"); code != 200 ||
 			!strings.Contains(page, "1 task cancelled.") {
 			t.Errorf("cancel what lies far behind: %d", code)
 		}
-		if page := s.get("/act?do=requeue&all=1&queue=mail&state=dead&filter=kind:needle"); strings.Contains(page, `<button class="primary">Requeue`) {
-			t.Error("an act to nothing is offered")
+		if page := s.get("/action?do=requeue&all=1&queue=mail&state=dead&filter=kind:needle"); strings.Contains(page, `<button class="primary">Requeue`) {
+			t.Error("an action to nothing is offered")
 		}
 	})
 }

@@ -79,15 +79,15 @@ func TestATimelineHasWaitsAndAttempts(t *testing.T) {
 		was := []string{"attempt 2 failed after 1 s", "waited 1 m 1 s", "attempt 1 failed after 2 s", "waited 5 s", "created"}
 		is(append([]string{"dead: retries exhausted"}, was...)...)
 		s.shows(path, "Dead since", "Retries exhausted. Last error: no route")
-		if code, _ := s.post("/act", "do", "requeue", "ref", theTask.String()); code != http.StatusOK {
+		if code, _ := s.post("/action", "do", "requeue", "ref", theTask.String()); code != http.StatusOK {
 			t.Fatalf("a requeue: %d", code)
 		}
 		is(append([]string{"waiting for attempt 1", "was requeued"}, was...)...)
 	})
 }
 
-// TestACompletedTaskShowsItsRun checks the start, the duration and the runner of a kept task, and that its timeline
-// names its end once.
+// TestACompletedTaskShowsItsRun checks the start, the duration and the runner of a kept task, and that its
+// timeline names its end once.
 func TestACompletedTaskShowsItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
@@ -122,8 +122,8 @@ func TestACompletedTaskShowsItsRun(t *testing.T) {
 	})
 }
 
-// TestATaskIsTitledByItsKind checks the title, the id beside it, and that nobody is urged to requeue a task that
-// has completed.
+// TestATaskIsTitledByItsKind checks the title, the id beside it, and that nobody is urged to requeue a task
+// that has completed.
 func TestATaskIsTitledByItsKind(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "calm", dashboard.Config{})

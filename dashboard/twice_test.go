@@ -43,7 +43,7 @@ func TestATaskThatEndsAtOnceIsEnqueuedOnce(t *testing.T) {
 		s.finish("mail")
 		for name, send := range map[string]func() (int, string){
 			"a run of a schedule": func() (int, string) {
-				return s.post("/act", "do", "run", "ref", "mail/cursor.daily_digest", "fresh", "form-1")
+				return s.post("/action", "do", "run", "ref", "mail/cursor.daily_digest", "fresh", "form-1")
 			},
 			"an added task": func() (int, string) {
 				return s.post("/queues/mail/add", "kind", "send_welcome", "params", "{}", "fresh", "form-2")
@@ -63,18 +63,18 @@ func TestATaskThatEndsAtOnceIsEnqueuedOnce(t *testing.T) {
 	})
 }
 
-// TestADialogActsOnce checks that a dialog on all tasks that match is done once, however often it is sent:
-// the limit that a person confirmed holds for all sendings together.
-func TestADialogActsOnce(t *testing.T) {
+// TestADialogTakesEffectOnce checks that a dialog on all tasks that match is done once, however often it is
+// sent: the limit that a person confirmed holds for all sendings together.
+func TestADialogTakesEffectOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, do := range []string{"delete", "requeue"} {
 			s := open(t, "night", as(access.Admin))
 			dialog := func() string {
-				page := s.get("/act?do=" + do + "&all=1&state=dead&filter=kind:send_digest")
+				page := s.get("/action?do=" + do + "&all=1&state=dead&filter=kind:send_digest")
 				return between(t, page, `name="form" value="`, `"`)
 			}
 			send := func(form string, more ...string) (int, string) {
-				return s.post("/act", append([]string{
+				return s.post("/action", append([]string{
 					"do", do, "all", "1", "state", "dead", "filter", "kind:send_digest", "form", form,
 				}, more...)...)
 			}
@@ -88,11 +88,11 @@ func TestADialogActsOnce(t *testing.T) {
 				}
 			}
 			if got := before - len(s.list("mail", storage.Dead)); got != 10 {
-				t.Errorf("%s that was confirmed for 10 tasks and sent three times acts on %d", do, got)
+				t.Errorf("%s that was confirmed for 10 tasks and sent three times actions on %d", do, got)
 			}
 			send(dialog(), "count", "10")
 			if got := before - len(s.list("mail", storage.Dead)); got != 20 {
-				t.Errorf("two dialogs to %s 10 tasks act on %d", do, got)
+				t.Errorf("two dialogs to %s 10 tasks action on %d", do, got)
 			}
 		}
 	})
@@ -136,9 +136,9 @@ func (l *leaving) Configure(ctx context.Context, call storage.Call, queue string
 	return err
 }
 
-// TestAnActOutlivesItsViewer checks that the audit tells what became of an act whose viewer leaves, and that
-// it keeps an act as intended if nobody knows.
-func TestAnActOutlivesItsViewer(t *testing.T) {
+// TestAnActionOutlivesItsViewer checks that the audit tells what became of an action whose viewer leaves, and
+// that it keeps an action as intended if nobody knows.
+func TestAnActionOutlivesItsViewer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for _, unknown := range []bool{false, true} {
 			s := open(t, "night", as(access.Admin))
@@ -147,14 +147,14 @@ func TestAnActOutlivesItsViewer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			(&site{t: t, Scene: s.Scene, Dashboard: h}).do(request(http.MethodPost, "/act", "do=pause&queue=mail").WithContext(ctx))
-			acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
+			(&site{t: t, Scene: s.Scene, Dashboard: h}).do(request(http.MethodPost, "/action", "do=pause&queue=mail").WithContext(ctx))
+			actions, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 1)
 			want := ledger.Done
 			if unknown {
 				want = ledger.Intended
 			}
-			if err != nil || acts[0].Act != "pause" || acts[0].Outcome != want {
-				t.Errorf("an act whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, acts, err, want)
+			if err != nil || actions[0].Action != "pause" || actions[0].Outcome != want {
+				t.Errorf("an action whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, actions, err, want)
 			}
 		}
 	})

@@ -93,7 +93,7 @@ func (v *view) Base() string { return v.server.cfg.Base }
 // Installation is the name of the installation.
 func (v *view) Installation() string { return v.server.cfg.Name }
 
-// ReadOnly reports whether all acts are forbidden.
+// ReadOnly reports whether all actions are forbidden.
 func (v *view) ReadOnly() bool { return v.server.cfg.ReadOnly }
 
 // May reports whether the viewer may do what a verb names.
@@ -184,7 +184,7 @@ func exactly(state storage.State, n int64) string {
 	return text
 }
 
-// notice tells the viewer the result of an act.
+// notice tells the viewer the result of an action.
 type notice struct {
 	Text string
 	Bad  bool
@@ -193,7 +193,7 @@ type notice struct {
 // mostNotices is how many notices are kept.
 const mostNotices = 256
 
-// notices keeps the results of acts, for the page that follows each act.
+// notices keeps the results of actions, for the page that follows each action.
 type notices struct {
 	mu    sync.Mutex
 	order []string

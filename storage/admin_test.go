@@ -165,16 +165,16 @@ func TestBulk(t *testing.T) {
 	}
 	d.insert(ins...)
 	even := func(t storage.Task) bool { return t.Kind == "even" }
-	type act func(context.Context, string, storage.State, storage.Match) (int, error)
+	type action func(context.Context, string, storage.State, storage.Match) (int, error)
 	requeueAll := func(ctx context.Context, queue string, state storage.State, match storage.Match) (int, error) {
 		return d.RequeueAll(ctx, queue, state, match)
 	}
 	for _, c := range []struct {
-		what  string
-		act   act
-		state storage.State
-		match storage.Match
-		want  int
+		what   string
+		action action
+		state  storage.State
+		match  storage.Match
+		want   int
 	}{
 		{"cancel the even", d.CancelAll, storage.Waiting, even, tasks / 2},
 		{"cancel them again", d.CancelAll, storage.Waiting, even, 0},
@@ -184,7 +184,7 @@ func TestBulk(t *testing.T) {
 		{"delete the rest", d.DeleteAll, storage.Cancelled, nil, tasks / 2},
 		{"delete nothing", d.DeleteAll, storage.Dead, nil, 0},
 	} {
-		if got := must(c.act(t.Context(), "q", c.state, c.match))(t); got != c.want {
+		if got := must(c.action(t.Context(), "q", c.state, c.match))(t); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.what, got, c.want)
 		}
 	}

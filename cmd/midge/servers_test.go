@@ -73,8 +73,8 @@ func TestTheNightOnEveryStorage(t *testing.T) {
 	}
 }
 
-// TestDoctorReportsAStorageThatRefuses lets Redis evict keys, and lets its user lack commands: one for reading, and
-// scripts, without which the storage opens and cannot be read.
+// TestDoctorReportsAStorageThatRefuses lets Redis evict keys, and lets its user lack commands: one for
+// reading, and scripts, without which the storage opens and cannot be read.
 func TestDoctorReportsAStorageThatRefuses(t *testing.T) {
 	t.Parallel()
 	testserver.Require(t)
@@ -217,7 +217,7 @@ func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
 	}
 	proxy := testserver.NewProxy(t, server.Addr())
 	fault := proxy.HoldReply(func(request []byte) bool { // the reply about the task, not about the audit
-		return bytes.Contains(request, []byte("zzlost")) && !bytes.Contains(request, []byte("midge.act"))
+		return bytes.Contains(request, []byte("zzlost")) && !bytes.Contains(request, []byte("midge.action"))
 	})
 	defer fault.Release()
 	got := run(t, on(t, "redis://"+proxy.Addr()), "", "task", "add", "x", "--queue", "mail", "--id", "zzlost", "--timeout", "2s")

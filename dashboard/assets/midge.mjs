@@ -374,8 +374,8 @@ document.addEventListener('change', event => {
   command.textContent = command.textContent.replace(/^(midge task \w+)( --rate \d+)?( --canary)?( --from-start)?/, `$1${flags}`);
 });
 
-// askOfRows shows the dialog for the act of a button above a list: on the chosen rows or, without any, on the
-// current row.
+// askOfRows shows the dialog for the action of a button above a list: on the chosen rows or, without any, on
+// the current row.
 function askOfRows(form, button) {
   const query = new URLSearchParams(new FormData(form, button));
   if (!query.has('ref') && !query.has('all')) {
@@ -386,7 +386,7 @@ function askOfRows(form, button) {
   ask(`${form.action}?${query}`).catch(setLost);
 }
 
-// countDown submits a form after five seconds, in which the user can still undo an act on many tasks.
+// countDown submits a form after five seconds, in which the user can still undo an action on many tasks.
 function countDown(form) {
   const button = $('.buttons button', form), label = button.textContent;
   let left = 5;
@@ -397,7 +397,7 @@ function countDown(form) {
     if (left > 0) { say(); return; }
     clearInterval(timer);
     form.dataset.sure = '1';
-    button.disabled = true; // nothing undoes the act from here on
+    button.disabled = true; // nothing undoes the action from here on
     button.textContent = label;
     form.requestSubmit();
   }, 1000);
@@ -443,8 +443,8 @@ function stepRow(step) {
   updateActions();
 }
 
-// clickAct clicks on the element whose data-act is a key, in the current row or else on the page.
-const clickAct = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
+// clickAction clicks on the element whose data-hotkey is a key, in the current row or else on the page.
+const clickAction = key => ($(`tr.on [data-hotkey="${key}"]`) ?? $(`main [data-hotkey="${key}"]`))?.click();
 
 const keyList = [
   ['/', 'go to the search'],
@@ -485,7 +485,7 @@ function showKeys() {
   close.focus();
 }
 
-const keyActs = {
+const keyActions = {
   '/': () => $('[data-key="/"]')?.focus(),
   'g': () => { goUntil = Date.now() + 1500; },
   'j': () => stepRow(1),
@@ -493,9 +493,9 @@ const keyActs = {
   'x': () => $('tr.on input[type=checkbox]')?.click(),
   '.': toggleFrozen,
   '?': showKeys,
-  'r': () => clickAct('r'),
-  'c': () => clickAct('c'),
-  'p': () => clickAct('p'),
+  'r': () => clickAction('r'),
+  'c': () => clickAction('c'),
+  'p': () => clickAction('p'),
 };
 
 document.addEventListener('keydown', event => {
@@ -511,7 +511,7 @@ document.addEventListener('keydown', event => {
     if (to) { event.preventDefault(); to.click(); }
     return;
   }
-  if (Object.hasOwn(keyActs, key)) { event.preventDefault(); keyActs[key](); }
+  if (Object.hasOwn(keyActions, key)) { event.preventDefault(); keyActions[key](); }
 });
 
 // ── Search: suggestions while a text is typed, in a combobox as WAI-ARIA defines it ───────────────

@@ -77,13 +77,14 @@ func (tb *tab) judge(script, only string) []string {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestDialogsAreAccessible checks what TestEachPage does not see: a dialog, and the suggestions of the search.
+// TestDialogsAreAccessible checks what TestEachPage does not see: a dialog, and the suggestions of the
+// search.
 func TestDialogsAreAccessible(t *testing.T) {
 	t.Parallel()
 	script := axe(t)
 	tb := newRig(t, "night").tab("/queues/mail", "light")
 	tb.live()
-	tb.click(`[data-act="p"]`)
+	tb.click(`[data-hotkey="p"]`)
 	tb.sees(`document.querySelector('dialog[open] .buttons button')`)
 	for _, problem := range tb.judge(script, wcag) {
 		t.Errorf("a dialog: %s", problem)

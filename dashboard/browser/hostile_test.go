@@ -77,7 +77,7 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 		t.Errorf("of one foreign element the test finds %q", found)
 	}
 	for _, path := range []string{
-		"/", "/dead", "/queues/evil", "/tasks?queue=evil&state=dead", "/r/evil/evil-003", "/edit?ref=evil/evil-004", "/act?do=requeue&all=1&queue=evil&state=dead",
+		"/", "/dead", "/queues/evil", "/tasks?queue=evil&state=dead", "/r/evil/evil-003", "/edit?ref=evil/evil-004", "/action?do=requeue&all=1&queue=evil&state=dead",
 		"/runners", "/runners/evil-7", "/schedules", "/audit", "/metrics", "/search?q=evil",
 	} {
 		tb.open(path, "light", 1440)
@@ -106,10 +106,10 @@ func TestWhatOthersWroteStaysText(t *testing.T) {
 	}
 }
 
-func TestAnotherSiteActsOnNothing(t *testing.T) {
+func TestAnotherSiteChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")
-	forms := []string{"/act", "/edit", "/queues/mail/add", "/preferences"}
+	forms := []string{"/action", "/edit", "/queues/mail/add", "/preferences"}
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprintf(w, `<form method="post" action="http://%s%s" enctype="%s"><input name="do" value="pause"><input name="queue" value="mail"><input name="theme" value="dark">

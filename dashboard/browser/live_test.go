@@ -18,8 +18,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAJobEnqueuedElsewhereShows enqueues tasks while pages are open. TestAChangeIsToldWithinASecond bounds the
-// time that this takes.
+// TestAJobEnqueuedElsewhereShows enqueues tasks while pages are open. TestAChangeIsToldWithinASecond bounds
+// the time that this takes.
 func TestAJobEnqueuedElsewhereShows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "calm")
@@ -84,12 +84,12 @@ func (tb *tab) confirm() {
 	tb.click("dialog[open] .buttons button")
 }
 
-func TestActsInABrowser(t *testing.T) {
+func TestActionsInABrowser(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/queues/mail", "light")
 	tb.live()
-	tb.click(`[data-act="p"]`)
+	tb.click(`[data-hotkey="p"]`)
 	tb.confirm()
 	tb.shows("The queue mail is paused.")
 	stats, err := r.Store.Stats(t.Context(), "mail")
@@ -152,9 +152,9 @@ func (tb *tab) point(selector string) {
 	}
 }
 
-// TestAnActHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and of the boxes, and
-// that the page of an action shows its end even while the pointer rests on its Stop.
-func TestAnActHasItsRateAndItsEnd(t *testing.T) {
+// TestAnActionHasItsRateAndItsEnd checks that the command of a dialog follows the choice of a rate and of the
+// boxes, and that the page of an action shows its end even while the pointer rests on its Stop.
+func TestAnActionHasItsRateAndItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")
 	tb := r.tab("/dead", "light")
@@ -215,8 +215,8 @@ func TestManyDeletesCountDown(t *testing.T) {
 	}
 }
 
-// TestADeletionKnowsThatItsTasksAreDownloaded checks that the dialog stays open under a download, and that its
-// form is marked, so that it deletes no other tasks.
+// TestADeletionKnowsThatItsTasksAreDownloaded checks that the dialog stays open under a download, and that
+// its form is marked, so that it deletes no other tasks.
 func TestADeletionKnowsThatItsTasksAreDownloaded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "night")

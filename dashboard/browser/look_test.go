@@ -86,7 +86,7 @@ const problems = `(() => {
   const open = document.querySelector('dialog[open]') ?? document.body;
   const filled = [...open.querySelectorAll('.primary, .danger')].filter(visible);
   if (filled.length > 1) say(filled.length + ' filled buttons', filled[1]);
-  for (const some of document.querySelectorAll('.head .acts, .buttons, .need, .picks, td, .pager, .filter')) {
+  for (const some of document.querySelectorAll('.head .actions, .buttons, .need, .picks, td, .pager, .filter')) {
     const texts = [...some.querySelectorAll('button, .button')].filter(visible).map(e => e.textContent.trim());
     if (new Set(texts).size < texts.length) say('equal buttons', some);
   }
@@ -140,8 +140,8 @@ func TestShortNamesAreShownWhole(t *testing.T) {
 	}
 }
 
-// TestLongNamesGetTheRoom checks names that are as long as those of tenants. They are whole in a wide window, and
-// get most of the room in a narrow one.
+// TestLongNamesGetTheRoom checks names that are as long as those of tenants. They are whole in a wide window,
+// and get most of the room in a narrow one.
 func TestLongNamesGetTheRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "calm")

@@ -323,7 +323,8 @@ func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	}
 	for _, name := range names.Names {
 		if name == "payments" || len(name) > 100 {
-			pages = append(pages, named{"queue", "/queues/" + name}, named{"ask-pause", "/act?do=pause&queue=" + name},
+			pages = append(pages, named{"queue", "/queues/" + name},
+				named{"ask-pause", "/action?do=pause&queue=" + name},
 				named{"enqueue", "/queues/" + name + "/add?kind=send_welcome"})
 			break
 		}
@@ -346,8 +347,8 @@ func taskPages(ctx context.Context, sc *scene.Scene, queues []string, state stor
 		if state == storage.Dead {
 			cause := fingerprint.Of(page.Tasks[0]).ID
 			pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"cause", "/dead?cause=" + cause},
-				named{"ask-requeue", "/act?do=requeue&ref=" + ref},
-				named{"ask-delete", "/act?do=delete&all=1&state=dead&filter=cause:" + cause})
+				named{"ask-requeue", "/action?do=requeue&ref=" + ref},
+				named{"ask-delete", "/action?do=delete&all=1&state=dead&filter=cause:" + cause})
 		}
 		return pages
 	}

@@ -22,7 +22,7 @@ func (w *walk) press(label, near string) { w.t.Helper(); w.click("document", lab
 // before was not ready.
 func (w *walk) agree(label string) {
 	w.t.Helper()
-	w.click("document.querySelector('dialog[open]' + (location.pathname === '/act' ? ', main' : ''))", label, "")
+	w.click("document.querySelector('dialog[open]' + (location.pathname === '/action' ? ', main' : ''))", label, "")
 }
 
 // click clicks once, as soon as the label is there and nothing covers it. After a click on a link it waits

@@ -10,19 +10,19 @@ import (
 	"github.com/midgehq/midge/dashboard"
 )
 
-// offers returns the acts that a page offers.
-const offers = `[...document.querySelectorAll('main a[href*="/act?"], main a[href*="/edit?"], main a[href$="/add"], main button[name=do]')]
-	.filter(e => e.checkVisibility()).map(e => e.name === 'do' ? e.value : e.pathname === '/act' ? new URLSearchParams(e.search).get('do') : e.pathname.split('/').at(-1))`
+// offers returns the actions that a page offers.
+const offers = `[...document.querySelectorAll('main a[href*="/action?"], main a[href*="/edit?"], main a[href$="/add"], main button[name=do]')]
+	.filter(e => e.checkVisibility()).map(e => e.name === 'do' ? e.value : e.pathname === '/action' ? new URLSearchParams(e.search).get('do') : e.pathname.split('/').at(-1))`
 
-// verbs has the verb that each act needs.
+// verbs has the verb that each action needs.
 var verbs = map[string]access.Verb{
 	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
 	"pause-schedule": access.Operate, "resume-schedule": access.Operate,
 	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
 }
 
-// acting are the pages that offer acts.
-var acting = []string{
+// offering are the pages that offer actions.
+var offering = []string{
 	"queues", "queue", "tasks", "tasks-dead", "dead", "cause", "task-dead", "task-pending", "schedules", "edit", "enqueue",
 }
 
@@ -39,12 +39,12 @@ func TestEachPageForEachRole(t *testing.T) {
 	for i, is := range access.Roles() {
 		role = is
 		for j, p := range pages {
-			// All roles see the same on pages without acts, so a viewer is enough for them.
-			if acts := slices.Contains(acting, p.name) || strings.HasPrefix(p.name, "ask-"); !acts && role != access.Viewer {
+			// All roles see the same on pages without actions, so a viewer is enough for them.
+			if actions := slices.Contains(offering, p.name) || strings.HasPrefix(p.name, "ask-"); !actions && role != access.Viewer {
 				continue
 			}
-			for _, act := range tb.seenBy(role, p, themes[(i+j)%2]) {
-				offered[verbs[act]]++
+			for _, action := range tb.seenBy(role, p, themes[(i+j)%2]) {
+				offered[verbs[action]]++
 			}
 		}
 	}
@@ -55,8 +55,8 @@ func TestEachPageForEachRole(t *testing.T) {
 	}
 }
 
-// seenBy opens a page as a user with a role, and returns the acts that the page offers. The test fails if the
-// page shows or offers more than the role permits.
+// seenBy opens a page as a user with a role, and returns the actions that the page offers. The test fails if
+// the page shows or offers more than the role permits.
 func (tb *tab) seenBy(role access.Role, p named, theme string) []string {
 	tb.t.Helper()
 	refused := strings.HasPrefix(p.name, "ask-") && !role.May(access.Operate) ||
@@ -66,14 +66,14 @@ func (tb *tab) seenBy(role access.Role, p named, theme string) []string {
 	if is := eval[bool](tb, `document.title.startsWith('Forbidden')`); is != refused {
 		tb.t.Errorf("%s for %s: refused %t, want %t", p.name, role, is, refused)
 	}
-	acts := eval[[]string](tb, offers)
-	for _, act := range acts {
-		if verb, known := verbs[act]; !known || !role.May(verb) {
-			tb.t.Errorf("%s offers %s to %s", p.name, act, role)
+	actions := eval[[]string](tb, offers)
+	for _, action := range actions {
+		if verb, known := verbs[action]; !known || !role.May(verb) {
+			tb.t.Errorf("%s offers %s to %s", p.name, action, role)
 		}
 	}
 	if shows := eval[bool](tb, `!!document.querySelector('[data-part^="body-"]')`); shows && !role.May(access.Payloads) {
 		tb.t.Errorf("%s shows payloads to %s", p.name, role)
 	}
-	return acts
+	return actions
 }

@@ -51,11 +51,11 @@ func start() error {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	act := tell
+	action := tell
 	if *worker {
-		act = work
+		action = work
 	}
-	return act(ctx, *path, os.Stdout)
+	return action(ctx, *path, os.Stdout)
 }
 
 // work runs jobs until ctx ends.

@@ -56,11 +56,11 @@ func start() error {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	act := tell
+	action := tell
 	if *worker {
-		act = work
+		action = work
 	}
-	return act(ctx, *path, os.Stdout)
+	return action(ctx, *path, os.Stdout)
 }
 
 // open opens the file. Its processes are alone with it, so that their leases may be short.

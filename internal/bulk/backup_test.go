@@ -26,7 +26,7 @@ func TestABackupComesBack(t *testing.T) {
 	})
 	was := r.task("t0007")
 	var backup bytes.Buffer
-	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup})
+	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup})
 	if err != nil || got.Done != 250 || r.count("a", storage.Waiting) != 0 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -71,7 +71,7 @@ func TestAKeptScheduleComesBack(t *testing.T) {
 	}
 	before := []storage.Task{r.task(refs[0].ID), r.task(refs[1].ID)}
 	var backup bytes.Buffer
-	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "state:cursor"), Backup: &backup})
+	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "state:cursor"), Backup: &backup})
 	if err != nil || got.Done != 2 || r.count("a", storage.Cursors) != 0 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -136,7 +136,7 @@ func TestABackupTellsWhichTasksWereNotDeleted(t *testing.T) {
 		}
 	}}
 	var backup bytes.Buffer
-	req := Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
+	req := Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
 	got, err := Run(t.Context(), storage.NewSession(meddles, 0), req)
 	if err != nil || brief(got) != [5]int64{400, 398, 1, 1, 0} {
 		t.Fatalf("got %+v, %v", got, err)
@@ -178,7 +178,7 @@ func TestABackupHasNoTaskThatARunDidNotComeTo(t *testing.T) {
 	r := open(t)
 	r.insert("a", 3*storage.MaxPage, nil)
 	var backup bytes.Buffer
-	req := Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
+	req := Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: &backup}
 	_, err := Run(t.Context(), storage.NewSession(&dying{r.store, 1}, 0), req)
 	not := strings.Count(backup.String(), `"not_deleted"`)
 	lines := strings.Count(backup.String(), "\n") - not
@@ -227,7 +227,7 @@ func TestABackupTellsOfARunThatEndedByAnError(t *testing.T) {
 			return c.sync(cancel)
 		}}
 		session := storage.NewSession(&refusing{r.store, c.call}, -1)
-		got, err := Run(ctx, session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
+		got, err := Run(ctx, session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
 		cancel()
 		if left := restorable(t, backup.String()); err == nil || got.Done != 0 || len(left) != c.want {
 			t.Errorf("a run %s: %+v, %v, and a restore brings back %d tasks, want %d", c.what, got, err, len(left), c.want)
@@ -273,7 +273,7 @@ func TestABrokenLineOfABackupIsItsLast(t *testing.T) {
 	r := open(t)
 	r.insert("a", 10, nil)
 	backup := &torn{room: 1000}
-	_, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
+	_, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: backup})
 	if err == nil || backup.Len() != 1000 || r.count("a", storage.Waiting) != 10 {
 		t.Errorf("got %v and a backup of %d bytes, want the bytes that the first write took", err, backup.Len())
 	}
@@ -302,7 +302,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 func TestNothingIsDeletedWithoutItsBackup(t *testing.T) {
 	r := open(t)
 	r.insert("a", 10, nil)
-	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: full{}})
+	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Backup: full{}})
 	if err == nil || got.Done != 0 || r.count("a", storage.Waiting) != 10 {
 		t.Errorf("got %+v, %v, want nothing deleted", got, err)
 	}

@@ -1,10 +1,10 @@
-// Package bulk does one act to many tasks: to named tasks, or to all tasks that match a filter. The command
-// and the dashboard use it to requeue, delete, cancel, move, prioritise, reschedule and edit.
+// Package bulk does one action to many tasks: to named tasks, or to all tasks that match a filter. The
+// command and the dashboard use it to requeue, delete, cancel, move, prioritise, reschedule and edit.
 //
 // Each task is changed in a step of its own, at the version at which it matched. A task that somebody has
-// changed meanwhile is left alone and counted. Only the state of a task tells whether the act was done to it,
-// so a run that was killed can be repeated and does the rest. A run never acts twice on a task, even if the
-// task comes back into the state in which it matched.
+// changed meanwhile is left alone and counted. Only the state of a task tells whether the action was done to
+// it, so a run that was killed can be repeated and does the rest. A run never does it twice to a task, even
+// if the task comes back into the state in which it matched.
 package bulk
 
 import (
@@ -42,18 +42,18 @@ func Refs(refs ...storage.Ref) []Target {
 	return targets
 }
 
-// Request is an act and the tasks to which it is done.
+// Request is an action and the tasks to which it is done.
 type Request struct {
-	Act Act
-	// Tasks are named tasks. If there are none, the act is done to all tasks that Scan matches.
+	Action Action
+	// Tasks are named tasks. If there are none, the action is done to all tasks that Scan matches.
 	Tasks []Target
 	// Scan chooses tasks by its Filter, Queues and States. Its bounds and its cursor are ignored. If neither
-	// States nor the filter names states, the states are those of Act.Default. States in which the act cannot
-	// be done to a task are left out.
+	// States nor the filter names states, the states are those of Action.Default. States in which the action
+	// cannot be done to a task are left out.
 	Scan scan.Request
-	// Limit is the largest number of tasks to which the act is done, 0 for no bound.
+	// Limit is the largest number of tasks to which the action is done, 0 for no bound.
 	Limit int
-	// Rate is the largest number of tasks a second to which the act is done, 0 for no bound.
+	// Rate is the largest number of tasks a second to which the action is done, 0 for no bound.
 	Rate float64
 	// Canary makes a Requeue begin with one task, the canary. The others follow if its first attempt completes,
 	// snoozes, or runs for longer than a minute and than the canary's earlier attempts. Otherwise, and if more
@@ -71,15 +71,15 @@ type Request struct {
 
 // Result counts what happened to the tasks.
 type Result struct {
-	Matched int64 // tasks that were named or matched, without those to which the act was done before
-	Done    int64 // tasks to which the act was done
+	Matched int64 // tasks that were named or matched, without those to which the action was done before
+	Done    int64 // tasks to which the action was done
 	Asked   int64 // of these, running tasks that Cancel asked to stop, and that still run
 	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
 	Gone    int64 // tasks that do not exist, or no longer
-	Kept    int64 // tasks to which the act cannot be done: see Reasons
+	Kept    int64 // tasks to which the action cannot be done: see Reasons
 	// Reasons tells why, for the first five of the kept tasks and of the named tasks that do not exist.
 	Reasons []Reason
-	// Refs are the tasks to which the act was done: all of them if the tasks are named, or the first MaxRefs.
+	// Refs are the tasks to which the action was done: all of them if the tasks are named, or the first MaxRefs.
 	Refs []storage.Ref
 	// Searched is how many of Total tasks were searched, or were read if the tasks are named.
 	Searched, Total int64
@@ -88,7 +88,7 @@ type Result struct {
 	Passed bool
 }
 
-// Reason tells why the act cannot be done to a task.
+// Reason tells why the action cannot be done to a task.
 type Reason struct {
 	Ref  storage.Ref
 	Text string
@@ -114,14 +114,14 @@ func IDs(refs []storage.Ref) []string {
 
 // check validates the request, and sets the states of its scan.
 func (r *Request) check() error {
-	if err := r.Act.Check(); err != nil {
+	if err := r.Action.Check(); err != nil {
 		return err
 	}
 	switch {
-	case r.Act.Verb == Edit && len(r.Act.Set) == 0 && len(r.Tasks) != 1:
+	case r.Action.Verb == Edit && len(r.Action.Set) == 0 && len(r.Tasks) != 1:
 		return storage.Invalid("tasks to edit", fmt.Sprintf("%d", len(r.Tasks)), "one task that is named")
-	case r.Canary && r.Act.Verb != Requeue:
-		return storage.Invalid("canary", string(r.Act.Verb), "a requeue")
+	case r.Canary && r.Action.Verb != Requeue:
+		return storage.Invalid("canary", string(r.Action.Verb), "a requeue")
 	case r.Limit < 0:
 		return storage.Invalid("limit", r.Limit, "0 or more")
 	case r.Rate < 0 || math.IsNaN(r.Rate):
@@ -137,35 +137,35 @@ func (r *Request) check() error {
 	}
 	otherwise := r.Scan.States
 	if otherwise == nil {
-		otherwise = r.Act.Default()
+		otherwise = r.Action.Default()
 	}
 	named := r.Scan.Filter.States(otherwise...)
-	able := r.Act.States()
+	able := r.Action.States()
 	r.Scan.States = slices.DeleteFunc(named, func(s storage.State) bool { return !slices.Contains(able, s) })
 	if len(r.Scan.States) == 0 {
 		words := make([]string, len(able))
 		for i, s := range able {
 			words[i] = filter.StateWord(s)
 		}
-		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %s",
+		return storage.Invalid("states of tasks to "+string(r.Action.Verb), r.Scan.Filter.String(), "some of %s",
 			strings.Join(words, ", "))
 	}
 	return nil
 }
 
-// prepare checks a request. It leaves out a task that is named again, and replaces a moment of Reschedule that
-// has passed by "now", so that waiting tasks count as tasks to which the act was done before.
+// prepare checks a request. It leaves out a task that is named again, and replaces a moment of Reschedule
+// that has passed by "now", so that waiting tasks count as tasks to which the action was done before.
 func (r *Request) prepare(ctx context.Context, session *storage.Session) error {
 	r.Tasks = distinct(r.Tasks)
-	if err := r.check(); err != nil || r.Act.At.IsZero() {
+	if err := r.check(); err != nil || r.Action.At.IsZero() {
 		return err
 	}
 	now, err := session.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the time: %w", err)
 	}
-	if !r.Act.At.After(now) {
-		r.Act.At = time.Time{}
+	if !r.Action.At.After(now) {
+		r.Action.At = time.Time{}
 	}
 	return nil
 }
@@ -181,9 +181,9 @@ func distinct(targets []Target) (once []Target) {
 	return once
 }
 
-// Run does the act and counts. An error ends the run, and the result counts what was done until then. Bad
-// input gives a *[storage.InvalidError], and nothing is done. If the outcome of a call is not known, the error
-// is a [storage.ErrUnknown], and a repeat of the run does the rest.
+// Run does the action and counts. An error ends the run, and the result counts what was done until then. Bad
+// input gives a *[storage.InvalidError], and nothing is done. If the outcome of a call is not known, the
+// error is a [storage.ErrUnknown], and a repeat of the run does the rest.
 func Run(ctx context.Context, session *storage.Session, req Request) (Result, error) {
 	if err := req.prepare(ctx, session); err != nil {
 		return Result{}, err
@@ -214,7 +214,7 @@ func Run(ctx context.Context, session *storage.Session, req Request) (Result, er
 		err = w.err
 	}
 	if err != nil {
-		return w.result, fmt.Errorf("%s: %w", req.Act.Verb, err)
+		return w.result, fmt.Errorf("%s: %w", req.Action.Verb, err)
 	}
 	return w.result, nil
 }
@@ -225,7 +225,7 @@ type worker struct {
 	session *storage.Session
 	chunk   int
 	begun   time.Time
-	acted   int // tasks to which the act was done or is being done
+	acted   int // tasks to which the action was done or is being done
 	result  Result
 	backup  bytes.Buffer // lines of tasks that are about to be deleted, which are not written yet
 	kept    bytes.Buffer // lines of tasks that were not deleted, which are not written yet
@@ -241,8 +241,8 @@ type worker struct {
 	unsearched bool      // budget or until ended the search before the last task
 }
 
-// rest returns the bounds of the next step of the search: the default bounds of a scan, or what remains of the
-// budget if that is less.
+// rest returns the bounds of the next step of the search: the default bounds of a scan, or what remains of
+// the budget if that is less.
 func (w *worker) rest() (tasks int, of time.Duration) {
 	tasks, of = scan.DefaultTasks, scan.DefaultTime
 	if w.budget > 0 {
@@ -254,8 +254,8 @@ func (w *worker) rest() (tasks int, of time.Duration) {
 	return tasks, of
 }
 
-// late ends the search if its budget or its time is used up, and reports whether it is. Only a search that has
-// tasks left asks.
+// late ends the search if its budget or its time is used up, and reports whether it is. Only a search that
+// has tasks left asks.
 func (w *worker) late() bool {
 	w.unsearched = w.budget > 0 && w.result.Searched >= int64(w.budget) ||
 		!w.until.IsZero() && time.Now().After(w.until)
@@ -280,7 +280,7 @@ func (w *worker) reason(ref storage.Ref, reason string) {
 	}
 }
 
-// tasks yields the tasks to act on, at the rate of the request and up to its limit.
+// tasks yields the tasks for the action, at the rate of the request and up to its limit.
 func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
 	from := w.matching(ctx)
 	if len(w.req.Tasks) > 0 {
@@ -382,9 +382,9 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 }
 
 // step returns the Tx for one task, and reports false if there is none to apply. It counts the task unless
-// the act was done to it before.
+// the action was done to it before.
 func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
-	tx, done, err := w.req.Act.step(&t)
+	tx, done, err := w.req.Action.step(&t)
 	if done {
 		return tx, false
 	}
@@ -397,7 +397,7 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	case err != nil:
 		w.err = err
 		return tx, false
-	case w.req.Act.Verb == Delete && w.req.Backup != nil && !w.record(ctx, t.Ref):
+	case w.req.Action.Verb == Delete && w.req.Backup != nil && !w.record(ctx, t.Ref):
 		return tx, false
 	}
 	w.acted++
@@ -501,7 +501,7 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 		if len(w.req.Tasks) > 0 || len(w.result.Refs) < MaxRefs {
 			w.result.Refs = append(w.result.Refs, t.Ref)
 		}
-		if w.req.Act.Verb == Cancel && t.State == storage.Pending {
+		if w.req.Action.Verb == Cancel && t.State == storage.Pending {
 			w.result.Asked++
 		}
 	case dep != nil && len(dep.Missing) > 0:
@@ -511,7 +511,7 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 	default:
 		w.keep(t.Ref, a.Err.Error())
 	}
-	if a.Err != nil && w.req.Backup != nil && w.req.Act.Verb == Delete {
+	if a.Err != nil && w.req.Backup != nil && w.req.Action.Verb == Delete {
 		w.notDeleted(t.Ref)
 	}
 }

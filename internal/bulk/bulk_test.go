@@ -108,7 +108,7 @@ func matching(t *testing.T, text string) scan.Request {
 // brief returns the counts of a result.
 func brief(r Result) [5]int64 { return [5]int64{r.Matched, r.Done, r.Changed, r.Gone, r.Kept} }
 
-func TestActs(t *testing.T) {
+func TestActions(t *testing.T) {
 	r := open(t)
 	r.insert("a", 450, func(i int, in *storage.Insert) {
 		if i%3 == 0 {
@@ -123,38 +123,38 @@ func TestActs(t *testing.T) {
 	})
 	at := time.Now().Add(48 * time.Hour).Truncate(time.Microsecond)
 	for _, c := range []struct {
-		act    Act
+		action Action
 		filter string
 		want   [5]int64
 		queue  string
 		state  storage.State
 		left   int64 // tasks in that queue and state
 	}{
-		{Act{Verb: Requeue}, "kind:odd", [5]int64{150, 150}, "a", storage.Dead, 300},
-		{Act{Verb: Requeue}, "kind:odd", [5]int64{}, "a", storage.Dead, 300},
-		{Act{Verb: Move, Queue: "c"}, "queue:a kind:odd", [5]int64{150, 150}, "c", storage.Waiting, 150},
-		{Act{Verb: Move, Queue: "c"}, "queue:a,c kind:odd", [5]int64{}, "c", storage.Waiting, 150},
-		{Act{Verb: Prioritise, Priority: -3}, "queue:c", [5]int64{150, 150}, "c", storage.Waiting, 150},
-		{Act{Verb: Prioritise, Priority: -3}, "queue:c", [5]int64{}, "c", storage.Waiting, 150},
-		{Act{Verb: Reschedule}, "queue:b", [5]int64{15, 15}, "b", storage.Waiting, 30},
-		{Act{Verb: Reschedule, At: at}, "queue:b", [5]int64{30, 30}, "b", storage.Scheduled, 30},
-		{Act{Verb: Reschedule, At: at}, "queue:b", [5]int64{}, "b", storage.Scheduled, 30},
-		{Act{Verb: Cancel}, "queue:b", [5]int64{30, 30}, "b", storage.Cancelled, 30},
-		{Act{Verb: Delete}, "state:all queue:b", [5]int64{30, 30}, "b", storage.Cancelled, 0},
-		{Act{Verb: Delete}, "state:dead", [5]int64{300, 300}, "a", storage.Dead, 0},
+		{Action{Verb: Requeue}, "kind:odd", [5]int64{150, 150}, "a", storage.Dead, 300},
+		{Action{Verb: Requeue}, "kind:odd", [5]int64{}, "a", storage.Dead, 300},
+		{Action{Verb: Move, Queue: "c"}, "queue:a kind:odd", [5]int64{150, 150}, "c", storage.Waiting, 150},
+		{Action{Verb: Move, Queue: "c"}, "queue:a,c kind:odd", [5]int64{}, "c", storage.Waiting, 150},
+		{Action{Verb: Prioritise, Priority: -3}, "queue:c", [5]int64{150, 150}, "c", storage.Waiting, 150},
+		{Action{Verb: Prioritise, Priority: -3}, "queue:c", [5]int64{}, "c", storage.Waiting, 150},
+		{Action{Verb: Reschedule}, "queue:b", [5]int64{15, 15}, "b", storage.Waiting, 30},
+		{Action{Verb: Reschedule, At: at}, "queue:b", [5]int64{30, 30}, "b", storage.Scheduled, 30},
+		{Action{Verb: Reschedule, At: at}, "queue:b", [5]int64{}, "b", storage.Scheduled, 30},
+		{Action{Verb: Cancel}, "queue:b", [5]int64{30, 30}, "b", storage.Cancelled, 30},
+		{Action{Verb: Delete}, "state:all queue:b", [5]int64{30, 30}, "b", storage.Cancelled, 0},
+		{Action{Verb: Delete}, "state:dead", [5]int64{300, 300}, "a", storage.Dead, 0},
 	} {
-		got, err := Run(t.Context(), r.Session, Request{Act: c.act, Scan: matching(t, c.filter)})
+		got, err := Run(t.Context(), r.Session, Request{Action: c.action, Scan: matching(t, c.filter)})
 		if err != nil || brief(got) != c.want {
-			t.Errorf("%s of %s: got %+v, %v, want %v", c.act.Verb, c.filter, got, err, c.want)
+			t.Errorf("%s of %s: got %+v, %v, want %v", c.action.Verb, c.filter, got, err, c.want)
 		}
 		if left := r.count(c.queue, c.state); left != c.left {
-			t.Errorf("%s of %s: %d %s tasks are left in %s, want %d", c.act.Verb, c.filter, left, c.state, c.queue, c.left)
+			t.Errorf("%s of %s: %d %s tasks are left in %s, want %d", c.action.Verb, c.filter, left, c.state, c.queue, c.left)
 		}
 	}
 }
 
-// TestARequeueFromTheStart checks which requeued tasks keep their checkpoint: named ones, those of a filter, and
-// those that wait already.
+// TestARequeueFromTheStart checks which requeued tasks keep their checkpoint: named ones, those of a filter,
+// and those that wait already.
 func TestARequeueFromTheStart(t *testing.T) {
 	r := open(t)
 	r.insert("a", 4, nil)
@@ -177,12 +177,12 @@ func TestARequeueFromTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	start, ref := Act{Verb: Requeue, FromStart: true}, func(i int) storage.Ref { return claimed.Fences[i].Ref }
+	start, ref := Action{Verb: Requeue, FromStart: true}, func(i int) storage.Ref { return claimed.Fences[i].Ref }
 	for i, req := range []Request{
-		{Act: Act{Verb: Requeue}, Tasks: Refs(ref(0))},
-		{Act: start, Tasks: Refs(ref(1))},
-		{Act: start, Scan: matching(t, "state:dead")},
-		{Act: start, Tasks: Refs(ref(3))},
+		{Action: Action{Verb: Requeue}, Tasks: Refs(ref(0))},
+		{Action: start, Tasks: Refs(ref(1))},
+		{Action: start, Scan: matching(t, "state:dead")},
+		{Action: start, Tasks: Refs(ref(3))},
 	} {
 		if got, err := Run(t.Context(), r.Session, req); err != nil || got.Done != 1 {
 			t.Fatalf("request %d: got %+v, %v", i, got, err)
@@ -202,7 +202,7 @@ func TestNamedTasksAreCounted(t *testing.T) {
 	ref := func(id string) Target { return Target{Ref: storage.Ref{Queue: "a", ID: id}} }
 	old := ref("t0002")
 	old.Version = 7
-	req := Request{Act: Act{Verb: Requeue}, Tasks: []Target{ref("t0000"), ref("t0001"), ref("t0000"), ref("none"), old}}
+	req := Request{Action: Action{Verb: Requeue}, Tasks: []Target{ref("t0000"), ref("t0001"), ref("t0000"), ref("none"), old}}
 	req.Tasks = append(req.Tasks, Refs(storage.Ref{Queue: "b", ID: "t0000"})...)
 	got, err := Run(t.Context(), r.Session, req)
 	if err != nil || brief(got) != [5]int64{4, 2, 1, 1, 0} {
@@ -213,7 +213,7 @@ func TestNamedTasksAreCounted(t *testing.T) {
 		!slices.Equal(got.Reasons, want) {
 		t.Errorf("got %v and, of a preview, %v, %v, want %v", got.Reasons, look.Reasons, err, want)
 	}
-	req = Request{Act: Act{Verb: Move, Queue: "b"}, Tasks: Refs(storage.Ref{Queue: "a", ID: "t0000"})}
+	req = Request{Action: Action{Verb: Move, Queue: "b"}, Tasks: Refs(storage.Ref{Queue: "a", ID: "t0000"})}
 	got, err = Run(t.Context(), r.Session, req)
 	if err != nil || brief(got) != [5]int64{1, 0, 0, 0, 1} || !strings.Contains(got.Reasons[0].Text, "id") {
 		t.Errorf("got %+v, %v, want one kept, whose id is taken", got, err)
@@ -252,7 +252,7 @@ func TestWhatChangedMeanwhileIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}}
-	got, err := Run(t.Context(), storage.NewSession(r.store, 0), Request{Act: Act{Verb: Delete}, Scan: matching(t, "state:dead")})
+	got, err := Run(t.Context(), storage.NewSession(r.store, 0), Request{Action: Action{Verb: Delete}, Scan: matching(t, "state:dead")})
 	if err != nil || brief(got) != [5]int64{300, 297, 2, 1, 0} {
 		t.Errorf("got %+v, %v, want 297 of 300 done, 2 changed, 1 gone", got, err)
 	}
@@ -277,20 +277,20 @@ func (d *dying) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx)
 }
 
 func TestARunThatWasKilledCanBeRepeated(t *testing.T) {
-	for _, act := range []Act{
+	for _, action := range []Action{
 		{Verb: Requeue}, {Verb: Delete}, {Verb: Move, Queue: "b"}, {Verb: Prioritise, Priority: 3},
 	} {
 		r := open(t)
 		r.insert("a", 1000, nil)
 		r.bury("a")
-		req := Request{Act: act, Scan: matching(t, "state:dead")}
+		req := Request{Action: action, Scan: matching(t, "state:dead")}
 		got, err := Run(t.Context(), storage.NewSession(&dying{r.store, 2}, 0), req)
 		if !errors.Is(err, errDied) || got.Done != 400 {
-			t.Fatalf("%s: got %+v, %v, want 400 done", act.Verb, got, err)
+			t.Fatalf("%s: got %+v, %v, want 400 done", action.Verb, got, err)
 		}
 		rest, err := Run(t.Context(), r.Session, req)
 		if err != nil || rest.Done != 600 || rest.Matched != 600 || rest.Changed+rest.Gone+rest.Kept != 0 {
-			t.Errorf("%s: got %+v, %v, want the other 600 done", act.Verb, rest, err)
+			t.Errorf("%s: got %+v, %v, want the other 600 done", action.Verb, rest, err)
 		}
 	}
 }
@@ -303,7 +303,7 @@ func TestALimitAndARate(t *testing.T) {
 		begun := time.Now()
 		told := 0
 		got, err := Run(t.Context(), r.Session, Request{
-			Act: Act{Verb: Requeue}, Scan: matching(t, ""), Limit: 50, Rate: 10, Progress: func(Result) { told++ },
+			Action: Action{Verb: Requeue}, Scan: matching(t, ""), Limit: 50, Rate: 10, Progress: func(Result) { told++ },
 		})
 		if err != nil || got.Done != 50 || r.count("a", storage.Dead) != 50 {
 			t.Errorf("got %+v, %v, want 50 done", got, err)
@@ -313,7 +313,7 @@ func TestALimitAndARate(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		got, err = Run(ctx, r.Session, Request{Act: Act{Verb: Requeue}, Scan: matching(t, ""), Rate: 4})
+		got, err = Run(ctx, r.Session, Request{Action: Action{Verb: Requeue}, Scan: matching(t, ""), Rate: 4})
 		if !errors.Is(err, context.DeadlineExceeded) || got.Done < 3 || got.Done > 6 {
 			t.Errorf("got %+v, %v, want some done and the end of the context", got, err)
 		}
@@ -328,14 +328,14 @@ func TestARateOfLessThanOneTaskInYearsWaits(t *testing.T) {
 		r.insert("a", 300, nil)
 		for rate, want := range map[float64]int64{1e-10: 1, math.SmallestNonzeroFloat64: 1} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			got, err := Run(ctx, r.Session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, ""), Rate: rate})
+			got, err := Run(ctx, r.Session, Request{Action: Action{Verb: Cancel}, Scan: matching(t, ""), Rate: rate})
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) || got.Done != want {
 				t.Errorf("rate %v: got %+v, %v, want %d done in an hour", rate, got, err, want)
 			}
 		}
 		calls := &counting{Storage: r.store}
-		got, err := Run(t.Context(), storage.NewSession(calls, 0), Request{Act: Act{Verb: Cancel}, Scan: matching(t, ""), Rate: 1e300})
+		got, err := Run(t.Context(), storage.NewSession(calls, 0), Request{Action: Action{Verb: Cancel}, Scan: matching(t, ""), Rate: 1e300})
 		if err != nil || got.Done != 298 || calls.n > 2 {
 			t.Errorf("got %+v, %v in %d calls, want all at once", got, err, calls.n)
 		}
@@ -363,7 +363,7 @@ func TestAMomentThatHasComeIsNow(t *testing.T) {
 			in.Delay = time.Hour
 		}
 	})
-	req := Request{Act: Act{Verb: Reschedule, At: time.Now().Add(-time.Hour)}, Scan: matching(t, "")}
+	req := Request{Action: Action{Verb: Reschedule, At: time.Now().Add(-time.Hour)}, Scan: matching(t, "")}
 	for turn, want := range [][5]int64{{3, 3}, {}} {
 		if p, err := Look(t.Context(), r.Session, req, Budget{}); err != nil || p.Count != want[0] || !strings.Contains(p.Consequence, "from now on") {
 			t.Errorf("turn %d: the preview has %+v, %v", turn, p, err)
@@ -379,7 +379,7 @@ func TestAnEditKeepsTypes(t *testing.T) {
 	r.insert("a", 1, nil)
 	r.bury("a")
 	task := r.task("t0000")
-	edit := Request{Act: Act{Verb: Edit, Params: []byte(`{"n":2}`), Requeue: true}, Tasks: []Target{{task.Ref, task.Version}}}
+	edit := Request{Action: Action{Verb: Edit, Params: []byte(`{"n":2}`), Requeue: true}, Tasks: []Target{{task.Ref, task.Version}}}
 	got, err := Run(t.Context(), r.Session, edit)
 	after := r.task("t0000")
 	if err != nil || got.Done != 1 || after.State != storage.Waiting || string(after.Payload) != `{"n":2}` {
@@ -388,7 +388,7 @@ func TestAnEditKeepsTypes(t *testing.T) {
 	if got, err = Run(t.Context(), r.Session, edit); err != nil || brief(got) != [5]int64{1, 0, 1, 0, 0} {
 		t.Errorf("at the old version: got %+v, %v, want one changed", got, err)
 	}
-	edit.Act.Params, edit.Tasks[0].Version = []byte(`{"n":"two"}`), 0
+	edit.Action.Params, edit.Tasks[0].Version = []byte(`{"n":"two"}`), 0
 	var invalid *storage.InvalidError
 	if got, err = Run(t.Context(), r.Session, edit); !errors.As(err, &invalid) || got.Done != 0 {
 		t.Errorf("another type: got %+v, %v, want an *InvalidError", got, err)
@@ -398,7 +398,7 @@ func TestAnEditKeepsTypes(t *testing.T) {
 func TestRecordsOfMidgeItselfAreKept(t *testing.T) {
 	r := open(t)
 	r.insert("midge.own", 3, nil)
-	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:midge.*")})
+	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:midge.*")})
 	if err != nil || brief(got) != [5]int64{3, 0, 0, 0, 3} || r.count("midge.own", storage.Waiting) != 3 {
 		t.Errorf("got %+v, %v, want all kept", got, err)
 	}
@@ -408,7 +408,7 @@ func TestATaskNamedTwiceIsCountedOnce(t *testing.T) {
 	r := open(t)
 	r.insert("a", 1, nil)
 	here, none := storage.Ref{Queue: "a", ID: "t0000"}, storage.Ref{Queue: "a", ID: "none"}
-	req := Request{Act: Act{Verb: Cancel}, Tasks: Refs(here, none, here, none, here)}
+	req := Request{Action: Action{Verb: Cancel}, Tasks: Refs(here, none, here, none, here)}
 	p, err := Look(t.Context(), r.Session, req, Budget{})
 	if err != nil || p.Count != 1 || p.Gone != 1 || p.Queues["a"] != 1 || p.Total != 2 || len(p.Samples) != 1 {
 		t.Errorf("the preview: got %+v, %v, want one task and one that is gone", p, err)
@@ -426,20 +426,20 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	r := open(t)
 	for _, req := range []Request{
 		{},
-		{Act: Act{Verb: "burn"}},
-		{Act: Act{Verb: Move}},
-		{Act: Act{Verb: Move, Queue: "?"}},
-		{Act: Act{Verb: Move, Queue: "midge.own"}},
-		{Act: Act{Verb: Prioritise, Priority: 10}},
-		{Act: Act{Verb: Edit, Params: []byte("1")}},
-		{Act: Act{Verb: Edit}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
-		{Act: Act{Verb: Delete, FromStart: true}},
-		{Act: Act{Verb: Edit, Params: []byte("1"), FromStart: true}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
-		{Act: Act{Verb: Requeue}, Limit: -1},
-		{Act: Act{Verb: Requeue}, Rate: -1},
-		{Act: Act{Verb: Requeue}, Tasks: Refs(storage.Ref{Queue: "a"})},
-		{Act: Act{Verb: Delete}, Scan: matching(t, "state:pending")},
-		{Act: Act{Verb: Requeue}, Scan: matching(t, "is:started")},
+		{Action: Action{Verb: "burn"}},
+		{Action: Action{Verb: Move}},
+		{Action: Action{Verb: Move, Queue: "?"}},
+		{Action: Action{Verb: Move, Queue: "midge.own"}},
+		{Action: Action{Verb: Prioritise, Priority: 10}},
+		{Action: Action{Verb: Edit, Params: []byte("1")}},
+		{Action: Action{Verb: Edit}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
+		{Action: Action{Verb: Delete, FromStart: true}},
+		{Action: Action{Verb: Edit, Params: []byte("1"), FromStart: true}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
+		{Action: Action{Verb: Requeue}, Limit: -1},
+		{Action: Action{Verb: Requeue}, Rate: -1},
+		{Action: Action{Verb: Requeue}, Tasks: Refs(storage.Ref{Queue: "a"})},
+		{Action: Action{Verb: Delete}, Scan: matching(t, "state:pending")},
+		{Action: Action{Verb: Requeue}, Scan: matching(t, "is:started")},
 	} {
 		var invalid *storage.InvalidError
 		if _, err := Run(t.Context(), r.Session, req); !errors.As(err, &invalid) {
@@ -451,23 +451,23 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestStatesOfActs(t *testing.T) {
+func TestStatesOfActions(t *testing.T) {
 	ended := []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
 	for _, c := range []struct {
-		act       Act
+		action    Action
 		able      []storage.State
 		otherwise []storage.State
 	}{
-		{Act{Verb: Requeue}, append([]storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, ended...), ended[2:]},
-		{Act{Verb: Cancel}, scan.Live, scan.Live},
-		{Act{Verb: Reschedule}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}},
+		{Action{Verb: Requeue}, append([]storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, ended...), ended[2:]},
+		{Action{Verb: Cancel}, scan.Live, scan.Live},
+		{Action{Verb: Reschedule}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}},
 	} {
-		if able, otherwise := c.act.States(), c.act.Default(); !slices.Equal(able, c.able) || !slices.Equal(otherwise, c.otherwise) {
-			t.Errorf("%s: got %v, by default %v; want %v and %v", c.act.Verb, able, otherwise, c.able, c.otherwise)
+		if able, otherwise := c.action.States(), c.action.Default(); !slices.Equal(able, c.able) || !slices.Equal(otherwise, c.otherwise) {
+			t.Errorf("%s: got %v, by default %v; want %v and %v", c.action.Verb, able, otherwise, c.able, c.otherwise)
 		}
 	}
 	for _, v := range Verbs() {
-		a := Act{Verb: v}
+		a := Action{Verb: v}
 		if a.Consequence() == "" || !strings.HasSuffix(a.Done(), "ed") || slices.Contains(scan.Live, storage.Dead) {
 			t.Errorf("%s has no words", v)
 		}

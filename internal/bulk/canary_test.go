@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// attempt is how a runner ends an attempt: after a while, in which it renews the lease, by a settle. Without an
-// Outcome the runner vanishes instead.
+// attempt is how a runner ends an attempt: after a while, in which it renews the lease, by a settle. Without
+// an Outcome the runner vanishes instead.
 type attempt struct {
 	takes time.Duration
 	storage.Settle
@@ -25,8 +25,8 @@ var (
 	fails     = attempt{takes: 100 * time.Millisecond, Settle: storage.Settle{Outcome: storage.Fail, Error: "smtp: timeout", Delay: time.Hour}}
 )
 
-// serve runs tasks of queue a until ctx ends or it vanishes: each as the function says, which gets the number of
-// the attempt from 0.
+// serve runs tasks of queue a until ctx ends or it vanishes: each as the function says, which gets the number
+// of the attempt from 0.
 func (r *rig) serve(ctx context.Context, ends func(n int) attempt) {
 	session := storage.NewSession(r.store, 0)
 	for n := 0; ; {
@@ -80,7 +80,7 @@ func (r *rig) dead(n int) {
 // requeue requeues the dead tasks with a canary, at 20 a second.
 func (r *rig) requeue(ctx context.Context, progress func(Result)) (Result, error) {
 	return Run(ctx, r.Session, Request{
-		Act: Act{Verb: Requeue}, Scan: matching(r.t, "state:dead"), Rate: 20, Canary: true, Progress: progress,
+		Action: Action{Verb: Requeue}, Scan: matching(r.t, "state:dead"), Rate: 20, Canary: true, Progress: progress,
 	})
 }
 
@@ -102,8 +102,8 @@ func inBubble(t *testing.T, ends func(n int) attempt, test func(t *testing.T, r 
 	})
 }
 
-// TestACanaryThatIsKeptSucceeds checks the first attempts of tasks that are kept, which have their success in their
-// history.
+// TestACanaryThatIsKeptSucceeds checks the first attempts of tasks that are kept, which have their success in
+// their history.
 func TestACanaryThatIsKeptSucceeds(t *testing.T) {
 	f := first{version: 5}
 	before := storage.Attempt{Version: 3, Outcome: storage.AttemptSucceeded}
@@ -269,8 +269,8 @@ func (r *rig) claim(ctx context.Context, req storage.ClaimRequest) {
 	}
 }
 
-// TestALongLeaseProvesNothing checks a runner that vanishes at once under a lease of an hour: the canary counts
-// as crashed when the lease ends, because nobody has renewed it.
+// TestALongLeaseProvesNothing checks a runner that vanishes at once under a lease of an hour: the canary
+// counts as crashed when the lease ends, because nobody has renewed it.
 func TestALongLeaseProvesNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
 		time.AfterFunc(time.Second, func() { r.claim(t.Context(), storage.ClaimRequest{Start: 1, Lease: time.Hour}) })
@@ -341,17 +341,17 @@ func TestACanaryThatDoesNotStartStopsTheRequeue(t *testing.T) {
 // TestACanaryThatIsTakenAwayStopsTheRequeue deletes, moves and cancels the canary before it starts.
 func TestACanaryThatIsTakenAwayStopsTheRequeue(t *testing.T) {
 	for name, c := range map[string]struct {
-		act  Act
-		text string
+		action Action
+		text   string
 	}{
-		"deleted":   {Act{Verb: Delete}, "is gone"},
-		"moved":     {Act{Verb: Move, Queue: "b"}, "is gone"},
-		"cancelled": {Act{Verb: Cancel}, "is gone"},
+		"deleted":   {Action{Verb: Delete}, "is gone"},
+		"moved":     {Action{Verb: Move, Queue: "b"}, "is gone"},
+		"cancelled": {Action{Verb: Cancel}, "is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, r *rig) {
 				time.AfterFunc(5*time.Second, func() {
-					_, err := Run(t.Context(), storage.NewSession(r.store, 0), Request{Act: c.act, Scan: matching(t, "state:waiting")})
+					_, err := Run(t.Context(), storage.NewSession(r.store, 0), Request{Action: c.action, Scan: matching(t, "state:waiting")})
 					if err != nil {
 						t.Error(err)
 					}
@@ -413,7 +413,7 @@ func TestAnotherTaskIsTheCanary(t *testing.T) {
 			}
 		}}
 		targets := Refs(storage.Ref{Queue: "a", ID: "t0000"}, storage.Ref{Queue: "a", ID: "t0001"}, storage.Ref{Queue: "a", ID: "t0002"})
-		got, err := Run(t.Context(), storage.NewSession(meddles, 0), Request{Act: Act{Verb: Requeue}, Tasks: targets, Canary: true})
+		got, err := Run(t.Context(), storage.NewSession(meddles, 0), Request{Action: Action{Verb: Requeue}, Tasks: targets, Canary: true})
 		if err != nil || brief(got) != [5]int64{3, 2, 1, 0, 0} || got.Canary.ID != "t0001" {
 			t.Errorf("got %+v, %v, want t0001 first and t0000 left alone", got, err)
 		}
@@ -425,7 +425,7 @@ func TestOnlyARequeueHasACanary(t *testing.T) {
 	r := open(t)
 	r.insert("a", 1, nil)
 	var invalid *storage.InvalidError
-	if _, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Canary: true}); !errors.As(err, &invalid) {
+	if _, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Canary: true}); !errors.As(err, &invalid) {
 		t.Errorf("got %v, want an *InvalidError", err)
 	}
 }

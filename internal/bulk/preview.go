@@ -10,11 +10,11 @@ import (
 
 // Preview tells what a request would do.
 type Preview struct {
-	// Count is the number of tasks to which the act would be done. If More is set, there may be more.
+	// Count is the number of tasks to which the action would be done. If More is set, there may be more.
 	Count int64
 	// More tells that the budget ended before all tasks were searched.
 	More bool
-	// Most is the largest number of tasks to which the act may be done: Count if More is not set, and
+	// Most is the largest number of tasks to which the action may be done: Count if More is not set, and
 	// math.MaxInt64 if it is not known.
 	Most int64
 	// Queues counts the tasks by queue.
@@ -59,7 +59,7 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	if budget.Time > 0 {
 		w.until = time.Now().Add(budget.Time)
 	}
-	p := Preview{Queues: make(map[string]int64), Consequence: req.Act.Consequence()}
+	p := Preview{Queues: make(map[string]int64), Consequence: req.Action.Consequence()}
 	if req.Canary {
 		p.Consequence += " One task goes first. The others follow if its first attempt does not fail."
 	}
@@ -86,7 +86,7 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	return p, w.err
 }
 
-// most returns the largest number of tasks to which the act may be done, of which count are found.
+// most returns the largest number of tasks to which the action may be done, of which count are found.
 func (w *worker) most(count int64) int64 {
 	most := count
 	switch {

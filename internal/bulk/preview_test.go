@@ -18,7 +18,7 @@ func TestAPreviewChangesNothing(t *testing.T) {
 	r.insert("b", 100, nil)
 	r.bury("a")
 	r.bury("b")
-	req := Request{Act: Act{Verb: Requeue}, Scan: matching(t, "kind:mail")}
+	req := Request{Action: Action{Verb: Requeue}, Scan: matching(t, "kind:mail")}
 	p, err := Look(t.Context(), r.Session, req, Budget{Time: -1})
 	if err != nil || p.Count != 400 || p.More || len(p.Samples) != 5 || p.Queues["a"] != 300 || p.Queues["b"] != 100 ||
 		p.Searched != 400 || p.Consequence == "" {
@@ -35,7 +35,7 @@ func TestAPreviewChangesNothing(t *testing.T) {
 	if r.count("a", storage.Dead) != 300 {
 		t.Error("the preview changed tasks")
 	}
-	req = Request{Act: Act{Verb: Delete}, Tasks: Refs(storage.Ref{Queue: "a", ID: "none"}, storage.Ref{Queue: "a", ID: "t0000"})}
+	req = Request{Action: Action{Verb: Delete}, Tasks: Refs(storage.Ref{Queue: "a", ID: "none"}, storage.Ref{Queue: "a", ID: "t0000"})}
 	if p, err = Look(t.Context(), r.Session, req, Budget{}); err != nil || p.Count != 1 || p.Gone != 1 {
 		t.Errorf("of named tasks: got %+v, %v", p, err)
 	}
@@ -68,7 +68,7 @@ func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
 		}
 		session := storage.NewSession(slow{r.store}, 0)
 		for _, req := range []Request{
-			{Act: Act{Verb: Cancel}, Scan: matching(t, "kind:none")}, {Act: Act{Verb: Cancel}, Tasks: Refs(refs...)},
+			{Action: Action{Verb: Cancel}, Scan: matching(t, "kind:none")}, {Action: Action{Verb: Cancel}, Tasks: Refs(refs...)},
 		} {
 			begun := time.Now()
 			p, err := Look(t.Context(), session, req, Budget{Tasks: -1})
@@ -79,8 +79,8 @@ func TestAPreviewEndsInTimeWhereNothingMatches(t *testing.T) {
 	})
 }
 
-// TestAPreviewOfNamedTasksTellsWhichTasksItRead checks previews of named tasks whose time ends: before the last
-// task, and after it.
+// TestAPreviewOfNamedTasksTellsWhichTasksItRead checks previews of named tasks whose time ends: before the
+// last task, and after it.
 func TestAPreviewOfNamedTasksTellsWhichTasksItRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
@@ -97,7 +97,7 @@ func TestAPreviewOfNamedTasksTellsWhichTasksItRead(t *testing.T) {
 			{[]storage.Ref{none, first}, 0, 1, 1, true},
 			{[]storage.Ref{first, none, second}, 1, 1, 3, true},
 		} {
-			req := Request{Act: Act{Verb: Cancel}, Tasks: Refs(c.refs...)}
+			req := Request{Action: Action{Verb: Cancel}, Tasks: Refs(c.refs...)}
 			p, err := Look(t.Context(), session, req, Budget{Time: 50 * time.Millisecond})
 			if err != nil || p.Count != c.count || p.More != c.more || p.Searched != c.searched || p.Most != c.most ||
 				p.Total != int64(len(c.refs)) {
@@ -134,7 +134,7 @@ func TestAPreviewCountsATaskOnceThatChangesItsState(t *testing.T) {
 		}
 	})
 	session := storage.NewSession(moving{r.store, r.Session}, 0)
-	p, err := Look(t.Context(), session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, "kind:mail")}, Budget{})
+	p, err := Look(t.Context(), session, Request{Action: Action{Verb: Cancel}, Scan: matching(t, "kind:mail")}, Budget{})
 	if err != nil || p.Count != 4 || r.count("a", storage.Scheduled) != 4 {
 		t.Errorf("got %+v, %v, want 4 tasks, which are scheduled now", p, err)
 	}
@@ -156,7 +156,7 @@ func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
 	}{
 		{"kind:needle", 200, 0, false}, {"kind:needle", 1000, 1, false}, {"kind:none", 200, 0, false}, {"kind:none", 1000, 0, true},
 	} {
-		p, err := Look(t.Context(), r.Session, Request{Act: Act{Verb: Cancel}, Scan: matching(t, c.filter)}, Budget{Tasks: int(c.tasks), Time: -1})
+		p, err := Look(t.Context(), r.Session, Request{Action: Action{Verb: Cancel}, Scan: matching(t, c.filter)}, Budget{Tasks: int(c.tasks), Time: -1})
 		if err != nil || p.Count != c.count || p.None() != c.none {
 			t.Errorf("%s of %d tasks: got %+v, %v, want %d, none: %t", c.filter, c.tasks, p, err, c.count, c.none)
 		}

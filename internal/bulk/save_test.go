@@ -25,8 +25,8 @@ func (r *rereads) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	return r.Storage.Task(ctx, ref)
 }
 
-// TestOnlyListedTasksAreSaved checks a task that changes and one that goes between the listing and the reading,
-// and a task that runs.
+// TestOnlyListedTasksAreSaved checks a task that changes and one that goes between the listing and the
+// reading, and a task that runs.
 func TestOnlyListedTasksAreSaved(t *testing.T) {
 	r := open(t)
 	r.insert("a", 1, nil)
@@ -34,7 +34,7 @@ func TestOnlyListedTasksAreSaved(t *testing.T) {
 	r.insert("b", 4, nil)
 	meddles := &rereads{r.store, func() {
 		if _, err := Run(t.Context(), r.Session, Request{
-			Act: Act{Verb: Prioritise, Priority: 3}, Tasks: Refs(storage.Ref{Queue: "b", ID: "t0001"}),
+			Action: Action{Verb: Prioritise, Priority: 3}, Tasks: Refs(storage.Ref{Queue: "b", ID: "t0001"}),
 		}); err != nil {
 			t.Error(err)
 		}
@@ -43,14 +43,14 @@ func TestOnlyListedTasksAreSaved(t *testing.T) {
 		}
 	}}
 	var file bytes.Buffer
-	saved, err := Save(t.Context(), storage.NewSession(meddles, 0), Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a,b")}, &file)
+	saved, err := Save(t.Context(), storage.NewSession(meddles, 0), Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a,b")}, &file)
 	if err != nil || len(saved) != 2 || saved[0].ID != "t0000" || saved[1].ID != "t0003" || saved[0].Version == 0 {
 		t.Fatalf("saved %v, %v; want the first and the last task of b", saved, err)
 	}
 	if lines := strings.Count(file.String(), "\n"); lines != 2 || !strings.Contains(file.String(), `"t0003"`) {
 		t.Errorf("the file is %s, want two tasks", file.String())
 	}
-	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Tasks: saved})
+	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Tasks: saved})
 	if err != nil || brief(got) != [5]int64{2, 2, 0, 0, 0} || r.count("b", storage.Waiting) != 1 {
 		t.Errorf("deleted %+v, %v; want the saved tasks", got, err)
 	}
@@ -61,11 +61,11 @@ func TestASaveTakesAsManyTasksAsTheDeletion(t *testing.T) {
 	r := open(t)
 	r.insert("a", 10, nil)
 	var file bytes.Buffer
-	saved, err := Save(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a"), Limit: 3}, &file)
+	saved, err := Save(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a"), Limit: 3}, &file)
 	if err != nil || len(saved) != 3 || strings.Count(file.String(), "\n") != 3 {
 		t.Errorf("saved %v, %v; want three tasks", saved, err)
 	}
-	if _, err := Save(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:a")}, full{}); err == nil {
+	if _, err := Save(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:a")}, full{}); err == nil {
 		t.Error("a file without room is whole")
 	}
 }

@@ -274,12 +274,12 @@ func abandoned(t *storage.Task) time.Time {
 	return t.Declined.Add(limits.DeclinedFor)
 }
 
-// compare lets all sides act at the same time and returns the differences from memory, or "".
-func (w *world) compare(what string, st step, act func(s *side) outcome) string {
+// compare lets all sides action at the same time and returns the differences from memory, or "".
+func (w *world) compare(what string, st step, action func(s *side) outcome) string {
 	outcomes := make([]outcome, len(w.sides))
 	var running sync.WaitGroup
 	for i, s := range w.sides {
-		running.Go(func() { outcomes[i] = act(s) })
+		running.Go(func() { outcomes[i] = action(s) })
 	}
 	running.Wait()
 	w.log = append(w.log, what+"\n    -> "+strings.Join(outcomes[0][:min(len(outcomes[0]), 12)], "\n    -> "))

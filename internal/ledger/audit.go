@@ -15,18 +15,18 @@ import (
 // AuditQueue is the queue that holds the records of the audit.
 const AuditQueue = storage.ReservedQueues + "audit"
 
-// Audit keeps the acts of people. It is safe for concurrent use.
+// Audit keeps the actions of people. It is safe for concurrent use.
 type Audit struct {
 	store   storage.Storage
 	session *storage.Session
-	begun   atomic.Int64 // counts acts; it starts at a random number
+	begun   atomic.Int64 // counts actions; it starts at a random number
 
 	first       sync.Once
-	told, asked time.Time // the storage's time and this machine's time at the first act
+	told, asked time.Time // the storage's time and this machine's time at the first action
 
 	mu      sync.Mutex     // guards the fields below
 	late    map[author]int // how many records of BeginLate are not written yet
-	waiting []Entry        // those of them whose acts have ended: Flush writes them
+	waiting []Entry        // those of them whose actions have ended: Flush writes them
 }
 
 // MaxWaiting bounds the records of BeginLate that are not written yet. Each author has a tenth of them.
@@ -39,34 +39,34 @@ func NewAudit(store storage.Storage) *Audit {
 	return a
 }
 
-// Act is an act under way.
-type Act struct {
+// Action is an action under way.
+type Action struct {
 	audit    *Audit
 	entry    Entry
-	records  []Entry   // several if one has no room for all tasks that the act names
+	records  []Entry   // several if one has no room for all tasks that the action names
 	versions []int64   // of the records
 	late     bool      // its records are not written yet
 	reached  time.Time // when Begin or Reached wrote last
 }
 
-// Entry is the act without its outcome.
-func (act *Act) Entry() Entry { return act.entry }
+// Entry is the action without its outcome.
+func (action *Action) Entry() Entry { return action.entry }
 
-// Late reports whether the record of the act waits in memory: see BeginLate.
-func (act *Act) Late() bool { return act != nil && act.late }
+// Late reports whether the record of the action waits in memory: see BeginLate.
+func (action *Action) Late() bool { return action != nil && action.late }
 
 // recordsAtOnce is how many records share a Tx, which has room for 4 MiB.
 const recordsAtOnce = 100
 
-// Begin writes what is about to be done. If Begin fails, the caller must not do the act. Texts are cut to the
-// room that a record has; no task that the entry names is left out.
-func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
-	act, steady, err := a.intend(ctx, e)
+// Begin writes what is about to be done. If Begin fails, the caller must not do the action. Texts are cut to
+// the room that a record has; no task that the entry names is left out.
+func (a *Audit) Begin(ctx context.Context, e Entry) (*Action, error) {
+	action, steady, err := a.intend(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	act.reached = time.Now()
-	for some := range slices.Chunk(act.records, recordsAtOnce) {
+	action.reached = time.Now()
+	for some := range slices.Chunk(action.records, recordsAtOnce) {
 		inserts := make([]storage.Insert, len(some))
 		for i := range some {
 			if inserts[i], err = insertOf(&some[i]); err != nil {
@@ -78,18 +78,18 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
 		for _, placed := range applied.Inserted {
-			act.versions = append(act.versions, placed.Version)
+			action.versions = append(action.versions, placed.Version)
 		}
 	}
 	if a.begun.Add(1)%trimEach == 0 {
-		_ = a.trim(ctx, steady, trimFrom) // the act matters more, and a later act tries again
+		_ = a.trim(ctx, steady, trimFrom) // the action matters more, and a later action tries again
 	}
-	_ = a.Flush(ctx) // there is room again; else a later act tries again
-	return act, nil
+	_ = a.Flush(ctx) // there is room again; else a later action tries again
+	return action, nil
 }
 
-// intend makes the act of an entry. It returns the storage's time, as of earlier.
-func (a *Audit) intend(ctx context.Context, e Entry) (*Act, time.Time, error) {
+// intend makes the action of an entry. It returns the storage's time, as of earlier.
+func (a *Audit) intend(ctx context.Context, e Entry) (*Action, time.Time, error) {
 	now, err := a.session.Now(ctx)
 	if err != nil {
 		return nil, now, fmt.Errorf("audit: %w", err)
@@ -97,24 +97,24 @@ func (a *Audit) intend(ctx context.Context, e Entry) (*Act, time.Time, error) {
 	e.At, e.Ended, e.Outcome, e.Count, e.Stopped, e.Error = now.UTC(), time.Time{}, Intended, 0, "", ""
 	e.clean()
 	records, err := e.split()
-	return &Act{audit: a, entry: e, records: records}, a.earlier(now), err
+	return &Action{audit: a, entry: e, records: records}, a.earlier(now), err
 }
 
-// BeginLate begins an act that makes room in a full storage, which takes no record of it. The record waits in
-// the memory of this process, until Flush can write it. If MaxWaiting records wait, or a tenth of them are of
-// the same author, BeginLate fails with [storage.ErrFull].
-func (a *Audit) BeginLate(ctx context.Context, e Entry) (*Act, error) {
-	act, _, err := a.intend(ctx, e)
+// BeginLate begins an action that makes room in a full storage, which takes no record of it. The record waits
+// in the memory of this process, until Flush can write it. If MaxWaiting records wait, or a tenth of them are
+// of the same author, BeginLate fails with [storage.ErrFull].
+func (a *Audit) BeginLate(ctx context.Context, e Entry) (*Action, error) {
+	action, _, err := a.intend(ctx, e)
 	if err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	more, all := len(act.records), 0
+	more, all := len(action.records), 0
 	for _, n := range a.late {
 		all += n
 	}
-	by := act.entry.author()
+	by := action.entry.author()
 	if all+more > MaxWaiting || a.late[by]+more > MaxWaiting/10 {
 		return nil, fmt.Errorf("audit: %d records wait for room, %d of them by %s: %w", all, a.late[by], by.who,
 			storage.ErrFull)
@@ -123,8 +123,8 @@ func (a *Audit) BeginLate(ctx context.Context, e Entry) (*Act, error) {
 		a.late = make(map[author]int)
 	}
 	a.late[by] += more
-	act.late = true
-	return act, nil
+	action.late = true
+	return action, nil
 }
 
 // Waiting is how many records wait for room.
@@ -163,9 +163,9 @@ func (a *Audit) Flush(ctx context.Context) error {
 	}
 }
 
-// earlier returns the storage's time. If the storage's clock has jumped ahead since the first act of this
-// process, it returns the time that the clock would show without the jump, so that a clock that is ahead for a
-// while deletes no acts.
+// earlier returns the storage's time. If the storage's clock has jumped ahead since the first action of this
+// process, it returns the time that the clock would show without the jump, so that a clock that is ahead for
+// a while deletes no actions.
 func (a *Audit) earlier(now time.Time) time.Time {
 	a.first.Do(func() { a.told, a.asked = now, time.Now() })
 	if reckoned := a.told.Add(time.Since(a.asked)); reckoned.Before(now) {
@@ -177,57 +177,57 @@ func (a *Audit) earlier(now time.Time) time.Time {
 // reachedEach is the least time between two writes of Reached.
 const reachedEach = 10 * time.Second
 
-// Reached writes how many tasks the act has changed so far, at most once in ten seconds. If the process ends
-// before the act does, the record stays Intended and has that count. An act with several records, and one whose
-// record waits for room, have no such count. The Reached of a nil Act does nothing. A write that fails is left
-// to a later call.
-func (act *Act) Reached(ctx context.Context, count int) {
-	if act == nil || act.late || len(act.records) != 1 || time.Since(act.reached) < reachedEach {
+// Reached writes how many tasks the action has changed so far, at most once in ten seconds. If the process
+// ends before the action does, the record stays Intended and has that count. An action with several records,
+// and one whose record waits for room, have no such count. The Reached of a nil Action does nothing. A write
+// that fails is left to a later call.
+func (action *Action) Reached(ctx context.Context, count int) {
+	if action == nil || action.late || len(action.records) != 1 || time.Since(action.reached) < reachedEach {
 		return
 	}
-	act.reached = time.Now()
-	e := act.records[0]
+	action.reached = time.Now()
+	e := action.records[0]
 	e.Count = count
 	payload, err := e.encoded()
-	if err != nil || act.sure(ctx) != nil {
+	if err != nil || action.sure(ctx) != nil {
 		return
 	}
-	version := act.versions[0]
-	act.versions[0] = 0
-	applied, err := act.audit.session.ApplyOne(ctx, storage.Tx{Changes: []storage.Change{{
+	version := action.versions[0]
+	action.versions[0] = 0
+	applied, err := action.audit.session.ApplyOne(ctx, storage.Tx{Changes: []storage.Change{{
 		Ref: storage.Ref{Queue: AuditQueue, ID: e.ID}, Version: version, Encoding: "json", Payload: payload,
 	}}})
 	if err == nil {
-		act.versions[0] = applied.Changed[0].Version
+		action.versions[0] = applied.Changed[0].Version
 	}
 }
 
-// sure reads the version of the act's first record, if it is not known because a Reached failed.
-func (act *Act) sure(ctx context.Context) error {
-	if len(act.versions) == 0 || act.versions[0] != 0 {
+// sure reads the version of the action's first record, if it is not known because a Reached failed.
+func (action *Action) sure(ctx context.Context) error {
+	if len(action.versions) == 0 || action.versions[0] != 0 {
 		return nil
 	}
-	t, err := act.audit.store.Task(ctx, storage.Ref{Queue: AuditQueue, ID: act.records[0].ID})
-	act.versions[0] = t.Version
+	t, err := action.audit.store.Task(ctx, storage.Ref{Queue: AuditQueue, ID: action.records[0].ID})
+	action.versions[0] = t.Version
 	return err
 }
 
-// End writes how the act ended. A crash in between leaves some records Intended if there are more than
-// recordsAtOnce of them. The End of a nil Act does nothing, for callers without an audit.
-func (act *Act) End(ctx context.Context, end Ending) error {
-	if act == nil {
+// End writes how the action ended. A crash in between leaves some records Intended if there are more than
+// recordsAtOnce of them. The End of a nil Action does nothing, for callers without an audit.
+func (action *Action) End(ctx context.Context, end Ending) error {
+	if action == nil {
 		return nil
 	}
-	now, err := act.audit.session.Now(ctx)
-	if err != nil && !act.late {
+	now, err := action.audit.session.Now(ctx)
+	if err != nil && !action.late {
 		return fmt.Errorf("audit: %w", err)
 	}
 	changed := make(map[string]bool, len(end.IDs))
 	for _, id := range end.IDs {
 		changed[id] = true
 	}
-	changes := make([]storage.Change, len(act.records))
-	ended := slices.Clone(act.records)
+	changes := make([]storage.Change, len(action.records))
+	ended := slices.Clone(action.records)
 	for i := range ended {
 		e := &ended[i]
 		if err := e.finish(now, &end, changed, len(ended) == 1); err != nil {
@@ -239,31 +239,31 @@ func (act *Act) End(ctx context.Context, end Ending) error {
 		}
 		changes[i] = storage.Change{Ref: storage.Ref{Queue: AuditQueue, ID: e.ID}, Encoding: "json", Payload: payload}
 	}
-	if act.late {
-		act.audit.mu.Lock()
-		act.audit.waiting = append(act.audit.waiting, ended...)
-		act.audit.mu.Unlock()
-		_ = act.audit.Flush(ctx) // the act may have made room; else a later Flush writes the record
+	if action.late {
+		action.audit.mu.Lock()
+		action.audit.waiting = append(action.audit.waiting, ended...)
+		action.audit.mu.Unlock()
+		_ = action.audit.Flush(ctx) // the action may have made room; else a later Flush writes the record
 		return nil
 	}
-	if err := act.sure(ctx); err != nil {
+	if err := action.sure(ctx); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	for i := range changes {
-		changes[i].Version = act.versions[i]
+		changes[i].Version = action.versions[i]
 	}
 	for some := range slices.Chunk(changes, recordsAtOnce) {
-		if _, err := act.audit.session.ApplyOne(ctx, storage.Tx{Changes: some}); err != nil {
+		if _, err := action.audit.session.ApplyOne(ctx, storage.Tx{Changes: some}); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
 	}
 	return nil
 }
 
-// List returns a page of acts, the newest first. after is the next that the page before returned, "" for the
-// first page. limit is the size of the page, 1 to 200, or 0 for 50. A record that cannot be read is listed
-// with its id and the outcome Damaged.
-func (a *Audit) List(ctx context.Context, after string, limit int) (acts []Entry, next string, err error) {
+// List returns a page of actions, the newest first. after is the next that the page before returned, "" for
+// the first page. limit is the size of the page, 1 to 200, or 0 for 50. A record that cannot be read is
+// listed with its id and the outcome Damaged.
+func (a *Audit) List(ctx context.Context, after string, limit int) (actions []Entry, next string, err error) {
 	page, err := a.store.Tasks(ctx, storage.TasksQuery{
 		Queue: AuditQueue, State: storage.Scheduled, After: after, Limit: limit,
 	})
@@ -271,7 +271,7 @@ func (a *Audit) List(ctx context.Context, after string, limit int) (acts []Entry
 		return nil, "", fmt.Errorf("audit: %w", err)
 	}
 	for i := range page.Tasks {
-		acts = append(acts, entryOf(&page.Tasks[i]))
+		actions = append(actions, entryOf(&page.Tasks[i]))
 	}
-	return acts, page.Next, nil
+	return actions, page.Next, nil
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-func TestTheAuditListsActsNewestFirst(t *testing.T) {
+func TestTheAuditListsActionsNewestFirst(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
 	for i := range 7 {
-		act, err := a.Begin(t.Context(), Entry{Who: "ann", Role: "operator", Via: "dashboard", Act: "requeue", Queue: "mail", Filter: fmt.Sprint(i)})
+		action, err := a.Begin(t.Context(), Entry{Who: "ann", Role: "operator", Via: "dashboard", Action: "requeue", Queue: "mail", Filter: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch i {
 		case 2: // the process is killed
 		case 3:
-			err = act.End(t.Context(), Ending{Count: 1, Err: errors.New("storage: unavailable")})
+			err = action.End(t.Context(), Ending{Count: 1, Err: errors.New("storage: unavailable")})
 		default:
-			err = act.End(t.Context(), Ending{Count: i})
+			err = action.End(t.Context(), Ending{Count: i})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -36,16 +36,16 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 	var all []Entry
 	after := ""
 	for {
-		acts, next, err := a.List(t.Context(), after, 3)
+		actions, next, err := a.List(t.Context(), after, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, acts...)
+		all = append(all, actions...)
 		if after = next; next == "" {
 			break
 		}
 	}
-	w.want("acts", len(all), 7)
+	w.want("actions", len(all), 7)
 	for i, e := range all {
 		n := 6 - i
 		w.want("filter", e.Filter, fmt.Sprint(n))
@@ -61,19 +61,19 @@ func TestTheAuditListsActsNewestFirst(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	}
-	if err := (*Act)(nil).End(t.Context(), Ending{Count: 1}); err != nil {
+	if err := (*Action)(nil).End(t.Context(), Ending{Count: 1}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAnActUnderWayTellsHowFarItCame checks the count of an act that a kill ends, and an act whose write fails
-// in between.
-func TestAnActUnderWayTellsHowFarItCame(t *testing.T) {
+// TestAnActionUnderWayTellsHowFarItCame checks the count of an action that a kill ends, and an action whose
+// write fails in between.
+func TestAnActionUnderWayTellsHowFarItCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		lost := &losing{Storage: w.Storage}
 		a := NewAudit(lost)
-		act, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "requeue", Filter: "state:dead"})
+		action, err := a.Begin(t.Context(), Entry{Who: "ann", Action: "requeue", Filter: "state:dead"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,23 +82,23 @@ func TestAnActUnderWayTellsHowFarItCame(t *testing.T) {
 			e := w.audit(a)[0]
 			w.want("outcome and count", [2]any{e.Outcome, e.Count}, [2]any{outcome, count})
 		}
-		act.Reached(t.Context(), 5) // too soon
+		action.Reached(t.Context(), 5) // too soon
 		told(Intended, 0)
 		time.Sleep(reachedEach) // virtual
-		act.Reached(t.Context(), 7)
-		act.Reached(t.Context(), 8) // too soon
+		action.Reached(t.Context(), 7)
+		action.Reached(t.Context(), 8) // too soon
 		told(Intended, 7)
 		time.Sleep(reachedEach) // virtual
 		lost.replies = 1
-		act.Reached(t.Context(), 9) // it is written, and its reply is lost
-		time.Sleep(reachedEach)     // virtual
-		act.Reached(t.Context(), 11)
+		action.Reached(t.Context(), 9) // it is written, and its reply is lost
+		time.Sleep(reachedEach)        // virtual
+		action.Reached(t.Context(), 11)
 		told(Intended, 11)
-		if err := act.End(t.Context(), Ending{Count: 12}); err != nil {
+		if err := action.End(t.Context(), Ending{Count: 12}); err != nil {
 			t.Fatal(err)
 		}
 		told(Done, 12)
-		(*Act)(nil).Reached(t.Context(), 1)
+		(*Action)(nil).Reached(t.Context(), 1)
 	})
 }
 
@@ -122,23 +122,23 @@ func TestTheAuditCutsWhatIsLong(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
 	for _, long := range []string{strings.Repeat("é\x00", 1<<20), strings.Repeat("\x01", 1<<20), strings.Repeat(`"`, 1<<20)} {
-		act, err := a.Begin(t.Context(), Entry{
-			Who: long, Role: long, Via: long, Act: long, Queue: long, Filter: long, Note: long, IDs: []string{long, long},
+		action, err := a.Begin(t.Context(), Entry{
+			Who: long, Role: long, Via: long, Action: long, Queue: long, Filter: long, Note: long, IDs: []string{long, long},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := act.End(t.Context(), Ending{Count: 1000, Stopped: long, Err: errors.New(long)}); err != nil {
+		if err := action.End(t.Context(), Ending{Count: 1000, Stopped: long, Err: errors.New(long)}); err != nil {
 			t.Fatal(err)
 		}
-		acts := w.audit(a)
-		if e := acts[0]; e.Count != 1000 || len(e.Who) > storage.MaxName || len(e.Stopped) > storage.MaxName {
-			t.Errorf("got %+v", acts[0])
+		actions := w.audit(a)
+		if e := actions[0]; e.Count != 1000 || len(e.Who) > storage.MaxName || len(e.Stopped) > storage.MaxName {
+			t.Errorf("got %+v", actions[0])
 		}
 	}
 }
 
-// audit returns the newest acts, whose records must have room.
+// audit returns the newest actions, whose records must have room.
 func (w *world) audit(a *Audit) []Entry {
 	w.Helper()
 	page, err := w.Tasks(w.Context(), storage.TasksQuery{Queue: AuditQueue, State: storage.Scheduled, Limit: storage.MaxPage})
@@ -150,11 +150,11 @@ func (w *world) audit(a *Audit) []Entry {
 			w.Errorf("a record has %d bytes, want %d at most", size, MaxRecord)
 		}
 	}
-	acts, _, err := a.List(w.Context(), "", storage.MaxPage)
+	actions, _, err := a.List(w.Context(), "", storage.MaxPage)
 	if err != nil {
 		w.Fatal(err)
 	}
-	return acts
+	return actions
 }
 
 // longRefs returns refs whose queues and ids are as long as they may be.
@@ -165,8 +165,8 @@ func longRefs(n int) (refs []string) {
 	return refs
 }
 
-// TestTheAuditHasEachNamedTask checks that an act on many named tasks leaves none of them out, neither before it
-// is carried out nor in its outcome.
+// TestTheAuditHasEachNamedTask checks that an action on many named tasks leaves none of them out, neither
+// before it is carried out nor in its outcome.
 func TestTheAuditHasEachNamedTask(t *testing.T) {
 	for name, refs := range map[string][]string{
 		"200 tasks":    longRefs(200),
@@ -181,7 +181,7 @@ func TestTheAuditHasEachNamedTask(t *testing.T) {
 			slices.Sort(ids)
 			return ids, count
 		}
-		act, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Queue: "harmless", IDs: refs})
+		action, err := a.Begin(t.Context(), Entry{Who: "mal", Action: "delete", Queue: "harmless", IDs: refs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestTheAuditHasEachNamedTask(t *testing.T) {
 		if want := slices.Sorted(slices.Values(refs)); !slices.Equal(ids, want) {
 			t.Errorf("%s: the record of the intent has %d of %d", name, len(ids), len(refs))
 		}
-		if err := act.End(t.Context(), Ending{Count: len(refs), IDs: refs}); err != nil {
+		if err := action.End(t.Context(), Ending{Count: len(refs), IDs: refs}); err != nil {
 			t.Fatal(err)
 		}
 		ids, count := listed()
@@ -199,8 +199,8 @@ func TestTheAuditHasEachNamedTask(t *testing.T) {
 	}
 }
 
-// TestTheAuditHasTheTasksThatChanged checks that tasks which an act only named do not hide the ones that it
-// changed, and that the audit keeps the named tasks if nobody knows which of them were changed.
+// TestTheAuditHasTheTasksThatChanged checks that tasks which an action only named do not hide the ones that
+// it changed, and that the audit keeps the named tasks if nobody knows which of them were changed.
 func TestTheAuditHasTheTasksThatChanged(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
@@ -219,9 +219,9 @@ func TestTheAuditHasTheTasksThatChanged(t *testing.T) {
 		{"queue:mail", nil, Ending{Count: 2, IDs: []string{"mail/a", "mail/b"}}, []string{"mail/a", "mail/b"}, ""},
 		{"queue:mail", nil, Ending{Count: 300, IDs: longRefs(100), Err: storage.ErrUnknown}, longRefs(100), ""},
 	} {
-		act, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Queue: "harmless", Filter: c.filter, IDs: c.named})
+		action, err := a.Begin(t.Context(), Entry{Who: "mal", Action: "delete", Queue: "harmless", Filter: c.filter, IDs: c.named})
 		if err == nil {
-			err = act.End(t.Context(), c.end)
+			err = action.End(t.Context(), c.end)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func TestAFilterIsRecordedWhole(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
 	long := `-error:"` + strings.Repeat("<x>", 1<<10) + `" queue:evil`
-	if _, err := a.Begin(t.Context(), Entry{Who: "mal", Act: "delete", Filter: long}); err != nil {
+	if _, err := a.Begin(t.Context(), Entry{Who: "mal", Action: "delete", Filter: long}); err != nil {
 		t.Fatal(err)
 	}
 	w.want("filter", w.audit(a)[0].Filter, long)
@@ -248,42 +248,42 @@ func TestTheAuditKeepsWholeRefs(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
 	ref := storage.Ref{Queue: strings.Repeat("q", storage.MaxName), ID: strings.Repeat("i", storage.MaxName)}
-	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "cancel", IDs: []string{ref.String()}}); err != nil {
+	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Action: "cancel", IDs: []string{ref.String()}}); err != nil {
 		t.Fatal(err)
 	}
-	acts, _, err := a.List(t.Context(), "", 1)
+	actions, _, err := a.List(t.Context(), "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("ids", acts[0].IDs, []string{ref.String()})
+	w.want("ids", actions[0].IDs, []string{ref.String()})
 }
 
-func TestADamagedActIsListed(t *testing.T) {
+func TestADamagedActionIsListed(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
-	act, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"})
+	action, err := a.Begin(t.Context(), Entry{Who: "ann", Action: "pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{{
-		Ref: storage.Ref{Queue: AuditQueue, ID: act.records[0].ID}, Version: act.versions[0], Encoding: "json", Payload: []byte(`{"who":`),
+		Ref: storage.Ref{Queue: AuditQueue, ID: action.records[0].ID}, Version: action.versions[0], Encoding: "json", Payload: []byte(`{"who":`),
 	}}}); err != nil {
 		t.Fatal(err)
 	}
-	acts, _, err := a.List(t.Context(), "", 0)
-	if err != nil || len(acts) != 1 || acts[0].Outcome != Damaged || acts[0].ID != act.records[0].ID || !acts[0].At.Equal(noon) {
-		t.Errorf("got %+v, %v", acts, err)
+	actions, _, err := a.List(t.Context(), "", 0)
+	if err != nil || len(actions) != 1 || actions[0].Outcome != Damaged || actions[0].ID != action.records[0].ID || !actions[0].At.Equal(noon) {
+		t.Errorf("got %+v, %v", actions, err)
 	}
 }
 
-// TestTheAuditIsTrimmed checks that a ledger deletes the acts that are too old, and the acts that are too
-// many.
+// TestTheAuditIsTrimmed checks that a ledger deletes the actions that are too old, and the actions that are
+// too many.
 func TestTheAuditIsTrimmed(t *testing.T) {
 	w := newWorld(t)
 	a, l := NewAudit(w.Storage), New(w)
 	begin := func(n int) {
 		for i := range n {
-			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%20), Act: "pause"}); err != nil {
+			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%20), Action: "pause"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -297,48 +297,48 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	}
 	begin(3)
 	w.write(l)
-	w.want("young acts", left(), 3)
-	w.pass(ActsKept + time.Minute)
+	w.want("young actions", left(), 3)
+	w.pass(ActionsKept + time.Minute)
 	a = NewAudit(w.Storage) // the old one reckons the time with the real clock
 	begin(1)
 	w.writeSteady(l)
-	w.want("acts after 90 days", left(), 1)
-	begin(MaxActs + 10)
+	w.want("actions after 90 days", left(), 1)
+	begin(MaxActions + 10)
 	w.pass(time.Hour)
 	w.write(l)
-	w.want("acts of so many", left(), MaxActs)
+	w.want("actions of so many", left(), MaxActions)
 }
 
-// TestTheAuditIsTrimmedWithoutALedger checks that acts that are too old are deleted even if no process keeps
-// a ledger.
+// TestTheAuditIsTrimmedWithoutALedger checks that actions that are too old are deleted even if no process
+// keeps a ledger.
 func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
 	w := newWorld(t)
 	begin := func(n int) {
 		a := NewAudit(w.Storage)
 		for i := range n {
-			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%2), Act: "pause"}); err != nil {
+			if _, err := a.Begin(t.Context(), Entry{Who: fmt.Sprint("ann", i%2), Action: "pause"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	begin(3)
-	w.pass(ActsKept + time.Minute)
+	w.pass(ActionsKept + time.Minute)
 	begin(trimEach + trimFrom)
 	stats, err := w.Storage.Stats(t.Context(), AuditQueue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("acts", stats[0].Scheduled, trimEach+trimFrom)
+	w.want("actions", stats[0].Scheduled, trimEach+trimFrom)
 }
 
-// TestNobodyDisplacesTheActsOfOthers has a person who acts more often than the audit has room for. Actions without
-// an effect, and actions that failed, count like all others.
-func TestNobodyDisplacesTheActsOfOthers(t *testing.T) {
+// TestNobodyDisplacesTheActionsOfOthers has a person with more actions than the audit has room for. Actions
+// without an effect, and actions that failed, count like all others.
+func TestNobodyDisplacesTheActionsOfOthers(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
-	began := func(who, act string, end Ending) {
+	began := func(who, action string, end Ending) {
 		t.Helper()
-		begun, err := a.Begin(t.Context(), Entry{Who: who, Via: "dashboard", Act: act, Note: fmt.Sprint(a.begun.Load())})
+		begun, err := a.Begin(t.Context(), Entry{Who: who, Via: "dashboard", Action: action, Note: fmt.Sprint(a.begun.Load())})
 		if err == nil {
 			err = begun.End(t.Context(), end)
 		}
@@ -349,7 +349,7 @@ func TestNobodyDisplacesTheActsOfOthers(t *testing.T) {
 	for range 3 {
 		began("ann", "pause", Ending{Count: 1})
 	}
-	for i := range MaxActs + 300 {
+	for i := range MaxActions + 300 {
 		switch i % 3 {
 		case 0:
 			began("mal", "requeue", Ending{})
@@ -371,19 +371,19 @@ func TestNobodyDisplacesTheActsOfOthers(t *testing.T) {
 		return n
 	}
 	if n := by(); n["ann"] != 3 || n["mal"] > MaxShare+trimEach || n["bo"] != 1 {
-		t.Errorf("the audit has %v, want 3 acts of ann, 1 of bo and about %d of mal", n, MaxShare)
+		t.Errorf("the audit has %v, want 3 actions of ann, 1 of bo and about %d of mal", n, MaxShare)
 	}
 	if err := a.Trim(t.Context(), w.now); err != nil {
 		t.Fatal(err)
 	}
-	w.want("acts by author", by(), map[string]int{"ann": 3, "bo": 1, "mal": MaxShare})
+	w.want("actions by author", by(), map[string]int{"ann": 3, "bo": 1, "mal": MaxShare})
 	late := 0
 	for _, e := range w.audit(a) {
 		if n, err := strconv.ParseInt(e.Note, 10, 64); err == nil && a.begun.Load()-n < MaxShare {
 			late++
 		}
 	}
-	w.want("the newest acts are kept", late, storage.MaxPage)
+	w.want("the newest actions are kept", late, storage.MaxPage)
 }
 
 // TestManyAuthorsShareTheAudit checks the room of each of more authors than the audit has full shares for.
@@ -409,14 +409,14 @@ func TestManyAuthorsShareTheAudit(t *testing.T) {
 	}
 }
 
-// TestRecordsThatWaitForRoomAreBounded begins more late acts than may wait, by one author and by all.
+// TestRecordsThatWaitForRoomAreBounded begins more late actions than may wait, by one author and by all.
 func TestRecordsThatWaitForRoomAreBounded(t *testing.T) {
 	w := newWorld(t)
 	a := NewAudit(w.Storage)
 	late := func(who string, want error) {
 		t.Helper()
-		act, err := a.BeginLate(t.Context(), Entry{Who: who, Act: "delete"})
-		if !errors.Is(err, want) || err == nil && !act.Late() {
+		action, err := a.BeginLate(t.Context(), Entry{Who: who, Action: "delete"})
+		if !errors.Is(err, want) || err == nil && !action.Late() {
 			t.Fatalf("by %s: got %v, want %v", who, err, want)
 		}
 	}
@@ -445,12 +445,12 @@ func (f *fullStore) Apply(ctx context.Context, call storage.Call, txs ...storage
 	return f.Storage.Apply(ctx, call, txs...)
 }
 
-// TestTheNextActWritesTheRecordsThatWaited checks this for a process that never runs Flush by itself.
-func TestTheNextActWritesTheRecordsThatWaited(t *testing.T) {
+// TestTheNextActionWritesTheRecordsThatWaited checks this for a process that never runs Flush by itself.
+func TestTheNextActionWritesTheRecordsThatWaited(t *testing.T) {
 	w := newWorld(t)
 	store := &fullStore{Storage: w.Storage, full: true}
 	a := NewAudit(store)
-	late, err := a.BeginLate(t.Context(), Entry{Who: "ann", Act: "delete"})
+	late, err := a.BeginLate(t.Context(), Entry{Who: "ann", Action: "delete"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,11 +458,11 @@ func TestTheNextActWritesTheRecordsThatWaited(t *testing.T) {
 		t.Fatalf("%d records wait, %v; want 1", a.Waiting(), err)
 	}
 	store.full = false
-	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+	if _, err := a.Begin(t.Context(), Entry{Who: "ann", Action: "pause"}); err != nil {
 		t.Fatal(err)
 	}
-	acts, _, err := a.List(t.Context(), "", 0)
-	if err != nil || len(acts) != 2 || a.Waiting() != 0 {
-		t.Errorf("the audit has %d acts, and %d wait, %v; want 2 and 0", len(acts), a.Waiting(), err)
+	actions, _, err := a.List(t.Context(), "", 0)
+	if err != nil || len(actions) != 2 || a.Waiting() != 0 {
+		t.Errorf("the audit has %d actions, and %d wait, %v; want 2 and 0", len(actions), a.Waiting(), err)
 	}
 }

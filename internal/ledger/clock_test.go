@@ -8,11 +8,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts begins n acts.
-func (w *world) acts(a *Audit, n int) {
+// actions begins n actions.
+func (w *world) actions(a *Audit, n int) {
 	w.Helper()
 	for i := range n {
-		if _, err := a.Begin(w.Context(), Entry{Who: []string{"ann", "bo", "cy"}[i%3], Act: "pause"}); err != nil {
+		if _, err := a.Begin(w.Context(), Entry{Who: []string{"ann", "bo", "cy"}[i%3], Action: "pause"}); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -28,7 +28,7 @@ func (w *world) records(queue string) int64 {
 	return stats[0].Live()
 }
 
-// TestAShortJumpDeletesNothing sets the clock a hundred days ahead for a few minutes. Pages and acts must
+// TestAShortJumpDeletesNothing sets the clock a hundred days ahead for a few minutes. Pages and actions must
 // stay, both with a process that sees the jump and with a process that begins during the jump. A jump that
 // lasts is believed.
 func TestAShortJumpDeletesNothing(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 	for _, begins := range []bool{false, true} {
 		w := newWorld(t)
 		l, a := New(w), NewAudit(w.Storage)
-		w.acts(a, 3)
+		w.actions(a, 3)
 		one := func() { w.queue("mail").Totals.Enqueued++ }
 		w.write(l)
 		w.minutes(l, 180, one)
@@ -46,9 +46,9 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 			l = New(w)
 		}
 		w.minutes(l, 3, one)
-		w.acts(a, 2*trimEach) // some of these acts trim the audit
+		w.actions(a, 2*trimEach) // some of these actions trim the audit
 		w.pass(-jump)
-		w.want("acts", w.records(AuditQueue), 3+2*trimEach)
+		w.want("actions", w.records(AuditQueue), 3+2*trimEach)
 		if n := w.records(Queue); n < pages {
 			t.Errorf("%d pages of %d are left", n, pages)
 		}
@@ -57,26 +57,26 @@ func TestAShortJumpDeletesNothing(t *testing.T) {
 		w.want("enqueued", enqueued(s.All), 180+10)
 		w.pass(jump)
 		w.writeSteady(l)
-		w.want("acts behind a jump that stays", w.records(AuditQueue), 2*trimEach)
+		w.want("actions behind a jump that stays", w.records(AuditQueue), 2*trimEach)
 	}
 }
 
-// TestAnActThatBeginsDuringAJumpDeletesNothing has processes of one act each, such as commands, that begin while
-// the clock is a hundred days ahead. None of them has seen the clock before the jump.
-func TestAnActThatBeginsDuringAJumpDeletesNothing(t *testing.T) {
+// TestAnActionThatBeginsDuringAJumpDeletesNothing has processes of one action each, such as commands, that
+// begin while the clock is a hundred days ahead. None of them has seen the clock before the jump.
+func TestAnActionThatBeginsDuringAJumpDeletesNothing(t *testing.T) {
 	w := newWorld(t)
-	w.acts(NewAudit(w.Storage), 3)
-	w.pass(ActsKept + 10*24*time.Hour)
+	w.actions(NewAudit(w.Storage), 3)
+	w.pass(ActionsKept + 10*24*time.Hour)
 	for range trimFrom - 1 {
 		a := NewAudit(w.Storage)
-		a.begun.Store(trimEach - 1) // the act trims the audit
-		w.acts(a, 1)
+		a.begun.Store(trimEach - 1) // the action trims the audit
+		w.actions(a, 1)
 	}
-	w.want("acts", w.records(AuditQueue), 3+trimFrom-1)
+	w.want("actions", w.records(AuditQueue), 3+trimFrom-1)
 	a := NewAudit(w.Storage)
 	a.begun.Store(trimEach - 1)
-	w.acts(a, 1)
-	w.want("acts behind a jump that many acts confirm", w.records(AuditQueue), trimFrom)
+	w.actions(a, 1)
+	w.want("actions behind a jump that many actions confirm", w.records(AuditQueue), trimFrom)
 }
 
 // TestTheHoursBehindAJumpAreGathered sets the clock ahead for a while. The hours that were gathered before
@@ -174,26 +174,26 @@ func TestSpansFarAway(t *testing.T) {
 	}
 }
 
-// TestAnActByAClockFarAheadIsListed checks that such an act is listed, and that all other acts are listed,
-// too.
-func TestAnActByAClockFarAheadIsListed(t *testing.T) {
+// TestAnActionByAClockFarAheadIsListed checks that such an action is listed, and that all other actions are
+// listed, too.
+func TestAnActionByAClockFarAheadIsListed(t *testing.T) {
 	w := newWorld(t)
-	w.acts(NewAudit(w.Storage), 1)
+	w.actions(NewAudit(w.Storage), 1)
 	const ahead = 140 * 365 * 24 * time.Hour
 	w.pass(ahead)
-	w.acts(NewAudit(w.Storage), 1)
+	w.actions(NewAudit(w.Storage), 1)
 	w.pass(-ahead)
-	w.acts(NewAudit(w.Storage), 1)
-	acts, _, err := NewAudit(w.Storage).List(t.Context(), "", 0)
-	if err != nil || len(acts) != 3 {
-		t.Errorf("%d acts of 3 are listed, %v", len(acts), err)
+	w.actions(NewAudit(w.Storage), 1)
+	actions, _, err := NewAudit(w.Storage).List(t.Context(), "", 0)
+	if err != nil || len(actions) != 3 {
+		t.Errorf("%d actions of 3 are listed, %v", len(actions), err)
 	}
 	var due []time.Time
-	for act, err := range storage.Each(t.Context(), w.Storage, AuditQueue, storage.Scheduled) {
+	for action, err := range storage.Each(t.Context(), w.Storage, AuditQueue, storage.Scheduled) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		due = append(due, act.Due)
+		due = append(due, action.Due)
 	}
 	w.want("records that are never due", len(due), 3)
 }

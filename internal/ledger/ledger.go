@@ -4,13 +4,13 @@
 // The history consists of pages in the queue midge.ledger. A page of minutes has a quarter of an hour, a page
 // of hours has a day, each of up to about 500 queues and kinds. Any number of processes may write. Once a
 // minute each of them reads the totals of all queues, and appends what has happened since the last sample to
-// the page, at the version that it read. The first process succeeds, and the others find the minute written. A
-// page keeps the totals of its last sample, so that nothing is counted twice or lost, whichever process writes
-// next. If no process wrote for a while, the next sample covers that time. Its figures are averaged over that
-// time and marked as a gap.
+// the page, at the version that it read. The first process succeeds, and the others find the minute written.
+// A page keeps the totals of its last sample, so that nothing is counted twice or lost, whichever process
+// writes next. If no process wrote for a while, the next sample covers that time. Its figures are averaged
+// over that time and marked as a gap.
 //
 // Records are tasks that are scheduled for a moment far in the future. Listings are in the order of these
-// moments: the page that expires first comes first, and the newest act comes first.
+// moments: the page that expires first comes first, and the newest action comes first.
 package ledger
 
 import (
@@ -55,9 +55,9 @@ func New(store storage.Storage) *Ledger {
 // settle is how long after the end of a minute its sample is written.
 const settle = 2 * time.Second
 
-// Run writes a sample at the beginning of each minute, by the storage's clock, until ctx ends. It calls trouble
-// with an error, such as that of a storage that does not answer, once for as long as the error stays the same.
-// The next sample covers the minutes that could not be written.
+// Run writes a sample at the beginning of each minute, by the storage's clock, until ctx ends. It calls
+// trouble with an error, such as that of a storage that does not answer, once for as long as the error stays
+// the same. The next sample covers the minutes that could not be written.
 func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 	wait, last := time.Duration(0), ""
 	for sleep.For(ctx, wait) {
@@ -76,7 +76,7 @@ func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 }
 
 // Write writes the sample of the last full minute, unless it is written already. It also gathers full hours,
-// and once the storage's clock is steady it deletes pages and acts that have been kept for long enough. It
+// and once the storage's clock is steady it deletes pages and actions that have been kept for long enough. It
 // returns the storage's time, or zero if the storage did not tell it.
 func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	l.mu.Lock()
@@ -140,11 +140,11 @@ func (l *Ledger) sweep(ctx context.Context, now time.Time) error {
 	}
 }
 
-// trim trims the audit, once a day and whenever it has too many acts.
+// trim trims the audit, once a day and whenever it has too many actions.
 func (l *Ledger) trim(ctx context.Context, now time.Time) error {
 	day := now.Unix() / (24 * 60 * 60)
 	stats, err := l.store.Stats(ctx, AuditQueue)
-	if err != nil || l.trimmed == day && stats[0].Scheduled <= MaxActs {
+	if err != nil || l.trimmed == day && stats[0].Scheduled <= MaxActions {
 		return err
 	}
 	err = (&Audit{store: l.store, session: l.session}).Trim(ctx, now)

@@ -12,16 +12,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// MaxRecord bounds a record, in bytes of its JSON. An act on more named tasks than one record can list has
+// MaxRecord bounds a record, in bytes of its JSON. An action on more named tasks than one record can list has
 // several records.
 const MaxRecord = 32 << 10
 
 // maxFilter bounds the filter of a record, in bytes. No filter that package filter takes is longer.
 const maxFilter = 8 << 10
 
-// The outcomes of an act.
+// The outcomes of an action.
 const (
-	// Intended: the act was begun, and its outcome was not written. It may have happened in part.
+	// Intended: the action was begun, and its outcome was not written. It may have happened in part.
 	Intended = "intended"
 	Done     = "done"
 	Failed   = "failed"
@@ -29,58 +29,59 @@ const (
 	Damaged = "damaged"
 )
 
-// Entry is the record of an act of a person.
+// Entry is the record of an action of a person.
 type Entry struct {
 	// Who is the person, Role the role of that person, and Via the program: "dashboard" or "command".
 	Who  string `json:"who"`
 	Role string `json:"role,omitempty"`
 	Via  string `json:"via,omitempty"`
-	// Act is the verb, such as "requeue".
-	Act string `json:"act"`
-	// Queue is the queue that the act concerned, "" for several and for a filter. If there are IDs, the audit
+	// Action is the verb, such as "requeue".
+	Action string `json:"action"`
+	// Queue is the queue that the action concerned, "" for several and for a filter. If there are IDs, the audit
 	// takes it from them.
 	Queue string `json:"queue,omitempty"`
-	// IDs are refs. If the act has a Filter, or named no tasks when it began, they are the first tasks that it
-	// changed: see [Ending.IDs]. Otherwise they are the tasks or schedules that were named, and after the End
-	// those of them that the act changed. If the act changed none, or nobody knows which, all that were named
-	// stay.
+	// IDs are refs. If the action has a Filter, or named no tasks when it began, they are the first tasks that
+	// it changed: see [Ending.IDs]. Otherwise they are the tasks or schedules that were named, and after the End
+	// those of them that the action changed. If the action changed none, or nobody knows which, all that were
+	// named stay.
 	IDs []string `json:"ids,omitempty"`
 	// Filter chose the tasks. Note tells what else is known, such as the end of a pause.
 	Filter string `json:"filter,omitempty"`
 	Note   string `json:"note,omitempty"`
 
-	// At is when the act began, by the storage's clock, and Ended when its outcome was written, zero before.
+	// At is when the action began, by the storage's clock, and Ended when its outcome was written, zero before.
 	// The audit sets these and the fields below.
 	At    time.Time `json:"at"`
 	Ended time.Time `json:"ended,omitzero"`
 	// Outcome is Intended, Done, Failed or Damaged.
 	Outcome string `json:"outcome"`
-	// Count is how many tasks, or other things, the act changed. An Intended act had changed at least so many
-	// when the audit last heard of it. Each of several records of an act counts the changed tasks that it lists.
+	// Count is how many tasks, or other things, the action changed. An Intended action had changed at least so
+	// many when the audit last heard of it. Each of several records of an action counts the changed tasks that
+	// it lists.
 	Count int `json:"count,omitempty"`
-	// Stopped is the person who stopped the act while it was in progress, "" if nobody did.
+	// Stopped is the person who stopped the action while it was in progress, "" if nobody did.
 	Stopped string `json:"stopped,omitempty"`
-	// Error tells why the act failed.
+	// Error tells why the action failed.
 	Error string `json:"error,omitempty"`
 
 	// ID is the id of the record.
 	ID string `json:"-"`
 }
 
-// Ending is how an act ended.
+// Ending is how an action ended.
 type Ending struct {
-	// Count is how many tasks, or other things, the act changed.
+	// Count is how many tasks, or other things, the action changed.
 	Count int
-	// IDs are the refs of the tasks that the act changed: all of them if the tasks were named, or the first ones if
-	// a filter chose them. nil leaves the record with the tasks that were named.
+	// IDs are the refs of the tasks that the action changed: all of them if the tasks were named, or the first
+	// ones if a filter chose them. nil leaves the record with the tasks that were named.
 	IDs []string
-	// Stopped is the person who stopped the act, "" if nobody did.
+	// Stopped is the person who stopped the action, "" if nobody did.
 	Stopped string
-	// Err is the error of the act, nil if it was done.
+	// Err is the error of the action, nil if it was done.
 	Err error
 }
 
-// author is a person who acts, by one program. A user of the dashboard and a user of the command may have the
+// author is a person, by one program. A user of the dashboard and a user of the command may have the
 // same name.
 type author struct{ who, via string }
 
@@ -99,7 +100,7 @@ func plain(text string, limit int) string {
 
 // clean cuts the texts to the room that a record has, and takes the queue from the ids.
 func (e *Entry) clean() {
-	for _, text := range []*string{&e.Who, &e.Role, &e.Via, &e.Act, &e.Queue, &e.Outcome, &e.Stopped} {
+	for _, text := range []*string{&e.Who, &e.Role, &e.Via, &e.Action, &e.Queue, &e.Outcome, &e.Stopped} {
 		*text = plain(*text, storage.MaxName)
 	}
 	e.Filter = plain(e.Filter, maxFilter)
@@ -134,7 +135,7 @@ func (e *Entry) encoded() ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// endRoom is the room that the end of an act takes in its record: a moment, a count and two texts.
+// endRoom is the room that the end of an action takes in its record: a moment, a count and two texts.
 const endRoom = 2*(storage.MaxAttemptError+storage.MaxName) + 200
 
 // fitting returns how many of the ids fit into a record that has the other texts of the entry and some spare
@@ -156,7 +157,7 @@ func (e *Entry) fitting(ids []string, spare int) (int, error) {
 	return len(ids), nil
 }
 
-// split spreads the tasks that an act names over as many records as they need. Each has an id of its own.
+// split spreads the tasks that an action names over as many records as they need. Each has an id of its own.
 func (e *Entry) split() ([]Entry, error) {
 	ids := distinct(e.IDs)
 	n, err := e.fitting(ids, endRoom)
@@ -193,8 +194,8 @@ func distinct(texts []string) (once []string) {
 	return once
 }
 
-// finish adds the end of the act to one of its records. changed has end.IDs. only says that the act has no
-// other record.
+// finish adds the end of the action to one of its records. changed has end.IDs. only says that the action has
+// no other record.
 func (e *Entry) finish(now time.Time, end *Ending, changed map[string]bool, only bool) error {
 	e.Ended, e.Outcome, e.Count, e.Stopped = now.UTC(), Done, end.Count, end.Stopped
 	if end.Err != nil {
@@ -217,15 +218,15 @@ func (e *Entry) finish(now time.Time, end *Ending, changed map[string]bool, only
 	return nil
 }
 
-// first is a moment before all acts. A later act is due earlier, so that a listing by due moments begins with
-// the newest act.
+// first is a moment before all actions. A later action is due earlier, so that a listing by due moments
+// begins with the newest action.
 var (
 	first  = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	latest = time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// dueOf returns when the record of an act is due: so far ahead that nobody claims it. If the clock is ahead by
-// many decades, the record is due a day after the act, because a due record would not be listed.
+// dueOf returns when the record of an action is due: so far ahead that nobody claims it. If the clock is
+// ahead by many decades, the record is due a day after the action, because a due record would not be listed.
 func dueOf(at time.Time) time.Time {
 	due, least := latest.Add(-at.Sub(first)), at.Add(24*time.Hour)
 	if due.Before(least) {
@@ -234,12 +235,12 @@ func dueOf(at time.Time) time.Time {
 	return due
 }
 
-// insertOf returns the insert of the record of an act.
+// insertOf returns the insert of the record of an action.
 func insertOf(e *Entry) (storage.Insert, error) {
 	payload, err := e.encoded()
 	return storage.Insert{
 		Ref:  storage.Ref{Queue: AuditQueue, ID: e.ID},
-		Kind: "midge.act", Encoding: "json", Payload: payload, CrashLimit: 1, At: dueOf(e.At),
+		Kind: "midge.action", Encoding: "json", Payload: payload, CrashLimit: 1, At: dueOf(e.At),
 	}, err
 }
 

@@ -86,7 +86,7 @@ func write(t *testing.T, store storage.Storage) {
 		t.Fatal(err)
 	}
 	w.want("pages left", stats[0].Scheduled, 0)
-	acts(t, NewAudit(store))
+	actions(t, NewAudit(store))
 }
 
 // sampleAndGather writes the sample of a minute, as Write does.
@@ -100,25 +100,25 @@ func (l *Ledger) sampleAndGather(ctx context.Context, minute int64) error {
 	return l.gather(ctx, (minute+1)/60, most)
 }
 
-// acts writes some acts, and lists them.
-func acts(t *testing.T, a *Audit) {
+// actions writes some actions, and lists them.
+func actions(t *testing.T, a *Audit) {
 	t.Helper()
 	for i := range 5 {
-		act, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause", Note: fmt.Sprint(i)})
+		action, err := a.Begin(t.Context(), Entry{Who: "ann", Action: "pause", Note: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := act.End(t.Context(), Ending{Count: i}); err != nil {
+		if err := action.End(t.Context(), Ending{Count: i}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var notes string
 	for after := ""; ; {
-		acts, next, err := a.List(t.Context(), after, 2)
+		actions, next, err := a.List(t.Context(), after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range acts {
+		for _, e := range actions {
 			notes += fmt.Sprint(e.Note, e.Outcome, e.Count, " ")
 		}
 		if after = next; next == "" {

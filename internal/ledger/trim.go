@@ -14,26 +14,27 @@ import (
 // Bounds of the age and of the number of the records that are kept. Each author has at most MaxShare records:
 // then the author's next record displaces the author's oldest one, and no record of anybody else.
 const (
-	ActsKept = 90 * 24 * time.Hour
-	MaxActs  = 10_000
-	MaxShare = MaxActs / 10
+	ActionsKept = 90 * 24 * time.Hour
+	MaxActions  = 10_000
+	MaxShare    = MaxActions / 10
 )
 
-// trimEach is after about how many acts of all processes the surplus acts are deleted. This bounds the audit
-// also where no process keeps a ledger.
+// trimEach is after about how many actions of all processes the surplus actions are deleted. This bounds the
+// audit also where no process keeps a ledger.
 const trimEach = 1000
 
-// trimFrom tells from which act, counted from the newest one, Begin takes the time when it trims. A command that
-// begins while the storage's clock is ahead does not notice that. The hundredth newest act is older than the jump,
-// unless a hundred acts were begun since.
+// trimFrom tells from which action, counted from the newest one, Begin takes the time when it trims. A
+// command that begins while the storage's clock is ahead does not notice that. The hundredth newest action is
+// older than the jump, unless a hundred actions were begun since.
 const trimFrom = 100
 
-// Trim deletes the acts that are older than 90 days at the moment now, and all but the newest acts of each author:
-// see MaxShare. A process that keeps a ledger calls it once a day, and Begin trims once in a thousand acts.
+// Trim deletes the actions that are older than 90 days at the moment now, and all but the newest actions of
+// each author: see MaxShare. A process that keeps a ledger calls it once a day, and Begin trims once in a
+// thousand actions.
 func (a *Audit) Trim(ctx context.Context, now time.Time) error { return a.trim(ctx, now, 0) }
 
-// trim does what Trim does. If the act with the number from, counted from the newest act, was begun before now, the
-// age of the acts counts from the time of that act.
+// trim does what Trim does. If the action with the number from, counted from the newest action, was begun
+// before now, the age of the actions counts from the time of that action.
 func (a *Audit) trim(ctx context.Context, now time.Time, from int) error {
 	n, kept := 0, make(map[author][]storage.Delete) // the newest first
 	var old []storage.Delete
@@ -45,7 +46,7 @@ func (a *Audit) trim(ctx context.Context, now time.Time, from int) error {
 			now = t.Created
 		}
 		record := storage.Delete{Ref: t.Ref, Version: t.Version}
-		if n > from && t.Created.Before(now.Add(-ActsKept)) {
+		if n > from && t.Created.Before(now.Add(-ActionsKept)) {
 			old = append(old, record)
 			continue
 		}
@@ -59,12 +60,12 @@ func (a *Audit) trim(ctx context.Context, now time.Time, from int) error {
 	return a.remove(ctx, old)
 }
 
-// shareOf returns how many records each author has room for: MaxShare, or less if there are so many authors that
-// all records together would be more than MaxActs. Authors with few records then keep all of them, and each author
-// keeps at least one.
+// shareOf returns how many records each author has room for: MaxShare, or less if there are so many authors
+// that all records together would be more than MaxActions. Authors with few records then keep all of them,
+// and each author keeps at least one.
 func shareOf(kept [][]storage.Delete) int {
 	slices.SortFunc(kept, func(a, b []storage.Delete) int { return len(a) - len(b) })
-	room := MaxActs
+	room := MaxActions
 	for i, records := range kept {
 		share := max(1, min(MaxShare, room/(len(kept)-i)))
 		if len(records) >= share {

@@ -335,13 +335,13 @@ func (l *lifeLog) negativeDelay(a *Attempt, d time.Duration) {
 
 // trouble logs a refused call. It leaves out a closed storage, which Run's error reports, and a
 // storage that is away, which watched logs.
-func (l *lifeLog) trouble(act string, err error) {
+func (l *lifeLog) trouble(action string, err error) {
 	switch {
 	case errors.Is(err, storage.ErrClosed), Unanswered(err):
 	case errors.Is(err, storage.ErrFull):
-		l.warn(fmt.Sprintf("%s: %s; enlarge the storage, or delete tasks", act, brief(err)))
+		l.warn(fmt.Sprintf("%s: %s; enlarge the storage, or delete tasks", action, brief(err)))
 	default:
-		l.warn(fmt.Sprintf("%s: %s", act, brief(err)))
+		l.warn(fmt.Sprintf("%s: %s", action, brief(err)))
 	}
 }
 

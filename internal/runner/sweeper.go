@@ -141,8 +141,8 @@ func (s *sweeper) claim(ctx context.Context, queues []string, before time.Time) 
 	return claimed.Now, true
 }
 
-func (s *sweeper) trouble(ctx context.Context, act string, err error) {
+func (s *sweeper) trouble(ctx context.Context, action string, err error) {
 	if ctx.Err() == nil {
-		s.log.trouble(act, err)
+		s.log.trouble(action, err)
 	}
 }

@@ -55,8 +55,8 @@ type identity struct {
 }
 
 // Open returns a copy of the scene with a name, on a memory storage of its own. It plays each scene once, and
-// keeps it until the process ends. tasks is the number of tasks of the scene "million". The storage's clock may
-// be hours from the clock of this process.
+// keeps it until the process ends. tasks is the number of tasks of the scene "million". The storage's clock
+// may be hours from the clock of this process.
 func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 	played.Lock()
 	defer played.Unlock()
@@ -372,14 +372,14 @@ func (s *Scene) deploy(ctx context.Context, version string) error {
 
 // pause pauses a queue with an entry in the audit log, as a person does.
 func (s *Scene) pause(ctx context.Context, queue string) error {
-	act, err := ledger.NewAudit(s.Store).Begin(ctx, ledger.Entry{
-		Who: "bo", Role: "operator", Via: "dashboard", Act: "pause", Queue: queue,
+	action, err := ledger.NewAudit(s.Store).Begin(ctx, ledger.Entry{
+		Who: "bo", Role: "operator", Via: "dashboard", Action: "pause", Queue: queue,
 	})
 	if err != nil {
 		return err
 	}
 	err = s.Session.Configure(ctx, queue, storage.Settings{Pause: &storage.Pause{On: true}})
-	return errors.Join(err, act.End(ctx, ledger.Ending{Count: 1, Err: err}))
+	return errors.Join(err, action.End(ctx, ledger.Ending{Count: 1, Err: err}))
 }
 
 // hour adds an hour of work, with an entry in the history for each minute.

@@ -45,15 +45,15 @@ func (q *Queue) pauseUnknown(now time.Time) bool {
 }
 
 // readPauses finds in the audit who paused queues, and when. The first call searches the whole audit, because
-// a pause may have lasted for long. Later calls only ask about queues that were paused since, so that the newest
-// page has the record.
+// a pause may have lasted for long. Later calls only ask about queues that were paused since, so that the
+// newest page has the record.
 func (r *Reader) readPauses(ctx context.Context, paused []*Queue) {
 	for after := ""; len(paused) > 0; {
-		acts, next, err := r.audit.List(ctx, after, storage.MaxPage)
+		actions, next, err := r.audit.List(ctx, after, storage.MaxPage)
 		if err != nil {
 			return
 		}
-		paused = slices.DeleteFunc(paused, func(q *Queue) bool { return q.pausedBy(acts) })
+		paused = slices.DeleteFunc(paused, func(q *Queue) bool { return q.pausedBy(actions) })
 		if after = next; next == "" || r.searched {
 			break
 		}
@@ -61,25 +61,25 @@ func (r *Reader) readPauses(ctx context.Context, paused []*Queue) {
 	r.searched = true
 }
 
-// pausedBy takes who paused the queue from records of the audit, the newest first. It reports whether they have
-// the last pause or resume of the queue.
-func (q *Queue) pausedBy(acts []ledger.Entry) bool {
-	i := slices.IndexFunc(acts, func(e ledger.Entry) bool {
-		return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
+// pausedBy takes who paused the queue from records of the audit, the newest first. It reports whether they
+// have the last pause or resume of the queue.
+func (q *Queue) pausedBy(actions []ledger.Entry) bool {
+	i := slices.IndexFunc(actions, func(e ledger.Entry) bool {
+		return (e.Action == "pause" || e.Action == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
 	})
 	switch {
 	case i < 0:
 		return false
-	case acts[i].Act == "resume": // a program paused it without a record in the audit
+	case actions[i].Action == "resume": // a program paused it without a record in the audit
 	case q.PausedSince.IsZero():
-		q.PausedSince, q.PausedBy = acts[i].At, acts[i].Who
-	case q.PausedSince.Sub(acts[i].At).Abs() < pausedWithin:
-		q.PausedBy = acts[i].Who
+		q.PausedSince, q.PausedBy = actions[i].At, actions[i].Who
+	case q.PausedSince.Sub(actions[i].At).Abs() < pausedWithin:
+		q.PausedBy = actions[i].Who
 	}
 	return true
 }
 
-// pausedWithin is the longest time between an act in the audit and the reading that first saw its pause.
+// pausedWithin is the longest time between an action in the audit and the reading that first saw its pause.
 const pausedWithin = 30 * time.Second
 
 // declinedSince returns since when a declined task of a queue has waited for a runner that knows its kind;

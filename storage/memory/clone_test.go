@@ -96,14 +96,14 @@ func (h *harness) apart(from *harness) {
 func (c *chaos) several() {
 	c.beat()
 	for range 30 {
-		c.act()
+		c.step()
 	}
 	c.consistent()
 }
 
-// TestACloneIsEqualAndSharesNothing checks after random operations that a clone is equal to its original, that
-// the same further operations and the same time have the same effects on both, and that neither shows the
-// changes of the other.
+// TestACloneIsEqualAndSharesNothing checks after random operations that a clone is equal to its original,
+// that the same further operations and the same time have the same effects on both, and that neither shows
+// the changes of the other.
 func TestACloneIsEqualAndSharesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := newHarness(t)

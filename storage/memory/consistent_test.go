@@ -116,7 +116,7 @@ func (c *chaos) pick(from ...string) string { return from[c.random.IntN(len(from
 
 func (c *chaos) delay() time.Duration { return time.Duration(c.random.IntN(4)) * time.Second }
 
-func (c *chaos) act() {
+func (c *chaos) step() {
 	switch c.random.IntN(8) {
 	case 0, 1:
 		c.claim()
@@ -241,7 +241,7 @@ func TestConsistentAfterEveryStep(t *testing.T) {
 			if i%1000 == 0 {
 				c.caller = h.caller() // the virtual time of a thousand steps is within a lane's life
 			}
-			c.act()
+			c.step()
 			h.consistent()
 			if t.Failed() {
 				return
@@ -261,7 +261,7 @@ func TestConsistentUnderConcurrency(t *testing.T) {
 		all.Go(func() {
 			c := h.chaos(i)
 			for range 500 {
-				c.act()
+				c.step()
 				if c.random.IntN(20) == 0 {
 					h.consistent()
 				}

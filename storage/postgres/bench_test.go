@@ -56,11 +56,11 @@ func cpu(pid int) (used time.Duration) {
 
 // measured reports the rate of n tasks, and the processor time of the server and of this process per
 // task.
-func measured(b *testing.B, server *testserver.PostgresServer, n int, what string, act func()) {
+func measured(b *testing.B, server *testserver.PostgresServer, n int, what string, action func()) {
 	b.Helper()
 	self := os.Getpid()
 	srv, own, begun := cpu(server.Pid()), cpu(self), time.Now()
-	act()
+	action()
 	took := time.Since(begun)
 	srv, own = cpu(server.Pid())-srv, cpu(self)-own
 	b.ReportMetric(float64(n)/took.Seconds(), what+"/s")

@@ -147,10 +147,10 @@ func (s *Storage) retry(ctx context.Context, step func() error) error {
 	}
 }
 
-// wrap names the act in an error.
-func wrap(act string, err error) error {
+// wrap names the action in an error.
+func wrap(action string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("postgres: %s: %w", act, err)
+	return fmt.Errorf("postgres: %s: %w", action, err)
 }

@@ -49,7 +49,7 @@ func TestAClientHoldsTwoConnectionsAtMost(t *testing.T) {
 		for i := range 40 {
 			unique := insertOf(fmt.Sprint("unique", i))
 			unique.Unique = storage.Unique{Key: fmt.Sprint(i), Mode: storage.UniqueLife}
-			for _, act := range []func(){
+			for _, action := range []func(){
 				func() { apply(storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("more", i))}}) },
 				func() { apply(storage.Tx{Inserts: []storage.Insert{unique}}) },
 				func() { apply(cancelOf(storage.Ref{Queue: "q", ID: fmt.Sprint(i)})) },
@@ -59,7 +59,7 @@ func TestAClientHoldsTwoConnectionsAtMost(t *testing.T) {
 					}
 				},
 			} {
-				all.Go(act)
+				all.Go(action)
 			}
 		}
 		all.Wait()

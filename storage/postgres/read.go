@@ -32,15 +32,15 @@ func (s *Storage) pooled() reading {
 	return reading{s, ask, s.retry, translate}
 }
 
-// bounded carries out a step in bounded time, and names the act in an error.
-func (s reading) bounded(ctx context.Context, act string, step func(context.Context) error) error {
+// bounded carries out a step in bounded time, and names the action in an error.
+func (s reading) bounded(ctx context.Context, action string, step func(context.Context) error) error {
 	err := s.store.enter()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, replyTime)
 		defer cancel()
 		err = s.retry(ctx, func() error { return step(ctx) })
 	}
-	return wrap(act, s.told(err))
+	return wrap(action, s.told(err))
 }
 
 // Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]

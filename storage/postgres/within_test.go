@@ -64,15 +64,15 @@ func (s *shop) must(err error) {
 	}
 }
 
-// both runs a test with pgx and with database/sql: do joins a transaction, calls act, and commits or
+// both runs a test with pgx and with database/sql: do joins a transaction, calls action, and commits or
 // rolls back.
-func both(t *testing.T, test func(s *shop, do func(commit bool, act func(storage.Applier)))) {
+func both(t *testing.T, test func(s *shop, do func(commit bool, action func(storage.Applier)))) {
 	t.Run("pgx", func(t *testing.T) {
 		s := newShop(t)
-		test(s, func(commit bool, act func(storage.Applier)) {
+		test(s, func(commit bool, action func(storage.Applier)) {
 			tx, err := s.conn.Begin(s.Context())
 			s.must(err)
-			act(s.store.Within(tx))
+			action(s.store.Within(tx))
 			_, err = tx.Exec(s.Context(), "INSERT INTO "+s.cfg.Schema+".orders VALUES ('still usable')")
 			s.must(err)
 			if commit {
@@ -84,10 +84,10 @@ func both(t *testing.T, test func(s *shop, do func(commit bool, act func(storage
 	})
 	t.Run("database sql", func(t *testing.T) {
 		s := newShop(t)
-		test(s, func(commit bool, act func(storage.Applier)) {
+		test(s, func(commit bool, action func(storage.Applier)) {
 			tx, err := s.db.BeginTx(s.Context(), nil)
 			s.must(err)
-			act(s.store.WithinSQL(tx))
+			action(s.store.WithinSQL(tx))
 			_, err = tx.ExecContext(s.Context(), "INSERT INTO "+s.cfg.Schema+".orders VALUES ('still usable')")
 			s.must(err)
 			if commit {

@@ -115,11 +115,11 @@ func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	m.check(tasks / 2000)
 }
 
-// commands counts the commands that a server received while act ran, by name.
-func commands(t *testing.T, server *testserver.Server, act func()) map[string]int {
+// commands counts the commands that a server received while action ran, by name.
+func commands(t *testing.T, server *testserver.Server, action func()) map[string]int {
 	t.Helper()
 	do(t, server, "CONFIG", "RESETSTAT")
-	act()
+	action()
 	counts := make(map[string]int)
 	for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
@@ -178,7 +178,7 @@ func TestEachVerbIsOneScriptCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, act := range map[string]func() error{
+	for name, action := range map[string]func() error{
 		"claim": func() error { _, err := session.Claim(t.Context(), claimOf(1)); return err },
 		"enqueue": func() error {
 			_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("more")}})
@@ -193,7 +193,7 @@ func TestEachVerbIsOneScriptCall(t *testing.T) {
 		"task":   func() error { _, err := store.Task(t.Context(), refOf("id9")); return err },
 	} {
 		counts := commands(t, server, func() {
-			if err := act(); err != nil {
+			if err := action(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -249,19 +249,19 @@ func TestPlainVerbsCallFewCommands(t *testing.T) {
 		_, err := session.Apply(t.Context(), txs...)
 		return err
 	}
-	for _, act := range []func() error{enqueue, claim} { // after these the lane is known
-		if err := act(); err != nil {
+	for _, action := range []func() error{enqueue, claim} { // after these the lane is known
+		if err := action(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
-		name string
-		act  func() error
-		most int
+		name   string
+		action func() error
+		most   int
 	}{{"enqueue", enqueue, 10}, {"settle", settle, 14}, {"claim", claim, 22}} {
 		total := 0
 		counts := commands(t, server, func() {
-			if err := c.act(); err != nil {
+			if err := c.action(); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		})
@@ -298,9 +298,9 @@ func thousand(t *testing.T, server *testserver.Server, session *storage.Session,
 	}
 	var claimed storage.Claimed
 	for _, c := range []struct {
-		name string
-		want int
-		act  func() error
+		name   string
+		want   int
+		action func() error
 	}{
 		{"inserts", 4, func() error { _, err := session.Apply(t.Context(), inserts...); return err }},
 		{"claim", 1, func() (err error) { claimed, err = session.Claim(t.Context(), claimOf(1000)); return err }},
@@ -322,7 +322,7 @@ func thousand(t *testing.T, server *testserver.Server, session *storage.Session,
 		}},
 	} {
 		counts := commands(t, server, func() {
-			if err := c.act(); err != nil {
+			if err := c.action(); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		})

@@ -85,12 +85,12 @@ func severed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// wrap adds the act to an error. It returns nil for nil.
-func wrap(act string, err error) error {
+// wrap adds the action to an error. It returns nil for nil.
+func wrap(action string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("redis: %s: %w", act, err)
+	return fmt.Errorf("redis: %s: %w", action, err)
 }
 
 // ended returns the error for a caller whose context ended while its call was under way.

@@ -256,13 +256,13 @@ func (s *Storage) Configure(
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}
-	act := "configure " + queue
+	action := "configure " + queue
 	if err := s.mayWrite(); err != nil {
-		return wrap(act, err)
+		return wrap(action, err)
 	}
 	err := s.configure(ctx, call, queue, settings)
 	s.room.Wrote(err)
-	return wrap(act, err)
+	return wrap(action, err)
 }
 
 func (s *Storage) configure(

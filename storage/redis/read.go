@@ -17,20 +17,20 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	if err := storage.CheckRef(ref); err != nil {
 		return none, err
 	}
-	act := "task " + ref.String()
+	action := "task " + ref.String()
 	if err := s.mayRead(); err != nil {
-		return none, wrap(act, err)
+		return none, wrap(action, err)
 	}
 	list, err := s.scripts.task.list(ctx, s.client, s.keys.of(ref.Queue, nil), ref.ID)
 	if err != nil {
-		return none, wrap(act, err)
+		return none, wrap(action, err)
 	}
 	if len(list) == 0 {
-		return none, fmt.Errorf("redis: %s: %w", act, storage.ErrNotFound)
+		return none, fmt.Errorf("redis: %s: %w", action, storage.ErrNotFound)
 	}
 	t, err := s.readTask(ref, values(list))
 	if err != nil {
-		return none, fmt.Errorf("redis: %s: %w", act, err)
+		return none, fmt.Errorf("redis: %s: %w", action, err)
 	}
 	return t, nil
 }
@@ -114,9 +114,9 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if query.After != "" && (!ok || !scored(score) && !placed(score, id)) {
 		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
 	}
-	act := "tasks of " + query.Queue
+	action := "tasks of " + query.Queue
 	if err := s.mayRead(); err != nil {
-		return page, wrap(act, err)
+		return page, wrap(action, err)
 	}
 	newest := ""
 	if query.Newest {
@@ -125,7 +125,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	list, err := s.scripts.list.list(ctx, s.client, s.keys.of(query.Queue, nil),
 		letterOf(query.State), query.Limit, score, id, newest)
 	if err != nil {
-		return page, wrap(act, err)
+		return page, wrap(action, err)
 	}
 	v := values(list)
 	page.Next = v.text()
@@ -139,7 +139,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		}
 	}
 	if v.bad {
-		return storage.TasksPage{}, wrap(act, errReply)
+		return storage.TasksPage{}, wrap(action, errReply)
 	}
 	return page, nil
 }

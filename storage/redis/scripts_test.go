@@ -51,9 +51,9 @@ func TestScriptsChangeNothingWhereTheyFail(t *testing.T) {
 			if err := server.Set(broken, "of another type"); err != nil {
 				t.Fatal(err)
 			}
-			for name, act := range w.acts() {
+			for name, action := range w.actions() {
 				before := dump(t, server)
-				if act() == nil {
+				if action() == nil {
 					continue
 				}
 				if after := dump(t, server); !reflect.DeepEqual(before, after) {
@@ -103,8 +103,8 @@ func (w *world) must(tx storage.Tx) {
 	}
 }
 
-// acts returns one step of each kind.
-func (w *world) acts() map[string]func() error {
+// actions returns one step of each kind.
+func (w *world) actions() map[string]func() error {
 	apply := func(tx storage.Tx) func() error {
 		return func() error {
 			_, err := w.session.ApplyOne(w.t.Context(), tx)

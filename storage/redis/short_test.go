@@ -182,10 +182,10 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 			_ = server.Set("midge:{mail}:"+name, "of another type")
 		}
 	}
-	for name, act := range cases {
+	for name, action := range cases {
 		t.Run(name, func(t *testing.T) {
 			s, server := plainWorld(t)
-			act(s, server)
+			action(s, server)
 			before := server.Dump()
 			for _, queues := range [][]string{{"mail"}, {"bulk", "mail"}} {
 				req := asking(callOf(2), 10, queues...)

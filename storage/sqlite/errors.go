@@ -162,10 +162,10 @@ func translated(err error) bool {
 	return errors.As(err, &deferred)
 }
 
-// wrap names the act in an error.
-func wrap(act string, err error) error {
+// wrap names the action in an error.
+func wrap(action string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("sqlite: %s: %w", act, err)
+	return fmt.Errorf("sqlite: %s: %w", action, err)
 }

@@ -146,11 +146,11 @@ func (r *rig) passTo(moment time.Time) {
 }
 
 // must fails the rule where err is not nil.
-func (r *rig) must(act string, err error) {
+func (r *rig) must(action string, err error) {
 	r.Helper()
 	if err != nil {
 		r.pace.answered(err)
-		r.Fatalf("%s: %v", act, err)
+		r.Fatalf("%s: %v", action, err)
 	}
 }
 

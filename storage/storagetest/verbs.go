@@ -327,14 +327,14 @@ func (r *rig) drain() []string {
 	return ids(r.claim(ask(storage.MaxClaim)).Tasks)
 }
 
-// unchanged fails the rule where act changes one of these tasks of main in any way.
-func (r *rig) unchanged(act func(), ids ...string) {
+// unchanged fails the rule where action changes one of these tasks of main in any way.
+func (r *rig) unchanged(action func(), ids ...string) {
 	r.Helper()
 	before := make([]any, len(ids))
 	for i, id := range ids {
 		before[i] = r.snapshot(in(id))
 	}
-	act()
+	action()
 	for i, id := range ids {
 		r.want(id+", which must not change", r.snapshot(in(id)), before[i])
 	}

@@ -75,13 +75,13 @@ func (r *rig) woken(by string, done <-chan error) {
 	}
 }
 
-// wakes tests that act wakes a Wait which follows a Claim, both when act happens after
+// wakes tests that action wakes a Wait which follows a Claim, both when action happens after
 // the Wait has begun and when it happens before.
-func (r *rig) wakes(by string, act func(r *rig)) {
+func (r *rig) wakes(by string, action func(r *rig)) {
 	r.Helper()
 	since := r.maintain().Since
 	done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
-	act(r)
+	action(r)
 	r.woken(by, done)
 	r.woken(by+" before it began", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
 }
@@ -272,13 +272,13 @@ func waitPassedOn(r *rig) {
 func waitAll(r *rig) {
 	const waiters = 5
 	h := r.holding(job("a"))
-	for by, act := range map[string]func(){
+	for by, action := range map[string]func(){
 		"a cancel":          func() { r.cancel("a") },
 		"settings":          func() { r.configure(pausing(0)); r.configure(resuming()) },
 		"an earlier moment": func() { r.insert(delayed("later", time.Hour)) },
 	} {
 		woken := r.idle(waiters)
-		act()
+		action()
 		for range waiters {
 			r.woken(by, woken)
 		}

@@ -51,10 +51,10 @@ func newCrew(instance, look system.Instance, want int64, queues ...string) *crew
 	return &crew{instance: instance, look: look, queues: queues, want: want, all: make(chan struct{})}
 }
 
-// during runs the workers while act runs. If each is not nil, it is called with every
-// payload. The error is act's, or that of a worker that ended before act returned.
+// during runs the workers while action runs. If each is not nil, it is called with every
+// payload. The error is action's, or that of a worker that ended before action returned.
 func (c *crew) during(
-	ctx context.Context, slots int, each func([]byte), act func(context.Context) error,
+	ctx context.Context, slots int, each func([]byte), action func(context.Context) error,
 ) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -70,7 +70,7 @@ func (c *crew) during(
 			give(errors.Join(errEarly, ended[i]))
 		})
 	}
-	err := act(acting)
+	err := action(acting)
 	stop()
 	worker.Wait()
 	if err == nil {
@@ -79,7 +79,7 @@ func (c *crew) during(
 	return err
 }
 
-// errEarly is the cancellation cause of an act whose worker has ended.
+// errEarly is the cancellation cause of an action whose worker has ended.
 var errEarly = errors.New("the worker ended early")
 
 // runner returns the function of the job, which only counts.

@@ -87,15 +87,15 @@ func (r *Rig) crowd(ctx context.Context, s stage, due time.Time, keep int, disca
 	return err
 }
 
-// pingWhile pings the server until act has returned, and returns how long each ping took.
+// pingWhile pings the server until action has returned, and returns how long each ping took.
 func pingWhile(
-	ctx context.Context, redis *server.Redis, act func(context.Context) error,
+	ctx context.Context, redis *server.Redis, action func(context.Context) error,
 ) (took []time.Duration, err error) {
 	done := make(chan struct{})
 	var acted error
 	go func() { // awaited below
 		defer close(done)
-		acted = act(ctx)
+		acted = action(ctx)
 	}()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -106,7 +106,7 @@ func pingWhile(
 		case <-tick.C:
 		}
 		if err != nil {
-			continue // until act has returned
+			continue // until action has returned
 		}
 		started := time.Now()
 		err = redis.Ping(ctx)

@@ -8,15 +8,17 @@ import (
 	"github.com/midgehq/midge/bench/internal/server"
 )
 
-// behind runs act on a target that reaches the server through a relay.
-func (r *Rig) behind(ctx context.Context, delay time.Duration, act func(target, *server.Relay) error) error {
+// behind runs action on a target that reaches the server through a relay.
+func (r *Rig) behind(
+	ctx context.Context, delay time.Duration, action func(target, *server.Relay) error,
+) error {
 	to := r.target()
 	relay, err := server.StartRelay(ctx, to.Place.Addr, delay)
 	if err != nil {
 		return err
 	}
 	to.Place.Addr = relay.Addr()
-	return errors.Join(act(to, relay), relay.Close())
+	return errors.Join(action(to, relay), relay.Close())
 }
 
 // drainFarAway measures the drain if a round trip takes a millisecond longer.

@@ -84,8 +84,8 @@ func (s *onBareSQLite) statement(ctx context.Context, text string) (*sql.Stmt, e
 	return st, err
 }
 
-// in calls act in a transaction, with a prepared statement.
-func (s *onBareSQLite) in(ctx context.Context, text string, act func(*sql.Tx, *sql.Stmt) error) error {
+// in calls action in a transaction, with a prepared statement.
+func (s *onBareSQLite) in(ctx context.Context, text string, action func(*sql.Tx, *sql.Stmt) error) error {
 	st, err := s.statement(ctx, text)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *onBareSQLite) in(ctx context.Context, text string, act func(*sql.Tx, *s
 	if err != nil {
 		return err
 	}
-	if err := act(tx, tx.StmtContext(ctx, st)); err != nil {
+	if err := action(tx, tx.StmtContext(ctx, st)); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()

@@ -30,7 +30,7 @@ type Sample struct {
 	Err  error
 	Lost time.Time
 
-	acts int64 // the acts in this process before the look
+	actions int64 // the actions in this process before the look
 }
 
 // look reads the storage for a new sample. before is the sample before it, nil for the first.

@@ -1,5 +1,5 @@
 // Package sampler surveys the storage for all pages of the dashboard, and reads the history. However many
-// people watch, a process takes one sample of the storage a second, and one after each act. The
+// people watch, a process takes one sample of the storage a second, and one after each action. The
 // package returns only data. Package dashboard makes texts and charts of it.
 package sampler
 
@@ -25,19 +25,19 @@ const (
 // and otherwise when a page is requested. All pages of a second share one sample. It is safe for concurrent
 // use.
 type Sampler struct {
-	ledger *ledger.Ledger
-	past   *historyCache
-	now    func() time.Time
-	skew   atomic.Int64 // how far the storage's clock is ahead of this process's clock
-	acts   atomic.Int64 // counts the acts in this process
+	ledger  *ledger.Ledger
+	past    *historyCache
+	now     func() time.Time
+	skew    atomic.Int64 // how far the storage's clock is ahead of this process's clock
+	actions atomic.Int64 // counts the actions in this process
 	// watchers counts the calls of Watch that are under way.
 	watchers atomic.Int64
 
 	turn chan struct{} // a semaphore: its holder sends before a look, and receives after it
 	// The turn guards the fields up to mu.
-	reader    *survey.Reader
-	historyAt time.Time
-	actsSeen  int64 // the value of acts before the last look
+	reader      *survey.Reader
+	historyAt   time.Time
+	actionsSeen int64 // the value of actions before the last look
 	// failed is the error of the last look, which ended at failedAt; nil if that look gave a sample.
 	failed   error
 	failedAt time.Time
@@ -76,7 +76,7 @@ func (s *Sampler) Sample(ctx context.Context) (*Sample, error) {
 // sampleAfter is like Sample, for a sample that was taken after a moment.
 func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, error) {
 	last := s.Last()
-	if last != nil && last.At.After(after) && last.acts == s.acts.Load() {
+	if last != nil && last.At.After(after) && last.actions == s.actions.Load() {
 		return last, nil
 	}
 	// If the last look failed, one caller waits for the storage, and all others get the last sample.
@@ -84,9 +84,9 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 		return last, err
 	}
 	defer func() { <-s.turn }()
-	before, acts := s.Last(), s.acts.Load()
-	if s.actsSeen != acts {
-		s.actsSeen = acts
+	before, actions := s.Last(), s.actions.Load()
+	if s.actionsSeen != actions {
+		s.actionsSeen = actions
 		s.forget()
 	} else if before != nil && before.At.After(after) { // somebody else has looked meanwhile
 		return before, nil
@@ -111,7 +111,7 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 		}
 		fresh = &stale
 	}
-	fresh.acts = acts
+	fresh.actions = actions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -160,10 +160,10 @@ func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	return make([]Point, Points)
 }
 
-// Changed makes the next call of Sample look anew, because somebody acted in this process. The look reads
-// queues, runners and schedules again, and the dead tasks of queues in which they have changed. Changed does
-// not wait for a look in progress.
-func (s *Sampler) Changed() { s.acts.Add(1) }
+// Changed makes the next call of Sample look anew, because somebody changed something in this process. The
+// look reads queues, runners and schedules again, and the dead tasks of queues in which they have changed.
+// Changed does not wait for a look in progress.
+func (s *Sampler) Changed() { s.actions.Add(1) }
 
 // forget makes the next look read everything of which Changed tells, however recently it was read.
 func (s *Sampler) forget() {

@@ -49,21 +49,21 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	act := func(who, act, queue string) {
+	action := func(who, action, queue string) {
 		t.Helper()
-		entry := ledger.Entry{Who: who, Role: "operator", Via: "command", Act: act, Queue: queue}
+		entry := ledger.Entry{Who: who, Role: "operator", Via: "command", Action: action, Queue: queue}
 		begun, err := audit.Begin(t.Context(), entry)
 		if err != nil {
 			t.Fatal(err)
 		}
-		paused(queue, act == "pause")
+		paused(queue, action == "pause")
 		if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	act("bo", "pause", "mail")
-	act("bo", "pause", "images")
-	act("bo", "resume", "images")
+	action("bo", "pause", "mail")
+	action("bo", "pause", "images")
+	action("bo", "resume", "images")
 	paused("images", true)
 	names := map[string]string{"mail": "bo", "images": ""}
 	for range 2 {
@@ -76,7 +76,7 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 				t.Errorf("%s was paused by %q, want %q", queue, got, want)
 			}
 		}
-		act("ann", "pause", "webhooks")
+		action("ann", "pause", "webhooks")
 		names["webhooks"] = "ann"
 		*ahead += 20 * time.Second
 	}
@@ -87,9 +87,9 @@ func TestWhoPausedAQueueLongAgoIsNamed(t *testing.T) {
 	sampler, store, _ := clocked(t)
 	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
 	for i := range 451 {
-		entry := ledger.Entry{Who: "bo", Act: "pause", Queue: "mail"}
+		entry := ledger.Entry{Who: "bo", Action: "pause", Queue: "mail"}
 		if i > 0 {
-			entry = ledger.Entry{Who: "ann", Act: "requeue", IDs: []string{"mail/a"}}
+			entry = ledger.Entry{Who: "ann", Action: "requeue", IDs: []string{"mail/a"}}
 		}
 		begun, err := audit.Begin(t.Context(), entry)
 		if err != nil {
@@ -130,15 +130,15 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(2*Period, 1, true)
 	look(Period/2, 0, true)
 	look(Period, 1, true)
-	s.Changed() // somebody has acted since
+	s.Changed() // somebody has changed something since
 	look(0, 1, true)
 	s.turn <- struct{}{} // somebody waits for the storage
 	look(2*Period, 0, true)
 }
 
-// TestAnActWaitsForNoLook checks that an act does not wait for a look in progress, and that the next page
-// does not show what that look finds.
-func TestAnActWaitsForNoLook(t *testing.T) {
+// TestAnActionWaitsForNoLook checks that an action does not wait for a look in progress, and that the next
+// page does not show what that look finds.
+func TestAnActionWaitsForNoLook(t *testing.T) {
 	s, store, _ := clocked(t)
 	if _, err := s.Sample(t.Context()); err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestAnActWaitsForNoLook(t *testing.T) {
 		}
 	}
 	if store.looks-before != 1 {
-		t.Errorf("%d looks after an act, want one", store.looks-before)
+		t.Errorf("%d looks after an action, want one", store.looks-before)
 	}
 }
 
@@ -191,9 +191,9 @@ func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return s.Storage.Stats(ctx, queues...)
 }
 
-// TestAPageBehindAnActAwaitsTheLookBehindIt checks that the page after an act waits for the look after it,
-// even if another caller began that look.
-func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
+// TestAPageBehindAnActionAwaitsTheLookBehindIt checks that the page after an action waits for the look after
+// it, even if another caller began that look.
+func TestAPageBehindAnActionAwaitsTheLookBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
 		if err != nil {
@@ -215,7 +215,7 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 		close(store.wait)
 		synctest.Wait()
 		if got == before {
-			t.Error("the page behind an act shows the look before it")
+			t.Error("the page behind an action shows the look before it")
 		}
 	})
 }
@@ -238,11 +238,11 @@ func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 	if since().IsZero() {
 		t.Error("the audit does not tell since when the queue is paused")
 	}
-	act, err := ledger.NewAudit(sc.Store).Begin(t.Context(), ledger.Entry{Who: "bo", Act: "resume", Queue: "payments"})
+	action, err := ledger.NewAudit(sc.Store).Begin(t.Context(), ledger.Entry{Who: "bo", Action: "resume", Queue: "payments"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+	if err := action.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if at := since(); !at.IsZero() {

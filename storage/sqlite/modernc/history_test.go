@@ -68,15 +68,15 @@ func TestTheHistoryOnAFile(t *testing.T) {
 			t.Errorf("by %v: %d enqueued, want %d; damaged %v", step, sum, minutes, s.Damaged)
 		}
 	}
-	act, err := history.NewAudit(stores[0]).Begin(t.Context(), history.Entry{Who: "ann", Act: "pause"})
+	action, err := history.NewAudit(stores[0]).Begin(t.Context(), history.Entry{Who: "ann", Action: "pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := act.End(t.Context(), history.Ending{Count: 1}); err != nil {
+	if err := action.End(t.Context(), history.Ending{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
-	acts, _, err := history.NewAudit(stores[1]).List(t.Context(), "", 0)
-	if err != nil || len(acts) != 1 || acts[0].Outcome != history.Done {
-		t.Errorf("got %v, %v", acts, err)
+	actions, _, err := history.NewAudit(stores[1]).List(t.Context(), "", 0)
+	if err != nil || len(actions) != 1 || actions[0].Outcome != history.Done {
+		t.Errorf("got %v, %v", actions, err)
 	}
 }

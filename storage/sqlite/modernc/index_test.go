@@ -21,7 +21,7 @@ import (
 func serve(ctx context.Context, s *side) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var err error
-		switch act, id, _ := strings.Cut(lines.Text(), " "); act {
+		switch action, id, _ := strings.Cut(lines.Text(), " "); action {
 		case "insert":
 			err = s.insert(ctx, id)
 		case "describe":
@@ -76,8 +76,8 @@ func (p *servant) end() {
 }
 
 // TestProcessesWhoseIndexWasRemovedStop removes the index of the log under an open handle, and opens another
-// handle, which makes a new one: the two see neither each other's locks nor commits. The first one refuses each
-// call, and its end takes nothing from the other one.
+// handle, which makes a new one: the two see neither each other's locks nor commits. The first one refuses
+// each call, and its end takes nothing from the other one.
 func TestProcessesWhoseIndexWasRemovedStop(t *testing.T) {
 	path := file(t)
 	old := startServant(t, path)
@@ -134,8 +134,9 @@ func TestOpenRefusesALogWithoutItsFile(t *testing.T) {
 	}
 }
 
-// TestOpenFindsACopyThatIsMalformed copies a file with a page as it was before, as a copy has it that was made
-// during a checkpoint. Open refuses the copies in which an index does not fit its table, or a page is lost.
+// TestOpenFindsACopyThatIsMalformed copies a file with a page as it was before, as a copy has it that was
+// made during a checkpoint. Open refuses the copies in which an index does not fit its table, or a page is
+// lost.
 func TestOpenFindsACopyThatIsMalformed(t *testing.T) {
 	const copies = 20
 	path := file(t)

@@ -102,10 +102,10 @@ func (l *ledger) acknowledged() int {
 }
 
 // start starts a process.
-func (l *ledger) start(t *testing.T, act string) (*exec.Cmd, *sync.WaitGroup) {
+func (l *ledger) start(t *testing.T, action string) (*exec.Cmd, *sync.WaitGroup) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+act)
+	cmd.Env = append(os.Environ(), childEnv+"="+action)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	errs, err := cmd.StderrPipe()

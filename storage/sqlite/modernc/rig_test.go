@@ -18,12 +18,12 @@ import (
 // queue is the queue of these tests.
 const queue = "q"
 
-// childEnv names the act that this program performs when a test has started it again.
+// childEnv names the action that this program performs when a test has started it again.
 const childEnv = "MIDGE_SQLITE_CHILD"
 
 func TestMain(m *testing.M) {
-	if act := os.Getenv(childEnv); act != "" {
-		if err := child(act); err != nil {
+	if action := os.Getenv(childEnv); action != "" {
+		if err := child(action); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -32,16 +32,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child performs an act for a test: its name and the file, separated by a space.
-func child(act string) error {
-	name, path, _ := strings.Cut(act, " ")
+// child performs an action for a test: its name and the file, separated by a space.
+func child(action string) error {
+	name, path, _ := strings.Cut(action, " ")
 	ctx := context.Background()
-	acts := map[string]func(context.Context, *side) error{"work": work, "write": write, "serve": serve, "persist": persist}
+	actions := map[string]func(context.Context, *side) error{"work": work, "write": write, "serve": serve, "persist": persist}
 	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Driver: modernc.Driver, MinLease: time.Second})
 	if err != nil {
 		return err
 	}
-	return acts[name](ctx, &side{store: s, session: storage.NewSession(s, 0)})
+	return actions[name](ctx, &side{store: s, session: storage.NewSession(s, 0)})
 }
 
 // side is the storage of one process.

@@ -40,14 +40,14 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 
 // Record executes an action as Do does, and records the ending that do returns.
 func (w Writer) Record(ctx context.Context, e ledger.Entry, do func() ledger.Ending) error {
-	return w.record(ctx, e, func(*ledger.Act) ledger.Ending { return do() })
+	return w.record(ctx, e, func(*ledger.Action) ledger.Ending { return do() })
 }
 
 // Run executes an action on tasks, as Do does.
 func (w Writer) Run(
 	ctx context.Context, session *storage.Session, req bulk.Request,
 ) (r bulk.Result, err error) {
-	err = w.record(ctx, entryOf(req), func(begun *ledger.Act) ledger.Ending {
+	err = w.record(ctx, entryOf(req), func(begun *ledger.Action) ledger.Ending {
 		tell := req.Progress
 		req.Progress = func(r bulk.Result) {
 			if tell != nil {
@@ -62,7 +62,7 @@ func (w Writer) Run(
 }
 
 // record executes an action, and records its intention before and its ending afterwards.
-func (w Writer) record(ctx context.Context, e ledger.Entry, do func(*ledger.Act) ledger.Ending) error {
+func (w Writer) record(ctx context.Context, e ledger.Entry, do func(*ledger.Action) ledger.Ending) error {
 	if w.Store == nil {
 		return do(nil).Err
 	}
@@ -100,8 +100,8 @@ func (w Writer) warn(err error) {
 
 // entryOf makes the entry of an action on tasks.
 func entryOf(req bulk.Request) ledger.Entry {
-	e := ledger.Entry{Act: string(req.Act.Verb), Note: note(&req.Act)}
-	if req.Act.Verb == bulk.Requeue {
+	e := ledger.Entry{Action: string(req.Action.Verb), Note: note(&req.Action)}
+	if req.Action.Verb == bulk.Requeue {
 		e.Note = req.RequeueNote()
 	}
 	for _, t := range req.Tasks {
@@ -129,7 +129,7 @@ func entryOf(req bulk.Request) ledger.Entry {
 }
 
 // note returns the parameters of an action for people, "" for none.
-func note(action *bulk.Act) string {
+func note(action *bulk.Action) string {
 	switch {
 	case action.Verb == bulk.Move:
 		return "to " + action.Queue
@@ -146,7 +146,7 @@ func note(action *bulk.Act) string {
 }
 
 // editNote names the fields that an edit sets, but not their values, and what else it does.
-func editNote(action *bulk.Act) string {
+func editNote(action *bulk.Action) string {
 	var parts []string
 	for _, s := range action.Set {
 		parts = append(parts, s.Path)

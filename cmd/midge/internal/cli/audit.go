@@ -23,8 +23,8 @@ var auditList = show.List[ledger.Entry]{
 		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
 			return dash(show.Text(e.Via))
 		}},
-		{Name: "action", Also: "act", Text: func(_ *show.Printer, e ledger.Entry) string {
-			return dash(show.Text(e.Act))
+		{Name: "action", Text: func(_ *show.Printer, e ledger.Entry) string {
+			return dash(show.Text(e.Action))
 		}},
 		{
 			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string {

@@ -16,16 +16,16 @@ import (
 // actions returns the audit, the newest action first.
 func (r *rig) actions() []ledger.Entry {
 	r.t.Helper()
-	acts, _, err := ledger.NewAudit(r.store).List(r.t.Context(), "", 200)
+	actions, _, err := ledger.NewAudit(r.store).List(r.t.Context(), "", 200)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return acts
+	return actions
 }
 
 func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 	r := newRig(t)
-	begun, err := ledger.NewAudit(r.store).Begin(t.Context(), ledger.Entry{Who: "ann", Act: "pause", Queue: "mail"})
+	begun, err := ledger.NewAudit(r.store).Begin(t.Context(), ledger.Entry{Who: "ann", Action: "pause", Queue: "mail"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +45,12 @@ func TestMidgesOwnQueuesAreLeftAsTheyAre(t *testing.T) {
 		t.Errorf("task rm: got %+v", got)
 	}
 	if got := r.ok("queue show midge.audit -o json"); len(r.actions()) != 1 || !strings.Contains(got, `"paused": false`) {
-		t.Errorf("the audit has %d acts, and is %s", len(r.actions()), got)
+		t.Errorf("the audit has %d actions, and is %s", len(r.actions()), got)
 	}
 }
 
-// TestNoParameterIsInTheAudit checks that an edit whose parameters do not fit their task is refused before it is
-// recorded. Its error has a value of the parameters, and more people read the audit than parameters.
+// TestNoParameterIsInTheAudit checks that an edit whose parameters do not fit their task is refused before it
+// is recorded. Its error has a value of the parameters, and more people read the audit than parameters.
 func TestNoParameterIsInTheAudit(t *testing.T) {
 	r := newRig(t)
 	in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a1"}, Kind: "pay", Encoding: "json", Payload: []byte(`{"card":1}`)}
@@ -66,8 +66,8 @@ func TestNoParameterIsInTheAudit(t *testing.T) {
 	}
 }
 
-// TestActsAreInTheAudit checks that each action of a person is in the audit, with its outcome.
-func TestActsAreInTheAudit(t *testing.T) {
+// TestActionsAreInTheAudit checks that each action of a person is in the audit, with its outcome.
+func TestActionsAreInTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	backup := filepath.Join(t.TempDir(), "dead.jsonl")
@@ -85,13 +85,13 @@ func TestActsAreInTheAudit(t *testing.T) {
 		if e.Who != "ann@web-1" || e.Via != "command" || e.Ended.IsZero() {
 			t.Errorf("got %+v, want who did it by the command", e)
 		}
-		kept = append(kept, fmt.Sprintf("%s queue=%s ids=%v filter=%q note=%q %s %d", e.Act, e.Queue, e.IDs, e.Filter, e.Note, e.Outcome, e.Count))
+		kept = append(kept, fmt.Sprintf("%s queue=%s ids=%v filter=%q note=%q %s %d", e.Action, e.Queue, e.IDs, e.Filter, e.Note, e.Outcome, e.Count))
 	}
 	golden(t, "audit", strings.ReplaceAll(strings.Join(kept, "\n")+"\n", backup, "BACKUP"))
 }
 
-// TestNoTaskHidesInTheAudit checks that the record of an action has the task that the action changed, however many others
-// the command names.
+// TestNoTaskHidesInTheAudit checks that the record of an action has the task that the action changed, however
+// many others the command names.
 func TestNoTaskHidesInTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -118,7 +118,7 @@ func (c closedBook) Apply(ctx context.Context, call storage.Call, txs ...storage
 	return c.Storage.Apply(ctx, call, txs...)
 }
 
-func TestAnActGoesOnWithoutTheAudit(t *testing.T) {
+func TestAnActionGoesOnWithoutTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	r.store = closedBook{r.store}

@@ -21,8 +21,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestADownloadBeforeADeletionIsRestored deletes tasks in the dashboard after a download, and restores the file
-// with the command.
+// TestADownloadBeforeADeletionIsRestored deletes tasks in the dashboard after a download, and restores the
+// file with the command.
 func TestADownloadBeforeADeletionIsRestored(t *testing.T) {
 	for name, r := range map[string]*rig{
 		"memory": newRig(t), "sqlite": on(t, "sqlite:"+filepath.Join(t.TempDir(), "jobs.db")),
@@ -103,8 +103,8 @@ func (r *rig) deletedAfterADownload() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := r.ask(h, http.MethodGet, "/act?do=delete&all=1&filter=state:dead,scheduled", nil).Body.String()
-	link := regexp.MustCompile(`href="([^"]*/act/download[^"]*)"`).FindStringSubmatch(page)
+	page := r.ask(h, http.MethodGet, "/action?do=delete&all=1&filter=state:dead,scheduled", nil).Body.String()
+	link := regexp.MustCompile(`href="([^"]*/action/download[^"]*)"`).FindStringSubmatch(page)
 	form := regexp.MustCompile(`name="form" value="([^"]*)"`).FindStringSubmatch(page)
 	if link == nil || form == nil {
 		t.Fatalf("the dialog offers no download: %s", page)
@@ -117,7 +117,7 @@ func (r *rig) deletedAfterADownload() {
 	if err := os.WriteFile(path, file.Body.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sent := r.ask(h, http.MethodPost, "/act", url.Values{
+	sent := r.ask(h, http.MethodPost, "/action", url.Values{
 		"do": {"delete"}, "all": {"1"}, "filter": {"state:dead,scheduled"}, "count": {fmt.Sprint(len(was))}, "form": {form[1]}, "saved": {"1"},
 	})
 	if left := r.tasks("mail"); sent.Code != http.StatusSeeOther || len(left) > 0 {

@@ -174,7 +174,7 @@ func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
 	if err := i.Resume(ctx); err != nil { // Resume sets the queue that the audit names
 		return err
 	}
-	e := ledger.Entry{Act: "abort an import", Queue: i.To, Note: "from queue " + i.From + " of asynq"}
+	e := ledger.Entry{Action: "abort an import", Queue: i.To, Note: "from queue " + i.From + " of asynq"}
 	if err := a.audit().Do(ctx, e, audit.One(func() error { return i.Abort(ctx) })); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	}
 	a.writing, a.again = true, "the same command again: it goes on where this one ended, and doubles nothing"
 	var report *imports.Report
-	e := ledger.Entry{Act: "import", Queue: f.to, Note: "from queue " + f.queue + " of " + f.peer}
+	e := ledger.Entry{Action: "import", Queue: f.to, Note: "from queue " + f.queue + " of " + f.peer}
 	err = a.audit().Record(ctx, e, func() ledger.Ending {
 		report, err = i.Run(ctx)
 		n, _ := report.Tasks()

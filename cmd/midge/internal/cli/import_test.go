@@ -184,22 +184,22 @@ func imported(r *rig, peer *asynqs, queue, line string) {
 	if got, want := peer.has(queue), "pending 1 scheduled 0 archived 0 paused false"; got != want {
 		t.Errorf("asynq has %s, want %s", got, want)
 	}
-	var acts []string
+	var actions []string
 	for line := range strings.Lines(r.ok("task ls --queue midge.audit --state all -o jsonl")) {
 		var task struct {
 			Params struct {
-				Act, Queue, Note, Outcome string
-				Count                     int
+				Action, Queue, Note, Outcome string
+				Count                        int
 			}
 		}
 		if err := json.Unmarshal([]byte(line), &task); err != nil {
 			t.Fatal(err)
 		}
-		acts = append(acts, fmt.Sprint(task.Params))
+		actions = append(actions, fmt.Sprint(task.Params))
 	}
 	want := fmt.Sprintf("[{abort an import letters from queue %[1]s of asynq done 1} {import letters from queue %[1]s of asynq done 2} "+
 		"{import letters from queue %[1]s of asynq done 260}]", queue)
-	if got := fmt.Sprint(acts); got != want {
+	if got := fmt.Sprint(actions); got != want {
 		t.Errorf("the audit has %s\nwant %s", got, want)
 	}
 }

@@ -31,9 +31,9 @@ func long(t *testing.T) *rig {
 		queue := []string{"mail", "reports"}[i%2]
 		r.insert(storage.Insert{Ref: storage.Ref{Queue: queue, ID: fmt.Sprintf("t%03d", i)}, Kind: "send_mail"})
 		r.work(queue, storage.Settle{Outcome: storage.Bury, Error: "no such " + word(i)})
-		act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "pause", Queue: "mail"})
+		action, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Action: "pause", Queue: "mail"})
 		if err == nil {
-			err = act.End(t.Context(), ledger.Ending{Count: 1})
+			err = action.End(t.Context(), ledger.Ending{Count: 1})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -392,7 +392,7 @@ func (a *app) createQueues(ctx context.Context, names []string) error {
 	}
 	a.write("midge queue ls")
 	for i, name := range names {
-		err := a.audit().Do(ctx, ledger.Entry{Act: "create", Queue: name}, audit.One(func() error {
+		err := a.audit().Do(ctx, ledger.Entry{Action: "create", Queue: name}, audit.One(func() error {
 			return a.session.Configure(ctx, name, storage.Settings{Create: true})
 		}))
 		if err != nil {
@@ -461,7 +461,7 @@ func (a *app) configure(ctx context.Context, args []string, pause storage.Pause,
 	}
 	a.write("midge queue ls")
 	for i, name := range names {
-		e := ledger.Entry{Act: verb, Queue: name, Note: strings.TrimSpace(how)}
+		e := ledger.Entry{Action: verb, Queue: name, Note: strings.TrimSpace(how)}
 		err := a.audit().Do(ctx, e, audit.One(func() error {
 			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
 		}))
@@ -520,7 +520,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	}
 	a.writing, a.again = true, "midge queue show "+r.Queue
 	deleted := 0
-	err = a.audit().Do(ctx, ledger.Entry{Act: "remove", Queue: r.Queue}, func() (_ int64, err error) {
+	err = a.audit().Do(ctx, ledger.Entry{Action: "remove", Queue: r.Queue}, func() (_ int64, err error) {
 		if deleted, err = a.session.RemoveQueue(ctx, r.Queue); err != nil {
 			return int64(deleted), err
 		}

@@ -77,8 +77,8 @@ func TestAnEditTakesAMomentAndAPriority(t *testing.T) {
 	}
 }
 
-// TestFieldsAreSetInManyTasks sets a field of all tasks that a filter chooses. A repeat finds nothing to do, and
-// a task that lacks the object of the field is left alone.
+// TestFieldsAreSetInManyTasks sets a field of all tasks that a filter chooses. A repeat finds nothing to do,
+// and a task that lacks the object of the field is left alone.
 func TestFieldsAreSetInManyTasks(t *testing.T) {
 	r := newRig(t)
 	for i, params := range []string{`{"smtp":{"host":"a","port":25}}`, `{"smtp":{"host":"b","port":25}}`, `{"to":"cy"}`} {
@@ -98,7 +98,7 @@ func TestFieldsAreSetInManyTasks(t *testing.T) {
 	if got := r.run(line); strings.Contains(got.out, "edited 2") || strings.Contains(got.out, "edited 1") {
 		t.Errorf("a repeat: got %+v, want nothing edited", got)
 	}
-	if e := r.actions()[0]; e.Act != "edit" || e.Note != "smtp.host smtp.port" {
+	if e := r.actions()[0]; e.Action != "edit" || e.Note != "smtp.host smtp.port" {
 		t.Errorf("the audit has %+v, want the fields and not their values", e)
 	}
 	r.says(BadInput, `invalid setting "to"`, "task edit mail/t2 --set to")
@@ -153,7 +153,7 @@ func TestAQueueIsPausedBeforeItsFirstTask(t *testing.T) {
 	r.says(BadInput, "midge's own", "queue create midge.audit")
 	r.says(BadInput, "midge's own", "queue pause midge.audit --create")
 	if actions := r.actions(); len(actions) != 6 {
-		t.Errorf("the audit has %d acts, want 4 creations and 2 pauses: %+v", len(actions), actions)
+		t.Errorf("the audit has %d actions, want 4 creations and 2 pauses: %+v", len(actions), actions)
 	}
 }
 

@@ -349,7 +349,7 @@ func (a *app) scheduleRun() *cobra.Command {
 // runSchedule enqueues the task of a schedule now. It enqueues nothing while the schedule has a task and
 // allows one at a time.
 func (a *app) runSchedule(ctx context.Context, s plan) (storage.Placed, error) {
-	e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
+	e := ledger.Entry{Action: "run", IDs: []string{s.Ref.String()}}
 	return a.place(ctx, e, func() (storage.Insert, error) { return a.session.ScheduleInsert(ctx, s.Ref) })
 }
 
@@ -378,7 +378,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		if err := a.confirm(*yes, "Remove the schedule "+s.ref()+"?", 1, s.name); err != nil {
 			return err
 		}
-		e := ledger.Entry{Act: "unschedule", IDs: []string{s.Ref.String()}}
+		e := ledger.Entry{Action: "unschedule", IDs: []string{s.Ref.String()}}
 		err = a.audit().Do(ctx, e, audit.One(func() error { return a.session.DeleteTask(ctx, s.Ref) }))
 		if err != nil {
 			return err

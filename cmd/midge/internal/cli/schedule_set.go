@@ -156,8 +156,8 @@ func (a *app) sameTask(
 }
 
 // changeSchedule changes a schedule, with the change in the audit.
-func (a *app) changeSchedule(ctx context.Context, act string, ref storage.Ref, do func() error) error {
-	return a.audit().Do(ctx, ledger.Entry{Act: act, IDs: []string{ref.String()}}, audit.One(do))
+func (a *app) changeSchedule(ctx context.Context, action string, ref storage.Ref, do func() error) error {
+	return a.audit().Do(ctx, ledger.Entry{Action: action, IDs: []string{ref.String()}}, audit.One(do))
 }
 
 func (a *app) schedulePause() *cobra.Command {

@@ -193,7 +193,7 @@ type site struct {
 const shutdownTime = 5 * time.Second
 
 // listen serves until ctx ends, and then waits for open requests. Requests that only read end with ctx,
-// because live pages would not end by themselves. Acts have shutdownTime to finish.
+// because live pages would not end by themselves. Actions have shutdownTime to finish.
 func (a *app) listen(ctx context.Context, f *serveFlags, s *site) error {
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	switch {

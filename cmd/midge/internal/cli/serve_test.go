@@ -68,9 +68,9 @@ func (s slow) Configure(ctx context.Context, call storage.Call, queue string, se
 	return s.Storage.Configure(ctx, call, queue, settings)
 }
 
-// TestAnActUnderWayComesToItsEnd stops the command while it pauses a queue, and while a browser has a live
+// TestAnActionUnderWayComesToItsEnd stops the command while it pauses a queue, and while a browser has a live
 // page open.
-func TestAnActUnderWayComesToItsEnd(t *testing.T) {
+func TestAnActionUnderWayComesToItsEnd(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	store := slow{r.store, make(chan struct{}), make(chan struct{})}
@@ -85,7 +85,7 @@ func TestAnActUnderWayComesToItsEnd(t *testing.T) {
 	paused := make(chan struct{})
 	go func() {
 		defer close(paused)
-		v.wants(http.StatusSeeOther, "", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+		v.wants(http.StatusSeeOther, "", "/action", url.Values{"do": {"pause"}, "queue": {"mail"}})
 	}()
 	<-store.asked
 	s.stop()

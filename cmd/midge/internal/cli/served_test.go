@@ -204,8 +204,8 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), pool
 }
 
-// users writes a file with one user for each role. A password is the name twelve times. It is hashed with as few
-// rounds as a file may have, so that logins are quick.
+// users writes a file with one user for each role. A password is the name twelve times. It is hashed with as
+// few rounds as a file may have, so that logins are quick.
 func (r *rig) users() string {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "users.json")
@@ -261,7 +261,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 	if to := anybody.wants(http.StatusSeeOther, "", "/queues", nil).header.Get("Location"); to != "/login?back=%2Fqueues" {
 		t.Errorf("somebody without a login is led to %s", to)
 	}
-	anybody.wants(http.StatusUnauthorized, "Please log in.", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+	anybody.wants(http.StatusUnauthorized, "Please log in.", "/action", url.Values{"do": {"pause"}, "queue": {"mail"}})
 	anybody.wants(http.StatusUnauthorized, "", "/events", nil)
 	anybody.wants(http.StatusUnauthorized, "The name or the password is wrong.", "/login", url.Values{"name": {"admin"}, "password": {"wrong"}})
 
@@ -282,7 +282,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 		may := func(may bool, form url.Values) {
 			t.Helper()
 			status := map[bool]int{true: http.StatusSeeOther, false: http.StatusForbidden}[may]
-			v.wants(status, "", "/act", form)
+			v.wants(status, "", "/action", form)
 		}
 		may(c.pause, url.Values{"do": {"pause"}, "queue": {"mail"}})
 		may(c.pause, url.Values{"do": {"resume"}, "queue": {"mail"}})
@@ -295,7 +295,7 @@ func TestUsersLogInOverTLS(t *testing.T) {
 	}
 	var who []string
 	for _, e := range r.actions() {
-		who = append(who, e.Who+" "+e.Act)
+		who = append(who, e.Who+" "+e.Action)
 	}
 	if got, want := strings.Join(who, ", "), "admin delete, admin resume, admin pause, operator resume, operator pause"; got != want {
 		t.Errorf("the audit has %s, want %s", got, want)
@@ -397,7 +397,7 @@ func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
 		{"do": {"requeue"}, "ref": {"mail/a1"}},
 		{"do": {"run"}, "ref": {"reports/cursor.hourly"}},
 	} {
-		v.wants(http.StatusForbidden, "read-only", "/act", form)
+		v.wants(http.StatusForbidden, "read-only", "/action", form)
 	}
 	v.wants(http.StatusForbidden, "", "/edit", url.Values{"ref": {"mail/a1"}, "params": {"{}"}})
 	if actions := r.actions(); len(actions) != 0 {
@@ -525,7 +525,7 @@ func TestTheDashboardOutlivesTheStorage(t *testing.T) {
 	testserver.Await(t, "the dashboard says that it is back", func() bool {
 		return !strings.Contains(v.asks("/queues", nil).text, "The storage has not answered since")
 	})
-	v.wants(http.StatusSeeOther, "", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+	v.wants(http.StatusSeeOther, "", "/action", url.Values{"do": {"pause"}, "queue": {"mail"}})
 	if got := r.ok("queue show mail -o json"); !strings.Contains(got, `"paused": true`) {
 		t.Errorf("got %s, want the queue paused", got)
 	}

@@ -49,8 +49,8 @@ func openPages(t *testing.T, name string) *pages {
 	return &pages{rig: r, handler: h, scene: sc}
 }
 
-// inBubble runs a test in a bubble, where computing takes no time: there the bounds of a dashboard's searches do
-// not depend on how fast the machine is.
+// inBubble runs a test in a bubble, where computing takes no time: there the bounds of a dashboard's searches
+// do not depend on how fast the machine is.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestEachDialogShowsACommandThatDoesTheSame(t *testing.T) {
 			for i := 0; i < len(pairs); i += 2 {
 				q.Add(pairs[i], pairs[i+1])
 			}
-			return "/act?" + q.Encode()
+			return "/action?" + q.Encode()
 		}
 		seven := []string{"do", "requeue"}
 		for i := range 7 {
@@ -434,9 +434,9 @@ func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
 		p := openPages(t, "night")
 		audit := ledger.NewAudit(p.store)
 		for i := range 120 {
-			act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
+			action, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Action: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
 			if err == nil {
-				err = act.End(t.Context(), ledger.Ending{Count: i})
+				err = action.End(t.Context(), ledger.Ending{Count: i})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -455,7 +455,7 @@ func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
 			}
 		}
 		if rows != 121 {
-			t.Errorf("%d acts on all pages, want 121", rows)
+			t.Errorf("%d actions on all pages, want 121", rows)
 		}
 	})
 }

@@ -231,7 +231,7 @@ func (a *app) warnUnusual(
 // enqueue enqueues a task, unless the task exists already.
 func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Placed, err error) {
 	e := ledger.Entry{
-		Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
+		Action: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
 	}
 	return a.place(ctx, e, func() (storage.Insert, error) { return in, nil })
 }

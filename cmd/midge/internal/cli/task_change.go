@@ -74,8 +74,8 @@ func (a *app) taskRequeue() *cobra.Command {
 	cmd.Flags().BoolVar(&f.canary, "canary", false,
 		fmt.Sprintf("requeue one task first, the others if it does not fail (default rate %d)", bulk.CanaryRate))
 	fromStart := cmd.Flags().Bool("from-start", false, "forget finished steps, checkpoint and progress")
-	return a.changesWith(cmd, f, "dead", func() (bulk.Act, error) {
-		return bulk.Act{Verb: bulk.Requeue, FromStart: *fromStart}, nil
+	return a.changesWith(cmd, f, "dead", func() (bulk.Action, error) {
+		return bulk.Action{Verb: bulk.Requeue, FromStart: *fromStart}, nil
 	})
 }
 
@@ -85,7 +85,7 @@ func (a *app) taskCancel() *cobra.Command {
 		Long:    "cancel ends tasks. It asks a running task to end: it cancels the task's context." + changeLong,
 		Example: changeExample("cancel", "kind:report age>1d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
-	return a.changes(cmd, "live", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Cancel}, nil })
+	return a.changes(cmd, "live", func() (bulk.Action, error) { return bulk.Action{Verb: bulk.Cancel}, nil })
 }
 
 func (a *app) taskRm() *cobra.Command {
@@ -98,8 +98,8 @@ func (a *app) taskRm() *cobra.Command {
 	}
 	f := &changeFlags{}
 	cmd.Flags().StringVar(&f.backup, "backup", "", "write the tasks to this new `file` before they are deleted")
-	return a.changesWith(cmd, f, "live but not running", func() (bulk.Act, error) {
-		return bulk.Act{Verb: bulk.Delete}, nil
+	return a.changesWith(cmd, f, "live but not running", func() (bulk.Action, error) {
+		return bulk.Action{Verb: bulk.Delete}, nil
 	})
 }
 
@@ -110,22 +110,22 @@ func (a *app) taskMove() *cobra.Command {
 		Example: "  midge task move --to slow 'kind:report'", Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	to := cmd.Flags().String("to", "", "the `queue` to which the tasks move")
-	return a.changes(cmd, "live but not running", func() (bulk.Act, error) {
+	return a.changes(cmd, "live but not running", func() (bulk.Action, error) {
 		if *to == "" {
-			return bulk.Act{}, usage(cmd, "midge task move wants --to QUEUE")
+			return bulk.Action{}, usage(cmd, "midge task move wants --to QUEUE")
 		}
-		return bulk.Act{Verb: bulk.Move, Queue: *to}, nil
+		return bulk.Action{Verb: bulk.Move, Queue: *to}, nil
 	})
 }
 
 // changes makes the function of a command that changes tasks. states names the states that a filter matches
 // by default.
-func (a *app) changes(cmd *cobra.Command, states string, action func() (bulk.Act, error)) *cobra.Command {
+func (a *app) changes(cmd *cobra.Command, states string, action func() (bulk.Action, error)) *cobra.Command {
 	return a.changesWith(cmd, &changeFlags{}, states, action)
 }
 
 func (a *app) changesWith(
-	cmd *cobra.Command, f *changeFlags, states string, action func() (bulk.Act, error),
+	cmd *cobra.Command, f *changeFlags, states string, action func() (bulk.Action, error),
 ) *cobra.Command {
 	f.add(cmd, states)
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
@@ -142,7 +142,7 @@ func (a *app) changesWith(
 // task, it first shows a preview and asks for a confirmation. With --dry-run it shows the preview and does
 // nothing else.
 func (a *app) change(
-	ctx context.Context, cmd *cobra.Command, action bulk.Act, args []string, f *changeFlags,
+	ctx context.Context, cmd *cobra.Command, action bulk.Action, args []string, f *changeFlags,
 ) error {
 	req, err := a.changeRequest(cmd, action, args, f)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) er
 		if p.record.DryRun = f.dry; f.dry || p.tasks == 0 {
 			return a.unchanged(&p, len(req.Tasks) > 0)
 		}
-		verb := string(req.Act.Verb)
+		verb := string(req.Action.Verb)
 		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + p.count + "?"
 		if err := a.confirm(*f.yes, question, p.tasks, p.word); err != nil {
 			return err
@@ -224,11 +224,11 @@ func free(path string) string {
 	}
 }
 
-// actRequest parses the arguments and the flags that choose tasks.
+// changeRequest parses the arguments and the flags that choose tasks.
 func (a *app) changeRequest(
-	cmd *cobra.Command, action bulk.Act, args []string, f *changeFlags,
+	cmd *cobra.Command, action bulk.Action, args []string, f *changeFlags,
 ) (bulk.Request, error) {
-	req := bulk.Request{Act: action, Limit: f.limit, Rate: f.rate, Canary: f.canary}
+	req := bulk.Request{Action: action, Limit: f.limit, Rate: f.rate, Canary: f.canary}
 	if f.canary && !cmd.Flags().Changed("rate") {
 		req.Rate = bulk.CanaryRate
 	}
@@ -309,7 +309,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	}
 	a.noteReasons(p.Reasons)
 	found := preview{
-		record: show.ActionTo(p), tasks: p.Most, count: count, word: string(req.Act.Verb), more: p.More,
+		record: show.ActionTo(p), tasks: p.Most, count: count, word: string(req.Action.Verb), more: p.More,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]
@@ -387,7 +387,7 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 		canary(r)
 		if a.std.Person && time.Since(told) > time.Second {
 			told = time.Now()
-			a.notef("%s %s", show.Number(r.Done), req.Act.Done())
+			a.notef("%s %s", show.Number(r.Done), req.Action.Done())
 		}
 	}
 	r, err := a.audit().Run(ctx, a.session, req)
@@ -400,13 +400,13 @@ func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 			return perr
 		}
 	} else if !a.quiet {
-		if perr := p.Line("%s", outcome(req.Act, r)); perr != nil {
+		if perr := p.Line("%s", outcome(req.Action, r)); perr != nil {
 			return perr
 		}
 	}
 	a.noteReasons(r.Reasons)
 	var stop *bulk.CanaryError
-	if told := show.Count(r.Done, "task") + " " + req.Act.Done(); errors.As(err, &stop) {
+	if told := show.Count(r.Done, "task") + " " + req.Action.Done(); errors.As(err, &stop) {
 		return stoppedBy(told, stop)
 	} else if err != nil {
 		return a.partial(ctx, told, err)
@@ -446,7 +446,7 @@ func stoppedBy(told string, stop *bulk.CanaryError) error {
 }
 
 // outcome describes the outcome of an action, such as "matched 300, requeued 297, 3 changed meanwhile".
-func outcome(action bulk.Act, r bulk.Result) string {
+func outcome(action bulk.Action, r bulk.Result) string {
 	if r.Matched == 0 && r.Kept == 0 {
 		return "nothing to do: it was so already"
 	}

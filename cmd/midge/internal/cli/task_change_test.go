@@ -70,8 +70,8 @@ func TestARequeueForgetsCheckpoints(t *testing.T) {
 	}
 }
 
-// TestATaskShowsItsStepsAndItsRun checks the page and the record of a task that has completed, and of one whose steps
-// are damaged.
+// TestATaskShowsItsStepsAndItsRun checks the page and the record of a task that has completed, and of one
+// whose steps are damaged.
 func TestATaskShowsItsStepsAndItsRun(t *testing.T) {
 	r := newRig(t)
 	whole := steps.Envelope{Checkpoint: []byte("7"), Steps: []steps.Step{
@@ -124,7 +124,7 @@ func TestTasksAreCancelledMovedAndDeleted(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	backup := filepath.Join(t.TempDir(), "dead.jsonl")
-	golden(t, "task_act", strings.ReplaceAll(r.transcript(
+	golden(t, "task_action", strings.ReplaceAll(r.transcript(
 		"task cancel mail/b2", "task cancel mail/a1", "task move mail/b1", "task move --to letters mail/b1", "task show letters/b1 -o json --columns x",
 		"task move --to bad/name mail/b1", "task rm state:dead --yes --backup "+backup, "task rm letters/b1 --backup "+backup,
 		"task restore "+backup+" --yes", "task restore "+backup+" --yes", "task restore /none --yes", "task ls mail", "task rm mail/a1",
@@ -212,8 +212,8 @@ func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error)
 	return s.Storage.Task(ctx, ref)
 }
 
-// TestAQuestionAboutNamedTasksSpeaksOfNoOthers checks actions on a storage that is too slow for a preview of all
-// named tasks.
+// TestAQuestionAboutNamedTasksSpeaksOfNoOthers checks actions on a storage that is too slow for a preview of
+// all named tasks.
 func TestAQuestionAboutNamedTasksSpeaksOfNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -68,7 +68,7 @@ func (a *app) taskEdit() *cobra.Command {
 
 func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
 	changed := cmd.Flags().Changed
-	action := bulk.Act{
+	action := bulk.Action{
 		Verb: bulk.Edit, Requeue: f.requeue, FromStart: f.start,
 		Prioritised: changed("priority"), Priority: f.priority,
 		Rescheduled: f.now || changed("at") || changed("in"), At: f.at.Time,
@@ -110,7 +110,7 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 // editFields sets fields of the parameters of any number of tasks. It warns of unusual fields by the first of
 // these tasks.
 func (a *app) editFields(
-	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Act,
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Action,
 ) error {
 	req, err := a.changeRequest(cmd, action, args, &f.changeFlags)
 	if err != nil {
@@ -136,7 +136,7 @@ func (a *app) editFields(
 // editParams changes the parameters of one task. The change applies only to the version of the task that
 // was shown.
 func (a *app) editParams(
-	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Act,
+	ctx context.Context, cmd *cobra.Command, args []string, f *editFlags, action bulk.Action,
 ) (err error) {
 	if len(args) != 1 {
 		return usage(cmd, "the parameters of one task can be changed: give its ref, or --set for single fields")
@@ -180,7 +180,8 @@ func (a *app) editParams(
 		one := show.Action{Matched: 1, DryRun: true, Reasons: []show.ActionReason{}}
 		return a.unchanged(&preview{record: one, tasks: 1}, true)
 	}
-	err = a.done(ctx, bulk.Request{Act: action, Tasks: []bulk.Target{{Ref: ref, Version: t.Version}}}, sameAgain)
+	req := bulk.Request{Action: action, Tasks: []bulk.Target{{Ref: ref, Version: t.Version}}}
+	err = a.done(ctx, req, sameAgain)
 	if err == nil && t.State == storage.Dead && !f.requeue {
 		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}

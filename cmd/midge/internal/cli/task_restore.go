@@ -85,7 +85,7 @@ func (a *app) restore(ctx context.Context, path string, yes, dry bool) error {
 	for i := range b.inserts {
 		refs[i] = b.inserts[i].Ref
 	}
-	e := ledger.Entry{Act: "restore", IDs: bulk.IDs(refs), Note: path}
+	e := ledger.Entry{Action: "restore", IDs: bulk.IDs(refs), Note: path}
 	err = a.audit().Record(ctx, e, func() ledger.Ending {
 		enqueued, err := a.enqueueAll(ctx, b.inserts, &r)
 		return ledger.Ending{Count: len(enqueued), IDs: bulk.IDs(enqueued), Err: err}

@@ -435,7 +435,7 @@ type Entry struct {
 	Who     string     `json:"who"`
 	Role    string     `json:"role"`
 	Via     string     `json:"via"`
-	Act     string     `json:"act"`
+	Action  string     `json:"action"`
 	Queue   string     `json:"queue"`
 	Filter  string     `json:"filter"`
 	Tasks   []string   `json:"tasks"`
@@ -449,8 +449,9 @@ type Entry struct {
 // EntryOf makes the record of an entry of the audit.
 func EntryOf(e ledger.Entry) Entry {
 	return Entry{
-		ID: e.ID, At: e.At.UTC(), Ended: survey.Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
-		Queue: e.Queue, Filter: e.Filter, Tasks: Empty(e.IDs), Note: e.Note, Outcome: e.Outcome, Count: e.Count,
+		ID: e.ID, At: e.At.UTC(), Ended: survey.Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via,
+		Action: e.Action,
+		Queue:  e.Queue, Filter: e.Filter, Tasks: Empty(e.IDs), Note: e.Note, Outcome: e.Outcome, Count: e.Count,
 		Stopped: e.Stopped, Error: e.Error,
 	}
 }

@@ -198,13 +198,13 @@ func (m *Model) ask(key string) tea.Cmd {
 			}
 			ref = m.page.Tasks[m.task].Ref
 		}
-		action, word := bulk.Act{Verb: bulk.Requeue}, "Requeue "
+		action, word := bulk.Action{Verb: bulk.Requeue}, "Requeue "
 		if key == "c" {
-			action, word = bulk.Act{Verb: bulk.Cancel}, "Cancel "
+			action, word = bulk.Action{Verb: bulk.Cancel}, "Cancel "
 		}
 		m.question = &question{text: word + ref.String() + "?", do: m.bulk(bulk.Request{
-			Act:   action,
-			Tasks: bulk.Refs(ref),
+			Action: action,
+			Tasks:  bulk.Refs(ref),
 		})}
 	}
 	return nil
@@ -217,13 +217,13 @@ func (m *Model) askQueue(key string) {
 		return
 	}
 	q := m.queues[at]
-	action, n, word := bulk.Act{Verb: bulk.Requeue}, q.Dead, "dead"
+	action, n, word := bulk.Action{Verb: bulk.Requeue}, q.Dead, "dead"
 	switch key {
 	case "p":
 		m.question = m.pause(&q)
 		return
 	case "c":
-		action, n, word = bulk.Act{Verb: bulk.Cancel}, q.Live(), "live"
+		action, n, word = bulk.Action{Verb: bulk.Cancel}, q.Live(), "live"
 	}
 	switch {
 	case n == 0:
@@ -231,7 +231,7 @@ func (m *Model) askQueue(key string) {
 	case n > mostTasks:
 		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, action.Verb, q.Queue)
 	default:
-		req := bulk.Request{Act: action, Limit: int(n)} // the question did not cover tasks that come later
+		req := bulk.Request{Action: action, Limit: int(n)} // the question did not cover tasks that come later
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
 			text: fmt.Sprintf("%s the %s of queue %s?", title(string(action.Verb)), show.Count(n, word+" task"),
@@ -251,7 +251,7 @@ func (m *Model) pause(q *queue) *question {
 	}
 	return &question{text: word + " queue " + name + "?", do: func() tea.Msg {
 		w, said := m.audit()
-		err := w.Do(m.ctx, ledger.Entry{Act: strings.ToLower(word), Queue: name}, audit.One(func() error {
+		err := w.Do(m.ctx, ledger.Entry{Action: strings.ToLower(word), Queue: name}, audit.One(func() error {
 			return m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
 		}))
 		return changed{done + name + *said, err}
@@ -263,7 +263,7 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	return func() tea.Msg {
 		w, said := m.audit()
 		r, err := w.Run(m.ctx, m.cfg.Session, req)
-		parts := []string{req.Act.Done() + " " + show.Count(r.Done, "task")}
+		parts := []string{req.Action.Done() + " " + show.Count(r.Done, "task")}
 		for _, reason := range r.Reasons {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
 		}

@@ -261,7 +261,7 @@ func TestEachActionIsAskedAboutFirst(t *testing.T) {
 	}
 	var kept []string
 	for _, e := range actions {
-		kept = append(kept, fmt.Sprintf("%s %s %s %v %s", e.Who, e.Act, e.Queue+e.Filter, e.IDs, e.Outcome))
+		kept = append(kept, fmt.Sprintf("%s %s %s %v %s", e.Who, e.Action, e.Queue+e.Filter, e.IDs, e.Outcome))
 	}
 	slices.Sort(kept) // the clock stands still
 	if got, want := strings.Join(kept, "\n"), `ann@web-1 cancel mail [mail/mail-002] done
@@ -307,8 +307,8 @@ func TestAStorageThatIsAwayIsSaid(t *testing.T) {
 	}
 }
 
-// TestTheTotalsKeepTheRunners draws totals of every length: a narrow terminal loses rates, and never the number
-// of runners. What needs attention is the first line.
+// TestTheTotalsKeepTheRunners draws totals of every length: a narrow terminal loses rates, and never the
+// number of runners. What needs attention is the first line.
 func TestTheTotalsKeepTheRunners(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)

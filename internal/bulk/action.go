@@ -21,17 +21,17 @@ const (
 	Requeue    Verb = "requeue"    // a task that has ended starts anew, and a task that is due later runs now
 	Delete     Verb = "delete"     // a task is deleted, unless it is pending
 	Cancel     Verb = "cancel"     // a task that has not ended is cancelled; a running job is asked to stop
-	Move       Verb = "move"       // a task goes to Act.Queue and keeps its state
-	Prioritise Verb = "prioritise" // a task gets Act.Priority
-	Reschedule Verb = "reschedule" // a task becomes due at Act.At, or now
-	Edit       Verb = "edit"       // a task gets the parameters Act.Params, or the fields of Act.Set
+	Move       Verb = "move"       // a task goes to Action.Queue and keeps its state
+	Prioritise Verb = "prioritise" // a task gets Action.Priority
+	Reschedule Verb = "reschedule" // a task becomes due at Action.At, or now
+	Edit       Verb = "edit"       // a task gets the parameters Action.Params, or the fields of Action.Set
 )
 
 // Verbs lists every verb.
 func Verbs() []Verb { return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Reschedule, Edit} }
 
-// Act is a change to be made to each task of a request.
-type Act struct {
+// Action is a change to be made to each task of a request.
+type Action struct {
 	Verb Verb
 	// Queue is the queue to which Move moves tasks.
 	Queue string
@@ -51,11 +51,11 @@ type Act struct {
 	FromStart bool
 }
 
-// Check returns a *[storage.InvalidError] if the act cannot be done to any task.
-func (a *Act) Check() error {
+// Check returns a *[storage.InvalidError] if the action cannot be done to any task.
+func (a *Action) Check() error {
 	switch {
 	case !slices.Contains(Verbs(), a.Verb):
-		return storage.Invalid("act", string(a.Verb), "one of %v", Verbs())
+		return storage.Invalid("action", string(a.Verb), "one of %v", Verbs())
 	case a.Verb == Move && storage.Reserved(a.Queue):
 		return storage.Invalid("queue to move to", a.Queue, "a queue that is not midge's own")
 	case a.Verb == Move:
@@ -72,16 +72,16 @@ func (a *Act) Check() error {
 	return nil
 }
 
-// States returns the states in which the act can be done to tasks, in the order of a task's life.
-func (a *Act) States() []storage.State {
+// States returns the states in which the action can be done to tasks, in the order of a task's life.
+func (a *Action) States() []storage.State {
 	return slices.DeleteFunc(storage.States(), func(s storage.State) bool {
 		return !a.permitted(&storage.Task{State: s, Declined: time.Unix(0, 0)})
 	})
 }
 
-// Default returns the states of the tasks to which the act is done if a request names no states: Requeue is
-// meant for dead tasks, and every other act for tasks that have not ended.
-func (a *Act) Default() []storage.State {
+// Default returns the states of the tasks to which the action is done if a request names no states: Requeue
+// is meant for dead tasks, and every other action for tasks that have not ended.
+func (a *Action) Default() []storage.State {
 	if a.Verb == Requeue {
 		return []storage.State{storage.Dead}
 	}
@@ -89,8 +89,8 @@ func (a *Act) Default() []storage.State {
 	return slices.DeleteFunc(slices.Clone(scan.Live), func(s storage.State) bool { return !slices.Contains(able, s) })
 }
 
-// permitted reports whether the act can be done to a task in its state.
-func (a *Act) permitted(t *storage.Task) bool {
+// permitted reports whether the action can be done to a task in its state.
+func (a *Action) permitted(t *storage.Task) bool {
 	ch := a.change(t)
 	switch {
 	case a.Verb == Delete:
@@ -101,8 +101,8 @@ func (a *Act) permitted(t *storage.Task) bool {
 	return ch.Permitted(t.State) && (a.Verb != Cancel || !t.State.Ended())
 }
 
-// change returns the act as a change of a task, without the parameters of Edit.
-func (a *Act) change(t *storage.Task) storage.Change {
+// change returns the action as a change of a task, without the parameters of Edit.
+func (a *Action) change(t *storage.Task) storage.Change {
 	ch := storage.Change{Ref: t.Ref, Version: t.Version}
 	switch a.Verb {
 	case Requeue:
@@ -132,14 +132,15 @@ func (a *Act) change(t *storage.Task) storage.Change {
 	return ch
 }
 
-// keptError tells why the act cannot be done to a task.
+// keptError tells why the action cannot be done to a task.
 type keptError string
 
 func (e keptError) Error() string { return string(e) }
 
-// step returns the Tx that does the act to a task. done reports that the act was done to the task before. The
-// error is a keptError if the act cannot be done to this task, and any other error if it can be done to none.
-func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
+// step returns the Tx that does the action to a task. done reports that the action was done to the task
+// before. The error is a keptError if the action cannot be done to this task, and any other error if it can
+// be done to none.
+func (a *Action) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	switch {
 	case a.was(t):
 		return tx, true, nil
@@ -164,7 +165,7 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 }
 
 // edited returns the new parameters of a task. A setting that does not fit one task may fit others.
-func (a *Act) edited(t *storage.Task) ([]byte, error) {
+func (a *Action) edited(t *storage.Task) ([]byte, error) {
 	if len(a.Set) == 0 {
 		return payload.Edit(t, a.Params)
 	}
@@ -176,15 +177,15 @@ func (a *Act) edited(t *storage.Task) ([]byte, error) {
 }
 
 // stays reports whether a change of parameters leaves the task as it is, so that it was made before.
-func (a *Act) stays(t *storage.Task, ch *storage.Change) bool {
+func (a *Action) stays(t *storage.Task, ch *storage.Change) bool {
 	runs := a.Requeue || a.Rescheduled
 	waits := t.State == storage.Waiting && t.Declined.IsZero() && !a.FromStart
 	return bytes.Equal(ch.Payload, t.Payload) && (!a.Prioritised || t.Priority == a.Priority) &&
 		(!runs || a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond)))
 }
 
-// was reports whether the task is already as the act would leave it.
-func (a *Act) was(t *storage.Task) bool {
+// was reports whether the task is already as the action would leave it.
+func (a *Action) was(t *storage.Task) bool {
 	waits := t.State == storage.Waiting && t.Declined.IsZero()
 	switch a.Verb {
 	case Move:
@@ -203,7 +204,7 @@ func (a *Act) was(t *storage.Task) bool {
 }
 
 // Consequence returns a sentence that tells what happens to the tasks.
-func (a *Act) Consequence() string {
+func (a *Action) Consequence() string {
 	switch a.Verb {
 	case Requeue:
 		return "Tasks that have ended start anew, and their failures and crashes no longer count. " +
@@ -240,7 +241,7 @@ func (a *Act) Consequence() string {
 }
 
 // forgets returns a sentence for FromStart, "" without it.
-func (a *Act) forgets() string {
+func (a *Action) forgets() string {
 	if !a.FromStart {
 		return ""
 	}
@@ -253,14 +254,14 @@ func (r *Request) RequeueNote() string {
 	if r.Canary {
 		parts = append(parts, "with a canary")
 	}
-	if r.Act.FromStart {
+	if r.Action.FromStart {
 		parts = append(parts, "from the start")
 	}
 	return strings.Join(parts, ", ")
 }
 
-// Done returns the word for tasks to which the act was done, such as "requeued".
-func (a *Act) Done() string {
+// Done returns the word for tasks to which the action was done, such as "requeued".
+func (a *Action) Done() string {
 	switch a.Verb {
 	case Cancel:
 		return "cancelled"

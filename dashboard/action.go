@@ -18,8 +18,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// acts are the acts that users can do, by name.
-var acts = map[string]act{
+// actions are the actions that users can do, by name.
+var actions = map[string]action{
 	"requeue": {verb: access.Operate, title: "Requeue", bulk: bulk.Requeue},
 	"cancel":  {verb: access.Operate, title: "Cancel", bulk: bulk.Cancel},
 	"delete":  {verb: access.Alter, title: "Delete", bulk: bulk.Delete, danger: true},
@@ -53,16 +53,16 @@ var acts = map[string]act{
 	},
 }
 
-// act is something that users can do.
-type act struct {
+// action is something that users can do.
+type action struct {
 	verb   access.Verb
 	title  string
-	says   string // the consequence of an act that is not on tasks
+	says   string // the consequence of an action that is not on tasks
 	danger bool
-	bulk   bulk.Verb // the act on tasks, "" for other acts
+	bulk   bulk.Verb // the action on tasks, "" for other actions
 }
 
-// askData is the data of the dialog before an act.
+// askData is the data of the dialog before an action.
 type askData struct {
 	Do, Title, Says, Button string
 	Leave                   string // the button that closes the dialog
@@ -75,7 +75,7 @@ type askData struct {
 	Pause                   bool
 	Typed                   string // what the user must type to confirm, "" for nothing
 	CountDown               bool
-	Most                    int64 // the limit of tasks for the act, 0 for none
+	Most                    int64 // the limit of tasks for the action, 0 for none
 	Command                 string
 	Chosen                  *chosen // the choice of all tasks that match, nil for single tasks
 	Count                   int64
@@ -83,11 +83,11 @@ type askData struct {
 	NoDownload              string   // why there is none
 	Canary                  bool     // the dialog offers to requeue one task first
 	FromStart               bool     // the dialog offers to forget finished steps and checkpoints
-	Many                    bool     // the act may be on several tasks
-	None                    bool     // there is no task for the act
-	Kept                    []string // tasks on which the act is not possible, and why
+	Many                    bool     // the action may be on several tasks
+	None                    bool     // there is no task for the action
+	Kept                    []string // tasks on which the action is not possible, and why
 	Fresh                   string   // the id of the task that "run" enqueues; a form sent twice enqueues one
-	Form                    string   // the id of a dialog on tasks; sent twice, it acts once
+	Form                    string   // the id of a dialog on tasks; sent twice, it takes effect once
 	Rates                   []int
 	Rate                    int // the rate that the dialog proposes, 0 for no limit
 }
@@ -96,14 +96,14 @@ type askData struct {
 const mostRefs = 200
 
 // asked reads which action a request asks for, and refuses a user who may not do it.
-func (s *server) asked(r *http.Request) (act, *askData, error) {
+func (s *server) asked(r *http.Request) (action, *askData, error) {
 	if err := r.ParseForm(); err != nil {
-		return act{}, nil, &statusError{http.StatusBadRequest, "The form cannot be read."}
+		return action{}, nil, &statusError{http.StatusBadRequest, "The form cannot be read."}
 	}
 	do := r.FormValue("do")
-	a, ok := acts[do]
+	a, ok := actions[do]
 	if !ok {
-		return a, nil, storage.Invalid("action", do, "one of %v", slices.Sorted(maps.Keys(acts)))
+		return a, nil, storage.Invalid("action", do, "one of %v", slices.Sorted(maps.Keys(actions)))
 	}
 	v := s.view(r)
 	if !v.May(string(a.verb)) {
@@ -162,12 +162,12 @@ func (s *server) ask(r *http.Request, v *view) error {
 	return err
 }
 
-// ofSchedule has the acts on a schedule.
+// ofSchedule has the actions on a schedule.
 var ofSchedule = map[string]bool{
 	"run": true, "pause-schedule": true, "resume-schedule": true, "unschedule": true,
 }
 
-// commandOf returns the verb of the midge command for an act.
+// commandOf returns the verb of the midge command for an action.
 func commandOf(do string) string {
 	if do == "delete" || do == "remove" || do == "unschedule" {
 		return "rm"
@@ -178,7 +178,7 @@ func commandOf(do string) string {
 // typedAbove is the number of tasks above which a user must type a name or a count to confirm a removal.
 const typedAbove = 1000
 
-func askQueue(v *view, a act, d *askData) error {
+func askQueue(v *view, a action, d *askData) error {
 	q := v.Sample.Queue(d.Queue)
 	if q == nil {
 		return noQueue(d.Queue)
@@ -209,7 +209,7 @@ func waitsNow(n int64) string {
 	return strings.ToUpper(text[:1]) + text[1:] + " in it now"
 }
 
-func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
+func (s *server) askSchedule(r *http.Request, a action, d *askData) error {
 	if len(d.Refs) != 1 {
 		return storage.Invalid("ref", len(d.Refs), "the ref of one schedule")
 	}
@@ -236,15 +236,15 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	return nil
 }
 
-// order is an act of which each parameter was checked.
+// order is an action of which each parameter was checked.
 type order struct {
 	entry ledger.Entry
-	do    func(*ledger.Act) (notice, error) // carries out the act, and writes its outcome into the record
+	do    func(*ledger.Action) (notice, error) // carries out the action, and writes its outcome into the record
 }
 
-// order checks the parameters of an act before anything is recorded, so that the audit has no text that the
-// act does not use.
-func (s *server) order(r *http.Request, a act, d *askData) (order, error) {
+// order checks the parameters of an action before anything is recorded, so that the audit has no text that
+// the action does not use.
+func (s *server) order(r *http.Request, a action, d *askData) (order, error) {
 	switch {
 	case a.bulk != "":
 		return s.orderTasks(r, a, d)
@@ -257,7 +257,7 @@ func (s *server) order(r *http.Request, a act, d *askData) (order, error) {
 	}
 }
 
-// does carries out an act, and redirects to the page from which the user came.
+// does carries out an action, and redirects to the page from which the user came.
 func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	a, d, err := s.asked(r)
 	if err != nil {
@@ -283,8 +283,8 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, d.Back, http.StatusSeeOther)
 }
 
-// done checks, records and carries out an act.
-func (s *server) done(r *http.Request, a act, d *askData) (notice, error) {
+// done checks, records and carries out an action.
+func (s *server) done(r *http.Request, a action, d *askData) (notice, error) {
 	o, err := s.order(r, a, d) //nolint:contextcheck // the removal of a queue outlives its request
 	if err != nil {
 		return notice{}, err
@@ -298,19 +298,19 @@ func (s *server) done(r *http.Request, a act, d *askData) (notice, error) {
 	return o.do(record)
 }
 
-// lasting returns a handler whose requests do not end with their viewers, but after actTime. A viewer who
-// leaves must not make the outcome of an act unknown. Acts that take longer have a job, which does not end
-// with the request.
+// lasting returns a handler whose requests do not end with their viewers, but after actionTime. A viewer who
+// leaves must not make the outcome of an action unknown. Actions that take longer have a job, which does not
+// end with the request.
 func lasting(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTime)
 		defer cancel()
 		h(w, r.WithContext(ctx))
 	}
 }
 
-// actTime limits an act on one thing.
-const actTime = 10 * time.Second
+// actionTime limits an action on one thing.
+const actionTime = 10 * time.Second
 
 // keptLong returns how long a task is kept whose id makes a second sending of its form harmless: for as long
 // as people send forms again, at least.
@@ -321,16 +321,16 @@ func keptLong(k storage.Keep) storage.Keep {
 	return k
 }
 
-// sentAgain returns the page that answers a dialog which was sent before: the page of its act, or the page
-// from which the user came while the act begins.
+// sentAgain returns the page that answers a dialog which was sent before: the page of its action, or the page
+// from which the user came while the action begins.
 func (s *server) sentAgain(r *http.Request, d *askData, form string) string {
 	if j := s.jobs.ofForm(form); j != nil {
-		return s.view(r).URL("/acts/" + j.ID)
+		return s.view(r).URL("/actions/" + j.ID)
 	}
 	return s.notices.with(d.Back, notice{Text: "This form was sent before, and its action is in progress."})
 }
 
-// leave changes the page to which an act redirects, if the act removes that page.
+// leave changes the page to which an action redirects, if the action removes that page.
 func (s *server) leave(d *askData) {
 	if d.Do != "remove" && (d.Do != "delete" || len(d.Refs) != 1) {
 		return
@@ -347,8 +347,8 @@ var pauses = map[string]time.Duration{
 	"": 0, "15m": 15 * time.Minute, "1h": time.Hour, "4h": 4 * time.Hour, "24h": 24 * time.Hour,
 }
 
-// askedQueue returns the data of the dialog before an act on a queue. The queue must be in the sample, so it
-// is not a queue of midge itself.
+// askedQueue returns the data of the dialog before an action on a queue. The queue must be in the sample, so
+// it is not a queue of midge itself.
 func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	if err := storage.CheckName("queue", d.Queue); err != nil {
 		return nil, err
@@ -360,7 +360,7 @@ func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	v := s.view(r)
 	v.Sample = now
 	ask := &askData{Do: d.Do, Queue: d.Queue}
-	return ask, askQueue(v, acts[d.Do], ask)
+	return ask, askQueue(v, actions[d.Do], ask)
 }
 
 // orderQueue returns the order to pause or to resume a queue.
@@ -382,7 +382,7 @@ func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 		}
 		pause, text = &storage.Pause{On: true, For: span}, " is paused."
 	}
-	return order{e, func(record *ledger.Act) (notice, error) {
+	return order{e, func(record *ledger.Action) (notice, error) {
 		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
 		s.writtenOne(r.Context(), record, err)
 		return notice{Text: "The queue " + d.Queue + text}, err
@@ -390,7 +390,7 @@ func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 }
 
 // orderRemove returns the order to remove a queue. The removal goes on if the request ends before it does.
-func (s *server) orderRemove(r *http.Request, a act, d *askData) (order, error) {
+func (s *server) orderRemove(r *http.Request, a action, d *askData) (order, error) {
 	ask, err := s.askedQueue(r, d)
 	if err == nil && ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
 		err = storage.Invalid("confirmation", r.PostFormValue("typed"), "the name of the queue")
@@ -400,7 +400,7 @@ func (s *server) orderRemove(r *http.Request, a act, d *askData) (order, error) 
 	}
 	e := s.entry(r, d.Do)
 	e.Queue = d.Queue
-	return order{e, func(record *ledger.Act) (notice, error) {
+	return order{e, func(record *ledger.Action) (notice, error) {
 		j := &job{
 			Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
 			said: "The queue " + d.Queue + " is removed.", done: "removed", result: bulk.Result{Matched: 1},
@@ -416,7 +416,7 @@ func (s *server) orderRemove(r *http.Request, a act, d *askData) (order, error) 
 
 // orderSchedule returns the order to run, pause, resume or remove a schedule.
 func (s *server) orderSchedule(r *http.Request, d *askData) (order, error) {
-	if err := s.askSchedule(r, acts[d.Do], d); err != nil {
+	if err := s.askSchedule(r, actions[d.Do], d); err != nil {
 		return order{}, err
 	}
 	ref, err := parseRef(d.Refs[0])
@@ -426,7 +426,7 @@ func (s *server) orderSchedule(r *http.Request, d *askData) (order, error) {
 	}
 	e := s.entry(r, d.Do)
 	e.IDs = d.Refs
-	return order{e, func(record *ledger.Act) (said notice, err error) {
+	return order{e, func(record *ledger.Action) (said notice, err error) {
 		defer func() { s.writtenOne(r.Context(), record, err) }()
 		switch d.Do {
 		case "unschedule":
