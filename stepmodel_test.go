@@ -27,7 +27,7 @@ type action struct {
 }
 
 // likeNames has pairs that a careless storage of names would mix up.
-var likeNames = []string{"a", "A", "a ", "a/b", "a.b", "ä", "a\u0308", "b", "0", "00", "é", "e\u0301", "'", "\"", "\\", "日", "日本", "{}", "[]"}
+var likeNames = []string{"a", "A", "a ", "a/b", "a.b", "ä", "a\u0308", "b", "0", "00", "é", "e\u0301", "'", "\"", "\\", "β", "βγ", "{}", "[]"}
 
 // program returns random actions, each with a name of its own.
 func program(r *rand.Rand, depth int, names *[]string) (actions []action) {
@@ -197,7 +197,7 @@ func (a *attempt) step(ctx context.Context, next action) error {
 			return "", fmt.Errorf("%w: %w", errOfStep, err)
 		}
 		if a.chance(next.chance) {
-			switch next.lasts % 4 {
+			switch int64(next.lasts) % 4 {
 			case 0:
 				panic("the step panicked")
 			case 1:
@@ -279,7 +279,7 @@ func (a *attempt) checkpoint(ctx context.Context) error {
 	n := a.task.points
 	a.programs.mu.Unlock()
 	if err := midge.Checkpoint(ctx, n); err != nil {
-		return nil //nolint:nilerr // it goes on without
+		return nil // it goes on without
 	}
 	a.programs.mu.Lock()
 	a.task.point = max(n, a.task.point)
@@ -423,18 +423,7 @@ func randomPrograms(t *testing.T, seed uint64) {
 			if task.State == storage.Completed {
 				continue
 			}
-			switch p.rand.IntN(4) {
-			case 0:
-				_ = b.client.Requeue(b.Context(), ref)
-			case 1:
-				_, _ = b.client.Cancel(b.Context(), ref)
-				b.after(5 * time.Second)
-				_ = b.client.Requeue(b.Context(), ref)
-			case 2:
-				_ = b.client.Change(b.Context(), ref, midge.Priority(p.rand.IntN(10)))
-			case 3:
-				_ = b.client.Change(b.Context(), ref, midge.In(time.Duration(p.rand.Int64N(int64(time.Minute)))))
-			}
+			p.disturb(b, ref)
 		}
 		p.mu.Lock()
 		p.mischief = false
@@ -454,6 +443,22 @@ func randomPrograms(t *testing.T, seed uint64) {
 			p.check(p.tasks[fmt.Sprint("t", i)], ref)
 		}
 	})
+}
+
+// disturb requeues, cancels or changes a task, if its state allows that.
+func (p *programs) disturb(b *bench, ref midge.Ref) {
+	switch p.rand.IntN(4) {
+	case 0:
+		_ = b.client.Requeue(b.Context(), ref)
+	case 1:
+		_, _ = b.client.Cancel(b.Context(), ref)
+		b.after(5 * time.Second)
+		_ = b.client.Requeue(b.Context(), ref)
+	case 2:
+		_ = b.client.Change(b.Context(), ref, midge.Priority(p.rand.IntN(10)))
+	case 3:
+		_ = b.client.Change(b.Context(), ref, midge.In(time.Duration(p.rand.Int64N(int64(time.Minute)))))
+	}
 }
 
 func (b *bench) raw(ref midge.Ref, c *cutStorage) storage.Task {
