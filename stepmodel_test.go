@@ -192,7 +192,7 @@ func (a *attempt) step(ctx context.Context, next action) error {
 		if ended {
 			a.Errorf("%s: step %q was called with a context that had ended", a.id, next.name)
 		}
-		time.Sleep(next.lasts)
+		<-time.After(next.lasts) // by the bubble's clock
 		if err := a.do(ctx, next.within); err != nil {
 			return "", fmt.Errorf("%w: %w", errOfStep, err)
 		}
@@ -416,14 +416,15 @@ func randomPrograms(t *testing.T, seed uint64) {
 			refs = append(refs, task.Ref)
 		}
 		b.run(midge.RunnerConfig{Lease: 3 * time.Second, Concurrency: 5, Logger: zap.NewNop(), Backoff: midge.Constant(time.Second)}, p.run)
+		outside := rand.New(rand.NewPCG(seed, 2))
 		for range 40 {
-			b.after(time.Duration(p.rand.Int64N(int64(30 * time.Second))))
-			ref := refs[p.rand.IntN(len(refs))]
+			b.after(time.Duration(outside.Int64N(int64(30 * time.Second))))
+			ref := refs[outside.IntN(len(refs))]
 			task := b.raw(ref, cut)
 			if task.State == storage.Completed {
 				continue
 			}
-			p.disturb(b, ref)
+			b.disturb(outside, ref)
 		}
 		p.mu.Lock()
 		p.mischief = false
@@ -446,8 +447,8 @@ func randomPrograms(t *testing.T, seed uint64) {
 }
 
 // disturb requeues, cancels or changes a task, if its state allows that.
-func (p *programs) disturb(b *bench, ref midge.Ref) {
-	switch p.rand.IntN(4) {
+func (b *bench) disturb(outside *rand.Rand, ref midge.Ref) {
+	switch outside.IntN(4) {
 	case 0:
 		_ = b.client.Requeue(b.Context(), ref)
 	case 1:
@@ -455,9 +456,9 @@ func (p *programs) disturb(b *bench, ref midge.Ref) {
 		b.after(5 * time.Second)
 		_ = b.client.Requeue(b.Context(), ref)
 	case 2:
-		_ = b.client.Change(b.Context(), ref, midge.Priority(p.rand.IntN(10)))
+		_ = b.client.Change(b.Context(), ref, midge.Priority(outside.IntN(10)))
 	case 3:
-		_ = b.client.Change(b.Context(), ref, midge.In(time.Duration(p.rand.Int64N(int64(time.Minute)))))
+		_ = b.client.Change(b.Context(), ref, midge.In(time.Duration(outside.Int64N(int64(time.Minute)))))
 	}
 }
 

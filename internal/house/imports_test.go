@@ -196,7 +196,7 @@ var table = []rule{
 	{room: "internal/pgfault/peer", rooms: []string{".", "storage/postgres"}}, // an application of two versions
 	{
 		room:      "internal/difftest",
-		testRooms: []string{"storage/..."},
+		testRooms: []string{".", "storage/..."},
 		testModules: []string{
 			"github.com/alicebob/miniredis/v2", // runs without a server
 			module + "/storage/sqlite/modernc", // SQLite's driver
