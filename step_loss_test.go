@@ -101,6 +101,93 @@ func TestAStepWhoseReplyIsLost(t *testing.T) {
 	}
 }
 
+// A write whose outcome is unknown may happen late, and then removes the steps that were stored meanwhile. A step
+// that ran beside it must not count as stored.
+func TestAWriteThatHappensLate(t *testing.T) {
+	bubble(t, func(b *bench) {
+		late := &lateStorage{Storage: b.store}
+		b.store = late
+		var calls, attempts int
+		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second)}, func(ctx context.Context, _ work) error {
+			attempts++
+			first := attempts == 1
+			_, err := midge.Step(ctx, "outer", func(ctx context.Context) (int, error) {
+				calls++
+				_, err := midge.Step(ctx, "inner", func(context.Context) (int, error) { return 1, nil })
+				if first != (err != nil) {
+					t.Errorf("attempt %d: the inner step returned %v", attempts, err)
+				}
+				return 2, nil
+			})
+			if first && !errors.Is(err, storage.ErrUnknown) {
+				t.Errorf("the outer step returned %v, and was removed by a write under way", err)
+			}
+			return nil
+		})
+		task := b.enqueue("a", midge.KeepFor(time.Hour))
+		b.after(time.Minute)
+		got := b.task(task.Ref)
+		if names := stepNames(t, got); got.State != storage.Completed || attempts != 2 || calls != 2 || len(names) != 2 {
+			t.Errorf("the task is %s after %d attempts and %d calls, with the steps %q", got.State, attempts, calls, names)
+		}
+	})
+}
+
+// lateStorage carries out the first write of a step after the second one, and answers it with an ErrUnknown until
+// then.
+type lateStorage struct {
+	storage.Storage
+	first storage.ExtendRequest
+	done  bool
+}
+
+func (l *lateStorage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if l.done || len(req.Leases) == 0 || req.Leases[0].Checkpoint == nil {
+		return l.Storage.Extend(ctx, req) //nolint:wrapcheck // as the storage has it
+	}
+	if l.first.Call.IsZero() {
+		l.first = req
+	}
+	if req.Call == l.first.Call { // the session repeats it
+		return storage.Extended{}, storage.ErrUnknown
+	}
+	l.done = true
+	answer, err := l.Storage.Extend(ctx, req)
+	_, late := l.Storage.Extend(ctx, l.first)
+	return answer, errors.Join(err, late)
+}
+
+// The context of a job that ends while the storage writes a step does not cut off the write.
+func TestAContextThatEndsDuringAWrite(t *testing.T) {
+	bubble(t, func(b *bench) {
+		store := &lossy{Storage: b.store}
+		b.store = store
+		slow := func(ctx context.Context) (bool, error) {
+			select {
+			case <-ctx.Done():
+				return false, storage.ErrUnknown
+			case <-time.After(time.Second):
+				return true, nil
+			}
+		}
+		store.fails.Store(&slow)
+		calls := 0
+		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second)}, func(ctx context.Context, _ work) error {
+			_, err := midge.Step(ctx, "charge", func(ctx context.Context) (int, error) {
+				calls++
+				return 1, nil
+			})
+			return errors.Join(err, ctx.Err())
+		})
+		task := b.enqueue("a", midge.KeepFor(time.Hour), midge.Timeout(500*time.Millisecond))
+		b.after(time.Minute)
+		got := b.task(task.Ref)
+		if got.State != storage.Completed || got.Retries != 1 || calls != 1 {
+			t.Errorf("the task is %s (%s) after %d failures and %d calls, want one of each", got.State, got.LastError(), got.Retries, calls)
+		}
+	})
+}
+
 // sequence is a job of random steps, sleeps and checkpoints, which is disturbed in random ways. It checks
 // against the storage that no stored step is called, and that none is lost.
 type sequence struct {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
@@ -130,12 +131,8 @@ func (a *Attempt) Step(ctx context.Context, name string, run func() ([]byte, err
 		return nil, err
 	}
 	took := time.Since(begun)
-	// The step is done, and is stored also where the context has ended meanwhile.
-	if ctx.Err() != nil {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), a.lease/3)
-		defer stop()
-	}
+	ctx, stop := outlasting(ctx, a.lease/3) // the step is done, and is stored also where the job is to end
+	defer stop()
 	if err := d.enter(ctx); err != nil {
 		return nil, a.notStored(Retry, name, err)
 	}
@@ -143,6 +140,17 @@ func (a *Attempt) Step(ctx context.Context, name string, run func() ([]byte, err
 	d.running.Add(-1)
 	needsRoom = false
 	return result, d.add(ctx, a, steps.Step{Name: name, Ended: a.storageTime(), Took: took, Result: result})
+}
+
+// outlasting returns a context that ends only some time after ctx has ended.
+func outlasting(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := context.AfterFunc(ctx, func() {
+		if sleep.For(lasting, by) {
+			end()
+		}
+	})
+	return lasting, func() { ended(); end() }
 }
 
 // Sleep stores the end of a sleep where none is stored. It returns nil once the end has come, and until then
@@ -276,7 +284,7 @@ func (d *durable) mayBegin(ctx context.Context, a *Attempt, name string) error {
 	switch {
 	case owed != nil:
 		return owed
-	case d.unsure != nil: // a write that is still under way could remove a step that is stored now
+	case d.unsure != nil: // see add
 		return a.notStored(Retry, name, d.unsure)
 	}
 	if err := d.load(ctx, a); err != nil {
@@ -314,14 +322,22 @@ func (d *durable) load(ctx context.Context, a *Attempt) error {
 	return err
 }
 
-// add stores a further step. The attempt fails where it is not stored.
+// add stores a further step. The attempt fails where it is not stored, and where a write that is still under way
+// could remove it.
 func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
+	unsure := d.unsure
+	if err := d.load(ctx, a); err != nil {
+		return a.notStored(Retry, s.Name, err)
+	}
 	next := steps.Envelope{Steps: append(d.kept.Steps, s), Checkpoint: d.kept.Checkpoint}
 	if err := a.fits(next); err != nil {
 		return a.Unstorable(s.Name, err)
 	}
 	if err := d.store(ctx, a, next); err != nil {
 		return a.notStored(Retry, s.Name, err)
+	}
+	if unsure != nil {
+		return a.notStored(Retry, s.Name, unsure)
 	}
 	return nil
 }
