@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
 )
 
 // Flush carries out calls of one Tx each in one flush, like the combiner with calls that arrive while
@@ -28,6 +30,33 @@ func (s *Storage) Flush(
 	}
 	return applied, errs
 }
+
+// Extends carries out calls of Extend that arrive at the same time, and gives the outcome of each. It panics
+// where one of them does not share its transaction.
+func (s *Storage) Extends(
+	ctx context.Context, reqs ...storage.ExtendRequest,
+) (extended []storage.Extended, errs []error) {
+	parts := make([]*part, len(reqs))
+	for i := range reqs {
+		p := extending(&reqs[i])
+		if !p.shares() {
+			panic("it does not share its transaction")
+		}
+		p.Call = combine.Call{Identity: p.call, Line: classExtend, Ops: p.ops, Bytes: p.size}
+		parts[i] = p
+	}
+	err := s.combiner.Do(ctx, parts...)
+	for _, p := range parts {
+		extended, errs = append(extended, p.extended), append(errs, errors.Join(err, p.err))
+	}
+	return extended, errs
+}
+
+// Shares reports whether a call of Extend shares its transaction with others.
+func Shares(req storage.ExtendRequest) bool { return extending(&req).shares() }
+
+// LargeBytes is the most that a call may carry on the reserve.
+const LargeBytes = largeBytes
 
 // HeldFor sets how long a transaction may be open before Describe warns of it.
 func (s *Storage) HeldFor(d time.Duration) { s.heldFor = d }

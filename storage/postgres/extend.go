@@ -63,10 +63,10 @@ func extending(req *storage.ExtendRequest) *part {
 }
 
 // shares reports whether a call of Extend shares its transaction with others: no lease then waits for the locks
-// of other calls.
+// of other calls, or for the transmission of a large value.
 func (p *part) shares() bool {
 	leases := p.extend.Leases
-	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0])
+	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0]) && p.size <= largeBytes
 }
 
 // carries reports whether an extension has a value to be stored.

@@ -39,10 +39,17 @@ const (
 func (s *Storage) newCombiner(connections int) *combine.Combiner[*part] {
 	return combine.New(combine.Config[*part]{
 		Flush: s.flush, Apart: s.flushApart, Context: s.background, Interruptible: true,
-		// The slice of Txs belongs to the caller again once its context has ended.
-		Keep:  func(p *part) { p.txs = slices.Clone(p.txs) },
+		Keep:  (*part).keep,
 		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: connections - 2,
 	})
+}
+
+// keep copies the slices of a call that belong to its caller again once the caller's context has ended.
+func (p *part) keep() {
+	p.txs = slices.Clone(p.txs)
+	if p.extend != nil {
+		p.extend.Leases = slices.Clone(p.extend.Leases)
+	}
 }
 
 // send has a call carried out, and returns its error. A caller whose context ends leaves; a flush

@@ -31,8 +31,8 @@ type part struct {
 	applied  []storage.Applied
 	extended storage.Extended
 	outcome  []byte // what the lane remembers of a verb other than Apply
-	err     error
-	done    bool // it has its answer
+	err      error
+	done     bool // it has its answer
 }
 
 func newPart(call storage.Call, txs []storage.Tx) *part {
