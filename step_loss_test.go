@@ -173,10 +173,7 @@ func TestAContextThatEndsDuringAWrite(t *testing.T) {
 		store.fails.Store(&slow)
 		calls := 0
 		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second)}, func(ctx context.Context, _ work) error {
-			_, err := midge.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-				calls++
-				return 1, nil
-			})
+			_, err := midge.Step(ctx, "charge", func(context.Context) (int, error) { calls++; return calls, nil })
 			return errors.Join(err, ctx.Err())
 		})
 		task := b.enqueue("a", midge.KeepFor(time.Hour), midge.Timeout(500*time.Millisecond))

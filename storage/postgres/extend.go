@@ -11,11 +11,11 @@ import (
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round trips on a
-// connection of the reserve, unless it carries a large checkpoint. Calls for the progress or the checkpoint of
-// one task share a transaction: otherwise the jobs of a runner, which store such values again and again, would
-// wait for a turn of the disk each. A task that another transaction keeps locked for more than a moment, such as
-// a settle in a transaction of the application's, is neither extended nor lost. Progress or a checkpoint for such
-// a task is an error: nothing was written.
+// connection of the reserve, unless it carries a large checkpoint. Calls for the progress or the checkpoint
+// of one task share a transaction: otherwise the jobs of a runner, which store such values again and again,
+// would wait for a turn of the disk each. A task that another transaction keeps locked for more than a
+// moment, such as a settle in a transaction of the application's, is neither extended nor lost. Progress or
+// a checkpoint for such a task is an error: nothing was written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err
@@ -48,7 +48,8 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 // package lock tasks for some milliseconds.
 const extendTries = 4
 
-// extending returns the part of a call of Extend. Its Txs settle the tasks, so that a step loads and locks them.
+// extending returns the part of a call of Extend. Its Txs settle the tasks, so that a step loads and locks
+// them.
 func extending(req *storage.ExtendRequest) *part {
 	txs := make([]storage.Tx, 1)
 	for i := range req.Leases {
@@ -62,8 +63,8 @@ func extending(req *storage.ExtendRequest) *part {
 	return p
 }
 
-// shares reports whether a call of Extend shares its transaction with others: no lease then waits for the locks
-// of other calls, or for the transmission of a large value.
+// shares reports whether a call of Extend shares its transaction with others: no lease then waits for the
+// locks of other calls, or for the transmission of a large value.
 func (p *part) shares() bool {
 	leases := p.extend.Leases
 	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0]) && p.size <= largeBytes

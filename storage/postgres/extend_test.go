@@ -148,11 +148,14 @@ func TestWhichExtensionsShare(t *testing.T) {
 	value := func(size int) storage.Extension { return storage.Extension{Checkpoint: make([]byte, size)} }
 	for want, reqs := range map[bool][]storage.ExtendRequest{
 		true: {
-			{Leases: []storage.Extension{value(1)}}, {Leases: []storage.Extension{{Progress: []byte("1")}}},
+			{Leases: []storage.Extension{value(1)}},
+			{Leases: []storage.Extension{{Progress: []byte("1")}}},
 			{Leases: []storage.Extension{value(postgres.LargeBytes)}},
 		},
 		false: {
-			{}, {Leases: []storage.Extension{{For: time.Minute}}}, {Leases: []storage.Extension{value(1), value(1)}},
+			{},
+			{Leases: []storage.Extension{{For: time.Minute}}},
+			{Leases: []storage.Extension{value(1), value(1)}},
 			{Leases: []storage.Extension{value(1)}, Runner: storage.RunnerInfo{ID: "runner"}},
 			{Leases: []storage.Extension{value(postgres.LargeBytes + 1)}},
 		},
