@@ -369,7 +369,7 @@ func TestKeptSchedules(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	golden(t, "schedule_set", r.transcript(
-		"schedule set mail/ann --every 24h --jitter 6h --kind send_mail --params {\"to\":\"ann\"} --priority 2",
+		"schedule set mail/ann --every 24h --jitter 6h --kind send_mail --params {\"to\":\"ann\"} --priority 2 --no-overlap",
 		"schedule show mail/ann --utc", "schedule pause mail/ann", "schedule ls --utc", "task why mail/ann",
 		"schedule set mail/ann --cron @daily --zone Europe/Paris", "schedule resume mail/ann",
 		"schedule show mail/ann -o json", "schedule pause reports/nightly", "schedule ls --columns schedule,status,owner,spec",

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,6 +22,7 @@ type setFlags struct {
 	cron, zone string
 	jitter     span
 	missed     string
+	missedMost int // of --missed all; 0 for the default
 	noOverlap  bool
 }
 
@@ -30,8 +32,9 @@ func (a *app) scheduleSet() *cobra.Command {
 		Use: "set QUEUE/NAME", Short: "Keep a schedule in the storage, or change a kept one",
 		Long: "set keeps a schedule in the storage that no program declares. It ticks while a\n" +
 			"live runner of its queue handles its kind. A kept schedule of the name is\n" +
-			"replaced, and keeps its last tick and its pause. Without --kind its task stays\n" +
-			"as it is. The name of a schedule that a program has declared is refused.",
+			"replaced, and keeps its last tick and its pause. Without --kind its task, --missed\n" +
+			"and --no-overlap stay as they are. The name of a schedule that a program has\n" +
+			"declared is refused.",
 		Example: "  midge schedule set mail/ann --every 24h --jitter 6h --kind send_digest " +
 			"--params '{\"to\":\"ann\"}'\n" +
 			"  midge schedule set mail/ann --cron '0 9 * * 1-5' --zone Europe/Paris",
@@ -106,7 +109,7 @@ func (a *app) setSchedule(ctx context.Context, name string, f *setFlags, given f
 	}
 	d := storage.Declaration{Spec: s.Spec, Zone: f.zone, CatchUp: f.missed, Kept: true}
 	if f.missed == schedule.AllMissed {
-		d.CatchUpCap = schedule.MaxCatchUp
+		d.CatchUpCap = cmp.Or(f.missedMost, schedule.MaxCatchUp)
 	}
 	if f.noOverlap {
 		d.Overlap = schedule.SkipOverlap
@@ -136,7 +139,8 @@ var taskFlags = []string{
 	"params", "encoding", "priority", "retries", "crash-limit", "run-timeout", "keep", "header",
 }
 
-// sameTask returns the insert of the tasks of a schedule that exists.
+// sameTask returns the insert of the tasks of a schedule that exists. It gives --missed and --no-overlap the
+// values of that schedule where they were not given.
 func (a *app) sameTask(
 	ctx context.Context, name string, f *setFlags, given func(string) bool,
 ) (storage.Insert, error) {
@@ -150,7 +154,10 @@ func (a *app) sameTask(
 		return storage.Insert{}, storage.Invalid("--kind", "", "the kind of the tasks of a new schedule")
 	}
 	if !given("missed") && s.declared.CatchUp != "" {
-		f.missed = s.declared.CatchUp
+		f.missed, f.missedMost = s.declared.CatchUp, s.declared.CatchUpCap
+	}
+	if !given("no-overlap") {
+		f.noOverlap = s.declared.Overlap == schedule.SkipOverlap
 	}
 	return s.TickInsert(s.ID, new(storage.Declaration)), err
 }
