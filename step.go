@@ -44,9 +44,10 @@ type StepInfo struct {
 // *[InvalidError], as [Encoding] says. An error of f is returned as it is. Nothing is stored then, and
 // the job usually returns the error, so that the attempt fails.
 //
-// Where f was called and its result is not stored, a job that returns nil has failed all the same:
-//   - With [ErrUnknown], [ErrUnavailable] and other errors of the storage the attempt has failed. All
-//     further steps and sleeps of the attempt return the error.
+// If the steps cannot be read, or f was called and its result is not stored, a job that returns nil has
+// failed all the same:
+//   - With [ErrUnknown], [ErrUnavailable], [ErrDamaged] and other errors of the storage the attempt has
+//     failed. All further steps and sleeps of the attempt return the error.
 //   - With a result that cannot be encoded, or that does not fit into Limits.MaxPayload together with
 //     the other steps and the checkpoint, the task is dead, and its reason names the step. A retry would
 //     only repeat the step. The same holds for the 257th step or sleep of a task, whose f is not called.

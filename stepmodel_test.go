@@ -330,6 +330,13 @@ func (c *cutStorage) Extend(ctx context.Context, req storage.ExtendRequest) (sto
 	return got, err //nolint:wrapcheck // as the storage has it
 }
 
+func (c *cutStorage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if err := c.cut(0.03); err != nil {
+		return storage.Task{}, err
+	}
+	return c.Storage.Task(ctx, ref)
+}
+
 func (c *cutStorage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := c.cut(0.02); err != nil {
 		return storage.Claimed{}, err

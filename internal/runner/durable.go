@@ -288,7 +288,10 @@ func (d *durable) mayBegin(ctx context.Context, a *Attempt, name string) error {
 		return a.notStored(Retry, name, d.unsure)
 	}
 	if err := d.load(ctx, a); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return a.owe(&OwedError{Ask: Retry, Reason: "cannot read the steps before step " + name, Err: err})
 	}
 	if d.names[name] {
 		return storage.Invalid("name of a step", name, "a name that no other step or sleep of the job has")
