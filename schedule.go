@@ -69,14 +69,14 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 func (q *Queue) SetSchedule(
 	ctx context.Context, name string, s Schedule, job any, opts ...PeriodicOption,
 ) error {
-	err := q.checkSchedule(name)
-	if err == nil {
-		err = q.setSchedule(ctx, name, s, job, opts)
+	if err := q.checkSchedule(name); err != nil {
+		return q.wrap("set schedule in", err)
 	}
+	err := q.setSchedule(ctx, name, s, job, opts)
 	if errors.Is(err, schedule.ErrDeclared) || errors.Is(err, schedule.ErrDamaged) {
-		err = &existsError{name + ": " + err.Error()}
+		err = &existsError{err.Error()}
 	}
-	return q.wrap("set schedule in", err)
+	return q.wrap("set schedule "+name+" in", err)
 }
 
 func (q *Queue) setSchedule(

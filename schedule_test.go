@@ -199,7 +199,8 @@ func TestRefusedSchedules(t *testing.T) {
 			}
 		}
 		err := set("code", hour)
-		if !errors.Is(err, midge.ErrExists) || !strings.Contains(err.Error(), "code: a program has declared the schedule") {
+		if !errors.Is(err, midge.ErrExists) ||
+			!strings.Contains(err.Error(), "set schedule code in queue default: a program has declared") {
 			t.Errorf("over a declared schedule: got %v, want ErrExists", err)
 		}
 		must(q.RemoveSchedule(b.ctx, "code"))
