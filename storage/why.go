@@ -396,7 +396,7 @@ func (v told) text() string {
 		return fmt.Sprintf("claimed, not started: %s starts it once a slot is free", v.runner())
 	case CauseLeaseExpired:
 		ended := v.ago(" ", v.Until)
-		return fmt.Sprintf("the lease of %s ended%s; the next claim from the queue brings it back",
+		return fmt.Sprintf("the lease of %s ended%s; a runner that has been up for three seconds takes it over",
 			v.runner(), ended)
 	case CauseCancelAsked:
 		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s",

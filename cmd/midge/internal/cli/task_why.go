@@ -111,6 +111,9 @@ func whyNext(v storage.Verdict) string {
 		if v.State == storage.Dead && v.Reason == storage.AttemptDiscarded {
 			return "midge task show " + ref
 		}
+		if v.State == storage.Completed {
+			return "midge task show " + ref
+		}
 		return "midge task requeue " + ref
 	case storage.CausePaused:
 		if v.State == storage.Cursors {
