@@ -33,8 +33,10 @@ func (a *app) scheduleSet() *cobra.Command {
 		Long: "set keeps a schedule in the storage that no program declares. It ticks while a\n" +
 			"live runner of its queue handles its kind. A kept schedule of the name is\n" +
 			"replaced, and keeps its last tick and its pause. Without --kind its task, --missed\n" +
-			"and --no-overlap stay as they are. The name of a schedule that a program has\n" +
-			"declared is refused.",
+			"and --no-overlap stay as they are; zone and jitter do not: a flag that is not given\n" +
+			"has its default. The name of a schedule that a program has declared is refused.\n" +
+			"The command does not check whether a runner handles the kind; see midge schedule ls\n" +
+			"--orphaned.",
 		Example: "  midge schedule set mail/ann --every 24h --jitter 6h --kind send_digest " +
 			"--params '{\"to\":\"ann\"}'\n" +
 			"  midge schedule set mail/ann --cron '0 9 * * 1-5' --zone Europe/Paris",
