@@ -9,7 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Schedule is a series of moments. [Every] and [Cron] make it, [Runner.Periodic] declares it.
+// Schedule is a series of moments. [Every] and [Cron] make it, [Runner.Periodic] declares it,
+// and [Queue.SetSchedule] keeps it in the storage.
 type Schedule struct{ moments schedule.Schedule }
 
 // Every returns a schedule that ticks each d, a second or more in whole milliseconds, aligned to
@@ -26,7 +27,7 @@ func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 // back, a time that exists twice ticks once, the first time. However, lines with an interval (*, ?
 // or /) as their second, minute or hour, such as "*/10 * * * *" or "0 * * * *", tick both times.
 //
-// [Runner.Periodic] refuses an invalid line with an *[InvalidError].
+// [Runner.Periodic] and [Queue.SetSchedule] refuse an invalid line with an *[InvalidError].
 func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 
 // Next returns the first tick strictly after a moment, in the zone of that moment; a [Cron] line is

@@ -54,7 +54,9 @@ type RunnerConfig struct {
 	// s. The runner sends a heartbeat every third of the lease. If no heartbeat that it sent within
 	// the last five sixths of the lease was acknowledged, the context of the job ends with
 	// storage.ErrLeaseLost. After a crash it takes one lease before another runner starts the
-	// tasks.
+	// tasks. On SQLite a shorter lease than sqlite.Config.MinLease, by default 10 s, lasts as long as
+	// MinLease, without a warning. A runner that has just started takes over no tasks of other
+	// runners for three seconds.
 	Lease time.Duration
 	// Grace is how long running jobs may finish once the runner stops, before their contexts end:
 	// default 25 s, None for no time. The jobs then have one more second to return. Allow a process
