@@ -105,7 +105,10 @@ func (a *Attempt) notStored(ask Ask, step string, err error) error {
 // Step returns the stored result of a step. If there is none, it calls run and stores what run returns. An
 // error of run is returned as it is, and nothing is stored.
 func (a *Attempt) Step(ctx context.Context, name string, run func() ([]byte, error)) (result []byte, err error) {
-	d := a.durable()
+	d, err := a.durable()
+	if err != nil {
+		return nil, err
+	}
 	known, found, err := d.begin(ctx, a, name)
 	switch {
 	case err != nil:
@@ -156,7 +159,10 @@ func outlasting(ctx context.Context, by time.Duration) (context.Context, context
 // Sleep stores the end of a sleep where none is stored. It returns nil once the end has come, and until then
 // an OwedError, with which the attempt owes a snooze until the end.
 func (a *Attempt) Sleep(ctx context.Context, name string, length time.Duration) error {
-	d := a.durable()
+	d, err := a.durable()
+	if err != nil {
+		return err
+	}
 	s, found, err := d.begin(ctx, a, name)
 	if err != nil {
 		return err
@@ -200,8 +206,11 @@ func (a *Attempt) called(name string) {
 
 // Checkpoint stores a checkpoint beside the steps of the task.
 func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
-	d := a.durable()
-	if err := d.enter(ctx); err != nil {
+	d, err := a.durable()
+	if err == nil {
+		err = d.enter(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	defer d.leave()
@@ -217,24 +226,31 @@ func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 
 // LoadCheckpoint returns the last checkpoint of the task, empty for none.
 func (a *Attempt) LoadCheckpoint(ctx context.Context) ([]byte, error) {
-	d := a.durable()
-	if err := d.enter(ctx); err != nil {
+	d, err := a.durable()
+	if err == nil {
+		err = d.enter(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer d.leave()
-	err := d.load(ctx, a)
+	err = d.load(ctx, a)
 	return d.kept.Checkpoint, err
 }
 
-// durable returns what the attempt knows of its steps and checkpoint.
-func (a *Attempt) durable() *durable {
+// durable returns what the attempt knows of its steps and checkpoint, or why it can store none. Once the job
+// has returned, it makes no extras, because the settler reads them without the mutex.
+func (a *Attempt) durable() (*durable, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.mayAddLocked(); err != nil {
+		return nil, err
+	}
 	x := a.extra()
 	if x.durable == nil {
 		x.durable = &durable{turn: make(chan struct{}, 1)}
 	}
-	return x.durable
+	return x.durable, nil
 }
 
 // enter waits for the turn.
