@@ -36,21 +36,35 @@ func (s *Storage) Flush(
 func (s *Storage) Extends(
 	ctx context.Context, reqs ...storage.ExtendRequest,
 ) (extended []storage.Extended, errs []error) {
-	parts := make([]*part, len(reqs))
-	for i := range reqs {
-		p := extending(&reqs[i])
-		if !p.shares() {
-			panic("it does not share its transaction")
-		}
-		p.Call = combine.Call{Identity: p.call, Line: classExtend, Ops: p.ops, Bytes: p.size}
-		parts[i] = p
-	}
+	parts := sharing(reqs)
 	err := s.combiner.Do(ctx, parts...)
 	for _, p := range parts {
 		extended, errs = append(extended, p.extended), append(errs, errors.Join(err, p.err))
 	}
 	return extended, errs
 }
+
+func sharing(reqs []storage.ExtendRequest) (parts []*part) {
+	for i := range reqs {
+		p := extending(&reqs[i])
+		if !p.shares() {
+			panic("it does not share its transaction")
+		}
+		p.Call = combine.Call{Identity: p.call, Line: classExtend, Ops: p.ops, Bytes: p.size}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// TryExtends tries to carry out calls of Extend in one transaction. It reports whether they are to be tried
+// together again, and returns the error of the try.
+func (s *Storage) TryExtends(ctx context.Context, tries int, reqs ...storage.ExtendRequest) (again bool, err error) {
+	err = s.extendOnce(ctx, sharing(reqs), tries)
+	return transient(err), err
+}
+
+// ExtendTries is how often leases are tried before a locked task is passed over.
+const ExtendTries = extendTries
 
 // Shares reports whether a call of Extend shares its transaction with others.
 func Shares(req storage.ExtendRequest) bool { return extending(&req).shares() }

@@ -73,10 +73,12 @@ func (p *part) shares() bool {
 // carries reports whether an extension has a value to be stored.
 func carries(e *storage.Extension) bool { return e.Progress != nil || e.Checkpoint != nil }
 
-// extendOnce carries out calls of Extend that share a transaction.
-func (s *Storage) extendOnce(ctx context.Context, parts []*part) error {
+// extendOnce carries out calls of Extend that share a transaction. tries counts how often that was tried.
+// The first tries are repeated together where a task is locked: the heartbeat of a runner locks the tasks
+// of all its jobs for a moment.
+func (s *Storage) extendOnce(ctx context.Context, parts []*part, tries int) error {
 	err := s.extend(ctx, parts, true)
-	if len(parts) > 1 && (errors.Is(err, errHeld) || code(err) == "55P03") {
+	if len(parts) > 1 && tries >= extendTries && (errors.Is(err, errHeld) || code(err) == "55P03") {
 		return errBusy
 	}
 	return err

@@ -130,6 +130,11 @@ func TestCheckpointsShareATransaction(t *testing.T) {
 	for i := range reqs {
 		reqs[i].Call.Seq = 2
 	}
+	for try := 1; try <= postgres.ExtendTries; try++ { // a heartbeat locks tasks for a moment
+		again, err := s.store.TryExtends(t.Context(), try, reqs...)
+		s.want(fmt.Sprint("whether try ", try, " is repeated"), again, try < postgres.ExtendTries)
+		s.want("an error", err != nil, true)
+	}
 	_, errs = s.store.Extends(t.Context(), reqs...)
 	s.must(tx.Rollback(t.Context()))
 	for i, err := range errs {

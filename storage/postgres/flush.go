@@ -71,7 +71,11 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	defer cancel()
 	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
 	if class == classExtend {
-		return s.flushGeneral(ctx, parts, s.extendOnce)
+		tries := 0
+		return s.flushGeneral(ctx, parts, func(ctx context.Context, parts []*part) error {
+			tries++
+			return s.extendOnce(ctx, parts, tries)
+		})
 	}
 	if in, lone := parts[0].lone(); lone && len(parts) == 1 && !s.noShort {
 		if s.add(ctx, parts[0], in) {
