@@ -194,7 +194,7 @@ func (w *keptWalk) set(name string, n *keptName) {
 	}
 	earliest := w.now()
 	w.must(w.keep(name, n))
-	w.ends(name, n, was.payload)
+	w.ends(n, was.payload)
 	n.version++
 	if n.ticks, n.open = nil, !was.paused; !n.open {
 		return
@@ -262,7 +262,7 @@ func (w *keptWalk) pause(name string, n *keptName, paused bool) {
 	}
 	n.version++
 	if n.paused = paused; paused {
-		w.ends(name, n, n.payload)
+		w.ends(n, n.payload)
 		n.open = false
 		return
 	}
@@ -282,13 +282,13 @@ func (w *keptWalk) remove(name string, n *keptName) {
 		return
 	}
 	w.must(err)
-	w.ends(name, n, n.payload)
+	w.ends(n, n.payload)
 	n.spec, n.paused, n.open = "", false, false
 	n.version++
 }
 
 // ends notes the ticks of a version that has ended: those that ran, and those whose tasks wait.
-func (w *keptWalk) ends(name string, n *keptName, payload string) {
+func (w *keptWalk) ends(n *keptName, payload string) {
 	w.Helper()
 	if payload == "" {
 		return
