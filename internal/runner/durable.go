@@ -334,7 +334,7 @@ func (d *durable) load(ctx context.Context, a *Attempt) error {
 	defer cancel()
 	t, err := a.look(call, a.Fence.Ref)
 	if err != nil {
-		return err
+		return withCause(ctx, err)
 	}
 	d.kept, err = steps.Decode(t.Checkpoint)
 	d.loaded = err == nil

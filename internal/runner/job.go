@@ -92,6 +92,14 @@ func (a *Attempt) SetResult(result []byte) error {
 // bytes. Several at once would fill the connections and the storage, and delay heartbeats.
 const largeValue = 64 << 10
 
+// withCause adds to the error of a call what has ended the context of its job, for example ErrLeaseLost.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
 // Store stores a progress or an envelope of steps and a checkpoint under the lease, at once.
 func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error {
 	if len(progress)+len(checkpoint) >= largeValue {
@@ -107,11 +115,8 @@ func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error 
 	call, cancel := context.WithTimeout(ctx, a.lease)
 	defer cancel()
 	extended, err := a.tasks.Extend(call, storage.ExtendRequest{Leases: []storage.Extension{e}})
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause) // for example ErrLeaseLost, which ended the context
-	}
 	if err != nil {
-		return err
+		return withCause(ctx, err)
 	}
 	if len(extended.Lost) > 0 {
 		a.leaseLost(a)
