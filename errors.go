@@ -38,7 +38,7 @@ var (
 var (
 	// ErrExists means that the requested id belongs to a dead or cancelled task of the same job, so
 	// that nothing was enqueued and nothing will run. The call returns that task; [Client.Requeue]
-	// lets it run, and [Client.Delete] frees its id. [Queue.SetSchedule] returns it where a program
+	// makes it run, and [Client.Delete] frees its id. [Queue.SetSchedule] returns it if a program
 	// has declared a schedule of the name.
 	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled means that the task was cancelled. [Client.Await] returns it.
@@ -92,7 +92,7 @@ func about(err error, action, subject string) error {
 	return wrap(err, "%s", strings.TrimSuffix(action+" "+subject, " "))
 }
 
-// ofTask is wrap for an action on a task. It names the task where ref is valid.
+// ofTask is wrap for an action on a task. It names the task if ref is valid.
 func ofTask(err error, action string, ref Ref) error {
 	if dep := (*DependencyError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &dep) {
 		err = ErrNotFound // without the storage's text

@@ -62,7 +62,7 @@ func ExampleSleep() {
 	// Output: the trial is over
 }
 
-// The steps of a task say where it is.
+// The steps of a task show how far it has come.
 func ExampleStepsOf() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {

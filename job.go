@@ -51,7 +51,7 @@ type Options struct {
 	// Strict makes a runner put off a task whose parameters hold a field that the type does not
 	// have, as it puts off parameters that do not fit: the task waits for a program that knows the
 	// field, 24 hours at most. Default: the value is passed over, and logged once, if
-	// the runner notices it; see [Encoding]. Set it where a
+	// the runner notices it; see [Encoding]. Set it if a
 	// job must not run with a field empty, such as an amount. It is a matter of the program that
 	// runs the job, so that it protects a rolling deploy only if the old program already has it.
 	Strict bool

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ScheduleInfo is a stored schedule. Due is its next tick, zero where there is none, as where it is
+// ScheduleInfo is a stored schedule. Due is its next tick, zero if there is none or if it is
 // paused; an orphaned schedule stands still, so that its Due may have passed. Cursor.Last is its last
 // tick.
 type ScheduleInfo struct {
@@ -23,7 +23,7 @@ type ScheduleInfo struct {
 	// Damaged means that Declared could not be read. The schedule stands still until a runner
 	// declares it anew, or until it is removed.
 	Damaged bool
-	// Orphaned means that no live runner declares the schedule or, where it is kept, that none serves
+	// Orphaned means that no live runner declares the schedule or, if it is kept, that none serves
 	// its queue and knows its kind. It stands still until such a runner comes, or until it is removed.
 	// A schedule that is paused is not orphaned.
 	Orphaned bool
@@ -61,10 +61,10 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 // live runner serves the queue and knows the kind of the job; otherwise it is orphaned. The options
 // are those of [Runner.Periodic], except Named and To.
 //
-// A kept schedule of the same name is replaced: the new one keeps the last tick and the pause. Where the
+// A kept schedule of the same name is replaced: the new one keeps the last tick and the pause. If the
 // moments are the same, no tick is lost; otherwise the first tick is the first one after now. To set the
 // same again writes nothing. Once SetSchedule has returned nil, no tick of the former one is made.
-// It returns an [ErrExists] where a program has declared a schedule of that name, even if none does
+// It returns an [ErrExists] if a program has declared a schedule of that name, even if none does
 // now.
 func (q *Queue) SetSchedule(
 	ctx context.Context, name string, s Schedule, job any, opts ...PeriodicOption,
@@ -106,15 +106,15 @@ func inQueue(name string) PeriodicOption {
 	})
 }
 
-// PauseSchedule stops the ticks of a schedule until [Queue.ResumeSchedule], also where a program declares
+// PauseSchedule stops the ticks of a schedule until [Queue.ResumeSchedule], also if a program declares
 // it, or a later version of it. Once PauseSchedule has returned nil, no tick is made. It returns
-// [ErrNotFound] where there is no such schedule.
+// [ErrNotFound] if there is no such schedule.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	return q.pauseSchedule(ctx, "pause", name, true)
 }
 
 // ResumeSchedule lets a paused schedule tick again, beginning with its first tick after now: the ticks that
-// were missed during the pause are left out. It returns [ErrNotFound] where there is no such schedule.
+// were missed during the pause are left out. It returns [ErrNotFound] if there is no such schedule.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.pauseSchedule(ctx, "resume", name, false)
 }
@@ -130,7 +130,7 @@ func (q *Queue) pauseSchedule(ctx context.Context, action, name string, paused b
 // RunSchedule enqueues the task of a schedule now, without moving its ticks, and returns the task's
 // ref. The Tick of its [RunInfo] is the moment of the call, by the storage's clock. With
 // [NoOverlap], while the task of an earlier tick or run has not ended, nothing is enqueued and the
-// ref is that of the earlier task. It returns [ErrNotFound] where there is no such schedule.
+// ref is that of the earlier task. It returns [ErrNotFound] if there is no such schedule.
 func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
 		return Ref{}, q.wrap("run schedule in", err)
@@ -153,7 +153,7 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. Once it has returned nil, no tick
 // of the schedule is made any more, but a runner that declares it stores it again when it next looks;
-// see [Runner.Periodic]. RemoveSchedule returns [ErrNotFound] where there is no such schedule.
+// see [Runner.Periodic]. RemoveSchedule returns [ErrNotFound] if there is no such schedule.
 func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {
 		return q.wrap("remove schedule in", err)
@@ -169,7 +169,7 @@ func (q *Queue) checkSchedule(name string) error {
 	return checkScheduleName("schedule name", name)
 }
 
-// ofSchedule gives an ErrNotFound that names the schedule instead of the ref of its cursor.
+// ofSchedule returns an ErrNotFound that names the schedule instead of the ref of its cursor.
 func ofSchedule(name string, err error) error {
 	if errors.Is(err, storage.ErrNotFound) {
 		return &notFoundError{"no schedule is named " + name}

@@ -29,9 +29,9 @@ type StepInfo struct {
 // of the task, whoever runs it, Step returns the stored result and does not call f. So a job that
 // fails, or whose process dies, goes on with the step that it had not finished.
 //
-// A step is finished once its result is stored. Where the process is killed between the return of f
+// A step is finished once its result is stored. If the process is killed between the return of f
 // and that moment, a later attempt calls f again. The IdempotencyKey of [Current], together with the
-// name of the step, makes that harmless where the other side takes such a key.
+// name of the step, makes that harmless if the other side takes such a key.
 //
 // The name is 1 to 128 bytes of printable UTF-8, and differs from those of all other steps and sleeps
 // of the job; a name that is used twice in one attempt is an *[InvalidError]. Steps may run
@@ -144,7 +144,7 @@ func inStep(ctx context.Context, action, name string, do func(a *runner.Attempt)
 }
 
 // StepsOf returns the finished steps of a task that [Client.Task] returned, and its sleeps, in the order
-// in which they were stored. There are none where the task was listed without them. The error is an
+// in which they were stored. There are none if the task was listed without them. The error is an
 // [ErrDamaged].
 func StepsOf(t Task) ([]StepInfo, error) {
 	kept, err := steps.Decode(t.Checkpoint)

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// damagedSteps is a storage that gives other bytes for checkpoints where a test sets them.
+// damagedSteps is a storage that returns other bytes for checkpoints where a test sets them.
 type damagedSteps struct {
 	storage.Storage
 

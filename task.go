@@ -101,7 +101,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 // idempotency key stays too. A dead or cancelled task keeps its finished steps, its checkpoint and
 // its progress, so that the job resumes where it was; a completed task forgets them, and with
 // [FromStart] every task does. A task that is scheduled or in retry becomes due now. Errors:
-// [ErrNotFound]; a *[DependencyError] where the task runs or its unique key is taken.
+// [ErrNotFound]; a *[DependencyError] if the task runs or its unique key is taken.
 func (c *Client) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) error {
 	err := checkRef(ref)
 	if err == nil {

@@ -136,7 +136,7 @@ func (l *leaving) Configure(ctx context.Context, call storage.Call, queue string
 	return err
 }
 
-// TestAnActionOutlivesItsViewer checks that the audit tells what became of an action whose viewer leaves, and
+// TestAnActionOutlivesItsViewer checks that the audit has the outcome of an action whose viewer leaves, and
 // that it keeps an action as intended if nobody knows.
 func TestAnActionOutlivesItsViewer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -38,8 +38,8 @@ const updateVariable = "MIDGETEST_UPDATE"
 // compared as a whole.
 //
 // The names of steps and the types of their results stand in the code of a job only. Given the
-// attempts of a test, Golden also compares the steps that are stored after them: it fails where a
-// step is done no more under its name, so that tasks which have finished it may do it again, or where
+// attempts of a test, Golden also compares the steps that are stored after them: it fails if a
+// step is done no more under its name, so that tasks which have finished it may do it again, or if
 // a field of its result is gone or has another type.
 func Golden(t testing.TB, path string, register func(*midge.Runner) error, worked ...Worked) {
 	t.Helper()

@@ -49,8 +49,8 @@ const (
 	Decline  Outcome = "decline"
 )
 
-// Attempt returns the Attempt.Outcome that the settle names for the history, "" where it names none. A
-// completion appends AttemptSucceeded where the task is kept.
+// Attempt returns the Attempt.Outcome that the settle names for the history, "" if it names none. A
+// completion appends AttemptSucceeded if the task is kept.
 func (s *Settle) Attempt() string {
 	switch s.Outcome {
 	case Fail:

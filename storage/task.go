@@ -99,7 +99,7 @@ type Task struct {
 	Cursor *Cursor
 
 	// Only [Storage.Task] fills these.
-	Stack      string // of the last attempt that failed, after its full error where Attempts has that cut
+	Stack      string // of the last attempt that failed, after its full error if Attempts has that cut
 	Result     []byte
 	Progress   []byte
 	Checkpoint []byte
@@ -114,7 +114,7 @@ func (t Task) StartedAt() time.Time {
 	return t.Claimed
 }
 
-// Success is the attempt that completed the task. ok is false where the task has not completed, or was
+// Success is the attempt that completed the task. ok is false if the task has not completed, or was
 // completed by a version of midge that did not keep the attempt.
 func (t Task) Success() (a Attempt, ok bool) {
 	if n := len(t.Attempts); t.State == Completed && n > 0 && t.Attempts[n-1].Outcome == AttemptSucceeded {

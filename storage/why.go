@@ -53,7 +53,7 @@ const (
 	CauseInLine Cause = "in line"
 	// CauseTicks: the record is a schedule, which ticks next at Until, zero for never.
 	CauseTicks Cause = "ticks"
-	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it. Where it is
+	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it. If it is
 	// kept, CauseNoRunner or CauseUnknownKind says why nobody does.
 	CauseOrphaned Cause = "orphaned"
 )

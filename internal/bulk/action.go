@@ -132,7 +132,7 @@ func (a *Action) change(t *storage.Task) storage.Change {
 	return ch
 }
 
-// keptError tells why the action cannot be done to a task.
+// keptError returns why the action cannot be done to a task.
 type keptError string
 
 func (e keptError) Error() string { return string(e) }
@@ -248,7 +248,7 @@ func (a *Action) forgets() string {
 	return " Their finished steps, checkpoints and progress are deleted."
 }
 
-// RequeueNote returns the options of a requeue for the audit, "" where it has none.
+// RequeueNote returns the options of a requeue for the audit, "" if it has none.
 func (r *Request) RequeueNote() string {
 	var parts []string
 	if r.Canary {

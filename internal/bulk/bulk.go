@@ -88,7 +88,7 @@ type Result struct {
 	Passed bool
 }
 
-// Reason tells why the action cannot be done to a task.
+// Reason returns why the action cannot be done to a task.
 type Reason struct {
 	Ref  storage.Ref
 	Text string

@@ -98,7 +98,7 @@ func (p Parameters) Check(encoding string) error {
 	return nil
 }
 
-// CheckType returns an *InvalidError where a type shows that its values do not come back as they were, or
+// CheckType returns an *InvalidError if a type shows that its values do not come back as they were, or
 // cannot be encoded or decoded.
 func CheckType(encoding string, typ reflect.Type) error {
 	s := shapeOf(encoding, reflect.PointerTo(typ))

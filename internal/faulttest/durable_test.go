@@ -18,7 +18,7 @@ import (
 // dies in the function of the step Kill, in the first attempt.
 type durableJob struct{ Kill string }
 
-// Options keeps the task, so that its steps can be read, and gives it a retry for each unanswered call.
+// Options keeps the task, so that its steps can be read, and permits a retry for each unanswered call.
 func (durableJob) Options() midge.Options {
 	return midge.Options{Keep: midge.Keep{For: time.Hour}, Timeout: noTimeout}
 }

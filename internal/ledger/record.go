@@ -61,7 +61,7 @@ type Entry struct {
 	Count int `json:"count,omitempty"`
 	// Stopped is the person who stopped the action while it was in progress, "" if nobody did.
 	Stopped string `json:"stopped,omitempty"`
-	// Error tells why the action failed.
+	// Error is why the action failed.
 	Error string `json:"error,omitempty"`
 
 	// ID is the id of the record.

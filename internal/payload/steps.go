@@ -14,13 +14,13 @@ type Step struct {
 	Ended time.Time  `json:"ended"` // of a sleep, when it began
 	Took  float64    `json:"took_seconds"`
 	Until *time.Time `json:"until"` // the end of a sleep, nil for a step
-	// Result is null where the step has none, or where it cannot be read. Problem says why it cannot.
+	// Result is null if the step has none, or if it cannot be read. Problem says why it cannot.
 	Result  json.RawMessage `json:"result"`
 	Problem string          `json:"problem,omitempty"`
 }
 
 // Steps returns the steps of a task in the order in which they ended. hide replaces what people may not see in
-// the JSON of a result; it may be nil. Where the steps cannot be read, the error wraps [storage.ErrDamaged] and
+// the JSON of a result; it may be nil. If the steps cannot be read, the error wraps [storage.ErrDamaged] and
 // quotes nothing of them.
 func Steps(t storage.Task, hide func(step string, text []byte) []byte) ([]Step, error) {
 	e, err := steps.Decode(t.Checkpoint)

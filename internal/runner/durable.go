@@ -18,7 +18,7 @@ type durable struct {
 	turn chan struct{} // capacity 1; held while the fields below are used, also during I/O
 
 	loaded bool           // kept is what the storage has
-	kept   steps.Envelope // valid where loaded
+	kept   steps.Envelope // valid if loaded
 	unsure error          // of a write whose outcome is unknown: it may still happen
 	names  map[string]bool
 
@@ -134,7 +134,7 @@ func (a *Attempt) Step(ctx context.Context, name string, run func() ([]byte, err
 		return nil, err
 	}
 	took := time.Since(begun)
-	ctx, stop := outlasting(ctx, a.lease/3) // the step is done, and is stored also where the job is to end
+	ctx, stop := outlasting(ctx, a.lease/3) // the step is done, and is stored also if the job is to end
 	defer stop()
 	if err := d.enter(ctx); err != nil {
 		return nil, a.notStored(Retry, name, err)
@@ -156,7 +156,7 @@ func outlasting(ctx context.Context, by time.Duration) (context.Context, context
 	return lasting, func() { ended(); end() }
 }
 
-// Sleep stores the end of a sleep where none is stored. It returns nil once the end has come, and until then
+// Sleep stores the end of a sleep if none is stored. It returns nil once the end has come, and until then
 // an OwedError, with which the attempt owes a snooze until the end.
 func (a *Attempt) Sleep(ctx context.Context, name string, length time.Duration) error {
 	d, err := a.durable()
@@ -324,7 +324,7 @@ func errOtherUse(name, as string) error {
 	return storage.Invalid("name of a step", name, "another name: an earlier attempt has stored a %s under it", as)
 }
 
-// load reads the envelope of the task where it is not known. Where the storage is away, it waits for the
+// load reads the envelope of the task if it is not known. If the storage is away, it waits for the
 // duration of the lease at most.
 func (d *durable) load(ctx context.Context, a *Attempt) error {
 	if d.loaded {
@@ -341,7 +341,7 @@ func (d *durable) load(ctx context.Context, a *Attempt) error {
 	return err
 }
 
-// add stores a further step. The attempt fails where it is not stored, and where a write that is still under way
+// add stores a further step. The attempt fails if it is not stored, and if a write that is still under way
 // could remove it.
 func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
 	unsure := d.unsure
@@ -369,7 +369,7 @@ func (a *Attempt) fits(e steps.Envelope) error {
 	return nil
 }
 
-// store writes an envelope. Where that may or may not have happened, the envelope is no longer known.
+// store writes an envelope. If that may or may not have happened, the envelope is no longer known.
 func (d *durable) store(ctx context.Context, a *Attempt, next steps.Envelope) error {
 	err := a.Store(ctx, nil, next.Encode())
 	switch {

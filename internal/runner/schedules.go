@@ -144,9 +144,9 @@ func (d *declarers) tick(ctx context.Context, c *storage.Task, as *storage.Decla
 	return d.tickers.Tick(c, as), d.err
 }
 
-// tickKept is tick for a kept schedule. Where another runner knows the kind, this one makes the tick all the same:
-// to leave the cursor to that runner would cost TickHide each time that this one is handed it. The runners are
-// listed again after TickHide, when the cursor is handed out again.
+// tickKept is tick for a kept schedule. If another runner knows the kind, this one makes the tick all the
+// same: to leave the cursor to that runner would cost TickHide each time that this one is handed it. The
+// runners are listed again after TickHide, when the cursor is handed out again.
 func (s *schedules) tickKept(ctx context.Context, c *storage.Task, as *storage.Declaration) (bool, error) {
 	if slices.Contains(s.jobs.Kinds(), c.Kind) && s.serves(c.Queue) {
 		return true, nil

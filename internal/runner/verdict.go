@@ -19,7 +19,7 @@ type Judgement struct {
 	Ask       Ask
 	Delay     time.Duration   // of RetryIn and Snooze
 	Until     time.Time       // the end of a Snooze, which then has no Delay; zero for a Snooze with one
-	Reason    string          // of a Snooze or a Discard; "" where Beside or nothing tells it
+	Reason    string          // of a Snooze or a Discard; "" if Beside or nothing tells it
 	Failure   Outcome         // the kind of failure: failed, panicked, timed out or expired
 	Err       error           // as the job returned it, or the panic of one of its methods
 	Cause     error           // of the end of the job's context, as the error tells it; nil for none
@@ -168,7 +168,7 @@ func failure(outcome storage.Outcome, delay time.Duration, of Judgement) storage
 	return storage.Settle{Outcome: outcome, Delay: delay, Error: ErrorText(of.Err), Stack: of.Stack}
 }
 
-// snooze returns the settle of a snooze. Where the snooze has no reason, that is the first line of
+// snooze returns the settle of a snooze. If the snooze has no reason, that is the first line of
 // what the job returned together with it. Error has the whole text for the log; a storage keeps
 // only the reason.
 func snooze(asked Judgement) storage.Settle {

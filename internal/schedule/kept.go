@@ -13,22 +13,22 @@ import (
 // A name belongs to the program that declares the schedule, or to nobody: then the schedule is kept. These errors
 // say why a name is refused.
 var (
-	// ErrDeclared is returned by Set where the name belongs to a program.
+	// ErrDeclared is returned by Set if the name belongs to a program.
 	ErrDeclared = errors.New("a program has declared the schedule: " +
 		"take it out of the program, and remove it, before another one is kept under its name")
-	// ErrDamaged is returned by Set where it is not known to whom the name belongs.
+	// ErrDamaged is returned by Set if it is not known to whom the name belongs.
 	ErrDamaged = errors.New("the declaration of the schedule cannot be read: remove it first")
 	// ErrKept is the trouble of a program that declares a schedule under the name of a kept one.
 	ErrKept = errors.New("it is kept in the storage, and a program declares it too. Only the kept one ticks: " +
 		"take it out of the program, or remove it")
 )
 
-// setTries is how often Set begins anew where a tick, or another call, has changed the cursor meanwhile.
+// setTries is how often Set begins anew if a tick, or another call, has changed the cursor meanwhile.
 const setTries = 10
 
 // Set keeps the schedule of an insert, whose declaration is a kept one, in the storage. A kept schedule of the
-// name is replaced; see [After]. Where the same schedule is kept already, Set writes nothing. It returns
-// ErrDeclared or ErrDamaged where the name is taken.
+// name is replaced; see [After]. If the same schedule is kept already, Set writes nothing. It returns
+// ErrDeclared or ErrDamaged if the name is taken.
 func Set(ctx context.Context, session *storage.Session, in storage.Insert) error {
 	d, err := in.Cursor.Decode()
 	if err != nil {
@@ -48,7 +48,7 @@ func Set(ctx context.Context, session *storage.Session, in storage.Insert) error
 	}
 }
 
-// setting returns the Tx by which Set keeps a schedule, without an operation where it is kept already.
+// setting returns the Tx by which Set keeps a schedule, without an operation if it is kept already.
 func setting(
 	ctx context.Context, session *storage.Session, in storage.Insert, d storage.Declaration,
 ) (tx storage.Tx, err error) {
@@ -77,7 +77,7 @@ func setting(
 	return tx, err
 }
 
-// storageNow asks the storage for its time. The time that a session reckons lags behind where the machine was
+// storageNow asks the storage for its time. The time that a session reckons lags behind if the machine was
 // suspended, and a schedule must not tick for a moment before it was set.
 func storageNow(ctx context.Context, session *storage.Session) (time.Time, error) {
 	d, err := session.Storage().Describe(ctx)
@@ -92,7 +92,7 @@ var errSame = errors.New("nothing to change")
 
 // Pause stops the ticks of a schedule until it is resumed, or lets it tick again from the first tick after now
 // on. Once a pause has returned nil, no tick is made any more: a tick that is under way finds another version of
-// the cursor. Pause returns [storage.ErrNotFound] where there is no such schedule.
+// the cursor. Pause returns [storage.ErrNotFound] if there is no such schedule.
 func Pause(ctx context.Context, session *storage.Session, cursor storage.Ref, paused bool) error {
 	err := session.ChangeTask(ctx, cursor, func(t storage.Task) (storage.Change, error) {
 		d, err := t.Cursor.Decode()

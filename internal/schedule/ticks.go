@@ -94,7 +94,7 @@ func Ticks(
 // After returns the cursor of a schedule, under its ref, that is declared as d. before is the cursor that it
 // replaces, nil for none. If both have the same moments, the new cursor is due for the moment for which
 // before was, so that a deploy drops no tick. Otherwise it is due after now. It is due strictly later than the
-// last tick, and never where before is paused. From a cursor with a damaged declaration only the last tick is
+// last tick, and never if before is paused. From a cursor with a damaged declaration only the last tick is
 // taken.
 func After(
 	of storage.Ref, before *storage.Cursor, d storage.Declaration, now time.Time,
@@ -125,7 +125,7 @@ func After(
 	return c, nil
 }
 
-// replacing returns the hashes of the declarations that one with a hash replaces, where it replaces old.
+// replacing returns the hashes of the declarations that one with a hash replaces, if it replaces old.
 func replacing(old *storage.Declaration, hash string) []string {
 	replaced := append(slices.DeleteFunc(slices.Clone(old.Replaced), func(h string) bool {
 		return h == hash

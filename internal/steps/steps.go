@@ -1,7 +1,7 @@
 // Package steps packs the finished steps of a job and its checkpoint into the bytes that a task keeps as its
 // checkpoint. Everyone who reads or writes these bytes does so through an [Envelope].
 //
-// A checkpoint without steps is stored as it is. Where there are steps, or where the checkpoint itself begins
+// A checkpoint without steps is stored as it is. If there are steps, or if the checkpoint itself begins
 // with the byte 0xC1, which neither MessagePack nor JSON uses, the bytes are:
 //
 //	0xC1 0x01                      the mark, and the version of the layout
@@ -58,7 +58,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Find returns the step of a name. ok is false where there is none.
+// Find returns the step of a name. ok is false if there is none.
 func (e Envelope) Find(name string) (s Step, ok bool) {
 	for i := range e.Steps {
 		if e.Steps[i].Name == name {

@@ -31,8 +31,8 @@ func (s *Storage) Flush(
 	return applied, errs
 }
 
-// Extends carries out calls of Extend that arrive at the same time, and gives the outcome of each. It panics
-// where one of them does not share its transaction.
+// Extends carries out calls of Extend that arrive at the same time, and returns the outcome of each. It
+// panics if one of them does not share its transaction.
 func (s *Storage) Extends(
 	ctx context.Context, reqs ...storage.ExtendRequest,
 ) (extended []storage.Extended, errs []error) {

@@ -74,7 +74,7 @@ func (p *part) shares() bool {
 func carries(e *storage.Extension) bool { return e.Progress != nil || e.Checkpoint != nil }
 
 // extendOnce carries out calls of Extend that share a transaction. tries counts how often that was tried.
-// The first tries are repeated together where a task is locked: the heartbeat of a runner locks the tasks
+// The first tries are repeated together if a task is locked: the heartbeat of a runner locks the tasks
 // of all its jobs for a moment.
 func (s *Storage) extendOnce(ctx context.Context, parts []*part, tries int) error {
 	err := s.extend(ctx, parts, true)
@@ -84,7 +84,7 @@ func (s *Storage) extendOnce(ctx context.Context, parts []*part, tries int) erro
 	return err
 }
 
-// extend carries out calls of Extend. With insist it returns errHeld where a task is locked.
+// extend carries out calls of Extend. With insist it returns errHeld if a task is locked.
 func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {

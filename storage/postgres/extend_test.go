@@ -77,7 +77,7 @@ func (s *shop) checkpoints(fences []storage.Fence, text string) (reqs []storage.
 	return reqs
 }
 
-// stored gives how many tasks have a checkpoint, and how many transactions stored them.
+// stored returns how many tasks have a checkpoint, and how many transactions stored them.
 func (s *shop) stored(checkpoint string) (tasks, transactions int) {
 	s.Helper()
 	s.must(s.conn.QueryRow(s.Context(), "SELECT count(*), count(DISTINCT xmin::text) FROM "+s.cfg.Schema+

@@ -92,7 +92,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	return s.flushGeneral(ctx, parts, s.flushOnce)
 }
 
-// flushGeneral carries out parts in one transaction, which once does. Where one of them spoils it for the
+// flushGeneral carries out parts in one transaction, which once does. If one of them spoils it for the
 // others, it returns those without an outcome, to be carried out apart.
 func (s *Storage) flushGeneral(
 	ctx context.Context, parts []*part, once func(context.Context, []*part) error,

@@ -225,7 +225,7 @@ func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 }
 
 // runText packs the run that completed a task into a Reason: the version of its claim, the moment of the
-// claim where the version does not tell it, and the runner.
+// claim if the version does not tell it, and the runner.
 func runText(version, claimed int64, runner string) string {
 	text := strconv.FormatInt(version, 36)
 	if claimed != version {
@@ -234,7 +234,7 @@ func runText(version, claimed int64, runner string) string {
 	return text + " " + runner
 }
 
-// success returns the attempt that completed r. ok is false where r has not completed or does not tell.
+// success returns the attempt that completed r. ok is false if r has not completed or does not tell.
 func (r *Record) success() (a storage.Attempt, ok bool) {
 	times, runner, ok := strings.Cut(r.Reason, " ")
 	if r.State != Completed || !ok {
@@ -267,7 +267,7 @@ func withAttempt(attempts []storage.Attempt, a storage.Attempt) []storage.Attemp
 	return append(attempts, a)
 }
 
-// forget clears the progress and the checkpoint, where r may have any.
+// forget clears the progress and the checkpoint, if r may have any.
 func (r *Record) forget() {
 	if r.Flags&HasSide != 0 {
 		side := r.beside(PartProgress | PartCheckpoint)

@@ -68,7 +68,7 @@ func (s plan) status() string {
 	return "live"
 }
 
-// owner says to whom the name of the schedule belongs: to a program that declares it, or to nobody.
+// owner returns to whom the name of the schedule belongs: to a program that declares it, or to nobody.
 func (s plan) owner() string {
 	switch {
 	case s.damaged:

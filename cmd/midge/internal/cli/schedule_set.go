@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// setFlags are the flags of schedule set. Those of the task are the ones of task add.
+// setFlags are the flags of schedule set. The flags of its task are also flags of task add.
 type setFlags struct {
 	task       addFlags
 	every      span
@@ -141,8 +141,8 @@ var taskFlags = []string{
 	"params", "encoding", "priority", "retries", "crash-limit", "run-timeout", "keep", "header",
 }
 
-// sameTask returns the insert of the tasks of a schedule that exists. It gives --missed and --no-overlap the
-// values of that schedule where they were not given.
+// sameTask returns the insert of the tasks of a schedule that exists. It sets --missed and --no-overlap
+// to the values of that schedule if they were not given.
 func (a *app) sameTask(
 	ctx context.Context, name string, f *setFlags, given func(string) bool,
 ) (storage.Insert, error) {

@@ -208,7 +208,7 @@ func TestAnEditorEditsParameters(t *testing.T) {
 type slowly struct{ storage.Storage }
 
 func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // virtual: the bubble's clock
 	return s.Storage.Task(ctx, ref)
 }
 
