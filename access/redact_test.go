@@ -11,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -165,9 +166,9 @@ func TestRedactionOfALongTextIsQuick(t *testing.T) {
 		"a list of many lists":       fill(`[`, `[],`, `[]]`),
 		"deep lists below long keys": strings.Repeat(`{"`+strings.Repeat("a", size/100)+`":`, 90) + "1" + strings.Repeat("}", 90),
 	} {
-		began := time.Now()
+		began := testserver.ProcessorTime(t)
 		got := r.JSON(access.PartParams, []byte(text))
-		if took := time.Since(began); took > 30*time.Second || !json.Valid(got) {
+		if took := testserver.ProcessorTime(t) - began; took > 30*time.Second || !json.Valid(got) {
 			t.Errorf("%s: %v for %d bytes, valid %t", what, took, len(text), json.Valid(got))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -65,13 +66,13 @@ func TestALargeStorageIsLookedOverInSeconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	begun := time.Now()
+	begun := testserver.ProcessorTime(t)
 	now, err := Once(t.Context(), large{store}, Bounds{Dead: AnyNumber})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found, _ := now.Findings(Bounds{Dead: AnyNumber}, Words{})
-	took := time.Since(begun)
+	took := testserver.ProcessorTime(t) - begun
 	if len(now.Queues) != 10_000 || len(found) != 5000 || now.Queues[0].Runners != 44 {
 		t.Fatalf("got %d findings of %d queues, and %d runners of the first; want 5000 queues that nobody serves, and 44",
 			len(found), len(now.Queues), now.Queues[0].Runners)

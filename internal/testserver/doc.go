@@ -21,7 +21,8 @@
 // protocol of Redis, and the protocol of PostgreSQL. It loses requests or replies, holds
 // them, adds latency, goes silent, or refuses connections.
 //
-// [Pace] tells a slow program from a busy machine, for tests with a time bound.
+// [Pace] tells a slow program from a busy machine, for tests with a time bound. [ProcessorTime] bounds a
+// computation.
 //
 // Nothing here sleeps for a fixed time: the package polls a condition until a deadline,
 // as tests do with [Await].
