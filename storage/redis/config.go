@@ -191,11 +191,16 @@ func (c *Config) single() (link, error) {
 	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
 }
 
-// introduce has the server list a connection under midge's name. The connection works without
-// the name where the user may not set it.
+// introduce has the server list a connection under midge's name. The connection works without the name
+// where the server refuses it. After any other error the reply may still come, and would be taken for the
+// reply of the next command, so that introduce returns the error, and go-redis closes the connection.
 func introduce(ctx context.Context, conn *goredis.Conn) error {
-	_ = conn.ClientSetName(ctx, "midge").Err()
-	return nil
+	err := conn.ClientSetName(ctx, "midge").Err()
+	var refused goredis.Error
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
 }
 
 func orDefault[T comparable](v, otherwise T) T {

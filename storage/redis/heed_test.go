@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +107,60 @@ func TestOpenChecksAgainAfterALostReply(t *testing.T) {
 		}
 		<-cuts.Struck()
 		if err := errors.Join(err, client.Close()); want == nil && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestALateReplyOfAConnectionsNameIsNoOthersReply holds the reply to the name of a new connection until the
+// connection has timed out, and until the command behind it was sent, if it is sent.
+func TestALateReplyOfAConnectionsNameIsNoOthersReply(t *testing.T) {
+	for name, call := range map[string]func(*Storage) error{
+		"Describe": func(s *Storage) error {
+			_, err := s.Describe(t.Context())
+			return err
+		},
+		"Claim": func(s *Storage) error {
+			_, err := s.Claim(t.Context(), storage.ClaimRequest{Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail", Max: 1}}})
+			return err
+		},
+		"Queues": func(s *Storage) error {
+			_, err := s.Queues(t.Context(), storage.QueuesQuery{})
+			return err
+		},
+	} {
+		proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
+		s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr() + "?read_timeout=100ms&write_timeout=100ms&max_retries=-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy.Refuse()
+		if err := proxy.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		sent, done := make(chan struct{}), make(chan error, 1)
+		send := sync.OnceFunc(func() { close(sent) })
+		held := proxy.HoldReply(func(request []byte) bool {
+			if bytes.Contains(bytes.ToUpper(request), []byte("EVALSHA")) {
+				send()
+			}
+			return bytes.Contains(bytes.ToUpper(request), []byte("SETNAME"))
+		})
+		go func() { done <- call(s) }()
+		select {
+		case <-sent:
+			held.Release()
+			err = <-done
+		case err = <-done:
+		}
+		if !away(err) || errors.Is(err, errReply) {
+			t.Errorf("%s on a connection whose name got no reply in time: %v, want no answer", name, err)
+		}
+		held.Release()
+		if err := call(s); errors.Is(err, errReply) || spoiled(err) || forgotten(err) {
+			t.Errorf("%s afterwards: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
