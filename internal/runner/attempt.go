@@ -240,14 +240,18 @@ func (a *Attempt) storageTime() time.Time {
 	return now.UTC().Truncate(time.Microsecond)
 }
 
-// limit returns how long the job may run, and what ends it then; 0 for no limit.
+// limit returns how long the job may still run, and what ends it then; 0 for no limit. The timeout counts from
+// the check of the lease, so that a process that was frozen between the check and the job has less of it.
 func (a *Attempt) limit() (most time.Duration, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if left, some := a.left(); some && (a.timeout == 0 || left < a.timeout) {
+	if a.timeout > 0 {
+		most = max(a.timeout-(a.now().mono-a.startedAt), 1)
+	}
+	if left, some := a.left(); some && (most == 0 || left < most) {
 		return max(left, 1), ErrExpired
 	}
-	return a.timeout, ErrTimeout
+	return most, ErrTimeout
 }
 
 // misses reports whether the deadline of the task is over after a delay.
