@@ -274,7 +274,10 @@ func (r *jumpRig) unended(h history, refs []storage.Ref) (left []string) {
 			continue
 		}
 		task, err := r.store.Task(r.t.Context(), ref)
-		must(r.t, err)
+		if err != nil {
+			again, later := r.store.Task(r.t.Context(), ref)
+			r.t.Fatalf("%v; read again it is %s, %v; its events:\n%v", err, again.State, later, r.history().about(ref))
+		}
 		if task.State != storage.Completed {
 			left = append(left, fmt.Sprintf("%s is %s", ref, task.State))
 		}
