@@ -121,15 +121,8 @@ func (m enqueueChain) passed(
 // place enqueues each insert in a step of its own, through the middleware, and returns one answer
 // per insert.
 func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
-	apply := func(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
-		txs := make([]storage.Tx, len(inserts))
-		for i := range txs {
-			txs[i].Inserts = inserts[i : i+1 : i+1]
-		}
-		return c.apply(ctx, txs...)
-	}
 	if len(c.middleware) == 0 {
-		return apply(ctx, inserts)
+		return c.applyEach(ctx, inserts)
 	}
 	answers := make([]storage.Applied, len(inserts))
 	for i := range answers {
@@ -141,13 +134,22 @@ func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage
 				return err
 			}
 		}
-		applied, err := apply(ctx, passed)
+		applied, err := c.applyEach(ctx, passed)
 		for i := range applied {
 			answers[places[i]] = applied[i]
 		}
 		return err
 	}
 	return answers, c.middleware.through(ctx, inserts, send)
+}
+
+// applyEach applies each insert in a step of its own.
+func (c *Client) applyEach(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
+	txs := make([]storage.Tx, len(inserts))
+	for i := range txs {
+		txs[i].Inserts = inserts[i : i+1 : i+1]
+	}
+	return c.apply(ctx, txs...)
 }
 
 // prepare calls the job's method BeforeEnqueue, if it has one, and returns the job as the method

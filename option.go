@@ -260,8 +260,12 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 // momentText formats a moment for a header.
 func momentText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// merged returns a copy of headers with others added; others win.
+// merged returns headers with others added; others win. The result may be others itself, and neither is
+// changed.
 func merged(headers, others map[string]string) map[string]string {
+	if len(headers) == 0 {
+		return others
+	}
 	all := make(map[string]string, len(headers)+len(others))
 	maps.Copy(all, headers)
 	maps.Copy(all, others)

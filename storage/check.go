@@ -482,8 +482,11 @@ func checkHeaders(h map[string]string) error {
 		if k == "" {
 			return Invalid("header name", k, "at least one character")
 		}
-		if err := firstError(checkText("header name", k), checkText("header "+k, v)); err != nil {
+		if err := checkText("header name", k); err != nil {
 			return err
+		}
+		if checkText("header", v) != nil { // the name of the field takes memory, and only an error needs it
+			return checkText("header "+k, v)
 		}
 	}
 	if n := headerBytes(h); n > MaxHeaderBytes {

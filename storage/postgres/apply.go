@@ -85,7 +85,7 @@ const largeBytes = 64 << 10
 func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
 	size, settles := 0, false
 	for _, p := range parts {
-		size += p.size
+		size += p.Bytes
 		settles = settles || slices.ContainsFunc(p.txs, func(tx storage.Tx) bool { return len(tx.Settles) > 0 })
 	}
 	if !settles {

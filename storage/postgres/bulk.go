@@ -21,7 +21,7 @@ func isBulk(class int, parts []*part) bool { return class == classInsert && opsO
 
 func opsOf(parts []*part) (n int) {
 	for _, p := range parts {
-		n += p.ops
+		n += p.Ops
 	}
 	return n
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/internal/combine"
 )
 
 // Flush carries out calls of one Tx each in one flush, like the combiner with calls that arrive while
@@ -39,7 +38,7 @@ func (s *Storage) Extends(
 	parts := sharing(reqs)
 	err := s.combiner.Do(ctx, parts...)
 	for _, p := range parts {
-		extended, errs = append(extended, p.extended), append(errs, errors.Join(err, p.err))
+		extended, errs = append(extended, p.extend.Extended), append(errs, errors.Join(err, p.err))
 	}
 	return extended, errs
 }
@@ -50,7 +49,7 @@ func sharing(reqs []storage.ExtendRequest) (parts []*part) {
 		if !p.shares() {
 			panic("it does not share its transaction")
 		}
-		p.Call = combine.Call{Identity: p.call, Line: classExtend, Ops: p.ops, Bytes: p.size}
+		p.Line = classExtend
 		parts = append(parts, p)
 	}
 	return parts

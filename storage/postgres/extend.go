@@ -41,12 +41,18 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if err != nil { // a flush may still write to the part
 		return storage.Extended{}, err
 	}
-	return p.extended, nil
+	return p.extend.Extended, nil
 }
 
 // extendTries is how often leases are tried before a locked task is passed over: steps of this
 // package lock tasks for some milliseconds.
 const extendTries = 4
+
+// extension is a call of Extend, and its outcome.
+type extension struct {
+	*storage.ExtendRequest
+	storage.Extended
+}
 
 // extending returns the part of a call of Extend. Its Txs settle the tasks, so that a step loads and locks
 // them.
@@ -56,9 +62,9 @@ func extending(req *storage.ExtendRequest) *part {
 		txs[0].Settles = append(txs[0].Settles, storage.Settle{Fence: req.Leases[i].Fence})
 	}
 	p := newPart(req.Call, txs)
-	p.extend = req
+	p.extend = &extension{ExtendRequest: req}
 	for i := range req.Leases {
-		p.size += len(req.Leases[i].Progress) + len(req.Leases[i].Checkpoint)
+		p.Bytes += len(req.Leases[i].Progress) + len(req.Leases[i].Checkpoint)
 	}
 	return p
 }
@@ -67,7 +73,7 @@ func extending(req *storage.ExtendRequest) *part {
 // locks of other calls, or for the transmission of a large value.
 func (p *part) shares() bool {
 	leases := p.extend.Leases
-	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0]) && p.size <= largeBytes
+	return p.extend.Runner.ID == "" && len(leases) == 1 && carries(&leases[0]) && p.Bytes <= largeBytes
 }
 
 // carries reports whether an extension has a value to be stored.
@@ -102,7 +108,7 @@ func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error 
 	}
 	for _, p := range parts {
 		if p.outcome != nil && p.err == nil { // it was not admitted
-			p.err = json.Unmarshal(p.outcome, &p.extended)
+			p.err = json.Unmarshal(p.outcome, &p.extend.Extended)
 		}
 	}
 	if len(st.parts) == 0 {
@@ -118,14 +124,14 @@ func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error 
 		if p.extend.Runner.ID != "" {
 			writes = append(writes, hear(&p.extend.Runner, st.now))
 		}
-		if p.call.IsZero() {
+		if p.Identity.IsZero() {
 			continue
 		}
-		b, err := json.Marshal(&p.extended)
+		b, err := json.Marshal(&p.extend.Extended)
 		if err != nil {
 			return fmt.Errorf("remember: %w", err)
 		}
-		lanes, outcomes = append(lanes, p.call.Lane.ID[:]), append(outcomes, b)
+		lanes, outcomes = append(lanes, p.Identity.Lane.ID[:]), append(outcomes, b)
 	}
 	if len(lanes) > 0 {
 		writes = append(writes, query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}})
@@ -141,16 +147,16 @@ func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error 
 
 // extendIn extends the leases of a call in a step.
 func (p *part) extendIn(step *engine.Step, insist bool) error {
-	p.extended = storage.Extended{Now: engine.Time(step.Now)}
+	p.extend.Extended = storage.Extended{Now: engine.Time(step.Now)}
 	for i := range p.extend.Leases {
 		e := &p.extend.Leases[i]
-		if step.Extend(e, &p.extended) {
+		if step.Extend(e, &p.extend.Extended) {
 			continue
 		}
 		if insist || carries(e) {
 			return errHeld
 		}
-		p.extended.Locked = append(p.extended.Locked, e.Fence.Ref)
+		p.extend.Extended.Locked = append(p.extend.Extended.Locked, e.Fence.Ref)
 	}
 	return nil
 }

@@ -55,9 +55,7 @@ func (p *part) keep() {
 // send has a call carried out, and returns its error. A caller whose context ends leaves; a flush
 // that others share goes on for them.
 func (s *Storage) send(ctx context.Context, class int, p *part) error {
-	p.Call = combine.Call{
-		Identity: p.call, Line: class, Ops: p.ops, Bytes: p.size, Large: class == classInsert && p.ops >= largeOps,
-	}
+	p.Line, p.Large = class, class == classInsert && p.Ops >= largeOps
 	if err := s.combiner.Do(ctx, p); err != nil {
 		return err
 	}

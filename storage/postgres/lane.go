@@ -66,12 +66,12 @@ func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) err
 	var rest []*part
 	var lanes [][]byte
 	for _, p := range parts {
-		if p.call.IsZero() || in[p.call.Lane.ID] {
+		if p.Identity.IsZero() || in[p.Identity.Lane.ID] {
 			st.parts = append(st.parts, p)
 			continue
 		}
 		rest = append(rest, p)
-		lanes = append(lanes, p.call.Lane.ID[:])
+		lanes = append(lanes, p.Identity.Lane.ID[:])
 	}
 	if len(rest) == 0 {
 		return nil
@@ -82,19 +82,19 @@ func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) err
 	}
 	for _, p := range rest {
 		p.done = true
-		r := got[p.call.Lane.ID]
+		r := got[p.Identity.Lane.ID]
 		if st.verb == verbOutcome {
 			p.applied, p.err = recall(r, p)
 			continue
 		}
-		p.outcome, p.err = r.outcome, r.verdict(p.call, st.verb)
+		p.outcome, p.err = r.outcome, r.verdict(p.Identity, st.verb)
 	}
 	return nil
 }
 
 // recall gives the first outcome of a repeated call.
 func recall(r remembered, p *part) ([]storage.Applied, error) {
-	if err := r.verdict(p.call, verbApply, verbOutcome); err != nil {
+	if err := r.verdict(p.Identity, verbApply, verbOutcome); err != nil {
 		return nil, err
 	}
 	if r.verb == verbApply {
@@ -147,8 +147,8 @@ func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 func remembering(parts []*part) (query, bool) {
 	var lanes, outcomes [][]byte
 	for _, p := range parts {
-		if !p.call.IsZero() {
-			lanes, outcomes = append(lanes, p.call.Lane.ID[:]), append(outcomes, packApplied(p.applied))
+		if !p.Identity.IsZero() {
+			lanes, outcomes = append(lanes, p.Identity.Lane.ID[:]), append(outcomes, packApplied(p.applied))
 		}
 	}
 	return query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}}, len(lanes) > 0

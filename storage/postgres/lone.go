@@ -15,7 +15,7 @@ import (
 
 // lone gives the insert of such a call, and false for any other call.
 func (p *part) lone() (*storage.Insert, bool) {
-	if p.call.IsZero() || len(p.txs) != 1 || len(p.txs[0].Inserts) != 1 || !isPlain(&p.txs[0]) ||
+	if p.Identity.IsZero() || len(p.txs) != 1 || len(p.txs[0].Inserts) != 1 || !isPlain(&p.txs[0]) ||
 		len(p.txs[0].Settles) > 0 {
 		return nil, false
 	}
@@ -37,7 +37,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 		}
 		numbers = []int32{queues[in.Ref.Queue]}
 		told = s.notes.loud(numbers)
-		return heldUp(s.ask(ctx, s.pool, s.adding(p.call, in, numbers[0], len(told) > 0, &at)), []*part{p})
+		return heldUp(s.ask(ctx, s.pool, s.adding(p.Identity, in, numbers[0], len(told) > 0, &at)), []*part{p})
 	})
 	switch {
 	case err != nil:

@@ -53,7 +53,7 @@ func presenting(parts []*part) presented {
 	pr := presented{span: 1}
 	for _, p := range parts {
 		p.begin = pr.span - 1
-		pr.span += int64(p.ops)
+		pr.span += int64(p.Ops)
 	}
 	var calls []*part
 	calls, pr.lanes, pr.opens, pr.seqs = present(parts)

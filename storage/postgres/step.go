@@ -19,27 +19,22 @@ import (
 type part struct {
 	combine.Call
 
-	call storage.Call
-	txs  []storage.Tx
-	ops  int
-	size int // bytes
-
+	txs   []storage.Tx
 	begin int64 // its offset in the time of a plain step, in microseconds
 
-	extend *storage.ExtendRequest // nil for an Apply
+	extend *extension // nil for an Apply
 
-	applied  []storage.Applied
-	extended storage.Extended
-	outcome  []byte // what the lane remembers of a verb other than Apply
-	err      error
-	done     bool // it has its answer
+	applied []storage.Applied
+	outcome []byte // what the lane remembers of a verb other than Apply
+	err     error
+	done    bool // it has its answer
 }
 
 func newPart(call storage.Call, txs []storage.Tx) *part {
-	p := &part{call: call, txs: txs}
+	p := &part{Call: combine.Call{Identity: call}, txs: txs}
 	for i := range txs {
-		p.ops += txs[i].Ops()
-		p.size += txs[i].Bytes()
+		p.Ops += txs[i].Ops()
+		p.Bytes += txs[i].Bytes()
 	}
 	return p
 }
@@ -150,7 +145,7 @@ func queuesOfParts(parts []*part) []string {
 func versions(parts []*part) int64 {
 	n := int64(1)
 	for _, p := range parts {
-		n += 4 * int64(p.ops)
+		n += 4 * int64(p.Ops)
 	}
 	return n
 }
@@ -190,14 +185,14 @@ const stamping = "SELECT t.now, {schema}.stamp(t.now, $1) FROM {schema}.told() A
 // present gives the calls of parts as arrays, in the order of their lanes. calls are the parts in
 // that order, without those whose call has no identity.
 func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64) {
-	calls = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.call.IsZero() })
+	calls = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.Identity.IsZero() })
 	slices.SortFunc(calls, func(a, b *part) int {
-		return bytes.Compare(a.call.Lane.ID[:], b.call.Lane.ID[:])
+		return bytes.Compare(a.Identity.Lane.ID[:], b.Identity.Lane.ID[:])
 	})
 	lanes, opens, seqs = make([][]byte, len(calls)), make([]int64, len(calls)), make([]int64, len(calls))
 	for i, p := range calls {
-		lanes[i] = p.call.Lane.ID[:]
-		opens[i], seqs[i] = p.call.Lane.Opened.UnixMicro(), int64(p.call.Seq)
+		lanes[i] = p.Identity.Lane.ID[:]
+		opens[i], seqs[i] = p.Identity.Lane.Opened.UnixMicro(), int64(p.Identity.Seq)
 	}
 	return calls, lanes, opens, seqs
 }

@@ -234,13 +234,16 @@ func (c *Combiner[C]) call(l *line[C]) {
 		c.next <- l // does not block: it has room for all idle goroutines
 		return
 	}
-	c.flushes.Go(func() {
-		for more := true; more; {
-			if more = c.work(l); more {
-				l, more = <-c.next
-			}
+	c.flushes.Go(func() { c.serve(l) })
+}
+
+// serve works for a line, and then for the lines that come, until there is no room to wait for another.
+func (c *Combiner[C]) serve(l *line[C]) {
+	for more := true; more; {
+		if more = c.work(l); more {
+			l, more = <-c.next
 		}
-	})
+	}
 }
 
 // work flushes the calls that wait in a line, until no further flush begins. It reports whether its

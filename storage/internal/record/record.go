@@ -30,8 +30,8 @@ import (
 // AppendSpec appends the packed content of an insert to b. A storage that keeps the kind in a column of its
 // own leaves it empty here. rest holds the parts that only newer versions know.
 func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
-	begin := len(b)
-	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload)+len(rest))
+	begin, headers := len(b), packHeaders(sp.Headers)
+	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(headers)+len(sp.Payload)+len(rest))
 	b = append(b, 0) // the flags
 	b = binary.AppendUvarint(b, uint64(sp.MaxRetries))
 	b = binary.AppendUvarint(b, uint64(sp.CrashLimit))
@@ -61,7 +61,7 @@ func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 	}
 	if len(sp.Headers) > 0 {
 		flags |= engine.RecordHeaders
-		b = AppendText(b, packHeaders(sp.Headers))
+		b = AppendText(b, headers)
 	}
 	if sp.Cursor != nil {
 		flags |= engine.RecordCursor
@@ -84,7 +84,14 @@ func appendEncoding(b []byte, name string) []byte {
 }
 
 func packHeaders(headers map[string]string) []byte {
-	var b []byte
+	if len(headers) == 0 {
+		return nil
+	}
+	n := 0
+	for name, value := range headers {
+		n += 2*binary.MaxVarintLen32 + len(name) + len(value)
+	}
+	b := make([]byte, 0, n)
 	for name, value := range headers {
 		b = AppendText(AppendText(b, name), value)
 	}
