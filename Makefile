@@ -49,8 +49,7 @@ linters: $(LINT) # .golangci.yml says which are off and why
 	for module in $(MODULES); do (cd $$module && $(CURDIR)/$(LINT) run ./...) || exit 1; done
 
 vulncheck: $(VULNCHECK)
-	tools/vulncheck.sh $(VULNCHECK)
-	for module in $(filter-out $(PEERS),$(MODULES)); do (cd $$module && $(CURDIR)/tools/vulncheck.sh $(CURDIR)/$(VULNCHECK)) || exit 1; done
+	tools/vulncheck.sh $(CURDIR)/$(VULNCHECK) . $(filter-out $(PEERS),$(MODULES))
 
 $(LINT): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
