@@ -206,9 +206,9 @@ func (a *Attempt) result() []byte {
 // cancelled while it waited, or its lease was not extended in time: a process that was frozen must
 // not start a task that another runner may have by now.
 func (a *Attempt) start() (context.Context, bool) {
-	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.now() // under the mutex, for which the attempt may have waited
 	if a.cause() == nil && a.overdue(now) {
 		a.extra().cause = storage.ErrLeaseLost
 	}

@@ -85,7 +85,10 @@ func (a *Attempt) Explain(ctx context.Context, err error) error {
 // tooLate adds to the error of an attempt that its timeout or deadline has ended its context, if
 // one has.
 func (a *Attempt) tooLate(ctx context.Context, err error) error {
-	if most, _ := a.limit(); most == 0 || err == nil || a.explained {
+	if err == nil || a.explained {
+		return err
+	}
+	if most, _ := a.limit(); most == 0 {
 		return err
 	}
 	switch cause := context.Cause(ctx); {
