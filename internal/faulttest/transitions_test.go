@@ -195,10 +195,30 @@ func checkExactRuns(t *testing.T, h history) {
 	t.Helper()
 	for id, want := range expected {
 		starts := h.of(runStart).where(func(e *event) bool { return e.Ref.ID == id })
-		if len(starts) != want.runs {
-			t.Errorf("%s ran %d times, want %d", id, len(starts), want.runs)
+		runs := want.runs
+		if id == "stepped" && overslept(h) {
+			runs--
+		}
+		if len(starts) != runs {
+			t.Errorf("%s ran %d times, want %d", id, len(starts), runs)
 		}
 	}
+}
+
+// overslept reports whether the nap of the task "stepped" was over once it was stored, as on a busy machine. The
+// attempt that stored it then goes on, and needs no second one.
+func overslept(h history) bool {
+	after := make(map[int64]time.Time) // by fence, the end of step "a", behind which the nap begins
+	for _, e := range h.of(stepDone) {
+		switch from, found := after[e.Fence]; {
+		case e.Ref.ID != "stepped":
+		case e.Step == "a":
+			after[e.Fence] = e.At
+		case e.Step == "b" && found && e.At.Sub(from) > napLength-slack:
+			return true
+		}
+	}
+	return false
 }
 
 // tickEvery is the interval of the schedules of these tests.
@@ -350,9 +370,12 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 		must(t, err)
 		soon := description.Now.Add(time.Minute)
 		later := int64(0)
-		for _, state := range []storage.State{storage.Scheduled, storage.Retry, storage.Pending} {
+		for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending} {
 			for task, err := range storage.Each(t.Context(), store, queue, state) {
 				must(t, err)
+				if state == storage.Waiting && isDamaged(task.ID) { // one of the unlisted, listed after all
+					continue
+				}
 				if task.Due.Before(soon) && task.LeaseUntil.Before(soon) {
 					return false
 				}
