@@ -53,7 +53,7 @@ sequences-race() {
   local lua='-gcflags=github.com/yuin/gopher-lua/...=-race=false'
   # shellcheck disable=SC2086 # several flags
   long internal/difftest -race $lib $lua .
-  long . -race $lua ./internal/ledger ./dashboard ./storage/redis
+  long . -race $lua ./access ./internal/ledger ./dashboard ./storage/redis
   # shellcheck disable=SC2086
   long storage/sqlite/modernc -race $lib .
 }

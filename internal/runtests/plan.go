@@ -28,23 +28,27 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
-// sequences matches tests of the ledger, the dashboard, Redis and SQLite that make one call after the
-// other, or start processes that do so. All other tests of these packages run under the race detector.
-const sequences = "^Test(" +
+// sequences matches tests of users, the ledger, the dashboard, Redis and SQLite that make one call after the
+// other, or start processes that do so. All other tests of these packages run under the race detector, and so
+// does the contract on miniredis on the two kinds of real servers.
+const sequences = "^(ExampleUsers|Test(" +
+	"RedactionOfALongTextIsQuick|NewPasswordsTakeSoManyRounds|OneUserIsNotChanged|FailedLoginsAreThrottled|" +
+
 	"ADayOfWrites|TheHoursBehindAJumpAreGathered|SmallPayloads|AShortJumpDeletesNothing|TheAuditIsTrimmed|" +
 	"APageIsReadAsItWasWritten|" +
 
 	"WhatOthersWroteIsTextOnly|ALargeTaskIsSaved|AGetChangesNothing|AColumnOrdersTheQueues|" +
 	"AFormThatIsTooLargeIsRefused|ACauseHasAPage|NothingHasDiedForAWhile|ATaskIsEnqueuedFromAPage|" +
-	"OnlyWhoMayEditSendsLongForms|PagesAskTheStorageForLittle|PagesAreSmall|" +
+	"OnlyWhoMayEditSendsLongForms|PagesAskTheStorageForLittle|PagesAreSmall|AColumnOrdersItsList|" +
+	"TheClientIsNamedByTrustedProxiesAlone|" +
 
 	"AClaimEndsABatchOfUnknownKinds|TheShortClaimIsTheGeneralOne|\\w+Holds?NobodyUp|" +
 	"ARecordUnderAnInvalidIDIsSetApart|ATaskThatAWrongClockDeclinedKeepsNoneFromDying|" +
 	"AMemberThatStandsForNoDeclinedTaskIsSetApart|ATaskWithADamagedRecordKeepsItsID|" +
-	"ScriptsChangeNothingWhereTheyFail|" +
+	"ScriptsChangeNothingWhereTheyFail|ContractOnMiniredis|" +
 
 	"AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|DescribeReadsAFewPages|APowerCutLosesNothing|" +
-	"KilledProcessesLoseNothing|AFileStaysSmall)$"
+	"KilledProcessesLoseNothing|AFileStaysSmall))$"
 
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
@@ -76,6 +80,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	lanes = []lane{
 		{
 			{args: append(raced("-p", "1", "-skip", sequences), leased[:2]...)},
+			{args: plain("-run", sequences, "./storage/redis")},
 			{args: plain(leased[2:]...)},
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
@@ -90,7 +95,7 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
 		{dir: "storage/sqlite/modernc", args: plain("-run", sequences, ".")},
-		{args: plain("-p", "1", "-run", sequences, "./internal/ledger", "./dashboard", "./storage/redis")},
+		{args: plain("-p", "1", "-run", sequences, "./access", "./internal/ledger", "./dashboard")},
 		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
