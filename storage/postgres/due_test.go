@@ -94,3 +94,23 @@ func TestASuspectBehindManyDueIsLeftAlone(t *testing.T) {
 	}
 	s.want("some were claimed", len(claimed.Tasks) > 0, true)
 }
+
+// TestOnlyAClaimThatTakesTasksWaitsForTheDisk makes claims that hide a cursor, promote a task, take it and find
+// nothing.
+func TestOnlyAClaimThatTakesTasksWaitsForTheDisk(t *testing.T) {
+	s := newShop(t)
+	cursor, task := insertOf(storage.CursorPrefix+"due"), insertOf("due")
+	cursor.Cursor = &storage.Cursor{Next: time.UnixMicro(1), Declaration: `{"spec":"every 1h"}`}
+	task.Delay = time.Millisecond
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{cursor, task}})
+	s.awaitAllDue()
+	for _, c := range []struct {
+		start, ticks, tasks int
+	}{{0, 1, 0}, {1, 0, 1}, {1, 0, 0}} {
+		claimed, waits, err := s.store.ClaimWaits(t.Context(), claimOf(c.start))
+		s.must(err)
+		s.want("ticks", len(claimed.Ticks), c.ticks)
+		s.want("tasks", len(claimed.Tasks), c.tasks)
+		s.want("waits for the disk", waits, c.tasks > 0)
+	}
+}

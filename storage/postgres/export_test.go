@@ -140,3 +140,20 @@ const MarkFor = markFor
 
 // ForgetMarks makes the next claim that leaves nothing mark the process as idle again.
 func (s *Storage) ForgetMarks() { s.wake.idling.clear() }
+
+// ClaimWaits makes a claim in a transaction, and reports whether the commit of it waits for the disk.
+func (s *Storage) ClaimWaits(ctx context.Context, req storage.ClaimRequest) (claimed storage.Claimed, waits bool, err error) {
+	tx, err := s.begin(ctx, s.pool)
+	if err != nil {
+		return claimed, false, err
+	}
+	defer tx.close(ctx)
+	c := &claim{store: s, req: &req, maintained: true}
+	var setting string
+	err = tx.run(ctx, query{text: "SET LOCAL synchronous_commit TO on"}, c.query(),
+		query{text: "SELECT current_setting('synchronous_commit')", scan: one(&setting)})
+	if err == nil {
+		err = tx.commit(ctx)
+	}
+	return c.Claimed, setting == "on", err
+}

@@ -53,7 +53,6 @@ DECLARE
 	got int4;
 	done int4 := 0;
 	room int8 := p_room;
-	changed bool := false;
 	more bool := false;
 	cancels bool := false;
 	clean bool := NOT p_maintained;
@@ -79,7 +78,6 @@ BEGIN
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));
 		CONTINUE WHEN s.number IS NULL;
-		changed := changed OR s.changed;
 		more := more OR s.more;
 		cancels := cancels OR s.asked;
 		clean := clean AND s.clean;
@@ -134,7 +132,6 @@ BEGIN
 			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (numbers[i], 1, -got), (numbers[i], 4, got);
 			done := done + got;
 			room := room - used;
-			changed := true;
 		END IF;
 		IF takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
 			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END)) THEN
@@ -151,8 +148,9 @@ BEGIN
 		INSERT INTO {schema}.idle (queue, process, at)
 		SELECT u.q, sender, now FROM unnest(numbers, takes) AS u (q, most) WHERE u.most > 0;
 	END IF;
-	IF NOT changed THEN
-		-- Nothing happened except that the lane remembers the call: no need to wait for the disk.
+	IF done = 0 THEN
+		-- No need to wait for the disk. If a crash of the server undoes a promotion or a hidden cursor, the task
+		-- or cursor is due as before, and a step that relies on either flushes it first.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 	RETURN QUERY SELECT 'h'::"char", 0, int8send(base), now, next,
