@@ -232,6 +232,9 @@ func (w *workerProcess) newRunner() (*midge.Runner, error) {
 	if err := midge.Handle(runner, func(context.Context, tick) error { return nil }); err != nil {
 		return nil, err
 	}
+	if err := midge.Handle(runner, func(context.Context, keptTick) error { return nil }); err != nil {
+		return nil, err
+	}
 	if w.cfg.Every > 0 {
 		err := runner.Periodic(midge.Every(w.cfg.Every), tick{}, midge.To(w.cfg.Queues[0]), midge.AllMissed(0))
 		if err != nil {
