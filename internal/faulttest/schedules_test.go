@@ -20,40 +20,49 @@ import (
 // tickJob is the job of one of many schedules.
 type tickJob struct{ Name string }
 
-// TestManySchedulesTickTogether has two runners with thousands of schedules of the same moments. It
-// checks that each tick is made once, and prints how late the ticks of a moment run and how long the
+// TestManySchedulesTickTogether has two runners with thousands of schedules of the same moments, declared or kept in
+// the storage. It checks that each tick is made once, and prints how late the ticks of a moment run and how long the
 // runners drain while they tick.
 func TestManySchedulesTickTogether(t *testing.T) {
 	require(t)
 	if full {
-		manyOn(t, 10_000, 20*time.Second, 5*time.Second)
-		manyOn(t, 100_000, 2*time.Minute, time.Minute)
+		for _, kept := range []bool{false, true} {
+			manyOn(t, 10_000, kept, 20*time.Second, 5*time.Second)
+			manyOn(t, 100_000, kept, 2*time.Minute, time.Minute)
+		}
 		return
 	}
 	t.Parallel()
-	manyOn(t, 1000, 5*time.Second, time.Minute) // its figures do not count
+	manyOn(t, 1000, false, 5*time.Second, time.Minute) // its figures do not count
 }
 
 // manyOn tests so many schedules on each server. most bounds how late the ticks run.
-func manyOn(t *testing.T, size int, period, most time.Duration) {
+func manyOn(t *testing.T, size int, kept bool, period, most time.Duration) {
 	t.Helper()
 	for _, k := range []kind{oneRedis, onePostgres} {
-		t.Run(fmt.Sprintf("%s-%d", k, size), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s-%d-kept-%t", k, size, kept), func(t *testing.T) {
 			if !full {
 				t.Parallel()
 			}
-			newManyRig(t, ownServer(t, k, testserver.Options{}), size, period).measure(most)
+			newManyRig(t, ownServer(t, k, testserver.Options{}), size, period).measure(kept, most)
 		})
 	}
 }
 
 // measure starts two runners, measures the ticks of two moments, and shuts the runners down at the
 // beginning of a third one. most bounds how late the ticks run.
-func (m *manyRig) measure(most time.Duration) {
+func (m *manyRig) measure(kept bool, most time.Duration) {
 	m.Helper()
+	if kept {
+		m.keep(midge.AllMissed(0))
+	}
 	begun := time.Now()
 	for range 2 {
-		m.start()
+		if kept {
+			m.startOn(func(*midge.Runner) {})
+		} else {
+			m.start()
+		}
 	}
 	m.awaitDeclared()
 	first := time.Now().Truncate(m.period).Add(m.period)
@@ -229,7 +238,7 @@ func keptOn(t *testing.T, size int, period time.Duration, ticks int) {
 				t.Parallel()
 			}
 			m := newManyRig(t, ownServer(t, k, testserver.Options{}), size, period)
-			m.keep()
+			m.keep(midge.Jitter(period))
 			for range 2 {
 				m.startOn(func(*midge.Runner) {})
 			}
@@ -242,7 +251,7 @@ func keptOn(t *testing.T, size int, period time.Duration, ticks int) {
 }
 
 // keep keeps the schedules in the storage, several at a time.
-func (m *manyRig) keep() {
+func (m *manyRig) keep(opts ...midge.PeriodicOption) {
 	m.Helper()
 	client, err := midge.NewClient(m.store, midge.ClientConfig{})
 	must(m.T, err)
@@ -253,7 +262,7 @@ func (m *manyRig) keep() {
 		all.Go(func() {
 			for name := range next {
 				err := client.Queue(midge.DefaultQueue).SetSchedule(m.Context(), name, midge.Every(m.period), tickJob{name},
-					midge.Jitter(m.period))
+					opts...)
 				if err != nil {
 					m.Error(err)
 				}
