@@ -2,8 +2,10 @@ package midge_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage/memory"
@@ -50,26 +52,31 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
 
-// BenchmarkSteps and BenchmarkCheckpoints run jobs that store 20 values each, one as steps and one as
+// BenchmarkSteps and BenchmarkCheckpoints run jobs that store 1, 10 or 100 values each, one as steps and one as
 // checkpoints. The ratio of the two is the price of a step.
 func BenchmarkSteps(b *testing.B) {
-	values(b, func(ctx context.Context, i int) error {
-		_, err := midge.Step(ctx, stored[i], func(context.Context) (int, error) { return i, nil })
+	values(b, func(ctx context.Context, i int, name string) error {
+		_, err := midge.Step(ctx, name, func(context.Context) (int, error) { return i, nil })
 		return err
 	})
 }
 
 func BenchmarkCheckpoints(b *testing.B) {
-	values(b, func(ctx context.Context, i int) error { return midge.Checkpoint(ctx, i) })
+	values(b, func(ctx context.Context, i int, _ string) error { return midge.Checkpoint(ctx, i) })
 }
 
-// stored are the names of the values that a job stores.
-var stored = []string{
-	"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+func values(b *testing.B, store func(ctx context.Context, i int, name string) error) {
+	for _, n := range []int{1, 10, 100} {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint("step ", i)
+		}
+		b.Run(fmt.Sprint(n), func(b *testing.B) { valuesOf(b, names, store) })
+	}
 }
 
-// values runs jobs one after the other, each of which stores values.
-func values(b *testing.B, store func(ctx context.Context, i int) error) {
+// valuesOf runs jobs one after the other, each of which stores values under the names.
+func valuesOf(b *testing.B, names []string, store func(ctx context.Context, i int, name string) error) {
 	kept, err := memory.Open(memory.Config{})
 	if err != nil {
 		b.Fatal(err)
@@ -83,12 +90,15 @@ func values(b *testing.B, store func(ctx context.Context, i int) error) {
 		b.Fatal(err)
 	}
 	done := make(chan struct{})
+	var took time.Duration
 	if err := midge.Handle(runner, func(ctx context.Context, _ work) error {
-		for i := range stored {
-			if err := store(ctx, i); err != nil {
+		begun := time.Now()
+		for i, name := range names {
+			if err := store(ctx, i, name); err != nil {
 				b.Error(err)
 			}
 		}
+		took += time.Since(begun)
 		done <- struct{}{}
 		return nil
 	}); err != nil {
@@ -103,6 +113,7 @@ func values(b *testing.B, store func(ctx context.Context, i int) error) {
 		}
 		<-done
 	}
+	b.ReportMetric(float64(took.Nanoseconds())/float64(b.N*len(names)), "ns/value")
 	if err := runner.Shutdown(context.WithoutCancel(b.Context())); err != nil {
 		b.Fatal(err)
 	}
