@@ -27,6 +27,8 @@ const (
 	sinceFor       = 15 * time.Second
 	// smoothing is the time over which rates are averaged.
 	smoothing = 8 * time.Second
+	// sizesMost limits the queues of one call of Stats. The calls of a reading run concurrently.
+	sizesMost = 500
 	// maxSchedules limits the schedules of a survey.
 	maxSchedules = 2000
 )
@@ -170,16 +172,17 @@ func (r *Reader) sizes(ctx context.Context, before, fresh *Survey) ([]storage.St
 		return nil, err
 	}
 	began := r.cfg.Now()
-	stats := make([]storage.Stats, 0, len(names))
-	for chunk := range slices.Chunk(names, storage.MaxNames) {
-		some, err := r.store.Stats(ctx, chunk...)
-		if err != nil {
-			return nil, err
-		}
-		stats = append(stats, some...)
+	chunks := slices.Collect(slices.Chunk(names, sizesMost))
+	read := make([][]storage.Stats, len(chunks))
+	err = Concurrently(len(chunks), func(i int) (err error) {
+		read[i], err = r.store.Stats(ctx, chunks[i]...)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	fresh.RoundTrip = r.cfg.Now().Sub(began)
-	return stats, nil
+	return slices.Concat(read...), nil
 }
 
 // names lists the queues, or repeats the names in the survey before.

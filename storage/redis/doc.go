@@ -31,7 +31,7 @@
 // A dedicated user needs these rules and no others, with the default prefix and one Redis:
 //
 //	ACL SETUSER midge on >password resetkeys ~midge:* resetchannels &midge:* -@all
-//	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +type +del
+//	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +type +exists +del
 //	  +unlink +hget +hmget +hset +hsetnx +hdel +hlen +hscan +zadd +zcard +zcount +zrange +zrangebyscore
 //	  +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem +zremrangebyrank +llen
 //	  +lrange +rpush +ltrim +info +config|get +client|setname

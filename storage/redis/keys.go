@@ -42,8 +42,9 @@ type keys struct {
 	known map[string]*[block]any
 }
 
-// knownMost is the number of queues whose keys are cached, ready to be sent.
-const knownMost = 1000
+// knownMost is the number of queues whose keys are cached, ready to be sent: 2 KB each. A dashboard reads all queues
+// each second.
+const knownMost = 5000
 
 // of appends the keys of a queue, all in the slot of its name, to list.
 func (k *keys) of(queue string, list []any) []any {

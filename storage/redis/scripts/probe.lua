@@ -16,6 +16,7 @@ local function try(command, ...)
 end
 try('TIME')
 try('TYPE', key)
+try('EXISTS', key)
 try('HGET', key, 'a')
 try('HMGET', key, 'a')
 try('HLEN', key)

@@ -25,10 +25,32 @@ end
 local function numbers(key)
   local v, m = read('HMGET', key, unpack(FIELDS)) or {}, {}
   for i = 1, #FIELDS do
-    m[FIELDS[i]] = v[i] and sane(v[i]) or 0
-    if v[i] and not sane(v[i]) then damaged = damaged + 1 end
+    local n = 0
+    if v[i] then n = sane(v[i]) end
+    if not n then n, damaged = 0, damaged + 1 end
+    m[FIELDS[i]] = n
   end
   return m
+end
+
+-- GROUPS are the places of the keys whose sizes are read, by the command in COUNTS or else by ZCARD. The groups
+-- behind the first have the keys that most queues lack: one EXISTS for a group replaces its commands.
+local GROUPS = {{TASKS, LINE}, {PENDING, LEASES, CLAIMS, SIDE, IDLE, SCHEDULED, RETRY, COMPLETED, DEAD},
+  {WAITING, SUSPECTS, DECLINED, VOIDS, CURSORS, CANCELLED, UNIQUE, WINDOWS, DAMAGED}}
+local COUNTS = {[LINE] = 'LLEN'}
+for _, at in ipairs({TASKS, PENDING, CLAIMS, SIDE, UNIQUE, DAMAGED}) do COUNTS[at] = 'HLEN' end
+
+-- measure returns the sizes of the keys of a queue, which follow KEYS[before], by their places. A key that
+-- does not exist, or is of a wrong type, has none.
+local function measure(before)
+  local sizes, keys = {}, {}
+  for n, group in ipairs(GROUPS) do
+    for i = 1, #group do keys[i] = KEYS[before + group[i]] end
+    if n == 1 or call('EXISTS', unpack(keys, 1, #group)) > 0 then
+      for i = 1, #group do sizes[group[i]] = read(COUNTS[group[i]] or 'ZCARD', keys[i]) end
+    end
+  end
+  return sizes
 end
 
 -- joinedin returns when a waiting task joined the tail of its priority, NEVER where its record does not tell.
@@ -41,9 +63,7 @@ end
 -- head of the line, as a deletion of the oldest tasks leaves it: it looks at 16 entries at a time, at
 -- growing distances and then by halves, for the end of that run. Where the void entries are no run it may
 -- find a later task.
-local function firstin(key, m)
-  local length = try('LLEN', key(LINE)) or 0
-  if length <= m.void or not try('ZCARD', key(VOIDS)) then return NEVER end
+local function firstin(key, m, length)
   local line = {m = m, [LINE] = key(LINE), [VOIDS] = key(VOIDS)}
   local function live(from, n)
     for _, id in ipairs(entries(line, m.tail - length + 1, from, n)) do
@@ -67,7 +87,6 @@ end
 -- earliest returns the earliest moment at which one of the tasks in a set of waiting tasks joined the tail
 -- of its priority, NEVER where none did. Tasks that went back to the head do not count.
 local function earliest(key, set)
-  if (try('ZCARD', key(set)) or 0) == 0 then return NEVER end
   local at = NEVER
   for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
     local from = -priority * SPREAD
@@ -79,33 +98,36 @@ end
 
 local t = call('TIME')
 now = t[1] * 1000000 + t[2]
-local reply = {text(now)}
+local reply, last = {now}, 1
 for n = 0, ARGV[1] - 1 do
   damaged = 0
   local function key(i) return KEYS[n * BLOCK + i] end
-  local function size(st) return read('ZCARD', key(SETS[st])) or 0 end
-  local m = numbers(key(META))
-  local waiting = size('w') + size('z') + size('k') + max((read('LLEN', key(LINE)) or 0) - m.void, 0)
-  local v = {waiting, max((read('HLEN', key(PENDING)) or 0) - 1, 0), size('s'), size('r'), size('c'), size('x'),
-    size('d'), size('u')}
-  for _, i in ipairs({TASKS, SIDE, UNIQUE, CLAIMS}) do read('HLEN', key(i)) end
-  for _, i in ipairs({LEASES, WINDOWS, VOIDS, IDLE}) do read('ZCARD', key(i)) end
+  local m, sizes = numbers(key(META)), measure(n * BLOCK)
+  local function size(at) return sizes[at] or 0 end
+  local waiting = size(WAITING) + size(SUSPECTS) + size(DECLINED) + max(size(LINE) - m.void, 0)
+  local v = {waiting, max(size(PENDING) - 1, 0), size(SCHEDULED), size(RETRY), size(COMPLETED), size(CANCELLED),
+    size(DEAD), size(CURSORS)}
   local records = 0
   for i = 1, 8 do records = records + v[i] end
   -- Records beyond these are unindexed: see reindex.lua.
-  local unindexed = damaged == 0 and max((try('HLEN', key(TASKS)) or 0) - records, 0) or 0
-  v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged + unindexed
-  v[10] = text(m.paused)
-  for i = 1, #TOTALS do v[10 + i] = text(m[TOTALS[i]]) end
+  local unindexed = damaged == 0 and max(size(TASKS) - records, 0) or 0
+  v[9] = size(DAMAGED) + damaged + unindexed
+  v[10] = m.paused
+  for i = 1, #TOTALS do v[10 + i] = m[TOTALS[i]] end
   local kinds = {}
-  if size('k') > 0 then
+  if size(DECLINED) > 0 then
     for _, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
       local n, suspects = tally(read('HGET', key(SIDE), 'k:' .. kind))
       if valid(kind) then kinds[#kinds + 1] = kind .. ':' .. (n or 0) + suspects .. ',' end
     end
   end
-  v[#v + 1] = table.concat(kinds)
-  v[#v + 1] = text(max(now - min(firstin(key, m), earliest(key, WAITING), earliest(key, SUSPECTS)), 0))
-  for i = 1, #v do reply[#reply + 1] = v[i] end
+  v[11 + #TOTALS] = table.concat(kinds)
+  local oldest = now
+  if size(LINE) > m.void and try('ZCARD', key(VOIDS)) then oldest = min(oldest, firstin(key, m, size(LINE))) end
+  if size(WAITING) > 0 then oldest = min(oldest, earliest(key, WAITING)) end
+  if size(SUSPECTS) > 0 then oldest = min(oldest, earliest(key, SUSPECTS)) end
+  v[12 + #TOTALS] = now - oldest
+  for i = 1, #v do reply[last + i] = v[i] end
+  last = last + #v
 end
 return reply
