@@ -136,6 +136,38 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(2*Period, 0, true)
 }
 
+// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, unless that sample is
+// two periods old, or an action has changed something since.
+func TestAPageWaitsForNoLook(t *testing.T) {
+	s, store, ahead := clocked(t)
+	now := func(ctx context.Context) (*Sample, error) {
+		s.turn <- struct{}{} // another caller looks
+		defer func() { <-s.turn }()
+		return s.Sample(ctx)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave() // a call that waited would return an error
+	first, err := s.Sample(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	*ahead += Period + Period/2
+	if got, err := now(left); got != first || err != nil || store.looks != 1 {
+		t.Errorf("a sample of one and a half periods: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
+	}
+	s.Changed()
+	if _, err := now(left); err == nil {
+		t.Error("after an action, a page shows a sample from before it")
+	}
+	if _, err := s.Sample(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	*ahead += 2 * Period
+	if _, err := now(left); err == nil {
+		t.Error("a page shows a sample that is two periods old")
+	}
+}
+
 // TestAnActionWaitsForNoLook checks that an action does not wait for a look in progress, and that the next
 // page does not show what that look finds.
 func TestAnActionWaitsForNoLook(t *testing.T) {
