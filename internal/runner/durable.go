@@ -348,7 +348,7 @@ func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
 	if err := d.load(ctx, a); err != nil {
 		return a.notStored(Retry, s.Name, err)
 	}
-	next := d.kept.With(s)
+	next := steps.Envelope{Steps: append(d.kept.Steps, s), Checkpoint: d.kept.Checkpoint}
 	if err := a.fits(next); err != nil {
 		return a.Unstorable(s.Name, err)
 	}
@@ -363,7 +363,7 @@ func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
 
 // fits returns an error for an envelope that is too large.
 func (a *Attempt) fits(e steps.Envelope) error {
-	if size, most := len(e.Encode()), a.MaxPayload(); size > most {
+	if size, most := e.Size(), a.MaxPayload(); size > most {
 		return storage.Invalid("steps and checkpoint", fmt.Sprintf("of %d bytes", size), "at most %d bytes", most)
 	}
 	return nil

@@ -48,8 +48,6 @@ type Step struct {
 type Envelope struct {
 	Steps      []Step
 	Checkpoint []byte // empty for none
-
-	packed []byte // of an envelope that With returned
 }
 
 // CheckName returns an *[storage.InvalidError] unless name is 1 to 128 bytes of printable UTF-8.
@@ -75,42 +73,34 @@ func (e Envelope) plain() bool {
 	return len(e.Steps) == 0 && (len(e.Checkpoint) == 0 || e.Checkpoint[0] != mark)
 }
 
-// With returns the envelope with a further step. An envelope that With returned packs only that step, behind
-// its bytes; another one that With returns of it later has the same memory.
-func (e Envelope) With(s Step) Envelope {
-	packed := e.packed
-	if packed == nil {
-		packed = e.pack()
+// Size returns the number of bytes to be stored.
+func (e Envelope) Size() int {
+	if e.plain() {
+		return len(e.Checkpoint)
 	}
-	return Envelope{Steps: append(e.Steps, s), Checkpoint: e.Checkpoint, packed: appendStep(packed, &s)}
+	size := 2 + 4 + len(e.Checkpoint)
+	for i := range e.Steps {
+		size += 4 + len(e.Steps[i].Name) + 3*8 + 4 + len(e.Steps[i].Result)
+	}
+	return size
 }
 
-// Encode returns the bytes to be stored, nil for an empty envelope. They may be those of Checkpoint, or of an
-// earlier Encode.
+// Encode returns the bytes to be stored, nil for an empty envelope. They may be those of Checkpoint.
 func (e Envelope) Encode() []byte {
-	switch {
-	case e.packed != nil:
-		return e.packed
-	case e.plain():
+	if e.plain() {
 		return e.Checkpoint
 	}
-	return e.pack()
-}
-
-func (e Envelope) pack() []byte {
-	b := appendPart([]byte{mark, version}, e.Checkpoint)
+	b := append(make([]byte, 0, e.Size()), mark, version)
+	b = appendPart(b, e.Checkpoint)
 	for i := range e.Steps {
-		b = appendStep(b, &e.Steps[i])
+		s := &e.Steps[i]
+		b = appendPart(b, s.Name)
+		b = binary.BigEndian.AppendUint64(b, micros(s.Ended))
+		b = binary.BigEndian.AppendUint64(b, uint64(s.Took.Microseconds()))
+		b = binary.BigEndian.AppendUint64(b, micros(s.Until))
+		b = appendPart(b, s.Result)
 	}
 	return b
-}
-
-func appendStep(b []byte, s *Step) []byte {
-	b = appendPart(b, s.Name)
-	b = binary.BigEndian.AppendUint64(b, micros(s.Ended))
-	b = binary.BigEndian.AppendUint64(b, uint64(s.Took.Microseconds()))
-	b = binary.BigEndian.AppendUint64(b, micros(s.Until))
-	return appendPart(b, s.Result)
 }
 
 func appendPart[T string | []byte](b []byte, part T) []byte {

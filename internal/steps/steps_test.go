@@ -28,14 +28,8 @@ func TestAnEnvelopeComesBack(t *testing.T) {
 		},
 	} {
 		stored := e.Encode()
-		if n := len(e.Steps); n > 0 { // its last step behind the bytes of an envelope that With returned
-			last := Envelope{Steps: e.Steps[:0:0], Checkpoint: e.Checkpoint}
-			for _, s := range e.Steps {
-				last = last.With(s)
-			}
-			if !bytes.Equal(last.Encode(), stored) || !reflect.DeepEqual(last.Steps, e.Steps) {
-				t.Errorf("With: got %+v, want %+v", last, e)
-			}
+		if e.Size() != len(stored) {
+			t.Errorf("got the size %d of %d bytes", e.Size(), len(stored))
 		}
 		got, err := Decode(stored)
 		for i := range got.Steps { // an empty result is as good as none
