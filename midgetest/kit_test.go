@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/midgetest"
 	"github.com/midgehq/midge/storage"
 )
@@ -174,10 +175,10 @@ func TestUntilRunsAWeekTheSameWayEachTime(t *testing.T) {
 			)
 		}})
 		enqueue(t, k.Client(), step{Name: "a"})
-		begun := time.Now()
+		begun := testserver.ProcessorTime(t)
 		worked := k.Until(7 * 24 * time.Hour)
-		if took := time.Since(begun); took > 10*time.Second {
-			t.Errorf("a week took %v", took)
+		if took := testserver.ProcessorTime(t) - begun; took > 10*time.Second {
+			t.Errorf("a week took %v of a processor", took)
 		}
 		if !k.Now().Equal(start.Add(7 * 24 * time.Hour)) {
 			t.Errorf("the clock shows %v, want a week later", k.Now())
