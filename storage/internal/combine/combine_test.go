@@ -359,12 +359,16 @@ func TestNobodyWaitsLongForCallersWhoDoNotCome(t *testing.T) {
 	var busy sync.WaitGroup
 	defer busy.Wait()
 	defer stop.Store(true)
+	var running sync.WaitGroup
 	for range 4 * runtime.GOMAXPROCS(0) {
+		running.Add(1)
 		busy.Go(func() {
+			running.Done()
 			for !stop.Load() { //nolint:revive // it is to use its processor
 			}
 		})
 	}
+	running.Wait()
 	r := newRig(t, combine.Config[*call]{Beside: 1, Flush: func(context.Context, int, []*call) []*call { return nil }})
 	defer r.Close()
 	most := time.Duration(runtime.GOMAXPROCS(0)) * time.Second
