@@ -42,8 +42,8 @@ type keys struct {
 	known map[string]*[block]any
 }
 
-// knownMost is the number of queues whose keys are cached, ready to be sent: 2 KB each. A dashboard reads all queues
-// each second.
+// knownMost is the number of queues whose keys are cached, ready to be sent: 2 KB each. A dashboard reads
+// all queues each second.
 const knownMost = 5000
 
 // of appends the keys of a queue, all in the slot of its name, to list.
