@@ -47,7 +47,8 @@ func Discarded(t storage.Task) bool {
 
 // Proposal returns the command that repairs the tasks of a cause, of which their jobs discarded some. filter
 // chooses the tasks among the dead. The command never requeues tasks that their jobs discarded, and only lists
-// the tasks if there are no others.
+// the tasks if there are no others. Several tasks begin with a canary, because nobody knows whether the cause is
+// mended: tasks of a crash loop would end runners again.
 func Proposal(filter string, tasks, discarded int64) string {
 	switch {
 	case discarded >= tasks:
@@ -55,7 +56,11 @@ func Proposal(filter string, tasks, discarded int64) string {
 	case discarded > 0:
 		filter += " -reason:" + storage.AttemptDiscarded
 	}
-	return shell.Line("midge", "task", "requeue", filter, "--rate", "50")
+	words := []string{"midge", "task", "requeue", filter}
+	if tasks-discarded > 1 {
+		words = append(words, "--canary")
+	}
+	return shell.Line(append(words, "--rate", "50")...)
 }
 
 // maxGroups bounds the groups that a Grouping keeps, because all errors may differ. Others counts the tasks of

@@ -12,7 +12,7 @@ import (
 // cause of which the jobs discarded none, some and all tasks.
 func TestNoCommandProposesToRequeueDiscardedTasks(t *testing.T) {
 	for discarded, want := range map[int]string{
-		0: "midge task requeue cause:ID --rate 50",
+		0: "midge task requeue cause:ID --canary --rate 50",
 		1: "midge task requeue 'cause:ID -reason:discarded' --rate 50",
 		2: "midge task ls 'state:dead cause:ID'",
 	} {

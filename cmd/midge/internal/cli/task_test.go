@@ -94,7 +94,7 @@ func TestACommandThatIsTooLongIsNotOffered(t *testing.T) {
 		filter := "kind:" + strings.Repeat("other,", n) + "send_mail"
 		got := r.run("task ls --by cause '" + filter + "'")
 		if offered := strings.Contains(got.err, "next: midge task requeue 'cause:") &&
-			strings.Contains(got.err, " "+filter+"' --rate 50\n"); got.code != Done || offered != want ||
+			strings.Contains(got.err, " "+filter+"' --canary --rate 50\n"); got.code != Done || offered != want ||
 			strings.Contains(got.err, "next:") != want {
 			t.Errorf("a filter of %d bytes: got %+v, want a command: %t", len(filter), got, want)
 		}
