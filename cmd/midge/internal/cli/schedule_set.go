@@ -9,9 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -35,8 +37,8 @@ func (a *app) scheduleSet() *cobra.Command {
 			"replaced, and keeps its last tick and its pause. Without --kind its task, --missed\n" +
 			"and --no-overlap stay as they are; zone and jitter do not: a flag that is not given\n" +
 			"has its default. The name of a schedule that a program has declared is refused.\n" +
-			"The command does not check whether a runner handles the kind; see midge schedule ls\n" +
-			"--orphaned.",
+			"If no live runner of the queue handles the kind, a warning is printed; see also\n" +
+			"midge schedule ls --orphaned.",
 		Example: "  midge schedule set mail/ann --every 24h --jitter 6h --kind send_digest " +
 			"--params '{\"to\":\"ann\"}'\n" +
 			"  midge schedule set mail/ann --cron '0 9 * * 1-5' --zone Europe/Paris",
@@ -133,7 +135,19 @@ func (a *app) setSchedule(ctx context.Context, name string, f *setFlags, given f
 		return err
 	}
 	a.notef("%s is set: %s", name, schedule.Short(s.Spec))
+	a.warnUnserved(ctx, &in)
 	return nil
+}
+
+// warnUnserved prints a warning if no live runner of a schedule's queue handles its kind, or none if the runners
+// cannot be read.
+func (a *app) warnUnserved(ctx context.Context, in *storage.Insert) {
+	runners, err := a.store.Runners(ctx)
+	if err != nil || survey.ServingOf(runners)[in.Ref.Queue].Knows(in.Kind) {
+		return
+	}
+	a.notef("warning: no live runner on %s handles %s, so the schedule does not tick until one does\n"+
+		"next: midge runner ls --queue %s", in.Ref.Queue, show.Text(in.Kind), in.Ref.Queue)
 }
 
 // taskFlags are the flags of schedule set that describe the task, and need --kind.
