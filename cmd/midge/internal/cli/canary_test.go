@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/open"
 )
 
 // canaryCase is a requeue of the night's dead tasks with a canary.
@@ -125,4 +128,67 @@ func TestACanaryIsFollowedOnARealRunner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestACanaryOnServers requeues ten tasks with a canary on Redis and PostgreSQL. If the first attempt succeeds, the
+// rest follow; if it fails, no other task is requeued.
+func TestACanaryOnServers(t *testing.T) {
+	t.Parallel()
+	testserver.Require(t)
+	testserver.RequirePostgres(t)
+	for name, url := range map[string]string{
+		"redis": testserver.Redis(t).URL(), "postgres": testserver.Postgres(t, testserver.PostgresOptions{}).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := on(t, url)
+			var attempts atomic.Int64
+			var mended atomic.Bool
+			stop := r.runs(url, func(context.Context, template) error {
+				if attempts.Add(1); !mended.Load() {
+					return midge.Discard(errors.New("no template"))
+				}
+				return nil
+			})
+			defer stop()
+			for i := range 10 {
+				r.ok(fmt.Sprintf("task add template --queue mail --id t%d --params {}", i))
+			}
+			dead := func() int { return strings.Count(r.ok("task ls --queue mail state:dead -o ids"), "\n") }
+			testserver.Await(t, "all tasks are dead", func() bool { return dead() == 10 })
+			const line = "task requeue --queue mail --canary --rate 1000 --yes"
+			r.says(Partly, "matched 1, requeued 1", line)
+			if n := attempts.Load(); n != 11 || dead() != 10 {
+				t.Errorf("after a canary that fails: %d attempts, and %d tasks are dead; want 11 and 10", n, dead())
+			}
+			mended.Store(true)
+			r.says(Done, "matched 10, requeued 10", line)
+			testserver.Await(t, "no task is dead or waits", func() bool {
+				return r.ok("task ls --queue mail state:all -o ids") == ""
+			})
+			if n := attempts.Load(); n != 21 {
+				t.Errorf("%d attempts in all, want 21", n)
+			}
+		})
+	}
+}
+
+// runs runs a job on the queue mail of a storage until stop is called.
+func (r *rig) runs(url string, job func(context.Context, template) error) (stop func()) {
+	r.t.Helper()
+	store, err := open.Open(r.t.Context(), url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cfg := midge.RunnerConfig{Queues: []string{"mail"}, Slog: slog.New(slog.DiscardHandler)}
+	runner, err := midge.NewRunner(store, cfg)
+	if err == nil {
+		err = midge.Handle(runner, job)
+	}
+	if err != nil {
+		r.t.Fatal(errors.Join(err, store.Close()))
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = runner.Run(ctx) }() // ends with stop
+	return func() { cancel(); <-ended; _ = store.Close() }
 }
