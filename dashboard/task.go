@@ -139,7 +139,7 @@ var outcomes = map[string][3]string{
 	storage.AttemptExpired:     {"✕", "dead", "missed its deadline"},
 	storage.AttemptUndecodable: {"✕", "dead", "could not be decoded"},
 	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
-	storage.AttemptCrashed:     {"✕", "dead", "crashed: its lease expired"},
+	storage.AttemptCrashed:     {"✕", "dead", "crashed"},
 	storage.AttemptLeaseLost:   {"!", "retry", "lost its lease before it started"},
 	storage.AttemptSucceeded:   {"✓", "completed", "completed"},
 	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
@@ -179,7 +179,10 @@ func (v *view) timeline(t storage.Task) []moments {
 		case storage.AttemptLeaseLost: // it was only claimed
 		default:
 			waited(a.Claimed)
-			m.What, m.Took = name()+" "+m.What, format.Duration(a.Took())
+			m.What, m.Took = name()+" "+m.What, "after "+format.Duration(a.Took())
+		}
+		if a.Outcome == storage.AttemptCrashed { // nobody knows when the job ended
+			m.Took = "found " + format.Duration(a.Took()) + " after the start, once its lease had expired"
 		}
 		if i == stack {
 			m.Stack = t.Stack
@@ -229,13 +232,16 @@ func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []
 		}
 	case storage.Completed, storage.Cancelled, storage.Dead:
 		m.At = t.Ended
-		if t.Reason != "" {
-			m.What += ": " + strings.Replace(t.Reason, storage.ReasonRetries, "retries exhausted", 1)
+		if reason := t.CurrentReason(); reason != "" {
+			m.What += ": " + strings.Replace(reason, storage.ReasonRetries, "retries exhausted", 1)
 		}
 	case storage.Scheduled, storage.Retry:
 		m.At, m.What = t.Due, attempt()+" due"
-		if t.Reason != "" {
-			m.What += ", snoozed: " + t.Reason
+		switch reason := t.CurrentReason(); {
+		case storage.Sleeps(reason):
+			m.What += ": the job " + reason
+		case reason != "":
+			m.What += ", snoozed: " + reason
 		}
 	case storage.Waiting:
 		m.At, m.What = since, "waiting for "+attempt()

@@ -308,7 +308,7 @@ func (v *view) row(t storage.Task) taskRow {
 		row.Note = format.FirstLine(t.LastError())
 	}
 	if row.Note == "" || t.State == storage.Scheduled {
-		row.Note = t.Reason
+		row.Note = t.CurrentReason()
 	}
 	if t.PassedOver == storage.PassedOverKind {
 		row.Note = "no runner that saw the task handles its kind"

@@ -138,3 +138,45 @@ func TestATaskIsTitledByItsKind(t *testing.T) {
 		s.shows("/r/"+ref, "Completed since")
 	})
 }
+
+// TestATimelineHasWhenACrashWasFound checks that the page of a task whose runner was lost does not show the time until
+// that was found as the time of the run, and that a snooze is its reason only until it is due.
+func TestATimelineHasWhenACrashWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		s, store := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask})
+		session := storage.NewSession(store, 0)
+		claim := func() (fence storage.Fence) {
+			t.Helper()
+			for range 2 { // the first claim may only promote the task, or recover it
+				claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+					Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: 30 * time.Second,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(claimed.Fences) > 0 {
+					fence = claimed.Fences[0]
+				}
+			}
+			return fence
+		}
+		events := func() string { t.Helper(); return strings.Join(s.told("/r/"+theTask.String()), "; ") }
+		_, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{{
+			Fence: claim(), Outcome: storage.Snooze, Delay: time.Minute, Reason: storage.ReasonSleeps + " noon (a while)",
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := events(); !strings.HasPrefix(got, "attempt 1 due: the job sleeps until noon (a while); ") {
+			t.Errorf("the timeline of a task that sleeps is %q", got)
+		}
+		time.Sleep(time.Minute + time.Second) // virtual
+		claim()
+		time.Sleep(44 * time.Second) // virtual
+		claim()
+		if got := events(); !strings.Contains(got, "attempt 1 crashed found 43 s after the start, once its lease had expired") || strings.Contains(got, "sleeps") {
+			t.Errorf("the timeline after a crash is %q", got)
+		}
+	})
+}

@@ -90,7 +90,7 @@ type Task struct {
 
 	// Reason says in a word why the task is dead, as one of the Reason constants or the text
 	// of Settle.Reason, or why it was snoozed. It lasts until the next settle, recovery
-	// or requeue.
+	// or requeue: see CurrentReason.
 	Reason string
 	// Attempts is the history, oldest first, at most MaxAttempts.
 	Attempts []Attempt
@@ -103,6 +103,16 @@ type Task struct {
 	Result     []byte
 	Progress   []byte
 	Checkpoint []byte
+}
+
+// CurrentReason is Reason where it still holds, else "". The reason of a snooze is past once the task is
+// due: it does not hold of a task that waits, runs, or has ended. A waiting task stays undecodable until a
+// runner has tried it again.
+func (t Task) CurrentReason() string {
+	if t.State == Dead || t.State == Scheduled || t.State == Waiting && Undecodable(t.Reason) {
+		return t.Reason
+	}
+	return ""
 }
 
 // StartedAt is when the running task was claimed, zero where the task does not run. A task that was
@@ -240,6 +250,13 @@ const ReasonUndecodable = "undecodable payload"
 // Undecodable reports whether the reason of a task says that a runner could not decode its parameters when it
 // last tried.
 func Undecodable(reason string) bool { return strings.HasPrefix(reason, ReasonUndecodable) }
+
+// ReasonSleeps begins the reason of a task whose job sleeps between two steps. The moment at which the
+// sleep ends follows.
+const ReasonSleeps = "sleeps until"
+
+// Sleeps reports whether the reason of a task says that its job sleeps. A requeue does not end a sleep.
+func Sleeps(reason string) bool { return strings.HasPrefix(reason, ReasonSleeps) }
 
 // Keep says for how long a task is kept after it completed or was cancelled. With the zero
 // Keep the task is gone at once, unless it completed with a result: then it is kept for

@@ -138,7 +138,7 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 	}
 	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
 		Ref: t.Ref, Kind: t.Kind, State: t.State, Now: d.Now, Retries: t.Retries, Snoozes: t.Snoozes,
-		Reason: t.Reason, Error: t.LastError(),
+		Reason: t.CurrentReason(), Error: t.LastError(),
 	}}
 	if t.State.Ended() {
 		w.v.Cause, w.v.Since = CauseEnded, t.Ended
@@ -506,6 +506,8 @@ func (v Verdict) after() string {
 	switch {
 	case v.State == Retry:
 		return fmt.Sprintf(", after failure %d%s", v.Retries, details("", v.Error))
+	case Sleeps(v.Reason):
+		return details("its job " + v.Reason)
 	case v.Snoozes > 0:
 		return ", as it was snoozed" + details(v.Reason, "")
 	}

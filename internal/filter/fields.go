@@ -63,7 +63,7 @@ var fields = []field{
 	{name: "id", kind: ofText, text: func(t *storage.Task) string { return t.ID }},
 	{name: "error", kind: ofPart, text: func(t *storage.Task) string { return t.LastError() }},
 	{name: "cause", kind: ofText, text: func(t *storage.Task) string { return fingerprint.Of(*t).ID }},
-	{name: "reason", kind: ofPart, text: func(t *storage.Task) string { return t.Reason }},
+	{name: "reason", kind: ofPart, text: func(t *storage.Task) string { return t.CurrentReason() }},
 	{name: "header.", kind: ofHeader},
 	{name: "params.", kind: ofParams},
 	{name: "runner", kind: ofText, text: lastRunner},

@@ -58,7 +58,7 @@ type Print struct {
 func Of(t storage.Task) Print { return OfText(Error(t)) }
 
 // Error returns the last error of a task, or its reason if no attempt left an error.
-func Error(t storage.Task) string { return cmp.Or(t.LastError(), t.Reason) }
+func Error(t storage.Task) string { return cmp.Or(t.LastError(), t.CurrentReason()) }
 
 // OfText returns the fingerprint of an error.
 func OfText(text string) Print {

@@ -76,7 +76,7 @@ func TestAStatusTellsCausesApart(t *testing.T) {
 }
 
 func TestATaskWithoutAnErrorHasItsReason(t *testing.T) {
-	dead := storage.Task{Reason: storage.ReasonCrashes, Attempts: []storage.Attempt{{Outcome: storage.AttemptCrashed}}}
+	dead := storage.Task{State: storage.Dead, Reason: storage.ReasonCrashes, Attempts: []storage.Attempt{{Outcome: storage.AttemptCrashed}}}
 	if got := Of(dead).Text; got != storage.ReasonCrashes {
 		t.Errorf("got %q, want the reason", got)
 	}

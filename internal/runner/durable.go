@@ -182,7 +182,7 @@ func (a *Attempt) Sleep(ctx context.Context, name string, length time.Duration) 
 	if !s.Until.After(a.storageTime()) {
 		return nil
 	}
-	reason := fmt.Sprintf("sleeps until %s (%s)", s.Until.Format("2006-01-02 15:04:05 UTC"), name)
+	reason := fmt.Sprintf("%s %s (%s)", storage.ReasonSleeps, s.Until.Format("2006-01-02 15:04:05 UTC"), name)
 	return a.owe(&OwedError{Ask: Snooze, Until: s.Until, Reason: reason})
 }
 

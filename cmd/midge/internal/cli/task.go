@@ -49,7 +49,7 @@ var taskList = show.List[storage.Task]{
 		{Name: "reason", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
 		) string {
-			return dash(show.Text(t.Reason))
+			return dash(show.Text(t.CurrentReason()))
 		}},
 		{Name: "params", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
 			return dash(show.Cut(string(show.Value(payload.Params(t))), 200))
@@ -131,7 +131,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 		{Name: "kind", Text: show.Text(t.Kind)},
 		{Name: "state", Text: standing(t), Style: stateStyle(t)},
 		{Name: "why", Text: show.Text(why)},
-		{Name: "reason", Text: show.Text(t.Reason)},
+		{Name: "reason", Text: show.Text(t.CurrentReason())},
 		{Name: "created", Text: p.Exact(t.Created)},
 	}
 	moment := func(name string, f func() string, set bool) {
@@ -169,8 +169,14 @@ func storyFields(p *show.Printer, t storage.Task) []show.Field {
 	}
 	for _, a := range t.Attempts {
 		line := p.Moment(a.At) + "  " + show.Text(a.Outcome)
-		if a.Runner != "" {
-			line += " after " + show.Span(a.Took()) + " on " + show.Text(a.Runner)
+		switch took, on := show.Span(a.Took()), " on "+show.Text(a.Runner); {
+		case a.Runner == "":
+		case a.Outcome == storage.AttemptCrashed: // nobody knows when the job ended
+			line += on + ", found " + took + " after the start"
+		case a.Outcome == storage.AttemptLeaseLost:
+			line += on + ", found " + took + " after the claim"
+		default:
+			line += " after " + took + on
 		}
 		if a.Error != "" {
 			line += "\n    " + strings.ReplaceAll(show.Lines(strings.TrimSpace(a.Error)), "\n", "\n    ")

@@ -123,6 +123,9 @@ func whyNext(v storage.Verdict) string {
 	case storage.CauseUndecodable:
 		return "midge task edit " + ref + ", or deploy a program that reads it"
 	case storage.CauseDue:
+		if storage.Sleeps(v.Reason) { // a requeue would only sleep again
+			return ""
+		}
 		return "midge task requeue " + ref
 	case storage.CauseNoRunner:
 		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"

@@ -305,7 +305,7 @@ func TaskOf(t storage.Task) Task {
 		Deadline: survey.Moment(t.Deadline()), Tick: survey.Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
 		Runner:  RanBy(t), CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
-		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding,
+		Reason: t.CurrentReason(), Error: t.LastError(), Encoding: t.Encoding,
 		Params: Value(payload.Params(t)), Headers: headers,
 		Attempts: attempts, Stack: t.Stack, Result: Value(payload.Result(t)), Progress: Value(payload.Progress(t)),
 		Checkpoint: Value(payload.Checkpoint(t)),
