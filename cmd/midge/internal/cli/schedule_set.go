@@ -139,8 +139,8 @@ func (a *app) setSchedule(ctx context.Context, name string, f *setFlags, given f
 	return nil
 }
 
-// warnUnserved prints a warning if no live runner of a schedule's queue handles its kind, or none if the runners
-// cannot be read.
+// warnUnserved prints a warning if no live runner of a schedule's queue handles its kind; none if the
+// runners cannot be read.
 func (a *app) warnUnserved(ctx context.Context, in *storage.Insert) {
 	runners, err := a.store.Runners(ctx)
 	if err != nil || survey.ServingOf(runners)[in.Ref.Queue].Knows(in.Kind) {
