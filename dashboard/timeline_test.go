@@ -129,7 +129,9 @@ func TestATaskIsTitledByItsKind(t *testing.T) {
 		s := open(t, "calm", dashboard.Config{})
 		ref := s.list("payments", storage.Completed)[0]
 		page := s.get("/r/" + ref)
-		if title := between(t, page, "<h1>", "</h1>"); title != "charge_card <code class="+`"id">`+ref+"</code>" {
+		title := between(t, page, "<h1>", "</h1>")
+		id := strings.NewReplacer("<i>", "", "</i>", "").Replace(title) // narrow windows cut it between the two parts
+		if want := `charge_card <code class="id"><span class="name" title="` + ref + `">` + ref + "</span></code>"; id != want {
 			t.Errorf("the title is %q, want the kind, and the ref small", title)
 		}
 		if !strings.Contains(page, "do=requeue") || strings.Contains(page, "button primary") {

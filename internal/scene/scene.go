@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/internal/vitals"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -300,7 +301,7 @@ func (s *Scene) calm(ctx context.Context) error {
 	return s.run(ctx, "exports", 4)
 }
 
-// run starts n tasks of a queue that keep running.
+// run starts n tasks of a queue that keep running. The first has finished steps.
 func (s *Scene) run(ctx context.Context, queue string, n int) error {
 	claimed, err := s.Session.Claim(ctx, storage.ClaimRequest{
 		Runner: s.runner(queue), Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: 24 * time.Hour,
@@ -310,6 +311,22 @@ func (s *Scene) run(ctx context.Context, queue string, n int) error {
 			Ref: t.Ref, Kind: t.Kind, Since: claimed.Now.Add(-time.Duration(i*i) * 71 * time.Second),
 		})
 	}
+	if err != nil || len(claimed.Fences) == 0 {
+		return err
+	}
+	done := steps.Envelope{Steps: []steps.Step{
+		{
+			Name: "collect the orders", Ended: claimed.Now.Add(-26 * time.Hour), Took: 84 * time.Second,
+			Result: []byte(`{"orders":18204,"first":"01JABC","last":"01JXYZ"}`),
+		},
+		{Name: "a day for late orders", Ended: claimed.Now.Add(-26 * time.Hour), Until: claimed.Now.Add(-2 * time.Hour)},
+		{
+			Name: long("write the file of the tenant"), Ended: claimed.Now.Add(-time.Hour), Took: 1320 * time.Millisecond,
+			Result: []byte(`"exports/2026-11.csv"`),
+		},
+	}}
+	leases := []storage.Extension{{Fence: claimed.Fences[0], Checkpoint: done.Encode()}}
+	_, err = s.Session.Extend(ctx, storage.ExtendRequest{Leases: leases})
 	return err
 }
 
