@@ -66,14 +66,15 @@ func (s *Sampler) Last() *Sample {
 	return s.current
 }
 
-// Sample returns a sample that is at most a Period old, or at most two while another caller looks: a look
-// at thousands of queues takes a tenth of a second, and pages of viewers would wait for it. After an action
-// in this process it returns only a sample that was taken after the action. If the storage fails, it
-// returns the last sample with the error in it, or the error if there is no sample yet. If ctx ends while
-// another caller looks, it returns the last sample and an error.
+// Sample returns a sample that is at most a Period old, or at most two while another caller looks or
+// watches: a look at thousands of queues takes a tenth of a second, and pages of viewers would wait for it.
+// After an action in this process it returns only a sample that was taken after the action. If the storage
+// fails, it returns the last sample with the error in it, or the error if there is no sample yet. If ctx
+// ends while another caller looks, it returns the last sample and an error.
 func (s *Sampler) Sample(ctx context.Context) (*Sample, error) {
 	now, last := s.now(), s.Last()
-	if last != nil && len(s.turn) > 0 && last.At.After(now.Add(-2*Period)) && last.actions == s.actions.Load() {
+	others := len(s.turn) > 0 || s.watchers.Load() > 0
+	if last != nil && others && last.At.After(now.Add(-2*Period)) && last.actions == s.actions.Load() {
 		return last, nil
 	}
 	return s.sampleAfter(ctx, now.Add(-Period))

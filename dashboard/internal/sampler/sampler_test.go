@@ -136,8 +136,8 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(2*Period, 0, true)
 }
 
-// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, unless that sample is
-// two periods old, or an action has changed something since.
+// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, or watches, unless that
+// sample is two periods old, or an action has changed something since.
 func TestAPageWaitsForNoLook(t *testing.T) {
 	s, store, ahead := clocked(t)
 	now := func(ctx context.Context) (*Sample, error) {
@@ -155,6 +155,11 @@ func TestAPageWaitsForNoLook(t *testing.T) {
 	if got, err := now(left); got != first || err != nil || store.looks != 1 {
 		t.Errorf("a sample of one and a half periods: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
 	}
+	s.watchers.Add(1)
+	if got, err := s.Sample(t.Context()); got != first || err != nil || store.looks != 1 {
+		t.Errorf("while somebody watches: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
+	}
+	s.watchers.Add(-1)
 	s.Changed()
 	if _, err := now(left); err == nil {
 		t.Error("after an action, a page shows a sample from before it")
