@@ -143,7 +143,7 @@ var table = []rule{
 		room:  "dashboard/internal/sampler",
 		rooms: []string{"internal/ledger", "internal/survey", "storage"},
 	},
-	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // for tests and screenshots
+	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/steps", "internal/vitals", "storage", "storage/memory"}}, // for tests and screenshots
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser
 		rooms:   []string{"access", "dashboard", "internal/fingerprint", "internal/scene", "storage", "storage/memory"},
