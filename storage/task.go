@@ -255,7 +255,7 @@ func Undecodable(reason string) bool { return strings.HasPrefix(reason, ReasonUn
 // sleep ends follows.
 const ReasonSleeps = "sleeps until"
 
-// Sleeps reports whether the reason of a task says that its job sleeps. A requeue does not end a sleep.
+// Sleeps reports whether a reason is that of a task whose job sleeps. A requeue does not end a sleep.
 func Sleeps(reason string) bool { return strings.HasPrefix(reason, ReasonSleeps) }
 
 // Keep says for how long a task is kept after it completed or was cancelled. With the zero
