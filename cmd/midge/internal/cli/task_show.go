@@ -18,6 +18,7 @@ import (
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -145,19 +146,24 @@ func (a *app) noTask(name string) error {
 
 // findID finds the only task with an id, in any queue.
 func (a *app) findID(ctx context.Context, id string) (storage.Task, error) {
-	var found []storage.Task
+	var refs []storage.Ref
 	for queue, err := range storage.EachQueue(ctx, a.store, "") {
 		if err != nil {
 			return storage.Task{}, err
 		}
-		t, err := a.store.Task(ctx, storage.Ref{Queue: queue, ID: id})
-		switch {
-		case err == nil:
-			found = append(found, t)
-		case !errors.Is(err, storage.ErrNotFound):
-			return storage.Task{}, err
-		}
+		refs = append(refs, storage.Ref{Queue: queue, ID: id})
 	}
+	tasks := make([]storage.Task, len(refs))
+	err := survey.Concurrently(len(refs), func(i int) (err error) {
+		if tasks[i], err = a.store.Task(ctx, refs[i]); errors.Is(err, storage.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return storage.Task{}, err
+	}
+	found := slices.DeleteFunc(tasks, func(t storage.Task) bool { return t.ID == "" })
 	switch len(found) {
 	case 0:
 		return storage.Task{}, a.noTask(id)
