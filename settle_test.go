@@ -156,3 +156,46 @@ func TestASettleOutlivesAStorageThatCannotBeReached(t *testing.T) {
 		}
 	})
 }
+
+// slowly is a storage that takes a second for each call with settles, and notes the most settles of a call.
+type slowly struct {
+	storage.Storage
+	most atomic.Int64
+}
+
+func (s *slowly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	settles := int64(0)
+	for _, tx := range txs {
+		settles += int64(len(tx.Settles))
+	}
+	if settles > 0 {
+		s.most.Store(max(s.most.Load(), settles)) // the runner makes one such call at a time
+		<-time.After(time.Second)
+	}
+	return s.Storage.Apply(ctx, call, txs...)
+}
+
+// TestACallSettlesAsManyTasksAsRedisEndsInOneStep ends 1,200 jobs at once. See settledMost.
+func TestACallSettlesAsManyTasksAsRedisEndsInOneStep(t *testing.T) {
+	const jobs = 1200
+	bubble(t, func(b *bench) {
+		gate := make(chan struct{})
+		var ended atomic.Int64
+		s := &slowly{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{Concurrency: jobs}, func(context.Context, work) error {
+			<-gate
+			ended.Add(1)
+			return nil
+		})
+		for range jobs {
+			b.enqueue("")
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(5 * time.Second)
+		close(gate)
+		b.after(10 * time.Second)
+		if ended.Load() != jobs || s.most.Load() != 500 {
+			t.Errorf("%d jobs ended, with at most %d in a call; want %d, and 500", ended.Load(), s.most.Load(), jobs)
+		}
+	})
+}
