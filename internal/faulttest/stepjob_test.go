@@ -41,7 +41,7 @@ const noTimeout = 6 * time.Hour
 
 // Options keeps a completed task, so that it can be counted.
 func (stepJob) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, Retries: 5, Timeout: noTimeout}
+	return midge.Options{Keep: midge.Keep{For: keepForever}, Retries: 5, Timeout: noTimeout}
 }
 
 // do returns a job of steps without arguments.
