@@ -92,7 +92,7 @@ func TestEachOutcomeOfWork(t *testing.T) {
 			return ctx.Err()
 		},
 	} {
-		timeout := time.Duration(0) // none: on a busy machine another job than the one that waits for it could take longer
+		timeout := time.Duration(0) // none: on a busy machine any job could take longer
 		if want == midge.OutcomeTimedOut {
 			timeout = time.Millisecond
 		}

@@ -105,7 +105,7 @@ type Task struct {
 	Checkpoint []byte
 }
 
-// CurrentReason is Reason where it still holds, else "". The reason of a snooze is past once the task is
+// CurrentReason is Reason if it still holds, else "". The reason of a snooze is past once the task is
 // due: it does not hold of a task that waits, runs, or has ended. A waiting task stays undecodable until a
 // runner has tried it again.
 func (t Task) CurrentReason() string {

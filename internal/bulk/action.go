@@ -132,7 +132,7 @@ func (a *Action) change(t *storage.Task) storage.Change {
 	return ch
 }
 
-// keptError returns why the action cannot be done to a task.
+// keptError is the reason for which an action cannot be done to a task.
 type keptError string
 
 func (e keptError) Error() string { return string(e) }

@@ -88,7 +88,7 @@ type Result struct {
 	Passed bool
 }
 
-// Reason returns why the action cannot be done to a task.
+// Reason is the reason for which the action cannot be done to a task.
 type Reason struct {
 	Ref  storage.Ref
 	Text string

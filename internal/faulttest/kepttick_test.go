@@ -35,7 +35,7 @@ type keptSchedules struct {
 	all    map[string]*keptVersion // by version
 }
 
-// keptVersion is a schedule from its SetSchedule to its end, by the next one of its name or by its removal.
+// keptVersion is a schedule from its SetSchedule to its replacement or removal.
 type keptVersion struct {
 	period time.Duration
 	paused bool

@@ -373,7 +373,7 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 		for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending} {
 			for task, err := range storage.Each(t.Context(), store, queue, state) {
 				must(t, err)
-				if state == storage.Waiting && isDamaged(task.ID) { // one of the unlisted, listed after all
+				if state == storage.Waiting && isDamaged(task.ID) { // an unlisted task that was listed again
 					continue
 				}
 				if task.Due.Before(soon) && task.LeaseUntil.Before(soon) {

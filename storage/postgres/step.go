@@ -25,7 +25,7 @@ type part struct {
 	extend *extension // nil for an Apply
 
 	applied []storage.Applied
-	outcome []byte // what the lane remembers of a verb other than Apply
+	outcome []byte // of a verb other than Apply, as the lane remembers it
 	err     error
 	done    bool // it has its answer
 }

@@ -191,9 +191,9 @@ func (c *Config) single() (link, error) {
 	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
 }
 
-// introduce has the server list a connection under midge's name. The connection works without the name
-// where the server refuses it. After any other error the reply may still come, and would be taken for the
-// reply of the next command, so that introduce returns the error, and go-redis closes the connection.
+// introduce has the server list a connection under midge's name. The connection works without the name if
+// the server refuses the name. After any other error the reply may still come, and the next command would
+// read it as its own. Then introduce returns the error, and go-redis closes the connection.
 func introduce(ctx context.Context, conn *goredis.Conn) error {
 	err := conn.ClientSetName(ctx, "midge").Err()
 	var refused goredis.Error

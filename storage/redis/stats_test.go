@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAKeyOfAWrongTypeCountsAsDamaged checks each key of a queue whose size Stats reads: one of a wrong type adds one
+// TestAKeyOfAWrongTypeCountsAsDamaged checks each key of a queue whose size Stats reads: a key of a wrong type adds one
 // to the damaged, and hides no other size.
 func TestAKeyOfAWrongTypeCountsAsDamaged(t *testing.T) {
 	s, server := openMini(t)

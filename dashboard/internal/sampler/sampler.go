@@ -67,7 +67,7 @@ func (s *Sampler) Last() *Sample {
 }
 
 // Sample returns a sample that is at most a Period old, or at most two while another caller looks or
-// watches: a look at thousands of queues takes a tenth of a second, and pages of viewers would wait for it.
+// watches: to read thousands of queues takes a tenth of a second, for which the pages of viewers would wait.
 // After an action in this process it returns only a sample that was taken after the action. If the storage
 // fails, it returns the last sample with the error in it, or the error if there is no sample yet. If ctx
 // ends while another caller looks, it returns the last sample and an error.
