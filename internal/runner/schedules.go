@@ -183,7 +183,7 @@ func (s *schedules) apply(
 ) (refused []error, err error) {
 	size := func(tx *storage.Tx) (ops, bytes int) { return tx.Ops(), tx.Bytes() }
 	for len(txs) > 0 {
-		n := oneCall(txs, storage.MaxTxOps, size)
+		n := oneCall(txs, size)
 		applied, err := session.Apply(ctx, txs[:n]...)
 		switch {
 		case err == nil:

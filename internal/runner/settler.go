@@ -181,16 +181,11 @@ func (s *settler) flush(ctx context.Context) {
 	}
 }
 
-// settledMost is how many operations of settlements one call carries, unless one settlement has more. Redis
-// carries out so many completions in one call of its short script; more take two calls of the general one, whose
-// price for a task is twice as high.
-const settledMost = 500
-
-// settleAll settles the queued settlements in few calls.
+// settleAll settles the queued settlements in as few calls as possible.
 func (s *settler) settleAll(ctx context.Context, all []settlement) {
 	doubts := s.store.doubts.Load()
 	for rest := all; len(rest) > 0; {
-		n := oneCall(rest, settledMost, (*settlement).size)
+		n := oneCall(rest, (*settlement).size)
 		s.settle(ctx, rest[:n])
 		rest = rest[n:]
 	}
@@ -211,15 +206,15 @@ func (s *settler) takeQueue() []settlement {
 	return all
 }
 
-// oneCall returns how many of the first elements of a queue one call may carry, which has at most so many
-// operations, or one element. size returns the number of an element's operations, and about how many bytes they carry.
-func oneCall[T any](queue []T, most int, size func(*T) (ops, bytes int)) (n int) {
+// oneCall returns how many of the first elements of a queue one call may carry. size returns the number
+// of an element's operations, and about how many bytes they carry.
+func oneCall[T any](queue []T, size func(*T) (ops, bytes int)) (n int) {
 	ops, bytes := 0, 0
 	for i := range queue {
 		moreOps, moreBytes := size(&queue[i])
 		ops += moreOps
 		bytes += moreBytes
-		if i > 0 && (ops > most || bytes > storage.MaxTxBytes) {
+		if i > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
 			return i
 		}
 	}

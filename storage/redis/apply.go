@@ -159,13 +159,26 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 		p.finish(txs)
 		p.before, before[p.slot] = before[p.slot], p.id.lane
 		// The short ways leave the first call of a lane, and a call without a lane, to apply.lua.
-		short = short && p.id.seq > 1 && (p.plain == insertRun && len(p.queues) == 1 ||
-			p.plain == completionRun && len(parts) == 1)
+		short = short && p.id.seq > 1 && p.plain == parts[0].plain &&
+			(p.plain == insertRun && len(p.queues) == 1 || p.plain == completionRun)
+	}
+	if short && len(parts) > 1 && parts[0].plain == completionRun {
+		short = completesOnce(txs)
 	}
 	for _, p := range parts {
 		p.short = short
 	}
 	return parts, apart
+}
+
+// completesOnce reports whether no two of the plain completions txs have one fence. Then their order makes no
+// difference.
+func completesOnce(txs []storage.Tx) bool {
+	fences := make(map[storage.Fence]struct{}, len(txs))
+	for i := range txs {
+		fences[txs[i].Settles[0].Fence] = struct{}{}
+	}
+	return len(fences) == len(txs)
 }
 
 // most returns how many operations the part may have once it has taken on tx.

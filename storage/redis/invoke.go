@@ -71,8 +71,8 @@ func (inv *invocation) fits(p *part) bool {
 
 // scriptOf returns the script of an invocation: a short way if all parts may go by it, else apply.lua.
 // A short way may leave its parts to a second call, of apply.lua, and yet the parts of one call must
-// stay in order. So a part of inserts checks whether the part before it has happened, and completions
-// in several parts go to apply.lua at once.
+// stay in order. So a part of inserts checks whether the part before it has happened. Parts of completions
+// do not, because completions of different tasks need no order.
 func (s *Storage) scriptOf(inv *invocation) *script {
 	if slices.ContainsFunc(inv.parts, func(p *part) bool { return !p.short }) {
 		return &s.scripts.apply
