@@ -2,7 +2,8 @@ package storage
 
 import (
 	"cmp"
-	"slices"
+
+	"github.com/midgehq/midge/internal/states"
 )
 
 // State is where a task stands in its life.
@@ -22,18 +23,42 @@ const (
 )
 
 // States lists every state, in the order of a task's life, and then Cursors.
-func States() []State { return append(TaskStates(), Cursors) }
+func States() []State {
+	all := make([]State, 0, len(states.Public()))
+	for _, s := range states.Public() {
+		all = append(all, State(s.Name))
+	}
+	return all
+}
+
+// StatesWhere lists the states of tasks for which is returns true, in the order of a task's life. For example,
+// StatesWhere(State.Live) lists those of tasks that have not ended.
+func StatesWhere(is func(State) bool) (some []State) {
+	for _, s := range TaskStates() {
+		if is(s) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
 
 // TaskStates lists the states of tasks other than schedules, in the order of a task's life.
 func TaskStates() []State {
-	return []State{Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead}
+	all := States()
+	return all[:len(all)-1]
 }
 
 // Valid reports whether s is one of the states.
-func (s State) Valid() bool { return slices.Contains(States(), s) }
+func (s State) Valid() bool { return states.Named(string(s)).Name != "" }
+
+// Live reports whether a task in s has not ended. A schedule is not live.
+func (s State) Live() bool { return states.Named(string(s)).Live }
 
 // Ended reports whether a task in s has ended: whether s is Completed, Cancelled or Dead.
-func (s State) Ended() bool { return s == Completed || s == Cancelled || s == Dead }
+func (s State) Ended() bool { return states.Named(string(s)).Ended }
+
+// Timed reports whether a task in s is due at a moment: whether s is Scheduled, Retry or Cursors.
+func (s State) Timed() bool { return states.Named(string(s)).Timed }
 
 // Outcome is how a Settle ends a claim.
 type Outcome string

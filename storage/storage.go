@@ -238,29 +238,50 @@ type KindSize struct {
 }
 
 // Live is the number of tasks that have not ended.
-func (s Stats) Live() int64 { return s.Waiting + s.Pending + s.Scheduled + s.Retry }
+func (s Stats) Live() int64 {
+	var n int64
+	for _, state := range StatesWhere(State.Live) {
+		n += s.Size(state)
+	}
+	return n
+}
 
 // Size is the number of tasks, or cursors, in a state.
 func (s Stats) Size(state State) int64 {
-	switch state {
-	case Waiting:
-		return s.Waiting
-	case Pending:
-		return s.Pending
-	case Scheduled:
-		return s.Scheduled
-	case Retry:
-		return s.Retry
-	case Completed:
-		return s.Completed
-	case Cancelled:
-		return s.Cancelled
-	case Dead:
-		return s.Dead
-	case Cursors:
-		return s.Cursors
+	if size := s.size(state); size != nil {
+		return *size
 	}
 	return 0
+}
+
+// SetSize sets the number of tasks, or cursors, in a state.
+func (s *Stats) SetSize(state State, n int64) {
+	if size := s.size(state); size != nil {
+		*size = n
+	}
+}
+
+// size returns the field of a state, nil for an unknown one.
+func (s *Stats) size(state State) *int64 {
+	switch state {
+	case Waiting:
+		return &s.Waiting
+	case Pending:
+		return &s.Pending
+	case Scheduled:
+		return &s.Scheduled
+	case Retry:
+		return &s.Retry
+	case Completed:
+		return &s.Completed
+	case Cancelled:
+		return &s.Cancelled
+	case Dead:
+		return &s.Dead
+	case Cursors:
+		return &s.Cursors
+	}
+	return nil
 }
 
 // Totals count over a queue's lifetime; cursors are not counted. At any moment

@@ -6,36 +6,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
 
-// letters are the letters of the states, as the scripts write them.
-var letters = map[storage.State]string{
-	storage.Waiting: "w", storage.Pending: "p", storage.Scheduled: "s", storage.Retry: "r",
-	storage.Completed: "c", storage.Cancelled: "x", storage.Dead: "d", storage.Cursors: "u",
-}
+func letterOf(state storage.State) string { return string(states.Named(string(state)).Letter) }
 
-func letterOf(state storage.State) string { return letters[state] }
+// inLine is the letter of a waiting task in the line; see SETS in lib.lua.
+const inLine = 'l'
 
 // stateOf returns the state of a letter, or "" for a letter that stands for none.
 func stateOf(letter byte) storage.State {
-	switch letter {
-	case 'w', 'l', 'z', 'k':
+	if letter == inLine {
 		return storage.Waiting
-	case 'p':
-		return storage.Pending
-	case 's':
-		return storage.Scheduled
-	case 'r':
-		return storage.Retry
-	case 'c':
-		return storage.Completed
-	case 'x':
-		return storage.Cancelled
-	case 'd':
-		return storage.Dead
-	case 'u':
-		return storage.Cursors
+	}
+	for _, s := range states.All() {
+		if s.Letter == letter && letter != 0 {
+			return storage.State(s.Name)
+		}
 	}
 	return ""
 }

@@ -1,66 +1,62 @@
 package engine
 
-import "github.com/midgehq/midge/storage"
+import (
+	"github.com/midgehq/midge/internal/states"
+	"github.com/midgehq/midge/storage"
+)
 
 // Storages keep the numbers in this file, and later programs read them: no number ever changes its
 // meaning, and a new number is added here first.
 
-// State is a state as a storage keeps it. Callers know fewer states: see [State.Public].
+// State is a state as a storage keeps it. Callers know fewer states: see [State.Public]. The table of all states stands in
+// the package states.
 type State int16
 
-// The states. PostgreSQL keeps them in the low four bits of a line (schema/tables).
+// The states; see package states.
 const (
-	None      State = iota // in no line
-	Waiting                // waiting: may be claimed to start at once or ahead
-	Prompt                 // waiting, start-only: may be claimed only to start at once
-	Suspect                // waiting, one crash short of its limit: starts at once, one at a time
-	Pending                // under a lease
-	Asked                  // under a lease, and its cancel was asked
-	Scheduled              // enqueued for later, or snoozed
-	Retry                  // failed, until its next attempt
-	Cursor                 // a periodic schedule
-	Damaged                // a record that cannot be read, set apart
-	Completed
-	Cancelled
-	Dead
-	_        // reserved for held tasks
-	Declined // waiting for a claim that names its kind, in the line of that kind
-	States   // one more than the last state
+	None      = State(states.None)
+	Waiting   = State(states.Waiting)
+	Prompt    = State(states.Prompt)
+	Suspect   = State(states.Suspect)
+	Pending   = State(states.Pending)
+	Asked     = State(states.Asked)
+	Scheduled = State(states.Scheduled)
+	Retry     = State(states.Retry)
+	Cursor    = State(states.Cursor)
+	Damaged   = State(states.Damaged)
+	Completed = State(states.Completed)
+	Cancelled = State(states.Cancelled)
+	Dead      = State(states.Dead)
+	Declined  = State(states.Declined)
+	States    = State(states.Count)
 )
 
-// public has the state that callers know for each State.
-var public = [States]storage.State{
-	Waiting: storage.Waiting, Prompt: storage.Waiting, Suspect: storage.Waiting, Pending: storage.Pending,
-	Asked: storage.Pending, Scheduled: storage.Scheduled, Retry: storage.Retry, Cursor: storage.Cursors,
-	Completed: storage.Completed, Cancelled: storage.Cancelled, Dead: storage.Dead, Declined: storage.Waiting,
-}
+func (s State) declared() *states.State { return states.Of(states.Number(s)) }
 
 // Public returns the state that callers know, "" for None, for a damaged record, and for unknown numbers.
-func (s State) Public() storage.State {
-	if s < 0 || s >= States {
-		return ""
-	}
-	return public[s]
-}
+func (s State) Public() storage.State { return storage.State(s.declared().Name) }
 
 // IsPending reports whether a task in s is under a lease.
 func (s State) IsPending() bool { return s == Pending || s == Asked }
 
 // HasEnded reports whether a task in s has ended.
-func (s State) HasEnded() bool { return s >= Completed && s <= Dead }
+func (s State) HasEnded() bool { return s.declared().Ended }
+
+// IsTimed reports whether a task or cursor in s is due at a moment.
+func (s State) IsTimed() bool { return s.declared().Timed }
 
 // isLive reports whether a task in s has not ended. Cursors do not count.
-func (s State) isLive() bool { return s >= Waiting && s <= Retry || s == Declined }
+func (s State) isLive() bool { return s.declared().Live }
 
 // StatesOf returns the states that callers know as state.
 func StatesOf(state storage.State) []State {
-	var all []State
-	for s := Waiting; s < States; s++ {
-		if public[s] == state {
-			all = append(all, s)
+	var some []State
+	for _, s := range states.All() {
+		if s.Name == string(state) {
+			some = append(some, State(s.Number))
 		}
 	}
-	return all
+	return some
 }
 
 // The numbers of a queue's counters. The size of each state has the number of the state; the totals have
