@@ -31,7 +31,7 @@ func States() []State {
 	return all
 }
 
-// StatesWhere lists the states of tasks for which is returns true, in the order of a task's life. For example,
+// StatesWhere lists the states of tasks for which is returns true, in the order of a task's life:
 // StatesWhere(State.Live) lists those of tasks that have not ended.
 func StatesWhere(is func(State) bool) (some []State) {
 	for _, s := range TaskStates() {

@@ -212,7 +212,7 @@ type Pause struct {
 }
 
 // Stats are a queue's sizes and its totals over its lifetime.
-type Stats struct {
+type Stats struct { //nolint:recvcheck // only SetSize changes them
 	Queue string
 	// Sizes by state. Waiting counts suspects and declined tasks too.
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64

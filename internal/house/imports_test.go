@@ -32,9 +32,9 @@ var table = []rule{
 		},
 		testRooms: []string{"storage/..."},
 	},
-	{room: "storage", rooms: []string{"internal/sleep"}, testRooms: []string{"storage/memory"}}, // tests functions over a storage
-	{room: "storage/internal", rooms: []string{"storage"}},                                      // parts that storages share
-	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},    // packs the engine's records
+	{room: "storage", rooms: []string{"internal/sleep", "internal/states"}, testRooms: []string{"storage/memory"}}, // tests functions over a storage
+	{room: "storage/internal", rooms: []string{"storage", "internal/states"}},                                      // parts that storages share
+	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},                       // packs the engine's records
 	{
 		room:      "storage/memory",
 		rooms:     []string{"storage", "storage/internal/..."},
@@ -42,14 +42,14 @@ var table = []rule{
 	},
 	{
 		room:        "storage/redis",
-		rooms:       []string{"storage", "storage/internal/...", "internal/contain"},
+		rooms:       []string{"storage", "storage/internal/...", "internal/contain", "internal/states"},
 		modules:     []string{"github.com/redis/go-redis/v9"},
 		testRooms:   []string{"storage/storagetest"},
 		testModules: []string{"github.com/alicebob/miniredis/v2"},
 	},
 	{
 		room:      "storage/postgres",
-		rooms:     []string{"storage", "storage/internal/...", "internal/sleep"},
+		rooms:     []string{"storage", "storage/internal/...", "internal/sleep", "internal/states"},
 		modules:   []string{"github.com/jackc/pgx/v5"},
 		testRooms: []string{"storage/storagetest"},
 	},
@@ -133,7 +133,7 @@ var table = []rule{
 	{room: "access", rooms: []string{"internal/sleep", "internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/steps", "internal/survey", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/states", "internal/steps", "internal/survey", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // only text
@@ -182,7 +182,7 @@ var table = []rule{
 	{room: "internal/shell"}, // only text
 	{room: "internal/steps", rooms: []string{"storage"}},
 	{room: "internal/fingerprint", rooms: []string{"storage"}},
-	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/wildcard"}},
+	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload", "internal/states", "internal/wildcard"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint", "internal/shell"}, testRooms: []string{"storage/..."}},
 	{room: "internal/bulk", rooms: []string{"storage", "internal/filter", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/steps", "internal/vitals"}},
@@ -192,6 +192,11 @@ var table = []rule{
 		room:        "internal/pgfault",
 		testRooms:   []string{".", "storage/..."},
 		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // a runner's log; other transactions
+	},
+	{
+		room:    "internal/way", // what tools/way.sh measures
+		rooms:   []string{".", "storage/memory", "storage/redis", "storage"},
+		modules: []string{"github.com/alicebob/miniredis/v2", "go.uber.org/zap"},
 	},
 	{room: "internal/pgfault/peer", rooms: []string{".", "storage/postgres"}}, // an application of two versions
 	{
