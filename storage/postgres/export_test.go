@@ -135,6 +135,10 @@ func (s *Storage) Tell(ctx context.Context, queue int32) error {
 	return s.tell(ctx, "w", []int32{queue})
 }
 
+// KeepWakeUps keeps the storage from passing a wake-up on, which it does if its own caller does not claim soon.
+// It must be called before the storage is used.
+func (s *Storage) KeepWakeUps() { s.wake.events.Elsewhere = nil }
+
 // MarkFor is how long a mark of an idle process counts.
 const MarkFor = markFor
 

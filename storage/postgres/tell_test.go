@@ -48,6 +48,7 @@ func TestATaskWakesOneIdleProcess(t *testing.T) {
 	stores := make([]*postgres.Storage, 5)
 	for i := range stores {
 		stores[i], _ = opened(t, s.cfg)
+		stores[i].KeepWakeUps()
 	}
 	n := 0
 	testserver.Await(t, "the marks count until the task is there", func() bool {
@@ -63,7 +64,7 @@ func TestATaskWakesOneIdleProcess(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		woken := make(chan error, len(stores))
-		for i, store := range stores { // only from here on could a process pass the wake-up on
+		for i, store := range stores {
 			go func() { woken <- store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}, Since: since[i]}) }()
 		}
 		s.must(<-woken)

@@ -59,7 +59,9 @@ func pauseFor(r *rig) {
 	from := r.now()
 	r.configure(pausing(400 * time.Millisecond))
 	until := r.stats().PausedUntil
-	r.between("PausedUntil", until, from.Add(400*time.Millisecond), r.now().Add(400*time.Millisecond))
+	if now := r.now(); !until.IsZero() || now.Before(from.Add(400*time.Millisecond)) { // else it may be over
+		r.between("PausedUntil", until, from.Add(400*time.Millisecond), now.Add(400*time.Millisecond))
+	}
 	req := ask(1)
 	req.Call, req.Token = r.first(), storage.NewToken()
 	c, err := r.store.Claim(r.ctx, req)
