@@ -84,9 +84,10 @@ func TestALockedFileIsUnavailable(t *testing.T) {
 
 // TestWakesOfOtherProcesses enqueues through another handle, and in a transaction of the
 // application's. Whoever waits is woken, although its own storage wrote nothing. If the file were not
-// watched, the look once a second would find one task in five so soon.
+// watched, the look once a second would find one task in five so soon, and a series of tries would pass one
+// time in a hundred. A busy machine may need several series.
 func TestWakesOfOtherProcesses(t *testing.T) {
-	const tries, soon = 8, 200 * time.Millisecond
+	const series, tries, soon = 4, 8, 200 * time.Millisecond
 	path := file(t)
 	s, other := open(t, path), open(t, path)
 	db := database(t, path, "&_txlock=immediate")
@@ -101,14 +102,18 @@ func TestWakesOfOtherProcesses(t *testing.T) {
 			return errors.Join(err, tx.Commit())
 		},
 	} {
-		var took []time.Duration
-		for range tries {
-			took = append(took, s.pickUp(t, enqueue))
+		passed := false
+		for n := 0; n < series && !passed; n++ {
+			var took []time.Duration
+			for range tries {
+				took = append(took, s.pickUp(t, enqueue))
+			}
+			slices.Sort(took)
+			t.Logf("%s: picked up after %v", name, took)
+			passed = took[tries*5/8-1] <= soon
 		}
-		slices.Sort(took)
-		t.Logf("%s: picked up after %v", name, took)
-		if took[tries*5/8-1] > soon {
-			t.Errorf("%s: picked up after %v, want five of eight within %v", name, took, soon)
+		if !passed {
+			t.Errorf("%s: in none of %d series five of eight were picked up within %v", name, series, soon)
 		}
 	}
 }

@@ -58,11 +58,22 @@ func TestAWarningOfTheLockEnds(t *testing.T) {
 	s := open(t, path)
 	tx, err := database(t, path, "&_txlock=immediate").BeginTx(t.Context(), nil)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
-	defer cancel()
-	if err := s.insert(ctx, "a"); !errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("got %v, want an ErrUnavailable", err)
+	wait := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
+		defer cancel()
+		if err := s.insert(ctx, "a"); !errors.Is(err, storage.ErrUnavailable) {
+			t.Errorf("got %v, want an ErrUnavailable", err)
+		}
 	}
+	wait()
+	await(t, "nothing says how long steps have waited", func() bool {
+		d, err := s.store.Describe(t.Context())
+		must(t, err)
+		if len(d.Warnings) == 0 { // the step began to wait late
+			wait()
+		}
+		return len(d.Warnings) > 0
+	})
 	must(t, tx.Rollback())
 	await(t, "nothing says that steps wait", func() bool {
 		d, err := s.store.Describe(t.Context())
