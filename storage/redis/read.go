@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -75,30 +76,28 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 		return err
 	}
 	readHistory(f.history, t)
-	t.State = stateOf(f.letter)
-	switch t.State {
-	case storage.Waiting:
-		if f.letter == 'k' {
+	switch t.State = stateOf(f.letter); {
+	case t.State == storage.Waiting:
+		if f.letter == states.Of(states.Declined).Letter {
 			t.PassedOver, t.Declined = storage.PassedOverKind, moment(f.score)
 			break
 		}
 		t.PassedOver = storage.PassedOver(t.Crashes, t.CrashLimit, f.record[2]&startOnly != 0)
-	case storage.Scheduled, storage.Retry:
-		t.Due = moment(f.score)
-	case storage.Pending:
+	case t.State == storage.Pending:
 		l, err := readLease(f.lease)
 		if err != nil {
 			return err
 		}
 		t.Version, t.Runner, t.Started, t.CancelAsked = l.version, l.runner, l.started, l.asked
 		t.LeaseUntil, t.Claimed = moment(f.score), l.claimed
-	case storage.Completed, storage.Cancelled:
-		t.Expires = moment(f.score)
-		t.Ended = t.Expires.Add(-t.Keep.Of(t.State, true))
-	case storage.Dead:
+	case t.State == storage.Dead:
 		t.Ended = moment(f.score)
 		t.Expires = t.Ended.Add(s.limits.DeadFor)
-	default:
+	case t.State.Ended():
+		t.Expires = moment(f.score)
+		t.Ended = t.Expires.Add(-t.Keep.Of(t.State, true))
+	case t.State.Live():
+		t.Due = moment(f.score)
 	}
 	return nil
 }
@@ -202,10 +201,11 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 	v := values(list)
 	now := v.number()
 	for _, i := range at {
-		st := storage.Stats{
-			Queue: queues[i], Waiting: v.number(), Pending: v.number(), Scheduled: v.number(), Retry: v.number(),
-			Completed: v.number(), Cancelled: v.number(), Dead: v.number(), Cursors: v.number(), Damaged: v.number(),
+		st := storage.Stats{Queue: queues[i]}
+		for _, state := range storage.States() {
+			st.SetSize(state, v.number())
 		}
+		st.Damaged = v.number()
 		until := v.number()
 		st.Paused = until < 0 || until > now
 		if until > now {

@@ -6,27 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
-
-func letterOf(state storage.State) string { return string(states.Named(string(state)).Letter) }
-
-// inLine is the letter of a waiting task in the line; see SETS in lib.lua.
-const inLine = 'l'
-
-// stateOf returns the state of a letter, or "" for a letter that stands for none.
-func stateOf(letter byte) storage.State {
-	if letter == inLine {
-		return storage.Waiting
-	}
-	for _, s := range states.All() {
-		if s.Letter == letter && letter != 0 {
-			return storage.State(s.Name)
-		}
-	}
-	return ""
-}
 
 // gather reads the outcomes of all parts of a call into applied. Where some parts happened and
 // others failed, the outcome of the call is unknown: a repeat carries out the parts that did not happen.

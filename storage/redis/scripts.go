@@ -89,10 +89,12 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"BLOCK":         strconv.Itoa(block),
+		"KEYTYPES":      keyTypes(),
 	}
 	for at, suffix := range suffixes {
 		all[strings.ToUpper(suffix)] = strconv.Itoa(at + 1)
 	}
+	maps.Copy(all, stateTables())
 	return all
 }
 

@@ -4,9 +4,6 @@ local WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k 
 local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
 local FAILS = {f = true, b = true, x = true} -- the settles that the history records
 
--- The states of tasks that have ended.
-local ENDED = {c = true, x = true, d = true}
-
 local queues = openall(tonumber(ARGV[1]))
 local Q = {}
 for i, q in ipairs(queues) do Q[ARGV[3 + i]] = q end
@@ -23,10 +20,8 @@ local function obstacle(letter, rest)
 end
 
 -- letter returns the letter of a state as the contract has it, "-" for none.
-local function letter(st)
-  if st == 'z' or st == 'l' or st == 'k' then return 'w' end
-  return st or '-'
-end
+local SHOWN = SHOWNSTATES
+local function letter(st) return SHOWN[st] or st or '-' end
 
 local function existing(q, id)
   local e = load(q, id)
@@ -145,7 +140,7 @@ end
 
 -- permitted reports whether a change may happen in a state; see storage.Change.Permitted.
 local function permitted(st, a)
-  local to, waits = ARGV[a + 5], find('wlzksr', st, 1, true)
+  local to, waits = ARGV[a + 5], LIVE[st] and st ~= 'p'
   if requeues(a) then return ENDED[st] end
   if to == 'x' then return waits or st == 'p' or st == 'x' end
   if to == 'w' or timed(a) then return waits end

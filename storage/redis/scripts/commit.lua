@@ -45,9 +45,6 @@ end
 -- it anew. odd grows with each suspect that joins. due goes with soon: unless soon is 0, due is the
 -- moment when the next task or cursor falls due, 0 for none.
 
--- WORK are the states whose tasks and cursors fall due.
-local WORK = {s = true, r = true, u = true}
-
 -- lower notes a moment: it lowers soon to it.
 local function lower(q, at)
   if at < q.m.soon then set(q, 'soon', at) end
@@ -56,16 +53,16 @@ end
 -- moments notes the effect of an entry's move on these numbers.
 local function moments(q, e)
   local st, at = e.st, e.score
-  if e.was and WORK[e.was] and (at or st ~= e.was) then set(q, 'soon', 0) end -- it may have been due next
+  if e.was and TIMED[e.was] and (at or st ~= e.was) then set(q, 'soon', 0) end -- it may have been due next
   if not at then return end
   if st == 'z' then
     bump(q, 'odd', 1)
   elseif st == 'd' then
     lower(q, at + DEADFOR)
-  elseif SETS[st] and st ~= 'w' and st ~= 'k' then
+  elseif TIMED[st] or ENDED[st] or st == 'p' then
     lower(q, at)
   end
-  if WORK[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
+  if TIMED[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
     set(q, 'due', at)
     q.news = true -- due first of all: runners that sleep until the next due moment must learn of it
   end

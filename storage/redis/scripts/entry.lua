@@ -1,10 +1,6 @@
 -- entry: tasks and their data in the side hash, as one call sees them.
 
--- PLACED are the states whose sets are sorted by a moment. The member of a task there is a place, which
--- is a number that grows, and its id, so that tasks of the same moment come in the order in which steps
--- put them there. The record has the place behind its header. A promotion replaces it by a moment: see
--- joined in record.lua.
-local PLACED = {s = true, r = true, c = true, x = true, d = true}
+local SEARCH = SEARCHED -- the states in whose sets to look for a task with no lease
 
 -- entry returns the entry of a task: the task as this call sees it, its changes included. st is its
 -- state and score its score there; was is the state in which it was found. false means that it is in no

@@ -3,8 +3,7 @@
 -- KEYS  the keys of the queue (keys.go)
 -- Returns  a text for each such key and field, which tells what is wrong with it
 
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'zset', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset',
-  'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset', 'zset', 'zset'}
+local TYPES = KEYTYPES
 
 local found = {}
 for i = 1, BLOCK do

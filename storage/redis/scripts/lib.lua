@@ -5,14 +5,15 @@
 -- at the very end, in commit: Redis does not roll back, so nothing may fail after the first write.
 -- Several steps of one call that change the same task result in one write.
 
--- The sorted set of each state. A suspect (z) waits in a set of its own; pending tasks (p) are sorted by
--- the deadline of their lease, and the tasks of a group are one member. A task that waits in the line (l)
--- is in no set: it has a record and is in none of these. Declined tasks (k) wait in the lines of their
--- kinds, which are one set: see lineof in entry.lua.
-local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
-  d = DEAD, u = CURSORS, k = DECLINED}
-local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
-local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = true}
+-- The states, by their letters, which states.go takes from the one table of all states. SETS has the sorted
+-- set of each. A suspect (z) waits in a set of its own; pending tasks (p) are sorted by the deadline of
+-- their lease, and the tasks of a group are one member. A task that waits in the line (l) is in no set: it
+-- has a record and is in none of these. Declined tasks (k) wait in the lines of their kinds, which are one
+-- set: see lineof in entry.lua. The set of a state in PLACED is sorted by a moment. The member of a task there
+-- is a place, which is a number that grows, and its id, so that tasks of the same moment come in the order in
+-- which steps put them there. The record has the place behind its header. A promotion replaces it by a moment:
+-- see joined in record.lua. Tasks and cursors of a state in TIMED fall due.
+local SETS, LIVE, ENDED, PLACED, TIMED = STATESETS, LIVESTATES, ENDEDSTATES, PLACEDSTATES, TIMEDSTATES
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}

@@ -346,7 +346,7 @@ end
 -- trim removes ended tasks at their expiry, dead tasks beyond DEADMAX, and unique keys at the end of their
 -- windows.
 local function trim(q)
-  for _, st in ipairs({'c', 'x', 'd'}) do
+  for st in pairs(ENDED) do
     local old = upto(q[SETS[st]], st == 'd' and now - DEADFOR or now)
     drop(q, st, old)
   end
@@ -384,18 +384,20 @@ local function look(q, unfinished)
   local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
   -- '-inf' where the maintenance is finished: a task may have fallen due since it read the clock.
   local from = unfinished and '(' .. text(now) or '-inf'
-  for _, st in ipairs({'s', 'r', 'u'}) do
+  for st in pairs(TIMED) do
     local v = call('ZRANGEBYSCORE', q[SETS[st]], from, NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
   if due > 0 then soon = min(soon, due) end
   if q.m.looks == 0 and call('ZCARD', q[DECLINED]) > 0 then set(q, 'looks', now) end -- looks was damaged
   if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
-  for _, key in ipairs({LEASES, COMPLETED, CANCELLED, DEAD, WINDOWS}) do
+  local function over(key, after)
     local at = first(q[key])
-    if at and key == DEAD then at = at + DEADFOR end
-    if at then soon = min(soon, max(at, now + PUTOFF)) end
+    if at then soon = min(soon, max(at + after, now + PUTOFF)) end
   end
+  over(LEASES, 0)
+  over(WINDOWS, 0)
+  for st in pairs(ENDED) do over(SETS[st], st == 'd' and DEADFOR or 0) end
   soon = min(soon, max(q.m.reindex, now + PUTOFF))
   if unfinished or call('ZCARD', q[DEAD]) > DEADMAX or q.m.paused ~= 0 or q.m.jumped > 0 then soon = 0 end
   set(q, 'due', due)

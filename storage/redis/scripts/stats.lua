@@ -3,8 +3,8 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
--- Returns  {now, then for each queue: waiting, pending, scheduled, retry, completed,
---       cancelled, dead, cursors, damaged, paused, the TOTALS in their order, the first kinds of
+-- Returns  {now, then for each queue: the sizes of the states in their order, damaged, paused, the
+--       TOTALS in their order, the first kinds of
 --       declined tasks, each with a colon, the number of its tasks and a comma, and the age of the
 --       oldest waiting task that was not declined (µs)}
 
@@ -33,12 +33,17 @@ local function numbers(key)
   return m
 end
 
--- GROUPS are the places of the keys whose sizes are read, by the command in COUNTS or else by ZCARD. The groups
--- behind the first have the keys that most queues lack: one EXISTS for a group replaces its commands.
-local GROUPS = {{TASKS, LINE}, {PENDING, LEASES, CLAIMS, SIDE, IDLE, SCHEDULED, RETRY, COMPLETED, DEAD},
-  {WAITING, SUSPECTS, DECLINED, VOIDS, CURSORS, CANCELLED, UNIQUE, WINDOWS, DAMAGED}}
-local COUNTS = {[LINE] = 'LLEN'}
-for _, at in ipairs({TASKS, PENDING, CLAIMS, SIDE, UNIQUE, DAMAGED}) do COUNTS[at] = 'HLEN' end
+-- GROUPS are the places of the keys whose sizes are read, all but those of meta and lanes. The groups behind the
+-- first have the keys that most queues lack: one EXISTS for a group replaces its commands.
+local GROUPS = {{TASKS, LINE}, {PENDING, LEASES, CLAIMS, SIDE, IDLE, SCHEDULED, RETRY, COMPLETED, DEAD}, {}}
+local TYPES, COUNTS, grouped = KEYTYPES, {hash = 'HLEN', list = 'LLEN', zset = 'ZCARD'}, {}
+local STATES = SIZES -- of each state that callers know, in their order, the keys that hold its tasks
+for _, group in ipairs({{META, LANES, OPENED}, GROUPS[1], GROUPS[2]}) do
+  for _, at in ipairs(group) do grouped[at] = true end
+end
+for at = 1, BLOCK do
+  if not grouped[at] then table.insert(GROUPS[3], at) end
+end
 
 -- measure returns the sizes of the keys of a queue, which follow KEYS[before], by their places. A key that
 -- does not exist, or is of a wrong type, has none.
@@ -47,7 +52,7 @@ local function measure(before)
   for n, group in ipairs(GROUPS) do
     for i = 1, #group do keys[i] = KEYS[before + group[i]] end
     if n == 1 or call('EXISTS', unpack(keys, 1, #group)) > 0 then
-      for i = 1, #group do sizes[group[i]] = read(COUNTS[group[i]] or 'ZCARD', keys[i]) end
+      for i = 1, #group do sizes[group[i]] = read(COUNTS[TYPES[group[i]]], keys[i]) end
     end
   end
   return sizes
@@ -103,17 +108,22 @@ for n = 0, ARGV[1] - 1 do
   damaged = 0
   local function key(i) return KEYS[n * BLOCK + i] end
   local m, sizes = numbers(key(META)), measure(n * BLOCK)
-  local function size(at) return sizes[at] or 0 end
-  local waiting = size(WAITING) + size(SUSPECTS) + size(DECLINED) + max(size(LINE) - m.void, 0)
-  local v = {waiting, max(size(PENDING) - 1, 0), size(SCHEDULED), size(RETRY), size(COMPLETED), size(CANCELLED),
-    size(DEAD), size(CURSORS)}
-  local records = 0
-  for i = 1, 8 do records = records + v[i] end
+  local function size(at)
+    local n = sizes[at] or 0
+    if at == PENDING then n = n - 1 elseif at == LINE then n = n - m.void end -- PAD, and void entries
+    return max(n, 0)
+  end
+  local v, records = {}, 0
+  for i, keys in ipairs(STATES) do
+    v[i] = 0
+    for _, at in ipairs(keys) do v[i] = v[i] + size(at) end
+    records = records + v[i]
+  end
   -- Records beyond these are unindexed: see reindex.lua.
   local unindexed = damaged == 0 and max(size(TASKS) - records, 0) or 0
-  v[9] = size(DAMAGED) + damaged + unindexed
-  v[10] = m.paused
-  for i = 1, #TOTALS do v[10 + i] = m[TOTALS[i]] end
+  v[#v + 1] = size(DAMAGED) + damaged + unindexed
+  v[#v + 1] = m.paused
+  for _, total in ipairs(TOTALS) do v[#v + 1] = m[total] end
   local kinds = {}
   if size(DECLINED) > 0 then
     for _, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
@@ -121,12 +131,12 @@ for n = 0, ARGV[1] - 1 do
       if valid(kind) then kinds[#kinds + 1] = kind .. ':' .. (n or 0) + suspects .. ',' end
     end
   end
-  v[11 + #TOTALS] = table.concat(kinds)
+  v[#v + 1] = table.concat(kinds)
   local oldest = now
-  if size(LINE) > m.void and try('ZCARD', key(VOIDS)) then oldest = min(oldest, firstin(key, m, size(LINE))) end
+  if size(LINE) > 0 and try('ZCARD', key(VOIDS)) then oldest = min(oldest, firstin(key, m, sizes[LINE])) end
   if size(WAITING) > 0 then oldest = min(oldest, earliest(key, WAITING)) end
   if size(SUSPECTS) > 0 then oldest = min(oldest, earliest(key, SUSPECTS)) end
-  v[12 + #TOTALS] = now - oldest
+  v[#v + 1] = now - oldest
   for i = 1, #v do reply[last + i] = v[i] end
   last = last + #v
 end
