@@ -1,8 +1,8 @@
 package redis
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/midgehq/midge/internal/states"
@@ -34,8 +34,8 @@ func stateOf(letter byte) storage.State {
 	return ""
 }
 
-// stateTables returns the tables of states that the scripts use, as Lua text, by their names in the scripts. All
-// but SIZES and SEARCHED have letters as their keys.
+// stateTables returns the tables of states, as Lua text, by their names in the scripts. SEARCHED is a list of
+// letters, and SIZES has for each state of callers the keys that hold its tasks. The others have letters as keys.
 func stateTables() map[string]string {
 	all := map[string][]string{"LIVESTATES": {"l=true"}, "SHOWNSTATES": {"l='w'"}}
 	add := func(name string, is bool, value string) {
@@ -43,37 +43,30 @@ func stateTables() map[string]string {
 			all[name] = append(all[name], value)
 		}
 	}
+	sizes := make(map[string]string)
 	for _, s := range states.All() {
 		if s.Letter == 0 {
 			continue
 		}
-		is, letter := fmt.Sprintf("%c=true", s.Letter), fmt.Sprintf("'%c'", s.Letter)
-		placed := s.Ended || s.Live && s.Timed // sorted by a moment and a place
-		add("STATESETS", true, fmt.Sprintf("%c=%d", s.Letter, placeOf(sets[s.Number])))
-		add("LIVESTATES", s.Live, is)
-		add("ENDEDSTATES", s.Ended, is)
-		add("TIMEDSTATES", s.Timed, is)
-		add("PLACEDSTATES", placed, is)
+		letter, shown := string(s.Letter), string(states.Named(s.Name).Letter)
+		placed := s.Ended || s.Live && s.Timed // its set is sorted by a moment
+		set := placeOf(sets[s.Number])
+		add("STATESETS", true, letter+"="+set)
+		add("LIVESTATES", s.Live, letter+"=true")
+		add("ENDEDSTATES", s.Ended, letter+"=true")
+		add("TIMEDSTATES", s.Timed, letter+"=true")
+		add("PLACEDSTATES", placed, letter+"=true")
 		// Leases, cursors and the lines of kinds are searched in ways of their own.
-		add("SEARCHED", placed || s.Number == states.Waiting || s.Number == states.Suspect, letter)
-		first := states.Named(s.Name).Letter
-		add("SHOWNSTATES", first != s.Letter, fmt.Sprintf("%c='%c'", s.Letter, first))
+		add("SEARCHED", placed || s.Number == states.Waiting || s.Number == states.Suspect, quote(letter))
+		add("SHOWNSTATES", shown != letter, letter+"="+quote(shown))
+		if s.Number == states.Pending {
+			set = placeOf("pending")
+		}
+		sizes[s.Name] += set + ","
 	}
-	for _, first := range states.Public() {
-		var keys []string
-		for _, s := range states.All() {
-			switch {
-			case s.Name != first.Name || s.Letter == 0:
-			case s.Number == states.Pending:
-				keys = append(keys, fmt.Sprint(pendingKey+1))
-			default:
-				keys = append(keys, fmt.Sprint(placeOf(sets[s.Number])))
-			}
-		}
-		if first.Number == states.Waiting {
-			keys = append(keys, fmt.Sprint(lineKey+1))
-		}
-		add("SIZES", true, "{"+strings.Join(keys, ",")+"}")
+	sizes[string(storage.Waiting)] += placeOf("line")
+	for _, s := range states.Public() {
+		add("SIZES", true, "{"+sizes[s.Name]+"}")
 	}
 	tables := make(map[string]string, len(all))
 	for name, entries := range all {
@@ -83,20 +76,20 @@ func stateTables() map[string]string {
 }
 
 // placeOf returns the place of a key of a queue in KEYS.
-func placeOf(suffix string) int { return slices.Index(suffixes[:], suffix) + 1 }
+func placeOf(suffix string) string { return strconv.Itoa(slices.Index(suffixes[:], suffix) + 1) }
 
 // keyTypes returns the types of the keys of a queue, as Lua text.
 func keyTypes() string {
 	var all []string
 	for _, suffix := range suffixes {
+		is := "zset"
 		switch suffix {
 		case "meta", "tasks", "pending", "side", "unique", "damaged", "lanes", "claims":
-			all = append(all, "'hash'")
+			is = "hash"
 		case "line":
-			all = append(all, "'list'")
-		default:
-			all = append(all, "'zset'")
+			is = "list"
 		}
+		all = append(all, quote(is))
 	}
 	return "{" + strings.Join(all, ",") + "}"
 }

@@ -155,9 +155,9 @@ local function insertions(a)
     if not recs[i] and not known[id] and not new[id] and not done[id] then
       local rec = stamped .. rest
       new[id] = rec
-      local priority = byte(rest, 1) - MAXPRIORITY
-      if priority == 0 then joiners[#joiners + 1] = {tail(q, 'l', 0), id} else
-        add[#add + 1], add[#add + 2] = tail(q, 'w', priority), id
+      local st, at = spot(q, 'w', byte(rest, 1) - MAXPRIORITY)
+      if st == 'l' then joiners[#joiners + 1] = {at, id} else
+        add[#add + 1], add[#add + 2] = at, id
       end
       set[k + 1], set[k + 2] = id, rec
       k = k + 2

@@ -193,7 +193,7 @@ local function planmoves(q)
       if was == 'p' then unlet[#unlet + 1] = e.id end
       if not st then unset[#unset + 1] = e.id end
     end
-    if e.score and (st == 'l' or st == 'z' and e.score % 1 > 0) then -- see tail
+    if e.score and (st == 'l' or st == 'z' and e.score % 1 > 0) then -- see spot
       q.joiners[#q.joiners + 1] = {e.score, e.id, e}
     elseif st and e.score then
       local list = add[st]

@@ -156,12 +156,6 @@ local function move(q, e, st, score, joins)
   e.st, e.score, e.joins = st, score, joins
 end
 
--- append puts a waiting task behind all others of its priority.
-local function append(q, e, st, priority)
-  if st == 'w' and priority == 0 then st = 'l' end
-  move(q, e, st, tail(q, st, priority))
-end
-
 -- kindin returns the kind in a member of the set of declined tasks.
 local function kindin(member) return string.match(member, '^[^%z]*') end
 
@@ -192,24 +186,35 @@ local function rewrite(q, e, h)
   e.rec, e.written = compose(h), true
 end
 
--- stand puts a task into a state at a score, behind all others of that score, and writes its
--- record.
+-- stand puts a task that does not wait into a state at a score, behind all others of that score, and writes
+-- its record.
 local function stand(q, e, h, st, score)
   h.place = nil
   if PLACED[st] then
     bump(q, 'turn', 1)
     h.place = pack7(q.m.turn)
   end
+  if st == 'd' then q.deaths = q.deaths + 1 end
   rewrite(q, e, h)
   move(q, e, st, score, h.place and h.place .. e.id)
 end
 
--- decline puts a task into the line of its kind.
-local function decline(q, e, h)
-  bump(q, 'turn', 1)
-  h.place = pack7(q.m.turn)
+-- rejoin has a task wait again, and writes its record: at the tail or the head of its priority, or at the end
+-- of the line of its kind.
+local function rejoin(q, e, h, at)
+  local st, score, member = waits(h), 0, nil
+  h.version, h.place = mark, nil
+  if at == 'kind' then
+    bump(q, 'turn', 1)
+    h.place = pack7(q.m.turn)
+    member = lineof(kindof(h), h.priority, st == 'z') .. h.place .. pack7(now) .. e.id
+    st = 'k'
+  else
+    if at == 'tail' then h.place = pack7(now) end -- see joined in record.lua
+    st, score = spot(q, st, h.priority, at == 'head')
+  end
   rewrite(q, e, h)
-  move(q, e, 'k', 0, lineof(kindof(h), h.priority, waits(h) == 'z') .. h.place .. pack7(now) .. e.id)
+  move(q, e, st, score, member)
 end
 
 local function lease(q, e, value)
@@ -281,6 +286,9 @@ end
 
 -- Ends of tasks.
 
+-- ENDS are the totals that count ends, by the state in which an end leaves the task; false removes it.
+local ENDS = {c = 'completed', x = 'cancelled', d = 'dead', [false] = 'deleted'}
+
 -- unlease ends a lease. The record takes over its flag that the side hash has something of the task.
 local function unlease(q, e, h)
   local flags = byte(e.lease, FENCE + 1) or 0
@@ -295,12 +303,20 @@ local function gone(q, e, h)
   e.rec, e.lease = false, false
 end
 
--- ended keeps a task that completed or was cancelled for the time keep, or removes it where that is 0.
-local function ended(q, e, h, st, keep)
-  freekey(q, h, e.id)
-  if keep <= 0 then return gone(q, e, h) end
+-- finish ends a live task: every end passes here, except a run of plain completions (apply.lua). It keeps the
+-- task in the state st for the time keep, without a time where that is nil, and removes it where keep is 0. h is
+-- nil where the record is damaged.
+local function finish(q, e, h, st, keep)
+  bump(q, ENDS[st], 1)
+  if h then freekey(q, h, e.id) end
+  if keep and keep <= 0 then return gone(q, e, h) end
   h.version = mark
-  stand(q, e, h, st, now + keep)
+  stand(q, e, h, st, now + (keep or 0))
+end
+
+-- remove removes a task, which is the end of a live one.
+local function remove(q, e, h)
+  if LIVE[e.st] then finish(q, e, h, false, 0) else gone(q, e, h) end
 end
 
 -- The history of a task is its reason behind a length byte, then its attempts, each behind its length in
@@ -348,11 +364,7 @@ end
 -- die buries a task for a reason.
 local function die(q, e, h, reason)
   why(q, e, h, reason)
-  h.version = mark
-  freekey(q, h, e.id)
-  stand(q, e, h, 'd', now)
-  bump(q, 'dead', 1)
-  q.deaths = q.deaths + 1
+  finish(q, e, h, 'd')
 end
 
 -- setapart moves a damaged record to the hash damaged, so that no step meets it again. A member of a set
@@ -367,9 +379,8 @@ local function setapart(q, e, h)
   end
   q.apart[#q.apart + 1] = e.rec and e.id or e.member or e.id
   q.apart[#q.apart + 1] = e.rec or ''
-  if LIVE[e.st] then bump(q, 'deleted', 1) end
   if e.st == 'p' and e.lease then unlease(q, e) end
-  gone(q, e, h)
+  remove(q, e, h)
 end
 
 -- drop removes tasks of an ended state, and sets apart those with damaged records. It reads all of the

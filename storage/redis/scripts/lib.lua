@@ -75,21 +75,27 @@ end
 
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
--- The scores of waiting tasks order them by priority, then by a number that grows at the tail and falls
--- at the head. A task that joins the tail of priority 0 joins the line, whose last entry has the number
--- tail. Each push adds one to tail, and removals leave it. So the number of an entry follows from its
+-- place returns the score that orders waiting tasks by priority, then by a number.
+local function place(priority, seq) return seq - priority * SPREAD end
+
+-- spot decides where a task joins that comes to wait in the state w or z: behind all others of its priority,
+-- or before them where head is true. It returns its state and its score. The number in the score grows at the
+-- tail and falls at the head. A task that joins the tail of priority 0 joins the line, whose last entry has the
+-- number tail. Each push adds one to tail, and removals leave it. So the number of an entry follows from its
 -- index, and the numbers in cursors and in voids stay valid while claims take from the head. Tasks are
 -- pushed at the end of the call (planline); until then joins counts them.
-local function place(priority, seq) return seq - priority * SPREAD end
-local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
-local function tail(q, st, priority)
-  if st == 'l' then
+local function spot(q, st, priority, head)
+  if head then
+    bump(q, 'head', -1)
+    return st, place(priority, q.m.head)
+  end
+  if priority == 0 and st == 'w' then
     q.joins = q.joins + 1
-    return q.m.tail + q.joins
+    return 'l', q.m.tail + q.joins
   end
   bump(q, 'turn', 1)
-  if priority ~= 0 then return place(priority, q.m.turn) end
-  return q.m.tail + q.joins + (q.m.turn % 1048576 + 1) / 1048577 -- a suspect, between two entries of the line
+  if priority ~= 0 then return st, place(priority, q.m.turn) end
+  return st, q.m.tail + q.joins + (q.m.turn % 1048576 + 1) / 1048577 -- a suspect, between two entries of the line
 end
 
 -- firstof returns the number of the first entry of the line, and how many entries there are.

@@ -59,11 +59,12 @@ local function promote(q, queues)
     if raised[id] then from[#from + 1] = members[k] -- damage had left it in both sets
     elseif st == 'w' and priority == 0 and not q.e[id] then -- as the entry below: it would take half of a promotion
       from[#from + 1], written[#written + 1], written[#written + 2], raised[id] = members[k], id, rec, true
-      q.joiners[#q.joiners + 1] = {tail(q, 'l', 0), id}
+      local _, at = spot(q, st, priority)
+      q.joiners[#q.joiners + 1] = {at, id}
     else
       local e = found(entry(q, id), states[k], members[k])
       e.rec, e.written = rec, st ~= nil
-      if st then append(q, e, st, priority) else setapart(q, e) end
+      if st then move(q, e, spot(q, st, priority)) else setapart(q, e) end
     end
   end
   if #written > 0 then
@@ -162,14 +163,12 @@ function recover(q)
       end
       if asked then
         tell(q, e, h, 'x')
-        bump(q, 'cancelled', 1)
-        ended(q, e, h, 'x', h.keep)
+        finish(q, e, h, 'x', h.keep)
       elseif started and h.crashes >= h.crashlimit then
         tell(q, e, h, 'd')
         die(q, e, h, REASONCRASHES)
       else
-        h.version = mark
-        stand(q, e, h, waits(h), front(q, h.priority))
+        rejoin(q, e, h, 'head')
       end
     end
   end

@@ -49,11 +49,10 @@ local function restore(q, e, h)
   if not e.st then return move(q, e, 'u', now) end
   e.popped = true -- its entry is gone
   if joined(e.rec) and valid(e.id) then
-    h.version, h.side = mark, true
-    return stand(q, e, h, waits(h), front(q, h.priority))
+    h.side = true
+    return rejoin(q, e, h, 'head')
   end
-  freekey(q, h, e.id)
-  setapart(q, e, {})
+  setapart(q, e, {life = h.life, key = h.key})
 end
 
 -- walk takes a step of the walk through the records, and returns where the next one begins, false where

@@ -94,7 +94,7 @@ end
 local function earliest(key, set)
   local at = NEVER
   for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
-    local from = -priority * SPREAD
+    local from = place(priority, 0)
     local v = try('ZRANGEBYSCORE', key(set), '(' .. text(from), '(' .. text(from + SPREAD / 2), 'LIMIT', 0, 1)
     if v and v[1] then at = min(at, joinedin(key, v[1])) end
   end

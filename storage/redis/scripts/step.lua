@@ -3,9 +3,6 @@
 -- An operation happens only after all checks of its Tx have passed. Its function returns its part of the
 -- outcome, such as the letter of the task's state.
 
--- wait makes a task wait, behind all others of its priority.
-local function wait(q, e, h) append(q, e, waits(h), h.priority) end
-
 local function insert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
   local e = entry(q, id)
@@ -27,7 +24,7 @@ local function insert(a)
   end
   bump(q, 'enqueued', 1)
   if not later then
-    append(q, e, 'w', byte(rec, 18) - MAXPRIORITY)
+    move(q, e, spot(q, 'w', byte(rec, 18) - MAXPRIORITY))
     return 'w'
   end
   move(q, e, 's', due, place .. id)
@@ -37,12 +34,7 @@ end
 local function delete(a)
   local q = Q[ARGV[a + 1]]
   local e = entry(q, ARGV[a + 2])
-  local h = head(e.rec)
-  if LIVE[e.st] then
-    bump(q, 'deleted', 1)
-    if h then freekey(q, h, e.id) end
-  end
-  gone(q, e, h)
+  remove(q, e, head(e.rec))
 end
 
 -- replace puts a new payload, headers or cursor into a record: parts has the letters of those that
@@ -89,8 +81,6 @@ local function carry(q, e, h, t, from)
   if LIVE[from] then
     bump(q, 'deleted', 1)
     bump(t, 'enqueued', 1)
-  elseif from == 'd' then
-    t.deaths = t.deaths + 1
   end
   gone(q, e, h)
   return moved
@@ -149,19 +139,14 @@ local function change(a)
   if e.st == 'x' and not again then return 'Vx' .. pack7(version(e)) end
   local from, to = e.st, target(e.st, a)
   local h = head(e.rec)
+  if to == 'x' then
+    finish(q, e, h, 'x', h.keep)
+    return 'x'
+  end
   if ARGV[a + 7] ~= '' then h.priority = tonumber(ARGV[a + 7]) end
   if parts ~= '' then replace(q, e, h, parts, a + 8) end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
   local st, score = reach(q, e, a, to)
-  if to == 'x' then
-    st, score = to, now + h.keep
-    bump(q, 'cancelled', 1)
-    freekey(q, h, e.id)
-    if h.keep == 0 then
-      gone(q, e, h)
-      return 'x'
-    end
-  end
   if forgets(from, a) and h.side then
     put(q, 'p:' .. e.id, false)
     put(q, 'c:' .. e.id, false)
@@ -174,27 +159,22 @@ local function change(a)
   end
   if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
   if st == 'w' then
-    h.place = pack7(now) -- see joined in record.lua
-    rewrite(q, e, h)
-    wait(q, e, h)
+    rejoin(q, e, h, 'tail')
     return 'w'
   end
   if st then stand(q, e, h, st, score) else rewrite(q, e, h) end
   return letter(e.st)
 end
 
+local BARE = {} -- stands for the header of a record from which the end of its task needs nothing
+
 local function complete(q, e, result)
-  bump(q, 'completed', 1)
-  if bare(byte(e.lease, FENCE + 1) or 0) and not result then
-    move(q, e, false)
-    e.rec, e.lease = false, false
-    return 'c'
-  end
-  local h = record(q, e)
-  local run = h and (h.keep > 0 or h.untilread or result) and attempted(e, 'c', '')
+  local plain = bare(byte(e.lease, FENCE + 1) or 0) and not result
+  local h = plain and BARE or record(q, e)
+  local run = h and not plain and (h.keep > 0 or h.untilread or result) and attempted(e, 'c', '')
   unlease(q, e, h)
-  if not h then
-    gone(q, e)
+  if plain or not h then
+    finish(q, e, h, 'c', 0)
     return 'c'
   end
   h.snoozes = 0
@@ -207,7 +187,7 @@ local function complete(q, e, result)
     put(q, 'r:' .. e.id, result)
     h.side = true
   end
-  ended(q, e, h, 'c', keep)
+  finish(q, e, h, 'c', keep)
   return 'c'
 end
 
@@ -226,20 +206,19 @@ local function settle(q, e, to, count, due, reason)
   if h.snoozes == 1 then h.since = now end
   why(q, e, h, h.snoozes > 0 and reason or '')
   if asked or to == 'x' then
-    bump(q, 'cancelled', 1)
-    ended(q, e, h, 'x', h.keep)
+    finish(q, e, h, 'x', h.keep)
     return 'x'
   end
   if to == 'd' or count > 0 and counted > h.maxretries then
     die(q, e, h, reason)
     return 'd'
   end
-  h.version = mark
-  if to == 'k' then
-    decline(q, e, h)
+  if to == 'k' or to == 'w' then
+    rejoin(q, e, h, to == 'k' and 'kind' or 'head')
     return 'w'
   end
-  if to == 'w' then stand(q, e, h, waits(h), front(q, h.priority)) else stand(q, e, h, to, now + due) end
+  h.version = mark
+  stand(q, e, h, to, now + due)
   return to
 end
 
