@@ -88,6 +88,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"ALARM":         quote(alarmSign),
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
+		"DOUBTFUL":      strconv.Itoa(doubtful),
 		"BLOCK":         strconv.Itoa(block),
 		"KEYTYPES":      keyTypes(),
 	}
@@ -125,6 +126,9 @@ const (
 	countSign = "#"
 	singles   = 4 // fewer tasks form no group
 )
+
+// doubtful is added to the byte of the priority in the member of a declined task that is a suspect (byname.lua).
+const doubtful = 64
 
 // padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed
 // hash is slow to fill, and without that field Redis would pack it anew each time after the last pending
@@ -298,7 +302,7 @@ func (s *scripts) named() map[string]*script {
 
 // files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"base", "jump", "lib", "record", "entry", "refusal", "commit"}
+	lib := []string{"base", "jump", "lib", "record", "byname", "entry", "refusal", "commit"}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}
@@ -316,7 +320,7 @@ func (s *scripts) files(name string, of *script) []string {
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:
 		before := []string{"pack", "wake", "lease", "shortclaim"}
-		return slices.Concat(before, lib, []string{"maintain", "reindex", name})
+		return slices.Concat(before, lib, []string{"reindex", "maintain", name})
 	}
 	return slices.Concat([]string{"pack", "wake"}, lib, []string{name})
 }

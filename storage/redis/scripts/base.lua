@@ -11,7 +11,7 @@
 
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local byte, char, sub, find = string.byte, string.char, string.sub, string.find
-local floor, min, max, abs = math.floor, math.min, math.max, math.abs
+local floor, min, max = math.floor, math.min, math.max
 
 local function text(n) return string.format('%.0f', n) end
 
@@ -20,13 +20,6 @@ local function text(n) return string.format('%.0f', n) end
 local function sane(v)
   local n = tonumber(v)
   return n and n > -NEVER and n < NEVER and n or nil
-end
-
--- ask runs a command on a list of arguments, in pieces, and returns the sum of its replies.
-local function ask(command, key, list)
-  local n = 0
-  for i = 1, #list, 500 do n = n + call(command, key, unpack(list, i, min(i + 499, #list))) end
-  return n
 end
 
 -- lookup is an HMGET of any number of fields.

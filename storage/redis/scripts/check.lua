@@ -1,18 +1,41 @@
 -- check: reads the arguments of apply.lua, and checks whether each operation may happen.
 
-local WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
-local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
-local FAILS = {f = true, b = true, x = true} -- the settles that the history records
-
-local queues = openall(tonumber(ARGV[1]))
-local Q = {}
-for i, q in ipairs(queues) do Q[ARGV[3 + i]] = q end
-
+local WIDTH, SETTLES, FAILS, CHECKS, Q, queues
 local step = 0       -- the number of the Tx under way
 local obstacles      -- of the Tx under way, nil while there are none
 local op             -- the number of the operation under way
 local decided        -- operation -> id of the existing task that it names; nil while there are none
 local out            -- the outcome of the call, in pieces
+local bare, record, version, letter, existing, moment, checksettle, requeues, forgets, target
+
+do
+-- bare reports whether a task whose lease has these flags can end by its mere removal.
+function bare(flags) return flags % GROUPED <= STARTED end
+
+-- taken reports whether the id of a loaded entry is in use, so that no insert may have it: its task is in
+-- a state, or may be in one, because a damaged record does not tell its place.
+local function taken(e) return e.st or e.rec and not head(e.rec) end
+
+-- record returns the header of an entry's record, nil where the record is damaged or gone.
+function record(q, e)
+  if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
+  return head(e.rec)
+end
+
+-- version returns the version of an entry that is in a state, nil where its record is damaged.
+function version(e)
+  if e.st == 'p' then return number(e.lease, 17, 7) end
+  local h = head(e.rec)
+  return h and h.version
+end
+
+WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
+SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
+FAILS = {f = true, b = true, x = true} -- the settles that the history records
+
+queues = openall(tonumber(ARGV[1]))
+Q = {}
+for i, q in ipairs(queues) do Q[ARGV[3 + i]] = q end
 
 local function obstacle(letter, rest)
   obstacles = obstacles or {}
@@ -21,16 +44,16 @@ end
 
 -- letter returns the letter of a state as the contract has it, "-" for none.
 local SHOWN = SHOWNSTATES
-local function letter(st) return SHOWN[st] or st or '-' end
+function letter(st) return SHOWN[st] or st or '-' end
 
-local function existing(q, id)
+function existing(q, id)
   local e = load(q, id)
   local v = e.st and version(e) or 0
   return 'E' .. letter(e.st) .. pack7(v) .. char(#id) .. id
 end
 
 -- moment returns the time of a due argument: "" is now, "+" leads a delay, "=" leads the time itself.
-local function moment(due)
+function moment(due)
   if due == '' then return now end
   if byte(due, 1) == 43 then return now + tonumber(sub(due, 2)) end
   return tonumber(sub(due, 2))
@@ -39,7 +62,7 @@ end
 -- holderof returns the id of the task that has a unique key, or to which an operation of this Tx gives it.
 local function holderof(q, key)
   local r = q.reserved
-  return holder(q, key) or r and r.step == step and r[key] or nil
+  return unique.holder(q, key) or r and r.step == step and r[key] or nil
 end
 
 local function decide(id)
@@ -94,7 +117,7 @@ local function checkinsert(a)
   end
 end
 
-local function checksettle(a)
+function checksettle(a)
   local q = Q[ARGV[a + 1]]
   local e = q.e[ARGV[a + 2]]
   local l = e.lease
@@ -123,16 +146,16 @@ local function checkdepend(a)
 end
 
 -- requeues reports whether a change is a requeue.
-local function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
+function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
 
 -- forgets reports whether a change clears progress and checkpoint; see storage.Change.Forgets.
-local function forgets(st, a) return find(ARGV[a + 8], 's', 1, true) or requeues(a) and st == 'c' end
+function forgets(st, a) return find(ARGV[a + 8], 's', 1, true) or requeues(a) and st == 'c' end
 
 -- timed reports whether a change names a due time. The due time of a new cursor does not count.
 local function timed(a) return ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) end
 
 -- target returns the state to which a change leads; see storage.Change.Target.
-local function target(st, a)
+function target(st, a)
   if ARGV[a + 5] ~= '' then return ARGV[a + 5] end
   if timed(a) then return st == 'r' and 'r' or 's' end
   return requeues(a) and 'w' or letter(st)
@@ -162,5 +185,8 @@ local function checkchange(a)
     if by then return obstacle('u', char(#by) .. by) end
     reserve(t or q, h.key, id)
   end
+end
+
+CHECKS = {i = checkinsert, k = checkinsert, m = checkchange, d = checkdelete, n = checkdepend}
 end
 

@@ -27,6 +27,7 @@ local most, starts, lasts = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[
 local suspects, telling, suspicious = ARGV[9] == '1', ARGV[9] == 't', false
 
 local taken, bytes, full, suspect, remains = 0, 0, false, false, false
+local more = false -- whether maintenance is left over
 local claimed = 0 -- the version of all tasks taken
 local fence = ''
 local nextdue = 0
@@ -38,21 +39,24 @@ local function duesoon(at)
   if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
 end
 
+local named
+
+do
 -- somekinds returns the kinds that have lines in a queue. Where there are more than LOOKED it returns
 -- LOOKED of them, beginning at a different one each time.
 local function somekinds(q)
-  local kinds = kindsof(q[DECLINED], nil, LOOKED + 1)
+  local kinds = byname.kinds(q[DECLINED], nil, LOOKED + 1)
   if #kinds <= LOOKED then return kinds end
   local at = now % call('ZCARD', q[DECLINED])
-  kinds = kindsof(q[DECLINED], kindin(call('ZRANGE', q[DECLINED], at, at)[1]), LOOKED)
-  for _, kind in ipairs(kindsof(q[DECLINED], nil, LOOKED - #kinds)) do kinds[#kinds + 1] = kind end
+  kinds = byname.kinds(q[DECLINED], byname.kind(call('ZRANGE', q[DECLINED], at, at)[1]), LOOKED)
+  for _, kind in ipairs(byname.kinds(q[DECLINED], nil, LOOKED - #kinds)) do kinds[#kinds + 1] = kind end
   q.cut = true
   return kinds
 end
 
 -- named finds the kinds of the claim that have a line in a queue, and how many tasks are in these lines,
 -- suspects counted apart. It notes that a claim has named these kinds.
-local function named(q)
+function named(q)
   local own, kinds, fields, known = {}, {}, {}, {}
   q.own, q.declined, q.doubted = own, 0, 0
   local some = call('ZCARD', q[DECLINED]) > 0
@@ -67,13 +71,15 @@ local function named(q)
   for i, kind in ipairs(kinds) do
     if v[i] and not known[kind] then
       known[kind] = true
-      local n, suspects = tally(v[i])
+      local n, suspects = byname.tally(v[i])
       own[#own + 1] = {kind = kind, n = n or NEVER, suspects = suspects} -- NEVER: the field is damaged
       q.declined, q.doubted = q.declined + (n or 0), q.doubted + suspects
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
   end
   if #own == 0 then q.lines = text(q.m.lines) end
+end
+
 end
 
 -- upkeep maintains the queues in which something may be due, as a step of its own. It returns an
@@ -88,14 +94,8 @@ local function upkeep()
       for _, key in ipairs({WAITING, SUSPECTS, DECLINED, LEASES, VOIDS}) do call('ZCARD', q[key]) end
       call('LLEN', q[LINE])
       if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before forsake, which spares kinds that were named
-      local before = more
-      more = false
-      for _, maintain in ipairs({recover, promote, tick, forsake, trim, reindex}) do
-        share = max(floor(left / (total - i + 1)), 2)
-        maintain(q, total)
-      end
-      news[i], due[#due + 1], unfinished[i] = q, q, more
-      more = more or before
+      news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
+      more = more or unfinished[i]
     end
   end
   local refused = commit(due, false, true)
@@ -171,9 +171,9 @@ local function declined(q, n, wanted)
     if #v == count then line.at = at end
   end
   for _, line in ipairs(lines) do
-    local from, to = span(line.kind, true)
+    local from, to = byname.span(line.kind, true)
     if wanted and line.suspects > 0 then read(line, from, to, 1) end
-    from, to = span(line.kind, false)
+    from, to = byname.span(line.kind, false)
     line.to, line.at = to, NEVER
     if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
   end
@@ -298,7 +298,7 @@ local function pick(q, n)
     elseif what == 'taken' then
       local list = gone[c.st]
       list[#list + 1] = c.member or c.id
-      if c.member then countkind(q, c.kind, c.doubtful, -1) end
+      if c.member then byname.count(q, c.kind, c.doubtful, -1) end
     end
   end
   q.short = void > 0
@@ -347,6 +347,9 @@ local function seal(q)
   q.used = true
 end
 
+local answer
+
+do
 -- rare adds the list of the i-th queue to the reply, where there is more to tell than its tasks.
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
@@ -354,6 +357,27 @@ local function rare(reply, q, i)
   if q.info or #ticks > 0 or last ~= '' or q.lines then
     reply[#reply + 1] = {i - 1, q.info or '', ticks, last, q.lines or ''}
   end
+end
+
+-- answer returns the reply.
+function answer(verdict)
+  local cancels = false
+  for _, q in ipairs(queues) do
+    if q.m.cancels > 0 then cancels = true end
+  end
+  local joined, records, sizes = {}, {}, {}
+  for i, q in ipairs(queues) do
+    joined[i] = table.concat(q.ids, ',')
+    sizes[i] = string.format('%04d%08d', #q.ids, #joined[i])
+    for j = 1, #q.recs do records[#records + 1] = q.recs[j] end
+  end
+  local lengths, pieces = packed(records)
+  local reply = {string.format('%s%016.0f%016.0f%016.0f%04d', verdict, now, nextdue, claimed, taken) ..
+    (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or '') ..
+    (suspect and 'z' or '') .. ';' .. table.concat(sizes) .. table.concat(joined) .. lengths, unpack(pieces)}
+  for i, q in ipairs(queues) do rare(reply, q, i) end
+  return reply
+end
 end
 
 -- again gives the tasks of the first try's outcome that are still pending under its fence.
@@ -425,19 +449,4 @@ else
   return string.format('%s%016.0f', verdict, now)
 end
 
-local cancels = false
-for _, q in ipairs(queues) do
-  if q.m.cancels > 0 then cancels = true end
-end
-local joined, records, sizes = {}, {}, {}
-for i, q in ipairs(queues) do
-  joined[i] = table.concat(q.ids, ',')
-  sizes[i] = string.format('%04d%08d', #q.ids, #joined[i])
-  for j = 1, #q.recs do records[#records + 1] = q.recs[j] end
-end
-local lengths, pieces = packed(records)
-local reply = {string.format('%s%016.0f%016.0f%016.0f%04d', verdict, now, nextdue, claimed, taken) ..
-  (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or '') ..
-  (suspect and 'z' or '') .. ';' .. table.concat(sizes) .. table.concat(joined) .. lengths, unpack(pieces)}
-for i, q in ipairs(queues) do rare(reply, q, i) end
-return reply
+return answer(verdict)

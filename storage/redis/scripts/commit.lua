@@ -1,10 +1,16 @@
 -- commit: lanes, and the writes of a call.
 
+local admit, remember, lower, write, leave, unvoid, pop, commit
+
+do -- a block, because Lua permits a script 200 local variables, and claim.lua and apply.lua need most of them
+
+local SWEPT = '' -- the field of the lanes hash with the latest opening time of the lanes that were swept
+
 -- Lanes remember which calls happened, and with what outcome.
 
 -- admit returns "N" for a call that has to happen now, "R" and the outcome for a call that happened
 -- before, "O" for a call older than the last one of its lane, and "E" where its lane has expired.
-local function admit(home, field, seq, opened)
+function admit(home, field, seq, opened)
   seq = tonumber(seq)
   if seq == 0 then return 'N' end
   local v = home.known and home.known[field]
@@ -15,7 +21,7 @@ local function admit(home, field, seq, opened)
     if seq == last then return 'R', sub(v, colon + 1) end
     if seq < last then return 'O' end
   end
-  if abs(now - opened) > LANELIFE then return 'E' end
+  if math.abs(now - opened) > LANELIFE then return 'E' end
   if not v then
     -- While the clock was ahead, a step may have swept lanes that have not expired by the clock of now. An
     -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But where
@@ -29,7 +35,7 @@ local function admit(home, field, seq, opened)
   return 'N'
 end
 
-local function remember(home, field, seq, outcome)
+function remember(home, field, seq, outcome)
   if seq == '0' then return end
   local v = seq .. ':' .. outcome
   home.lanes[#home.lanes + 1] = field
@@ -46,7 +52,7 @@ end
 -- moment when the next task or cursor falls due, 0 for none.
 
 -- lower notes a moment: it lowers soon to it.
-local function lower(q, at)
+function lower(q, at)
   if at < q.m.soon then set(q, 'soon', at) end
 end
 
@@ -70,13 +76,13 @@ end
 
 -- write plans a variadic command with the arguments from the index from to the index to of a list; by
 -- default with all of them.
-local function write(q, command, key, list, from, to)
+function write(q, command, key, list, from, to)
   to = to or #list
   if to > 0 then q.plan[#q.plan + 1] = {command, q[key], list, from or 1, to} end
 end
 
 -- leave notes that n tasks left a group.
-local function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
+function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
 
 -- planleft plans the new counts of groups that tasks left, or the end of the groups.
 local function planleft(q)
@@ -97,7 +103,7 @@ end
 
 -- unvoid plans the removal of up to MOSTVOID members of voids that concern entries before the first entry
 -- of the line, and reports whether voids has no others. UNLINK takes no time, however many members there are.
-local function unvoid(q, first)
+function unvoid(q, first)
   local all = call('ZCARD', q[VOIDS])
   if all == 0 then return true end
   local over = q.m.void == 0 and all or call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
@@ -112,7 +118,7 @@ end
 -- pop plans the removal of the first n entries of the line; some is how many of them were void. stay has
 -- the numbers and ids of the tasks among them that still wait: they go to waiting with their numbers as
 -- scores, which come before the rest of the line. pop returns the result of unvoid.
-local function pop(q, first, n, some, stay)
+function pop(q, first, n, some, stay)
   write(q, 'LTRIM', LINE, {n, -1})
   write(q, 'ZADD', SETS.w, stay)
   if some > 0 then bump(q, 'void', -some) end
@@ -181,8 +187,8 @@ local function planmoves(q)
     moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
-    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, kindin(e.member), suspectin(e.member), -1) end
-    if st == 'k' and e.joins then countkind(q, kindin(e.joins), suspectin(e.joins), 1) end
+    if was == 'k' and (st ~= 'k' or e.joins) then byname.count(q, byname.kind(e.member), byname.suspect(e.member), -1) end
+    if st == 'k' and e.joins then byname.count(q, byname.kind(e.joins), byname.suspect(e.joins), 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]
@@ -228,10 +234,10 @@ local function planlines(q)
   for kind, by in pairs(q.kinds) do
     local field = 'k:' .. kind
     local v = aside(q, field)
-    local n, suspects = tally(v)
+    local n, suspects = byname.tally(v)
     n, suspects = max((n or 0) + by[false], 0), max(suspects + by[true], 0)
     if n + suspects == 0 then put(q, field, false) else
-      put(q, field, tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
+      put(q, field, byname.tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
       if not v then
         set(q, 'lines', mark)
         if q.m.looks == 0 then set(q, 'looks', now + floor(DECLINEDFOR / 24)) end
@@ -315,7 +321,7 @@ end
 -- a lease has its member of leases for as long as it stands in pending, and entries join the line last: a
 -- push cannot be repeated without harm. All other writes can, except that a second LTRIM or
 -- ZREMRANGEBYRANK takes entries from their tasks: see reindex.lua.
-local function commit(queues, grows, hush)
+function commit(queues, grows, hush)
   local any = false
   for _, q in ipairs(queues) do
     trimdead(q)
@@ -356,5 +362,6 @@ local function commit(queues, grows, hush)
     end
   end
   return nil
+end
 end
 

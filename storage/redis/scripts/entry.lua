@@ -1,7 +1,5 @@
 -- entry: tasks and their data in the side hash, as one call sees them.
 
-local SEARCH = SEARCHED -- the states in whose sets to look for a task with no lease
-
 -- entry returns the entry of a task: the task as this call sees it, its changes included. st is its
 -- state and score its score there; was is the state in which it was found. false means that it is in no
 -- state, nil that nobody has looked it up.
@@ -27,41 +25,6 @@ local function found(e, st, member)
   return e
 end
 
--- memberof returns the member of a task in the set of a state.
-local function memberof(st, id, rec)
-  if not PLACED[st] or not has(byte(rec, 3) or 0, HASPLACE) then return id end
-  return sub(rec, HEADER + 1, HEADER + PLACE) .. id
-end
-
--- All scores in the set of declined tasks are 0, so that Redis sorts the members by their bytes: the name
--- of the kind, NUL, a byte for the priority (lower for a higher priority), the place, the moment of the
--- decline and the id. Suspects stand behind the other tasks of their kind: DOUBTFUL is added to their byte.
-local DOUBTFUL = 64
-
--- lineof returns the prefix of the members of a kind and priority.
-local function lineof(kind, priority, suspect)
-  return kind .. '\0' .. char(MAXPRIORITY - priority + (suspect and DOUBTFUL or 0))
-end
-
--- span returns the bounds, for ZRANGEBYLEX, of the suspects of a kind or of its other tasks.
-local function span(kind, suspect)
-  local middle = kind .. '\0' .. char(DOUBTFUL)
-  if suspect then return '[' .. middle, '(' .. kind .. '\1' end
-  return '[' .. kind .. '\0', '(' .. middle
-end
-
--- kindof returns the kind of a task.
-local function kindof(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
-
--- declinedas returns the member of a task in the set of declined tasks, nil where the task is not there.
-local function declinedas(q, id, rec)
-  local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
-  if not h then return nil end
-  local lead = lineof(kindof(h), h.priority, waits(h) == 'z') .. h.place
-  local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
-  return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
-end
-
 -- idof returns the id in a member of the set of a state in PLACED.
 local function idof(member) return sub(member, PLACE + 1) end
 
@@ -73,16 +36,10 @@ local function leased(e, value)
   found(e, 'p')
 end
 
--- ranked returns a lease outside of a group with a rank put into it.
-local function ranked(value, rank) return sub(value, 1, FENCE + 1) .. pack2(rank) .. sub(value, FENCE + 2) end
-
 -- runnerof returns the runner of a lease, and what a claim may have put behind its name: see record.go.
 local function runnerof(value)
   return sub(value, has(byte(value, FENCE + 1) or 0, GROUPED) and FENCE + 2 or FENCE + 4)
 end
-
--- bare reports whether a task whose lease has these flags can end by its mere removal.
-local function bare(flags) return flags % GROUPED <= STARTED end
 
 -- expiry returns when the lease of a pending task expires.
 local function expiry(q, id, value)
@@ -107,10 +64,21 @@ local function members(q, fence)
   return ids, leases, ranks, #all
 end
 
+local load
+
+do
+local SEARCH = SEARCHED -- the states in whose sets to look for a task with no lease
+
+-- memberof returns the member of a task in the set of a state.
+local function memberof(st, id, rec)
+  if not PLACED[st] or not has(byte(rec, 3) or 0, HASPLACE) then return id end
+  return sub(rec, HEADER + 1, HEADER + PLACE) .. id
+end
+
 -- load finds out the state of a task, and returns its entry. A task with a record that is in none of the
 -- sets is in the line, or a torn append-only file has cost it its place (reindex.lua). A cursor
 -- that is in no set does not exist.
-local function load(q, id)
+function load(q, id)
   local e = entry(q, id)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
   if e.st ~= nil then return e end
@@ -125,21 +93,13 @@ local function load(q, id)
       local member = memberof(st, id, e.rec)
       if call('ZSCORE', q[SETS[st]], member) then return found(e, st, member) end
     end
-    local declined = declinedas(q, id, e.rec)
+    local declined = byname.find(q, id, e.rec)
     if declined then return found(e, 'k', declined) end
     return found(e, 'l')
   end
   return found(e, false)
 end
 
--- taken reports whether the id of a loaded entry is in use, so that no insert may have it: its task is in
--- a state, or may be in one, because a damaged record does not tell its place.
-local function taken(e) return e.st or e.rec and not head(e.rec) end
-
--- record returns the header of an entry's record, nil where the record is damaged or gone.
-local function record(q, e)
-  if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
-  return head(e.rec)
 end
 
 local function touch(q, e)
@@ -155,31 +115,6 @@ local function move(q, e, st, score, joins)
   touch(q, e)
   e.st, e.score, e.joins = st, score, joins
 end
-
--- kindin returns the kind in a member of the set of declined tasks.
-local function kindin(member) return string.match(member, '^[^%z]*') end
-
--- suspectin reports whether a member of the set of declined tasks stands for a suspect.
-local function suspectin(member) return (byte(member, #kindin(member) + 2) or 0) >= DOUBTFUL end
-
--- countkind notes that by tasks joined the line of a kind, or left it where by is negative.
-local function countkind(q, kind, suspect, by)
-  local counts = q.kinds[kind] or {[true] = 0, [false] = 0}
-  q.kinds[kind], counts[suspect] = counts, counts[suspect] + by
-end
-
--- tally returns how many tasks are in the line of a kind, suspects excluded, and how many suspects. v is
--- the field of the kind in the side hash. It returns nil and 0 where the field does not tell.
-local function tally(v)
-  v = v and sub(v, PLACE + 1) or ''
-  local n = tonumber(v)
-  if n then return n, 0 end -- most lines have no suspects
-  local others, suspects = string.match(v, '^(%d+)%+(%d+)$')
-  return tonumber(others or ''), tonumber(suspects or '') or 0
-end
-
--- tallied returns the field of a kind in the side hash; named is when a claim last named it, in 7 bytes.
-local function tallied(named, n, suspects) return named .. n .. (suspects > 0 and '+' .. suspects or '') end
 
 local function rewrite(q, e, h)
   touch(q, e)
@@ -207,7 +142,7 @@ local function rejoin(q, e, h, at)
   if at == 'kind' then
     bump(q, 'turn', 1)
     h.place = pack7(q.m.turn)
-    member = lineof(kindof(h), h.priority, st == 'z') .. h.place .. pack7(now) .. e.id
+    member = byname.prefix(byname.of(h), h.priority, st == 'z') .. h.place .. pack7(now) .. e.id
     st = 'k'
   else
     if at == 'tail' then h.place = pack7(now) end -- see joined in record.lua
@@ -220,13 +155,6 @@ end
 local function lease(q, e, value)
   touch(q, e)
   e.lease, e.leased = value, true
-end
-
--- version returns the version of an entry that is in a state, nil where its record is damaged.
-local function version(e)
-  if e.st == 'p' then return number(e.lease, 17, 7) end
-  local h = head(e.rec)
-  return h and h.version
 end
 
 -- The side hash.
@@ -253,7 +181,9 @@ end
 -- Unique keys. The value of a key is L and the holder's id, or W, the end of the window and the id.
 -- q.windows has the change to the end of a key's window: a moment, or false where the end is removed.
 
-local function holder(q, key)
+local unique = {}
+
+function unique.holder(q, key)
   local v = q.unique[key]
   if v == nil then
     v = call('HGET', q[UNIQUE], key)
@@ -265,29 +195,26 @@ local function holder(q, key)
   return sub(v, 9)
 end
 
-local function own(q, key, v, untl)
+function unique.own(q, key, v, untl)
   q.owned = q.owned or {}
   q.unique[key], q.owned[key] = v, true
   if untl ~= nil then q.windows[key] = untl end
 end
 
-local function takekey(q, h, id)
+function unique.take(q, h, id)
   if h.life then
     local last = q.unique[h.key]
     if last and byte(last, 1) == 87 then q.windows[h.key] = false end -- the window is over
-    own(q, h.key, 'L' .. id)
+    unique.own(q, h.key, 'L' .. id)
   end
-  if h.window then own(q, h.key, 'W' .. pack7(now + h.keyfor) .. id, now + h.keyfor) end
+  if h.window then unique.own(q, h.key, 'W' .. pack7(now + h.keyfor) .. id, now + h.keyfor) end
 end
 
-local function freekey(q, h, id)
-  if h.life and holder(q, h.key) == id then own(q, h.key, false) end
+function unique.free(q, h, id)
+  if h.life and unique.holder(q, h.key) == id then unique.own(q, h.key, false) end
 end
 
 -- Ends of tasks.
-
--- ENDS are the totals that count ends, by the state in which an end leaves the task; false removes it.
-local ENDS = {c = 'completed', x = 'cancelled', d = 'dead', [false] = 'deleted'}
 
 -- unlease ends a lease. The record takes over its flag that the side hash has something of the task.
 local function unlease(q, e, h)
@@ -303,15 +230,23 @@ local function gone(q, e, h)
   e.rec, e.lease = false, false
 end
 
+local finish
+
+do
+-- ENDS are the totals that count ends, by the state in which an end leaves the task; false removes it.
+local ENDS = {c = 'completed', x = 'cancelled', d = 'dead', [false] = 'deleted'}
+
 -- finish ends a live task: every end passes here, except a run of plain completions (apply.lua). It keeps the
 -- task in the state st for the time keep, without a time where that is nil, and removes it where keep is 0. h is
 -- nil where the record is damaged.
-local function finish(q, e, h, st, keep)
+function finish(q, e, h, st, keep)
   bump(q, ENDS[st], 1)
-  if h then freekey(q, h, e.id) end
+  if h then unique.free(q, h, e.id) end
   if keep and keep <= 0 then return gone(q, e, h) end
   h.version = mark
   stand(q, e, h, st, now + (keep or 0))
+end
+
 end
 
 -- remove removes a task, which is the end of a live one.
@@ -322,15 +257,17 @@ end
 -- The history of a task is its reason behind a length byte, then its attempts, each behind its length in
 -- 2 bytes.
 
+local history = {}
+
 -- attempted packs an attempt that ends now, or a requeue.
-local function attempted(e, outcome, message)
+function history.attempted(e, outcome, message)
   local runner, claimed = '', pack7(0)
   if e.lease then runner, claimed = runnerof(e.lease), sub(e.lease, 17, 23) end
   return pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
 end
 
 -- log appends an attempt. The oldest one goes where there are MAXATTEMPTS already.
-local function log(q, e, h, item)
+function history.log(q, e, h, item)
   local before = aside(q, 'h:' .. e.id) or char(0)
   local first = 2 + (byte(before, 1) or 0)
   local i, n = first, 0
@@ -346,13 +283,13 @@ local function log(q, e, h, item)
 end
 
 -- attempt appends the attempt that ends now, and keeps its stack.
-local function attempt(q, e, h, outcome, message, stack)
-  log(q, e, h, attempted(e, outcome, message))
+function history.attempt(q, e, h, outcome, message, stack)
+  history.log(q, e, h, history.attempted(e, outcome, message))
   put(q, 's:' .. e.id, stack ~= '' and stack or false)
 end
 
 -- why sets the reason of a task, '' for none.
-local function why(q, e, h, reason)
+function history.why(q, e, h, reason)
   if reason == '' and not h.side then return end
   local before = aside(q, 'h:' .. e.id) or char(0)
   local after = char(#reason) .. reason .. sub(before, 2 + (byte(before, 1) or 0))
@@ -363,7 +300,7 @@ end
 
 -- die buries a task for a reason.
 local function die(q, e, h, reason)
-  why(q, e, h, reason)
+  history.why(q, e, h, reason)
   finish(q, e, h, 'd')
 end
 

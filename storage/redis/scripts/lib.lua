@@ -1,5 +1,5 @@
--- lib: functions that the general scripts of a queue share. It, record.lua, entry.lua and commit.lua
--- are prepended to each of these scripts, behind base.lua.
+-- lib: functions that the general scripts of a queue share. It, record.lua, byname.lua, entry.lua and
+-- commit.lua are prepended to each of these scripts, behind base.lua.
 --
 -- A script reads the data that it needs into entries and overlays, decides only on those, and writes
 -- at the very end, in commit: Redis does not roll back, so nothing may fail after the first write.
@@ -9,7 +9,7 @@
 -- set of each. A suspect (z) waits in a set of its own; pending tasks (p) are sorted by the deadline of
 -- their lease, and the tasks of a group are one member. A task that waits in the line (l) is in no set: it
 -- has a record and is in none of these. Declined tasks (k) wait in the lines of their kinds, which are one
--- set: see lineof in entry.lua. The set of a state in PLACED is sorted by a moment. The member of a task there
+-- set: see byname.lua. The set of a state in PLACED is sorted by a moment. The member of a task there
 -- is a place, which is a number that grows, and its id, so that tasks of the same moment come in the order in
 -- which steps put them there. The record has the place behind its header. A promotion replaces it by a moment:
 -- see joined in record.lua. Tasks and cursors of a state in TIMED fall due.
@@ -23,8 +23,6 @@ local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'p
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
 local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
-
-local SWEPT = '' -- the field of the lanes hash with the latest opening time of the lanes that were swept
 
 local now, mark = 0, 0 -- the clock, and the mark of the step under way
 
@@ -125,16 +123,3 @@ end
 -- valid reports whether an id or a kind passes storage.CheckName. One that does not is damaged: no
 -- insert can have written it.
 local function valid(id) return #id <= 128 and find(id, '^%w[%w_.:-]*$') end
-
--- kindsof returns the first most kinds, sorted by name, that have tasks in a set of declined tasks and
--- come after the kind behind (nil for none).
-local function kindsof(key, behind, most)
-  local kinds, from = {}, behind and '[' .. behind .. '\1' or '-'
-  while #kinds < most do
-    local v = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)
-    if not v[1] then break end
-    kinds[#kinds + 1] = string.match(v[1], '^[^%z]*')
-    from = '[' .. kinds[#kinds] .. '\1'
-  end
-  return kinds
-end

@@ -129,7 +129,7 @@ end
 local function oneline(kind, behind, n)
   local line, at = {}, #kind + 2
   for _, suspect in ipairs({false, true}) do
-    local from, to = span(kind, suspect)
+    local from, to = byname.span(kind, suspect)
     if behind ~= '' then
       from = '(' .. kind .. '\0' .. char(byte(behind) + (suspect and DOUBTFUL or 0)) .. sub(behind, 2) .. '\255'
     end
@@ -155,7 +155,7 @@ local function declined(list)
       local hex = string.gsub(place, '.', function(c) return string.format('%02x', byte(c)) end)
       list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex, '!' .. kind}
     end
-    kind, behind = kindsof(q[DECLINED], kind, 1)[1], ''
+    kind, behind = byname.kinds(q[DECLINED], kind, 1)[1], ''
   end
 end
 

@@ -1,6 +1,9 @@
 -- maintain: the first step of claim.lua in queues in which something may be due: it recovers tasks,
 -- promotes, ticks, ends declined tasks and trims, in bounded batches.
 
+local maintain, look, abandoned, stray, placed
+
+do
 local BATCH = 100 -- how many tasks and other items one call maintains, in all of its queues together
 
 local left = BATCH -- how many items are left of the batch
@@ -29,6 +32,26 @@ local function upto(key, moment)
   end
   spend(#members)
   return members, scores
+end
+
+-- suspected reports whether a record belongs to a suspect.
+local function suspected(rec)
+  local c1, c2, l1, l2 = byte(rec, 23, 26)
+  return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
+end
+
+-- standing returns the state in which the task of a record waits, and its priority; nil where the record is
+-- damaged or has a later format. A record that has no part between its header and its names but a place
+-- is not parsed: the table that head makes takes a third of a promotion.
+local function standing(rec)
+  if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
+    local kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 27, 35)
+    if #rec == HEADER + PLACE + kind + encoding + (h1 * 256 + h2) * 256 + h3 + ((p1 * 256 + p2) * 256 + p3) * 256 + p4 then
+      return suspected(rec) and 'z' or 'w', byte(rec, 18) - MAXPRIORITY
+    end
+  end
+  local h = head(rec)
+  if h then return waits(h), h.priority end
 end
 
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
@@ -79,13 +102,10 @@ end
 -- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
 -- kind), its id behind a length byte, and its kind likewise.
 local function tell(q, e, h, st)
-  local kind = kindof(h)
+  local kind = byname.of(h)
   q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
 end
 
-local recover
-
-do -- a block, because claim.lua has nearly as many local variables as Lua permits
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
 
 -- overdue returns up to share tasks whose leases expired and may be recovered, the last first: ids,
@@ -145,15 +165,15 @@ end
 
 -- recover ends leases that expired: their tasks wait again, are cancelled where that was asked, or die
 -- at their crash limit.
-function recover(q)
+local function recover(q)
   q.ended = {}
   for _, e in ipairs(expired(q)) do
     local h = e.h
     if not h or not valid(e.id) then setapart(q, e) else
       local flags = e.lease and byte(e.lease, FENCE + 1) or 0
       local started, asked = has(flags, STARTED), has(flags, ASKED)
-      attempt(q, e, h, started and 'k' or 'e', '', '')
-      why(q, e, h, '') -- removes the reason of an earlier snooze
+      history.attempt(q, e, h, started and 'k' or 'e', '', '')
+      history.why(q, e, h, '') -- removes the reason of an earlier snooze
       if e.lease then unlease(q, e, h) end
       if started then
         h.crashes = h.crashes + 1
@@ -174,33 +194,31 @@ function recover(q)
   end
 end
 
-end
-
 -- recount counts the tasks in the line of a kind anew, as the line is before this step.
 local function recount(q, kind)
   local field, n = 'k:' .. kind, {}
   local v = aside(q, field)
-  for _, suspect in ipairs({false, true}) do n[suspect] = call('ZLEXCOUNT', q[DECLINED], span(kind, suspect)) end
+  for _, suspect in ipairs({false, true}) do n[suspect] = call('ZLEXCOUNT', q[DECLINED], byname.span(kind, suspect)) end
   for member in pairs(q.strays) do
-    if kindin(member) == kind then n[suspectin(member)] = max(n[suspectin(member)] - 1, 0) end
+    if byname.kind(member) == kind then n[byname.suspect(member)] = max(n[byname.suspect(member)] - 1, 0) end
   end
-  put(q, field, tallied(tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true]))
-  countkind(q, kind, false, 0)
+  put(q, field, byname.tallied(byname.tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true]))
+  byname.count(q, kind, false, 0)
 end
 
 -- stray sets a member of the set of declined tasks apart that stands for no task.
-local function stray(q, member)
+function stray(q, member)
   if q.strays[member] then return end
   q.strays[member] = true
   q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
   write(q, 'ZREM', DECLINED, {member})
-  if valid(kindin(member)) then recount(q, kindin(member)) end
+  if valid(byname.kind(member)) then recount(q, byname.kind(member)) end
 end
 
 -- declinedid returns the id in a member of the set of declined tasks, nil where the member is not well
 -- formed.
 local function declinedid(member)
-  local kind = kindin(member)
+  local kind = byname.kind(member)
   local id, priority = sub(member, #kind + 2 * PLACE + 3), byte(member, #kind + 2)
   local known = priority and priority < 2 * DOUBTFUL and priority % DOUBTFUL <= 2 * MAXPRIORITY
   return known and valid(kind) and valid(id) and id or nil
@@ -208,7 +226,7 @@ end
 
 -- placed reports whether a record belongs to the task for which a member of the set of declined tasks
 -- stands: kind, priority and place are the same.
-local function placed(rec, member, kind)
+function placed(rec, member, kind)
   local at, g, priority, n = #kind + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
   return has(g, HASPLACE) and byte(member, at) == lead and n == #kind and find(rec, kind, HEADER + PLACE + 1, true)
@@ -236,7 +254,7 @@ local LINES = 10 -- how many lines of kinds one step looks at
 local function eachpriority(kind, visit)
   for _, suspect in ipairs({false, true}) do
     for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
-      visit(lineof(kind, priority, suspect), '(' .. lineof(kind, priority - 1, suspect))
+      visit(byname.prefix(kind, priority, suspect), '(' .. byname.prefix(kind, priority - 1, suspect))
     end
   end
 end
@@ -253,7 +271,7 @@ local function misfits(q, kind, most)
     return list
   end
   add('[' .. kind, '[' .. kind .. '\0')
-  add('[' .. kind .. '\0' .. char(2 * MAXPRIORITY + 1), (span(kind, true)))
+  add('[' .. kind .. '\0' .. char(2 * MAXPRIORITY + 1), (byname.span(kind, true)))
   add('[' .. kind .. '\0' .. char(DOUBTFUL + 2 * MAXPRIORITY + 1), '(' .. kind .. '\1')
   eachpriority(kind, function(lead, over) add('[' .. lead .. '\33', over) end)
   return list
@@ -298,7 +316,7 @@ end
 -- as named now where the moment is in the future, from a clock that was ahead.
 local function namedat(q, kind)
   local field = 'k:' .. kind
-  if not tally(aside(q, field)) then recount(q, kind) end
+  if not byname.tally(aside(q, field)) then recount(q, kind) end
   local v = aside(q, field)
   if number(v, 1, PLACE) > now then put(q, field, pack7(now) .. sub(v, PLACE + 1)) end
   return min(number(v, 1, PLACE), now)
@@ -309,7 +327,7 @@ local function forsakeone(q, member)
   local id = declinedid(member)
   local rec = id and call('HGET', q[TASKS], id)
   local h = rec and head(rec)
-  if not id or h and not placed(rec, member, kindin(member)) then return stray(q, member) end
+  if not id or h and not placed(rec, member, byname.kind(member)) then return stray(q, member) end
   local e = found(entry(q, id), 'k', member)
   e.rec = rec
   if h then
@@ -326,7 +344,7 @@ local function forsake(q)
   if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- it comes from a clock that was ahead
   if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now or misplaced(q) then return end
   local behind, ends = aside(q, 'k:') or nil, 0
-  local kinds, none, again = kindsof(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
+  local kinds, none, again = byname.kinds(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
   for _, kind in ipairs(kinds) do
     local members = misfits(q, kind, share - ends)
     local over = valid(kind) and namedat(q, kind) + DECLINEDFOR or NEVER
@@ -354,7 +372,7 @@ local function trim(q)
     spend(excess)
     evict(q, excess)
   end
-  for _, key in ipairs((upto(q[WINDOWS], now))) do own(q, key, false, false) end
+  for _, key in ipairs((upto(q[WINDOWS], now))) do unique.own(q, key, false, false) end
 end
 
 -- tick hands out the cursors that are due, and hides them for TICKHIDE.
@@ -376,9 +394,19 @@ local function tick(q)
   end
 end
 
+-- maintain maintains the i-th of so many queues, and reports whether maintenance is left over there.
+function maintain(q, i, queues)
+  more = false
+  for _, chore in ipairs({recover, promote, tick, forsake, trim}) do
+    share = max(floor(left / (queues - i + 1)), 2)
+    chore(q, queues)
+  end
+  return reindex(q) or more
+end
+
 -- look computes soon and due of a queue that was maintained. unfinished tells that maintenance is left
 -- over there.
-local function look(q, unfinished)
+function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
   local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
   -- '-inf' where the maintenance is finished: a task may have fallen due since it read the clock.
@@ -404,12 +432,13 @@ local function look(q, unfinished)
 end
 
 -- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
-local function abandoned(q)
+function abandoned(q)
   if q.m.touched == 0 or now - q.m.touched < QUEUELIFE or q.m.paused ~= 0 or q.m.jumped > 0 then return false end
   if #q.plan > 0 or #q.touched > 0 then return false end
   for _, key in pairs(SETS) do
     if call('ZCARD', q[key]) > 0 then return false end
   end
   return call('HLEN', q[TASKS]) + call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
+end
 end
 

@@ -1,5 +1,11 @@
 -- record: parses records and writes them anew; see record.go for their layout.
 
+-- later reports whether a record has the format of a later version. Processes that know it can read it.
+local function later(rec) return rec and #rec > 0 and byte(rec, 1) > FORMAT and byte(rec, 1) <= LATEST end
+
+local head
+
+do
 local flagged = {} -- cache of parsed flag bytes
 
 local function flagsof(f, g)
@@ -13,11 +19,8 @@ local function flagsof(f, g)
   return known
 end
 
--- later reports whether a record has the format of a later version. Processes that know it can read it.
-local function later(rec) return rec and #rec > 0 and byte(rec, 1) > FORMAT and byte(rec, 1) <= LATEST end
-
 -- head returns the parsed header of a record, nil where the record is damaged or has a later format.
-local function head(rec)
+function head(rec)
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end
   local f, g, a, b, c, d, e, x, y = byte(rec, 2, 10)
   local is = flagsof(f, g)
@@ -54,6 +57,8 @@ local function head(rec)
   return h
 end
 
+end
+
 -- compose returns the record with the changed header h. It keeps flags and parts of later versions.
 local function compose(h)
   local f, g, keep, snooze, parts = h.unknown[1], h.unknown[2], '', '', ''
@@ -86,29 +91,9 @@ local function joined(rec)
   return at > SPREAD and at or nil
 end
 
--- suspected reports whether a record belongs to a suspect.
-local function suspected(rec)
-  local c1, c2, l1, l2 = byte(rec, 23, 26)
-  return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
-end
-
 -- waits returns the state in which a task waits: z for a suspect, else w.
 local function waits(h)
   if h.crashes > 0 and h.crashes == h.crashlimit - 1 then return 'z' end
   return 'w'
-end
-
--- standing returns the state in which the task of a record waits, and its priority; nil where the record is
--- damaged or has a later format. A record that has no part between its header and its names but a place
--- is not parsed: the table that head makes takes a third of a promotion.
-local function standing(rec)
-  if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
-    local kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 27, 35)
-    if #rec == HEADER + PLACE + kind + encoding + (h1 * 256 + h2) * 256 + h3 + ((p1 * 256 + p2) * 256 + p3) * 256 + p4 then
-      return suspected(rec) and 'z' or 'w', byte(rec, 18) - MAXPRIORITY
-    end
-  end
-  local h = head(rec)
-  if h then return waits(h), h.priority end
 end
 

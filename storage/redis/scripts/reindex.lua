@@ -8,7 +8,7 @@
 -- So once in a while a claim compares the number of records with the sizes of the sets. Where there are more
 -- records, claims walk through them, some at a time, and have the tasks of unindexed records wait.
 
-local reindex -- in a block, because Lua has no room for more local variables in the whole script
+local reindex
 
 do
 local WALKED = 200 -- how many records one step of the walk looks at
@@ -75,7 +75,8 @@ end
 
 local walked = false -- whether this call has walked in one of its queues
 
--- reindex looks for unindexed records once in a while, and walks where there are any.
+-- reindex looks for unindexed records once in a while, and walks where there are any. It reports whether the
+-- walk goes on.
 function reindex(q)
   local at, from = q.m.reindex, aside(q, 't:')
   if q.m.mark == 0 or at > now and at <= now + 10 * REINDEXEVERY then return end
@@ -88,6 +89,7 @@ function reindex(q)
     put(q, 't:', from)
     if not from then return set(q, 'reindex', now + 10 * REINDEXEVERY) end
   end
-  more = true
+  return true
 end
 end
+

@@ -126,8 +126,8 @@ for n = 0, ARGV[1] - 1 do
   for _, total in ipairs(TOTALS) do v[#v + 1] = m[total] end
   local kinds = {}
   if size(DECLINED) > 0 then
-    for _, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
-      local n, suspects = tally(read('HGET', key(SIDE), 'k:' .. kind))
+    for _, kind in ipairs(byname.kinds(key(DECLINED), nil, STATSKINDS)) do
+      local n, suspects = byname.tally(read('HGET', key(SIDE), 'k:' .. kind))
       if valid(kind) then kinds[#kinds + 1] = kind .. ':' .. (n or 0) + suspects .. ',' end
     end
   end

@@ -3,6 +3,9 @@
 -- An operation happens only after all checks of its Tx have passed. Its function returns its part of the
 -- outcome, such as the letter of the task's state.
 
+local STEPS
+
+do
 local function insert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
   local e = entry(q, id)
@@ -16,7 +19,7 @@ local function insert(a)
   rec = sub(rec, 1, 2) .. char(g) .. pack7(mark) .. pack7(now) .. sub(rec, 18, HEADER) .. place .. sub(rec, HEADER + 1)
   e.rec, e.lease, e.written = rec, false, true
   local f = byte(rec, 2)
-  if floor(f / 16) % 4 > 0 then takekey(q, head(rec), id) end
+  if floor(f / 16) % 4 > 0 then unique.take(q, head(rec), id) end
   if ARGV[a + 5] ~= '' then put(q, 'b:' .. id, ARGV[a + 5]) end
   if floor(f / 64) % 2 == 1 then
     move(q, e, 'u', due)
@@ -77,7 +80,7 @@ local function carry(q, e, h, t, from)
       put(t, kind .. e.id, v)
     end
   end
-  freekey(q, h, e.id)
+  unique.free(q, h, e.id)
   if LIVE[from] then
     bump(q, 'deleted', 1)
     bump(t, 'enqueued', 1)
@@ -100,14 +103,14 @@ end
 -- renew prepares an ended task to start anew. Its history goes on.
 local function renew(q, e, h)
   h.retries, h.crashes, h.snoozes, h.noahead = 0, 0, 0, false
-  why(q, e, h, '')
+  history.why(q, e, h, '')
   if h.side then put(q, 'r:' .. e.id, false) end
   if byte(h.parts, 1) == RUN then -- the run that completed it
     local n = number(h.parts, 2, 2)
-    log(q, e, h, sub(h.parts, 4, 3 + n))
+    history.log(q, e, h, sub(h.parts, 4, 3 + n))
     h.parts = sub(h.parts, 4 + n)
   end
-  log(q, e, h, attempted(e, 'q', ''))
+  history.log(q, e, h, history.attempted(e, 'q', ''))
   bump(q, 'requeued', 1)
 end
 
@@ -157,7 +160,7 @@ local function change(a)
     e = carry(q, e, h, t, from)
     q = t
   end
-  if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
+  if h.life and not ENDED[to] and (again or t) then unique.take(q, {life = true, key = h.key}, e.id) end
   if st == 'w' then
     rejoin(q, e, h, 'tail')
     return 'w'
@@ -171,14 +174,14 @@ local BARE = {} -- stands for the header of a record from which the end of its t
 local function complete(q, e, result)
   local plain = bare(byte(e.lease, FENCE + 1) or 0) and not result
   local h = plain and BARE or record(q, e)
-  local run = h and not plain and (h.keep > 0 or h.untilread or result) and attempted(e, 'c', '')
+  local run = h and not plain and (h.keep > 0 or h.untilread or result) and history.attempted(e, 'c', '')
   unlease(q, e, h)
   if plain or not h then
     finish(q, e, h, 'c', 0)
     return 'c'
   end
   h.snoozes = 0
-  if h.side then why(q, e, h, '') end
+  if h.side then history.why(q, e, h, '') end
   local keep = h.keep
   if keep == 0 and h.untilread then keep = UNREADKEEP
   elseif keep == 0 and result then keep = RESULTKEEP end
@@ -204,7 +207,7 @@ local function settle(q, e, to, count, due, reason)
   end
   h.snoozes = to == 's' and not asked and min(h.snoozes + 1, 65535) or 0
   if h.snoozes == 1 then h.since = now end
-  why(q, e, h, h.snoozes > 0 and reason or '')
+  history.why(q, e, h, h.snoozes > 0 and reason or '')
   if asked or to == 'x' then
     finish(q, e, h, 'x', h.keep)
     return 'x'
@@ -229,8 +232,7 @@ local function settling(a)
   return q, e
 end
 
-local CHECKS = {i = checkinsert, k = checkinsert, m = checkchange, d = checkdelete, n = checkdepend}
-local STEPS = {
+STEPS = {
   i = insert, k = insert, m = change, d = delete,
   n = function() end,
   c = function(a)
@@ -251,7 +253,7 @@ local STEPS = {
   end,
   f = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
+    history.attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
     return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), REASONRETRIES)
   end,
   s = function(a)
@@ -260,13 +262,14 @@ local STEPS = {
   end,
   b = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
+    history.attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
     return settle(q, e, 'd', 0, 0, ARGV[a + 4])
   end,
   x = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, ARGV[a + 6], ARGV[a + 4], ARGV[a + 5])
+    history.attempt(q, e, e.h, ARGV[a + 6], ARGV[a + 4], ARGV[a + 5])
     return settle(q, e, 'x', 0)
   end,
 }
+end
 
