@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
@@ -41,7 +42,7 @@ func texts(pattern string) (names, texts []string, err error) {
 }
 
 // constants are the constants that scripts share with the client; times are in microseconds.
-var constants = strings.NewReplacer(
+var constants = strings.NewReplacer(append(stateConstants(),
 	"{newer}", strconv.Itoa(int(record.Newer)),
 	"{jumpafter}", inMicros(storage.JumpAfter), "{setback}", strconv.FormatInt(engine.SetBack, 10),
 	"{jumpwait}", inMicros(storage.JumpWait),
@@ -51,11 +52,49 @@ var constants = strings.NewReplacer(
 	"{maxkinds}", strconv.Itoa(storage.MaxKinds),
 	"{maxstatskinds}", strconv.Itoa(storage.MaxStatsKinds),
 	"{counters}", strconv.Itoa(engine.Counters-1),
-	"{enqueued}", strconv.Itoa(engine.CountEnqueued),
-	"{completed}", strconv.Itoa(engine.CountCompleted),
-	"{evicted}", strconv.Itoa(engine.CountEvicted),
-	"{deleted}", strconv.Itoa(engine.CountDeleted),
-)
+	"{total.enqueued}", strconv.Itoa(engine.CountEnqueued),
+	"{total.completed}", strconv.Itoa(engine.CountCompleted),
+	"{total.evicted}", strconv.Itoa(engine.CountEvicted),
+	"{total.deleted}", strconv.Itoa(engine.CountDeleted),
+)...)
+
+// stateConstants returns the constants of states: {state.dead} is the number of a state, {states.ended} are
+// the numbers of several, {lines.ended} are the lines of these states in the queue q, and {states.names} are
+// the names of all numbers from 1 on.
+func stateConstants() (pairs []string) {
+	pairs = append(pairs, "{state.none}", strconv.Itoa(int(states.None)))
+	for _, s := range states.All() {
+		pairs = append(pairs, "{state."+s.SQL+"}", strconv.Itoa(int(s.Number)))
+	}
+	for name, in := range map[string]func(*states.State) bool{
+		"waiting": func(s *states.State) bool { return s.Name == "waiting" && s.Number != states.Declined },
+		"pending": func(s *states.State) bool { return s.Name == "pending" },
+		"due":     func(s *states.State) bool { return s.Timed && s.Live },
+		"ended":   func(s *states.State) bool { return s.Ended },
+	} {
+		var numbers, lines []string
+		for _, s := range states.All() {
+			if in(&s) {
+				number := strconv.Itoa(int(s.Number))
+				numbers, lines = append(numbers, number), append(lines, "{schema}.line(q, "+number+")")
+			}
+		}
+		pairs = append(pairs, "{states."+name+"}", strings.Join(numbers, ", "),
+			"{lines."+name+"}", strings.Join(lines, ", "))
+	}
+	var names []string
+	for n := states.None + 1; n < states.Count; n++ {
+		switch s := states.Of(n); {
+		case s.Live || s.Ended:
+			names = append(names, "'"+s.Name+"'")
+		case n == states.Damaged:
+			names = append(names, "'"+s.SQL+"'")
+		default:
+			names = append(names, "NULL")
+		}
+	}
+	return append(pairs, "{states.names}", strings.Join(names, ", "))
+}
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 

@@ -11,12 +11,12 @@ CREATE OR REPLACE VIEW {schema}.jobs (
 	queue, id, kind, state, priority, run_at, retries, created_at, lease_until, last_error
 ) AS
 SELECT q.name, {schema}.jobid(t.id), {schema}.jobkind(substr(t.record, 1, 200)), {schema}.jobstate(t.line),
-	t.priority, CASE WHEN t.line & 15 IN (6, 7) THEN {schema}.jobtime(t.sort) END,
+	t.priority, CASE WHEN {schema}.state(t.line) IN ({states.due}) THEN {schema}.jobtime(t.sort) END,
 	{schema}.jobretries(t.past), {schema}.jobcreated(t.past, t.version),
-	CASE WHEN t.line & 15 IN (4, 5) THEN {schema}.jobtime(t.sort) END,
+	CASE WHEN {schema}.state(t.line) IN ({states.pending}) THEN {schema}.jobtime(t.sort) END,
 	(SELECT {schema}.joberror(s.attempts) FROM {schema}.sides s WHERE s.queue = t.queue AND s.id = t.id)
 FROM {schema}.tasks t LEFT JOIN {schema}.queues q ON q.queue = t.queue
-WHERE t.line & 15 <> 8 -- cursors are no tasks
+WHERE {schema}.state(t.line) <> {state.cursor} -- cursors are no tasks
 UNION ALL
 SELECT q.name, {schema}.jobid(e.id), {schema}.jobkind(substr(e.record, 1, 200)), {schema}.jobstate(e.line),
 	e.priority, NULL, {schema}.jobretries(e.past), {schema}.jobcreated(e.past, e.version), NULL,

@@ -20,8 +20,8 @@ BEGIN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
-	VALUES (((9 - p_priority)::int8 << 56) + base, base, base, p_queue, p_queue * 16 + 1, p_mark,
-		p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
+	VALUES (((9 - p_priority)::int8 << 56) + base, base, base, p_queue, {schema}.line(p_queue, {state.waiting}),
+		p_mark, p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
 	ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN
 		RETURN 0;
@@ -37,7 +37,7 @@ BEGIN
 		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], base);
 		RETURN 0;
 	END IF;
-	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, 1, 1), (p_queue, {enqueued}, 1);
+	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, {state.waiting}, 1), (p_queue, {total.enqueued}, 1);
 	IF sender <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
 		waits := set_config('lock_timeout', waited, true);
 		IF {schema}.rouse(p_queue, 1, now, sender) = 0 THEN

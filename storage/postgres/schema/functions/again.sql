@@ -4,6 +4,6 @@ CREATE FUNCTION {schema}.again(q int4, holder bytea) RETURNS SETOF {schema}.task
 BEGIN
 	RETURN QUERY
 	SELECT t.* FROM {schema}.tasks t
-	WHERE t.line IN (q * 16 + 4, q * 16 + 5) AND substr(t.lease, 1, 16) = substr(holder, 1, 16)
+	WHERE t.line = ANY (ARRAY[{lines.pending}]) AND substr(t.lease, 1, 16) = substr(holder, 1, 16)
 	ORDER BY t.version;
 END $$;

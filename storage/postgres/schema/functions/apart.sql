@@ -7,15 +7,17 @@ DECLARE
 	was int4;
 BEGIN
 	SELECT t.ctid, t.line INTO c, was FROM {schema}.tasks t
-	WHERE t.queue = q AND t.id = i AND (t.line > q * 16 AND t.line < q * 16 + 9 OR t.line < 0) FOR UPDATE;
+	WHERE t.queue = q AND t.id = i AND {schema}.state(t.line) <> {state.damaged}
+		AND (t.line < 0 OR t.line = {schema}.line(q, {schema}.state(t.line))) FOR UPDATE;
 	IF NOT FOUND THEN
 		SELECT t.ctid, t.line INTO c, was FROM {schema}.tasks t
-		WHERE t.line > q * 16 AND t.line < q * 16 + 9 AND t.id = i AND t.queue <> q LIMIT 1 FOR UPDATE;
+		WHERE t.line > {schema}.line(q, {state.none}) AND t.line < {schema}.line(q + 1, {state.none})
+			AND {schema}.state(t.line) <> {state.damaged} AND t.id = i AND t.queue <> q LIMIT 1 FOR UPDATE;
 	END IF;
 	IF FOUND THEN
-		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.ctid = c;
+		UPDATE {schema}.tasks t SET line = {schema}.line(q, {state.damaged}), sort = {schema}.told() WHERE t.ctid = c;
 		INSERT INTO {schema}.deltas (queue, counter, n)
-		SELECT * FROM (VALUES (was, 14, -(was < 0)::int4), (q, was & 15, -1), (q, 9, 1),
-			(q, {deleted}, (was & 15 <> 8)::int4)) AS d (queue, counter, n) WHERE d.n <> 0;
+		SELECT * FROM (VALUES (was, {state.declined}, -(was < 0)::int4), (q, {schema}.state(was), -1),
+			(q, {state.damaged}, 1), (q, {total.deleted}, ({schema}.state(was) <> {state.cursor})::int4)) AS d (queue, counter, n) WHERE d.n <> 0;
 	END IF;
 END $$;

@@ -121,15 +121,16 @@ BEGIN
 		IF take > 0 AND cs <> '{}' THEN
 			RETURN QUERY -- in the order of cs, in which the join finds the tasks
 			UPDATE {schema}.tasks t
-			SET line = numbers[i] * 16 + 4, sort = now + p_lease, turn = now + done + k.n - 1, lease = p_holder,
-				version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
+			SET line = {schema}.line(numbers[i], {state.pending}), sort = now + p_lease, turn = now + done + k.n - 1,
+				lease = p_holder, version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
 				flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 				past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
 			FROM unnest(cs) WITH ORDINALITY AS k (c, n) WHERE t.ctid = k.c
 			RETURNING (CASE WHEN t.queue = numbers[i] THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 				t.priority, t.past, t.record;
 			GET DIAGNOSTICS got = ROW_COUNT;
-			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (numbers[i], 1, -got), (numbers[i], 4, got);
+			INSERT INTO {schema}.deltas (queue, counter, n)
+			VALUES (numbers[i], {state.waiting}, -got), (numbers[i], {state.pending}, got);
 			done := done + got;
 			room := room - used;
 		END IF;

@@ -22,10 +22,10 @@ BEGIN
 		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines
 		-- of kinds stay too, as a task may join one meanwhile; abandon deletes them.
 		WITH e AS MATERIALIZED (
-			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 <> 9)
+			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND {schema}.state(t.line) <> {state.damaged})
 				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty
 		), damaged AS (
-			DELETE FROM {schema}.tasks t USING e WHERE e.empty AND t.queue = number AND t.line & 15 = 9
+			DELETE FROM {schema}.tasks t USING e WHERE e.empty AND t.queue = number AND {schema}.state(t.line) = {state.damaged}
 		), beside AS (
 			DELETE FROM {schema}.sides s USING e WHERE e.empty AND s.queue = number
 		), held AS ( -- a key that is taken meanwhile is at another place

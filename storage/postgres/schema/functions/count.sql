@@ -3,6 +3,6 @@ CREATE FUNCTION {schema}.count(queues int4[], waiting int4[], scheduled int4[]) 
 BEGIN
 	INSERT INTO {schema}.deltas (queue, counter, n)
 	SELECT d.queue, c.counter, c.n FROM unnest(queues, waiting, scheduled) AS d (queue, w, s), LATERAL (
-		VALUES (1, d.w), (6, d.s), ({enqueued}, d.w + d.s)
+		VALUES ({state.waiting}, d.w), ({state.scheduled}, d.s), ({total.enqueued}, d.w + d.s)
 	) AS c (counter, n) WHERE c.n <> 0;
 END $$;

@@ -48,7 +48,8 @@ BEGIN
 		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
 				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
 			base + u.at, base + u.at, u.queue,
-			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+			{schema}.line(u.queue, CASE WHEN u.due < 0 OR u.due > base + u.at THEN {state.scheduled}
+				ELSE {state.waiting} END),
 			u.mark, u.priority, u.id, '', born, u.record
 		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
 			AS u (queue, id, at, due, priority, mark, record);

@@ -7,6 +7,7 @@ CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8, ended i
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+	s int4;
 	k record;
 	n int8;
 	room int8 := most;
@@ -14,12 +15,12 @@ DECLARE
 BEGIN
 	UPDATE {schema}.kinds l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- named ahead of the clock
 		SELECT x.ctid FROM {schema}.kinds x WHERE x.queue = q AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
-	FOR s IN 4..5 LOOP
+	FOREACH s IN ARRAY ARRAY[{states.pending}] LOOP
 		RETURN QUERY
-		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
+		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE {state.damaged} END)::int2, t.flags, t.priority,
 			t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
-		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= least(now, ended) AND t.flags & {newer} = 0
+		FROM {schema}.tasks t WHERE t.line = {schema}.line(q, s) AND t.sort <= least(now, ended) AND t.flags & {newer} = 0
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
 	FOR k IN
@@ -34,7 +35,7 @@ BEGIN
 		IF k.named <= now - long THEN
 			RETURN QUERY
 			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (
-				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN 14 ELSE 9 END)::int2, t.flags, t.priority,
+				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN {state.declined} ELSE {state.damaged} END)::int2, t.flags, t.priority,
 					t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)

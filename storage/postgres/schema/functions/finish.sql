@@ -20,16 +20,18 @@ BEGIN
 	-- off.
 	DELETE FROM {schema}.tasks t USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
 	WHERE t.queue = ANY (ARRAY[u.queue]) AND t.id >= u.id AND t.id <= u.id
-		AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0 AND substr(t.lease, 1, 16) = u.token;
+		AND t.version = u.version AND {schema}.state(t.line) = {state.pending} AND t.flags & 1 = 0
+		AND substr(t.lease, 1, 16) = u.token;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n <> cardinality(ends) THEN
 		RAISE 'not as expected';
 	END IF;
 	IF ends[1] = ends[n] THEN
-		INSERT INTO {schema}.deltas (queue, counter, n) VALUES (ends[1], 4, -n), (ends[1], {completed}, n);
+		INSERT INTO {schema}.deltas (queue, counter, n) VALUES (ends[1], {state.pending}, -n), (ends[1], {total.completed}, n);
 	ELSE
 		INSERT INTO {schema}.deltas (queue, counter, n)
-		SELECT e.queue, c.counter, sum(c.n) FROM unnest(ends) AS e (queue), (VALUES (4, -1), ({completed}, 1)) AS c (counter, n)
+		SELECT e.queue, c.counter, sum(c.n) FROM unnest(ends) AS e (queue), 
+			(VALUES ({state.pending}, -1), ({total.completed}, 1)) AS c (counter, n)
 		GROUP BY e.queue, c.counter;
 	END IF;
 	IF cardinality(ids) > 0 THEN

@@ -6,7 +6,7 @@ DECLARE
 BEGIN
 	WITH a AS MATERIALIZED (
 		SELECT t.ctid AS c FROM {schema}.tasks t
-		WHERE t.line = q * 16 + 8 AND t.sort <= come AND t.flags & {newer} = 0
+		WHERE t.line = {schema}.line(q, {state.cursor}) AND t.sort <= come AND t.flags & {newer} = 0
 		ORDER BY t.sort, t.turn LIMIT most FOR UPDATE SKIP LOCKED
 	), hidden AS (
 		UPDATE {schema}.tasks t SET sort = now + {tickhide} FROM a WHERE t.ctid = a.c RETURNING t.ctid AS c

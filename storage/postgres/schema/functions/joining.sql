@@ -18,6 +18,6 @@ BEGIN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line of a kind was removed meanwhile';
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n)
-	SELECT k.line, 14, u.n FROM unnest(queues, names, counts) AS u (queue, kind, n)
+	SELECT k.line, {state.declined}, u.n FROM unnest(queues, names, counts) AS u (queue, kind, n)
 	JOIN {schema}.kinds k ON k.queue = u.queue AND k.kind = u.kind WHERE u.n <> 0;
 END $$;

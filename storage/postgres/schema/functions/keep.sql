@@ -5,7 +5,7 @@ CREATE FUNCTION {schema}.keep(
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, past, record)
-	SELECT u.sort, u.version, u.at, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, u.past, u.record
+	SELECT u.sort, u.version, u.at, u.queue, {schema}.line(u.queue, u.state), u.mark, u.priority, u.id, u.past, u.record
 	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records, ats)
 		AS u (queue, id, sort, version, state, mark, priority, past, record, at);
 END $$;

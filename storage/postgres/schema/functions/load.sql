@@ -19,7 +19,7 @@ BEGIN
 	END IF;
 	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
 			o_at, o_attempts IN
-		SELECT u.n, true, false, t.sort, t.turn, t.version, t.line & 15, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT u.n, true, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past, t.record,
 			0, t.attempts
 		FROM unnest(queues[:locks], ids[:locks]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
 			SELECT t.*, (CASE WHEN t.flags & 16 > 0 THEN
@@ -34,11 +34,11 @@ BEGIN
 	SELECT locks + u.n::int4, false, x.ended, x.sort, x.turn, x.version, x.state, x.flags, x.priority, x.lease, x.past,
 		x.record, x.at, NULL::bytea
 	FROM unnest(queues[locks + 1:], ids[locks + 1:]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
-		SELECT false AS ended, t.sort, t.turn, t.version, (t.line & 15)::int2 AS state, t.flags, t.priority, t.lease,
+		SELECT false AS ended, t.sort, t.turn, t.version, {schema}.state(t.line) AS state, t.flags, t.priority, t.lease,
 			t.past, t.record, 0::int8 AS at
 		FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id
 		UNION ALL
-		SELECT true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+		SELECT true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past, t.record,
 			t.at
 		FROM {schema}.ended t WHERE t.queue = u.queue AND t.id = u.id
 	) x;
@@ -47,7 +47,7 @@ BEGIN
 		q := queues[n];
 		i := ids[n];
 		RETURN QUERY
-		SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+		SELECT n, true, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
 			t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
@@ -55,17 +55,17 @@ BEGIN
 		-- Locked by another step, or not there. A task may pass from one table to the other between these
 		-- looks: the last look finds a task that was requeued after the first.
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+		SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
 			t.record, 0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+		SELECT n, false, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
 			t.record, t.at, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+		SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
 			t.record, 0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 	END LOOP;

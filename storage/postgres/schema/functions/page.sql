@@ -15,19 +15,20 @@ DECLARE
 	n int8 := 0;
 BEGIN
 	FOR l IN
-		SELECT '' AS kind, q * 16 + s.state AS line, s.state FROM unnest(states) AS s (state)
-		WHERE s.state <> 14 AND after_kind = ''
+		SELECT '' AS kind, {schema}.line(q, s.state) AS line, s.state FROM unnest(states) AS s (state)
+		WHERE s.state <> {state.declined} AND after_kind = ''
 		UNION ALL
-		SELECT k.kind, k.line, 14 FROM {schema}.kinds k WHERE k.queue = q AND k.kind >= after_kind AND 14 = ANY (states)
+		SELECT k.kind, k.line, {state.declined} FROM {schema}.kinds k WHERE k.queue = q AND k.kind >= after_kind 
+			AND {state.declined} = ANY (states)
 		ORDER BY kind
 	LOOP
 		EXIT WHEN l.kind <> '' AND n >= most;
 		IF l.kind > after_kind THEN
 			after_sort := -9223372036854775808;
 		END IF;
-		IF l.state < 10 OR l.state = 14 THEN
+		IF l.state NOT IN ({states.ended}) THEN
 			RETURN QUERY
-			SELECT l.kind, t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN l.state ELSE 9 END)::int2, t.flags,
+			SELECT l.kind, t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags,
 				t.priority, t.lease, t.past, t.record, 0::int8, (CASE WHEN t.flags & 16 > 0 THEN
 					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.tasks t
@@ -36,7 +37,7 @@ BEGIN
 			ORDER BY t.sort, t.turn, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
-			SELECT '', t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN l.state ELSE 9 END)::int2, t.flags,
+			SELECT '', t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags,
 				t.priority, ''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
 					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.ended t

@@ -15,7 +15,7 @@ BEGIN
 		SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*) INTO cs, used, seen
 		FROM (
 			SELECT t.ctid AS c, octet_length(t.record) AS size FROM {schema}.tasks t
-			WHERE t.line = q * 16 + 1 AND t.sort < low AND t.flags & {newer} = 0
+			WHERE t.line = {schema}.line(q, {state.waiting}) AND t.sort < low AND t.flags & {newer} = 0
 			ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
 		) x;
 		IF used > room THEN
@@ -28,7 +28,7 @@ BEGIN
 		INTO cs, used, seen, last
 		FROM (
 			SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size FROM {schema}.tasks t
-			WHERE t.line = q * 16 + 1 AND t.sort >= since AND t.flags & {newer} = 0
+			WHERE t.line = {schema}.line(q, {state.waiting}) AND t.sort >= since AND t.flags & {newer} = 0
 			ORDER BY t.sort LIMIT most - seen FOR UPDATE SKIP LOCKED
 		) x;
 		IF used > room THEN

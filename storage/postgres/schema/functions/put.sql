@@ -8,7 +8,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.tasks t
 	SET sort = u.sort, turn = u.turn, version = u.version, flags = u.mark, priority = u.priority,
-		line = CASE WHEN u.kind = '' THEN u.queue * 16 + u.state ELSE (
+		line = CASE WHEN u.kind = '' THEN {schema}.line(u.queue, u.state) ELSE (
 			SELECT k.line FROM {schema}.kinds k WHERE k.queue = u.queue AND k.kind = u.kind) END,
 		lease = u.lease, past = u.past, record = CASE WHEN u.record = '' THEN t.record ELSE u.record END
 	FROM (

@@ -11,12 +11,12 @@ DECLARE
 BEGIN
 	SELECT k.* INTO s FROM {schema}.sides k WHERE k.queue = q AND k.id = p_id;
 	RETURN QUERY
-	SELECT false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+	SELECT false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past, t.record,
 		0::int8, s.attempts, s.stack, s.result, s.progress, s.checkpoint
 	FROM {schema}.tasks t WHERE t.queue = q AND t.id = p_id;
 	IF NOT FOUND THEN
 		RETURN QUERY
-		SELECT true, e.expires, 0::int8, e.version, (e.line & 15)::int2, e.flags, e.priority, ''::bytea, e.past, e.record,
+		SELECT true, e.expires, 0::int8, e.version, {schema}.state(e.line), e.flags, e.priority, ''::bytea, e.past, e.record,
 			e.at, s.attempts, s.stack, s.result, s.progress, s.checkpoint
 		FROM {schema}.ended e WHERE e.queue = q AND e.id = p_id;
 	END IF;

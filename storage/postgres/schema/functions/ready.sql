@@ -11,6 +11,7 @@ CREATE FUNCTION {schema}.ready(
 	OUT more bool, OUT clean bool, OUT next int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
+	q ALIAS FOR number;
 	unusual bool;
 	until int8;
 	first int8;
@@ -18,16 +19,16 @@ DECLARE
 	promoted int4 := 0;
 BEGIN
 	SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > come), q.paused_until,
-		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
-			q.queue * 16 + 5])),
-		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < low),
+		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{schema}.line(q.queue, {state.prompt}),
+			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
+		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
 		least(
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > since
-				ORDER BY t.sort LIMIT 1),
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > since
-				ORDER BY t.sort LIMIT 1)),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
-			ORDER BY t.sort LIMIT 1),
+			(SELECT t.sort FROM {schema}.tasks t
+				WHERE t.line = {schema}.line(q.queue, {state.scheduled}) AND t.sort > since ORDER BY t.sort LIMIT 1),
+			(SELECT t.sort FROM {schema}.tasks t
+				WHERE t.line = {schema}.line(q.queue, {state.retry}) AND t.sort > since ORDER BY t.sort LIMIT 1)),
+		(SELECT t.sort FROM {schema}.tasks t
+			WHERE t.line = {schema}.line(q.queue, {state.cursor}) AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1),
 		EXISTS (SELECT FROM {schema}.kinds k WHERE k.queue = q.queue AND (p_kinds = '{}' OR k.kind = ANY (p_kinds))
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
 		false, false, false, '{}', false, false, come > 0
@@ -55,12 +56,12 @@ BEGIN
 		END IF;
 	END IF;
 	IF unusual THEN
-		prompts := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 2);
-		suspects := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 3);
-		asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 5);
+		prompts := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(number, {state.prompt}));
+		suspects := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(number, {state.suspect}));
+		asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(number, {state.asked}));
 	END IF;
 	IF held AND until > 0 AND (next IS NULL OR until < next) AND (declined OR EXISTS (
-		SELECT FROM {schema}.tasks t WHERE t.line IN (number * 16 + 1, number * 16 + 2, number * 16 + 3)
+		SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{lines.waiting}])
 	)) THEN
 		next := until;
 	END IF;

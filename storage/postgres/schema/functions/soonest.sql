@@ -3,8 +3,10 @@
 CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN least(
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 AND t.sort > since ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 7 AND t.sort > since ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 8 AND t.sort < 9223372036854775807
-			ORDER BY t.sort LIMIT 1));
+		(SELECT t.sort FROM {schema}.tasks t
+			WHERE t.line = {schema}.line(q, {state.scheduled}) AND t.sort > since ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t
+			WHERE t.line = {schema}.line(q, {state.retry}) AND t.sort > since ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t
+			WHERE t.line = {schema}.line(q, {state.cursor}) AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1));
 END $$;

@@ -16,9 +16,9 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
 		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(0, 18) AS b (band),
-			unnest(ARRAY[1, 2, 3]) AS s (state), LATERAL (
+			unnest(ARRAY[{states.waiting}]) AS s (state), LATERAL (
 				SELECT x.sort - b.band * 72057594037927936 AS turn FROM {schema}.tasks x
-				WHERE x.line = (q.queue * 16 + s.state)::int4 AND x.sort > b.band * 72057594037927936
+				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > b.band * 72057594037927936
 				AND x.sort < b.band * 72057594037927936 + 36028797018963968 ORDER BY x.sort LIMIT 1
 			) t WHERE v.counters[s.state] > 0), 0)
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (

@@ -5,20 +5,21 @@
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+	s int4;
 	n int4;
 	evicted int4;
 	gone int4 := 0;
 	over int8;
 BEGIN
-	FOR s IN 10..12 LOOP
+	FOREACH s IN ARRAY ARRAY[{states.ended}] LOOP
 		over := 0;
-		IF s = 12 AND dead_max >= 0 THEN
+		IF s = {state.dead} AND dead_max >= 0 THEN
 			SELECT {schema}.dead(q) - dead_max INTO over;
 		END IF;
 		WITH a AS MATERIALIZED (
 			SELECT k.c FROM (
 				SELECT t.ctid AS c, t.expires, row_number() OVER (ORDER BY t.expires) AS n FROM (
-					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = q * 16 + s
+					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = {schema}.line(q, s)
 					ORDER BY e.expires LIMIT most FOR UPDATE SKIP LOCKED
 				) t
 			) k WHERE k.expires <= now OR k.n <= over
@@ -35,7 +36,7 @@ BEGIN
 			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, s, -n);
 		END IF;
 		IF evicted > 0 THEN
-			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, {evicted}, evicted);
+			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, {total.evicted}, evicted);
 		END IF;
 		gone := gone + n;
 	END LOOP;
