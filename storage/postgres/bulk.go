@@ -57,7 +57,7 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 }
 
 const copyRows = "COPY {schema}.tasks " +
-	"(sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
+	"(sort, turn, version, line, queue, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 
 // The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows whose
 // columns stand behind their lengths, and an end.
@@ -180,7 +180,7 @@ func (b *bulk) row(in *storage.Insert) {
 	id, sp := b.ids[b.made], engine.SpecOf(in)
 	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
 	to = column64(column64(column64(to, place), version), version)
-	to = column32(column32(to, queue), queue*16+int32(state))
+	to = column32(column64(to, int64(queue)*16+int64(state)), queue) // the function line
 	to = column16(column16(to, int16(marks(&sp))), priority)
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(id))), id...)
 	to = binary.BigEndian.AppendUint32(to, 0) // no lease

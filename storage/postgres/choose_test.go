@@ -180,8 +180,8 @@ func TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines(t *testing.T) {
 	const emptied = 1200
 	s := newShop(t)
 	s.decline("mail", "a")
-	s.damage("INSERT INTO %s.kinds (queue, kind, named, look) SELECT queue, 'a' || n, named, look FROM "+
-		s.cfg.Schema+".kinds, generate_series(1, $1::int) n", emptied)
+	s.damage("INSERT INTO %s.lines (queue, state, sub, line, named, look) SELECT queue, state, 'a' || n, line - 16 * n, named, look FROM "+
+		s.cfg.Schema+".lines, generate_series(1, $1::int) n", emptied)
 	s.want("claimed", len(s.naming(1).Tasks), 1)
 }
 

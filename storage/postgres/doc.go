@@ -54,7 +54,7 @@
 //
 // # Upgrades
 //
-// Functions carry a version in their names (claim_1), and each client calls the functions of its own
+// Functions carry a version in their names (claim_2), and each client calls the functions of its own
 // version, so that two versions work side by side on the same tables. To upgrade, call Migrate of the
 // new version, separately or as its first process starts; then replace the processes in any order. To
 // go back, start the old version again: its functions are still there, and its Migrate changes
@@ -75,7 +75,7 @@
 //
 //	queues      one row per queue: its number, pause, sizes and totals
 //	tasks       every task that has not ended, and the cursors
-//	kinds       the lines in which declined tasks wait, one for each kind of a queue
+//	lines       the lines with a name: in those of their kind, declined tasks wait
 //	ended       completed, cancelled and dead tasks that are kept
 //	sides       parts that few tasks have: history, stack, result, progress, checkpoint
 //	keys        unique keys that are held
@@ -93,7 +93,7 @@
 // The table tasks has two indexes: its key (queue, id), and (line, sort, turn), where a line is a
 // queue and a state. This one order serves claims, promotions, recoveries and listings, so that every
 // transition between states is one update. A declined task stands in the line of its kind, whose
-// number is below 0. A claim looks at kinds once for each queue that it names; inserts and
+// number is below 0. A claim looks at the table lines once for each queue that it names; inserts and
 // completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the
 // table tasks, and most tasks are deleted when they complete.
 //

@@ -36,7 +36,7 @@ func (s *shop) daysPass() {
 	s.Helper()
 	const days = "172800000000"
 	s.damage("UPDATE %s.tasks SET sort = sort - " + days + ", turn = turn - " + days + " WHERE line < 0")
-	s.damage("UPDATE %s.kinds SET named = named - " + days + ", look = look - " + days)
+	s.damage("UPDATE %s.lines SET named = named - " + days + ", look = look - " + days)
 }
 
 // maintained claims until a claim ends tasks, or once if none is to end. A claim passes over a line of a kind
@@ -90,7 +90,7 @@ func TestAClaimPassesOverALockedLineOfAKind(t *testing.T) {
 	s.daysPass()
 	tx, err := s.conn.Begin(t.Context())
 	s.must(err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".kinds FOR NO KEY UPDATE")
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".lines FOR NO KEY UPDATE")
 	s.must(err)
 	_, session := opened(t, s.cfg)
 	req := claimOf(1)
@@ -108,10 +108,10 @@ func TestEmptyLinesOfKindsAreForgotten(t *testing.T) {
 	s.decline("mail", "a")
 	s.decline("news", "b")
 	s.want("claimed", len(s.naming(1, "news").Tasks), 1)
-	s.damage("UPDATE %s.kinds SET named = named - 172800000000")
+	s.damage("UPDATE %s.lines SET named = named - 172800000000")
 	s.store.Look(t.Context())
 	var left string
-	s.must(s.conn.QueryRow(t.Context(), "SELECT string_agg(kind, ',') FROM "+s.cfg.Schema+".kinds").Scan(&left))
+	s.must(s.conn.QueryRow(t.Context(), "SELECT string_agg(sub, ',') FROM "+s.cfg.Schema+".lines").Scan(&left))
 	s.want("left", left, "mail")
 	s.decline("news", "c")
 	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 1} {news 1}]")

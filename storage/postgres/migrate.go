@@ -18,12 +18,12 @@ import (
 type SchemaError struct {
 	Schema string
 	// Want is the version of this client. Found are the versions that the schema serves, in order.
-	// Found is empty where there is no schema, and where it was made before versions had numbers.
+	// Found is empty where there is no schema, and where it was made before the first release.
 	Want  int
 	Found []int
 	// Oldest is the oldest version that the schema can serve, 0 where Found is empty.
 	Oldest int
-	// Unnumbered says that the schema was made before versions had numbers.
+	// Unnumbered says that the schema was made before the first release.
 	Unnumbered bool
 }
 
@@ -31,7 +31,7 @@ type SchemaError struct {
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Unnumbered:
-		return fmt.Sprintf("postgres: schema %s was made before versions had numbers, this client has version %d: "+
+		return fmt.Sprintf("postgres: schema %s was made before the first release, this client has version %d: "+
 			"drop the schema or name another, then call postgres.Migrate", e.Schema, e.Want)
 	case len(e.Found) == 0:
 		return fmt.Sprintf("postgres: schema %s has no tables, this client needs those of version %d: "+
@@ -177,7 +177,7 @@ type installed struct {
 	tables     int   // the number of the last migration, 0 where there are no tables
 	versions   []int // of the functions, in order
 	oldest     int   // the oldest version that the tables serve
-	unnumbered bool  // its tables were made before versions had numbers
+	unnumbered bool  // its tables were made before the first release
 }
 
 // installedIn reads what a schema holds.
@@ -185,7 +185,7 @@ func installedIn(ctx context.Context, conn rower, schema string) (found installe
 	var tables, functions bool
 	// A query and not to_regclass, whose answer may be from before the lock.
 	err = conn.QueryRow(ctx, "SELECT coalesce(bool_or(c.relname = 'migrations'), false), "+
-		"coalesce(bool_or(c.relname = 'functions'), false) FROM pg_catalog.pg_class c "+
+		"count(*) FILTER (WHERE c.relname IN ('functions', 'lines')) = 2 FROM pg_catalog.pg_class c "+
 		"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1", schema,
 	).Scan(&tables, &functions)
 	if err != nil || !functions {

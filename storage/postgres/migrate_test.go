@@ -158,6 +158,10 @@ func TestASchemaSaysWhomItServes(t *testing.T) {
 			disturb: "DROP TABLE %[1]s.functions", opens: false, migrates: false,
 			want: postgres.SchemaError{Unnumbered: true},
 		},
+		"before the first release": {
+			disturb: "ALTER TABLE %[1]s.lines RENAME TO kinds", opens: false, migrates: false,
+			want: postgres.SchemaError{Unnumbered: true},
+		},
 		"no schema": {disturb: "DROP SCHEMA %[1]s CASCADE", opens: false, migrates: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,10 +20,25 @@ type row struct {
 
 // origin says where a row was when it was loaded.
 type origin struct {
-	table    table
-	queue    int32
-	flags    engine.Flags
-	declined bool
+	standing
+
+	table table
+	flags engine.Flags
+}
+
+// standing is a line: a queue and a state, and the name of the line where it has one.
+type standing struct {
+	queue int32
+	state engine.State
+	sub   string
+}
+
+// sub returns the name of the line in which a row stands: the kind of a declined task.
+func (r *row) sub() string {
+	if r.State == engine.Declined {
+		return r.Kind
+	}
+	return ""
 }
 
 // table says in which table a row is.

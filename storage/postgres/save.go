@@ -81,7 +81,7 @@ func (w *work) save(patient bool) []query {
 	if len(c.puts) > 0 {
 		v := vectorsOf(c.puts, func(r *row) bool { return r.Touched&engine.PartSpec != 0 })
 		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)", v.queues, v.ids, v.sorts,
-			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.kinds)
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.subs)
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
@@ -145,7 +145,7 @@ type vectors struct {
 	ids, leases, pasts, records [][]byte
 	sorts, turns, versions, ats []int64
 	states, flags, priorities   []int16
-	kinds                       []string // of declined tasks, else ""
+	subs                        []string // the names of their lines, else ""
 }
 
 func vectorsOf(all []*row, recorded func(*row) bool) vectors {
@@ -167,11 +167,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		}
 		v.records = append(v.records, spec)
 		v.ats = append(v.ats, r.At)
-		kind := ""
-		if r.State == engine.Declined {
-			kind = r.Kind
-		}
-		v.kinds = append(v.kinds, kind)
+		v.subs = append(v.subs, r.sub())
 	}
 	return v
 }
@@ -248,57 +244,55 @@ func (w *work) taking(patient bool) (query, bool) {
 	}, len(queues) > 0
 }
 
-// kindLines are the lines of kinds that a work changes, in the order in which all steps lock them.
-type kindLines struct {
+// subs are the lines with a name that a work changes, in the order in which all steps lock them.
+type subs struct {
 	queues  []int32
-	kinds   []string
+	states  []int16
+	names   []string
 	changes []int32 // of the number of tasks in each
 	joined  []bool  // whether tasks join it
 }
 
-func (w *work) kindLines() (l kindLines) {
-	type place struct {
-		queue int32
-		kind  string
-	}
-	counts, joined := make(map[place]int32), make(map[place]bool)
+func (w *work) subs() (l subs) {
+	counts, joined := make(map[standing]int32), make(map[standing]bool)
 	for _, r := range w.all {
-		is := w.rows[r.Ref] == r && r.State == engine.Declined
-		if r.Touched == 0 || is == r.was.declined {
+		var at standing
+		if w.rows[r.Ref] == r {
+			at = standing{w.ids(r.Ref.Queue), r.State, r.sub()}
+		}
+		if r.Touched == 0 || at == r.was.standing {
 			continue
 		}
-		if is {
-			at := place{w.ids(r.Ref.Queue), r.Kind}
-			counts[at]++
-			joined[at] = true
-		} else {
-			counts[place{r.was.queue, r.Kind}]--
-		}
+		counts[r.was.standing]--
+		counts[at]++
+		joined[at] = true
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
+	maps.DeleteFunc(counts, func(at standing, _ int32) bool { return at.sub == "" })
+	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b standing) int {
+		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.state, b.state), strings.Compare(a.sub, b.sub))
 	}) {
-		l.queues, l.kinds = append(l.queues, at.queue), append(l.kinds, at.kind)
-		l.changes, l.joined = append(l.changes, counts[at]), append(l.joined, joined[at])
+		l.queues, l.states = append(l.queues, at.queue), append(l.states, int16(at.state))
+		l.names, l.joined = append(l.names, at.sub), append(l.joined, joined[at])
+		l.changes = append(l.changes, counts[at])
 	}
 	return l
 }
 
-// joining counts the tasks that join and leave the lines of kinds.
+// joining counts the tasks that join and leave the lines with a name.
 func (w *work) joining(patient bool) (query, bool) {
-	l := w.kindLines()
+	l := w.subs()
 	return query{
-		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7)",
-		args: []any{l.queues, l.kinds, l.changes, l.joined, w.step.Now, w.look(), patient},
+		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7, $8)",
+		args: []any{l.queues, l.states, l.names, l.changes, l.joined, w.step.Now, w.look(), patient},
 	}, len(l.queues) > 0
 }
 
-// opening makes the lines of kinds that tasks join, where there are none yet.
+// opening makes the lines with a name that tasks join, where there are none yet.
 func (w *work) opening() (query, bool) {
-	l := w.kindLines()
+	l := w.subs()
 	return query{
-		text: "SELECT {schema}.open($1, $2, $3, $4, $5)",
-		args: []any{l.queues, l.kinds, l.joined, w.step.Now, w.look()},
+		text: "SELECT {schema}.open($1, $2, $3, $4, $5, $6)",
+		args: []any{l.queues, l.states, l.names, l.joined, w.step.Now, w.look()},
 	}, slices.Contains(l.joined, true)
 }
 

@@ -383,10 +383,7 @@ func (rec *raw) row(ref storage.Ref, queue int32) *row {
 			State: engine.State(rec.state), Flags: engine.Flags(rec.flags), Priority: rec.priority,
 			At: rec.at, Locked: !rec.held,
 		},
-		was: origin{
-			table: inTasks, queue: queue, flags: engine.Flags(rec.flags),
-			declined: engine.State(rec.state) == engine.Declined,
-		},
+		was: origin{table: inTasks, flags: engine.Flags(rec.flags)},
 	}
 	if rec.ended {
 		r.was.table = inEnded
@@ -395,6 +392,7 @@ func (rec *raw) row(ref storage.Ref, queue int32) *row {
 		r.At = rec.turn
 	}
 	err := r.decode(rec.past, rec.record)
+	r.was.standing = standing{queue, r.State, r.sub()}
 	if err == nil && len(rec.attempts) > 0 {
 		r.Side = new(engine.Side)
 		r.Side.Attempts, err = record.Attempts(rec.attempts)

@@ -7,8 +7,8 @@ package postgres
 // its own functions: oldest is the oldest version whose functions work correctly on the tables of
 // this version, beside its functions.
 const (
-	version = 1
-	oldest  = 1
+	version = 2
+	oldest  = 2
 )
 
 // laterTables gives the migrations that are in no file.

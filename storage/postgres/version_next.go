@@ -6,7 +6,7 @@ package postgres
 // has the same functions under another number, and changed tables.
 const (
 	version = 1001
-	oldest  = 1
+	oldest  = 2
 )
 
 func laterTables() []string {

@@ -1,17 +1,17 @@
 -- abandon hides some queues that were empty, without settings and untouched for the time idle. It
--- deletes some rows that have been hidden for the time over, and some empty lines of kinds that were
--- not named for the time idle.
+-- deletes some rows that have been hidden for the time over, and some empty lines with a name that
+-- were not named for the time idle.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
 	now int8 := {schema}.come({schema}.told());
 	lines tid[] := ARRAY(
-		SELECT k.ctid FROM {schema}.kinds k
+		SELECT k.ctid FROM {schema}.lines k
 		WHERE k.named < now - idle AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
 		LIMIT 100 FOR UPDATE SKIP LOCKED);
 BEGIN
 	-- A statement of its own: a task may have joined a line before the line was locked.
-	DELETE FROM {schema}.kinds k
+	DELETE FROM {schema}.lines k
 	WHERE k.ctid = ANY (lines) AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line);
 	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q

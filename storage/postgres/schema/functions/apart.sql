@@ -4,7 +4,7 @@ CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	c tid;
-	was int4;
+	was int8;
 BEGIN
 	SELECT t.ctid, t.line INTO c, was FROM {schema}.tasks t
 	WHERE t.queue = q AND t.id = i AND {schema}.state(t.line) <> {state.damaged}

@@ -10,6 +10,7 @@ BEGIN
 			AND e.expires > since AND e.expires <= now)
 		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0
 			AND k.until > since AND k.until <= now)
-		OR EXISTS (SELECT FROM {schema}.kinds k JOIN {schema}.queues x ON x.queue = k.queue
-			WHERE k.queue = q AND (k.look <= now OR k.named > {schema}.told()) AND NOT (x.paused AND (x.paused_until = 0 OR x.paused_until > now)));
+		OR EXISTS (SELECT FROM {schema}.lines k JOIN {schema}.queues x ON x.queue = k.queue
+			WHERE k.queue = q AND k.state = {state.declined} AND (k.look <= now OR k.named > {schema}.told())
+				AND NOT (x.paused AND (x.paused_until = 0 OR x.paused_until > now)));
 END $$;

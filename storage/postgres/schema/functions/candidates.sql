@@ -23,9 +23,10 @@ BEGIN
 		JOIN {schema}.queues q ON q.name = u.name AND NOT (q.paused AND (q.paused_until = 0 OR q.paused_until > come))
 	), l AS MATERIALIZED (
 		SELECT q.n, q.queue, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
-			SELECT k.line, k.kind
-			FROM {schema}.kinds k, LATERAL (SELECT FROM {schema}.tasks x WHERE x.line = k.line LIMIT 1) x
-			WHERE k.queue = q.queue AND (kinds = '{}' OR k.kind = ANY (kinds)) ORDER BY k.kind LIMIT {maxkinds}
+			SELECT k.line, k.sub AS kind
+			FROM {schema}.lines k, LATERAL (SELECT FROM {schema}.tasks x WHERE x.line = k.line LIMIT 1) x
+			WHERE k.queue = q.queue AND k.state = {state.declined} AND (kinds = '{}' OR k.sub = ANY (kinds))
+			ORDER BY k.sub LIMIT {maxkinds}
 		) k
 	), h AS MATERIALIZED (
 		SELECT q.n, q.queue, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,

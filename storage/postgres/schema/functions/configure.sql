@@ -20,7 +20,7 @@ BEGIN
 	END IF;
 	IF p_remove THEN
 		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines
-		-- of kinds stay too, as a task may join one meanwhile; abandon deletes them.
+		-- with a name stay too, as a task may join one meanwhile; abandon deletes them.
 		WITH e AS MATERIALIZED (
 			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND {schema}.state(t.line) <> {state.damaged})
 				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty

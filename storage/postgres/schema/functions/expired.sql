@@ -13,8 +13,9 @@ DECLARE
 	room int8 := most;
 	told int8 := {schema}.told();
 BEGIN
-	UPDATE {schema}.kinds l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- named ahead of the clock
-		SELECT x.ctid FROM {schema}.kinds x WHERE x.queue = q AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
+	UPDATE {schema}.lines l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- named ahead of the clock
+		SELECT x.ctid FROM {schema}.lines x
+		WHERE x.queue = q AND x.state = {state.declined} AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
 	FOREACH s IN ARRAY ARRAY[{states.pending}] LOOP
 		RETURN QUERY
 		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE {state.damaged} END)::int2, t.flags, t.priority,
@@ -24,9 +25,9 @@ BEGIN
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
 	FOR k IN
-		SELECT x.line, x.named FROM {schema}.kinds x JOIN {schema}.queues y ON y.queue = x.queue
-		WHERE x.queue = q AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
-		ORDER BY x.kind LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
+		SELECT x.line, x.named FROM {schema}.lines x JOIN {schema}.queues y ON y.queue = x.queue
+		WHERE x.queue = q AND x.state = {state.declined} AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
+		ORDER BY x.sub LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
 		EXIT WHEN room <= 0; -- the next claim looks at the other lines
 		-- In each priority the tasks that were declined first stand first, except for those stamped
@@ -53,7 +54,8 @@ BEGIN
 			room := room - n;
 		END IF;
 		IF room > 0 THEN
-			UPDATE {schema}.kinds x SET look = greatest(k.named + long, now + long / 24) WHERE x.line = k.line AND x.queue = q;
+			UPDATE {schema}.lines x SET look = greatest(k.named + long, now + long / 24)
+			WHERE x.line = k.line AND x.queue = q;
 		END IF;
 	END LOOP;
 END $$;

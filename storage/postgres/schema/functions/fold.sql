@@ -1,4 +1,4 @@
--- fold adds up to most deltas to their queues and lines of kinds, and gives how many there were. One
+-- fold adds up to most deltas to their queues and lines, and gives how many there were. One
 -- client folds at a time; for any other fold does nothing and gives 0.
 CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
@@ -17,7 +17,7 @@ BEGIN
 			SELECT d.queue, d.counter, sum(d.n) AS n, count(*) AS rows FROM d GROUP BY d.queue, d.counter
 		) x GROUP BY x.queue ORDER BY x.queue
 	), k AS (
-		UPDATE {schema}.kinds k SET tasks = k.tasks + s.changes[1] FROM s WHERE k.line = s.queue AND s.queue < 0
+		UPDATE {schema}.lines k SET tasks = k.tasks + s.changes[1] FROM s WHERE k.line = s.queue AND s.queue < 0
 	), u AS (
 		UPDATE {schema}.queues q SET hidden = false, touched = {schema}.told(),
 			counters = {schema}.sum(q.counters, s.counters, s.changes)

@@ -1,6 +1,6 @@
 -- heads gives the places of the first tasks of a line, up to most. With free it gives only tasks that
 -- nobody has locked: it locks them, and an error that it catches releases the locks at once.
-CREATE FUNCTION {schema}.heads(l int4, most int8, free bool) RETURNS tid[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.heads(l int8, most int8, free bool) RETURNS tid[] LANGUAGE plpgsql AS $$
 DECLARE
 	cs tid[];
 BEGIN

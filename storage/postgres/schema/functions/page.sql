@@ -16,10 +16,10 @@ DECLARE
 BEGIN
 	FOR l IN
 		SELECT '' AS kind, {schema}.line(q, s.state) AS line, s.state FROM unnest(states) AS s (state)
-		WHERE s.state <> {state.declined} AND after_kind = ''
+		WHERE after_kind = ''
 		UNION ALL
-		SELECT k.kind, k.line, {state.declined} FROM {schema}.kinds k WHERE k.queue = q AND k.kind >= after_kind 
-			AND {state.declined} = ANY (states)
+		SELECT k.sub, k.line, k.state FROM {schema}.lines k
+		WHERE k.queue = q AND k.state = ANY (states) AND k.sub >= after_kind
 		ORDER BY kind
 	LOOP
 		EXIT WHEN l.kind <> '' AND n >= most;

@@ -29,7 +29,8 @@ BEGIN
 				WHERE t.line = {schema}.line(q.queue, {state.retry}) AND t.sort > since ORDER BY t.sort LIMIT 1)),
 		(SELECT t.sort FROM {schema}.tasks t
 			WHERE t.line = {schema}.line(q.queue, {state.cursor}) AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1),
-		EXISTS (SELECT FROM {schema}.kinds k WHERE k.queue = q.queue AND (p_kinds = '{}' OR k.kind = ANY (p_kinds))
+		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.declined}
+			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds))
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
 		false, false, false, '{}', false, false, come > 0
 	INTO number, held, until, unusual, early, first, tick, declined, prompts, suspects, asked, ticks, changed, more,

@@ -26,9 +26,9 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 			AS counters OFFSET 0
 	) v LEFT JOIN LATERAL (
 		SELECT array_agg(z.kind ORDER BY z.kind) AS kinds, array_agg(z.tasks ORDER BY z.kind) AS tasks FROM (
-			SELECT y.kind, y.tasks + coalesce((SELECT d.changes[1] FROM d WHERE d.queue = y.line), 0) AS tasks
-			FROM {schema}.kinds y WHERE y.queue = q.queue
-			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = y.line) ORDER BY y.kind LIMIT {maxstatskinds}
+			SELECT y.sub AS kind, y.tasks + coalesce((SELECT d.changes[1] FROM d WHERE d.queue = y.line), 0) AS tasks
+			FROM {schema}.lines y WHERE y.queue = q.queue AND y.state = {state.declined}
+			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = y.line) ORDER BY y.sub LIMIT {maxstatskinds}
 		) z WHERE z.tasks > 0
 	) k ON true
 	WHERE q.name = ANY (names)

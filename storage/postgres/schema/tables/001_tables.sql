@@ -50,11 +50,11 @@ CREATE TABLE {schema}.queues (
 	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
--- Changes of the counters of queues, and of the number of tasks in the lines of kinds. Steps append
--- rows, so that none waits for another; the sweep folds the rows into queues and kinds and deletes
+-- Changes of the counters of queues, and of the number of tasks in the lines with a name. Steps append
+-- rows, so that none waits for another; the sweep folds the rows into queues and lines and deletes
 -- them.
 CREATE TABLE {schema}.deltas (
-	queue   int4 NOT NULL, -- or the line of a kind
+	queue   int8 NOT NULL, -- or the number of a line with a name
 	counter int2 NOT NULL, -- the index of the counter
 	n       int4 NOT NULL
 ) WITH (
@@ -62,28 +62,28 @@ CREATE TABLE {schema}.deltas (
 	autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
 );
 
--- The lines of kinds, in which declined tasks wait. A row may outlive the tasks of its line by a day.
--- The number of a line is never given again.
-CREATE SEQUENCE {schema}.kindlines;
-CREATE TABLE {schema}.kinds (
+-- The lines with a name, in which some tasks of a queue and a state stand apart: declined tasks in the
+-- line of their kind. A row may outlive the tasks of its line by a day. The number of a line is below
+-- 0, and is never given again.
+CREATE SEQUENCE {schema}.linenumbers;
+CREATE TABLE {schema}.lines (
 	queue int4 NOT NULL,
-	kind  text COLLATE "C" NOT NULL,
-	line  int4 NOT NULL DEFAULT 14 - 16 * nextval('{schema}.kindlines'),
+	state int2 NOT NULL,
+	sub   text COLLATE "C" NOT NULL, -- the name: a kind
+	line  int8 NOT NULL,
 	named int8 NOT NULL, -- when a claim last named the kind, or the line began
 	look  int8 NOT NULL, -- when to look for tasks that waited too long
 	tasks int8 NOT NULL DEFAULT 0,
-	PRIMARY KEY (queue, kind)
+	PRIMARY KEY (queue, state, sub)
 ) WITH (fillfactor = 50);
 
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
 -- row has no null bitmap.
 --
--- line:  the line in which it stands: 16 times its queue, plus its state: 1 waiting,
---        2 waiting and only to start at once, 3 waiting and a suspect, 4 pending,
---        5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor, 9 damaged.
---        A declined task stands in the line of its kind: a number below 0 (kinds), whose state
---        is 14. Queue and state share a column, so that no plan can use one index for the
---        other's work
+-- line:  the number of the line in which it stands: 16 times its queue, plus its state
+--        (internal/states), or the number of a line with a name (lines), whose last four bits are
+--        its state too. Queue and state share a column, so that no plan can use one index for
+--        the other's work
 -- sort:  its place in that line. Waiting, declined: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next
@@ -100,8 +100,8 @@ CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,
 	turn     int8  NOT NULL,
 	version  int8  NOT NULL,
+	line     int8  NOT NULL,
 	queue    int4  NOT NULL,
-	line     int4  NOT NULL,
 	flags    int2  NOT NULL,
 	priority int2  NOT NULL,
 	id       bytea NOT NULL, -- names.go
@@ -119,13 +119,13 @@ ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
 -- One order for all states: claims, promotions, recoveries, listings.
 CREATE INDEX tasks_order ON {schema}.tasks (line, sort, turn);
 
--- Tasks that have ended and are kept. The states in line: 10 completed, 11 cancelled, 12 dead.
+-- Tasks that have ended and are kept.
 CREATE TABLE {schema}.ended (
 	expires  int8  NOT NULL,
 	version  int8  NOT NULL,
 	at       int8  NOT NULL, -- when it ended
+	line     int8  NOT NULL,
 	queue    int4  NOT NULL,
-	line     int4  NOT NULL,
 	flags    int2  NOT NULL,
 	priority int2  NOT NULL,
 	id       bytea NOT NULL,
