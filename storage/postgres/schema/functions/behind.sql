@@ -12,5 +12,5 @@ BEGIN
 			AND k.until > since AND k.until <= now)
 		OR EXISTS (SELECT FROM {schema}.lines k JOIN {schema}.queues x ON x.queue = k.queue
 			WHERE k.queue = q AND k.state = {state.declined} AND (k.look <= now OR k.named > {schema}.told())
-				AND NOT (x.paused AND (x.paused_until = 0 OR x.paused_until > now)));
+				AND NOT {schema}.paused(x.paused, x.paused_until, now));
 END $$;

@@ -20,7 +20,7 @@ BEGIN
 	RETURN QUERY
 	WITH q AS MATERIALIZED (
 		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
-		JOIN {schema}.queues q ON q.name = u.name AND NOT (q.paused AND (q.paused_until = 0 OR q.paused_until > come))
+		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
 	), l AS MATERIALIZED (
 		SELECT q.n, q.queue, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
 			SELECT k.line, k.sub AS kind

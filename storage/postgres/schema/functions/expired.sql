@@ -26,7 +26,7 @@ BEGIN
 	END LOOP;
 	FOR k IN
 		SELECT x.line, x.named FROM {schema}.lines x JOIN {schema}.queues y ON y.queue = x.queue
-		WHERE x.queue = q AND x.state = {state.declined} AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
+		WHERE x.queue = q AND x.state = {state.declined} AND x.look <= now AND NOT {schema}.paused(y.paused, y.paused_until, now)
 		ORDER BY x.sub LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
 		EXIT WHEN room <= 0; -- the next claim looks at the other lines

@@ -18,7 +18,7 @@ DECLARE
 	tick int8;
 	promoted int4 := 0;
 BEGIN
-	SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > come), q.paused_until,
+	SELECT q.queue, {schema}.paused(q.paused, q.paused_until, come), q.paused_until,
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{schema}.line(q.queue, {state.prompt}),
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),

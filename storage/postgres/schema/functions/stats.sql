@@ -12,7 +12,7 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 			SELECT y.queue, y.counter, sum(y.n) AS n FROM {schema}.deltas y GROUP BY y.queue, y.counter
 		) x GROUP BY x.queue
 	)
-	SELECT q.name, q.paused AND (q.paused_until = 0 OR q.paused_until > {schema}.told()), q.paused_until,
+	SELECT q.name, {schema}.paused(q.paused, q.paused_until, {schema}.told()), q.paused_until,
 		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
 		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(0, 18) AS b (band),
