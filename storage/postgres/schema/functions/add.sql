@@ -20,7 +20,7 @@ BEGIN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
-	VALUES (((9 - p_priority)::int8 << 56) + base, base, base, p_queue, {schema}.line(p_queue, {state.waiting}),
+	VALUES ({schema}.place(p_priority, base), base, base, p_queue, {schema}.line(p_queue, {state.waiting}),
 		p_mark, p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
 	ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN

@@ -46,7 +46,7 @@ BEGIN
 	BEGIN
 		INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
 		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
-				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
+				ELSE {schema}.place(u.priority, base + u.at) END,
 			base + u.at, base + u.at, u.queue,
 			{schema}.line(u.queue, CASE WHEN u.due < 0 OR u.due > base + u.at THEN {state.scheduled}
 				ELSE {state.waiting} END),

@@ -35,16 +35,17 @@ BEGIN
 		-- the line.
 		IF k.named <= now - long THEN
 			RETURN QUERY
-			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (
+			SELECT t.* FROM generate_series({maxpriority}, -{maxpriority}, -1) AS p (priority), LATERAL (
 				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN {state.declined} ELSE {state.damaged} END)::int2, t.flags, t.priority,
 					t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
-				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)
-					AND t.sort < (p.n::int8 << 56) + (1::int8 << 55) AND t.turn <= now - long AND t.flags & {newer} = 0
+				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= {schema}.place(p.priority, -{halfband})
+					AND t.sort < {schema}.place(p.priority, {halfband}) AND t.turn <= now - long AND t.flags & {newer} = 0
 					AND t.sort < coalesce((
 						SELECT u.sort FROM (
 							SELECT v.sort, v.turn FROM {schema}.tasks v WHERE v.line = k.line AND v.turn <= now
-								AND v.sort >= (p.n::int8 << 56) - (1::int8 << 55) AND v.sort < (p.n::int8 << 56) + (1::int8 << 55)
+								AND v.sort >= {schema}.place(p.priority, -{halfband})
+								AND v.sort < {schema}.place(p.priority, {halfband})
 							ORDER BY v.sort LIMIT room
 						) u WHERE u.turn > now - long ORDER BY u.sort LIMIT 1
 					), 9223372036854775807)

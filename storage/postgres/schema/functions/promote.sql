@@ -17,7 +17,7 @@ BEGIN
 		UPDATE {schema}.tasks t
 		SET line = {schema}.line(q, CASE WHEN t.flags & 8 > 0 THEN {state.suspect} WHEN t.flags & 4 > 0 THEN {state.prompt}
 				ELSE {state.waiting} END),
-			sort = ((9 - t.priority)::int8 << 56) + tail + k.n
+			sort = {schema}.place(t.priority, tail + k.n)
 		FROM ranked k WHERE t.ctid = k.c
 		RETURNING k.was, {schema}.state(t.line) AS state
 	), kept AS (

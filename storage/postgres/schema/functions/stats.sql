@@ -15,11 +15,11 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	SELECT q.name, {schema}.paused(q.paused, q.paused_until, {schema}.told()), q.paused_until,
 		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
-		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(0, 18) AS b (band),
+		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(-{maxpriority}, {maxpriority}) AS b (priority),
 			unnest(ARRAY[{states.waiting}]) AS s (state), LATERAL (
-				SELECT x.sort - b.band * 72057594037927936 AS turn FROM {schema}.tasks x
-				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > b.band * 72057594037927936
-				AND x.sort < b.band * 72057594037927936 + 36028797018963968 ORDER BY x.sort LIMIT 1
+				SELECT x.sort - {schema}.place(b.priority, 0) AS turn FROM {schema}.tasks x
+				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > {schema}.place(b.priority, 0)
+				AND x.sort < {schema}.place(b.priority, {halfband}) ORDER BY x.sort LIMIT 1
 			) t WHERE v.counters[s.state] > 0), 0)
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (
 		SELECT CASE WHEN d.queue IS NULL THEN q.counters ELSE {schema}.sum(q.counters, d.counters, d.changes) END
