@@ -20,20 +20,13 @@ func (s *Storage) Apply(
 		return nil, err
 	}
 	applied := engine.Answers(txs) // before the lock, so that other calls need not wait for it
-	if err := s.begin(ctx); err != nil {
-		return nil, fmt.Errorf("memory: apply: %w", err)
-	}
-	defer s.mu.Unlock()
-	ln, repeated, err := s.admit(call)
+	ln, repeated, err := s.begin(ctx, call, engine.VerbApply)
 	if err != nil {
 		return nil, fmt.Errorf("memory: apply: %w", err)
 	}
+	defer s.mu.Unlock()
 	if repeated {
-		first, ok := ln.outcome.([]storage.Applied)
-		if !ok {
-			return nil, fmt.Errorf("memory: apply: repeats another call: %w", storage.ErrUnknown)
-		}
-		copied, _ := copyApplied(nil, nil, first)
+		copied, _ := copyApplied(nil, nil, ln.applied)
 		return copied, nil
 	}
 	for i := range txs {

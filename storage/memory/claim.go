@@ -21,14 +21,11 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
 	}
-	if err := s.begin(ctx); err != nil {
-		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
-	}
-	defer s.mu.Unlock()
-	ln, repeated, err := s.admit(req.Call)
+	ln, repeated, err := s.begin(ctx, req.Call, engine.VerbClaim)
 	if err != nil {
 		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
 	}
+	defer s.mu.Unlock()
 	s.events.Looking(&req)
 	queues := make([]*engine.Queue, len(req.Queues))
 	for i := range queues {
@@ -39,11 +36,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	c := claim{Claim: s.step.Claim(&req, queues), store: s}
 	c.Taken = s.taken[:0]
 	if repeated {
-		fences, ok := ln.outcome.([]storage.Fence)
-		if !ok {
-			return storage.Claimed{}, fmt.Errorf("memory: claim: repeats another call: %w", storage.ErrUnknown)
-		}
-		c.Again(fences) // without ticks: other claims get these when they are no longer hidden
+		c.Again(ln.fences) // without ticks: other claims get these when they are no longer hidden
 		c.give()
 	} else {
 		c.maintain()
@@ -138,8 +131,8 @@ func (c *claim) survey() {
 		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
 	}
 	next, more := c.Survey()
-	if s.jumped != 0 {
-		next = s.jumped + storage.JumpWait.Microseconds()
+	if s.step.Jumped != 0 {
+		next = s.step.Jumped + storage.JumpWait.Microseconds()
 	}
 	a.NextDue, a.More = engine.Time(next), a.More || more
 }

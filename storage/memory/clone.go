@@ -21,8 +21,8 @@ func (s *Storage) Clone(now func() time.Time) *Storage {
 		now = s.clock
 	}
 	c := empty(now, s.step.Limits)
-	c.step.Mark, c.step.Turn = s.step.Mark, s.step.Turn
-	c.seen, c.jumped = s.seen, s.jumped
+	c.step.Mark, c.step.Turn, c.step.Jumped = s.step.Mark, s.step.Turn, s.step.Jumped
+	c.seen = s.seen
 	c.names, c.inspect = slices.Clone(s.names), s.inspect
 	for name, q := range s.queues {
 		c.queues[name] = q.clone()
@@ -41,7 +41,7 @@ func (q *queue) clone() *queue {
 	c := &queue{
 		Queue: q.Queue, records: make(map[string]*engine.Record, len(q.records)),
 		// A hold is replaced and never changed.
-		keys: maps.Clone(q.keys), windows: q.windows.clone(same), touched: q.touched,
+		keys: maps.Clone(q.keys), windows: q.windows.clone(same),
 	}
 	c.Own = c
 	for id, r := range q.records {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // view is everything in a storage that its contract can read.
@@ -134,7 +135,7 @@ func TestACloneIsEqualAndSharesNothing(t *testing.T) {
 
 			wait := time.Duration(round%5) * time.Second
 			if round%7 == 6 {
-				wait = queueLife + time.Minute // the clock jumps, and empty queues are abandoned
+				wait = engine.QueueLife + time.Minute // the clock jumps, and empty queues are abandoned
 			}
 			time.Sleep(wait)
 			ours, theirs := original.on(original.harness, round), original.on(clone, round)

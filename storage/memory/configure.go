@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
-
-// configured is the outcome of a Configure: its error, or nil.
-type configured struct{ err error }
 
 // Configure changes the settings of a queue, or removes it.
 func (s *Storage) Configure(
@@ -23,64 +20,49 @@ func (s *Storage) Configure(
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}
-	if err := s.begin(ctx); err != nil {
-		return fmt.Errorf("memory: configure %s: %w", queue, err)
-	}
-	defer s.mu.Unlock()
-	ln, repeated, err := s.admit(call)
+	ln, repeated, err := s.begin(ctx, call, engine.VerbConfigure)
 	if err != nil {
 		return fmt.Errorf("memory: configure %s: %w", queue, err)
 	}
+	defer s.mu.Unlock()
 	if repeated {
-		first, ok := ln.outcome.(configured)
-		if !ok {
-			return fmt.Errorf("memory: configure %s: repeats another call: %w", queue, storage.ErrUnknown)
-		}
-		return first.err
+		return ln.configured
 	}
-	if err := s.configure(queue, &settings); err != nil {
+	if err = s.step.Configure(queue, &settings); err != nil {
 		err = fmt.Errorf("memory: configure %s: %w", queue, err)
-		ln.remember(configured{err})
-		return err
 	}
-	ln.remember(configured{})
+	if ln != nil {
+		ln.configured = err
+	}
+	return err
+}
+
+// Lookup returns the queue of a name, nil where there is none.
+func (s *records) Lookup(name string) *engine.Queue {
+	if q := s.queues[name]; q != nil {
+		return &q.Queue
+	}
 	return nil
 }
 
-func (s *Storage) configure(name string, settings *storage.Settings) error {
-	q := s.queues[name]
-	switch {
-	case settings.Remove && q != nil && len(q.records) > 0:
-		return storage.ErrNotEmpty
-	case settings.Remove:
-		s.removeQueue(name)
-		return nil
-	case settings.Create:
-		ours((*records)(s).Queue(name)).touched = s.step.Now
-		return nil
-	case q == nil && !settings.Pause.On:
-		return nil // a queue that does not exist is not paused
+// IsEmpty reports whether a queue has no records.
+func (s *records) IsEmpty(q *engine.Queue) bool { return q.IsEmpty() }
+
+// Configured notes an event of a queue whose settings changed.
+func (s *records) Configured(q *engine.Queue, alert bool) {
+	if alert {
+		(*Storage)(s).ring(ours(q), wakeup.Alert)
 	}
-	q = ours((*records)(s).Queue(name))
-	q.Paused, q.PausedUntil = settings.Pause.On, 0
-	if settings.Pause.For > 0 {
-		q.PausedUntil = s.step.Now + settings.Pause.For.Microseconds()
-	}
-	q.touched = s.step.Now
-	s.ring(q, wakeup.Alert)
-	return nil
 }
 
-func (s *Storage) removeQueue(name string) {
-	delete(s.queues, name)
-	s.events.Forget(name)
-	if i, found := slices.BinarySearch(s.names, name); found {
+// Drop removes a queue.
+func (s *records) Drop(q *engine.Queue) {
+	delete(s.queues, q.Name)
+	s.events.Forget(q.Name)
+	if i, found := slices.BinarySearch(s.names, q.Name); found {
 		s.names = slices.Delete(s.names, i, i+1)
 	}
 }
-
-// queueLife is how long a queue outlives its last record and setting.
-const queueLife = 24 * time.Hour
 
 // inspectQueue inspects one queue, the next in order at each call, and removes it where it
 // is abandoned. It also sweeps the queue's windows, since no Claim may ever name the queue
@@ -95,14 +77,9 @@ func (s *Storage) inspectQueue() {
 		q.drop(h.key)
 	}
 	if q.isAbandoned(s.step.Come) {
-		s.removeQueue(q.Name)
+		(*records)(s).Drop(&q.Queue)
 	}
 }
 
-// isAbandoned reports whether a queue was empty, without settings and untouched for
-// queueLife. A unique window keeps its queue until it is swept, since it must hold for
-// exactly as long as was asked.
-func (q *queue) isAbandoned(now int64) bool {
-	return len(q.records) == 0 && q.windows.size == 0 && !q.IsPaused(now) &&
-		now >= q.touched+queueLife.Microseconds()
-}
+// isAbandoned reports whether a queue may go. A unique window keeps its queue until it is swept.
+func (q *queue) isAbandoned(now int64) bool { return q.windows.size == 0 && q.IsAbandoned(now) }

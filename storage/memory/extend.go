@@ -17,20 +17,13 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if err := storage.CheckExtend(s.step.Limits, &req); err != nil {
 		return storage.Extended{}, err
 	}
-	if err := s.begin(ctx); err != nil {
-		return storage.Extended{}, fmt.Errorf("memory: extend: %w", err)
-	}
-	defer s.mu.Unlock()
-	ln, repeated, err := s.admit(req.Call)
+	ln, repeated, err := s.begin(ctx, req.Call, engine.VerbExtend)
 	if err != nil {
 		return storage.Extended{}, fmt.Errorf("memory: extend: %w", err)
 	}
+	defer s.mu.Unlock()
 	if repeated {
-		first, ok := ln.outcome.(storage.Extended)
-		if !ok {
-			return storage.Extended{}, fmt.Errorf("memory: extend: repeats another call: %w", storage.ErrUnknown)
-		}
-		return copyExtended(first), nil
+		return copyExtended(ln.extended), nil
 	}
 	extended := storage.Extended{Now: engine.Time(s.step.Now)}
 	for _, e := range req.Leases {
@@ -40,7 +33,9 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if req.Runner.ID != "" {
 		s.hear(&req.Runner)
 	}
-	ln.remember(copyExtended(extended))
+	if ln != nil {
+		ln.extended = copyExtended(extended)
+	}
 	return extended, nil
 }
 

@@ -7,66 +7,46 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// lane remembers the last call of one storage.Lane.
+// lane remembers the last call of one storage.Lane, and the outcome of its verb, of which callers get
+// copies. The next outcome uses the memory again.
 type lane struct {
-	storage.Lane
+	engine.LastCall
 
-	seq uint64
-	// outcome is the outcome of the call seq: []storage.Applied, []storage.Fence of
-	// a claim, storage.Extended, or configured. Callers get copies of it.
-	outcome any
-	age     place // in Storage.laneAges
+	id  [16]byte
+	age place // in Storage.laneAges
 
-	// The memory of outcomes, which the next outcome uses again.
-	applied []storage.Applied
-	placed  []storage.Placed
-	fences  []storage.Fence
+	applied    []storage.Applied
+	placed     []storage.Placed // of applied
+	fences     []storage.Fence  // of a claim
+	extended   storage.Extended
+	configured error
 }
 
 // admit decides whether a call may happen, and returns its lane: nil for a call without an
 // identity. It reports repeated where the lane remembers this call. An admitted step always
-// comes to an outcome, which it leaves in the lane before it unlocks the storage. A call whose
-// number is too small gives an ErrUnknown, a call on a lane past its life an ErrLaneExpired.
-func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) {
-	if call.IsZero() {
-		return nil, false, nil
+// comes to an outcome, which it leaves in the lane before it unlocks the storage.
+func (s *Storage) admit(call storage.Call, verb engine.Verb) (ln *lane, repeated bool, err error) {
+	var last *engine.LastCall
+	if ln = s.lanes[call.Lane.ID]; ln != nil {
+		last = &ln.LastCall
 	}
-	ln = s.lanes[call.Lane.ID]
-	if ln != nil && call.Seq == ln.seq {
-		return ln, true, nil
-	}
-	if ln != nil && call.Seq < ln.seq {
-		return nil, false, storage.ErrUnknown
-	}
-	opened := call.Lane.Opened
-	if ln != nil {
-		opened = ln.Opened
-	}
-	if far := s.step.Now - engine.Moment(opened); max(far, -far) > storage.LaneLife.Microseconds() {
-		return nil, false, storage.ErrLaneExpired
+	if repeated, err = s.step.Admit(call, verb, last); err != nil || repeated || call.IsZero() {
+		return ln, repeated, err
 	}
 	if ln == nil {
 		s.sweepLanes(2) // a call opens at most one lane, so that sweeping keeps up
-		ln = &lane{Lane: call.Lane, age: s.at(engine.Moment(opened))}
-		s.lanes[ln.ID] = ln
+		ln = &lane{id: call.Lane.ID, age: s.at(engine.Moment(call.Lane.Opened))}
+		s.lanes[ln.id] = ln
 		s.laneAges.insert(ln.age, ln)
 	}
-	ln.seq = call.Seq
+	ln.LastCall = engine.LastCall{Opened: ln.age.Sort, Seq: call.Seq, Verb: verb}
 	return ln, false, nil
-}
-
-// remember keeps the outcome of a call that was admitted on ln.
-func (ln *lane) remember(outcome any) {
-	if ln != nil {
-		ln.outcome = outcome
-	}
 }
 
 // rememberApplied keeps a copy of an Apply's outcome.
 func (ln *lane) rememberApplied(applied []storage.Applied) {
 	if ln != nil {
 		ln.applied, ln.placed = copyApplied(ln.applied[:0], ln.placed[:0], applied)
-		ln.outcome = ln.applied
 	}
 }
 
@@ -74,20 +54,15 @@ func (ln *lane) rememberApplied(applied []storage.Applied) {
 func (ln *lane) rememberFences(fences []storage.Fence) {
 	if ln != nil {
 		ln.fences = append(ln.fences[:0], fences...)
-		ln.outcome = ln.fences
 	}
 }
 
 // sweepLanes forgets up to most lanes whose life is over: a new call on such a lane would
 // be refused anyway.
 func (s *Storage) sweepLanes(most int) {
-	for range most {
-		_, ln, ok := s.laneAges.head()
-		if !ok || s.step.Come <= engine.Moment(ln.Opened)+storage.LaneLife.Microseconds() {
-			return
-		}
+	for _, ln := range s.laneAges.until(s.step.Come-storage.LaneLife.Microseconds()-1, most) {
 		s.laneAges.remove(ln.age)
-		delete(s.lanes, ln.ID)
+		delete(s.lanes, ln.id)
 	}
 }
 

@@ -69,7 +69,8 @@ func empty(now func() time.Time, limits storage.Limits) *Storage {
 		lanes:   make(map[[16]byte]*lane),
 		runners: make(map[string]*runner),
 	}
-	s.step = engine.Step{Store: (*records)(s), Lines: (*records)(s), Limits: limits}
+	own := (*records)(s)
+	s.step = engine.Step{Store: own, Lines: own, Local: own, Limits: limits}
 	return s
 }
 
@@ -81,7 +82,6 @@ type Storage struct {
 	closed bool
 	step   engine.Step // the step under way; its limits never change
 	seen   int64       // the clock's time at the last step that wrote
-	jumped int64       // when a wait began because the clock had jumped ahead; 0: no wait is on
 
 	queues   map[string]*queue
 	names    []string         // of the queues, sorted
@@ -117,7 +117,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		Durability: "none: tasks are lost when the process ends",
 		Limits:     s.step.Limits,
 		Warnings: storage.ClockWarnings(
-			engine.Time(s.step.Now), engine.Time(s.step.Mark), engine.Time(s.jumped)),
+			engine.Time(s.step.Now), engine.Time(s.step.Mark), engine.Time(s.step.Jumped)),
 	}, nil
 }
 
@@ -131,26 +131,22 @@ func (s *Storage) Close() error {
 	return nil
 }
 
-// begin locks the storage for a step that writes, and advances its mark. Where it returns an
-// error nothing is locked.
-func (s *Storage) begin(ctx context.Context) error {
+// begin locks the storage for a step that writes, and advances its mark. It returns the lane of the call,
+// nil for a call without an identity, and reports repeated where the lane remembers this call. Where it
+// returns an error nothing is locked.
+func (s *Storage) begin(
+	ctx context.Context, call storage.Call, verb engine.Verb,
+) (ln *lane, repeated bool, err error) {
 	if err := s.look(ctx); err != nil {
-		return err
+		return nil, false, err
 	}
-	st := &s.step
-	switch { // see JumpAfter
-	case s.seen != 0 && st.Now > s.seen+storage.JumpAfter.Microseconds():
-		s.jumped = st.Now
-	case st.Now < s.jumped, st.Now >= s.jumped+storage.JumpWait.Microseconds():
-		s.jumped = 0
+	s.step.Begin(s.step.Now, s.seen)
+	s.seen = s.step.Now
+	ln, repeated, err = s.admit(call, verb)
+	if err != nil {
+		s.mu.Unlock()
 	}
-	s.seen, st.Come = st.Now, st.Now
-	if s.jumped != 0 {
-		st.Come = 0
-	}
-	st.Mark = max(st.Mark+1, st.Now)
-	st.Turn = max(st.Turn, st.Now)
-	return nil
+	return ln, repeated, err
 }
 
 // look locks the storage for reading. It refuses a call whose context has ended, before

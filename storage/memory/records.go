@@ -20,8 +20,6 @@ type queue struct {
 
 	keys    map[string]*hold // the holds on unique keys, by key
 	windows sorted[*hold]    // the holds of unique windows, by their end
-
-	touched int64 // when a record was last removed, or the settings replaced
 }
 
 // hold is the hold on a unique key.
@@ -58,15 +56,18 @@ func ours(q *engine.Queue) *queue {
 // the memory of callers on the way in, and its own on the way out.
 type records Storage
 
-var _ engine.Store = (*records)(nil)
+var (
+	_ engine.Store = (*records)(nil)
+	_ engine.Local = (*records)(nil)
+)
 
 // Queue returns the queue of a name, which it makes where there is none.
 func (s *records) Queue(name string) *engine.Queue {
-	if q := s.queues[name]; q != nil {
-		return &q.Queue
+	if q := s.Lookup(name); q != nil {
+		return q
 	}
 	q := &queue{
-		Queue: engine.Queue{Name: name}, touched: s.step.Now,
+		Queue:   engine.Queue{Name: name, Touched: s.step.Now},
 		records: make(map[string]*engine.Record), keys: make(map[string]*hold),
 	}
 	q.Own = q
@@ -152,7 +153,7 @@ func (s *records) Remove(r *engine.Record) {
 	q := ours(r.Queue)
 	q.lift(r)
 	delete(q.records, r.ID)
-	q.touched = s.step.Now
+	q.Touched = s.step.Now
 }
 
 // First returns the first record in a line, nil where it is empty.

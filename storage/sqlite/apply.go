@@ -26,7 +26,7 @@ func (s *Storage) Apply(ctx context.Context, id storage.Call, txs ...storage.Tx)
 	}
 	var applied []storage.Applied
 	c.run = func(w *work) (err error) {
-		outcome, repeated, err := w.admit(id, verbApply)
+		outcome, repeated, err := w.admit(id, engine.VerbApply)
 		switch {
 		case err != nil:
 			return err
@@ -35,7 +35,7 @@ func (s *Storage) Apply(ctx context.Context, id storage.Call, txs ...storage.Tx)
 			return err
 		}
 		applied = w.apply(c.txs)
-		w.remember(id, verbApply, packApplied(c.txs, applied))
+		w.remember(id, engine.VerbApply, packApplied(c.txs, applied))
 		return nil
 	}
 	if err := s.do(ctx, c); err != nil {

@@ -41,7 +41,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 }
 
 func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err error) {
-	_, repeated, err := w.admit(req.Call, verbClaim)
+	_, repeated, err := w.admit(req.Call, engine.VerbClaim)
 	if err != nil {
 		return answer, err
 	}
@@ -67,7 +67,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		give(&c, &answer)
 		w.save()
 		if w.changed {
-			w.remember(req.Call, verbClaim, nil)
+			w.remember(req.Call, engine.VerbClaim, nil)
 		} else {
 			w.store.idle.Store(req.Call.Lane.ID, req.Call)
 		}
@@ -183,8 +183,8 @@ func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
 		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
 	}
 	next, more := c.Survey()
-	if w.meta.jumped != 0 {
-		next = w.meta.jumped + storage.JumpWait.Microseconds()
+	if w.step.Jumped != 0 {
+		next = w.step.Jumped + storage.JumpWait.Microseconds()
 	}
 	a.NextDue, a.More = engine.Time(next), a.More || more
 }
@@ -192,8 +192,6 @@ func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
 const (
 	sweepEvery = 500_000 // microseconds
 	sweepMost  = 200
-	// queueLife is how long a queue outlives its last record and setting.
-	queueLife = 24 * time.Hour
 )
 
 // sweep deletes lanes, runners and unique windows whose time is over, and inspects some queues that
@@ -226,19 +224,13 @@ func (w *work) sweep() {
 	s.visited.Store(number)
 	for _, name := range names {
 		switch q := w.lookup(name); {
-		case q == nil || !q.isAbandoned(come):
+		case q == nil || !q.IsAbandoned(come):
 		case w.hasTasks(q): // its counts are wrong
 			w.recount(q)
 		case !w.hasWindow(q):
-			w.removeQueue(q)
+			w.Drop(&q.Queue)
 		}
 	}
-}
-
-// isAbandoned reports whether a queue was empty, without settings and untouched for a day. A unique
-// window that is held keeps its queue too; see hasWindow.
-func (q *queue) isAbandoned(now int64) bool {
-	return q.Sizes == [engine.States]int64{} && !q.IsPaused(now) && now >= q.touched+queueLife.Microseconds()
 }
 
 // hasTasks reports whether the table has tasks of a queue, whatever its counts say: they may be
@@ -256,8 +248,9 @@ func (w *work) hasWindow(q *queue) bool {
 		[]any{q.number, w.step.Now}, &one)
 }
 
-// removeQueue deletes an empty queue.
-func (w *work) removeQueue(q *queue) {
+// Drop deletes an empty queue.
+func (w *work) Drop(eq *engine.Queue) {
+	q := ours(eq)
 	w.exec("DELETE FROM {p}keys WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}kinds WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}queues WHERE queue = ?", q.number)

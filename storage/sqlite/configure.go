@@ -22,15 +22,15 @@ func (s *Storage) Configure(
 	}
 	c := &call{Call: combine.Call{Identity: id}, lasting: true}
 	c.run = func(w *work) error {
-		outcome, repeated, err := w.admit(id, verbConfigure)
+		outcome, repeated, err := w.admit(id, engine.VerbConfigure)
 		if err != nil {
 			return err
 		}
 		if !repeated {
-			if !w.configure(queue, &settings) {
+			if err := w.step.Configure(queue, &settings); err != nil {
 				outcome = []byte("not empty")
 			}
-			w.remember(id, verbConfigure, outcome)
+			w.remember(id, engine.VerbConfigure, outcome)
 		}
 		if len(outcome) > 0 {
 			return storage.ErrNotEmpty
@@ -40,31 +40,15 @@ func (s *Storage) Configure(
 	return wrap("configure "+queue, s.do(ctx, c))
 }
 
-// configure changes the settings of a queue. It reports false where a queue to be removed is not
-// empty.
-func (w *work) configure(name string, settings *storage.Settings) bool {
-	q := w.lookup(name)
-	switch {
-	case settings.Remove && q != nil && (q.Sizes != [engine.States]int64{} || w.hasTasks(q)):
-		return false
-	case settings.Remove:
-		if q != nil {
-			w.removeQueue(q)
-		}
-		return true
-	case settings.Create:
-		w.Queue(name)
-		return true
-	case q == nil && !settings.Pause.On:
-		return true // there is no queue to resume
+// IsEmpty reports whether a queue has no records, whatever its counts say.
+func (w *work) IsEmpty(q *engine.Queue) bool { return q.IsEmpty() && !w.hasTasks(ours(q)) }
+
+// Configured writes the settings of a queue.
+func (w *work) Configured(eq *engine.Queue, alert bool) {
+	q := ours(eq)
+	w.exec("UPDATE {p}queues SET paused = ?, paused_until = ?, touched = ? WHERE queue = ?",
+		q.Paused, q.PausedUntil, q.Touched, q.number)
+	if alert {
+		w.ring(q, wakeup.Alert)
 	}
-	q = ours(w.Queue(name))
-	q.Paused, q.PausedUntil = settings.Pause.On, 0
-	if settings.Pause.For > 0 {
-		q.PausedUntil = w.step.Now + settings.Pause.For.Microseconds()
-	}
-	w.exec("UPDATE {p}queues SET paused = ?, paused_until = ? WHERE queue = ?",
-		q.Paused, q.PausedUntil, q.number)
-	w.ring(q, wakeup.Alert)
-	return true
 }

@@ -24,7 +24,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	var extended storage.Extended
 	c.run = func(w *work) error {
 		extended = storage.Extended{Now: engine.Time(w.step.Now)}
-		outcome, repeated, err := w.admit(req.Call, verbExtend)
+		outcome, repeated, err := w.admit(req.Call, engine.VerbExtend)
 		switch {
 		case err != nil:
 			return err
@@ -43,7 +43,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		if req.Runner.ID != "" {
 			w.hear(&req.Runner)
 		}
-		w.remember(req.Call, verbExtend, packExtended(&extended))
+		w.remember(req.Call, engine.VerbExtend, packExtended(&extended))
 		return nil
 	}
 	if err := s.do(ctx, c); err != nil {

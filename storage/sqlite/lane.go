@@ -10,51 +10,37 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// The verbs that a lane remembers.
-const (
-	verbApply     = "a"
-	verbClaim     = "c"
-	verbExtend    = "e"
-	verbConfigure = "s"
-)
-
 // admit decides whether a call may happen. Where the lane remembers the call, it returns the outcome.
-func (w *work) admit(c storage.Call, verb string) (outcome []byte, repeated bool, err error) {
+func (w *work) admit(c storage.Call, verb engine.Verb) (outcome []byte, repeated bool, err error) {
 	if c.IsZero() {
 		return nil, false, nil
 	}
-	var opened, seq int64
-	var was string
+	var was engine.LastCall
+	var last *engine.LastCall
+	var seq int64
 	var bad bool
-	known := w.one("SELECT opened, seq, verb, outcome FROM {p}lanes WHERE lane = ?", []any{c.Lane.ID[:]},
-		number{to: &opened, bad: &bad}, number{to: &seq, bad: &bad}, &was, &outcome)
-	switch {
-	case bad:
+	if w.one("SELECT opened, seq, verb, outcome FROM {p}lanes WHERE lane = ?", []any{c.Lane.ID[:]},
+		number{to: &was.Opened, bad: &bad}, number{to: &seq, bad: &bad}, &was.Verb, &outcome) {
+		was.Seq, last = uint64(seq), &was
+	}
+	if bad {
 		return nil, false, fmt.Errorf("what is remembered of the last call is damaged: %w", storage.ErrUnknown)
-	case known && int64(c.Seq) == seq && was == verb:
-		return outcome, true, nil
-	case known && int64(c.Seq) == seq:
-		return nil, false, fmt.Errorf("repeats another call: %w", storage.ErrUnknown)
-	case known && int64(c.Seq) < seq:
-		return nil, false, fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
-	case !known:
-		opened = engine.Moment(c.Lane.Opened)
 	}
-	if far := w.step.Now - opened; max(far, -far) > storage.LaneLife.Microseconds() {
-		return nil, false, storage.ErrLaneExpired
+	if repeated, err = w.step.Admit(c, verb, last); !repeated {
+		outcome = nil
 	}
-	return nil, false, nil
+	return outcome, repeated, err
 }
 
 // remember keeps the outcome of a call.
-func (w *work) remember(c storage.Call, verb string, outcome []byte) {
+func (w *work) remember(c storage.Call, verb engine.Verb, outcome []byte) {
 	if !c.IsZero() {
 		if outcome == nil {
 			outcome = []byte{}
 		}
 		w.exec("INSERT INTO {p}lanes (lane, opened, seq, verb, outcome) VALUES (?, ?, ?, ?, ?) "+
 			"ON CONFLICT DO UPDATE SET seq = excluded.seq, verb = excluded.verb, outcome = excluded.outcome",
-			c.Lane.ID[:], engine.Moment(c.Lane.Opened), int64(c.Seq), verb, outcome)
+			c.Lane.ID[:], engine.Moment(c.Lane.Opened), int64(c.Seq), string(verb), outcome)
 	}
 }
 

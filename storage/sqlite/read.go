@@ -248,7 +248,7 @@ func readQueues(
 			names := w.names(query.Prefix, after, query.Limit+1)
 			for _, name := range names {
 				after = name
-				if q := w.lookup(name); q == nil || q.isAbandoned(w.step.Now) && !w.hasWindow(q) && !w.hasTasks(q) {
+				if q := w.lookup(name); q == nil || q.IsAbandoned(w.step.Now) && !w.hasWindow(q) && !w.hasTasks(q) {
 					continue // the sweep removes it when it next inspects it
 				}
 				if len(page.Names) == query.Limit {

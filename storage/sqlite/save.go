@@ -152,7 +152,7 @@ func (w *work) finish() {
 	}
 	st := &w.step
 	w.meta.mark, w.meta.clock = max(st.Mark, st.Turn), st.Now
-	w.exec("UPDATE {p}meta SET mark = ?, clock = ?, jumped = ?", w.meta.mark, st.Now, w.meta.jumped)
+	w.exec("UPDATE {p}meta SET mark = ?, clock = ?, jumped = ?", w.meta.mark, st.Now, st.Jumped)
 }
 
 // saveQueue writes the sizes and totals of a queue, and whether it rang.

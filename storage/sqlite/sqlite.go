@@ -269,7 +269,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	err := s.look(ctx, func(w *work) {
 		w.begin()
 		d.Now = engine.Time(w.step.Now)
-		d.Warnings = append(storage.ClockWarnings(d.Now, engine.Time(w.meta.mark), engine.Time(w.meta.jumped)),
+		d.Warnings = append(storage.ClockWarnings(d.Now, engine.Time(w.meta.mark), engine.Time(w.step.Jumped)),
 			s.lock.warnings()...)
 		d.Warnings = append(d.Warnings, w.damages()...)
 	})

@@ -37,15 +37,14 @@ type link interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// meta is the row of the table meta.
-type meta struct{ mark, clock, jumped int64 }
+// meta is the row of the table meta, apart from the wait after a jump of the clock.
+type meta struct{ mark, clock int64 }
 
 // queue is a queue with its row in the database.
 type queue struct {
 	engine.Queue
 
 	number        int64
-	touched       int64
 	rings, alerts int64
 	rang          bool         // in this transaction
 	event         wakeup.Event // the highest kind of event for which it rang
@@ -68,13 +67,14 @@ func (s *Storage) newWork(ctx context.Context, l link, stmts map[string]*sql.Stm
 		store: s, ctx: ctx, link: l, stmts: stmts,
 		rows: make(map[storage.Ref]*row), queues: make(map[string]*queue),
 	}
-	w.step = engine.Step{Store: w, Lines: w, Limits: s.limits}
+	w.step = engine.Step{Store: w, Lines: w, Local: w, Limits: s.limits}
 	return w
 }
 
 var (
 	_ engine.Store = (*work)(nil)
 	_ engine.Lines = (*work)(nil)
+	_ engine.Local = (*work)(nil)
 )
 
 // fail keeps the first error.
@@ -157,32 +157,28 @@ func (w *work) one(text string, args []any, places ...any) (found bool) {
 
 // begin reads the time of the step. It moves the mark on, which is written only if something else is.
 func (w *work) begin() {
-	m := &w.meta
-	w.one("SELECT mark, clock, jumped FROM {p}meta", nil, moment(&m.mark), moment(&m.clock), moment(&m.jumped))
-	st := &w.step
-	st.Now = engine.Moment(w.store.cfg.Now())
-	switch { // see storage.JumpAfter
-	case m.clock != 0 && st.Now > m.clock+storage.JumpAfter.Microseconds():
-		m.jumped, w.changed = st.Now, true
-	case m.jumped != 0 && (st.Now < m.jumped || st.Now >= m.jumped+storage.JumpWait.Microseconds()):
-		m.jumped, w.changed = 0, true
-	}
-	if ago := st.Now - m.clock; ago > clockKept || ago < 0 {
-		w.changed = true
-	}
-	st.Come = st.Now
-	if m.jumped != 0 {
-		st.Come = 0
-	}
-	st.Mark = max(m.mark+1, st.Now)
-	st.Turn = st.Mark
+	m, st := &w.meta, &w.step
+	w.one("SELECT mark, clock, jumped FROM {p}meta", nil, moment(&m.mark), moment(&m.clock), moment(&st.Jumped))
+	jumped := st.Jumped
+	st.Mark, st.Turn = m.mark, m.mark
+	st.Begin(engine.Moment(w.store.cfg.Now()), m.clock)
+	ago := st.Now - m.clock
+	w.changed = w.changed || st.Jumped != jumped || ago > clockKept || ago < 0
 }
 
 // clockKept is how old the kept clock of the last step may become where steps write nothing else: a
 // minute.
 const clockKept = 60_000_000
 
-// lookup gives the queue of a name, nil where there is none.
+// Lookup gives the queue of a name, nil where there is none.
+func (w *work) Lookup(name string) *engine.Queue {
+	if q := w.lookup(name); q != nil {
+		return &q.Queue
+	}
+	return nil
+}
+
+// lookup is Lookup, with the row.
 func (w *work) lookup(name string) *queue {
 	q, known := w.queues[name]
 	if known {
@@ -192,7 +188,7 @@ func (w *work) lookup(name string) *queue {
 	q.Own = q
 	var paused int64
 	if !w.one("SELECT queue, paused, paused_until, touched, rings, alerts, counts FROM {p}queues WHERE name = ?",
-		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.touched),
+		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.Touched),
 		number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
 		q = nil
 	} else {

@@ -16,6 +16,8 @@
 //	engine.go   Store and Step
 //	registry.go the numbers of states, flags and parts
 //	record.go   a record, and the Task that callers get of it
+//	queue.go    a queue: its counts, its settings, and when it is abandoned
+//	call.go     whether a call is new, a repeat or too old
 //	apply.go    Apply: each Tx checked whole, then carried out
 //	check.go    the checks of a Tx
 //	write.go    inserts and changes
@@ -76,6 +78,18 @@ type Lines interface {
 	Size(r *Record) int
 }
 
+// Local is a Store of which the engine decides everything, in this process.
+type Local interface {
+	// Lookup returns the queue of a name, nil where there is none.
+	Lookup(name string) *Queue
+	// IsEmpty reports whether a queue has no records.
+	IsEmpty(q *Queue) bool
+	// Drop removes a queue that is empty.
+	Drop(q *Queue)
+	// Configured keeps the settings of a queue, and notes an event that concerns all runners if alert is set.
+	Configured(q *Queue, alert bool)
+}
+
 // Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the
 // life of the task.
 type Hold struct {
@@ -87,6 +101,7 @@ type Hold struct {
 type Step struct {
 	Store  Store
 	Lines  Lines // for claims; nil in other steps
+	Local  Local // nil where a server does the maintenance and keeps the settings
 	Limits storage.Limits
 
 	// Now is the moment of the step by the storage's clock. All moments are microseconds
@@ -95,6 +110,8 @@ type Step struct {
 	// Come is the moment up to which moments count as past in this step: Now, or 0 while a clock
 	// that jumped ahead is not trusted yet.
 	Come int64
+	// Jumped is when a wait began because the clock had jumped ahead, 0 where no wait is on.
+	Jumped int64
 	// Mark is the last version that was given, and Turn the last place in the order of a
 	// line. Both only grow from step to step, and when a step that writes begins they are at least
 	// Now: the turn of a task that joined the tail of a line is the time at which it joined.
@@ -103,6 +120,42 @@ type Step struct {
 	Busy bool
 
 	plan plan // of the Tx under way
+}
+
+// Begin begins a step that writes, at a moment. last is the moment of the last such step, 0 where it is not
+// known. See storage.JumpAfter.
+func (s *Step) Begin(now, last int64) {
+	switch {
+	case last != 0 && now > last+storage.JumpAfter.Microseconds():
+		s.Jumped = now
+	case now < s.Jumped, now >= s.Jumped+storage.JumpWait.Microseconds():
+		s.Jumped = 0
+	}
+	s.Now, s.Come = now, now
+	if s.Jumped != 0 {
+		s.Come = 0
+	}
+	s.Mark = max(s.Mark+1, now)
+	s.Turn = max(s.Turn, now)
+}
+
+// Configure changes the settings of a queue, or makes or removes it. It returns storage.ErrNotEmpty for a
+// queue that is to be removed and holds a record.
+func (s *Step) Configure(name string, named *storage.Settings) error {
+	q := s.Local.Lookup(name)
+	switch {
+	case q == nil && !named.Create && (named.Pause == nil || !named.Pause.On):
+		return nil // there is no queue to remove or to resume
+	case named.Remove && !s.Local.IsEmpty(q):
+		return storage.ErrNotEmpty
+	case named.Remove:
+		s.Local.Drop(q)
+		return nil
+	}
+	q = s.Store.Queue(name)
+	q.Set(named, s.Now)
+	s.Local.Configured(q, named.Pause != nil)
+	return nil
 }
 
 // turn returns the next place in the order of a line.

@@ -79,60 +79,6 @@ type Side struct {
 	Result, Progress, Checkpoint []byte
 }
 
-// Queue is a named set of records, with its counts and settings. A Store that needs only the changes
-// of the counts hands out queues whose counts begin at zero.
-type Queue struct {
-	Name   string
-	Sizes  [States]int64 // the records in each line
-	Totals storage.Totals
-
-	Paused      bool
-	PausedUntil int64 // 0: until it is resumed
-
-	Own any // for the Store's own use
-}
-
-// IsPaused reports whether no task of the queue may be claimed now.
-func (q *Queue) IsPaused(now int64) bool {
-	return q.Paused && (q.PausedUntil == 0 || now < q.PausedUntil)
-}
-
-// Stats returns the sizes and totals of the queue.
-func (q *Queue) Stats() storage.Stats {
-	n := &q.Sizes
-	return storage.Stats{
-		Queue: q.Name, Waiting: n[Waiting] + n[Prompt] + n[Suspect] + n[Declined], Pending: n[Pending] + n[Asked],
-		Scheduled: n[Scheduled], Retry: n[Retry], Completed: n[Completed], Cancelled: n[Cancelled],
-		Dead: n[Dead], Cursors: n[Cursor], Damaged: n[Damaged], Totals: q.Totals,
-	}
-}
-
-// Counts returns the sizes and totals of a queue, indexed by their numbers.
-func (q *Queue) Counts() (counts [Counters]int64) {
-	copy(counts[:], q.Sizes[:])
-	for i, n := range q.totals() {
-		counts[CountEnqueued+i] = *n
-	}
-	return counts
-}
-
-// SetCounts sets the sizes and totals from the result of Counts.
-func (q *Queue) SetCounts(counts []int64) {
-	copy(q.Sizes[:], counts)
-	for i, n := range q.totals() {
-		*n = counts[CountEnqueued+i]
-	}
-}
-
-// totals returns pointers to the totals, in the order of their numbers.
-func (q *Queue) totals() [Counters - CountEnqueued]*int64 {
-	t := &q.Totals
-	return [...]*int64{
-		&t.Enqueued, &t.Requeued, &t.Completed, &t.Dead, &t.Cancelled, &t.Deleted, &t.Failed, &t.Crashed,
-		&t.Evicted,
-	}
-}
-
 // SpecOf returns the content of an insert. It shares the insert's memory.
 func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{
