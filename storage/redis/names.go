@@ -231,7 +231,7 @@ func (s *Storage) leave(ctx context.Context, fresh []string, err error) {
 // forget removes a queue that was empty, without settings and unused for queueLife. It ignores errors:
 // a later Claim finds such a queue again.
 func (s *Storage) forget(ctx context.Context, queue string) {
-	args := append(laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
+	args := append(laneArgs(storage.Call{}, 0), "forget")
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err == nil && len(reply) == 3 && reply[2] == "" {
 		_ = s.unlist(ctx, queue, inMicros(queueLife))
@@ -268,19 +268,22 @@ func (s *Storage) Configure(
 func (s *Storage) configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
-	verb, pause := "set", int64(0)
+	verb, patch := "set", []any(nil)
+	exists := settings.Create // the queue exists from this call on
 	switch {
 	case settings.Remove:
 		verb = "remove"
 	case settings.Create:
 		verb = "create"
-	case settings.Pause.For > 0:
-		pause = settings.Pause.For.Microseconds()
-	case settings.Pause.On:
-		pause = -1
+	}
+	if p := settings.Pause; p != nil {
+		length := p.For.Microseconds()
+		if p.On && length == 0 {
+			length = -1
+		}
+		patch, exists = append(patch, "pause", length), exists || p.On
 	}
 	var fresh []string
-	exists := pause != 0 || settings.Create // the queue exists from this call on
 	if exists {
 		s.names.doubt([]string{queue}) // another process may have removed it
 		var err error
@@ -288,7 +291,7 @@ func (s *Storage) configure(
 			return err
 		}
 	}
-	if err := s.configured(ctx, call, queue, verb, pause); err != nil {
+	if err := s.configured(ctx, call, queue, verb, patch); err != nil {
 		s.leave(ctx, fresh, err)
 		return err
 	}
@@ -319,8 +322,8 @@ func (s *Storage) unlistRemoved(ctx context.Context, queue string) error {
 }
 
 // configured calls configure.lua.
-func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb string, pause int64) error {
-	args := append(laneArgs(call, 0), verb, pause)
+func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb string, patch []any) error {
+	args := append(append(laneArgs(call, 0), verb), patch...)
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err != nil {
 		return err

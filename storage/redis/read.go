@@ -199,7 +199,6 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		return err
 	}
 	v := values(list)
-	now := v.number()
 	for _, i := range at {
 		st := storage.Stats{Queue: queues[i]}
 		for _, state := range storage.States() {
@@ -207,8 +206,8 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		}
 		st.Damaged = v.number()
 		until := v.number()
-		st.Paused = until < 0 || until > now
-		if until > now {
+		st.Paused = until != 0
+		if until > 0 {
 			st.PausedUntil = moment(until)
 		}
 		st.Totals = storage.Totals{

@@ -106,19 +106,11 @@ local function upkeep()
   return nil
 end
 
--- paused reports whether a queue is paused, and resumes it where the time of its pause is over. No pause
--- ends while timed work waits (jump.lua).
-local function paused(q)
-  local untl = q.m.paused
-  if untl > 0 and untl <= now and q.m.jumped == 0 then set(q, 'paused', 0) end
-  return untl < 0 or untl > now or untl > 0 and q.m.jumped > 0
-end
-
 -- soonest notes when the next task or cursor of a queue is due, or after a jump the end of the wait. It
 -- also notes the end of a pause during which tasks wait that the claim could take.
 local function soonest(q)
   duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
-  if q.m.paused <= now or q.m.jumped > 0 then return end
+  if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
   local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
   if waiting > 0 then duesoon(q.m.paused) end
 end
@@ -319,7 +311,8 @@ end
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
-  if paused(q) then return false end
+  if paused(q.m, q.m.jumped > 0 and 0 or now) then return false end -- no pause ends while timed work waits (jump.lua)
+  if q.m.paused > 0 then set(q, 'paused', 0) end -- its time is over
   if limit < 0 then return true end
   suspicious = suspicious or telling and doubted > 0
   local n, before = min(limit == 0 and most or limit, most - taken), taken
@@ -437,7 +430,7 @@ elseif verdict == 'N' then
       if tonumber(ARGV[10 + i]) >= 0 and most > 0 and not q.remains then write(q, 'ZADD', IDLE, {text(now), ARGV[#ARGV]}) end
     end
     seal(q)
-    q.forget = news[i] and abandoned(q)
+    q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)
     soonest(q)
     parts[i] = table.concat(q.ids, ',') .. ';'
   end

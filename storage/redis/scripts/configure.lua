@@ -1,30 +1,41 @@
--- configure: replaces the settings of a queue, creates it, or removes it.
+-- configure: changes settings of a queue, creates it, or removes it.
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "create", "remove", or "forget" to remove the queue if
---       it is empty, has no settings and was not used for the time in 5;
---       5 for set: 0 not paused, -1 paused without end, else the length of the pause (µs); for forget: µs
+--       it is abandoned; for set then each setting that changes: its name and its value, which is for
+--       "pause" 0 for none, -1 for one without end, else its length (µs)
 -- Returns  {verdict, now, "" or "notempty"}
 
 local q = openall(1)[1]
 
-local function empty()
-  for _, key in pairs(SETS) do
-    if call('ZCARD', q[key]) > 0 then return false end
-  end
-  return call('HLEN', q[TASKS]) == 0
+-- SETTINGS change a setting each.
+local SETTINGS = {pause = function(length) set(q, 'paused', length > 0 and now + length or length) end}
+
+-- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 in each.
+local function patch()
+  local exists = q.m.mark > 0
+  for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' end
+  if not exists then return '' end
+  for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](tonumber(ARGV[i + 1])) end
+  set(q, 'touched', now)
+  set(q, 'soon', 0)
+  q.asked = true -- runners without free slots have to learn of settings too
+  return ''
+end
+
+local function create()
+  set(q, 'touched', now)
+  set(q, 'soon', 0)
+  return ''
 end
 
 local function remove()
-  if not empty() then return 'notempty' end
-  if ARGV[4] == 'forget' then
-    if now - q.m.touched < tonumber(ARGV[5]) or q.m.jumped > 0 or q.m.paused ~= 0 or call('ZCARD', q[WINDOWS]) > 0 then
-      return 'notempty'
-    end
-  end
+  if not empty(q) then return 'notempty' end
   q.removed = true
   return ''
 end
+
+local function forget() return abandoned(q) and remove() or 'notempty' end
 
 local verdict, outcome = admit(q, ARGV[1], ARGV[2], tonumber(ARGV[3]))
 if verdict == 'R' then
@@ -32,22 +43,7 @@ if verdict == 'R' then
   return {verdict, text(now), sub(outcome, 2)}
 end
 if verdict ~= 'N' then return {verdict, text(now)} end
-if ARGV[4] == 'set' then
-  local pause = tonumber(ARGV[5])
-  outcome = ''
-  if pause ~= 0 or q.m.mark > 0 then
-    set(q, 'paused', pause > 0 and now + pause or pause)
-    set(q, 'touched', now)
-    set(q, 'soon', 0)
-    q.asked = true -- runners without free slots have to learn of settings too
-  end
-elseif ARGV[4] == 'create' then
-  outcome = ''
-  set(q, 'touched', now)
-  set(q, 'soon', 0)
-else
-  outcome = remove()
-end
+outcome = ({set = patch, create = create, remove = remove, forget = forget})[ARGV[4]]()
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end

@@ -73,6 +73,23 @@ end
 
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
+-- paused reports whether a queue with these numbers is paused at a moment.
+local function paused(m, at) return m.paused < 0 or m.paused > at end
+
+-- empty reports whether a queue has no tasks and no cursors.
+local function empty(q)
+  for _, key in pairs(SETS) do
+    if call('ZCARD', q[key]) > 0 then return false end
+  end
+  return call('HLEN', q[TASKS]) == 0
+end
+
+-- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
+local function abandoned(q)
+  return q.m.touched > 0 and now - q.m.touched >= QUEUELIFE and q.m.jumped == 0 and not paused(q.m, now) and empty(q)
+    and call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
+end
+
 -- place returns the score that orders waiting tasks by priority, then by a number.
 local function place(priority, seq) return seq - priority * SPREAD end
 

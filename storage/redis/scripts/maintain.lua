@@ -1,7 +1,7 @@
 -- maintain: the first step of claim.lua in queues in which something may be due: it recovers tasks,
 -- promotes, ticks, ends declined tasks and trims, in bounded batches.
 
-local maintain, look, abandoned, stray, placed
+local maintain, look, stray, placed
 
 do
 local BATCH = 100 -- how many tasks and other items one call maintains, in all of its queues together
@@ -342,7 +342,7 @@ end
 -- kinds a step, and goes on behind the last kind of the step before, which the side hash has under 'k:'.
 local function forsake(q)
   if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- it comes from a clock that was ahead
-  if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now or misplaced(q) then return end
+  if q.m.looks == 0 or q.m.looks > now or paused(q.m, now) or misplaced(q) then return end
   local behind, ends = aside(q, 'k:') or nil, 0
   local kinds, none, again = byname.kinds(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
   for _, kind in ipairs(kinds) do
@@ -426,19 +426,9 @@ function look(q, unfinished)
   over(WINDOWS, 0)
   for st in pairs(ENDED) do over(SETS[st], st == 'd' and DEADFOR or 0) end
   soon = min(soon, max(q.m.reindex, now + PUTOFF))
-  if unfinished or call('ZCARD', q[DEAD]) > DEADMAX or q.m.paused ~= 0 or q.m.jumped > 0 then soon = 0 end
+  if unfinished or call('ZCARD', q[DEAD]) > DEADMAX or paused(q.m, now) or q.m.jumped > 0 then soon = 0 end
   set(q, 'due', due)
   set(q, 'soon', soon)
-end
-
--- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
-function abandoned(q)
-  if q.m.touched == 0 or now - q.m.touched < QUEUELIFE or q.m.paused ~= 0 or q.m.jumped > 0 then return false end
-  if #q.plan > 0 or #q.touched > 0 then return false end
-  for _, key in pairs(SETS) do
-    if call('ZCARD', q[key]) > 0 then return false end
-  end
-  return call('HLEN', q[TASKS]) + call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
 end
 end
 

@@ -3,7 +3,8 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
--- Returns  {now, then for each queue: the sizes of the states in their order, damaged, paused, the
+-- Returns  {for each queue: the sizes of the states in their order, damaged, when the
+--       pause ends (-1 where it has no end, 0 where the queue is not paused), the
 --       TOTALS in their order, the first kinds of
 --       declined tasks, each with a colon, the number of its tasks and a comma, and the age of the
 --       oldest waiting task that was not declined (µs)}
@@ -103,7 +104,7 @@ end
 
 local t = call('TIME')
 now = t[1] * 1000000 + t[2]
-local reply, last = {now}, 1
+local reply, last = {}, 0
 for n = 0, ARGV[1] - 1 do
   damaged = 0
   local function key(i) return KEYS[n * BLOCK + i] end
@@ -122,7 +123,7 @@ for n = 0, ARGV[1] - 1 do
   -- Records beyond these are unindexed: see reindex.lua.
   local unindexed = damaged == 0 and max(size(TASKS) - records, 0) or 0
   v[#v + 1] = size(DAMAGED) + damaged + unindexed
-  v[#v + 1] = m.paused
+  v[#v + 1] = paused(m, now) and m.paused or 0
   for _, total in ipairs(TOTALS) do v[#v + 1] = m[total] end
   local kinds = {}
   if size(DECLINED) > 0 then
