@@ -302,7 +302,7 @@ func (s *scripts) named() map[string]*script {
 
 // files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"base", "jump", "lib", "record", "byname", "entry", "refusal", "commit"}
+	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "entry", "refusal", "commit"}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}
@@ -315,7 +315,7 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.register:
 		return []string{"refusal", name}
 	case &s.beat:
-		return []string{"refusal", "jump", name}
+		return []string{"refusal", "jump", "judge", name}
 	case &s.apply:
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:

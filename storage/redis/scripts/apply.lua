@@ -251,7 +251,7 @@ local reply, repeated = {0}, false
 local a = 4 + #queues
 for _ = 1, tonumber(ARGV[3]) do
   local field, seq, home, txs = ARGV[a], ARGV[a + 1], Q[ARGV[a + 3]], tonumber(ARGV[a + 4])
-  local verdict, outcome = admit(home, field, seq, tonumber(ARGV[a + 2]))
+  local verdict, outcome = admit(home, field, seq, ARGV[a + 2], '')
   if verdict == 'N' then
     a = carryout(a + 5, txs)
     outcome = table.concat(out)

@@ -8,7 +8,7 @@
 -- ARGV  1 runner id, 2 how long it counts as alive (µs), 0 where it leaves, 3 its heartbeat in JSON,
 --       4 lane field, 5 seq, 0 for none, 6 when the lane was opened, 7 schedules and 8 vitals, "" to keep those of
 --       the heartbeat before
--- Returns  {verdict as in commit.lua, now}; a repeat returns the time of the first try
+-- Returns  {verdict as in judge.lua, now}; a repeat returns the time of the first try
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -16,9 +16,8 @@ local function text(n) return string.format('%.0f', n) end
 local before = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local seen, lane, seq = string.match(before, '^(%d+) (%x*):(%d+) ')
 if ARGV[5] ~= '0' then
-  if lane == ARGV[4] and seq == ARGV[5] then return {'R', seen} end
-  if lane == ARGV[4] and tonumber(seq) > tonumber(ARGV[5]) then return {'O', text(now)} end
-  if math.abs(now - ARGV[6]) > LANELIFE then return {'E', text(now)} end
+  local verdict = judge(tonumber(ARGV[5]), lane == ARGV[4] and tonumber(seq), ARGV[6], now)
+  if verdict ~= 'N' then return {verdict, verdict == 'R' and seen or text(now)} end
 end
 local last, noted = string.match(redis.call('HGET', KEYS[1], '') or '', '^(%d+) (%d+)$')
 local since = waitsince(tonumber(last or 0), tonumber(noted or 0), now)

@@ -400,9 +400,8 @@ local function again(outcome)
   end
 end
 
-local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
+local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], ARGV[4], 'C')
 if verdict == 'R' then
-  if byte(outcome, 1) ~= 67 then return string.format('O%016.0f', now) end
   for i, q in ipairs(queues) do
     q.ids, q.recs, q.declined, q.doubted = {}, {}, 0, 0
     if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- its notes are not written in a repeat

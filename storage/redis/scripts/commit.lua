@@ -8,21 +8,20 @@ local SWEPT = '' -- the field of the lanes hash with the latest opening time of 
 
 -- Lanes remember which calls happened, and with what outcome.
 
--- admit returns "N" for a call that has to happen now, "R" and the outcome for a call that happened
--- before, "O" for a call older than the last one of its lane, and "E" where its lane has expired.
-function admit(home, field, seq, opened)
-  seq = tonumber(seq)
+-- admit returns the verdict of judge on a call. For a repeat it also returns the outcome, which has to begin with
+-- the letter of its script ("" for any): else it is the outcome of another call.
+function admit(home, field, seq, opened, letter)
+  seq, opened = tonumber(seq), tonumber(opened)
   if seq == 0 then return 'N' end
   local v = home.known and home.known[field]
   if v == nil then v = call('HGET', home[LANES], field) end
-  if v then
-    local colon = find(v, ':', 1, true)
-    local last = colon and tonumber(sub(v, 1, colon - 1)) or 0 -- 0: it is damaged
-    if seq == last then return 'R', sub(v, colon + 1) end
-    if seq < last then return 'O' end
+  local colon = v and find(v, ':', 1, true) or 1
+  local verdict = judge(seq, v and (tonumber(sub(v, 1, colon - 1)) or 0), opened, now) -- 0: it is damaged
+  if verdict == 'R' then
+    if sub(v, colon + 1, colon + #letter) ~= letter then return 'O' end
+    return 'R', sub(v, colon + 1)
   end
-  if math.abs(now - opened) > LANELIFE then return 'E' end
-  if not v then
+  if verdict == 'N' and not v then
     -- While the clock was ahead, a step may have swept lanes that have not expired by the clock of now. An
     -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But where
     -- the clock has gone back to before the last of these openings, new lanes are opened there too and have
@@ -32,7 +31,7 @@ function admit(home, field, seq, opened)
     home.opened[#home.opened + 1] = opened
     home.opened[#home.opened + 1] = field
   end
-  return 'N'
+  return verdict
 end
 
 function remember(home, field, seq, outcome)

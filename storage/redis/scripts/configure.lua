@@ -37,12 +37,8 @@ end
 
 local function forget() return abandoned(q) and remove() or 'notempty' end
 
-local verdict, outcome = admit(q, ARGV[1], ARGV[2], tonumber(ARGV[3]))
-if verdict == 'R' then
-  if byte(outcome, 1) ~= 83 then return {'O', text(now)} end
-  return {verdict, text(now), sub(outcome, 2)}
-end
-if verdict ~= 'N' then return {verdict, text(now)} end
+local verdict, outcome = admit(q, ARGV[1], ARGV[2], ARGV[3], 'S')
+if verdict ~= 'N' then return {verdict, text(now), outcome and sub(outcome, 2)} end
 outcome = ({set = patch, create = create, remove = remove, forget = forget})[ARGV[4]]()
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)

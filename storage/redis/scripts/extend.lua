@@ -65,11 +65,8 @@ local function extend(i)
 end
 
 local n = tonumber(ARGV[5])
-local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
-if verdict == 'R' then
-  if byte(outcome, 1) ~= 88 then return {'O', text(now)} end
-  return {verdict, text(number(outcome, 2, 7)), sub(outcome, 9)}
-end
+local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], ARGV[4], 'X')
+if verdict == 'R' then return {verdict, text(number(outcome, 2, 7)), sub(outcome, 9)} end
 if verdict ~= 'N' then return {verdict, text(now)} end
 prefetch(n)
 local out = {}
