@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -114,11 +113,8 @@ func (c *claim) run(ctx context.Context) error {
 			over = true
 		}
 	}
-	switch c.verdict {
-	case "v":
-		return fmt.Errorf("%w: older than the last call of its lane, or repeats another", storage.ErrUnknown)
-	case "x":
-		return storage.ErrLaneExpired
+	if err := refused(c.verdict); err != nil {
+		return err
 	}
 	c.More, c.Ended = c.More || c.left, c.ended
 	c.setApart(ctx)

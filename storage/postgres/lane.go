@@ -21,9 +21,9 @@ const (
 
 // remembered is the last call of a lane.
 type remembered struct {
-	opened, seq, base int64
-	verb              string
-	outcome           []byte
+	base    int64
+	verb    string
+	outcome []byte
 }
 
 // lanesQuery reads lanes.
@@ -31,76 +31,72 @@ func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
 	var lane []byte
 	var r remembered
 	return query{
-		text: "SELECT lane, opened, seq, base, verb::text, outcome FROM {schema}.lanes " +
-			"WHERE lane = ANY ($1::bytea[])",
+		text: "SELECT lane, base, verb::text, outcome FROM {schema}.lanes WHERE lane = ANY ($1::bytea[])",
 		args: []any{lanes},
 		scan: each(func() error {
 			kept := r
 			kept.outcome = slices.Clone(r.outcome)
 			got[[16]byte(lane)] = kept
 			return nil
-		}, &lane, &r.opened, &r.seq, &r.base, &r.verb, &r.outcome),
+		}, &lane, &r.base, &r.verb, &r.outcome),
 	}
 }
 
-// verdict says what a lane knows of a call that was not admitted: nil where it remembers that call,
-// with one of these verbs; else an ErrUnknown.
-func (r remembered) verdict(call storage.Call, verbs ...string) error {
-	switch seq := int64(call.Seq); {
-	case r.seq == seq && slices.Contains(verbs, r.verb):
-		return nil
-	case r.seq == seq:
-		return fmt.Errorf("repeats another call: %w", storage.ErrUnknown)
-	case r.seq > seq:
-		return fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
+// refused returns the error of a call for the letter that the function admit gave it, nil for a new or a
+// repeated call.
+func refused(letter string) error {
+	switch letter {
+	case "v":
+		return fmt.Errorf("%w: older than the last call of its lane, or repeats another", storage.ErrUnknown)
+	case "x":
+		return storage.ErrLaneExpired
 	}
-	return storage.ErrLaneExpired
+	return nil
 }
 
-// admit keeps the parts that the server admitted, and answers the others from their lanes.
-func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) error {
-	in := make(map[[16]byte]bool, len(admitted))
-	for _, lane := range admitted {
-		in[[16]byte(lane)] = true
+// admit keeps the parts that the server admitted, and answers the others from their lanes. letters has a
+// letter for each of the calls.
+func (st *step) admit(ctx context.Context, parts, calls []*part, letters string) error {
+	if len(calls) != len(letters) {
+		return fmt.Errorf("%w: %d letters for %d calls", errReply, len(letters), len(calls))
 	}
-	var rest []*part
+	letterOf := make(map[*part]string, len(calls))
+	for i, p := range calls {
+		letterOf[p] = letters[i : i+1]
+	}
+	var repeated []*part
 	var lanes [][]byte
 	for _, p := range parts {
-		if p.Identity.IsZero() || in[p.Identity.Lane.ID] {
+		switch letter := letterOf[p]; letter {
+		case "", "n":
 			st.parts = append(st.parts, p)
 			continue
+		case "r":
+			repeated, lanes = append(repeated, p), append(lanes, p.Identity.Lane.ID[:])
+			p.done, p.err = true, nil
+		default:
+			p.done, p.err = true, refused(letter)
 		}
-		rest = append(rest, p)
-		lanes = append(lanes, p.Identity.Lane.ID[:])
 	}
-	if len(rest) == 0 {
+	if len(lanes) == 0 {
 		return nil
 	}
 	got := make(map[[16]byte]remembered)
 	if err := st.link.run(ctx, lanesQuery(lanes, got)); err != nil {
 		return err
 	}
-	for _, p := range rest {
-		p.done = true
+	for _, p := range repeated {
 		r := got[p.Identity.Lane.ID]
-		if st.verb == verbOutcome {
-			p.applied, p.err = recall(r, p)
-			continue
+		switch {
+		case st.verb != verbOutcome:
+			p.outcome = r.outcome
+		case r.verb == verbApply:
+			p.applied = expected(p.txs, r.base)
+		default:
+			p.applied, p.err = unpackApplied(r.outcome, p.txs)
 		}
-		p.outcome, p.err = r.outcome, r.verdict(p.Identity, st.verb)
 	}
 	return nil
-}
-
-// recall gives the first outcome of a repeated call.
-func recall(r remembered, p *part) ([]storage.Applied, error) {
-	if err := r.verdict(p.Identity, verbApply, verbOutcome); err != nil {
-		return nil, err
-	}
-	if r.verb == verbApply {
-		return expected(p.txs, r.base), nil
-	}
-	return unpackApplied(r.outcome, p.txs)
 }
 
 // outcome is the kept form of an Applied.

@@ -40,7 +40,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 		return heldUp(s.ask(ctx, s.pool, s.adding(p.Identity, in, numbers[0], len(told) > 0, &at)), []*part{p})
 	})
 	switch {
-	case err != nil:
+	case err != nil && !unexpected(err):
 		p.done, p.err = true, translate(err)
 		return true
 	case at == 0:

@@ -150,12 +150,17 @@ func versions(parts []*part) int64 {
 	return n
 }
 
-// enter admits the parts and loads the records that they name. Parts that must not be carried out
-// again get their answer.
+// enter reads the time, presents the calls to their lanes and loads the records that the parts name. The
+// calls are in the order of their lanes, so that two steps never wait for each other. Parts that must not
+// be carried out again get their answer.
 func (st *step) enter(ctx context.Context, parts []*part) error {
-	queries := []query{st.entering(parts)}
-	var admitted [][]byte
-	queries[0].scan = one(&st.now, &st.base, &admitted)
+	calls, lanes, opens, seqs := present(parts)
+	var letters string
+	queries := []query{{
+		text: "SELECT now, base, letters FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
+		args: []any{lanes, opens, seqs, st.verb, versions(parts)},
+		scan: one(&st.now, &st.base, &letters),
+	}}
 	refs, keys := named(parts)
 	if len(refs) > 0 {
 		queries = append(queries, st.loading(refs))
@@ -166,17 +171,7 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 	if err := st.link.run(ctx, queries...); err != nil {
 		return err
 	}
-	return st.admit(ctx, parts, admitted)
-}
-
-// entering reads the time and presents the calls to their lanes. The calls are in the order of their
-// lanes, so that two steps never wait for each other.
-func (st *step) entering(parts []*part) query {
-	_, lanes, opens, seqs := present(parts)
-	return query{
-		text: "SELECT now, base, coalesce(admitted, '{}') FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
-		args: []any{lanes, opens, seqs, st.verb, versions(parts)},
-	}
+	return st.admit(ctx, parts, calls, letters)
 }
 
 // stamping reads the time and reserves versions.

@@ -1,6 +1,6 @@
 -- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It
--- gives the task's version, or 0 where something did not go as expected and nothing was done. The commit
--- notifies a process of the task (ring) unless sender is ''.
+-- gives the task's version. Where something did not go as expected it gives 0 and has done nothing, or raises
+-- an error of its own (P0001). The commit notifies a process of the task (ring) unless sender is ''.
 --
 -- A setting that a function declares costs as much as one of its statements. So this function makes
 -- its settings for the rest of the transaction.
@@ -8,7 +8,6 @@ CREATE FUNCTION {schema}.add(
 	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
 	p_record bytea, channel text, sender text
 ) RETURNS int8 LANGUAGE plpgsql AS $$
-<<step>>
 DECLARE
 	waited text := current_setting('lock_timeout');
 	waits text := set_config('lock_timeout', '50ms', true);
@@ -16,7 +15,7 @@ DECLARE
 	now int8 := {schema}.told();
 	base int8 := {schema}.stamp(now, 2);
 BEGIN
-	IF base - now >= {setback} OR p_opened NOT BETWEEN now - {lanelife} AND now + {lanelife} THEN
+	IF base - now >= {setback} THEN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
@@ -26,18 +25,16 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN 0;
 	END IF;
-	-- A statement of its own: the insert may have waited for a settle of the same id, which this one
-	-- sees.
-	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
-	SELECT p_lane, p_opened, p_seq, step.base, 'a'
-	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
-	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
-	WHERE l.seq < excluded.seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
-	IF NOT FOUND THEN
-		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], base);
-		RETURN 0;
+	IF {schema}.admit(p_lane, p_opened, p_seq, base, 'a', now) <> 'n' THEN
+		RAISE 'not as expected';
 	END IF;
-	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, {state.waiting}, 1), (p_queue, {total.enqueued}, 1);
+	-- A statement behind the insert, which may have waited for a settle of the same id: this one sees it.
+	INSERT INTO {schema}.deltas (queue, counter, n)
+	SELECT p_queue, d.counter, 1 FROM (VALUES ({state.waiting}), ({total.enqueued})) AS d (counter)
+	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id);
+	IF NOT FOUND THEN
+		RAISE 'not as expected';
+	END IF;
 	IF sender <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
 		waits := set_config('lock_timeout', waited, true);
 		IF {schema}.rouse(p_queue, 1, now, sender) = 0 THEN

@@ -8,7 +8,7 @@
 --
 -- Rows by o_kind:
 -- 'm' maintenance: o_at is the queue's number.
--- 'v' the call is older than the lane's last. 'x' its lane expired.
+-- 'v', 'x' the call is refused (admit).
 -- 'g' the choice is the client's; the lane was not asked for the call.
 -- 't' a task, 'k' a tick, 'd' one of these in a line of another queue than its own: o_place is the place
 -- of the queue among the names, o_at the sort of the lease or cursor.
@@ -95,7 +95,7 @@ BEGIN
 	END LOOP;
 	base := {schema}.stamp(now, p_max + 1);
 	IF p_seq > 0 AND lane <> 'g' THEN
-		lane := {schema}.recall(p_lane, p_opened, p_seq, base, now);
+		lane := {schema}.admit(p_lane, p_opened, p_seq, base, 'c', now);
 	END IF;
 	IF lane IN ('v', 'x', 'g') THEN
 		RETURN QUERY SELECT lane, 0, NULL::bytea, now, NULL::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea;

@@ -18,7 +18,7 @@ BEGIN
 	) THEN
 		RAISE 'an id is that of a task which has ended';
 	END IF;
-	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
+	IF ltrim({schema}.present(lanes, opens, seqs, offs, base, 'a', now), 'n') <> '' THEN
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
 	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);

@@ -62,7 +62,7 @@ BEGIN
 		base := 0;
 		RETURN;
 	END;
-	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
+	IF ltrim({schema}.present(lanes, opens, seqs, offs, base, 'a', now), 'n') <> '' THEN
 		-- A repeat of a call whose tasks have gone. Lanes of other calls may have been admitted by
 		-- now. The error rolls all of them back, so that none remembers what did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';

@@ -41,7 +41,7 @@ BEGIN
 	ELSE
 		now := {schema}.told();
 		base := {schema}.stamp(now, span);
-		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
+		IF ltrim({schema}.present(lanes, opens, seqs, offs, base, 'a', now), 'n') <> '' THEN
 			base := 0;
 		END IF;
 	END IF;
