@@ -16,8 +16,8 @@ BEGIN
 	END IF;
 	IF FOUND THEN
 		UPDATE {schema}.tasks t SET line = {schema}.line(q, {state.damaged}), sort = {schema}.told() WHERE t.ctid = c;
-		INSERT INTO {schema}.deltas (queue, counter, n)
-		SELECT * FROM (VALUES (was, {state.declined}, -(was < 0)::int4), (q, {schema}.state(was), -1),
-			(q, {state.damaged}, 1), (q, {total.deleted}, ({schema}.state(was) <> {state.cursor})::int4)) AS d (queue, counter, n) WHERE d.n <> 0;
+		INSERT INTO {schema}.deltas (queue, counter, n) SELECT was, {schema}.state(was), -1 WHERE was < 0;
+		PERFORM {schema}.passed(q, 1, {schema}.state(was), {state.damaged},
+			CASE WHEN {schema}.state(was) <> {state.cursor} THEN {total.deleted} ELSE 0 END);
 	END IF;
 END $$;

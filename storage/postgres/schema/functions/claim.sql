@@ -129,8 +129,7 @@ BEGIN
 			RETURNING (CASE WHEN t.queue = numbers[i] THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 				t.priority, t.past, t.record;
 			GET DIAGNOSTICS got = ROW_COUNT;
-			INSERT INTO {schema}.deltas (queue, counter, n)
-			VALUES (numbers[i], {state.waiting}, -got), (numbers[i], {state.pending}, got);
+			PERFORM {schema}.passed(numbers[i], got, {state.waiting}, {state.pending}, 0);
 			done := done + got;
 			room := room - used;
 		END IF;

@@ -11,7 +11,7 @@ CREATE FUNCTION {schema}.finish(
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET lock_timeout = '50ms' AS $$
 DECLARE
-	n int8;
+	n int4;
 	now int8;
 BEGIN
 	-- Each row is looked up by its id, whatever the planner believes. Given the ids as a list, or
@@ -27,12 +27,10 @@ BEGIN
 		RAISE 'not as expected';
 	END IF;
 	IF ends[1] = ends[n] THEN
-		INSERT INTO {schema}.deltas (queue, counter, n) VALUES (ends[1], {state.pending}, -n), (ends[1], {total.completed}, n);
+		PERFORM {schema}.passed(ends[1], n, {state.pending}, 0, {total.completed});
 	ELSE
-		INSERT INTO {schema}.deltas (queue, counter, n)
-		SELECT e.queue, c.counter, sum(c.n) FROM unnest(ends) AS e (queue), 
-			(VALUES ({state.pending}, -1), ({total.completed}, 1)) AS c (counter, n)
-		GROUP BY e.queue, c.counter;
+		PERFORM {schema}.passed(e.queue, e.n, {state.pending}, 0, {total.completed})
+		FROM (SELECT u.queue, count(*)::int4 AS n FROM unnest(ends) AS u (queue) GROUP BY u.queue) e;
 	END IF;
 	IF cardinality(ids) > 0 THEN
 		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,

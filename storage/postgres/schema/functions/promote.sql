@@ -20,11 +20,10 @@ BEGIN
 			sort = {schema}.place(t.priority, tail + k.n)
 		FROM ranked k WHERE t.ctid = k.c
 		RETURNING k.was, {schema}.state(t.line) AS state
-	), kept AS (
-		INSERT INTO {schema}.deltas (queue, counter, n)
-		SELECT q, c.counter, sum(c.n) FROM moved m, LATERAL (VALUES (m.was, -1), (m.state, 1)) AS c (counter, n)
-		GROUP BY c.counter
+	), kept AS MATERIALIZED (
+		SELECT m.n, {schema}.passed(q, m.n, m.was, m.state, 0)
+		FROM (SELECT x.was, x.state, count(*)::int4 AS n FROM moved x GROUP BY x.was, x.state) m
 	)
-	SELECT count(*) INTO promoted FROM moved;
+	SELECT coalesce(sum(k.n), 0) INTO promoted FROM kept k;
 	RETURN promoted;
 END $$;

@@ -32,12 +32,8 @@ BEGIN
 			) u WHERE s.ctid = u.c
 		)
 		SELECT count(*), count(*) FILTER (WHERE d.expires > now) INTO n, evicted FROM d;
-		IF n > 0 THEN
-			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, s, -n);
-		END IF;
-		IF evicted > 0 THEN
-			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, {total.evicted}, evicted);
-		END IF;
+		PERFORM {schema}.passed(q, n - evicted, s, 0, 0);
+		PERFORM {schema}.passed(q, evicted, s, 0, {total.evicted});
 		gone := gone + n;
 	END LOOP;
 	DELETE FROM {schema}.keys k WHERE k.ctid = ANY (ARRAY(
