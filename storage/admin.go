@@ -278,6 +278,5 @@ func (s *Session) notEmpty(ctx context.Context, queue string, refusal error) err
 		return refusal
 	}
 	st := &stats[0]
-	ended := st.Completed + st.Cancelled + st.Dead
-	return &NotEmptyError{queue, st.Pending, st.Live() - st.Pending + ended + st.Cursors}
+	return &NotEmptyError{queue, st.Pending, st.Size(States()...) - st.Pending}
 }

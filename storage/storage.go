@@ -238,20 +238,16 @@ type KindSize struct {
 }
 
 // Live is the number of tasks that have not ended.
-func (s Stats) Live() int64 {
-	var n int64
-	for _, state := range StatesWhere(State.Live) {
-		n += s.Size(state)
+func (s Stats) Live() int64 { return s.Size(StatesWhere(State.Live)...) }
+
+// Size is the number of tasks, or cursors, in a state or in several.
+func (s Stats) Size(states ...State) (n int64) {
+	for _, state := range states {
+		if size := s.size(state); size != nil {
+			n += *size
+		}
 	}
 	return n
-}
-
-// Size is the number of tasks, or cursors, in a state.
-func (s Stats) Size(state State) int64 {
-	if size := s.size(state); size != nil {
-		return *size
-	}
-	return 0
 }
 
 // SetSize sets the number of tasks, or cursors, in a state.
@@ -259,6 +255,19 @@ func (s *Stats) SetSize(state State, n int64) {
 	if size := s.size(state); size != nil {
 		*size = n
 	}
+}
+
+// Add adds the sizes and totals of another queue. Oldest becomes the longer of both.
+func (s *Stats) Add(other *Stats) {
+	for _, state := range States() {
+		s.SetSize(state, s.Size(state)+other.Size(state))
+	}
+	s.Damaged += other.Damaged
+	s.Oldest = max(s.Oldest, other.Oldest)
+	t, of := &s.Totals, &other.Totals
+	t.Enqueued, t.Requeued, t.Completed = t.Enqueued+of.Enqueued, t.Requeued+of.Requeued, t.Completed+of.Completed
+	t.Dead, t.Cancelled, t.Deleted = t.Dead+of.Dead, t.Cancelled+of.Cancelled, t.Deleted+of.Deleted
+	t.Failed, t.Crashed, t.Evicted = t.Failed+of.Failed, t.Crashed+of.Crashed, t.Evicted+of.Evicted
 }
 
 // size returns the field of a state, nil for an unknown one.

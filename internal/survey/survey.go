@@ -111,15 +111,18 @@ func (q *Queue) mark() uint64 {
 		paused = 1
 	}
 	var b [8]byte
-	for _, n := range []int64{
-		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
-		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Dead, q.Totals.Cancelled,
-		q.Totals.Deleted, q.Totals.Failed, q.Totals.Crashed, q.Totals.Evicted,
-		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(len(q.Undecodable)), int64(q.Runners),
-	} {
-		binary.LittleEndian.PutUint64(b[:], uint64(n))
-		_, _ = h.Write(b[:])
+	write := func(numbers ...int64) {
+		for _, n := range numbers {
+			binary.LittleEndian.PutUint64(b[:], uint64(n))
+			_, _ = h.Write(b[:])
+		}
 	}
+	for _, state := range storage.States() {
+		write(q.Size(state))
+	}
+	t := &q.Totals
+	write(q.Damaged, t.Enqueued, t.Requeued, t.Completed, t.Dead, t.Cancelled, t.Deleted, t.Failed, t.Crashed, t.Evicted,
+		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(len(q.Undecodable)), int64(q.Runners))
 	return h.Sum64()
 }
 

@@ -86,7 +86,7 @@ type reading struct {
 type queue struct {
 	storage.Stats
 
-	declined, schedules, orphaned int64
+	declined, orphaned int64
 }
 
 // read reads the storage. Scrapes at the same time read one after the other.
@@ -134,25 +134,19 @@ func (f *reading) of(m *Metrics, name string) *queue {
 
 // add adds the numbers of one queue.
 func (q *queue) add(s *storage.Stats) {
-	q.Waiting, q.Pending, q.Scheduled = q.Waiting+s.Waiting, q.Pending+s.Pending, q.Scheduled+s.Scheduled
-	q.Retry, q.Completed, q.Cancelled = q.Retry+s.Retry, q.Completed+s.Completed, q.Cancelled+s.Cancelled
-	q.Dead, q.Damaged, q.schedules = q.Dead+s.Dead, q.Damaged+s.Damaged, q.schedules+s.Cursors
-	q.Oldest, q.Paused = max(q.Oldest, s.Oldest), q.Paused || s.Paused
+	q.Add(s)
+	q.Paused = q.Paused || s.Paused
 	for _, kind := range s.Declined {
 		q.declined += kind.Tasks
-	}
-	sum := events(&q.Totals)
-	for name, n := range events(&s.Totals) {
-		*sum[name] += *n
 	}
 }
 
 // events returns the totals by name.
-func events(t *storage.Totals) map[string]*int64 {
-	return map[string]*int64{
-		"enqueued": &t.Enqueued, "requeued": &t.Requeued, "completed": &t.Completed, "dead": &t.Dead,
-		"cancelled": &t.Cancelled, "deleted": &t.Deleted, "failed": &t.Failed, "crashed": &t.Crashed,
-		"evicted": &t.Evicted,
+func events(t *storage.Totals) map[string]int64 {
+	return map[string]int64{
+		"enqueued": t.Enqueued, "requeued": t.Requeued, "completed": t.Completed, "dead": t.Dead,
+		"cancelled": t.Cancelled, "deleted": t.Deleted, "failed": t.Failed, "crashed": t.Crashed,
+		"evicted": t.Evicted,
 	}
 }
 
@@ -169,15 +163,11 @@ func (f *reading) send(to chan<- prom.Metric) {
 	}
 	for _, label := range slices.Sorted(maps.Keys(f.queues)) {
 		q := f.queues[label]
-		for state, n := range map[storage.State]int64{
-			storage.Waiting: q.Waiting, storage.Pending: q.Pending, storage.Scheduled: q.Scheduled,
-			storage.Retry: q.Retry, storage.Completed: q.Completed, storage.Cancelled: q.Cancelled,
-			storage.Dead: q.Dead,
-		} {
-			gauge(descs.tasks, float64(n), label, string(state))
+		for _, state := range storage.TaskStates() {
+			gauge(descs.tasks, float64(q.Size(state)), label, string(state))
 		}
 		for event, n := range events(&q.Totals) {
-			to <- prom.MustNewConstMetric(descs.events, prom.CounterValue, float64(*n), label, event)
+			to <- prom.MustNewConstMetric(descs.events, prom.CounterValue, float64(n), label, event)
 		}
 		paused := 0.0
 		if q.Paused {
@@ -187,7 +177,7 @@ func (f *reading) send(to chan<- prom.Metric) {
 		gauge(descs.oldest, q.Oldest.Round(time.Millisecond).Seconds(), label)
 		gauge(descs.declined, float64(q.declined), label)
 		gauge(descs.damaged, float64(q.Damaged), label)
-		gauge(descs.schedules, float64(q.schedules), label)
+		gauge(descs.schedules, float64(q.Cursors), label)
 		gauge(descs.orphaned, float64(q.orphaned), label)
 	}
 }

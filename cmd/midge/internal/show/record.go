@@ -2,7 +2,6 @@ package show
 
 import (
 	"encoding/json"
-	"reflect"
 	"time"
 
 	"github.com/midgehq/midge/internal/bulk"
@@ -158,8 +157,9 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 
 // Stats is the sum over several queues, except that Oldest is the maximum over them.
 type Stats struct {
-	Time   time.Time `json:"time"`
-	Queues int       `json:"queues"`
+	Sum    storage.Stats `json:"-"`
+	Time   time.Time     `json:"time"`
+	Queues int           `json:"queues"`
 	Sizes
 	Oldest float64 `json:"oldest_seconds"`
 	Totals Totals  `json:"totals"`
@@ -176,17 +176,8 @@ type Rates struct {
 
 // Add adds the numbers of a queue.
 func (s *Stats) Add(q storage.Stats) {
-	addAll(&s.Sizes, sizesOf(&q))
-	addAll(&s.Totals, Totals(q.Totals))
-	s.Oldest = max(s.Oldest, q.Oldest.Seconds())
-}
-
-// addAll adds each field of more, a struct of integers, to the same field of sum.
-func addAll[T Sizes | Totals](sum *T, more T) {
-	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(more)
-	for i := range to.NumField() {
-		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
-	}
+	s.Sum.Add(&q)
+	s.Sizes, s.Totals, s.Oldest = sizesOf(&s.Sum), Totals(s.Sum.Totals), s.Sum.Oldest.Seconds()
 }
 
 // Since sets PerSecond to the rates since an earlier sample. A total that shrank, because a queue was

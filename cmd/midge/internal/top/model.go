@@ -214,8 +214,7 @@ func (m *Model) sampled(msg sampled) {
 	t := &m.total
 	for i := range now.Queues {
 		q := &now.Queues[i]
-		t.Waiting, t.Pending = t.Waiting+q.Waiting, t.Pending+q.Pending
-		t.Retry, t.Dead = t.Retry+q.Retry, t.Dead+q.Dead
+		t.Add(&q.Stats)
 		t.In, t.Done, t.Failed = t.In+max(q.In, 0), t.Done+max(q.Done, 0), t.Failed+max(q.Failed, 0)
 	}
 }
