@@ -192,10 +192,7 @@ func askQueue(v *view, a action, d *askData) error {
 	case "resume":
 		d.Says += " " + waitsNow(q.Waiting) + "."
 	case "remove":
-		var all int64
-		for _, l := range looks {
-			all += q.Size(l.State)
-		}
+		all := q.Size(storage.TaskStates()...)
 		d.Says += " It has " + format.Count(all, "task") + " and " + format.Count(q.Cursors, "schedule") + "."
 		if all > typedAbove {
 			d.Typed = d.Queue

@@ -62,7 +62,7 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 	}
 	d.Chosen, d.Refs = &c, nil
 	// Without a state, the action is on the tasks that a list without a state shows.
-	req.Scan = scan.Request{Filter: f, States: scan.Live}
+	req.Scan = scan.Request{Filter: f, States: storage.StatesWhere(storage.State.Live)}
 	if c.State != "" {
 		req.Scan.States = nil
 	}

@@ -66,16 +66,20 @@ func (s *server) watch(ctx context.Context) {
 // installationCells and queueCells name all cells. No page shows a mark, a tick or a second: pages watch
 // these cells, and are fetched again when one of them changes.
 var (
-	installationCells = []string{
-		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
-		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip", "counted", "mark", "tick",
-		"second",
-	}
-	queueCells = []string{
-		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "dead", "done", "failed", "oldest",
-		"runners", "live", "mark",
-	}
+	installationCells = append(namesOf(storage.TaskStates()),
+		"queues", "schedules", "runners", "live", "done", "failed", "share", "backlog", "oldest", "slots", "trip",
+		"counted", "mark", "tick", "second")
+	queueCells = append(namesOf(storage.TaskStates()), "done", "failed", "oldest", "runners", "live", "mark")
 )
+
+// namesOf returns the names of states.
+func namesOf(states []storage.State) []string {
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	return names
+}
 
 // cells returns all cells of a sample that the stream sends.
 func cells(now *sampler.Sample) map[string]string {

@@ -106,11 +106,11 @@ func (v *view) need(f survey.Finding) need {
 	case "no-runners", "no-runner", "full", "read-only", "damaged", "evicted", "undecodable", "unstopped":
 		n.Look = "dead"
 	case "dead", "cause", "causes", "unread":
-		n.needLook = needLook{"✕", "dead"}
+		n.needLook = needLook{lookOf(storage.Dead).Glyph, "dead"}
 	case "paused":
 		n.Glyph = "‖"
 	case "orphaned", "damaged-schedule", "clash":
-		n.Glyph = "◷"
+		n.Glyph = lookOf(storage.Scheduled).Glyph
 	}
 	switch f.Code {
 	case "storage", "full", "read-only":

@@ -10,6 +10,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -51,7 +52,22 @@ func (s *server) queues(r *http.Request, v *view) error {
 
 // Orders are the orders of the list. The empty order puts queues in trouble first.
 func (*queuesData) Orders() []string {
-	return []string{"", "name", "waiting", "pending", "scheduled", "retry", "dead", "done", "oldest"}
+	return slices.Concat([]string{"", "name"}, namesOf(filter.Outstanding()), []string{"done", "oldest"})
+}
+
+// sizeClass returns the class of the column of a state in the list of queues: the widths of a page that have the column,
+// or the colour of its numbers.
+func sizeClass(state storage.State) string {
+	switch state {
+	case storage.Waiting:
+		return "n"
+	case storage.Pending:
+		return "n from-1280"
+	case storage.Retry, storage.Dead:
+		return "n " + string(state)
+	default:
+		return "n wide"
+	}
 }
 
 // queueColumns has the comparison of queues for the order by each column. Large numbers come first.
@@ -188,15 +204,12 @@ type segment struct {
 const barWidth = 120
 
 // Tasks is how many tasks the queue's bar shows: those that have not ended, and the dead ones.
-func (q queueView) Tasks() int64 { return q.Live() + q.Dead }
+func (q queueView) Tasks() int64 { return q.Size(filter.Outstanding()...) }
 
 // Bar returns the parts of the queue's bar, by state.
 func (q queueView) Bar() []segment {
 	var segments []segment
-	for _, l := range looks {
-		if l.State == storage.Completed || l.State == storage.Cancelled {
-			continue
-		}
+	for _, l := range looksOf(filter.Outstanding()) {
 		if n := q.Size(l.State); n > 0 {
 			segments = append(segments, segment{stateLook: l, Tasks: n})
 		}

@@ -315,10 +315,11 @@ var funcs = template.FuncMap{
 	"rfc":   func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
 	"oldestSeen": oldestSeen, "estimate": format.Estimate,
-	"states": func() []stateLook { return looks }, "exactly": exactly,
-	"word":    func(state string) string { return filter.StateWord(storage.State(state)) },
-	"heading": heading,
-	"look":    lookOf,
+	"states": func() []stateLook { return looksOf(storage.TaskStates()) }, "exactly": exactly,
+	"outstanding": filter.Outstanding, "sizeClass": sizeClass,
+	"word":        func(state string) string { return filter.StateWord(storage.State(state)) },
+	"heading":     heading,
+	"look":        lookOf,
 	"glyph": func(state string) string {
 		if !storage.State(state).Valid() {
 			return ""

@@ -20,14 +20,14 @@ type stepsData struct {
 
 // stepView is a finished step, or a sleep.
 type stepView struct {
-	Name, Took  string
-	Glyph, Look string
-	Ended       time.Time
-	Until       *time.Time // of a sleep
-	Sleeps      bool       // the sleep has not ended
-	Tree        *node
-	Text        string // if the result is not shown as a tree
-	Problem     string
+	Name, Took string
+	Look       storage.State // whose glyph and colour it has
+	Ended      time.Time
+	Until      *time.Time // of a sleep
+	Sleeps     bool       // the sleep has not ended
+	Tree       *node
+	Text       string // if the result is not shown as a tree
+	Problem    string
 }
 
 // steps returns the steps of a task, nil if it has none. Results are only for viewers who may see payloads.
@@ -44,9 +44,9 @@ func (v *view) steps(t storage.Task) *stepsData {
 		d.URL = v.TaskURL(t.Ref) + "/" + partSteps
 	}
 	for i, s := range shown {
-		step := stepView{Name: s.Name, Ended: s.Ended, Until: s.Until, Glyph: "✓", Look: "completed"}
+		step := stepView{Name: s.Name, Ended: s.Ended, Until: s.Until, Look: storage.Completed}
 		if s.Until != nil {
-			step.Glyph, step.Look, step.Sleeps = "○", "waiting", s.Until.After(v.Now)
+			step.Look, step.Sleeps = storage.Waiting, s.Until.After(v.Now)
 		} else {
 			step.Took = format.Duration(time.Duration(s.Took * float64(time.Second)))
 		}

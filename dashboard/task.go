@@ -14,6 +14,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -130,25 +131,36 @@ func (s *server) afterwards(v *view, ref storage.Ref) error {
 	return redirectError(s.notices.with(v.URL("/tasks", "queue", ref.Queue), said))
 }
 
-// outcomes has the glyph, the class and the words for each way in which an attempt can end.
-var outcomes = map[string][3]string{
-	storage.AttemptFailed:      {"↻", "retry", "failed"},
-	storage.AttemptTimedOut:    {"↻", "retry", "timed out"},
-	storage.AttemptPanicked:    {"✕", "dead", "panicked"},
-	storage.AttemptDiscarded:   {"✕", "dead", "was discarded by its job"},
-	storage.AttemptExpired:     {"✕", "dead", "missed its deadline"},
-	storage.AttemptUndecodable: {"✕", "dead", "could not be decoded"},
-	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
-	storage.AttemptCrashed:     {"✕", "dead", "crashed"},
-	storage.AttemptLeaseLost:   {"!", "retry", "lost its lease before it started"},
-	storage.AttemptSucceeded:   {"✓", "completed", "completed"},
-	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
+// outcome is how pages show the end of an attempt: with the look of a state, and words.
+type outcome struct {
+	look storage.State
+	text string
+}
+
+// outcomes has each way in which an attempt can end.
+var outcomes = map[string]outcome{
+	storage.AttemptFailed:      {storage.Retry, "failed"},
+	storage.AttemptTimedOut:    {storage.Retry, "timed out"},
+	storage.AttemptPanicked:    {storage.Dead, "panicked"},
+	storage.AttemptDiscarded:   {storage.Dead, "was discarded by its job"},
+	storage.AttemptExpired:     {storage.Dead, "missed its deadline"},
+	storage.AttemptUndecodable: {storage.Dead, "could not be decoded"},
+	storage.AttemptCancelled:   {storage.Cancelled, "was cancelled"},
+	storage.AttemptCrashed:     {storage.Dead, "crashed"},
+	storage.AttemptLeaseLost:   {storage.Retry, "lost its lease before it started"},
+	storage.AttemptSucceeded:   {storage.Completed, "completed"},
+	storage.AttemptRequeued:    {storage.Waiting, "was requeued"},
+}
+
+// event returns an event with the look of a state.
+func event(at time.Time, look storage.State, text string) moments {
+	return moments{At: at, Glyph: lookOf(look).Glyph, Look: string(look), What: text}
 }
 
 // timeline returns the events of the task's life, the newest first: its attempts, and how long it waited for
 // each.
 func (v *view) timeline(t storage.Task) []moments {
-	line := []moments{{At: t.Created, Glyph: "○", Look: "waiting", What: "created"}}
+	line := []moments{event(t.Created, storage.Waiting, "created")}
 	since := t.Created // the end of the attempt before, or the creation
 	if due := dueFirst(&t); due.After(since) {
 		since = due
@@ -163,20 +175,25 @@ func (v *view) timeline(t storage.Task) []moments {
 	}
 	waited := func(until time.Time) {
 		if d := until.Sub(since); d >= time.Millisecond {
-			line = append(line, moments{At: until, Glyph: "○", Look: "waiting", What: "waited " + format.Duration(d)})
+			line = append(line, event(until, storage.Waiting, "waited "+format.Duration(d)))
 		}
 	}
 	stack := lastFailed(t.Attempts)
 	for i, a := range t.Attempts {
 		o, ok := outcomes[a.Outcome]
 		if !ok {
-			o = [3]string{"·", "waiting", a.Outcome}
+			o = outcome{storage.Waiting, a.Outcome}
 		}
-		m := moments{At: a.At, Glyph: o[0], Look: o[1], What: o[2], Runner: a.Runner, Error: a.Error}
+		m := event(a.At, o.look, o.text)
+		m.Runner, m.Error = a.Runner, a.Error
+		if !ok {
+			m.Glyph = noGlyph
+		}
 		switch a.Outcome {
 		case storage.AttemptRequeued: // its attempts count anew
 			number = 0
 		case storage.AttemptLeaseLost: // it was only claimed
+			m.Glyph = "!"
 		default:
 			waited(a.Claimed)
 			m.What, m.Took = name()+" "+m.What, "after "+format.Duration(a.Took())
@@ -222,20 +239,21 @@ func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []
 	if _, ok := t.Success(); ok { // the attempt says so
 		return nil
 	}
-	l := lookOfTask(&t)
-	m := moments{Glyph: l.Glyph, Look: string(l.State), What: l.Word}
-	switch t.State {
-	case storage.Pending:
+	m := event(since, t.State, filter.TaskWord(&t))
+	switch {
+	case t.State == storage.Pending:
 		m.At, m.Runner = t.Claimed, t.Runner
 		if t.Started {
 			m.What = attempt() + " started"
 		}
-	case storage.Completed, storage.Cancelled, storage.Dead:
+	case t.State.Ended():
 		m.At = t.Ended
 		if reason := t.CurrentReason(); reason != "" {
 			m.What += ": " + strings.Replace(reason, storage.ReasonRetries, "retries exhausted", 1)
 		}
-	case storage.Scheduled, storage.Retry:
+	case t.State == storage.Cursors:
+		return nil
+	case t.State.Timed():
 		m.At, m.What = t.Due, attempt()+" due"
 		switch reason := t.CurrentReason(); {
 		case storage.Sleeps(reason):
@@ -243,10 +261,8 @@ func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []
 		case reason != "":
 			m.What += ", snoozed: " + reason
 		}
-	case storage.Waiting:
-		m.At, m.What = since, "waiting for "+attempt()
-	case storage.Cursors:
-		return nil
+	case t.State == storage.Waiting:
+		m.What = "waiting for " + attempt()
 	}
 	return []moments{m}
 }
@@ -315,7 +331,7 @@ func (v *view) taskActions(t storage.Task) (actions []actionLink) {
 	add := func(text, do, key string, danger bool) {
 		actions = append(actions, actionLink{
 			Text: text, URL: v.URL("/action", "do", do, "ref", t.Ref.String()), Key: key, Danger: danger,
-			Plain: do == "cancel" || scan.Discarded(t) || t.State == storage.Completed || t.State == storage.Cancelled,
+			Plain: do == "cancel" || scan.Discarded(t) || filter.IsKept(t.State),
 		})
 	}
 	if t.State == storage.Cursors {

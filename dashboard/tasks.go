@@ -29,8 +29,10 @@ func chosenOf(r *http.Request) chosen {
 	switch c.State {
 	case stateLive:
 		c.State = ""
-	case filter.Running:
-		c.State = string(storage.Pending)
+	default:
+		if state, ok := filter.ParseState(c.State); ok {
+			c.State = string(state)
+		}
 	}
 	return c
 }
@@ -148,7 +150,7 @@ type listVerb struct {
 func verbs(f filter.Filter) []listVerb {
 	states := f.States()
 	if len(states) == 0 {
-		states = scan.Live
+		states = storage.StatesWhere(storage.State.Live)
 	}
 	verbs := []listVerb{{Do: "requeue", Key: "r"}, {Do: "cancel", Key: "c"}, {Do: "delete"}}
 	for i := range verbs {
@@ -275,7 +277,7 @@ func (d *tasksData) tabs(v *view) {
 		return "all." + name
 	}
 	add(stateLook{Word: stateLive}, "", key("live"))
-	for _, l := range looks {
+	for _, l := range looksOf(storage.TaskStates()) {
 		add(l, string(l.State), key(string(l.State)))
 	}
 }
@@ -294,7 +296,7 @@ func (v *view) row(t storage.Task) taskRow {
 		at, row.When = t.StartedAt(), "for "+format.Duration(v.Since(t.StartedAt()))
 	case t.State == storage.Pending:
 		at, row.When = t.Claimed, "for "+format.Duration(v.Since(t.Claimed))
-	case t.State == storage.Scheduled, t.State == storage.Retry:
+	case t.State.Live() && t.State.Timed():
 		at, row.When = t.Due, format.Away(t.Due, v.Now)
 	case t.State.Ended():
 		at, row.When = t.Ended, format.Away(t.Ended, v.Now)

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"crypto/rand"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -147,26 +149,24 @@ type stateLook struct {
 	Word  string
 }
 
-// looks has the look of each state that tasks can have, in the order of a task's life.
-var looks = []stateLook{
-	{storage.Waiting, "○", "waiting"},
-	{storage.Pending, "▶", filter.Running},
-	{storage.Scheduled, "◷", "scheduled"},
-	{storage.Retry, "↻", "retry"},
-	{storage.Completed, "✓", "completed"},
-	{storage.Cancelled, "–", "cancelled"},
-	{storage.Dead, "✕", "dead"},
+// looksOf returns the looks of states.
+func looksOf(some []storage.State) []stateLook {
+	looks := make([]stateLook, len(some))
+	for i, state := range some {
+		looks[i] = lookOf(state)
+	}
+	return looks
 }
 
 // lookOf returns the look of a state.
 func lookOf(state storage.State) stateLook {
-	for _, l := range looks {
-		if l.State == state {
-			return l
-		}
+	return stateLook{
+		State: state, Glyph: cmp.Or(states.Named(string(state)).Glyph, noGlyph), Word: filter.StateWord(state),
 	}
-	return stateLook{State: state, Glyph: "·", Word: string(state)}
 }
+
+// noGlyph stands where there is no other glyph.
+const noGlyph = "·"
 
 // lookOfTask returns the look of the state of a task.
 func lookOfTask(t *storage.Task) stateLook {

@@ -199,9 +199,6 @@ func isOther(err error) bool {
 	return errors.As(err, &invalid) && invalid.What == "kind"
 }
 
-// liveStates are the states of tasks that have not ended.
-var liveStates = []midge.State{midge.Waiting, midge.Scheduled, midge.Retry, midge.Pending}
-
 // live returns the tasks of all queues that have not ended, in the order in which they were
 // enqueued.
 func live(ctx context.Context, client *midge.Client) ([]midge.Task, error) {
@@ -210,7 +207,7 @@ func live(ctx context.Context, client *midge.Client) ([]midge.Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, state := range liveStates {
+		for _, state := range storage.StatesWhere(storage.State.Live) {
 			for task, err := range client.Queue(queue).Tasks(ctx, state) {
 				if err != nil {
 					return nil, err

@@ -86,7 +86,7 @@ func (ch *Change) Target(from State) State {
 // requeue. A pending task takes only a cancel. A cancelled task may be cancelled again, which does
 // nothing. A dead task may be edited and moved, and stays dead.
 func (ch *Change) Permitted(from State) bool {
-	waits := from == Waiting || from == Scheduled || from == Retry
+	waits := from.Live() && from != Pending
 	switch {
 	case ch.Requeue:
 		return from.Ended()

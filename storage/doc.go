@@ -1,7 +1,8 @@
 // Package storage is the contract between midge and the places where tasks
-// live. It depends on the standard library only. The storages (memory, sqlite, redis,
-// postgres) fulfil [Storage]; the client and the runner use nothing else of a storage;
-// package storagetest states each rule below as a test for authors of new storages.
+// live. It depends only on the standard library and two small packages of midge. The
+// storages (memory, sqlite, redis, postgres) fulfil [Storage]; the client and the runner
+// use nothing else of a storage; package storagetest states each rule below as a test for
+// authors of new storages.
 //
 // # Words
 //

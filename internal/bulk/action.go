@@ -9,7 +9,6 @@ import (
 
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/payload"
-	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -85,8 +84,7 @@ func (a *Action) Default() []storage.State {
 	if a.Verb == Requeue {
 		return []storage.State{storage.Dead}
 	}
-	able := a.States()
-	return slices.DeleteFunc(slices.Clone(scan.Live), func(s storage.State) bool { return !slices.Contains(able, s) })
+	return slices.DeleteFunc(a.States(), func(s storage.State) bool { return !s.Live() })
 }
 
 // permitted reports whether the action can be done to a task in its state.

@@ -452,6 +452,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 }
 
 func TestStatesOfActions(t *testing.T) {
+	live := []storage.State{storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry}
 	ended := []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
 	for _, c := range []struct {
 		action    Action
@@ -459,7 +460,7 @@ func TestStatesOfActions(t *testing.T) {
 		otherwise []storage.State
 	}{
 		{Action{Verb: Requeue}, append([]storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, ended...), ended[2:]},
-		{Action{Verb: Cancel}, scan.Live, scan.Live},
+		{Action{Verb: Cancel}, live, live},
 		{Action{Verb: Reschedule}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}, []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}},
 	} {
 		if able, otherwise := c.action.States(), c.action.Default(); !slices.Equal(able, c.able) || !slices.Equal(otherwise, c.otherwise) {
@@ -468,7 +469,7 @@ func TestStatesOfActions(t *testing.T) {
 	}
 	for _, v := range Verbs() {
 		a := Action{Verb: v}
-		if a.Consequence() == "" || !strings.HasSuffix(a.Done(), "ed") || slices.Contains(scan.Live, storage.Dead) {
+		if a.Consequence() == "" || !strings.HasSuffix(a.Done(), "ed") || slices.Contains(live, storage.Dead) {
 			t.Errorf("%s has no words", v)
 		}
 	}

@@ -134,7 +134,7 @@ func (r Record) Insert() (storage.Insert, error) {
 	switch {
 	case r.Schedule != nil:
 		in.Cursor = &storage.Cursor{Next: r.Schedule.Next, Last: r.Schedule.Last, Declaration: r.Schedule.Declaration}
-	case r.State == storage.Scheduled || r.State == storage.Retry:
+	case r.State.Timed():
 		in.At = r.Due
 	}
 	return in, nil

@@ -51,8 +51,9 @@ func (f field) ops() []string {
 }
 
 var (
-	live  = []storage.State{storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry}
-	ended = []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
+	live  = storage.StatesWhere(storage.State.Live)
+	ended = storage.StatesWhere(storage.State.Ended)
+	timed = append(storage.StatesWhere(storage.State.Timed), storage.Cursors)
 )
 
 // fields lists each field that a filter may name.
@@ -86,7 +87,7 @@ var fields = []field{
 		moment: func(t *storage.Task) time.Time { return t.Declined },
 	},
 	{name: "ended", kind: ofPast, states: ended, moment: func(t *storage.Task) time.Time { return t.Ended }},
-	{name: "due", kind: ofFuture, states: []storage.State{storage.Scheduled, storage.Retry, storage.Cursors}, moment: due},
+	{name: "due", kind: ofFuture, states: timed, moment: due},
 	{name: "expires", kind: ofFuture, states: ended, moment: func(t *storage.Task) time.Time { return t.Expires }},
 }
 
@@ -192,8 +193,7 @@ func (w *word) buildState(t *term) error {
 		case name == "ended":
 			mark(named, ended)
 		case name == "all":
-			mark(named, live)
-			mark(named, ended)
+			mark(named, storage.TaskStates())
 		case len(p.parts) == 1 && valid:
 			named[state] = true
 		default:

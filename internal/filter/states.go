@@ -1,8 +1,9 @@
 package filter
 
 import (
-	"slices"
+	"cmp"
 
+	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -14,11 +15,17 @@ const Running = "running"
 const RunningNote = "includes the tasks that a runner has claimed and not started yet"
 
 // StateWord returns the word that people read for a state.
-func StateWord(s storage.State) string {
-	if s == storage.Pending {
-		return Running
-	}
-	return string(s)
+func StateWord(s storage.State) string { return cmp.Or(states.Named(string(s)).Word, string(s)) }
+
+// IsKept reports whether a task in a state is only kept for a while: nobody has to do anything about it any more.
+func IsKept(s storage.State) bool { return s.Ended() && s != storage.Dead }
+
+// Kept lists the states of tasks that are only kept for a while.
+func Kept() []storage.State { return storage.StatesWhere(IsKept) }
+
+// Outstanding lists the other states of tasks: those that have not ended, and that of dead tasks.
+func Outstanding() []storage.State {
+	return storage.StatesWhere(func(s storage.State) bool { return !IsKept(s) })
 }
 
 // StateWords returns the words that people read for the states of tasks, in the order of a task's life.
@@ -38,12 +45,13 @@ func TaskWord(t *storage.Task) string {
 	return StateWord(t.State)
 }
 
-// ParseState returns the state that a word names: the name of a state, or [Running]. The state of schedules is
-// accepted, but no list of words offers it.
+// ParseState returns the state that a word names: the name of a state, or the word that people read for it. The state
+// of schedules is accepted, but no list of words offers it.
 func ParseState(word string) (s storage.State, ok bool) {
-	if word == Running {
-		return storage.Pending, true
+	for _, s := range storage.States() {
+		if word == string(s) || word == StateWord(s) {
+			return s, true
+		}
 	}
-	s = storage.State(word)
-	return s, slices.Contains(storage.States(), s)
+	return "", false
 }

@@ -32,6 +32,7 @@ var table = []rule{
 		},
 		testRooms: []string{"storage/..."},
 	},
+	{room: "internal/states"}, // the table of states
 	{room: "storage", rooms: []string{"internal/sleep", "internal/states"}, testRooms: []string{"storage/memory"}}, // tests functions over a storage
 	{room: "storage/internal", rooms: []string{"storage", "internal/states"}},                                      // parts that storages share
 	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},                       // packs the engine's records

@@ -30,10 +30,6 @@ const (
 	DefaultTime  = 250 * time.Millisecond
 )
 
-// Live are the states of tasks that have not ended. They are read if neither a request nor its filter names
-// states.
-var Live = []storage.State{storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry}
-
 // Source has the methods of a storage that a scan calls.
 type Source interface {
 	storage.Reader
@@ -49,7 +45,7 @@ type Request struct {
 	// Queues are the queues to read, as far as the filter matches their names. nil means all queues that are
 	// not hidden.
 	Queues []string
-	// States are the states to read if the filter names none. nil means [Live].
+	// States are the states to read if the filter names none. nil means those of tasks that have not ended.
 	States []storage.State
 	// Limit is the number of tasks to return, 0 for DefaultLimit.
 	Limit int
@@ -72,11 +68,7 @@ type Request struct {
 // Order tells in which order the tasks come. It is "" if the newest are not first, because Newest is not set or
 // states are read whose tasks have not ended.
 func (r *Request) Order() string {
-	states := r.States
-	if states == nil {
-		states = Live
-	}
-	states = r.Filter.States(states...)
+	states := r.states()
 	for _, state := range states {
 		if !r.Newest || !state.Ended() {
 			return ""
@@ -92,6 +84,15 @@ func (r *Request) Order() string {
 		return "the newest of each queue and state first"
 	}
 	return "the newest of each queue first"
+}
+
+// states returns the states to read, in their order.
+func (r *Request) states() []storage.State {
+	states := r.States
+	if states == nil {
+		states = storage.StatesWhere(storage.State.Live)
+	}
+	return r.Filter.States(states...)
 }
 
 // Page has the tasks that a call found.
@@ -203,10 +204,7 @@ func (w *walker) defaults() {
 	if r.Time > 0 {
 		w.until = time.Now().Add(r.Time)
 	}
-	if r.States == nil {
-		r.States = Live
-	}
-	r.States = r.Filter.States(r.States...)
+	r.States = r.states()
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s|%q|%v|%t", r.Filter, r.Queues, r.States, r.Newest)
 	w.of = h.Sum64()

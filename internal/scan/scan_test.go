@@ -103,7 +103,7 @@ func TestEachMatchComesOnceWhateverThePages(t *testing.T) {
 func listed(t *testing.T, store *memory.Storage, f filter.Filter, queues []string) (refs []string, total int64) {
 	t.Helper()
 	for _, queue := range queues {
-		for _, state := range f.States(Live...) {
+		for _, state := range f.States(storage.StatesWhere(storage.State.Live)...) {
 			for task, err := range storage.Each(t.Context(), store, queue, state) {
 				if err != nil {
 					t.Fatal(err)

@@ -55,7 +55,7 @@ var all = [...]State{
 	{Number: Completed, Name: "completed", Letter: 'c', SQL: "completed", Ended: true, Glyph: "✓", Word: "completed"},
 	{Number: Cancelled, Name: "cancelled", Letter: 'x', SQL: "cancelled", Ended: true, Glyph: "–", Word: "cancelled"},
 	{Number: Dead, Name: "dead", Letter: 'd', SQL: "dead", Ended: true, Glyph: "✕", Word: "dead"},
-	{Number: Cursor, Name: "cursor", Letter: 'u', SQL: "cursor", Timed: true, Glyph: "·", Word: "schedule"},
+	{Number: Cursor, Name: "cursor", Letter: 'u', SQL: "cursor", Timed: true, Glyph: "·", Word: "cursor"},
 	{Number: Damaged, SQL: "damaged"},
 }
 

@@ -10,7 +10,7 @@ func changeRequeue(r *rig) {
 	end := map[storage.State]storage.Outcome{
 		storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
 	}
-	for i, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+	for i, state := range storage.StatesWhere(storage.State.Ended) {
 		id := string(state)
 		r.insert(kept(id))
 		r.crash(id)
@@ -129,7 +129,7 @@ func changeRequeueAhead(r *rig) {
 
 func changeRequeueEdits(r *rig) {
 	five := 5
-	for _, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+	for _, state := range storage.StatesWhere(storage.State.Ended) {
 		id := string(state)
 		r.stand(id, state)
 		r.changeNow(id, storage.Change{
@@ -184,7 +184,7 @@ func changeDead(r *rig) {
 
 func changeEnded(r *rig) {
 	five := 5
-	for _, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+	for _, state := range storage.StatesWhere(storage.State.Ended) {
 		id := string(state)
 		r.stand(id, state)
 		for _, ch := range []storage.Change{

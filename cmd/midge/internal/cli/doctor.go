@@ -10,6 +10,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -150,6 +151,8 @@ type Report struct {
 	Recent   []survey.Finding `json:"recent"`
 	// Now is the storage's time.
 	Now time.Time `json:"now"`
+
+	sum storage.Stats // over the queues
 }
 
 // Problems counts the findings that have to be repaired.
@@ -182,11 +185,11 @@ func (a *app) examine(ctx context.Context, bounds survey.Bounds) (*Report, error
 		Storage: s.Info.Storage, Durability: s.Info.Durability, RoundTrip: s.RoundTrip.Seconds(),
 		Queues: len(s.Queues), Runners: len(s.Runners), Now: s.Info.Now.UTC(), Recent: []survey.Finding{},
 	}
+	sum := &r.sum
 	for i := range s.Queues {
-		q := &s.Queues[i]
-		r.Waiting, r.Pending, r.Scheduled = r.Waiting+q.Waiting, r.Pending+q.Pending, r.Scheduled+q.Scheduled
-		r.Retry, r.Dead = r.Retry+q.Retry, r.Dead+q.Dead
+		sum.Add(&s.Queues[i].Stats)
 	}
+	r.Waiting, r.Pending, r.Scheduled, r.Retry, r.Dead = sum.Waiting, sum.Pending, sum.Scheduled, sum.Retry, sum.Dead
 	r.Findings, r.Accepted = s.Findings(bounds, findingWords)
 	survey.ProblemsFirst(r.Findings)
 	survey.ProblemsFirst(r.Accepted)
@@ -222,18 +225,12 @@ func (a *app) report(p *show.Printer, r *Report) error {
 			show.Field{Name: "keeps", Text: show.Text(r.Durability)},
 			show.Field{Name: "runners", Text: show.Number(int64(r.Runners))},
 			show.Field{Name: "queues", Text: show.Number(int64(r.Queues))},
-			show.Field{Name: "tasks", Text: sizes(r)})
+			show.Field{Name: "tasks", Text: sizes(&r.sum, filter.Outstanding())})
 		if err != nil {
 			return err
 		}
 	}
 	return a.findings(p, r)
-}
-
-func sizes(r *Report) string {
-	return fmt.Sprintf("%s waiting, %s running, %s scheduled, %s retry, %s dead", show.Number(r.Waiting),
-		show.Number(r.Pending),
-		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
 }
 
 // findings writes the findings, or a line that there are none.
@@ -310,7 +307,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	}
 	if err := p.Line("%s on %s\n%s, %s, %s", p.Paint("midge", show.Strong), a.target,
 		show.Count(int64(r.Queues), "queue"),
-		show.Count(int64(r.Runners), "runner"), sizes(r)); err != nil {
+		show.Count(int64(r.Runners), "runner"), sizes(&r.sum, filter.Outstanding())); err != nil {
 		return err
 	}
 	if err := a.findings(p, r); err != nil {

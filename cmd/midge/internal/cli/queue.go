@@ -35,35 +35,61 @@ type row struct {
 type surveyed = survey.Queue
 
 var queueList = show.List[row]{
-	Columns: []show.Column[row]{
+	Columns: slices.Concat([]show.Column[row]{
 		{Name: "queue", Text: func(_ *show.Printer, r row) string { return show.Text(r.Queue) }},
 		{Name: "status", Text: func(p *show.Printer, r row) string { return r.status(p) }, Style: row.style},
-		{Name: "waiting", Right: true, Text: count(func(r row) int64 { return r.Waiting })},
-		{Name: filter.Running, Also: "pending", Right: true, Text: count(func(r row) int64 { return r.Pending })},
-		{Name: "scheduled", Right: true, Text: count(func(r row) int64 { return r.Scheduled })},
-		{Name: "retry", Right: true, Text: count(func(r row) int64 { return r.Retry })},
-		{
-			Name: "dead", Right: true, Text: count(func(r row) int64 { return r.Dead }),
-			Style: func(r row) show.Style {
-				if r.Dead > 0 {
-					return show.Bad
-				}
-				return show.Plain
-			},
-		},
+	}, sizeColumns(filter.Outstanding(), row.sizeStyle), []show.Column[row]{
 		{Name: "oldest", Right: true, Text: func(_ *show.Printer, r row) string { return age(r.Oldest) }},
 		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.Runners) })},
-		{Name: "completed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Completed })},
-		{Name: "cancelled", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cancelled })},
+	}, sizeColumns(filter.Kept(), row.sizeStyle), []show.Column[row]{
 		{Name: "schedules", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cursors })},
 		{Name: "damaged", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Damaged })},
 		{Name: "enqueued", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Enqueued })},
 		{Name: "done", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Completed })},
 		{Name: "failed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Failed })},
 		{Name: "crashed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Crashed })},
-	},
+	}),
 	Record: func(r row) any { return show.QueueOf(r.Stats, r.Runners) },
 	ID:     func(r row) string { return r.Queue },
+}
+
+// sizeColumns returns a column for the number of tasks in each of some states. A nil style means no style.
+func sizeColumns[T interface {
+	Size(states ...storage.State) int64
+}](states []storage.State, style func(T, storage.State) show.Style) (columns []show.Column[T]) {
+	for _, state := range states {
+		c := show.Column[T]{
+			Name: filter.StateWord(state), Wide: filter.IsKept(state), Right: true,
+			Text: func(_ *show.Printer, of T) string { return show.Number(of.Size(state)) },
+		}
+		if c.Name != string(state) {
+			c.Also = string(state)
+		}
+		if style != nil {
+			c.Style = func(of T) show.Style { return style(of, state) }
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// sizes writes the numbers of tasks in some states: "3 waiting, 1 running".
+func sizes(s *storage.Stats, states []storage.State) string {
+	parts := make([]string, len(states))
+	for i, state := range states {
+		parts[i] = show.Number(s.Size(state)) + " " + filter.StateWord(state)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// everFields returns the totals of queues over their lifetime.
+func everFields(t *storage.Totals) []show.Field {
+	return []show.Field{
+		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
+			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
+			show.Number(t.Deleted), show.Number(t.Requeued))},
+		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed), show.Number(t.Crashed))},
+	}
 }
 
 func count(of func(row) int64) func(*show.Printer, row) string {
@@ -97,6 +123,14 @@ func (r row) status(p *show.Printer) string {
 		return "waiting"
 	}
 	return "idle"
+}
+
+// sizeStyle returns the style of the number of tasks in a state.
+func (r row) sizeStyle(state storage.State) show.Style {
+	if state == storage.Dead && r.Dead > 0 {
+		return show.Bad
+	}
+	return show.Plain
 }
 
 func (r row) style() show.Style {
@@ -329,39 +363,32 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 		declined = append(declined, show.Count(k.Tasks,
 			"task")+" of kind "+show.Text(k.Kind)+", which no runner handles")
 	}
-	dead := show.Field{Name: "dead", Text: show.Number(r.Dead)}
-	if r.Dead > 0 {
-		dead.Style = show.Bad
-		dead.Text += fmt.Sprintf("   (midge task ls --queue %s state:dead)", r.Queue)
-	}
 	damaged := show.Field{Name: "damaged", Style: show.Bad}
 	if r.Damaged > 0 {
 		damaged.Text = show.Count(r.Damaged, "record") + " that cannot be read, set apart"
 	}
-	t := r.Totals
-	return []show.Field{
+	fields := []show.Field{
 		{Name: "queue", Text: r.Queue, Style: show.Strong},
 		{Name: "status", Text: r.status(p), Style: r.style()},
 		{Name: "runners", Text: show.Number(int64(r.Runners))},
-		{Name: "waiting", Text: show.Number(r.Waiting)},
-		{Name: "outlook", Text: outlook},
-		{Name: "oldest", Text: age(r.Oldest)},
-		{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
-		{Name: filter.Running, Text: show.Number(r.Pending)},
-		{Name: "scheduled", Text: show.Number(r.Scheduled)},
-		{Name: "retry", Text: show.Number(r.Retry)},
-		dead,
-		{Name: "completed", Text: show.Number(r.Completed) + " kept"},
-		{Name: "cancelled", Text: show.Number(r.Cancelled) + " kept"},
-		{Name: "schedules", Text: show.Number(r.Cursors)},
-		damaged,
-		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s "+
-			"requeued",
-			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
-			show.Number(t.Deleted), show.Number(t.Requeued))},
-		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed),
-			show.Number(t.Crashed))},
 	}
+	for _, state := range filter.Outstanding() {
+		f := show.Field{Name: filter.StateWord(state), Text: show.Number(r.Size(state)), Style: r.sizeStyle(state)}
+		if f.Style == show.Bad {
+			f.Text += fmt.Sprintf("   (midge task ls --queue %s state:dead)", r.Queue)
+		}
+		fields = append(fields, f)
+		if state == storage.Waiting {
+			fields = append(fields, show.Field{Name: "outlook", Text: outlook},
+				show.Field{Name: "oldest", Text: age(r.Oldest)},
+				show.Field{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad})
+		}
+	}
+	for _, state := range filter.Kept() {
+		fields = append(fields, show.Field{Name: filter.StateWord(state), Text: show.Number(r.Size(state)) + " kept"})
+	}
+	fields = append(fields, show.Field{Name: "schedules", Text: show.Number(r.Cursors)}, damaged)
+	return append(fields, everFields(&r.Totals)...)
 }
 
 func (a *app) queueCreate() *cobra.Command {
@@ -504,7 +531,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 		return err
 	}
 	r := rows[0]
-	tasks := r.Live() + r.Completed + r.Cancelled + r.Dead
+	tasks := r.Size(storage.TaskStates()...)
 	a.notef("on %s", a.target)
 	a.notef("queue %s holds %s and %s; its totals go too", r.Queue, show.Count(tasks, "task"),
 		show.Count(r.Cursors, "schedule"))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/storage"
 )
 
 // sample holds the sums over queues at a time, and the rates since the sample before.
@@ -20,32 +22,24 @@ type sample struct {
 }
 
 var sampleList = show.List[sample]{
-	Columns: []show.Column[sample]{
+	Columns: slices.Concat([]show.Column[sample]{
 		{Name: "time", Text: func(p *show.Printer, s sample) string {
 			if p.UTC {
 				return s.now.UTC().Format("15:04:05Z")
 			}
 			return s.now.Local().Format("15:04:05") //nolint:gosmopolitan // for whoever reads it here
 		}},
-		{Name: "waiting", Right: true, Text: total(func(s sample) int64 { return s.Waiting })},
-		{
-			Name: filter.Running, Also: "pending", Right: true,
-			Text: total(func(s sample) int64 { return s.Pending }),
-		},
-		{Name: "scheduled", Right: true, Text: total(func(s sample) int64 { return s.Scheduled })},
-		{Name: "retry", Right: true, Text: total(func(s sample) int64 { return s.Retry })},
-		{Name: "dead", Right: true, Text: total(func(s sample) int64 { return s.Dead })},
+	}, sizeColumns[sample](filter.Outstanding(), nil), []show.Column[sample]{
 		{Name: "in/s", Right: true, Text: rate(func(r show.Rates) float64 { return r.Enqueued })},
 		{Name: "done/s", Right: true, Text: rate(func(r show.Rates) float64 { return r.Completed })},
 		{Name: "failed/s", Right: true, Text: rate(func(r show.Rates) float64 { return r.Failed })},
-	},
+	}),
 	Record: func(s sample) any { return s.Stats },
 	ID:     func(s sample) string { return s.now.UTC().Format(time.RFC3339) },
 }
 
-func total(of func(sample) int64) func(*show.Printer, sample) string {
-	return func(_ *show.Printer, s sample) string { return show.Number(of(s)) }
-}
+// Size is the number of tasks in some states.
+func (s sample) Size(states ...storage.State) int64 { return s.Sum.Size(states...) }
 
 func rate(of func(show.Rates) float64) func(*show.Printer, sample) string {
 	return func(_ *show.Printer, s sample) string {
@@ -99,27 +93,18 @@ func (a *app) statsOnce(ctx context.Context, args []string) error {
 	if !p.People() {
 		return p.Value(s.Stats)
 	}
-	t := s.Totals
-	return show.Fields(p,
-		show.Field{Name: "storage", Text: a.target.String() + " (" + show.Text(d.Storage) + ")"},
-		show.Field{Name: "queues", Text: show.Number(int64(s.Queues))},
-		show.Field{Name: "waiting", Text: show.Number(s.Waiting)},
-		show.Field{Name: "oldest", Text: age(time.Duration(s.Oldest * float64(time.Second)))},
-		show.Field{Name: filter.Running, Text: show.Number(s.Pending)},
-		show.Field{Name: "scheduled", Text: show.Number(s.Scheduled)},
-		show.Field{Name: "retry", Text: show.Number(s.Retry)},
-		show.Field{Name: "dead", Text: show.Number(s.Dead)},
-		show.Field{Name: "kept", Text: fmt.Sprintf("%s completed, %s cancelled", show.Number(s.Completed),
-			show.Number(s.Cancelled))},
-		show.Field{
-			Name: "ever",
-			Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
-				show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
-				show.Number(t.Deleted), show.Number(t.Requeued)),
-		},
-		show.Field{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed),
-			show.Number(t.Crashed))},
-	)
+	fields := []show.Field{
+		{Name: "storage", Text: a.target.String() + " (" + show.Text(d.Storage) + ")"},
+		{Name: "queues", Text: show.Number(int64(s.Queues))},
+	}
+	for _, state := range filter.Outstanding() {
+		fields = append(fields, show.Field{Name: filter.StateWord(state), Text: show.Number(s.Size(state))})
+		if state == storage.Waiting {
+			fields = append(fields, show.Field{Name: "oldest", Text: age(s.Sum.Oldest)})
+		}
+	}
+	fields = append(fields, show.Field{Name: "kept", Text: sizes(&s.Sum, filter.Kept())})
+	return show.Fields(p, append(fields, everFields(&s.Sum.Totals)...)...)
 }
 
 // watchStats writes a line for each sample.

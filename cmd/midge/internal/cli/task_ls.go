@@ -59,9 +59,9 @@ func statesOf(names []string) (states []storage.State, err error) {
 	for _, name := range names {
 		switch name {
 		case "live":
-			states = append(states, scan.Live...)
+			states = append(states, storage.StatesWhere(storage.State.Live)...)
 		case "ended":
-			states = append(states, storage.Completed, storage.Cancelled, storage.Dead)
+			states = append(states, storage.StatesWhere(storage.State.Ended)...)
 		case "all":
 			states = append(states, storage.TaskStates()...)
 		default:

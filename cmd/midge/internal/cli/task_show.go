@@ -105,17 +105,16 @@ func (a *app) taskShow() *cobra.Command {
 // nextOf returns the line with the command that a user may type after seeing a task.
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
-	switch t.State {
-	case storage.Dead:
+	switch {
+	case t.State == storage.Dead:
 		if scan.Discarded(t) { // a requeue alone would fail again
 			return "next: midge task edit " + ref + " --requeue"
 		}
 		return "next: midge task requeue " + ref + "   (or edit it first: midge task edit " + ref + ")"
-	case storage.Completed, storage.Cancelled:
+	case t.State.Ended():
 		return "next: midge task requeue " + ref
-	case storage.Pending:
+	case t.State == storage.Pending:
 		return "next: midge task cancel " + ref
-	default:
 	}
 	return "next: midge task why " + ref
 }

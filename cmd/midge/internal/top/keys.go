@@ -10,6 +10,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -166,10 +167,7 @@ func (m *Model) enter() tea.Cmd {
 		m.screen, m.task, m.filter, m.loaded = tasksScreen, 0, "", false
 		m.page.Tasks = nil
 		m.state = storage.Waiting
-		for _, s := range []storage.State{
-			storage.Dead, storage.Retry, storage.Scheduled, storage.Pending,
-			storage.Waiting,
-		} {
+		for _, s := range slices.Backward(filter.Outstanding()) {
 			if m.queues[at].Size(s) > 0 {
 				m.state = s
 			}
