@@ -65,8 +65,9 @@
 //	midge:{mail}:voids       sorted set: id, by the number up to which its entries in the line are void
 //	midge:{mail}:waiting     sorted set: id, by priority and turn, of waiting tasks not in the line
 //	midge:{mail}:suspects    sorted set: the same, for tasks one crash short of their limit
-//	midge:{mail}:declined    sorted set, all scores 0: kind, NUL, priority, place, moment of the
-//	                         decline and id; the suspects of a kind stand behind its other tasks
+//	midge:{mail}:lines       sorted set, all scores 0: name of a line, NUL, priority, place, moment of
+//	                         the decline and id; the suspects of a line stand behind its other tasks;
+//	                         the line of the declined tasks of a kind is named k and the kind
 //	midge:{mail}:scheduled   sorted set: place and id, by due time
 //	midge:{mail}:retry       sorted set: place and id, by due time
 //	midge:{mail}:leases      sorted set, by the end of the lease: id of a pending task, or "!" and
@@ -80,10 +81,10 @@
 //	midge:{mail}:cursors     sorted set: id of a schedule, by the moment when it is handed out
 //	midge:{mail}:side        hash: data that few tasks have, under a letter, ":" and the id: history h,
 //	                         stack s, result r, progress p, checkpoint c, a payload over 4 KiB b;
-//	                         for each kind with declined tasks, under k, ":" and the kind: when a
-//	                         claim last named the kind, the number of these tasks without suspects,
-//	                         and "+" and the number of suspects if there are any; under "k:": the
-//	                         kind behind which the search for tasks declined for too long goes on;
+//	                         for each line of lines, under l, ":" and its name: when a claim last
+//	                         named the kind, the number of its tasks without suspects, and "+" and
+//	                         the number of suspects if there are any; under "l:": the line behind
+//	                         which the search for tasks declined for too long goes on;
 //	                         under "t:": where the walk through the records goes on
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
@@ -142,7 +143,7 @@
 // when the task falls due, is to be taken or is to be recovered, or when an ended task is trimmed: at
 // its expiry, or as one dead task too many. A step that buries other tasks trims too. Until then the
 // sizes count the task, listings leave it out, its id is taken, and a change or a delete finds no such
-// task unless it is pending. A member of the set declined that stands for no task is set apart by a
+// task unless it is pending. A member of the set lines that stands for no task is set apart by a
 // Claim that meets it, or by one that looks for tasks of unknown kinds.
 //
 // # The line

@@ -13,7 +13,7 @@ const block = 23
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
-	"claims", "line", "voids", "declined", "idle",
+	"claims", "line", "voids", "lines", "idle",
 }
 
 // The indexes of some suffixes.

@@ -12,8 +12,8 @@ import (
 // process has to know to read the data. Versions before and after a change can share a Redis unless
 // the change raises leastReader too.
 const (
-	layout      = 2
-	leastReader = 2
+	layout      = 3
+	leastReader = 3
 )
 
 // LayoutError reports that the data in Redis have a layout that this version cannot read.

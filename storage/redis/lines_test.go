@@ -99,7 +99,7 @@ func TestAClaimEndsABatchOfUnknownKinds(t *testing.T) {
 
 // TestDamagedNumbersOfLinesStopNobody: claims count the tasks of the lines anew.
 func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
-	for key, fields := range map[string][]string{"meta": {"lines", "looks"}, "side": {"k:news"}} {
+	for key, fields := range map[string][]string{"meta": {"lines", "looks"}, "side": {"l:knews"}} {
 		for _, field := range fields {
 			for _, value := range []string{"", "x"} {
 				s, server := openMini(t)
@@ -133,7 +133,7 @@ func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
 // TestAMemberThatStandsForNoDeclinedTaskIsSetApart: wherever in the set it stands, and under its own
 // name.
 func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
-	const key, queue = "midge:{mail}:declined", "mail"
+	const key, queue = "midge:{mail}:lines", "mail"
 	zeros := strings.Repeat("\x00", 6)
 	s, server := openMini(t)
 	now := time.Now()
@@ -145,9 +145,10 @@ func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 		t.Fatal(members, err)
 	}
 	strays := []string{
-		"foreign", "a foreign one", "\x00nobody", "news", "news\x00", "news\x00\x09", "news\x00\x09short", "news\x00\x30" + members[0][6:],
-		"news\x00\xff" + members[0][6:], members[0][:12] + "\x7f" + members[0][13:], "news\x00\x05" + zeros + "\x01" + zeros + "\x01nobody",
-		"olds" + members[1][4:], "news\x00\x08" + members[1][6:],
+		"foreign", "a foreign one", "\x00nobody", "news", "k", "k\x00nobody", "knews", "knews\x00", "knews\x00\x09", "knews\x00\x09short",
+		"knews\x00\x30" + members[0][7:], "knews\x00\xff" + members[0][7:], members[0][:13] + "\x7f" + members[0][14:],
+		"knews\x00\x05" + zeros + "\x01" + zeros + "\x01nobody", "kolds" + members[1][5:], "pnews" + members[1][5:],
+		members[1][1:], "knews\x00\x08" + members[1][7:],
 	}
 	for _, m := range strays {
 		if _, err := server.ZAdd(key, 0, m); err != nil {
@@ -205,9 +206,9 @@ func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 	session := storage.NewSession(s, 0)
 	declining(t, session, "news", 3)
 	declining(t, session, "zoo", 1)
-	members, _ := server.ZMembers("midge:{mail}:declined")
+	members, _ := server.ZMembers("midge:{mail}:lines")
 	for score, m := range map[float64]string{-1: members[3], 7: members[0]} {
-		if _, err := server.ZAdd("midge:{mail}:declined", score, m); err != nil {
+		if _, err := server.ZAdd("midge:{mail}:lines", score, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +220,7 @@ func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 		}
 	}
 	for _, m := range members {
-		if score, err := server.ZScore("midge:{mail}:declined", m); err != nil || score != 0 {
+		if score, err := server.ZScore("midge:{mail}:lines", m); err != nil || score != 0 {
 			t.Errorf("%q has the score %v, %v, want 0", m, score, err)
 		}
 	}
@@ -232,21 +233,21 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	server.SetTime(now)
 	session := storage.NewSession(s, 0)
 	declining(t, session, "news", 300)
-	members, _ := server.ZMembers("midge:{mail}:declined")
+	members, _ := server.ZMembers("midge:{mail}:lines")
 	for _, m := range members[10:260] { // give them moments of a clock that is a year ahead
-		at := len("news") + 2 + placeSize
+		at := len("knews") + 2 + placeSize
 		r := reader{rest: m[at:]}
 		moment := binary.BigEndian.AppendUint64(nil, uint64(r.number(placeSize)+(365*24*time.Hour).Microseconds()))
-		if _, err := server.ZRem("midge:{mail}:declined", m); err != nil {
+		if _, err := server.ZRem("midge:{mail}:lines", m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := server.ZAdd("midge:{mail}:declined", 0, m[:at]+string(moment[8-placeSize:])+m[at+placeSize:]); err != nil {
+		if _, err := server.ZAdd("midge:{mail}:lines", 0, m[:at]+string(moment[8-placeSize:])+m[at+placeSize:]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ahead := now.Add(365 * 24 * time.Hour).UnixMicro()
 	server.HSet("midge:{mail}:meta", "looks", fmt.Sprint(ahead))
-	server.HSet("midge:{mail}:side", "k:news", string(binary.BigEndian.AppendUint64(nil, uint64(ahead))[8-placeSize:])+"300")
+	server.HSet("midge:{mail}:side", "l:knews", string(binary.BigEndian.AppendUint64(nil, uint64(ahead))[8-placeSize:])+"300")
 	for range 27 * 12 {
 		now = now.Add(5 * time.Minute)
 		server.SetTime(now)

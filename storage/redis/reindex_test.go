@@ -119,7 +119,7 @@ func TestATaskWithoutAPlaceIsFound(t *testing.T) {
 		}, []string{"suspects"}, "waits"},
 		"pending":           {func(u *unindexed) { u.insert(plain); u.claim() }, []string{"pending", "leases"}, "waits"},
 		"that was promoted": {promoted, []string{"line"}, "waits"},
-		"declined":          {func(u *unindexed) { u.insert(plain); u.settle(storage.Decline) }, []string{"declined"}, "apart"},
+		"declined":          {func(u *unindexed) { u.insert(plain); u.settle(storage.Decline) }, []string{"lines"}, "apart"},
 		"scheduled":         {func(u *unindexed) { u.insert(delayed) }, []string{"scheduled"}, "apart"},
 		"that failed":       {func(u *unindexed) { u.insert(plain); u.settle(storage.Fail) }, []string{"retry"}, "apart"},
 		"completed":         {func(u *unindexed) { u.insert(plain); u.settle(storage.Complete) }, []string{"completed"}, "apart"},

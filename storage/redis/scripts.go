@@ -127,7 +127,7 @@ const (
 	singles   = 4 // fewer tasks form no group
 )
 
-// doubtful is added to the byte of the priority in the member of a declined task that is a suspect (byname.lua).
+// doubtful is added to the byte of the priority in the member of a suspect that was declined (byname.lua).
 const doubtful = 64
 
 // padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed

@@ -20,7 +20,7 @@ import (
 // keysOfAQueue are the keys of a queue that the test below breaks.
 var keysOfAQueue = []string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "waiting", "suspects", "scheduled", "retry",
-	"leases", "completed", "cancelled", "dead", "cursors", "damaged", "claims", "line", "voids", "declined",
+	"leases", "completed", "cancelled", "dead", "cursors", "damaged", "claims", "line", "voids", "lines",
 }
 
 // keysOfAllQueues are the keys that all queues of a server share.

@@ -14,7 +14,7 @@ const inLine = 'l'
 
 // sets are the sorted sets of the states that the scripts know, as suffixes of keys.
 var sets = map[states.Number]string{
-	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "declined", states.Pending: "leases",
+	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
 	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",
 	states.Cancelled: "cancelled", states.Dead: "dead", states.Cursor: "cursors",
 }
@@ -34,8 +34,9 @@ func stateOf(letter byte) storage.State {
 	return ""
 }
 
-// stateTables returns the tables of states, as Lua text, by their names in the scripts. SEARCHED is a list of
-// letters, and SIZES has for each state of callers the keys that hold its tasks. The others have letters as keys.
+// stateTables returns the tables of states, as Lua text, by their names in the scripts. SEARCHED is a list
+// of letters, SIZES has for each state of callers the keys that hold its tasks, and the others have letters
+// as their keys.
 func stateTables() map[string]string {
 	all := map[string][]string{"LIVESTATES": {"l=true"}, "SHOWNSTATES": {"l='w'"}}
 	add := func(name string, is bool, value string) {

@@ -1,44 +1,48 @@
--- byname: the lines of a queue that have names, which are the kinds of declined tasks. They are one sorted set.
--- All scores are 0, so that Redis sorts the members by their bytes: the name of the kind, NUL, a byte for the
--- priority (lower for a higher priority), the place, the moment of the decline and the id. Suspects stand behind
--- the other tasks of their kind: DOUBTFUL is added to their byte.
+-- byname: the lines of a queue that have names. They are one sorted set. All scores are 0, so that Redis sorts the
+-- members by their bytes: the name of the line, NUL, a byte for the priority (lower for a higher priority), the
+-- place, the moment of the decline and the id. Suspects stand behind the other tasks of their line: DOUBTFUL is
+-- added to their byte. The line of the declined tasks of a kind has the name k and the kind.
 --
--- The side hash has a field for each line: when a claim last named the kind, and how many tasks the line has.
+-- The side hash has under l: and the name of each line when a claim last named the kind, and how many tasks the
+-- line has.
 
 local byname = {}
 
--- of returns the kind of a task.
-function byname.of(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
+-- of returns the line of a task that is declined.
+function byname.of(h) return 'k' .. sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
 
--- prefix returns the prefix of the members of a kind and priority.
-function byname.prefix(kind, priority, suspect)
-  return kind .. '\0' .. char(MAXPRIORITY - priority + (suspect and DOUBTFUL or 0))
+-- prefix returns the prefix of the members of a line and priority.
+function byname.prefix(line, priority, suspect)
+  return line .. '\0' .. char(MAXPRIORITY - priority + (suspect and DOUBTFUL or 0))
 end
 
--- span returns the bounds, for ZRANGEBYLEX, of the suspects of a kind or of its other tasks.
-function byname.span(kind, suspect)
-  local middle = kind .. '\0' .. char(DOUBTFUL)
-  if suspect then return '[' .. middle, '(' .. kind .. '\1' end
-  return '[' .. kind .. '\0', '(' .. middle
+-- span returns the bounds, for ZRANGEBYLEX, of the suspects of a line or of its other tasks.
+function byname.span(line, suspect)
+  local middle = line .. '\0' .. char(DOUBTFUL)
+  if suspect then return '[' .. middle, '(' .. line .. '\1' end
+  return '[' .. line .. '\0', '(' .. middle
 end
 
--- kind returns the kind in a member.
-function byname.kind(member) return string.match(member, '^[^%z]*') end
+-- line returns the line of a member.
+function byname.line(member) return string.match(member, '^[^%z]*') end
+
+-- valid reports whether a line is that of a kind.
+function byname.valid(line) return byte(line, 1) == 107 and valid(sub(line, 2)) end
 
 -- suspect reports whether a member stands for a suspect.
-function byname.suspect(member) return (byte(member, #byname.kind(member) + 2) or 0) >= DOUBTFUL end
+function byname.suspect(member) return (byte(member, #byname.line(member) + 2) or 0) >= DOUBTFUL end
 
--- kinds returns the first most kinds, sorted by name, that have a line in a set and come after the kind behind
+-- lines returns the first most lines, sorted by name, that have members in a set and come after the line behind
 -- (nil for none).
-function byname.kinds(key, behind, most)
-  local kinds, from = {}, behind and '[' .. behind .. '\1' or '-'
-  while #kinds < most do
+function byname.lines(key, behind, most)
+  local lines, from = {}, behind and '[' .. behind .. '\1' or '-'
+  while #lines < most do
     local v = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)
     if not v[1] then break end
-    kinds[#kinds + 1] = byname.kind(v[1])
-    from = '[' .. kinds[#kinds] .. '\1'
+    lines[#lines + 1] = byname.line(v[1])
+    from = '[' .. lines[#lines] .. '\1'
   end
-  return kinds
+  return lines
 end
 
 -- find returns the member of a task, nil where it is in no line.
@@ -46,18 +50,18 @@ function byname.find(q, id, rec)
   local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
   if not h then return nil end
   local lead = byname.prefix(byname.of(h), h.priority, waits(h) == 'z') .. h.place
-  local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
+  local v = call('ZRANGEBYLEX', q[LINES], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
   return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
 end
 
--- count notes that by tasks joined the line of a kind, or left it where by is negative.
-function byname.count(q, kind, suspect, by)
-  local counts = q.kinds[kind] or {[true] = 0, [false] = 0}
-  q.kinds[kind], counts[suspect] = counts, counts[suspect] + by
+-- count notes that by tasks joined a line, or left it where by is negative.
+function byname.count(q, line, suspect, by)
+  local counts = q.counts[line] or {[true] = 0, [false] = 0}
+  q.counts[line], counts[suspect] = counts, counts[suspect] + by
 end
 
--- tally returns how many tasks are in the line of a kind, suspects excluded, and how many suspects. v is
--- the field of the kind in the side hash. It returns nil and 0 where the field does not tell.
+-- tally returns how many tasks are in a line, suspects excluded, and how many suspects. v is the field of
+-- the line in the side hash. It returns nil and 0 where the field does not tell.
 function byname.tally(v)
   v = v and sub(v, PLACE + 1) or ''
   local n = tonumber(v)
@@ -66,6 +70,6 @@ function byname.tally(v)
   return tonumber(others or ''), tonumber(suspects or '') or 0
 end
 
--- tallied returns the field of a kind in the side hash; named is when a claim last named it, in 7 bytes.
+-- tallied returns the field of a line in the side hash; named is when a claim last named it, in 7 bytes.
 function byname.tallied(named, n, suspects) return named .. n .. (suspects > 0 and '+' .. suspects or '') end
 

@@ -42,37 +42,37 @@ end
 local named
 
 do
--- somekinds returns the kinds that have lines in a queue. Where there are more than LOOKED it returns
+-- somelines returns the lines by name of a queue. Where there are more than LOOKED it returns
 -- LOOKED of them, beginning at a different one each time.
-local function somekinds(q)
-  local kinds = byname.kinds(q[DECLINED], nil, LOOKED + 1)
-  if #kinds <= LOOKED then return kinds end
-  local at = now % call('ZCARD', q[DECLINED])
-  kinds = byname.kinds(q[DECLINED], byname.kind(call('ZRANGE', q[DECLINED], at, at)[1]), LOOKED)
-  for _, kind in ipairs(byname.kinds(q[DECLINED], nil, LOOKED - #kinds)) do kinds[#kinds + 1] = kind end
+local function somelines(q)
+  local lines = byname.lines(q[LINES], nil, LOOKED + 1)
+  if #lines <= LOOKED then return lines end
+  local at = now % call('ZCARD', q[LINES])
+  lines = byname.lines(q[LINES], byname.line(call('ZRANGE', q[LINES], at, at)[1]), LOOKED)
+  for _, line in ipairs(byname.lines(q[LINES], nil, LOOKED - #lines)) do lines[#lines + 1] = line end
   q.cut = true
-  return kinds
+  return lines
 end
 
--- named finds the kinds of the claim that have a line in a queue, and how many tasks are in these lines,
+-- named finds the lines of the claim's kinds in a queue, and how many tasks are in these lines,
 -- suspects counted apart. It notes that a claim has named these kinds.
 function named(q)
-  local own, kinds, fields, known = {}, {}, {}, {}
+  local own, lines, fields, known = {}, {}, {}, {}
   q.own, q.declined, q.doubted = own, 0, 0
-  local some = call('ZCARD', q[DECLINED]) > 0
+  local some = call('ZCARD', q[LINES]) > 0
   if some and q.m.lines == 0 then set(q, 'lines', mark) end -- lines was damaged
   if q.m.lines == 0 then return end
   if some then
-    for kind in string.gmatch(ARGV[11 + total], '[^,]+') do kinds[#kinds + 1] = kind end
-    if #kinds == 0 then kinds = somekinds(q) end
+    for kind in string.gmatch(ARGV[11 + total], '[^,]+') do lines[#lines + 1] = 'k' .. kind end
+    if #lines == 0 then lines = somelines(q) end
   end
-  for i = 1, #kinds do fields[i] = 'k:' .. kinds[i] end
+  for i = 1, #lines do fields[i] = 'l:' .. lines[i] end
   local v = lookup(q[SIDE], fields)
-  for i, kind in ipairs(kinds) do
-    if v[i] and not known[kind] then
-      known[kind] = true
+  for i, line in ipairs(lines) do
+    if v[i] and not known[line] then
+      known[line] = true
       local n, suspects = byname.tally(v[i])
-      own[#own + 1] = {kind = kind, n = n or NEVER, suspects = suspects} -- NEVER: the field is damaged
+      own[#own + 1] = {name = line, n = n or NEVER, suspects = suspects} -- NEVER: the field is damaged
       q.declined, q.doubted = q.declined + (n or 0), q.doubted + suspects
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
@@ -91,7 +91,7 @@ local function upkeep()
     if q.m.jumped == 0 and q.m.soon <= now then
       -- Keys of a wrong type fail here, before this step, and not in the step after it.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
-      for _, key in ipairs({WAITING, SUSPECTS, DECLINED, LEASES, VOIDS}) do call('ZCARD', q[key]) end
+      for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS}) do call('ZCARD', q[key]) end
       call('LLEN', q[LINE])
       if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before forsake, which spares kinds that were named
       news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
@@ -134,15 +134,15 @@ local function window(q, wanted)
   return list
 end
 
--- parse returns the candidate for a member of the set of declined tasks. It sets a member apart that is
+-- parse returns the candidate for a member of the set of lines by name. It sets a member apart that is
 -- too short to stand for a task, and returns nil.
-local function parse(q, member, kind)
-  local lead = #kind + 2
+local function parse(q, member, line)
+  local lead = #line + 2
   if #member <= lead + 2 * PLACE then return stray(q, member) end
   local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
   local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
   return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
-    member = member, kind = kind, doubtful = p >= DOUBTFUL}
+    member = member, line = line, doubtful = p >= DOUBTFUL}
 end
 
 -- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
@@ -153,9 +153,9 @@ local function declined(q, n, wanted)
   n = min(n, MOSTDECLINED)
   local list, lines, horizon = {}, window(q, wanted), NEVER
   local function read(line, from, to, count)
-    local v, at = call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, count), -NEVER
+    local v, at = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, count), -NEVER
     for i = 1, #v do
-      local c = parse(q, v[i], line.kind)
+      local c = parse(q, v[i], line.name)
       list[#list + 1] = c
       at = c and c.at or at
     end
@@ -163,9 +163,9 @@ local function declined(q, n, wanted)
     if #v == count then line.at = at end
   end
   for _, line in ipairs(lines) do
-    local from, to = byname.span(line.kind, true)
+    local from, to = byname.span(line.name, true)
     if wanted and line.suspects > 0 then read(line, from, to, 1) end
-    from, to = byname.span(line.kind, false)
+    from, to = byname.span(line.name, false)
     line.to, line.at = to, NEVER
     if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
   end
@@ -253,7 +253,7 @@ local function fate(q, c, rec)
     q.out = q.out + 1
     return 'apart'
   end
-  if c.member and not placed(rec, c.member, c.kind) then
+  if c.member and not placed(rec, c.member, c.line) then
     stray(q, c.member)
     q.out = q.out + (c.doubtful and 0 or 1)
     return 'apart'
@@ -290,13 +290,13 @@ local function pick(q, n)
     elseif what == 'taken' then
       local list = gone[c.st]
       list[#list + 1] = c.member or c.id
-      if c.member then byname.count(q, c.kind, c.doubtful, -1) end
+      if c.member then byname.count(q, c.line, c.doubtful, -1) end
     end
   end
   q.short = void > 0
   write(q, 'ZREM', WAITING, gone.w)
   write(q, 'ZREM', SUSPECTS, gone.z)
-  write(q, 'ZREM', DECLINED, gone.k)
+  write(q, 'ZREM', LINES, gone.k)
   local none
   if popped > 0 then none = pop(q, from, popped, void, stay) else none = unvoid(q, from) end
   if none and q.m.void ~= 0 then set(q, 'void', 0) end

@@ -186,8 +186,8 @@ local function planmoves(q)
     moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
-    if was == 'k' and (st ~= 'k' or e.joins) then byname.count(q, byname.kind(e.member), byname.suspect(e.member), -1) end
-    if st == 'k' and e.joins then byname.count(q, byname.kind(e.joins), byname.suspect(e.joins), 1) end
+    if was == 'k' and (st ~= 'k' or e.joins) then byname.count(q, byname.line(e.member), byname.suspect(e.member), -1) end
+    if st == 'k' and e.joins then byname.count(q, byname.line(e.joins), byname.suspect(e.joins), 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]
@@ -225,13 +225,13 @@ local function planmoves(q)
   write(q, 'HSET', TASKS, reset)
 end
 
--- planlines plans the fields of the side hash for the lines of kinds: when a claim last named the kind, or
+-- planlines plans the fields of the side hash for the lines by name: when a claim last named the kind, or
 -- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
 -- mark when a line last began: a claim that found no line of its kinds need not look again before it
 -- changes. looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
-  for kind, by in pairs(q.kinds) do
-    local field = 'k:' .. kind
+  for line, by in pairs(q.counts) do
+    local field = 'l:' .. line
     local v = aside(q, field)
     local n, suspects = byname.tally(v)
     n, suspects = max((n or 0) + by[false], 0), max(suspects + by[true], 0)

@@ -42,7 +42,7 @@ local function pack2(v) return char(floor(v / 256), v % 256) end
 -- open returns the n-th queue that the call names, with its numbers from the meta hash.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, last = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
+    plan = {}, last = {}, apart = {}, lanes = {}, opened = {}, left = {}, counts = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end

@@ -124,16 +124,16 @@ local function line(list)
   end
 end
 
--- oneline returns a page of the line of a kind, behind a place in it ('' for none). Suspects come in their
+-- oneline returns a page of a line by name, behind a place in it ('' for none). Suspects come in their
 -- places among the other tasks.
-local function oneline(kind, behind, n)
-  local line, at = {}, #kind + 2
+local function oneline(name, behind, n)
+  local line, at = {}, #name + 2
   for _, suspect in ipairs({false, true}) do
-    local from, to = byname.span(kind, suspect)
+    local from, to = byname.span(name, suspect)
     if behind ~= '' then
-      from = '(' .. kind .. '\0' .. char(byte(behind) + (suspect and DOUBTFUL or 0)) .. sub(behind, 2) .. '\255'
+      from = '(' .. name .. '\0' .. char(byte(behind) + (suspect and DOUBTFUL or 0)) .. sub(behind, 2) .. '\255'
     end
-    for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, n)) do
+    for _, m in ipairs(call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, n)) do
       local id = sub(m, at + 2 * PLACE + 1)
       if id ~= '' then line[#line + 1] = {char(byte(m, at) % DOUBTFUL) .. sub(m, at + 1, at + PLACE), id, m} end
     end
@@ -144,18 +144,18 @@ end
 
 -- declined adds declined tasks to a page. They come behind the other waiting tasks.
 local function declined(list)
-  local kind, behind = '', ''
+  local name, behind = '', ''
   if sub(ARGV[3], 1, 1) == '!' then
-    kind, behind = sub(ARGV[3], 2), string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
+    name, behind = 'k' .. sub(ARGV[3], 2), string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
   end
-  while kind and #list <= size do
-    local line = kind ~= '' and oneline(kind, behind, size + 1) or {}
+  while name and #list <= size do
+    local line = name ~= '' and oneline(name, behind, size + 1) or {}
     for i = 1, min(#line, size + 1 - #list) do
       local place, id, m = unpack(line[i])
       local hex = string.gsub(place, '.', function(c) return string.format('%02x', byte(c)) end)
-      list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex, '!' .. kind}
+      list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex, '!' .. sub(name, 2)}
     end
-    kind, behind = byname.kinds(q[DECLINED], kind, 1)[1], ''
+    name, behind = byname.lines(q[LINES], name, 1)[1], ''
   end
 end
 

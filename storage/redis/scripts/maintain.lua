@@ -102,7 +102,7 @@ end
 -- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
 -- kind), its id behind a length byte, and its kind likewise.
 local function tell(q, e, h, st)
-  local kind = byname.of(h)
+  local kind = sub(byname.of(h), 2)
   q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
 end
 
@@ -194,42 +194,43 @@ local function recover(q)
   end
 end
 
--- recount counts the tasks in the line of a kind anew, as the line is before this step.
-local function recount(q, kind)
-  local field, n = 'k:' .. kind, {}
+-- recount counts the tasks in a line anew, as the line is before this step.
+local function recount(q, line)
+  local field, n = 'l:' .. line, {}
   local v = aside(q, field)
-  for _, suspect in ipairs({false, true}) do n[suspect] = call('ZLEXCOUNT', q[DECLINED], byname.span(kind, suspect)) end
+  for _, suspect in ipairs({false, true}) do n[suspect] = call('ZLEXCOUNT', q[LINES], byname.span(line, suspect)) end
   for member in pairs(q.strays) do
-    if byname.kind(member) == kind then n[byname.suspect(member)] = max(n[byname.suspect(member)] - 1, 0) end
+    if byname.line(member) == line then n[byname.suspect(member)] = max(n[byname.suspect(member)] - 1, 0) end
   end
   put(q, field, byname.tallied(byname.tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true]))
-  byname.count(q, kind, false, 0)
+  byname.count(q, line, false, 0)
 end
 
--- stray sets a member of the set of declined tasks apart that stands for no task.
+-- stray sets a member of the set of lines by name apart that stands for no task.
 function stray(q, member)
   if q.strays[member] then return end
   q.strays[member] = true
   q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
-  write(q, 'ZREM', DECLINED, {member})
-  if valid(byname.kind(member)) then recount(q, byname.kind(member)) end
+  write(q, 'ZREM', LINES, {member})
+  if byname.valid(byname.line(member)) then recount(q, byname.line(member)) end
 end
 
--- declinedid returns the id in a member of the set of declined tasks, nil where the member is not well
+-- declinedid returns the id in a member of the set of lines by name, nil where the member is not well
 -- formed.
 local function declinedid(member)
-  local kind = byname.kind(member)
-  local id, priority = sub(member, #kind + 2 * PLACE + 3), byte(member, #kind + 2)
+  local line = byname.line(member)
+  local id, priority = sub(member, #line + 2 * PLACE + 3), byte(member, #line + 2)
   local known = priority and priority < 2 * DOUBTFUL and priority % DOUBTFUL <= 2 * MAXPRIORITY
-  return known and valid(kind) and valid(id) and id or nil
+  return known and byname.valid(line) and valid(id) and id or nil
 end
 
--- placed reports whether a record belongs to the task for which a member of the set of declined tasks
+-- placed reports whether a record belongs to the task for which a member of the set of lines by name
 -- stands: kind, priority and place are the same.
-function placed(rec, member, kind)
-  local at, g, priority, n = #kind + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
+function placed(rec, member, line)
+  local at, g, priority, n = #line + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
-  return has(g, HASPLACE) and byte(member, at) == lead and n == #kind and find(rec, kind, HEADER + PLACE + 1, true)
+  return has(g, HASPLACE) and byte(member, at) == lead
+    and n == #line - 1 and find(rec, sub(line, 2), HEADER + PLACE + 1, true)
     and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)
 end
 
@@ -238,42 +239,42 @@ end
 local function misplaced(q)
   local list = {}
   for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
-    local v = call('ZRANGEBYSCORE', q[DECLINED], range[1], range[2], 'LIMIT', 0, share)
+    local v = call('ZRANGEBYSCORE', q[LINES], range[1], range[2], 'LIMIT', 0, share)
     for i = 1, #v do list[#list + 1], list[#list + 2] = 0, v[i] end
   end
-  write(q, 'ZADD', DECLINED, list)
+  write(q, 'ZADD', LINES, list)
   spend(#list / 2)
   more = more or #list > 0
   return #list > 0
 end
 
-local LINES = 10 -- how many lines of kinds one step looks at
+local MOSTLINES = 10 -- how many lines by name one step looks at
 
--- eachpriority calls a function for each priority of a kind, for suspects and for other tasks, with the
+-- eachpriority calls a function for each priority of a line, for suspects and for other tasks, with the
 -- prefix of their members and the end of their range.
-local function eachpriority(kind, visit)
+local function eachpriority(line, visit)
   for _, suspect in ipairs({false, true}) do
     for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
-      visit(byname.prefix(kind, priority, suspect), '(' .. byname.prefix(kind, priority - 1, suspect))
+      visit(byname.prefix(line, priority, suspect), '(' .. byname.prefix(line, priority - 1, suspect))
     end
   end
 end
 
--- misfits returns up to most members under a kind that no step has written: they do not begin with a valid
--- kind and a priority, or have a place that no step gives.
-local function misfits(q, kind, most)
+-- misfits returns up to most members of a line that no step has written: they do not begin with the name of
+-- a line of a kind and a priority, or have a place that no step gives.
+local function misfits(q, line, most)
   local list = {}
   local function add(from, to)
-    for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, most - #list)) do list[#list + 1] = m end
+    for _, m in ipairs(call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, most - #list)) do list[#list + 1] = m end
   end
-  if not valid(kind) then
-    add('[' .. kind, '(' .. kind .. '\1')
+  if not byname.valid(line) then
+    add('[' .. line, '(' .. line .. '\1')
     return list
   end
-  add('[' .. kind, '[' .. kind .. '\0')
-  add('[' .. kind .. '\0' .. char(2 * MAXPRIORITY + 1), (byname.span(kind, true)))
-  add('[' .. kind .. '\0' .. char(DOUBTFUL + 2 * MAXPRIORITY + 1), '(' .. kind .. '\1')
-  eachpriority(kind, function(lead, over) add('[' .. lead .. '\33', over) end)
+  add('[' .. line, '[' .. line .. '\0')
+  add('[' .. line .. '\0' .. char(2 * MAXPRIORITY + 1), (byname.span(line, true)))
+  add('[' .. line .. '\0' .. char(DOUBTFUL + 2 * MAXPRIORITY + 1), '(' .. line .. '\1')
+  eachpriority(line, function(lead, over) add('[' .. lead .. '\33', over) end)
   return list
 end
 
@@ -283,16 +284,16 @@ end
 local function behindthose(q, first, last, at)
   while first < last do
     local middle = floor((first + last) / 2)
-    local m = call('ZRANGE', q[DECLINED], middle, middle)[1]
+    local m = call('ZRANGE', q[LINES], middle, middle)[1]
     if number(m, at, PLACE) > now then first = middle + 1 else last = middle end
   end
   return first
 end
 
--- unknown adds to a list, up to a length of most, the members of the tasks of a kind that have waited in
--- its line for too long. They come first in each priority, except that tasks that were declined while the
+-- unknown adds to a list, up to a length of most, the members of the tasks that have waited in a
+-- line for too long. They come first in each priority, except that tasks that were declined while the
 -- clock was ahead may stand between them.
-local function unknown(q, kind, list, most)
+local function unknown(q, line, list, most)
   local function add(v, at)
     for i = 1, #v do
       local moment = number(v[i], at, PLACE)
@@ -300,23 +301,23 @@ local function unknown(q, kind, list, most)
       list[#list + 1] = v[i]
     end
   end
-  eachpriority(kind, function(lead, over)
+  eachpriority(line, function(lead, over)
     local at = #lead + PLACE + 1
-    local ahead = add(call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, over, 'LIMIT', 0, most - #list), at)
+    local ahead = add(call('ZRANGEBYLEX', q[LINES], '[' .. lead, over, 'LIMIT', 0, most - #list), at)
     if not ahead then return end
-    local first = call('ZLEXCOUNT', q[DECLINED], '-', '(' .. ahead)
-    local last = first + call('ZLEXCOUNT', q[DECLINED], '[' .. ahead, over)
+    local first = call('ZLEXCOUNT', q[LINES], '-', '(' .. ahead)
+    local last = first + call('ZLEXCOUNT', q[LINES], '[' .. ahead, over)
     first = behindthose(q, first + 1, last, at)
-    add(call('ZRANGE', q[DECLINED], first, min(first + most - #list, last) - 1), at)
+    add(call('ZRANGE', q[LINES], first, min(first + most - #list, last) - 1), at)
   end)
 end
 
--- namedat returns when a claim last named a kind. Where the side hash does not tell, or does not tell how
+-- namedat returns when a claim last named the kind of a line. Where the side hash does not tell, or does not tell how
 -- many tasks are in the line, it counts them anew and takes the kind as named now. It also takes the kind
 -- as named now where the moment is in the future, from a clock that was ahead.
-local function namedat(q, kind)
-  local field = 'k:' .. kind
-  if not byname.tally(aside(q, field)) then recount(q, kind) end
+local function namedat(q, line)
+  local field = 'l:' .. line
+  if not byname.tally(aside(q, field)) then recount(q, line) end
   local v = aside(q, field)
   if number(v, 1, PLACE) > now then put(q, field, pack7(now) .. sub(v, PLACE + 1)) end
   return min(number(v, 1, PLACE), now)
@@ -327,7 +328,7 @@ local function forsakeone(q, member)
   local id = declinedid(member)
   local rec = id and call('HGET', q[TASKS], id)
   local h = rec and head(rec)
-  if not id or h and not placed(rec, member, byname.kind(member)) then return stray(q, member) end
+  if not id or h and not placed(rec, member, byname.line(member)) then return stray(q, member) end
   local e = found(entry(q, id), 'k', member)
   e.rec = rec
   if h then
@@ -338,26 +339,26 @@ local function forsakeone(q, member)
   end
 end
 
--- forsake ends declined tasks that waited too long while no claim named their kind. It looks at LINES
--- kinds a step, and goes on behind the last kind of the step before, which the side hash has under 'k:'.
+-- forsake ends declined tasks that waited too long while no claim named their kind. It looks at MOSTLINES
+-- lines a step, and goes on behind the last line of the step before, which the side hash has under 'l:'.
 local function forsake(q)
   if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- it comes from a clock that was ahead
   if q.m.looks == 0 or q.m.looks > now or paused(q.m, now) or misplaced(q) then return end
-  local behind, ends = aside(q, 'k:') or nil, 0
-  local kinds, none, again = byname.kinds(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
-  for _, kind in ipairs(kinds) do
-    local members = misfits(q, kind, share - ends)
-    local over = valid(kind) and namedat(q, kind) + DECLINEDFOR or NEVER
-    if over > now then again = min(again, over) else unknown(q, kind, members, share - ends) end
+  local behind, ends = aside(q, 'l:') or nil, 0
+  local lines, none, again = byname.lines(q[LINES], behind, MOSTLINES), not behind, now + floor(DECLINEDFOR / 24)
+  for _, line in ipairs(lines) do
+    local members = misfits(q, line, share - ends)
+    local over = byname.valid(line) and namedat(q, line) + DECLINEDFOR or NEVER
+    if over > now then again = min(again, over) else unknown(q, line, members, share - ends) end
     for _, member in ipairs(members) do forsakeone(q, member) end
     ends = ends + #members
     if ends >= share then break end
-    behind = kind
+    behind = line
   end
   spend(ends)
-  local over = #kinds == 0 or #kinds < LINES and behind == kinds[#kinds]
-  put(q, 'k:', not over and behind or false)
-  if over then set(q, 'looks', #kinds == 0 and none and 0 or again) end
+  local over = #lines == 0 or #lines < MOSTLINES and behind == lines[#lines]
+  put(q, 'l:', not over and behind or false)
+  if over then set(q, 'looks', #lines == 0 and none and 0 or again) end
 end
 
 -- trim removes ended tasks at their expiry, dead tasks beyond DEADMAX, and unique keys at the end of their
@@ -416,7 +417,7 @@ function look(q, unfinished)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
   if due > 0 then soon = min(soon, due) end
-  if q.m.looks == 0 and call('ZCARD', q[DECLINED]) > 0 then set(q, 'looks', now) end -- looks was damaged
+  if q.m.looks == 0 and call('ZCARD', q[LINES]) > 0 then set(q, 'looks', now) end -- looks was damaged
   if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
   local function over(key, after)
     local at = first(q[key])

@@ -126,10 +126,10 @@ for n = 0, ARGV[1] - 1 do
   v[#v + 1] = paused(m, now) and m.paused or 0
   for _, total in ipairs(TOTALS) do v[#v + 1] = m[total] end
   local kinds = {}
-  if size(DECLINED) > 0 then
-    for _, kind in ipairs(byname.kinds(key(DECLINED), nil, STATSKINDS)) do
-      local n, suspects = byname.tally(read('HGET', key(SIDE), 'k:' .. kind))
-      if valid(kind) then kinds[#kinds + 1] = kind .. ':' .. (n or 0) + suspects .. ',' end
+  if size(LINES) > 0 then
+    for _, line in ipairs(byname.lines(key(LINES), nil, STATSKINDS)) do
+      local n, suspects = byname.tally(read('HGET', key(SIDE), 'l:' .. line))
+      if byname.valid(line) then kinds[#kinds + 1] = sub(line, 2) .. ':' .. (n or 0) + suspects .. ',' end
     end
   end
   v[#v + 1] = table.concat(kinds)
