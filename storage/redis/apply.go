@@ -453,33 +453,28 @@ func (p *part) addTx(i int, tx *storage.Tx) {
 	p.args = args
 }
 
+// settleLetters are the letters of settles; C is a completion with a result.
+var settleLetters = map[storage.Outcome]string{
+	storage.Complete: "c", storage.Fail: "f", storage.Snooze: "s", storage.Release: "r", storage.Bury: "b",
+	storage.Cancel: "x", storage.Decline: "y",
+}
+
 func appendSettle(args []any, se *storage.Settle) []any {
 	f := &se.Fence
-	fence := packFence(f)
-	delay := se.Delay.Microseconds()
-	switch se.Outcome {
-	case storage.Complete:
-		if se.Result != nil {
-			return append(args, "C", f.Queue, f.ID, fence, slices.Clone(se.Result))
-		}
-		return append(args, "c", f.Queue, f.ID, fence)
-	case storage.Fail:
-		message, stack := storage.AttemptTexts(se.Error, se.Stack)
-		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack, letterOfAttempt(se))
-	case storage.Snooze:
-		return append(args, "s", f.Queue, f.ID, fence, delay, storage.CleanText(se.Reason, storage.MaxReason))
-	case storage.Release:
-		return append(args, "r", f.Queue, f.ID, fence)
-	case storage.Decline:
-		return append(args, "y", f.Queue, f.ID, fence)
-	case storage.Bury:
-		message, stack := storage.AttemptTexts(se.Error, se.Stack)
-		reason := storage.CleanText(se.Reason, storage.MaxReason)
-		return append(args, "b", f.Queue, f.ID, fence, reason, message, stack, letterOfAttempt(se))
-	default: // cancel
-		message, stack := storage.AttemptTexts(se.Error, se.Stack)
-		return append(args, "x", f.Queue, f.ID, fence, message, stack, letterOfAttempt(se))
+	letter := settleLetters[se.Outcome]
+	if letter == "c" && se.Result != nil {
+		letter = "C"
 	}
+	args = append(args, letter, f.Queue, f.ID, packFence(f))
+	switch letter {
+	case "c":
+		return args
+	case "C":
+		return append(args, slices.Clone(se.Result))
+	}
+	message, stack := storage.AttemptTexts(se.Error, se.Stack)
+	reason := storage.CleanText(se.Reason, storage.MaxReason)
+	return append(args, se.Delay.Microseconds(), reason, message, stack, letterOfAttempt(se))
 }
 
 func appendInsert(args []any, in *storage.Insert) []any {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,16 +82,13 @@ func placeOf(suffix string) string { return strconv.Itoa(slices.Index(suffixes[:
 
 // keyTypes returns the types of the keys of a queue, as Lua text.
 func keyTypes() string {
-	var all []string
-	for _, suffix := range suffixes {
-		is := "zset"
-		switch suffix {
-		case "meta", "tasks", "pending", "side", "unique", "damaged", "lanes", "claims":
-			is = "hash"
-		case "line":
-			is = "list"
-		}
-		all = append(all, quote(is))
+	types := map[string]string{"line": "list"}
+	for _, suffix := range []string{"meta", "tasks", "pending", "side", "unique", "damaged", "lanes", "claims"} {
+		types[suffix] = "hash"
+	}
+	all := make([]string, block)
+	for i, suffix := range suffixes {
+		all[i] = quote(cmp.Or(types[suffix], "zset"))
 	}
 	return "{" + strings.Join(all, ",") + "}"
 }

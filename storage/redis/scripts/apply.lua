@@ -46,11 +46,10 @@ local function note(a)
   a = a + 1
   for _ = 1, n do
     local o = ARGV[a]
-    if SETTLES[o] then
-      want(Q[ARGV[a + 1]], 'settled', ARGV[a + 2])
-      if o ~= 'c' then want(Q[ARGV[a + 1]], 'rewritten', ARGV[a + 2]) end
-      if FAILS[o] then want(Q[ARGV[a + 1]], 'logged', 'h:' .. ARGV[a + 2]) end
-    elseif o == 'i' or o == 'k' then want(Q[ARGV[a + 1]], 'inserted', ARGV[a + 2]) end
+    local settles = SETTLES[o]
+    if settles then want(Q[ARGV[a + 1]], 'settled', ARGV[a + 2]) end
+    if settles and o ~= 'c' or o == 'i' or o == 'k' then want(Q[ARGV[a + 1]], 'read', ARGV[a + 2]) end
+    if settles and settles ~= 'c' and ARGV[a + 8] ~= '' then want(Q[ARGV[a + 1]], 'logged', 'h:' .. ARGV[a + 2]) end
     a = a + WIDTH[o]
   end
 end
@@ -80,17 +79,13 @@ local function prefetch(a, calls)
         leased(entry(q, id), leases[i])
       end
     end
-    if q.rewritten then
-      local recs = lookup(q[TASKS], q.rewritten)
-      for i, id in ipairs(q.rewritten) do entry(q, id).rec = recs[i] end
+    if q.read then
+      local recs = lookup(q[TASKS], q.read)
+      for i, id in ipairs(q.read) do entry(q, id).rec = recs[i] end
     end
     if q.logged then
       local logs = lookup(q[SIDE], q.logged)
       for i, field in ipairs(q.logged) do q.side[field] = logs[i] end
-    end
-    if q.inserted then
-      local recs = lookup(q[TASKS], q.inserted)
-      for i, id in ipairs(q.inserted) do entry(q, id).rec = recs[i] end
     end
   end
 end

@@ -1,6 +1,6 @@
 -- check: reads the arguments of apply.lua, and checks whether each operation may happen.
 
-local WIDTH, SETTLES, FAILS, CHECKS, Q, queues
+local WIDTH, SETTLES, CHECKS, Q, queues
 local step = 0       -- the number of the Tx under way
 local obstacles      -- of the Tx under way, nil while there are none
 local op             -- the number of the operation under way
@@ -29,9 +29,9 @@ function version(e)
   return h and h.version
 end
 
-WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
-SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
-FAILS = {f = true, b = true, x = true} -- the settles that the history records
+WIDTH = {c = 4, C = 5, f = 9, s = 9, r = 9, b = 9, x = 9, y = 9, i = 6, k = 6, m = 13, d = 4, n = 4}
+-- SETTLES has for each settle the state to which it leads.
+SETTLES = {c = 'c', C = 'c', f = 'r', s = 's', r = 'w', b = 'd', x = 'x', y = 'k'}
 
 queues = openall(tonumber(ARGV[1]))
 Q = {}

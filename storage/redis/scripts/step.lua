@@ -171,7 +171,9 @@ end
 
 local BARE = {} -- stands for the header of a record from which the end of its task needs nothing
 
-local function complete(q, e, result)
+local function complete(a)
+  local q, result = Q[ARGV[a + 1]], ARGV[a] == 'C' and ARGV[a + 4]
+  local e = q.e[ARGV[a + 2]]
   local plain = bare(byte(e.lease, FENCE + 1) or 0) and not result
   local h = plain and BARE or record(q, e)
   local run = h and not plain and (h.keep > 0 or h.untilread or result) and history.attempted(e, 'c', '')
@@ -194,16 +196,18 @@ local function complete(q, e, result)
   return 'c'
 end
 
--- settle ends a claim in any other way than completion. count is how many failures it adds, due the
--- delay, and reason the reason for which the task dies or snoozes.
-local function settle(q, e, to, count, due, reason)
-  local h = e.h
-  local asked = has(byte(e.lease, FENCE + 1), ASKED)
-  local counted = h.retries + count
+-- settle ends a claim in any other way than completion. The arguments are the delay, the reason for which the
+-- task dies or snoozes, and the attempt for the history: message, stack, and outcome, "" for none.
+local function settle(a)
+  local q, to, reason, outcome = Q[ARGV[a + 1]], SETTLES[ARGV[a]], ARGV[a + 5], ARGV[a + 8]
+  local e = q.e[ARGV[a + 2]]
+  local h, asked = head(e.rec), has(byte(e.lease, FENCE + 1), ASKED)
+  if outcome ~= '' then history.attempt(q, e, h, outcome, ARGV[a + 6], ARGV[a + 7]) end
   unlease(q, e, h)
-  if count > 0 then
-    h.retries = counted
+  if to == 'r' then
+    h.retries = h.retries + 1
     bump(q, 'failed', 1)
+    if h.retries > h.maxretries then to, reason = 'd', REASONRETRIES end
   end
   h.snoozes = to == 's' and not asked and min(h.snoozes + 1, 65535) or 0
   if h.snoozes == 1 then h.since = now end
@@ -212,7 +216,7 @@ local function settle(q, e, to, count, due, reason)
     finish(q, e, h, 'x', h.keep)
     return 'x'
   end
-  if to == 'd' or count > 0 and counted > h.maxretries then
+  if to == 'd' then
     die(q, e, h, reason)
     return 'd'
   end
@@ -221,55 +225,13 @@ local function settle(q, e, to, count, due, reason)
     return 'w'
   end
   h.version = mark
-  stand(q, e, h, to, now + due)
+  stand(q, e, h, to, now + tonumber(ARGV[a + 4]))
   return to
 end
 
-local function settling(a)
-  local q = Q[ARGV[a + 1]]
-  local e = q.e[ARGV[a + 2]]
-  e.h = head(e.rec)
-  return q, e
-end
-
 STEPS = {
-  i = insert, k = insert, m = change, d = delete,
-  n = function() end,
-  c = function(a)
-    local q = Q[ARGV[a + 1]]
-    return complete(q, q.e[ARGV[a + 2]])
-  end,
-  C = function(a)
-    local q = Q[ARGV[a + 1]]
-    return complete(q, q.e[ARGV[a + 2]], ARGV[a + 4])
-  end,
-  r = function(a)
-    local q, e = settling(a)
-    return settle(q, e, 'w', 0)
-  end,
-  y = function(a)
-    local q, e = settling(a)
-    return settle(q, e, 'k', 0)
-  end,
-  f = function(a)
-    local q, e = settling(a)
-    history.attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
-    return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), REASONRETRIES)
-  end,
-  s = function(a)
-    local q, e = settling(a)
-    return settle(q, e, 's', 0, tonumber(ARGV[a + 4]), ARGV[a + 5])
-  end,
-  b = function(a)
-    local q, e = settling(a)
-    history.attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
-    return settle(q, e, 'd', 0, 0, ARGV[a + 4])
-  end,
-  x = function(a)
-    local q, e = settling(a)
-    history.attempt(q, e, e.h, ARGV[a + 6], ARGV[a + 4], ARGV[a + 5])
-    return settle(q, e, 'x', 0)
-  end,
+  i = insert, k = insert, m = change, d = delete, n = function() end, c = complete, C = complete,
+  f = settle, s = settle, r = settle, b = settle, x = settle, y = settle,
 }
 end
 
