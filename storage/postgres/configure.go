@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/wakeup"
@@ -45,17 +46,16 @@ func (s *Storage) configure(
 		}
 		return p.err
 	}
-	var pause storage.Pause
-	var paused *bool // nil where the queue is created or removed
-	if settings.Pause != nil {
-		pause = *settings.Pause
-		paused = &pause.On
+	var paused *bool // nil for a setting that stays
+	var pausedFor time.Duration
+	if p := settings.Pause; p != nil {
+		paused, pausedFor = &p.On, p.For
 	}
 	var done bool
 	var number *int32
 	err = tx.run(ctx, query{
 		text: "SELECT done, number FROM {schema}.configure($1, $2, $3, $4)",
-		args: []any{queue, paused, pause.For.Microseconds(), settings.Remove},
+		args: []any{queue, paused, pausedFor.Microseconds(), settings.Remove},
 		scan: one(&done, &number),
 	})
 	if err != nil {

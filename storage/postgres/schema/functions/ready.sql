@@ -14,36 +14,23 @@ DECLARE
 	q ALIAS FOR number;
 	unusual bool;
 	until int8;
-	first int8;
-	tick int8;
 	promoted int4 := 0;
 BEGIN
 	SELECT q.queue, {schema}.paused(q.paused, q.paused_until, come), q.paused_until,
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{schema}.line(q.queue, {state.prompt}),
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
-		least(
-			(SELECT t.sort FROM {schema}.tasks t
-				WHERE t.line = {schema}.line(q.queue, {state.scheduled}) AND t.sort > since ORDER BY t.sort LIMIT 1),
-			(SELECT t.sort FROM {schema}.tasks t
-				WHERE t.line = {schema}.line(q.queue, {state.retry}) AND t.sort > since ORDER BY t.sort LIMIT 1)),
-		(SELECT t.sort FROM {schema}.tasks t
-			WHERE t.line = {schema}.line(q.queue, {state.cursor}) AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1),
 		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.declined}
 			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds))
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
 		false, false, false, '{}', false, false, come > 0
-	INTO number, held, until, unusual, early, first, tick, declined, prompts, suspects, asked, ticks, changed, more,
+	INTO number, held, until, unusual, early, declined, prompts, suspects, asked, ticks, changed, more,
 		clean
 	FROM {schema}.queues q WHERE q.name = p_name;
-	next := least(first, tick);
+	next := {schema}.soonest(number, since);
 	IF next <= come THEN
-		IF first <= come THEN
-			promoted := {schema}.promote(number, now, come, most);
-		END IF;
-		IF tick <= come THEN
-			ticks := {schema}.hide(number, now, come, most);
-		END IF;
+		promoted := {schema}.promote(number, now, come, most);
+		ticks := {schema}.hide(number, now, come, most);
 		changed := promoted > 0 OR ticks <> '{}';
 		early := early OR promoted > 0; -- promoted tasks may stand before low
 		unusual := unusual OR promoted > 0;
