@@ -7,6 +7,7 @@ BEGIN
 		PERFORM set_config('lock_timeout', '2s', true);
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT 0, 0, 0, u.queue, {schema}.line(u.queue, {state.none}), 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id);
+	SELECT 0, 0, 0, u.queue, {schema}.line(u.queue, {state.none}), 0, 0, u.id, '', '', ''
+	FROM unnest(queues, ids) AS u (queue, id);
 	PERFORM {schema}.drop(queues, ids, false);
 END $$;

@@ -33,7 +33,8 @@ BEGIN
 			{schema}.heads({schema}.line(q.queue, s.state), s.most, free) AS cs
 		FROM q, (VALUES ({state.waiting}, most), ({state.prompt}, starts), ({state.suspect}, suspects)) AS s (state, most)
 		UNION ALL
-		SELECT l.n, l.queue, {state.declined}::int2, l.kind, most, l.share, barred, {schema}.heads(l.line, l.share, free) FROM l
+		SELECT l.n, l.queue, {state.declined}::int2, l.kind, most, l.share, barred,
+			{schema}.heads(l.line, l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
 		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share)

@@ -1,4 +1,5 @@
--- configure replaces the settings of a queue, creates the queue (p_paused is NULL), or removes it.
+-- configure changes those settings of a queue that are not null, and creates the queue where there is none, or
+-- removes it.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
 -- have no index, and the planner takes a scan that is turned off for so expensive that it would
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
@@ -22,10 +23,12 @@ BEGIN
 		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines
 		-- with a name stay too, as a task may join one meanwhile; abandon deletes them.
 		WITH e AS MATERIALIZED (
-			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND {schema}.state(t.line) <> {state.damaged})
+			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t
+					WHERE t.queue = number AND {schema}.state(t.line) <> {state.damaged})
 				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty
 		), damaged AS (
-			DELETE FROM {schema}.tasks t USING e WHERE e.empty AND t.queue = number AND {schema}.state(t.line) = {state.damaged}
+			DELETE FROM {schema}.tasks t USING e
+			WHERE e.empty AND t.queue = number AND {schema}.state(t.line) = {state.damaged}
 		), beside AS (
 			DELETE FROM {schema}.sides s USING e WHERE e.empty AND s.queue = number
 		), held AS ( -- a key that is taken meanwhile is at another place

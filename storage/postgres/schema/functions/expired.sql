@@ -18,15 +18,16 @@ BEGIN
 		WHERE x.queue = q AND x.state = {state.declined} AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
 	FOREACH s IN ARRAY ARRAY[{states.pending}] LOOP
 		RETURN QUERY
-		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE {state.damaged} END)::int2, t.flags, t.priority,
-			t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
+		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE {state.damaged} END)::int2,
+			t.flags, t.priority, t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 		FROM {schema}.tasks t WHERE t.line = {schema}.line(q, s) AND t.sort <= least(now, ended) AND t.flags & {newer} = 0
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
 	FOR k IN
 		SELECT x.line, x.named FROM {schema}.lines x JOIN {schema}.queues y ON y.queue = x.queue
-		WHERE x.queue = q AND x.state = {state.declined} AND x.look <= now AND NOT {schema}.paused(y.paused, y.paused_until, now)
+		WHERE x.queue = q AND x.state = {state.declined} AND x.look <= now
+			AND NOT {schema}.paused(y.paused, y.paused_until, now)
 		ORDER BY x.sub LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
 		EXIT WHEN room <= 0; -- the next claim looks at the other lines
@@ -36,8 +37,8 @@ BEGIN
 		IF k.named <= now - long THEN
 			RETURN QUERY
 			SELECT t.* FROM generate_series({maxpriority}, -{maxpriority}, -1) AS p (priority), LATERAL (
-				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN {state.declined} ELSE {state.damaged} END)::int2, t.flags, t.priority,
-					t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
+				SELECT t.id, t.sort, t.turn, t.version,
+					(CASE WHEN t.queue = q THEN {state.declined} ELSE {state.damaged} END)::int2, t.flags, t.priority, t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= {schema}.place(p.priority, -{halfband})
 					AND t.sort < {schema}.place(p.priority, {halfband}) AND t.turn <= now - long AND t.flags & {newer} = 0

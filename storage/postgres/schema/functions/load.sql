@@ -19,8 +19,8 @@ BEGIN
 	END IF;
 	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
 			o_at, o_attempts IN
-		SELECT u.n, true, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past, t.record,
-			0, t.attempts
+		SELECT u.n, true, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
+			t.record, 0, t.attempts
 		FROM unnest(queues[:locks], ids[:locks]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
 			SELECT t.*, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END) AS attempts
@@ -38,8 +38,8 @@ BEGIN
 			t.past, t.record, 0::int8 AS at
 		FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id
 		UNION ALL
-		SELECT true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past, t.record,
-			t.at
+		SELECT true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
+			t.record, t.at
 		FROM {schema}.ended t WHERE t.queue = u.queue AND t.id = u.id
 	) x;
 	FOR n IN 1..locks LOOP
@@ -47,26 +47,24 @@ BEGIN
 		q := queues[n];
 		i := ids[n];
 		RETURN QUERY
-		SELECT n, true, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
-			t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+		SELECT n, true, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea,
+			t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 		CONTINUE WHEN FOUND;
 		-- Locked by another step, or not there. A task may pass from one table to the other between these
-		-- looks: the last look finds a task that was requeued after the first.
-		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
-			t.record, 0::int8, NULL::bytea
-		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
-		CONTINUE WHEN FOUND;
-		RETURN QUERY
-		SELECT n, false, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
-			t.record, t.at, NULL::bytea
-		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
-		CONTINUE WHEN FOUND;
-		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
-			t.record, 0::int8, NULL::bytea
-		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
+		-- looks: a second look finds a task that was requeued after the first.
+		FOR look IN 1..2 LOOP
+			RETURN QUERY
+			SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,
+				t.record, 0::int8, NULL::bytea
+			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
+			EXIT WHEN FOUND;
+			RETURN QUERY
+			SELECT n, false, true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea,
+				t.past, t.record, t.at, NULL::bytea
+			FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
+			EXIT WHEN FOUND;
+		END LOOP;
 	END LOOP;
 END $$;

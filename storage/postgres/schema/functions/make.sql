@@ -14,7 +14,8 @@ BEGIN
 		PERFORM {schema}.unseen(queues, ids);
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT u.sort, u.turn, u.version, u.queue, {schema}.line(u.queue, u.state), u.mark, u.priority, u.id, '', u.past, u.record
+	SELECT u.sort, u.turn, u.version, u.queue, {schema}.line(u.queue, u.state), u.mark, u.priority, u.id, '', u.past,
+		u.record
 	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records)
 		AS u (queue, id, sort, turn, version, state, mark, priority, past, record);
 	PERFORM FROM unnest(queues, ids) AS u (queue, id)

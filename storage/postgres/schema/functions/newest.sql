@@ -8,8 +8,8 @@ CREATE FUNCTION {schema}.newest(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
 	RETURN QUERY
-	SELECT '', t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN state ELSE {state.damaged} END)::int2, t.flags,
-		t.priority, ''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+	SELECT '', t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN state ELSE {state.damaged} END)::int2,
+		t.flags, t.priority, ''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
 			(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 	FROM {schema}.ended t
 	WHERE t.line = {schema}.line(q, state) AND t.expires <= before_sort AND (t.expires, t.id) < (before_sort, before_id)

@@ -28,8 +28,8 @@ BEGIN
 		END IF;
 		IF l.state NOT IN ({states.ended}) THEN
 			RETURN QUERY
-			SELECT l.kind, t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags,
-				t.priority, t.lease, t.past, t.record, 0::int8, (CASE WHEN t.flags & 16 > 0 THEN
+			SELECT l.kind, t.id, t.sort, t.turn, t.version,
+				(CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags, t.priority, t.lease, t.past, t.record, 0::int8, (CASE WHEN t.flags & 16 > 0 THEN
 					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.tasks t
 			WHERE t.line = l.line AND (t.sort, t.turn) >= (after_sort, after_turn)
@@ -37,8 +37,8 @@ BEGIN
 			ORDER BY t.sort, t.turn, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
-			SELECT '', t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags,
-				t.priority, ''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+			SELECT '', t.id, t.expires, 0::int8, t.version,
+				(CASE WHEN t.queue = q THEN l.state ELSE {state.damaged} END)::int2, t.flags, t.priority, ''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
 					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.ended t
 			WHERE t.line = l.line AND t.expires >= after_sort AND (t.expires, t.id) > (after_sort, after_id)

@@ -3,5 +3,6 @@
 CREATE FUNCTION {schema}.remains(q int4, since int8, low int8) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q, {state.waiting}) AND t.sort >= since)
-		OR low IS NOT NULL AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q, {state.waiting}) AND t.sort < low);
+		OR low IS NOT NULL AND EXISTS (SELECT FROM {schema}.tasks t
+			WHERE t.line = {schema}.line(q, {state.waiting}) AND t.sort < low);
 END $$;

@@ -15,7 +15,8 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	SELECT q.name, {schema}.paused(q.paused, q.paused_until, {schema}.told()), q.paused_until,
 		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
-		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(-{maxpriority}, {maxpriority}) AS b (priority),
+		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0)
+			FROM generate_series(-{maxpriority}, {maxpriority}) AS b (priority),
 			unnest(ARRAY[{states.waiting}]) AS s (state), LATERAL (
 				SELECT x.sort - {schema}.place(b.priority, 0) AS turn FROM {schema}.tasks x
 				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > {schema}.place(b.priority, 0)
