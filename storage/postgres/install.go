@@ -1,11 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,37 +65,28 @@ var constants = strings.NewReplacer(append(stateConstants(),
 // stateConstants returns the constants of states: {state.dead} is the number of a state, {states.ended} are
 // the numbers of several, {lines.ended} are the lines of these states in the queue q, and {states.names} are
 // the names of all numbers from 1 on.
-func stateConstants() (pairs []string) {
-	pairs = append(pairs, "{state.none}", strconv.Itoa(int(states.None)))
+func stateConstants() []string {
+	pairs := []string{"{state.none}", strconv.Itoa(int(states.None))}
+	names := slices.Repeat([]string{"NULL"}, int(states.Count)-1)
+	lists := make(map[string][]string)
 	for _, s := range states.All() {
-		pairs = append(pairs, "{state."+s.SQL+"}", strconv.Itoa(int(s.Number)))
-	}
-	for name, in := range map[string]func(*states.State) bool{
-		"waiting": func(s *states.State) bool { return s.Name == "waiting" && s.Number != states.Declined },
-		"pending": func(s *states.State) bool { return s.Name == "pending" },
-		"due":     func(s *states.State) bool { return s.Timed && s.Live },
-		"ended":   func(s *states.State) bool { return s.Ended },
-	} {
-		var numbers, lines []string
-		for _, s := range states.All() {
-			if in(&s) {
-				number := strconv.Itoa(int(s.Number))
-				numbers, lines = append(numbers, number), append(lines, "{schema}.line(q, "+number+")")
+		number := strconv.Itoa(int(s.Number))
+		pairs = append(pairs, "{state."+s.SQL+"}", number)
+		if s.Number != states.Cursor { // cursors are no tasks
+			names[s.Number-1] = "'" + cmp.Or(s.Name, s.SQL) + "'"
+		}
+		for list, in := range map[string]bool{
+			"waiting": s.Name == "waiting" && s.Number != states.Declined,
+			"pending": s.Name == "pending", "due": s.Timed && s.Live, "ended": s.Ended,
+		} {
+			if in {
+				lists[list] = append(lists[list], number)
 			}
 		}
-		pairs = append(pairs, "{states."+name+"}", strings.Join(numbers, ", "),
-			"{lines."+name+"}", strings.Join(lines, ", "))
 	}
-	var names []string
-	for n := states.None + 1; n < states.Count; n++ {
-		switch s := states.Of(n); {
-		case s.Live || s.Ended:
-			names = append(names, "'"+s.Name+"'")
-		case n == states.Damaged:
-			names = append(names, "'"+s.SQL+"'")
-		default:
-			names = append(names, "NULL")
-		}
+	for list, numbers := range lists {
+		pairs = append(pairs, "{states."+list+"}", strings.Join(numbers, ", "),
+			"{lines."+list+"}", "{schema}.line(q, "+strings.Join(numbers, "), {schema}.line(q, ")+")")
 	}
 	return append(pairs, "{states.names}", strings.Join(names, ", "))
 }

@@ -18,9 +18,7 @@ BEGIN
 		u.record
 	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records)
 		AS u (queue, id, sort, turn, version, state, mark, priority, past, record);
-	PERFORM FROM unnest(queues, ids) AS u (queue, id)
-	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
-	IF FOUND THEN
+	IF {schema}.kept(queues, ids) THEN
 		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
 	END IF;
 END $$;
