@@ -33,7 +33,7 @@ func (s *Storage) Apply(
 		s.step.Apply(&txs[i], &applied[i])
 		(*records)(s).copyIn(&txs[i], &applied[i])
 	}
-	(*records)(s).trimDead()
+	s.step.TrimDead()
 	ln.rememberApplied(applied)
 	return applied, nil
 }

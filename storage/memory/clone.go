@@ -51,24 +51,11 @@ func (q *queue) clone() *queue {
 	for i := range q.lines {
 		c.lines[i] = q.lines[i].clone(own)
 	}
-	c.kinds = q.kinds.clone(own)
-	return c
-}
-
-// clone returns a copy in which own replaces each record.
-func (k *kindLines) clone(own func(*engine.Record) *engine.Record) kindLines {
-	c := kindLines{names: slices.Clone(k.names)}
-	if k.lines == nil {
-		return c
+	for _, l := range q.subs {
+		copied := &line{Line: l.Line, sorted: l.clone(own)}
+		copied.Queue, copied.Tasks = &c.Queue, copied
+		c.subs = append(c.subs, copied)
 	}
-	c.lines = make(map[string]*kindLine, len(k.lines))
-	lines := make(map[*kindLine]*kindLine, len(k.lines))
-	for kind, l := range k.lines {
-		copied := *l
-		copied.sorted = l.clone(own)
-		c.lines[kind], lines[l] = &copied, &copied
-	}
-	c.looks = k.looks.clone(func(l *kindLine) *kindLine { return lines[l] })
 	return c
 }
 

@@ -73,9 +73,7 @@ func (s *Storage) inspectQueue() {
 	}
 	s.inspect = (s.inspect + 1) % len(s.names)
 	q := s.queues[s.names[s.inspect]]
-	for _, h := range q.windows.until(s.step.Come, batchLeast) {
-		q.drop(h.key)
-	}
+	q.sweepWindows(s.step.Come, engine.BatchLeast)
 	if q.isAbandoned(s.step.Come) {
 		(*records)(s).Drop(&q.Queue)
 	}
@@ -83,3 +81,10 @@ func (s *Storage) inspectQueue() {
 
 // isAbandoned reports whether a queue may go. A unique window keeps its queue until it is swept.
 func (q *queue) isAbandoned(now int64) bool { return q.windows.size == 0 && q.IsAbandoned(now) }
+
+// sweepWindows forgets up to most unique windows that are over.
+func (q *queue) sweepWindows(come int64, most int) {
+	for _, h := range q.windows.until(come, most) {
+		q.drop(h.key)
+	}
+}

@@ -43,10 +43,9 @@ func (q *queue) consistent(s *Storage) error {
 		}
 		stand += order.size
 	}
-	for kind, l := range q.kinds.lines {
-		if l.size == 0 || !slices.Contains(q.kinds.names, kind) || len(q.kinds.names) != q.kinds.looks.size {
-			return fmt.Errorf("the line of %s holds %d, of %d lines and %d looks",
-				kind, l.size, len(q.kinds.names), q.kinds.looks.size)
+	for i, l := range q.subs {
+		if l.size == 0 || l.Size != int64(l.size) || l.Queue != &q.Queue || i > 0 && q.subs[i-1].Sub >= l.Sub {
+			return fmt.Errorf("the line of %s holds %d, counted %d, in place %d", l.Sub, l.size, l.Size, i)
 		}
 		stand += l.size
 	}
@@ -54,10 +53,7 @@ func (q *queue) consistent(s *Storage) error {
 		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
 			return fmt.Errorf("%s stands here as %s", r.Ref, id)
 		}
-		line := q.line(r.State)
-		if r.State == engine.Declined {
-			line = &q.kinds.lines[r.Kind].sorted
-		}
+		line := q.line(r.State, r.Kind)
 		if !slices.ContainsFunc(line.after(first, line.size, nil), isAt(r)) {
 			return fmt.Errorf("%s is %s and not where those are", r.Ref, r.State.Public())
 		}

@@ -18,9 +18,7 @@
 //	clone.go     Clone
 //	lane.go      the last call of each lane, and its outcome
 //	sorted.go    the only data structure: values in order, O(log n)
-//	records.go   queues with their records, lines and unique keys, for the engine; and the
-//	             copies that callers get
-//	kinds.go     the lines of declined tasks
+//	records.go   queues with their records, lines and unique keys, for the engine
 //	apply.go     Apply
 //	claim.go     Claim: maintenance, then tasks and ticks
 //	extend.go    Extend: leases, and the runners' heartbeats
@@ -83,11 +81,10 @@ type Storage struct {
 	step   engine.Step // the step under way; its limits never change
 	seen   int64       // the clock's time at the last step that wrote
 
-	queues   map[string]*queue
-	names    []string         // of the queues, sorted
-	inspect  int              // the index in names of the queue that was inspected last
-	overfull []*queue         // the queues with more dead tasks than the limit
-	taken    []*engine.Record // memory for the next claim
+	queues  map[string]*queue
+	names   []string         // of the queues, sorted
+	inspect int              // the index in names of the queue that was inspected last
+	taken   []*engine.Record // memory for the next claim
 
 	lanes      map[[16]byte]*lane
 	laneAges   sorted[*lane] // by when they were opened

@@ -61,7 +61,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	}
 	page.Tasks = make([]storage.Task, len(found))
 	for i := range found {
-		page.Tasks[i] = listed(found[i].value)
+		page.Tasks[i] = found[i].value.Task()
 	}
 	return page, nil
 }
@@ -78,7 +78,14 @@ func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Rec
 		found = found[:min(n, len(found))]
 	}
 	if state == storage.Waiting {
-		found = q.kinds.list(after.kind, after.place, n, found)
+		for i, known := q.sub(after.kind); i < len(q.subs) && len(found) < n; i++ {
+			from := after.place
+			if !known {
+				from = place{Sort: math.MinInt64}
+			}
+			known = false // later kinds are listed from their beginnings
+			found = q.subs[i].after(from, n-len(found), found)
+		}
 	}
 	return found
 }
@@ -175,21 +182,8 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	for i, name := range queues {
 		stats[i] = storage.Stats{Queue: name}
 		if q := s.queues[name]; q != nil {
-			stats[i] = q.Stats()
-			stats[i].Declined = q.kinds.sizes()
-			stats[i].Oldest = engine.Oldest(&q.Queue, s.step.Now, q.firstBehind)
-			if q.IsPaused(s.step.Now) {
-				stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
-			}
+			stats[i] = s.step.Stats(&q.Queue)
 		}
 	}
 	return stats, nil
-}
-
-// firstBehind returns the first place after another in a line of waiting tasks, false where there is none.
-func (q *queue) firstBehind(line engine.State, behind place) (place, bool) {
-	for _, e := range q.lines[line].after(behind, 1, nil) {
-		return e.place, true
-	}
-	return place{}, false
 }

@@ -2,7 +2,9 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -16,7 +18,7 @@ type queue struct {
 
 	records map[string]*engine.Record // by id
 	lines   [engine.States]sorted[*engine.Record]
-	kinds   kindLines // of the declined tasks
+	subs    []*line // of the declined tasks, by kind
 
 	keys    map[string]*hold // the holds on unique keys, by key
 	windows sorted[*hold]    // the holds of unique windows, by their end
@@ -30,12 +32,43 @@ type hold struct {
 	place place // in queue.windows
 }
 
-// line returns the line of a state. A task whose cancel was asked stays in the line of Pending.
-func (q *queue) line(state engine.State) *sorted[*engine.Record] {
-	if state == engine.Asked {
-		state = engine.Pending
+// line is the line of the declined tasks of a kind.
+type line struct {
+	engine.Line
+	sorted[*engine.Record]
+}
+
+// Range returns up to n tasks from a place on that have none of the flags without.
+func (l *line) Range(from place, without engine.Flags, n int) (found []*engine.Record) {
+	for _, c := range l.chunks[l.chunk(from):] {
+		for _, e := range c[search(c, from):] {
+			if len(found) == n {
+				return found
+			}
+			if e.value.Flags&without == 0 {
+				found = append(found, e.value)
+			}
+		}
 	}
-	return &q.lines[state]
+	return found
+}
+
+// sub returns the index at which the line of a kind stands, or would stand.
+func (q *queue) sub(kind string) (int, bool) {
+	return slices.BinarySearchFunc(q.subs, kind, func(l *line, kind string) int {
+		return cmp.Compare(l.Sub, kind)
+	})
+}
+
+// line returns the line of a state, for a task of a kind. A task whose cancel was asked stays in the line of
+// Pending. A line that has ended with its last task is empty.
+func (q *queue) line(state engine.State, kind string) *sorted[*engine.Record] {
+	if state.HasSubs() {
+		if i, found := q.sub(kind); found {
+			return &q.subs[i].sorted
+		}
+	}
+	return &q.lines[state.Line()]
 }
 
 // drop forgets the hold on a key, if there is one.
@@ -121,24 +154,13 @@ func (s *records) Add(q *engine.Queue, in *storage.Insert) *engine.Record {
 func (s *records) Move(r *engine.Record, to engine.State, at place) {
 	q := ours(r.Queue)
 	q.lift(r)
-	if to == engine.Declined {
-		(*Storage)(s).joinKind(q, r, at)
-		return
-	}
-	q.line(to).insert(at, r)
-	if to == engine.Dead && s.step.HasTooManyDead(&q.Queue) {
-		s.overfull = append(s.overfull, q)
-	}
+	q.line(to, r.Kind).insert(at, r)
 }
 
 // lift removes a record from the line in which it stands.
 func (q *queue) lift(r *engine.Record) {
-	switch r.State {
-	case engine.None:
-	case engine.Declined:
-		q.kinds.leave(r)
-	default:
-		q.line(r.State).remove(r.Place)
+	if r.State != engine.None {
+		q.line(r.State, r.Kind).remove(r.Place)
 	}
 }
 
@@ -162,17 +184,67 @@ func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
 	return r
 }
 
-// KindLines returns those of the kinds whose lines hold tasks; see engine.Lines.
-func (s *records) KindLines(q *engine.Queue, kinds []string) []string {
-	return ours(q).kinds.among(kinds)
+// Due returns the first records of a line whose moments have come.
+func (s *records) Due(q *engine.Queue, state engine.State, at int64, n int) []*engine.Record {
+	return ours(q).lines[state].until(at, n)
 }
 
-// FirstDeclined returns the first task in the line of a kind, from a place on, that has none of the flags
-// without.
-func (s *records) FirstDeclined(
-	q *engine.Queue, kind string, from place, without engine.Flags,
-) *engine.Record {
-	return ours(q).kinds.first(kind, from, without)
+// After returns the first Sort in a line that is greater than another, 0 where there is none.
+func (s *records) After(q *engine.Queue, state engine.State, sort int64) int64 {
+	for _, e := range ours(q).lines[state].after(place{Sort: sort, Turn: math.MaxInt64}, 1, nil) {
+		return e.Sort
+	}
+	return 0
+}
+
+// Line returns the line of a kind, nil where there is none.
+func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
+	if i, found := ours(q).sub(kind); found {
+		return &ours(q).subs[i].Line
+	}
+	return nil
+}
+
+// Begin keeps a new line.
+func (s *records) Begin(of engine.Line) *engine.Line {
+	q, l := ours(of.Queue), &line{Line: of}
+	l.Tasks = l
+	i, _ := q.sub(l.Sub)
+	q.subs = slices.Insert(q.subs, i, l)
+	return &l.Line
+}
+
+// End removes a line.
+func (s *records) End(l *engine.Line) {
+	q := ours(l.Queue)
+	i, _ := q.sub(l.Sub)
+	q.subs = slices.Delete(q.subs, i, i+1)
+}
+
+// Named returns the lines of kinds, or the first lines where no kind is named.
+func (s *records) Named(q *engine.Queue, kinds []string, most int) (found []*engine.Line) {
+	for _, kind := range kinds {
+		if l := s.Line(q, kind); l != nil {
+			found = append(found, l)
+		}
+	}
+	if all := ours(q).subs; len(kinds) == 0 {
+		for _, l := range all[:min(len(all), most)] {
+			found = append(found, &l.Line)
+		}
+	}
+	return found
+}
+
+// Looks returns the first lines by their moments Look, of the moments until or after another.
+func (s *records) Looks(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
+	for _, l := range ours(q).subs {
+		if after == (l.Look > at) {
+			found = append(found, &l.Line)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *engine.Line) int { return cmp.Compare(a.Look, b.Look) })
+	return found[:min(len(found), n)]
 }
 
 // Size returns the bytes of a record's payload.
@@ -180,12 +252,8 @@ func (s *records) Size(r *engine.Record) int { return len(r.Payload) }
 
 // Ring notes an event of a record's queue. A due moment counts only where it is the first of its line.
 func (s *records) Ring(r *engine.Record, alert bool) {
-	switch r.State {
-	case engine.Scheduled, engine.Retry, engine.Cursor:
-		if s.First(r.Queue, r.State) != r {
-			return
-		}
-	default:
+	if r.State.IsTimed() && s.First(r.Queue, r.State) != r {
+		return
 	}
 	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
 }
@@ -213,36 +281,9 @@ func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
 	}
 }
 
-// trimDead removes the oldest dead tasks of queues that have too many, at the end of a step.
-func (s *records) trimDead() {
-	for _, q := range s.overfull {
-		for s.step.HasTooManyDead(&q.Queue) {
-			s.step.Evict(s.First(&q.Queue, engine.Dead))
-		}
-	}
-	clear(s.overfull)
-	s.overfull = s.overfull[:0]
-}
-
-// copyOut replaces memory that a task shares with its record, except the payload, by copies.
-func copyOut(t *storage.Task) {
-	t.Headers = maps.Clone(t.Headers)
-	t.Cursor = engine.CopyCursor(t.Cursor)
-	t.Attempts = slices.Clone(t.Attempts)
-}
-
-// listed returns a copy of a record as a listing shows it.
-func listed(r *engine.Record) storage.Task {
-	var t storage.Task
-	r.CopyTo(&t)
-	t.Payload = bytes.Clone(t.Payload)
-	copyOut(&t)
-	return t
-}
-
 // whole returns a copy of everything in a record except its token.
 func whole(r *engine.Record) storage.Task {
-	t := listed(r)
+	t := r.Task()
 	if side := r.Side; side != nil {
 		t.Stack = side.Stack
 		t.Result, t.Progress = bytes.Clone(side.Result), bytes.Clone(side.Progress)

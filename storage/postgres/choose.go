@@ -258,25 +258,28 @@ func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 // Size gives the bytes of a candidate's record, nearly all of which are its payload.
 func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 
-// KindLines gives the kinds that have candidates. Only kinds that the claim names have any.
-func (w *work) KindLines(q *engine.Queue, _ []string) (kinds []string) {
-	for at := range w.lines {
-		if at.queue == q.Name && at.state == engine.Declined {
-			kinds = append(kinds, at.kind)
+// Named gives the lines of kinds that have candidates. Only kinds that the claim names have any.
+func (w *work) Named(q *engine.Queue, _ []string, _ int) (found []*engine.Line) {
+	for at, all := range w.lines {
+		if at.queue == q.Name && at.state.HasSubs() {
+			found = append(found, &engine.Line{
+				Queue: q, State: at.state, Sub: at.kind, Size: int64(len(all)), Tasks: ofKind(all),
+			})
 		}
 	}
-	return kinds
+	return found
 }
 
-// FirstDeclined gives the first candidate of a kind at a place or behind it, without any of some
-// flags.
-func (w *work) FirstDeclined(
-	q *engine.Queue, kind string, from engine.Place, without engine.Flags,
-) *engine.Record {
-	for _, r := range w.lines[line{q.Name, engine.Declined, kind}] {
-		if r.State == engine.Declined && r.Flags&without == 0 && !r.Before(from) {
-			return &r.Record
+// ofKind are the candidates in the line of a kind.
+type ofKind []*row
+
+// Range gives the first candidates at a place or behind it, without any of some flags, that the claim has
+// not taken.
+func (all ofKind) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
+	for _, r := range all {
+		if len(found) < n && r.State.HasSubs() && r.Flags&without == 0 && !r.Before(from) {
+			found = append(found, &r.Record)
 		}
 	}
-	return nil
+	return found
 }

@@ -55,7 +55,7 @@ func (w *work) apply(txs []storage.Tx) []storage.Applied {
 			w.save()
 		}
 	}
-	w.trimDead()
+	w.step.TrimDead()
 	return applied
 }
 

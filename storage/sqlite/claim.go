@@ -9,13 +9,6 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// batch bounds each kind of maintenance that one Claim does in all of its queues together; batchLeast
-// is done in each of them.
-const (
-	batch      = 200
-	batchLeast = 10
-)
-
 // Claim maintains the named queues and takes tasks from them.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
@@ -61,7 +54,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		before := w.changed
 		w.changed = false
 		w.sweep()
-		w.maintain(req, queues, &answer)
+		c.Maintain(&answer)
 		w.loadWaiting(queues, req.Most())
 		c.Take()
 		give(&c, &answer)
@@ -73,67 +66,8 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		}
 		w.changed = w.changed || before
 	}
-	w.survey(&c, &answer)
+	c.Finish(&answer)
 	return answer, nil
-}
-
-// maintain does a bounded part of the maintenance due in the named queues, and hands out their due
-// cursors.
-func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answer *storage.Claimed) {
-	share := max(batch/len(queues), batchLeast)
-	promoted := max(engine.MostPromoted/len(queues), batchLeast)
-	recoverTo := w.step.RecoverTo(req)
-	for i, eq := range queues {
-		if eq == nil {
-			continue
-		}
-		q := ours(eq)
-		if req.Queues[i].Max >= 0 {
-			w.nameKinds(q, req.Kinds)
-		}
-		w.step.Promote(eq, promoted)
-		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= recoverTo {
-			answer.Ended = append(answer.Ended, w.recover(q, recoverTo, share)...)
-		}
-		ended, left := w.abandon(q, share)
-		answer.Ended, answer.More = append(answer.Ended, ended...), answer.More || left
-		w.trimDead()
-		for _, state := range [...]engine.State{engine.Completed, engine.Cancelled, engine.Dead} {
-			w.expire(eq, state, share)
-		}
-		if first := w.First(eq, engine.Cursor); first != nil && first.Sort <= w.step.Come {
-			w.save()
-			for _, r := range w.firstOf(q, engine.Cursor, w.step.Come, share) {
-				w.step.Hide(&r.Record)
-				var t storage.Task
-				r.CopyTo(&t)
-				t.Cursor = engine.CopyCursor(t.Cursor)
-				answer.Ticks = append(answer.Ticks, t)
-			}
-		}
-	}
-}
-
-// recover ends up to most leases of a queue that ended up to a moment.
-func (w *work) recover(q *queue, to int64, most int) []storage.Ended {
-	w.save()
-	rows := w.firstOf(q, engine.Pending, to, most)
-	expired := make([]*engine.Record, len(rows))
-	for i, r := range rows {
-		expired[i] = w.Find(r.Ref) // with its history
-	}
-	return w.step.Recover(expired)
-}
-
-// expire removes up to most records of a state that were kept long enough.
-func (w *work) expire(q *engine.Queue, state engine.State, most int) {
-	for range most {
-		r := w.First(q, state)
-		if r == nil || r.Sort > w.step.Come {
-			return
-		}
-		w.step.Remove(r)
-	}
 }
 
 // loadWaiting reads as many tasks as the claim may take, and one more for its survey.
@@ -176,19 +110,6 @@ func (w *work) fencesOf(queues []*engine.Queue, token storage.Token) (fences []s
 	return fences
 }
 
-// survey adds to the answer what there is to do next, after the claim.
-func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
-	a.Now = engine.Time(w.step.Now)
-	for _, q := range c.Queues {
-		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
-	}
-	next, more := c.Survey()
-	if w.step.Jumped != 0 {
-		next = w.step.Jumped + storage.JumpWait.Microseconds()
-	}
-	a.NextDue, a.More = engine.Time(next), a.More || more
-}
-
 const (
 	sweepEvery = 500_000 // microseconds
 	sweepMost  = 200
@@ -214,11 +135,11 @@ func (w *work) sweep() {
 	var name string
 	var number int64
 	w.each("SELECT queue, name FROM {p}queues WHERE queue > ? ORDER BY queue LIMIT ?",
-		[]any{s.visited.Load(), batchLeast}, func() bool {
+		[]any{s.visited.Load(), engine.BatchLeast}, func() bool {
 			names = append(names, name)
 			return true
 		}, &number, &name)
-	if len(names) < batchLeast {
+	if len(names) < engine.BatchLeast {
 		number = 0
 	}
 	s.visited.Store(number)

@@ -2,9 +2,11 @@ package sqlite
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // line is the beginning of a line of tasks, as it was read.
@@ -20,7 +22,7 @@ func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	l := q.lines[state]
 	for w.err == nil && q.Sizes[state]+q.asked(state) > 0 {
 		for l != nil && len(l.rows) > 0 {
-			if r := l.rows[0]; !r.gone && r.Queue == eq && lineOf(r.State) == state {
+			if r := l.rows[0]; !r.gone && r.Queue == eq && r.State.Line() == state {
 				return &r.Record
 			}
 			l.rows = l.rows[1:]
@@ -84,6 +86,25 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 	})
 }
 
+// Due gives the first records of a line whose moments have come.
+func (w *work) Due(eq *engine.Queue, state engine.State, at int64, n int) (found []*engine.Record) {
+	if first := w.First(eq, state); first == nil || first.Sort > at {
+		return nil
+	}
+	w.save()
+	for _, r := range w.firstOf(ours(eq), state, at, n) {
+		found = append(found, &r.Record)
+	}
+	return found
+}
+
+// After gives the first sort in a line that is greater than another, 0 where there is none.
+func (w *work) After(q *engine.Queue, state engine.State, sort int64) (found int64) {
+	w.one("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' "+
+		"ORDER BY sort LIMIT 1", []any{ours(q).line(state), sort}, &found)
+	return found
+}
+
 // setApart moves a task that cannot be read to where it stops nobody, and counts it.
 func (w *work) setApart(q *queue, r *row) {
 	q.Sizes[r.was]--
@@ -91,10 +112,178 @@ func (w *work) setApart(q *queue, r *row) {
 	if r.was != engine.Cursor {
 		q.Totals.Deleted++
 	}
-	if r.was == engine.Declined {
-		w.leaveKind(q, r.Kind)
-	}
+	w.step.Leave(&q.Queue, r.was, r.Kind)
 	w.exec("UPDATE {p}tasks SET line = ?, sort = ? WHERE task = ?",
 		q.line(engine.Damaged), w.step.Now, r.task)
 	r.was = engine.Damaged
+}
+
+// kindLine is the line of the declined tasks of a kind, with its row.
+type kindLine struct {
+	engine.Line
+
+	w      *work
+	number int64
+	bad    bool // the column tasks held no number
+}
+
+// line gives the number of the line, for the table tasks.
+func (l *kindLine) line() int64 { return l.number<<4 + int64(l.State) }
+
+// kindOf gives a line with its row.
+func kindOf(l *engine.Line) *kindLine {
+	own, _ := l.Tasks.(*kindLine)
+	return own
+}
+
+// note keeps a line for this transaction.
+func (w *work) note(l kindLine) *engine.Line {
+	l.w, l.Tasks = w, &l
+	if from, begun := w.store.looks.Load(l.number); begun {
+		l.From, _ = from.(engine.Place)
+	}
+	ours(l.Queue).kinds[l.Sub] = &l
+	return &l.Line
+}
+
+// kindLines gives the first lines of a queue that meet a condition, with the changes of this
+// transaction.
+func (w *work) kindLines(eq *engine.Queue, most int, where string, args ...any) (found []*engine.Line) {
+	q := ours(eq)
+	w.saveKinds(q)
+	l := kindLine{Line: engine.Line{Queue: eq, State: engine.Declined, From: engine.FirstLook}}
+	w.each("SELECT line, kind, named, look, tasks FROM {p}kinds WHERE queue = ? AND "+where+" LIMIT ?",
+		slices.Concat([]any{q.number}, args, []any{most}), func() bool {
+			if q.kinds[l.Sub] == nil {
+				w.note(l)
+			}
+			l.bad = false
+			found = append(found, &q.kinds[l.Sub].Line)
+			return true
+		}, &l.number, &l.Sub, number{to: &l.Named, or: w.step.Now, most: record.LastMoment}, moment(&l.Look),
+		number{to: &l.Size, bad: &l.bad})
+	for _, l := range found {
+		if kindOf(l).bad || l.Size < 0 {
+			w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{kindOf(l).line()}, &l.Size)
+			kindOf(l).bad, l.Changed = false, true
+		}
+	}
+	return found
+}
+
+// The conditions of kindLines.
+const (
+	fromKind = "kind >= ? ORDER BY kind"
+	ofKind   = "kind = ?"
+	toLookAt = "look <= ? ORDER BY look"
+	isAhead  = "look > ? ORDER BY look"
+)
+
+var ofKinds = "kind IN (?" + strings.Repeat(", ?", fetched-1) + ")"
+
+// Line gives the line of a kind, or nil.
+func (w *work) Line(eq *engine.Queue, kind string) *engine.Line {
+	q := ours(eq)
+	l, known := q.kinds[kind]
+	if !known {
+		w.kindLines(eq, 1, ofKind, kind)
+		l = q.kinds[kind]
+		q.kinds[kind] = l // notes also that there is none
+	}
+	if l == nil {
+		return nil
+	}
+	return &l.Line
+}
+
+// Begin makes a line.
+func (w *work) Begin(l engine.Line) *engine.Line {
+	return w.note(kindLine{Line: l, number: w.exec(
+		"INSERT INTO {p}kinds (queue, kind, named, look, tasks) VALUES (?, ?, ?, ?, 0)",
+		ours(l.Queue).number, l.Sub, l.Named, l.Look,
+	)})
+}
+
+// End deletes a line.
+func (w *work) End(l *engine.Line) {
+	w.exec("DELETE FROM {p}kinds WHERE line = ?", kindOf(l).number)
+	w.store.looks.Delete(kindOf(l).number)
+	ours(l.Queue).kinds[l.Sub] = nil
+}
+
+// saveKinds writes the lines that changed.
+func (w *work) saveKinds(q *queue) {
+	for _, l := range q.kinds {
+		if l == nil || !l.Changed {
+			continue
+		}
+		w.exec("UPDATE {p}kinds SET named = ?, look = ?, tasks = ? WHERE line = ?",
+			l.Named, l.Look, l.Size, l.number)
+		if l.From == engine.FirstLook {
+			w.store.looks.Delete(l.number)
+		} else {
+			w.store.looks.Store(l.number, l.From)
+		}
+		l.Changed = false
+	}
+}
+
+// Named gives the lines of kinds, or the first lines of all where no kind is named. It reads no other line.
+func (w *work) Named(eq *engine.Queue, kinds []string, most int) (found []*engine.Line) {
+	if len(kinds) == 0 {
+		return w.kindLines(eq, most, fromKind, "")
+	}
+	q := ours(eq)
+	unread := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
+		_, known := q.kinds[kind]
+		return known
+	})
+	for some := range slices.Chunk(unread, fetched) {
+		args := make([]any, fetched)
+		for i := range args { // the last kind fills the places of the condition
+			args[i] = some[min(i, len(some)-1)]
+		}
+		w.kindLines(eq, fetched, ofKinds, args...)
+		for _, kind := range some {
+			if q.kinds[kind] == nil {
+				q.kinds[kind] = nil // notes also that there is none
+			}
+		}
+	}
+	for _, kind := range kinds {
+		if l := w.Line(eq, kind); l != nil {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// Looks gives the first lines by their moments Look, of the moments until or after another.
+func (w *work) Looks(q *engine.Queue, after bool, at int64, n int) []*engine.Line {
+	if after {
+		return w.kindLines(q, n, isAhead, at)
+	}
+	return w.kindLines(q, n, toLookAt, at)
+}
+
+var inKind = "SELECT " + columns + " FROM {p}tasks t " +
+	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable +
+	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
+
+// Range gives up to n tasks of the line, from a place on, without any of some flags.
+func (l *kindLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
+	l.w.save()
+	for damaged := true; damaged && len(found) == 0 && l.w.err == nil; {
+		damaged = false
+		args := []any{l.line(), from.Sort, from.Turn, int(without), n}
+		for _, r := range l.w.read(ours(l.Queue), inKind, args, 0) {
+			if r.State == engine.Damaged { // its place may be damaged too
+				l.w.setApart(ours(l.Queue), r)
+				damaged = true
+				continue
+			}
+			found = append(found, &r.Record)
+		}
+	}
+	return found
 }

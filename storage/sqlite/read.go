@@ -167,20 +167,20 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) storage.Ta
 	}
 	if after.kind == "" {
 		for _, state := range engine.StatesOf(query.State) {
-			if state != engine.Declined {
+			if !state.HasSubs() {
 				all = append(all, w.listLine(q, q.line(state), after, query.Limit+1)...)
 			}
 		}
 		slices.SortFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
 	}
 	if query.State == storage.Waiting && q.Sizes[engine.Declined] > 0 {
-		for _, l := range w.kindLines(q, query.Limit+2, fromKind, after.kind) {
+		for _, l := range w.kindLines(&q.Queue, query.Limit+2, fromKind, after.kind) {
 			switch n := query.Limit + 1 - len(all); {
 			case n <= 0:
-			case l.kind == after.kind:
-				all = append(all, w.listLine(q, l.line(), after, n)...)
+			case l.Sub == after.kind:
+				all = append(all, w.listLine(q, kindOf(l).line(), after, n)...)
 			default:
-				all = append(all, w.listLine(q, l.line(), beginning, n)...)
+				all = append(all, w.listLine(q, kindOf(l).line(), beginning, n)...)
 			}
 		}
 	}
@@ -285,19 +285,11 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	}
 	stats := make([]storage.Stats, len(queues))
 	err := s.look(ctx, func(w *work) {
-		now := engine.Moment(s.cfg.Now())
+		w.step.Now = engine.Moment(s.cfg.Now())
 		for i, name := range queues {
 			stats[i] = storage.Stats{Queue: name}
-			if q := w.lookup(name); q != nil {
-				stats[i] = q.Stats()
-				stats[i].Declined = w.declinedSizes(q)
-				stats[i].Oldest = engine.Oldest(&q.Queue, now,
-					func(line engine.State, behind engine.Place) (engine.Place, bool) {
-						return w.firstBehind(q, line, behind)
-					})
-				if q.IsPaused(now) {
-					stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
-				}
+			if q := w.Lookup(name); q != nil {
+				stats[i] = w.step.Stats(q)
 			}
 		}
 	})
@@ -305,15 +297,4 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		return nil, wrap("stats", err)
 	}
 	return stats, nil
-}
-
-// firstBehind gives the first place behind another in a line of waiting tasks.
-func (w *work) firstBehind(q *queue, line engine.State, behind engine.Place) (at engine.Place, found bool) {
-	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' "+
-		"ORDER BY sort LIMIT 1",
-		[]any{q.line(line), behind.Sort}, func() bool {
-			found = true
-			return false
-		}, &at.Sort)
-	return at, found
 }

@@ -63,9 +63,9 @@ func (w *work) drop(r *row) {
 
 // lineNumber gives the number of the line in which a row stands.
 func (w *work) lineNumber(r *row) int64 {
-	if r.State == engine.Declined {
-		if l := w.kindLine(ours(r.Queue), r.Kind); l != nil {
-			return l.line()
+	if r.State.HasSubs() {
+		if l := w.Line(r.Queue, r.Kind); l != nil {
+			return kindOf(l).line()
 		}
 	}
 	return ours(r.Queue).line(r.State)
@@ -170,17 +170,4 @@ func (w *work) saveQueue(q *queue) {
 	}
 	w.exec("UPDATE {p}queues SET counts = ?, rings = ?, alerts = ?, touched = ? WHERE queue = ?",
 		counts, q.rings, q.alerts, w.step.Now, q.number)
-}
-
-// trimDead deletes the oldest dead tasks where there are too many, at the end of a step.
-func (w *work) trimDead() {
-	for _, q := range w.queues {
-		for q != nil && w.step.HasTooManyDead(&q.Queue) {
-			r := w.First(&q.Queue, engine.Dead)
-			if r == nil {
-				break
-			}
-			w.step.Evict(r)
-		}
-	}
 }

@@ -3,9 +3,11 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // version is the version of the tables that this version of midge makes, and works with.
@@ -25,7 +27,7 @@ const applicationID = 0x6d696467
 //	        ended: when it ended or, while it is pending, when it was claimed where the version does not
 //	        tell. past and record: storage/internal/record. retries is also in past; the column is for people
 //	sides   parts that few tasks have: their history, results, progress and checkpoints
-//	kinds   the lines of declined tasks, one for each kind of a queue (kinds.go)
+//	kinds   the lines of declined tasks, one for each kind of a queue (lines.go)
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
 //	lanes   the last call of each lane and its outcome (lane.go)
 //	runners their last heartbeats
@@ -71,23 +73,42 @@ INSERT INTO {p}meta VALUES (1, 1, 1, 0, 0, 0);
 `
 
 // jobs is a view for people with a tool for SQLite, and only for them: no code depends on it.
-const jobs = `
+var jobs = strings.NewReplacer(
+	"{states}", listed(" ", "WHEN %[1]d THEN '%[2]s'", isNamed), "{due}", numbers(isDue),
+	"{pending}", numbers(engine.State.IsPending), "{cursor}", strconv.Itoa(int(engine.Cursor)),
+).Replace(`
 DROP VIEW IF EXISTS {p}jobs;
 CREATE VIEW {p}jobs (
 	queue, id, kind, state, priority, run_at, retries, created_at, lease_until, last_error
 ) AS
 SELECT q.name, t.id, t.kind,
-	CASE t.line & 15 WHEN 4 THEN 'pending' WHEN 5 THEN 'pending' WHEN 6 THEN 'scheduled' WHEN 7 THEN 'retry'
-		WHEN 9 THEN 'damaged' WHEN 10 THEN 'completed' WHEN 11 THEN 'cancelled' WHEN 12 THEN 'dead'
-		ELSE 'waiting' END,
-	t.priority,
-	CASE WHEN t.line & 15 IN (6, 7) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
+	CASE t.line & 15 {states} ELSE 'damaged' END, t.priority,
+	CASE WHEN t.line & 15 IN ({due}) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
 	t.retries, strftime('%Y-%m-%d %H:%M:%f', t.created / 1e6, 'unixepoch'),
-	CASE WHEN t.line & 15 IN (4, 5) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
+	CASE WHEN t.line & 15 IN ({pending}) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
 	(SELECT json_extract(s.attempts, '$[#-1].Error') FROM {p}sides s WHERE s.task = t.task)
 FROM {p}tasks t JOIN {p}queues q ON q.queue = t.queue
-WHERE t.line & 15 <> 8; -- cursors are no tasks
-`
+WHERE t.line & 15 <> {cursor}; -- cursors are no tasks
+`)
+
+// listed lists states in a format that takes their numbers and names.
+func listed(separator, format string, is func(engine.State) bool) string {
+	states := engine.StatesWhere(is)
+	all := make([]string, len(states))
+	for i, s := range states {
+		all[i] = fmt.Sprintf(format, int(s), s.Public())
+	}
+	return strings.Join(all, separator)
+}
+
+// numbers lists the numbers of states.
+func numbers(is func(engine.State) bool) string { return listed(", ", "%[1]d", is) }
+
+func isNamed(s engine.State) bool { return s.Public() != "" }
+
+func isDue(s engine.State) bool { return s.IsTimed() && s != engine.Cursor }
+
+func hasLine(s engine.State) bool { return !s.HasSubs() }
 
 // migrations lead from one version of the tables to the next.
 var migrations = [version]string{tables + jobs}

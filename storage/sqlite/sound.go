@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // checkPath refuses a path that cannot be that of the storage's own file.
@@ -321,7 +324,8 @@ const (
 // setAside warns of tasks that were set apart, by queue.
 func (w *work) setAside() []string {
 	return w.named("queue %s has %d damaged %s, set apart: %s", "SELECT q.name, t.id FROM {p}queues q "+
-		"CROSS JOIN {p}tasks t ON t.line = q.queue * 16 + 9 ORDER BY q.queue LIMIT ?")
+		"CROSS JOIN {p}tasks t ON t.line = q.queue * 16 + "+strconv.Itoa(int(engine.Damaged))+
+		" ORDER BY q.queue LIMIT ?")
 }
 
 // strays warns of tasks in lines that belong to no queue and no kind, where nothing finds them.
@@ -330,9 +334,10 @@ func (w *work) strays() []string {
 		"WITH RECURSIVE l(n) AS (SELECT min(line) FROM {p}tasks UNION ALL "+
 			"SELECT (SELECT min(line) FROM {p}tasks WHERE line > n) FROM l WHERE n IS NOT NULL LIMIT 1000) "+
 			"SELECT 'queue number ' || (n >> 4) || ', state ' || (n & 15), t.id FROM l CROSS JOIN {p}tasks t "+
-			"ON t.line = n WHERE CASE n & 15 WHEN 0 THEN 1 WHEN 13 THEN 1 WHEN 15 THEN 1 "+
-			"WHEN 14 THEN n >> 4 NOT IN (SELECT line FROM {p}kinds) "+
-			"ELSE n >> 4 NOT IN (SELECT queue FROM {p}queues) END ORDER BY n LIMIT ?")
+			"ON t.line = n WHERE CASE "+
+			"WHEN n & 15 IN ("+numbers(engine.State.HasSubs)+") THEN n >> 4 NOT IN (SELECT line FROM {p}kinds) "+
+			"WHEN n & 15 IN ("+numbers(hasLine)+") THEN n >> 4 NOT IN (SELECT queue FROM {p}queues) "+
+			"ELSE 1 END ORDER BY n LIMIT ?")
 }
 
 // named makes a warning for each place that a statement gives, with the ids of the tasks there.

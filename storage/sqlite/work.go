@@ -54,6 +54,12 @@ type queue struct {
 	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not read
 }
 
+func newQueue(name string) *queue {
+	q := &queue{Queue: engine.Queue{Name: name}, kinds: make(map[string]*kindLine)}
+	q.Own = q
+	return q
+}
+
 // line gives the number of the line of a state, for the table tasks.
 func (q *queue) line(state engine.State) int64 { return q.number<<4 + int64(state) }
 
@@ -184,8 +190,7 @@ func (w *work) lookup(name string) *queue {
 	if known {
 		return q
 	}
-	q = &queue{Queue: engine.Queue{Name: name}}
-	q.Own = q
+	q = newQueue(name)
 	var paused int64
 	if !w.one("SELECT queue, paused, paused_until, touched, rings, alerts, counts FROM {p}queues WHERE name = ?",
 		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.Touched),
@@ -201,6 +206,11 @@ func (w *work) lookup(name string) *queue {
 	return q
 }
 
+// standing finds the states of which a queue has tasks. The lines of kinds have none without a task.
+var standing = "SELECT column1 FROM (VALUES " + listed(", ", "(%[1]d)", hasLine) + ") " +
+	"WHERE EXISTS (SELECT 1 FROM {p}tasks WHERE line = ? + column1) UNION ALL SELECT " +
+	numbers(engine.State.HasSubs) + " WHERE EXISTS (SELECT 1 FROM {p}kinds WHERE queue = ?)"
+
 // verify recounts the tasks of a queue where a line has tasks although its count is 0.
 func (w *work) verify(q *queue) {
 	if !w.store.rings.isUnverified(q.Name, w.step.Now) {
@@ -209,13 +219,10 @@ func (w *work) verify(q *queue) {
 	w.save()
 	var state int64
 	wrong := false
-	w.each("SELECT column1 FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8), (10), (11), (12)) "+
-		"WHERE EXISTS (SELECT 1 FROM {p}tasks WHERE line = ? + column1) "+
-		"UNION ALL SELECT 14 WHERE EXISTS (SELECT 1 FROM {p}kinds WHERE queue = ?)", []any{q.line(0), q.number},
-		func() bool {
-			wrong = q.Sizes[state] == 0
-			return !wrong
-		}, &state)
+	w.each(standing, []any{q.line(0), q.number}, func() bool {
+		wrong = q.Sizes[state] == 0
+		return !wrong
+	}, &state)
 	if wrong {
 		w.recount(q)
 	}
@@ -242,8 +249,7 @@ func (w *work) Queue(name string) *engine.Queue {
 			name, w.step.Now, packCounts(new(engine.Queue)))
 		delete(w.queues, name)
 		if q = w.lookup(name); q == nil { // the transaction has failed
-			q = &queue{Queue: engine.Queue{Name: name}}
-			q.Own = q
+			q = newQueue(name)
 			w.queues[name] = q
 		}
 	}
@@ -286,32 +292,11 @@ func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
 // Move takes a record from its line to another. The beginning of that line is read anew when it is
 // next needed.
 func (w *work) Move(r *engine.Record, to engine.State, _ engine.Place) {
-	q := ours(r.Queue)
-	q.lines[lineOf(to)] = nil
-	w.leave(r)
-	if to == engine.Declined {
-		w.joinKind(q, r.Kind)
-	}
-}
-
-// leave counts a task that leaves the line of its kind, if it stands there.
-func (w *work) leave(r *engine.Record) {
-	if r.State == engine.Declined {
-		w.leaveKind(ours(r.Queue), r.Kind)
-	}
-}
-
-// lineOf gives the state in whose line a task is found: for tasks whose cancel was asked, pending.
-func lineOf(state engine.State) engine.State {
-	if state == engine.Asked {
-		return engine.Pending
-	}
-	return state
+	ours(r.Queue).lines[to.Line()] = nil
 }
 
 // Transfer takes a record to another queue.
 func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
-	w.leave(r)
 	own := w.rows[r.Ref]
 	w.rows[r.Ref] = nil
 	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = own
@@ -320,7 +305,6 @@ func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
 
 // Remove takes a record out of the storage.
 func (w *work) Remove(r *engine.Record) {
-	w.leave(r)
 	if own := w.rows[r.Ref]; own != nil {
 		own.gone = true
 	}
@@ -330,12 +314,8 @@ func (w *work) Remove(r *engine.Record) {
 // Ring notes an event of a record's queue. A due moment counts only where it is the first of its
 // line.
 func (w *work) Ring(r *engine.Record, alert bool) {
-	switch r.State {
-	case engine.Scheduled, engine.Retry, engine.Cursor:
-		if !w.isFirst(r) {
-			return
-		}
-	default:
+	if r.State.IsTimed() && !w.isFirst(r) {
+		return
 	}
 	w.ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -26,8 +25,8 @@ type Claim struct {
 
 // declined holds, for one queue, the first task in the line of each kind.
 type declined struct {
-	kinds   []string
-	first   []*Record // by kind, nil where the claim may take no task of the kind
+	lines   []*Line
+	first   []*Record // by line, nil where the claim may take no task of the kind
 	without Flags     // the flags for which first was looked up: it has tasks without these
 }
 
@@ -101,9 +100,9 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	d := &c.declined[i]
 	again := d.without != without
 	d.without = without
-	for n, kind := range d.kinds {
+	for n, l := range d.lines {
 		if first := d.first[n]; again || first != nil && first.State != Declined { // first was taken meanwhile
-			d.first[n] = c.step.Lines.FirstDeclined(c.Queues[i], kind, Place{Sort: math.MinInt64}, without)
+			d.first[n] = l.first(without)
 		}
 		next = earlier(next, d.first[n])
 	}
@@ -121,14 +120,14 @@ func (c *Claim) lookForDeclined() {
 		if q == nil {
 			continue
 		}
-		kinds := c.step.Lines.KindLines(q, c.Req.Kinds)
-		if len(kinds) == 0 {
+		lines := c.step.among(q, c.Req.Kinds, storage.MaxKinds)
+		if len(lines) == 0 {
 			continue
 		}
 		if c.declined == nil {
 			c.declined = make([]declined, len(c.Queues))
 		}
-		c.declined[i] = declined{kinds: kinds, first: make([]*Record, len(kinds)), without: -1}
+		c.declined[i] = declined{lines: lines, first: make([]*Record, len(lines)), without: -1}
 	}
 }
 
@@ -196,26 +195,38 @@ func (c *Claim) Survey() (next int64, more bool) {
 
 // waits reports whether tasks wait in the i-th queue that a claim of these kinds could take.
 func (c *Claim) waits(i int) bool {
-	for _, line := range [...]State{Waiting, Prompt, Suspect} {
-		if c.step.Lines.First(c.Queues[i], line) != nil {
+	for _, state := range waitingStates {
+		if c.step.Lines.First(c.Queues[i], state) != nil {
 			return true
 		}
 	}
 	return c.nextDeclined(i, 0) != nil
 }
 
-// Oldest returns the age of the oldest waiting task of a queue that was not declined. first returns the
-// first place in a line after another place, false where there is none.
-func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bool)) time.Duration {
+// Stats returns the sizes, totals and settings of a queue.
+func (s *Step) Stats(q *Queue) storage.Stats {
+	st := q.Stats()
+	for _, l := range s.among(q, nil, storage.MaxStatsKinds) {
+		st.Declined = append(st.Declined, storage.KindSize{Kind: l.Sub, Tasks: l.Size})
+	}
+	st.Oldest = s.oldest(q)
+	if q.IsPaused(s.Now) {
+		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
+	}
+	return st
+}
+
+// oldest returns the age of the oldest waiting task of a queue that was not declined.
+func (s *Step) oldest(q *Queue) time.Duration {
 	var oldest int64
-	for _, line := range [...]State{Waiting, Prompt, Suspect} {
-		if q.Sizes[line] == 0 {
+	for _, state := range waitingStates {
+		if q.Sizes[state] == 0 {
 			continue
 		}
 		for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
 			// Places after the middle of the band belong to tasks that joined the tail: their turns are moments.
-			if at, ok := first(line, Place{Sort: Band(p)}); ok && at.Sort < Band(p-1)-beforeHead {
-				oldest = max(oldest, now-(at.Sort-Band(p)))
+			if at := s.Local.After(q, state, Band(p)); at != 0 && at < Band(p-1)-beforeHead {
+				oldest = max(oldest, s.Now-(at-Band(p)))
 			}
 		}
 	}
@@ -224,11 +235,10 @@ func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bo
 
 // nextDue returns the earliest moment at which a task or a cursor of a queue is due, 0 if there is none.
 func (s *Step) nextDue(q *Queue) (next int64) {
-	if r := s.firstDue(q); r != nil {
-		next = r.Sort
-	}
-	if r := s.Lines.First(q, Cursor); r != nil && r.Sort != Never {
-		next = sooner(next, r.Sort)
+	for _, state := range timedStates {
+		if r := s.Lines.First(q, state); r != nil && r.Sort != Never {
+			next = sooner(next, r.Sort)
+		}
 	}
 	return next
 }
@@ -244,37 +254,11 @@ func sooner(a, b int64) int64 {
 // isBehind reports whether maintenance of a queue remains to be done. Leases are recovered up to the
 // moment recoverTo.
 func (s *Step) isBehind(q *Queue, recoverTo int64) bool {
-	for _, line := range [...]State{Scheduled, Retry, Cursor, Completed, Cancelled, Dead} {
-		if r := s.Lines.First(q, line); r != nil && r.Sort <= s.Come {
+	for _, state := range dueStates {
+		if r := s.Lines.First(q, state); r != nil && r.Sort <= s.Come {
 			return true
 		}
 	}
 	r := s.Lines.First(q, Pending)
 	return r != nil && r.Sort <= recoverTo
-}
-
-// firstDue returns the scheduled or retried task that is due first, or nil.
-func (s *Step) firstDue(q *Queue) *Record {
-	return earlier(s.Lines.First(q, Scheduled), s.Lines.First(q, Retry))
-}
-
-// MostPromoted is how many tasks one claim promotes, in all of its queues together. It is more than the
-// other maintenance of a claim: a claim takes due tasks by priority only among the promoted tasks.
-const MostPromoted = 500
-
-// Promote moves up to most due tasks to the tail of waiting, in the order in which they were due.
-func (s *Step) Promote(q *Queue, most int) {
-	for range most {
-		r := s.firstDue(q)
-		if r == nil || r.Sort > s.Come {
-			return
-		}
-		s.waitAtTail(r)
-	}
-}
-
-// Hide moves a cursor that is handed out to a later place, so that other claims find it only after
-// TickHide. If the runner dies before it ticks the cursor, another runner then does.
-func (s *Step) Hide(r *Record) {
-	s.put(r, Cursor, Place{max(r.Cursor.Next.UnixMicro(), s.after(storage.TickHide)), s.turn()})
 }

@@ -22,7 +22,9 @@
 //	check.go    the checks of a Tx
 //	write.go    inserts and changes
 //	claim.go    which tasks a claim takes, and whether another claim would find work
+//	maintain.go the maintenance that a claim carries out
 //	lease.go    the ends of a claim, and the extension of a lease
+//	lines.go    the lines of declined tasks, one for each kind
 //	move.go     the transitions between states: lines, sizes, totals and keys for life
 package engine
 
@@ -67,13 +69,9 @@ type Lines interface {
 	// First returns the first record in the line of a state, nil where there is none. Tasks
 	// whose cancel was asked may stand in the line of the state Pending.
 	First(q *Queue, line State) *Record
-	// KindLines returns those of the given kinds, each once, whose lines in the queue hold
-	// declined tasks. Where kinds is empty it returns the first MaxKinds of all kinds with
-	// such lines, by name.
-	KindLines(q *Queue, kinds []string) []string
-	// FirstDeclined returns the first task in the line of a kind that stands at a place or after
-	// it and has none of the flags without, nil where there is none.
-	FirstDeclined(q *Queue, kind string, from Place, without Flags) *Record
+	// Named returns the lines of these names, which are sorted and distinct, in the state Declined, or up to
+	// most of the first lines by name where none is named.
+	Named(q *Queue, subs []string, most int) []*Line
 	// Size returns the bytes of a record's payload, which need not be loaded.
 	Size(r *Record) int
 }
@@ -88,6 +86,19 @@ type Local interface {
 	Drop(q *Queue)
 	// Configured keeps the settings of a queue, and notes an event that concerns all runners if alert is set.
 	Configured(q *Queue, alert bool)
+
+	// Line returns the line of a name, nil where there is none.
+	Line(q *Queue, sub string) *Line
+	// Begin keeps a new line.
+	Begin(l Line) *Line
+	// End removes a line that is empty.
+	End(l *Line)
+	// Looks returns up to n lines by the moment Look: those whose moment is at or before it, or after it.
+	Looks(q *Queue, after bool, at int64, n int) []*Line
+	// Due returns the first records in the line of a state, at most n, whose Sort is at a moment or before.
+	Due(q *Queue, state State, at int64, n int) []*Record
+	// After returns the first Sort in the line of a state that is greater than another, 0 where there is none.
+	After(q *Queue, state State, sort int64) int64
 }
 
 // Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the
@@ -119,7 +130,8 @@ type Step struct {
 	// Busy is set where the step relies on a record that another transaction has locked.
 	Busy bool
 
-	plan plan // of the Tx under way
+	plan     plan     // of the Tx under way
+	overfull []*Queue // the queues with more dead tasks than the limit
 }
 
 // Begin begins a step that writes, at a moment. last is the moment of the last such step, 0 where it is not

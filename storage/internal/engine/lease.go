@@ -106,56 +106,6 @@ func (s *Step) recoverOne(r *Record) {
 	}
 }
 
-// Abandon ends declined tasks that waited too long while no claim named their kind. It returns them.
-func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
-	for _, r := range unknown {
-		s.grow(r)
-		r.Reason = storage.ReasonKind
-		s.end(r, Dead)
-		ended = append(ended, storage.Ended{Ref: r.Ref, Kind: r.Kind, State: storage.Dead, Reason: r.Reason})
-	}
-	return ended
-}
-
-// Look is a search in the lines of kinds for tasks that were declined at a moment or before.
-type Look struct {
-	Step   *Step
-	Moment int64
-	Room   int // how many more tasks the search may read
-	Found  []*Record
-}
-
-// FirstLook returns the place at which a search begins in the line of a kind.
-func FirstLook() Place { return DeclinedBand(storage.MaxPriority) }
-
-// Along searches one line, from a place on. next returns up to n tasks at a place or after it. Along reports
-// whether it came to the end of the line, and the place from which the next search goes on, once the found
-// tasks have left the line. In each priority the tasks stand in the order in which they were declined, except
-// that a clock which was ahead stamped some of them with moments after now: Along passes over these.
-func (l *Look) Along(from Place, next func(from Place, n int) []*Record) (on Place, over bool) {
-	found := len(l.Found)
-	for on = from; l.Room > 0; {
-		all := next(from, l.Room)
-		if len(all) == 0 {
-			return FirstLook(), true
-		}
-		for _, r := range all {
-			l.Room--
-			from = Place{r.Sort, r.Turn + 1}
-			if r.Turn <= l.Moment {
-				l.Found = append(l.Found, r)
-			} else if r.Turn <= l.Step.Come { // tasks after r in its priority were declined even later
-				from = Place{Sort: (r.Sort+beforeHead)>>56<<56 + beforeHead}
-				break
-			}
-		}
-		if len(l.Found) == found { // where this step is rolled back, the found tasks are still in the line
-			on = from
-		}
-	}
-	return on, false
-}
-
 // Extend carries out one extension of a lease, expired or not, or adds the task to x.Lost where
 // the fence is not valid. The version stays. Extend reports false where another transaction has
 // locked the task: then it wrote nothing.

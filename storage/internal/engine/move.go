@@ -94,31 +94,16 @@ func (s *Step) Remove(r *Record) {
 	r.touch(PartRest)
 }
 
-// Evict removes the oldest dead task of a queue that has too many of them. It is called at the end of a
-// step, because the step may still need the task.
-func (s *Step) Evict(oldest *Record) {
-	if oldest.Sort > s.Come { // else its time was over anyway
-		oldest.Queue.Totals.Evicted++
-	}
-	s.Remove(oldest)
-}
-
-// HasTooManyDead reports whether a queue has more dead tasks than it keeps.
-func (s *Step) HasTooManyDead(q *Queue) bool {
-	most := s.Limits.DeadMax
-	return most != storage.NoLimit && q.Sizes[Dead] > int64(most)
-}
-
 // transfer moves r to another queue, in its present state.
 func (s *Step) transfer(r *Record, to *Queue) {
 	s.count(r, None)
 	s.Store.Transfer(r, to)
 	state := r.State
 	r.State, r.Queue, r.Ref.Queue = None, to, to.Name
-	switch state {
-	case Waiting, Prompt, Suspect, Declined:
+	switch {
+	case state.Public() == storage.Waiting:
 		s.waitAtTail(r)
-	case Scheduled, Retry:
+	case state.IsTimed():
 		s.schedule(r, state, r.Sort)
 	default: // ended: pending tasks and cursors do not move
 		s.put(r, state, Place{r.Sort, s.turn()})
@@ -130,9 +115,13 @@ func (s *Step) transfer(r *Record, to *Queue) {
 func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
+	s.join(r.Queue, to, r.Kind)
 	s.Store.Move(r, to, at)
 	r.State, r.Place = to, at
 	r.touch(PartRest)
+	if to == Dead && s.Local != nil && s.hasTooManyDead(r.Queue) {
+		s.overfull = append(s.overfull, r.Queue)
+	}
 	if !to.IsPending() {
 		r.Token, r.Runner = storage.Token{}, ""
 		r.Flags &^= Started
@@ -150,6 +139,7 @@ func (s *Step) count(r *Record, to State) {
 	q, from := r.Queue, r.State
 	if from != None {
 		q.Sizes[from]--
+		s.Leave(q, from, r.Kind)
 	}
 	life := r.Unique.Mode == storage.UniqueLife
 	switch {

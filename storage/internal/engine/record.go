@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,15 @@ func (r *Record) CopyTo(t *storage.Task) {
 	case r.State.HasEnded():
 		t.Ended, t.Expires = Time(r.At), Time(r.Sort)
 	}
+}
+
+// Task returns the task as a listing shows it. It shares no memory with r.
+func (r *Record) Task() storage.Task {
+	var t storage.Task
+	r.CopyTo(&t)
+	t.Payload, t.Headers = bytes.Clone(t.Payload), maps.Clone(t.Headers)
+	t.Cursor, t.Attempts = CopyCursor(t.Cursor), slices.Clone(t.Attempts)
+	return t
 }
 
 // placed returns the ref, version and state of r.

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
 )
@@ -39,6 +41,15 @@ func (s State) Public() storage.State { return storage.State(s.declared().Name) 
 // IsPending reports whether a task in s is under a lease.
 func (s State) IsPending() bool { return s == Pending || s == Asked }
 
+// Line returns the state in whose line a task in s is found: a task whose cancel was asked stays among the
+// pending ones.
+func (s State) Line() State {
+	if s == Asked {
+		return Pending
+	}
+	return s
+}
+
 // HasEnded reports whether a task in s has ended.
 func (s State) HasEnded() bool { return s.declared().Ended }
 
@@ -50,14 +61,27 @@ func (s State) isLive() bool { return s.declared().Live }
 
 // StatesOf returns the states that callers know as state.
 func StatesOf(state storage.State) []State {
-	var some []State
+	return StatesWhere(func(s State) bool { return s.Public() == state })
+}
+
+// StatesWhere returns the states for which is returns true.
+func StatesWhere(is func(State) bool) (some []State) {
 	for _, s := range states.All() {
-		if s.Name == string(state) {
+		if is(State(s.Number)) {
 			some = append(some, State(s.Number))
 		}
 	}
 	return some
 }
+
+var (
+	// waitingStates are the states of waiting tasks with one line in a queue.
+	waitingStates = StatesWhere(func(s State) bool { return s.Public() == storage.Waiting && !s.HasSubs() })
+	endedStates   = StatesWhere(State.HasEnded)
+	timedStates   = StatesWhere(State.IsTimed)
+	// dueStates are the states of records for which there is something to do at a moment, except for leases.
+	dueStates = append(slices.Clone(timedStates), endedStates...)
+)
 
 // The numbers of a queue's counters. The size of each state has the number of the state; the totals have
 // the numbers below.

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
+// have a line for each kind. A line begins with its first task and goes with its last.
+type Line struct {
+	Queue *Queue
+	State State
+	Sub   string
+	Size  int64
+	Tasks Tasks
+
+	// Named is when a claim last named the kind, or the line began. It may be up to a twenty-fourth of
+	// DeclinedFor too early.
+	Named int64
+	Look  int64 // when the line is searched next for tasks that waited too long
+	From  Place // where that search begins
+	// Changed is set by each change, for a Store that writes them.
+	Changed bool
+}
+
+// Tasks finds the tasks of a line.
+type Tasks interface {
+	// Range returns up to n tasks, in order, that stand at a place or after it and have none of the flags
+	// without.
+	Range(from Place, without Flags, n int) []*Record
+}
+
+// HasSubs reports whether the records of a state stand in several lines of a queue.
+func (s State) HasSubs() bool { return s == Declined }
+
+// join counts a task that joins a line, which it begins where there is none.
+func (s *Step) join(q *Queue, state State, sub string) {
+	if s.Local == nil || !state.HasSubs() {
+		return
+	}
+	l := s.Local.Line(q, sub)
+	if l == nil {
+		l = s.Local.Begin(Line{
+			Queue: q, State: state, Sub: sub, From: FirstLook, Named: s.Now, Look: s.after(s.Limits.DeclinedFor),
+		})
+	}
+	l.Size++
+	l.Changed = true
+}
+
+// Leave counts a task that leaves a line, which ends where it is the last.
+func (s *Step) Leave(q *Queue, state State, sub string) {
+	if s.Local == nil || !state.HasSubs() {
+		return
+	}
+	if l := s.Local.Line(q, sub); l != nil {
+		l.Size--
+		l.Changed = true
+		if l.Size <= 0 {
+			s.Local.End(l)
+		}
+	}
+}
+
+// first returns the first task that has none of the flags without, nil where there is none.
+func (l *Line) first(without Flags) *Record {
+	if l.Size > 0 {
+		for _, r := range l.Tasks.Range(Place{Sort: math.MinInt64}, without, 1) {
+			return r
+		}
+	}
+	return nil
+}
+
+// among returns the lines of the given kinds, or up to most of the first lines of all kinds where none is
+// given.
+func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
+	if s.Local != nil && q.Sizes[Declined] == 0 {
+		return nil
+	}
+	return s.Lines.Named(q, slices.Compact(slices.Sorted(slices.Values(kinds))), most)
+}
+
+// nameKinds notes that a claim names kinds. It does so at most once in a twenty-fourth of DeclinedFor.
+func (s *Step) nameKinds(q *Queue, kinds []string) {
+	for _, l := range s.among(q, kinds, storage.MaxKinds) {
+		if s.Now-l.Named >= s.Limits.DeclinedFor.Microseconds()/24 {
+			l.Named, l.Changed = s.Now, true
+		}
+	}
+}
+
+// abandonKinds ends declined tasks that waited for DeclinedFor while no claim named their kind. It reports
+// whether some of this work remains for the next claim.
+func (s *Step) abandonKinds(q *Queue, most int) (ended []storage.Ended, left bool) {
+	if s.Come == 0 || q.Sizes[Declined] == 0 || q.IsPaused(s.Now) {
+		return nil, false
+	}
+	long := s.Limits.DeclinedFor.Microseconds()
+	for _, l := range s.Local.Looks(q, true, s.Come+long, most) { // a clock that was ahead stamped these
+		l.Named, l.Look, l.Changed = s.Come, s.Come+long, true
+	}
+	lines, look := s.Local.Looks(q, false, s.Come, most), search{step: s, moment: s.Come - long, room: most}
+	for _, l := range lines {
+		if l.Named+long <= s.Come && !look.along(l) {
+			break // the next claim searches the line again
+		}
+		l.Look, l.Changed = max(l.Named+long, s.Come+long/24), true
+	}
+	left = len(lines) > 0 && len(s.Local.Looks(q, false, s.Come, 1)) > 0
+	return s.Abandon(s.whole(look.found)), left
+}
+
+// Abandon ends declined tasks that waited too long while no claim named their kind. It returns them.
+func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
+	for _, r := range unknown {
+		s.grow(r)
+		r.Reason = storage.ReasonKind
+		s.end(r, Dead)
+		ended = append(ended, storage.Ended{Ref: r.Ref, Kind: r.Kind, State: storage.Dead, Reason: r.Reason})
+	}
+	return ended
+}
+
+// search is a search in the lines of kinds for tasks that were declined at a moment or before.
+type search struct {
+	step   *Step
+	moment int64
+	room   int // how many more tasks the search may read
+	found  []*Record
+}
+
+// FirstLook is the place at which a search begins in the line of a kind.
+var FirstLook = DeclinedBand(storage.MaxPriority)
+
+// along searches a line, and notes from which place the next search goes on, once the found tasks have left
+// the line. It reports whether it came to the end of the line. In each priority the tasks stand in the
+// order in which they were declined, except that a clock which was ahead stamped some of them with moments
+// after now: the search passes over these.
+func (k *search) along(l *Line) (over bool) {
+	found, from := len(k.found), l.From
+	for k.room > 0 {
+		all := l.Tasks.Range(from, 0, k.room)
+		if len(all) == 0 {
+			l.From, l.Changed = FirstLook, true
+			return true
+		}
+		for _, r := range all {
+			k.room--
+			from = Place{r.Sort, r.Turn + 1}
+			if r.Turn <= k.moment {
+				k.found = append(k.found, r)
+			} else if r.Turn <= k.step.Come { // tasks after r in its priority were declined even later
+				from = Place{Sort: (r.Sort+beforeHead)>>56<<56 + beforeHead}
+				break
+			}
+		}
+		if len(k.found) == found { // where this step is rolled back, the found tasks are still in the line
+			l.From, l.Changed = from, true
+		}
+	}
+	return false
+}
