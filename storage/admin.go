@@ -143,46 +143,39 @@ func (in Insert) AtTick(at time.Time) Insert {
 // Each lists all tasks of a queue in a state, page after page. An error ends the sequence. Tasks
 // that move while Each lists may be left out or come twice.
 func Each(ctx context.Context, store Reader, queue string, state State) iter.Seq2[Task, error] {
-	return func(yield func(Task, error) bool) {
-		query := TasksQuery{Queue: queue, State: state, Limit: MaxPage}
-		for {
-			page, err := store.Tasks(ctx, query)
-			if err != nil {
-				yield(Task{}, err)
-				return
-			}
-			for _, t := range page.Tasks {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			query.After = page.Next
-		}
-	}
+	return pages(func(after string) ([]Task, string, error) {
+		page, err := store.Tasks(ctx, TasksQuery{Queue: queue, State: state, Limit: MaxPage, After: after})
+		return page.Tasks, page.Next, err
+	})
 }
 
 // EachQueue lists all queue names with a prefix, page after page. An error ends the sequence.
 func EachQueue(ctx context.Context, store Reader, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		query := QueuesQuery{Prefix: prefix}
-		for {
-			page, err := store.Queues(ctx, query)
+	return pages(func(after string) ([]string, string, error) {
+		page, err := store.Queues(ctx, QueuesQuery{Prefix: prefix, After: after})
+		return page.Names, page.Next, err
+	})
+}
+
+// pages lists what read returns, page after page, until an error or an empty next.
+func pages[T any](read func(after string) (page []T, next string, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := ""; ; {
+			page, next, err := read(after)
 			if err != nil {
-				yield("", err)
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, name := range page.Names {
-				if !yield(name, nil) {
+			for _, one := range page {
+				if !yield(one, nil) {
 					return
 				}
 			}
-			if page.Next == "" {
+			if next == "" {
 				return
 			}
-			query.After = page.Next
+			after = next
 		}
 	}
 }
