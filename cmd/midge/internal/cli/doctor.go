@@ -134,17 +134,14 @@ func (a *app) told(p *show.Printer, r *Report) error {
 
 // Report is the report of doctor. A storage that refuses to be opened or read has only findings.
 type Report struct {
-	Storage    string           `json:"storage"`
-	Durability string           `json:"durability"`
-	RoundTrip  float64          `json:"round_trip_seconds"`
-	Queues     int              `json:"queues"`
-	Runners    int              `json:"runners"`
-	Waiting    int64            `json:"waiting"`
-	Pending    int64            `json:"pending"`
-	Scheduled  int64            `json:"scheduled"`
-	Retry      int64            `json:"retry"`
-	Dead       int64            `json:"dead"`
-	Findings   []survey.Finding `json:"findings"`
+	Storage    string  `json:"storage"`
+	Durability string  `json:"durability"`
+	RoundTrip  float64 `json:"round_trip_seconds"`
+	Queues     int     `json:"queues"`
+	Runners    int     `json:"runners"`
+	show.Live
+	Dead     int64            `json:"dead"`
+	Findings []survey.Finding `json:"findings"`
 	// Accepted lists the findings that somebody knows of, and Recent those that have not lasted for the time of
 	// --for yet. Findings contains neither.
 	Accepted []survey.Finding `json:"accepted"`
@@ -185,11 +182,10 @@ func (a *app) examine(ctx context.Context, bounds survey.Bounds) (*Report, error
 		Storage: s.Info.Storage, Durability: s.Info.Durability, RoundTrip: s.RoundTrip.Seconds(),
 		Queues: len(s.Queues), Runners: len(s.Runners), Now: s.Info.Now.UTC(), Recent: []survey.Finding{},
 	}
-	sum := &r.sum
 	for i := range s.Queues {
-		sum.Add(&s.Queues[i].Stats)
+		r.sum.Add(&s.Queues[i].Stats)
 	}
-	r.Waiting, r.Pending, r.Scheduled, r.Retry, r.Dead = sum.Waiting, sum.Pending, sum.Scheduled, sum.Retry, sum.Dead
+	r.Live, r.Dead = show.LiveOf(&r.sum), r.sum.Dead
 	r.Findings, r.Accepted = s.Findings(bounds, findingWords)
 	survey.ProblemsFirst(r.Findings)
 	survey.ProblemsFirst(r.Accepted)

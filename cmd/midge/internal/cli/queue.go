@@ -85,10 +85,14 @@ func sizes(s *storage.Stats, states []storage.State) string {
 // everFields returns the totals of queues over their lifetime.
 func everFields(t *storage.Totals) []show.Field {
 	return []show.Field{
-		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
-			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
-			show.Number(t.Deleted), show.Number(t.Requeued))},
-		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed), show.Number(t.Crashed))},
+		{
+			Name: "ever",
+			Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
+				show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
+				show.Number(t.Deleted), show.Number(t.Requeued)),
+		},
+		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed),
+			show.Number(t.Crashed))},
 	}
 }
 
@@ -379,13 +383,16 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 		}
 		fields = append(fields, f)
 		if state == storage.Waiting {
-			fields = append(fields, show.Field{Name: "outlook", Text: outlook},
-				show.Field{Name: "oldest", Text: age(r.Oldest)},
-				show.Field{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad})
+			fields = append(fields, []show.Field{
+				{Name: "outlook", Text: outlook},
+				{Name: "oldest", Text: age(r.Oldest)},
+				{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
+			}...)
 		}
 	}
 	for _, state := range filter.Kept() {
-		fields = append(fields, show.Field{Name: filter.StateWord(state), Text: show.Number(r.Size(state)) + " kept"})
+		size := show.Number(r.Size(state))
+		fields = append(fields, show.Field{Name: filter.StateWord(state), Text: size + " kept"})
 	}
 	fields = append(fields, show.Field{Name: "schedules", Text: show.Number(r.Cursors)}, damaged)
 	return append(fields, everFields(&r.Totals)...)

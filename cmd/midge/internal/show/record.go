@@ -16,12 +16,21 @@ import (
 // protects them: a field may be added, but no field changes its name or its meaning. Times are RFC 3339 in
 // UTC, durations are seconds.
 
-// Sizes are the numbers of records in each state.
-type Sizes struct {
+// Live are the numbers of tasks in each state of tasks that have not ended.
+type Live struct {
 	Waiting   int64 `json:"waiting"`
 	Pending   int64 `json:"pending"`
 	Scheduled int64 `json:"scheduled"`
 	Retry     int64 `json:"retry"`
+}
+
+// LiveOf returns the numbers of a queue.
+func LiveOf(s *storage.Stats) Live { return Live{s.Waiting, s.Pending, s.Scheduled, s.Retry} }
+
+// Sizes are the numbers of records in each state.
+type Sizes struct {
+	Live
+
 	Completed int64 `json:"completed"`
 	Cancelled int64 `json:"cancelled"`
 	Dead      int64 `json:"dead"`
@@ -32,8 +41,8 @@ type Sizes struct {
 // sizesOf returns the sizes of a queue.
 func sizesOf(s *storage.Stats) Sizes {
 	return Sizes{
-		Waiting: s.Waiting, Pending: s.Pending, Scheduled: s.Scheduled, Retry: s.Retry, Completed: s.Completed,
-		Cancelled: s.Cancelled, Dead: s.Dead, Schedules: s.Cursors, Damaged: s.Damaged,
+		Live: LiveOf(s), Completed: s.Completed, Cancelled: s.Cancelled, Dead: s.Dead, Schedules: s.Cursors,
+		Damaged: s.Damaged,
 	}
 }
 
