@@ -316,10 +316,8 @@ var funcs = template.FuncMap{
 	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
 	"oldestSeen": oldestSeen, "estimate": format.Estimate,
 	"states": func() []stateLook { return looksOf(storage.TaskStates()) }, "exactly": exactly,
-	"outstanding": filter.Outstanding, "sizeClass": sizeClass,
-	"word":        func(state string) string { return filter.StateWord(storage.State(state)) },
-	"heading":     heading,
-	"look":        lookOf,
+	"outstanding": filter.Outstanding, "sizeClass": sizeClass, "heading": heading, "look": lookOf,
+	"word": func(state string) string { return filter.StateWord(storage.State(state)) },
 	"glyph": func(state string) string {
 		if !storage.State(state).Valid() {
 			return ""

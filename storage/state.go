@@ -31,8 +31,8 @@ func States() []State {
 	return all
 }
 
-// StatesWhere lists the states of tasks for which is returns true, in the order of a task's life:
-// StatesWhere(State.Live) lists those of tasks that have not ended.
+// StatesWhere lists the states of tasks for which is returns true, in the order of a task's life. For
+// example, StatesWhere(State.Live) lists the states of tasks that have not ended.
 func StatesWhere(is func(State) bool) (some []State) {
 	for _, s := range TaskStates() {
 		if is(s) {

@@ -212,7 +212,7 @@ type Pause struct {
 }
 
 // Stats are a queue's sizes and its totals over its lifetime.
-type Stats struct { //nolint:recvcheck // only SetSize changes them
+type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads values
 	Queue string
 	// Sizes by state. Waiting counts suspects and declined tasks too.
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
@@ -265,8 +265,8 @@ func (s *Stats) Add(other *Stats) {
 	s.Damaged += other.Damaged
 	s.Oldest = max(s.Oldest, other.Oldest)
 	t, of := &s.Totals, &other.Totals
-	t.Enqueued, t.Requeued, t.Completed = t.Enqueued+of.Enqueued, t.Requeued+of.Requeued, t.Completed+of.Completed
-	t.Dead, t.Cancelled, t.Deleted = t.Dead+of.Dead, t.Cancelled+of.Cancelled, t.Deleted+of.Deleted
+	t.Enqueued, t.Requeued, t.Deleted = t.Enqueued+of.Enqueued, t.Requeued+of.Requeued, t.Deleted+of.Deleted
+	t.Completed, t.Cancelled, t.Dead = t.Completed+of.Completed, t.Cancelled+of.Cancelled, t.Dead+of.Dead
 	t.Failed, t.Crashed, t.Evicted = t.Failed+of.Failed, t.Crashed+of.Crashed, t.Evicted+of.Evicted
 }
 
