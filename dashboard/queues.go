@@ -55,8 +55,8 @@ func (*queuesData) Orders() []string {
 	return slices.Concat([]string{"", "name"}, namesOf(filter.Outstanding()), []string{"done", "oldest"})
 }
 
-// sizeClass returns the class of the column of a state in the list of queues: the widths of a page that have the
-// column, or the colour of its numbers.
+// sizeClass returns the class of the column of a state in the list of queues: the widths of a page that have
+// the column, or the colour of its numbers.
 func sizeClass(state storage.State) string {
 	switch state {
 	case storage.Waiting:
