@@ -270,11 +270,8 @@ func (s *Storage) configure(
 ) error {
 	verb, patch := "set", []any(nil)
 	exists := settings.Create // the queue exists from this call on
-	switch {
-	case settings.Remove:
+	if settings.Remove {
 		verb = "remove"
-	case settings.Create:
-		verb = "create"
 	}
 	if p := settings.Pause; p != nil {
 		length := p.For.Microseconds()

@@ -1,9 +1,9 @@
 -- configure: changes settings of a queue, creates it, or removes it.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "create", "remove", or "forget" to remove the queue if
---       it is abandoned; for set then each setting that changes: its name and its value, which is for
---       "pause" 0 for none, -1 for one without end, else its length (µs)
+-- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", or "forget" to remove the queue if it is
+--       abandoned; for set then each setting that changes, none to create the queue: its name and its
+--       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs)
 -- Returns  {verdict, now, "" or "notempty"}
 
 local q = openall(1)[1]
@@ -11,21 +11,16 @@ local q = openall(1)[1]
 -- SETTINGS change a setting each.
 local SETTINGS = {pause = function(length) set(q, 'paused', length > 0 and now + length or length) end}
 
--- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 in each.
+-- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 in each, and
+-- is made where a setting gets another value, or without any setting.
 local function patch()
-  local exists = q.m.mark > 0
+  local exists = q.m.mark > 0 or #ARGV == 4
   for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' end
   if not exists then return '' end
   for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](tonumber(ARGV[i + 1])) end
   set(q, 'touched', now)
   set(q, 'soon', 0)
-  q.asked = true -- runners without free slots have to learn of settings too
-  return ''
-end
-
-local function create()
-  set(q, 'touched', now)
-  set(q, 'soon', 0)
+  q.asked = #ARGV > 4 -- runners without free slots have to learn of settings too
   return ''
 end
 
@@ -39,7 +34,7 @@ local function forget() return abandoned(q) and remove() or 'notempty' end
 
 local verdict, outcome = admit(q, ARGV[1], ARGV[2], ARGV[3], 'S')
 if verdict ~= 'N' then return {verdict, text(now), outcome and sub(outcome, 2)} end
-outcome = ({set = patch, create = create, remove = remove, forget = forget})[ARGV[4]]()
+outcome = ({set = patch, remove = remove, forget = forget})[ARGV[4]]()
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end

@@ -3,11 +3,10 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
--- Returns  {for each queue: the sizes of the states in their order, damaged, when the
---       pause ends (-1 where it has no end, 0 where the queue is not paused), the
---       TOTALS in their order, the first kinds of
---       declined tasks, each with a colon, the number of its tasks and a comma, and the age of the
---       oldest waiting task that was not declined (µs)}
+-- Returns  {for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
+--       has no end, 0 where the queue is not paused), the TOTALS in their order, the first kinds of declined
+--       tasks, each with a colon, the number of its tasks and a comma, and the age of the oldest waiting
+--       task that was not declined (µs)}
 
 local damaged
 
