@@ -58,11 +58,13 @@ func stateTables() map[string]string {
 		add("ENDEDSTATES", s.Ended, letter+"=true")
 		add("TIMEDSTATES", s.Timed, letter+"=true")
 		add("PLACEDSTATES", placed, letter+"=true")
-		// Leases, cursors and the lines of kinds are searched in ways of their own.
-		add("SEARCHED", placed || s.Number == states.Waiting || s.Number == states.Suspect, quote(letter))
 		add("SHOWNSTATES", shown != letter, letter+"="+quote(shown))
-		if s.Number == states.Pending {
+		switch s.Number {
+		case states.Pending:
 			set = placeOf("pending")
+		case states.Cursor, states.Declined:
+		default: // the others are searched in ways of their own
+			add("SEARCHED", true, quote(letter))
 		}
 		sizes[s.Name] += set + ","
 	}
