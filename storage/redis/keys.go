@@ -3,6 +3,8 @@ package redis
 import (
 	"strings"
 	"sync"
+
+	"github.com/midgehq/midge/internal/states"
 )
 
 // block is how many keys a queue has.
@@ -14,6 +16,13 @@ var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
 	"claims", "line", "voids", "lines", "idle",
+}
+
+// sets are the sorted sets of the states that the scripts know, as suffixes of keys.
+var sets = map[states.Number]string{
+	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
+	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",
+	states.Cancelled: "cancelled", states.Dead: "dead", states.Cursor: "cursors",
 }
 
 // The indexes of some suffixes.

@@ -13,13 +13,6 @@ import (
 // inLine is the letter of a waiting task in the line, which no sorted set has.
 const inLine = 'l'
 
-// sets are the sorted sets of the states that the scripts know, as suffixes of keys.
-var sets = map[states.Number]string{
-	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
-	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",
-	states.Cancelled: "cancelled", states.Dead: "dead", states.Cursor: "cursors",
-}
-
 func letterOf(state storage.State) string { return string(states.Named(string(state)).Letter) }
 
 // stateOf returns the state of a letter, or "" for a letter that stands for none.
