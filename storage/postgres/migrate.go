@@ -54,43 +54,42 @@ func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefuse
 // and the others wait for it. Migrate returns a *SchemaError for a schema that can no longer serve
 // this version.
 func Migrate(ctx context.Context, cfg Config) error {
+	return migrating(ctx, cfg, "migrate", migrate)
+}
+
+// migrating carries out an action in a schema on a connection of its own.
+func migrating(
+	ctx context.Context, cfg Config, action string, do func(_ context.Context, _ *pgx.Conn, schema string) error,
+) error {
 	if err := cfg.check(); err != nil {
-		return fmt.Errorf("postgres: migrate: %w", err)
+		return wrap(action, err)
 	}
 	settings, err := cfg.settings()
 	if err != nil {
-		return fmt.Errorf("postgres: migrate: %w", err)
+		return wrap(action, err)
 	}
 	// Nothing is prepared: behind a proxy that pools transactions a prepared statement would not be
 	// found again.
 	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := dial(ctx, settings)
 	if err != nil {
-		return wrap("migrate", translate(err))
+		return wrap(action, translate(err))
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return wrap("migrate", migrate(ctx, conn, cfg.Schema))
+	return wrap(action, do(ctx, conn, cfg.Schema))
 }
 
 // MigrationSQL gives the statements that Migrate would carry out now, in one transaction, for people
 // who review them or apply them with a tool of their own; "" where there is nothing to do. It changes
 // nothing. Its errors are those of Migrate.
 func MigrationSQL(ctx context.Context, cfg Config) (string, error) {
-	if err := cfg.check(); err != nil {
-		return "", fmt.Errorf("postgres: write the migration: %w", err)
+	var text string
+	write := func(ctx context.Context, conn *pgx.Conn, schema string) (err error) {
+		text, err = migrationText(ctx, conn, schema)
+		return err
 	}
-	settings, err := cfg.settings()
-	if err != nil {
-		return "", fmt.Errorf("postgres: write the migration: %w", err)
-	}
-	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	conn, err := dial(ctx, settings)
-	if err != nil {
-		return "", wrap("write the migration", translate(err))
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	text, err := migrationText(ctx, conn, cfg.Schema)
-	return text, wrap("write the migration", err)
+	err := migrating(ctx, cfg, "write the migration", write)
+	return text, err
 }
 
 // migrationText writes down the statements of migrateIn.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -33,10 +34,14 @@ type plainArgs struct {
 	records    [][]byte
 	timed      bool
 	low, high  []byte
-	ends       []int32
-	endIDs     [][]byte
-	versions   []int64
-	tokens     [][]byte
+	settles    []end
+}
+
+// end is a completion.
+type end struct {
+	queue int32
+	id    []byte
+	fence *storage.Fence
 }
 
 // presented are the calls of parts, each with its offset in the time of the step: every insert and
@@ -155,7 +160,7 @@ func (s *Storage) plainQuery(a *plainArgs, st *plainStep) query {
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
 	if st.class == classSettle {
-		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
+		args = append(args, a.ends()...)
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)"
 	}
@@ -186,7 +191,6 @@ func plain(parts []*part, queues map[string]int32) *plainArgs {
 			at = a.add(&p.txs[j], queues, at)
 		}
 	}
-	a.byEnd()
 	a.low, a.high = bounds(a.ids, len(a.dqueues))
 	return a
 }
@@ -197,9 +201,7 @@ func newPlainArgs(inserts, settles int) *plainArgs {
 		queues: make([]int32, 0, inserts), ids: make([][]byte, 0, inserts), ats: make([]int64, 0, inserts),
 		dues: make([]int64, 0, inserts), priorities: make([]int16, 0, inserts), marks: make([]int16, 0, inserts),
 		records: make([][]byte, 0, inserts),
-		tally:   newTally(),
-		ends:    make([]int32, 0, settles), endIDs: make([][]byte, 0, settles),
-		versions: make([]int64, 0, settles), tokens: make([][]byte, 0, settles),
+		tally:   newTally(), settles: make([]end, 0, settles),
 	}
 }
 
@@ -226,10 +228,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 	}
 	for k := range tx.Settles {
 		f := &tx.Settles[k].Fence
-		a.ends = append(a.ends, queues[f.Queue])
-		a.endIDs = append(a.endIDs, packID(f.ID))
-		a.versions = append(a.versions, f.Version)
-		a.tokens = append(a.tokens, f.Token[:])
+		a.settles = append(a.settles, end{queues[f.Queue], packID(f.ID), f})
 		at++
 	}
 	return at
@@ -269,23 +268,18 @@ func bounds(ids [][]byte, queues int) (low, high []byte) {
 	return low, high
 }
 
-// byEnd sorts the completions by queue and id, the order in which all steps lock tasks.
-func (a *plainArgs) byEnd() {
-	order := make([]int, len(a.ends))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		if a.ends[i] != a.ends[j] {
-			return int(a.ends[i]) - int(a.ends[j])
-		}
-		return bytes.Compare(a.endIDs[i], a.endIDs[j])
+// ends gives the completions as arrays, by queue and id: the order in which all steps lock tasks.
+func (a *plainArgs) ends() []any {
+	slices.SortFunc(a.settles, func(x, y end) int {
+		return cmp.Or(cmp.Compare(x.queue, y.queue), bytes.Compare(x.id, y.id))
 	})
-	ends, ids := slices.Clone(a.ends), slices.Clone(a.endIDs)
-	versions, tokens := slices.Clone(a.versions), slices.Clone(a.tokens)
-	for to, from := range order {
-		a.ends[to], a.endIDs[to], a.versions[to], a.tokens[to] = ends[from], ids[from], versions[from], tokens[from]
+	n := len(a.settles)
+	queues, versions := make([]int32, n), make([]int64, n)
+	ids, tokens := make(blobs, n), make(blobs, n)
+	for i, e := range a.settles {
+		queues[i], ids[i], versions[i], tokens[i] = e.queue, e.id, e.fence.Version, e.fence.Token[:]
 	}
+	return []any{queues, ids, versions, tokens}
 }
 
 // expected gives the outcome of plain Txs that went as expected, with versions from at on. The
