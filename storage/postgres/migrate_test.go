@@ -253,6 +253,24 @@ func TestEachFunctionIsAFile(t *testing.T) {
 	}
 }
 
+// TestScriptsKnowEveryConstant that they name: a body with an unknown one would fail when it is first called.
+func TestScriptsKnowEveryConstant(t *testing.T) {
+	named := regexp.MustCompile(`\{[a-z]+(\.[a-z]+)?\}`)
+	for _, dir := range []string{"functions", "view", "tables"} {
+		names, texts, err := postgres.Scripts(dir)
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%d scripts in %s, %v", len(names), dir, err)
+		}
+		for i, text := range texts {
+			for _, name := range named.FindAllString(text, -1) {
+				if name != "{schema}" {
+					t.Errorf("%s/%s names %s", dir, names[i], name)
+				}
+			}
+		}
+	}
+}
+
 func TestOpenRefusesABadConfig(t *testing.T) {
 	for what, cfg := range map[string]postgres.Config{
 		"neither URL nor pool": {},
