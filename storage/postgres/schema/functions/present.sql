@@ -7,17 +7,18 @@ DECLARE
 	known bytea[];
 	letters text := '';
 BEGIN
-	IF cardinality(lanes) > 1 THEN
-		WITH w AS (
-			UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = v, outcome = ''
-			FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
-			WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND {schema}.lives(l.opened, now)
-			RETURNING l.lane
-		)
-		SELECT array_agg(w.lane) INTO known FROM w;
-		IF cardinality(known) = cardinality(lanes) THEN
-			RETURN repeat('n', cardinality(lanes));
-		END IF;
+	IF cardinality(lanes) = 1 THEN
+		RETURN {schema}.admit(lanes[1], opens[1], seqs[1], p_base + offs[1], v, now);
+	END IF;
+	WITH w AS (
+		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = v, outcome = ''
+		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
+		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND {schema}.lives(l.opened, now)
+		RETURNING l.lane
+	)
+	SELECT array_agg(w.lane) INTO known FROM w;
+	IF cardinality(known) = cardinality(lanes) THEN
+		RETURN repeat('n', cardinality(lanes));
 	END IF;
 	FOR i IN 1..cardinality(lanes) LOOP
 		letters := letters || CASE WHEN lanes[i] = ANY (known) THEN 'n'
