@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -29,12 +28,12 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	c.Taken = s.taken[:0]
 	if repeated {
 		c.Again(ln.fences) // without ticks: other claims get these when they are no longer hidden
-		give(&c, &answer)
+		c.Give(&answer)
 	} else {
 		s.sweep(queues)
 		c.Maintain(&answer)
 		c.Take()
-		give(&c, &answer)
+		c.Give(&answer)
 		ln.rememberFences(answer.Fences)
 	}
 	c.Finish(&answer)
@@ -56,24 +55,5 @@ func (s *Storage) sweep(queues []*engine.Queue) {
 		if q != nil {
 			ours(q).sweepWindows(s.step.Come, max(engine.Batch/len(queues), engine.BatchLeast))
 		}
-	}
-}
-
-// give copies the tasks taken into the answer. Their payloads share one slice.
-func give(c *engine.Claim, a *storage.Claimed) {
-	n, size := len(c.Taken), 0
-	for _, r := range c.Taken {
-		size += len(r.Payload)
-	}
-	room := make([]byte, size)
-	a.Grow(n)
-	a.Tasks, a.Fences = a.Tasks[:n], make([]storage.Fence, n)
-	for i, r := range c.Taken {
-		t := &a.Tasks[i]
-		r.CopyTo(t)
-		n := copy(room, r.Payload)
-		t.Payload, room = room[:n:n], room[n:]
-		t.Headers, t.Attempts = maps.Clone(t.Headers), nil
-		a.Fences[i] = storage.Fence{Ref: r.Ref, Version: r.Version, Token: r.Token}
 	}
 }

@@ -3,9 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
@@ -34,110 +32,19 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if err := storage.CheckTasks(&query); err != nil {
 		return storage.TasksPage{}, err
 	}
-	after, err := parseMark(query.After)
+	after, err := engine.ParseMark(&query)
 	if err != nil {
 		return storage.TasksPage{}, err
-	}
-	if query.Newest && query.After == "" {
-		after = mark{place: place{Sort: math.MaxInt64, Turn: math.MaxInt64}}
 	}
 	if err := s.look(ctx); err != nil {
 		return storage.TasksPage{}, fmt.Errorf("memory: tasks of %s: %w", query.Queue, err)
 	}
 	defer s.mu.Unlock()
-	var page storage.TasksPage
 	q := s.queues[query.Queue]
 	if q == nil {
-		return page, nil
+		return storage.TasksPage{}, nil
 	}
-	list := q.list
-	if query.Newest {
-		list = q.listNewest
-	}
-	found := list(query.State, after, query.Limit+1)
-	if len(found) > query.Limit { // one more was asked for, to know whether there is a next page
-		found = found[:query.Limit]
-		page.Next = markOf(found[query.Limit-1]).String()
-	}
-	page.Tasks = make([]storage.Task, len(found))
-	for i := range found {
-		page.Tasks[i] = found[i].value.Task()
-	}
-	return page, nil
-}
-
-// list returns up to n tasks of a state that come after a mark, in order. The declined tasks come
-// last, kind after kind.
-func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Record] {
-	var found []entry[*engine.Record]
-	if after.kind == "" {
-		for _, line := range engine.StatesOf(state) {
-			found = q.lines[line].after(after.place, n, found)
-		}
-		sort.Slice(found, func(i, j int) bool { return found[i].Before(found[j].place) })
-		found = found[:min(n, len(found))]
-	}
-	if state == storage.Waiting {
-		for i, known := q.sub(after.kind); i < len(q.subs) && len(found) < n; i++ {
-			from := after.place
-			if !known {
-				from = place{Sort: math.MinInt64}
-			}
-			known = false // later kinds are listed from their beginnings
-			found = q.subs[i].after(from, n-len(found), found)
-		}
-	}
-	return found
-}
-
-// listNewest returns up to n tasks of an ended state that come before a mark, in reverse order.
-func (q *queue) listNewest(state storage.State, before mark, n int) (found []entry[*engine.Record]) {
-	for _, line := range engine.StatesOf(state) { // an ended state has one line
-		found = q.lines[line].before(before.place, n, found)
-	}
-	return found
-}
-
-// mark is the place at which a page ends: in the line of a state or, where kind is set, in the line
-// of that kind.
-type mark struct {
-	place
-
-	kind string
-}
-
-func markOf(e entry[*engine.Record]) mark {
-	m := mark{place: e.place}
-	if e.value.State == engine.Declined {
-		m.kind = e.value.Kind
-	}
-	return m
-}
-
-// String returns the mark as the text of TasksPage.Next.
-func (m mark) String() string {
-	text := fmt.Sprintf("%d.%d", m.Sort, m.Turn)
-	if m.kind != "" {
-		text += "." + m.kind
-	}
-	return text
-}
-
-// parseMark reads a mark from its text. The empty text gives a mark before all tasks.
-func parseMark(text string) (mark, error) {
-	if text == "" {
-		return mark{place: place{Sort: math.MinInt64, Turn: math.MinInt64}}, nil
-	}
-	var m mark
-	parts := strings.SplitN(text, ".", 3)
-	if len(parts) == 3 {
-		m.kind = parts[2]
-	}
-	n, err := fmt.Sscanf(strings.Join(parts[:min(2, len(parts))], "."), "%d.%d", &m.Sort, &m.Turn)
-	if err != nil || n != 2 || m.String() != text {
-		return mark{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
-	}
-	return m, nil
+	return s.step.List(&q.Queue, &query, after), nil
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page.

@@ -197,6 +197,31 @@ func (s *records) After(q *engine.Queue, state engine.State, sort int64) int64 {
 	return 0
 }
 
+// Page returns the next tasks of a line after a mark.
+func (s *records) Page(l *engine.Line, after engine.Mark, newest bool, n int) (found []*engine.Record) {
+	in := &ours(l.Queue).lines[l.State]
+	if own, ok := l.Tasks.(*line); ok {
+		in = &own.sorted
+	}
+	list := in.after
+	if newest {
+		list = in.before
+	}
+	for _, e := range list(after.Place, n, nil) {
+		found = append(found, e.value)
+	}
+	return found
+}
+
+// MarkOf returns the mark of a task in a listing.
+func (s *records) MarkOf(r *engine.Record) engine.Mark {
+	m := engine.Mark{Place: r.Place}
+	if r.State.HasSubs() {
+		m.Sub = r.Kind
+	}
+	return m
+}
+
 // Line returns the line of a kind, nil where there is none.
 func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
 	if i, found := ours(q).sub(kind); found {
@@ -221,15 +246,21 @@ func (s *records) End(l *engine.Line) {
 	q.subs = slices.Delete(q.subs, i, i+1)
 }
 
-// Named returns the lines of kinds, or the first lines where no kind is named.
-func (s *records) Named(q *engine.Queue, kinds []string, most int) (found []*engine.Line) {
+// Named returns the lines of kinds.
+func (s *records) Named(q *engine.Queue, kinds []string) (found []*engine.Line) {
 	for _, kind := range kinds {
 		if l := s.Line(q, kind); l != nil {
 			found = append(found, l)
 		}
 	}
-	if all := ours(q).subs; len(kinds) == 0 {
-		for _, l := range all[:min(len(all), most)] {
+	return found
+}
+
+// LinesFrom returns up to n lines from a kind on.
+func (s *records) LinesFrom(q *engine.Queue, kind string, n int) (found []*engine.Line) {
+	i, _ := ours(q).sub(kind)
+	for _, l := range ours(q).subs[i:] {
+		if len(found) < n {
 			found = append(found, &l.Line)
 		}
 	}

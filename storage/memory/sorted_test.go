@@ -95,22 +95,3 @@ func TestSortedUntil(t *testing.T) {
 		}
 	}
 }
-
-func TestMarkIsReadBack(t *testing.T) {
-	for _, m := range []mark{
-		{place{Sort: -9, Turn: 7}, ""},
-		{place{Sort: 9, Turn: -7}, ""},
-		{place{Sort: math.MaxInt64, Turn: math.MinInt64}, "mail"},
-		{place{Sort: 1}, "a.b.3"},
-	} {
-		got, err := parseMark(m.String())
-		if err != nil || got != m {
-			t.Errorf("mark %v: got %v, error %v", m, got, err)
-		}
-	}
-	for _, text := range []string{"1", "1.", "1.2.", "x.1", " 1.2", "01.2", "1.2 "} {
-		if m, err := parseMark(text); err == nil {
-			t.Errorf("mark %q: got %v, want an error", text, m)
-		}
-	}
-}

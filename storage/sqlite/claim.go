@@ -49,7 +49,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	c := w.step.Claim(req, queues)
 	if repeated {
 		c.Again(w.fencesOf(queues, req.Token)) // without ticks: later claims get them
-		give(&c, &answer)
+		c.Give(&answer)
 	} else {
 		before := w.changed
 		w.changed = false
@@ -57,7 +57,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		c.Maintain(&answer)
 		w.loadWaiting(queues, req.Most())
 		c.Take()
-		give(&c, &answer)
+		c.Give(&answer)
 		w.save()
 		if w.changed {
 			w.remember(req.Call, engine.VerbClaim, nil)
@@ -78,17 +78,6 @@ func (w *work) loadWaiting(queues []*engine.Queue, most int) {
 			w.load(ours(q), engine.Waiting, int(left)+1)
 			left -= q.Sizes[engine.Waiting]
 		}
-	}
-}
-
-// give puts the taken tasks into the answer.
-func give(c *engine.Claim, a *storage.Claimed) {
-	a.Grow(len(c.Taken))
-	a.Tasks, a.Fences = a.Tasks[:len(c.Taken)], make([]storage.Fence, len(c.Taken))
-	for i, r := range c.Taken {
-		r.CopyTo(&a.Tasks[i])
-		a.Tasks[i].Attempts = nil
-		a.Fences[i] = storage.Fence{Ref: r.Ref, Version: r.Version, Token: r.Token}
 	}
 }
 

@@ -74,7 +74,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 			storage.MaxClaimBytes)...)
 	}
 	if len(states) > 1 {
-		slices.SortStableFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
+		slices.SortStableFunc(all, func(a, b *row) int { return markOf(a).Compare(markOf(b)) })
 		all = all[:min(len(all), most)]
 	}
 	return slices.DeleteFunc(all, func(r *row) bool {
@@ -228,11 +228,13 @@ func (w *work) saveKinds(q *queue) {
 	}
 }
 
-// Named gives the lines of kinds, or the first lines of all where no kind is named. It reads no other line.
-func (w *work) Named(eq *engine.Queue, kinds []string, most int) (found []*engine.Line) {
-	if len(kinds) == 0 {
-		return w.kindLines(eq, most, fromKind, "")
-	}
+// LinesFrom gives up to n lines from a kind on.
+func (w *work) LinesFrom(q *engine.Queue, kind string, n int) []*engine.Line {
+	return w.kindLines(q, n, fromKind, kind)
+}
+
+// Named gives the lines of kinds. It reads no other line.
+func (w *work) Named(eq *engine.Queue, kinds []string) (found []*engine.Line) {
 	q := ours(eq)
 	unread := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
 		_, known := q.kinds[kind]

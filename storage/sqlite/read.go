@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/midgehq/midge/internal/sleep"
@@ -91,49 +87,6 @@ func readTask(ctx context.Context, l looker, ref storage.Ref) (t storage.Task, e
 	return t, wrap("task "+ref.String(), cmp.Or(err, verdict))
 }
 
-// place is a place in a listing: the place of a task in its line, and the task's number.
-type place struct {
-	engine.Place
-
-	task int64
-	kind string // of declined tasks, which are listed behind all others that wait
-}
-
-func (p place) compare(o place) int {
-	return cmp.Or(cmp.Compare(p.Sort, o.Sort), cmp.Compare(p.Turn, o.Turn), cmp.Compare(p.task, o.task))
-}
-
-// String gives the place as text, for [storage.TasksPage].
-func (p place) String() string {
-	text := fmt.Sprintf("%d.%d.%d", p.Sort, p.Turn, p.task)
-	if p.kind != "" {
-		text += "." + p.kind
-	}
-	return text
-}
-
-// beginning is before all other places, and end behind them.
-var (
-	beginning = place{Place: engine.Place{Sort: math.MinInt64, Turn: math.MinInt64}}
-	end       = place{Place: engine.Place{Sort: math.MaxInt64, Turn: math.MaxInt64}, task: math.MaxInt64}
-)
-
-// parsePlace reads the text of a place. The empty text is before all places.
-func parsePlace(text string) (p place, err error) {
-	if text == "" {
-		return beginning, nil
-	}
-	parts := strings.SplitN(text, ".", 4)
-	if len(parts) == 4 {
-		p.kind = parts[3]
-	}
-	n, err := fmt.Sscanf(strings.Join(parts[:min(3, len(parts))], "."), "%d.%d.%d", &p.Sort, &p.Turn, &p.task)
-	if err != nil || n != 3 || p.String() != text {
-		return place{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
-	}
-	return p, nil
-}
-
 // Tasks lists a page of the tasks of one state, in the order of that state. Next is the place of the page's
 // last task. Records that cannot be read are left out.
 func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
@@ -144,90 +97,45 @@ func readTasks(ctx context.Context, l looker, query storage.TasksQuery) (page st
 	if err := storage.CheckTasks(&query); err != nil {
 		return page, err
 	}
-	after, err := parsePlace(query.After)
+	after, err := engine.ParseMark(&query)
 	if err != nil {
 		return page, err
 	}
-	if query.Newest && query.After == "" {
-		after = end
-	}
 	err = l.look(ctx, func(w *work) {
 		page = storage.TasksPage{}
-		if q := w.lookup(query.Queue); q != nil {
-			page = w.list(q, &query, after)
+		if q := w.Lookup(query.Queue); q != nil {
+			page = w.step.List(q, &query, after)
 		}
 	})
 	return page, wrap("tasks of "+query.Queue, err)
 }
 
-func (w *work) list(q *queue, query *storage.TasksQuery, after place) storage.TasksPage {
-	var all []*row
-	if query.Newest {
-		return w.page(w.listNewest(q, engine.StatesOf(query.State)[0], after, query.Limit+1), query.Limit)
+// Page gives the next tasks of a line after a mark. Places that are no numbers are left out.
+func (w *work) Page(l *engine.Line, after engine.Mark, newest bool, n int) (found []*engine.Record) {
+	way, desc := ">", ""
+	if newest {
+		way, desc = "<", " DESC"
 	}
-	if after.kind == "" {
-		for _, state := range engine.StatesOf(query.State) {
-			if !state.HasSubs() {
-				all = append(all, w.listLine(q, q.line(state), after, query.Limit+1)...)
-			}
-		}
-		slices.SortFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
+	text := "SELECT " + columns + " FROM {p}tasks t " +
+		"WHERE t.line = ? AND (t.sort, t.turn, t.task) " + way + " (?, ?, ?) " +
+		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' " +
+		"ORDER BY t.sort" + desc + ", t.turn" + desc + ", t.task" + desc + " LIMIT ?"
+	args := []any{w.lineNumber(l.Queue, l.State, l.Sub), after.Sort, after.Turn, after.Row, n}
+	for _, r := range w.read(ours(l.Queue), text, args, 0) {
+		found = append(found, &r.Record)
 	}
-	if query.State == storage.Waiting && q.Sizes[engine.Declined] > 0 {
-		for _, l := range w.kindLines(&q.Queue, query.Limit+2, fromKind, after.kind) {
-			switch n := query.Limit + 1 - len(all); {
-			case n <= 0:
-			case l.Sub == after.kind:
-				all = append(all, w.listLine(q, kindOf(l).line(), after, n)...)
-			default:
-				all = append(all, w.listLine(q, kindOf(l).line(), beginning, n)...)
-			}
-		}
-	}
-	return w.page(all, query.Limit)
+	return found
 }
 
-// page makes a page of rows. One row more was asked for, to know whether there is a next page.
-func (w *work) page(all []*row, limit int) (page storage.TasksPage) {
-	if len(all) > limit {
-		all = all[:limit]
-		page.Next = placeOf(all[len(all)-1]).String()
-	}
-	for _, r := range all {
-		if r.State == engine.Damaged {
-			continue
-		}
-		var t storage.Task
-		w.Find(r.Ref) // with its history
-		r.CopyTo(&t)
-		page.Tasks = append(page.Tasks, t)
-	}
-	return page
-}
+// MarkOf gives the mark of a task in a listing.
+func (w *work) MarkOf(r *engine.Record) engine.Mark { return markOf(w.rows[r.Ref]) }
 
-// listLine gives up to most tasks of a line behind a place.
-func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
-	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
-		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) "+
-		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' ORDER BY t.sort, t.turn, t.task LIMIT ?",
-		[]any{line, after.Sort, after.Turn, after.task, most}, 0)
-}
-
-// listNewest gives up to most tasks of an ended state before a place, the last first.
-func (w *work) listNewest(q *queue, state engine.State, before place, most int) []*row {
-	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
-		"WHERE t.line = ? AND (t.sort, t.turn, t.task) < (?, ?, ?) "+
-		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' "+
-		"ORDER BY t.sort DESC, t.turn DESC, t.task DESC LIMIT ?",
-		[]any{q.line(state), before.Sort, before.Turn, before.task, most}, 0)
-}
-
-func placeOf(r *row) place {
-	p := place{Place: r.place, task: r.task}
-	if r.was == engine.Declined {
-		p.kind = r.Kind
+func markOf(r *row) engine.Mark {
+	m := engine.Mark{Place: r.place, Row: r.task}
+	if r.was.HasSubs() {
+		m.Sub = r.Kind
 	}
-	return p
+	return m
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page.

@@ -61,14 +61,14 @@ func (w *work) drop(r *row) {
 	}
 }
 
-// lineNumber gives the number of the line in which a row stands.
-func (w *work) lineNumber(r *row) int64 {
-	if r.State.HasSubs() {
-		if l := w.Line(r.Queue, r.Kind); l != nil {
+// lineNumber gives the number of the line in which the tasks of a state and a kind stand.
+func (w *work) lineNumber(q *engine.Queue, state engine.State, kind string) int64 {
+	if state.HasSubs() {
+		if l := w.Line(q, kind); l != nil {
 			return kindOf(l).line()
 		}
 	}
-	return ours(r.Queue).line(r.State)
+	return ours(q).line(state)
 }
 
 // ended returns the column ended of a row: when the task ended or, while it is pending, when it was claimed
@@ -84,9 +84,9 @@ func (r *row) ended() int64 {
 func (w *work) insert(text string, rows []*row) {
 	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
-		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn, r.Version,
-			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.ended(), record.Lease(&r.Record), packPast(r),
-			packSpec(r))
+		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r.Queue, r.State, r.Kind),
+			r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.Created, r.ended(),
+			record.Lease(&r.Record), packPast(r), packSpec(r))
 	}
 	last := w.exec(text, args...)
 	for i, r := range rows { // one statement gives them consecutive numbers
@@ -100,8 +100,8 @@ func (w *work) update(r *row) {
 	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
 		"retries = ?, ended = ?, lease = ?, past = ?"
 	args := []any{
-		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.ended(),
-		record.Lease(&r.Record), packPast(r),
+		w.lineNumber(r.Queue, r.State, r.Kind), r.Sort, r.Turn, r.Version,
+		int(r.Flags), int(r.Priority), r.Retries, r.ended(), record.Lease(&r.Record), packPast(r),
 	}
 	switch queue := ours(r.Queue).number; {
 	case r.Touched&engine.PartSpec != 0 || w.moved:

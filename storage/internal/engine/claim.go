@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -171,6 +172,25 @@ func (c *Claim) start(r *Record, starts bool) {
 func (c *Claim) add(r *Record) {
 	c.suspect = c.suspect || r.Flags&IsSuspect != 0
 	c.Taken = append(c.Taken, r)
+}
+
+// Give copies the tasks taken into the answer. Their payloads share one slice.
+func (c *Claim) Give(a *storage.Claimed) {
+	n, size := len(c.Taken), 0
+	for _, r := range c.Taken {
+		size += len(r.Payload)
+	}
+	room := make([]byte, size)
+	a.Grow(n)
+	a.Tasks, a.Fences = a.Tasks[:n], make([]storage.Fence, n)
+	for i, r := range c.Taken {
+		t := &a.Tasks[i]
+		r.CopyTo(t)
+		n := copy(room, r.Payload)
+		t.Payload, room = room[:n:n], room[n:]
+		t.Headers, t.Attempts = maps.Clone(t.Headers), nil
+		a.Fences[i] = storage.Fence{Ref: r.Ref, Version: r.Version, Token: r.Token}
+	}
 }
 
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the

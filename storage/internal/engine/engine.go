@@ -24,6 +24,7 @@
 //	claim.go    which tasks a claim takes, and whether another claim would find work
 //	maintain.go the maintenance that a claim carries out
 //	lease.go    the ends of a claim, and the extension of a lease
+//	list.go     listings of tasks, page by page
 //	lines.go    the lines of declined tasks, one for each kind
 //	move.go     the transitions between states: lines, sizes, totals and keys for life
 package engine
@@ -69,9 +70,10 @@ type Lines interface {
 	// First returns the first record in the line of a state, nil where there is none. Tasks
 	// whose cancel was asked may stand in the line of the state Pending.
 	First(q *Queue, line State) *Record
-	// Named returns the lines of these names, which are sorted and distinct, in the state Declined, or up to
-	// most of the first lines by name where none is named.
-	Named(q *Queue, subs []string, most int) []*Line
+	// Named returns the lines of these names, which are sorted and distinct.
+	Named(q *Queue, subs []string) []*Line
+	// LinesFrom returns up to n lines at a name or after it, by name.
+	LinesFrom(q *Queue, sub string, n int) []*Line
 	// Size returns the bytes of a record's payload, which need not be loaded.
 	Size(r *Record) int
 }
@@ -97,6 +99,11 @@ type Local interface {
 	Looks(q *Queue, after bool, at int64, n int) []*Line
 	// Due returns the first records in the line of a state, at most n, whose Sort is at a moment or before.
 	Due(q *Queue, state State, at int64, n int) []*Record
+	// Page returns up to n records that stand after a mark in a line or, with newest, those before it, from the
+	// last on. The line may be that of a state with one line.
+	Page(l *Line, after Mark, newest bool, n int) []*Record
+	// MarkOf returns the mark of a record in a listing.
+	MarkOf(r *Record) Mark
 	// After returns the first Sort in the line of a state that is greater than another, 0 where there is none.
 	After(q *Queue, state State, sort int64) int64
 }

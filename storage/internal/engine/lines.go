@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -67,7 +66,7 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 // first returns the first task that has none of the flags without, nil where there is none.
 func (l *Line) first(without Flags) *Record {
 	if l.Size > 0 {
-		for _, r := range l.Tasks.Range(Place{Sort: math.MinInt64}, without, 1) {
+		for _, r := range l.Tasks.Range(beginning.Place, without, 1) {
 			return r
 		}
 	}
@@ -80,7 +79,10 @@ func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
 	if s.Local != nil && q.Sizes[Declined] == 0 {
 		return nil
 	}
-	return s.Lines.Named(q, slices.Compact(slices.Sorted(slices.Values(kinds))), most)
+	if len(kinds) == 0 {
+		return s.Lines.LinesFrom(q, "", most)
+	}
+	return s.Lines.Named(q, slices.Compact(slices.Sorted(slices.Values(kinds))))
 }
 
 // nameKinds notes that a claim names kinds. It does so at most once in a twenty-fourth of DeclinedFor.

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Mark is the place of a task in a listing: its place in its line and, where the state has several lines,
+// the name of the line. Row tells tasks apart that stand at one place, which no step brings about.
+type Mark struct {
+	Place
+
+	Row int64
+	Sub string
+}
+
+// The marks before and after all tasks that stand in the line of a state.
+var (
+	beginning = Mark{Place: Place{Sort: math.MinInt64, Turn: math.MinInt64}}
+	ending    = Mark{Place: Place{Sort: math.MaxInt64, Turn: math.MaxInt64}, Row: math.MaxInt64}
+)
+
+// Compare orders the marks of a line.
+func (m Mark) Compare(o Mark) int {
+	return cmp.Or(cmp.Compare(m.Sort, o.Sort), cmp.Compare(m.Turn, o.Turn), cmp.Compare(m.Row, o.Row))
+}
+
+// String returns the mark as the text of TasksPage.Next.
+func (m Mark) String() string {
+	text := fmt.Sprintf("%d.%d.%d", m.Sort, m.Turn, m.Row)
+	if m.Sub != "" {
+		text += "." + m.Sub
+	}
+	return text
+}
+
+// ParseMark returns the mark after which a query lists tasks. It returns a *storage.InvalidError for a text
+// that is not the Next of a page.
+func ParseMark(query *storage.TasksQuery) (m Mark, err error) {
+	text := query.After
+	if text == "" {
+		if query.Newest {
+			return ending, nil
+		}
+		return beginning, nil
+	}
+	parts := strings.SplitN(text, ".", 4)
+	if len(parts) == 4 {
+		m.Sub = parts[3]
+	}
+	n, err := fmt.Sscanf(strings.Join(parts[:min(3, len(parts))], "."), "%d.%d.%d", &m.Sort, &m.Turn, &m.Row)
+	if err != nil || n != 3 || m.String() != text {
+		return Mark{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	}
+	return m, nil
+}
+
+// List lists a page of the tasks of one state after a mark, in the order of that state. Tasks in lines with
+// names come last, line after line. List leaves out records that cannot be read.
+func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page storage.TasksPage) {
+	var all []*Record
+	n, compare := query.Limit+1, Mark.Compare // one more, to know whether there is a next page
+	if query.Newest {
+		compare = func(a, b Mark) int { return b.Compare(a) }
+	}
+	for _, state := range StatesOf(query.State) {
+		if after.Sub == "" && !state.HasSubs() {
+			all = append(all, s.Local.Page(&Line{Queue: q, State: state}, after, query.Newest, n)...)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Record) int { return compare(s.Local.MarkOf(a), s.Local.MarkOf(b)) })
+	if query.State == Declined.Public() && q.Sizes[Declined] > 0 {
+		for _, l := range s.Lines.LinesFrom(q, after.Sub, n+1) {
+			from := beginning
+			if l.Sub == after.Sub {
+				from = after
+			}
+			if len(all) < n {
+				all = append(all, s.Local.Page(l, from, false, n-len(all))...)
+			}
+		}
+	}
+	if len(all) >= n {
+		all = all[:query.Limit]
+		page.Next = s.Local.MarkOf(all[query.Limit-1]).String()
+	}
+	for _, r := range all {
+		if r.State != Damaged {
+			page.Tasks = append(page.Tasks, s.Store.Find(r.Ref).Task())
+		}
+	}
+	return page
+}
