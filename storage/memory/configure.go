@@ -55,8 +55,8 @@ func (s *records) Configured(q *engine.Queue, alert bool) {
 	}
 }
 
-// Drop removes a queue.
-func (s *records) Drop(q *engine.Queue) {
+// DeleteQueue removes a queue.
+func (s *records) DeleteQueue(q *engine.Queue) {
 	delete(s.queues, q.Name)
 	s.events.Forget(q.Name)
 	if i, found := slices.BinarySearch(s.names, q.Name); found {
@@ -75,7 +75,7 @@ func (s *Storage) inspectQueue() {
 	q := s.queues[s.names[s.inspect]]
 	q.sweepWindows(s.step.Come, engine.BatchLeast)
 	if q.isAbandoned(s.step.Come) {
-		(*records)(s).Drop(&q.Queue)
+		(*records)(s).DeleteQueue(&q.Queue)
 	}
 }
 

@@ -189,8 +189,8 @@ func (s *records) Due(q *engine.Queue, state engine.State, at int64, n int) []*e
 	return ours(q).lines[state].until(at, n)
 }
 
-// After returns the first Sort in a line that is greater than another, 0 where there is none.
-func (s *records) After(q *engine.Queue, state engine.State, sort int64) int64 {
+// SortAfter returns the first Sort in a line that is greater than another, 0 where there is none.
+func (s *records) SortAfter(q *engine.Queue, state engine.State, sort int64) int64 {
 	for _, e := range ours(q).lines[state].after(place{Sort: sort, Turn: math.MaxInt64}, 1, nil) {
 		return e.Sort
 	}
@@ -230,8 +230,8 @@ func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
 	return nil
 }
 
-// Begin keeps a new line.
-func (s *records) Begin(of engine.Line) *engine.Line {
+// InsertLine keeps a new line.
+func (s *records) InsertLine(of engine.Line) *engine.Line {
 	q, l := ours(of.Queue), &line{Line: of}
 	l.Tasks = l
 	i, _ := q.sub(l.Sub)
@@ -239,15 +239,15 @@ func (s *records) Begin(of engine.Line) *engine.Line {
 	return &l.Line
 }
 
-// End removes a line.
-func (s *records) End(l *engine.Line) {
+// DeleteLine removes a line.
+func (s *records) DeleteLine(l *engine.Line) {
 	q := ours(l.Queue)
 	i, _ := q.sub(l.Sub)
 	q.subs = slices.Delete(q.subs, i, i+1)
 }
 
-// Named returns the lines of kinds.
-func (s *records) Named(q *engine.Queue, kinds []string) (found []*engine.Line) {
+// LinesNamed returns the lines of kinds.
+func (s *records) LinesNamed(q *engine.Queue, kinds []string) (found []*engine.Line) {
 	for _, kind := range kinds {
 		if l := s.Line(q, kind); l != nil {
 			found = append(found, l)
@@ -267,8 +267,8 @@ func (s *records) LinesFrom(q *engine.Queue, kind string, n int) (found []*engin
 	return found
 }
 
-// Looks returns the first lines by their moments Look, of the moments until or after another.
-func (s *records) Looks(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
+// LinesByLook returns the first lines by their moments Look, of the moments until or after another.
+func (s *records) LinesByLook(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
 	for _, l := range ours(q).subs {
 		if after == (l.Look > at) {
 			found = append(found, &l.Line)

@@ -258,8 +258,8 @@ func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 // Size gives the bytes of a candidate's record, nearly all of which are its payload.
 func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 
-// Named gives the lines of kinds that have candidates. Only kinds that the claim names have any.
-func (w *work) Named(q *engine.Queue, _ []string) (found []*engine.Line) {
+// LinesNamed gives the lines of kinds that have candidates. Only kinds that the claim names have any.
+func (w *work) LinesNamed(q *engine.Queue, _ []string) (found []*engine.Line) {
 	for at, all := range w.lines {
 		if at.queue == q.Name && at.state.HasSubs() {
 			found = append(found, &engine.Line{
@@ -271,7 +271,9 @@ func (w *work) Named(q *engine.Queue, _ []string) (found []*engine.Line) {
 }
 
 // LinesFrom gives the lines of kinds that have candidates, for a claim that names no kind.
-func (w *work) LinesFrom(q *engine.Queue, _ string, _ int) []*engine.Line { return w.Named(q, nil) }
+func (w *work) LinesFrom(q *engine.Queue, _ string, _ int) []*engine.Line {
+	return w.LinesNamed(q, nil)
+}
 
 // ofKind are the candidates in the line of a kind.
 type ofKind []*row

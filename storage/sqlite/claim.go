@@ -138,7 +138,7 @@ func (w *work) sweep() {
 		case w.hasTasks(q): // its counts are wrong
 			w.recount(q)
 		case !w.hasWindow(q):
-			w.Drop(&q.Queue)
+			w.DeleteQueue(&q.Queue)
 		}
 	}
 }
@@ -158,8 +158,8 @@ func (w *work) hasWindow(q *queue) bool {
 		[]any{q.number, w.step.Now}, &one)
 }
 
-// Drop deletes an empty queue.
-func (w *work) Drop(eq *engine.Queue) {
+// DeleteQueue deletes an empty queue.
+func (w *work) DeleteQueue(eq *engine.Queue) {
 	q := ours(eq)
 	w.exec("DELETE FROM {p}keys WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}kinds WHERE queue = ?", q.number)

@@ -98,8 +98,8 @@ func (w *work) Due(eq *engine.Queue, state engine.State, at int64, n int) (found
 	return found
 }
 
-// After gives the first sort in a line that is greater than another, 0 where there is none.
-func (w *work) After(q *engine.Queue, state engine.State, sort int64) (found int64) {
+// SortAfter gives the first sort in a line that is greater than another, 0 where there is none.
+func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found int64) {
 	w.one("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' "+
 		"ORDER BY sort LIMIT 1", []any{ours(q).line(state), sort}, &found)
 	return found
@@ -196,16 +196,16 @@ func (w *work) Line(eq *engine.Queue, kind string) *engine.Line {
 	return &l.Line
 }
 
-// Begin makes a line.
-func (w *work) Begin(l engine.Line) *engine.Line {
+// InsertLine makes a line.
+func (w *work) InsertLine(l engine.Line) *engine.Line {
 	return w.note(kindLine{Line: l, number: w.exec(
 		"INSERT INTO {p}kinds (queue, kind, named, look, tasks) VALUES (?, ?, ?, ?, 0)",
 		ours(l.Queue).number, l.Sub, l.Named, l.Look,
 	)})
 }
 
-// End deletes a line.
-func (w *work) End(l *engine.Line) {
+// DeleteLine deletes a line.
+func (w *work) DeleteLine(l *engine.Line) {
 	w.exec("DELETE FROM {p}kinds WHERE line = ?", kindOf(l).number)
 	w.store.looks.Delete(kindOf(l).number)
 	ours(l.Queue).kinds[l.Sub] = nil
@@ -233,8 +233,8 @@ func (w *work) LinesFrom(q *engine.Queue, kind string, n int) []*engine.Line {
 	return w.kindLines(q, n, fromKind, kind)
 }
 
-// Named gives the lines of kinds. It reads no other line.
-func (w *work) Named(eq *engine.Queue, kinds []string) (found []*engine.Line) {
+// LinesNamed gives the lines of kinds. It reads no other line.
+func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Line) {
 	q := ours(eq)
 	unread := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
 		_, known := q.kinds[kind]
@@ -260,8 +260,8 @@ func (w *work) Named(eq *engine.Queue, kinds []string) (found []*engine.Line) {
 	return found
 }
 
-// Looks gives the first lines by their moments Look, of the moments until or after another.
-func (w *work) Looks(q *engine.Queue, after bool, at int64, n int) []*engine.Line {
+// LinesByLook gives the first lines by their moments Look, of the moments until or after another.
+func (w *work) LinesByLook(q *engine.Queue, after bool, at int64, n int) []*engine.Line {
 	if after {
 		return w.kindLines(q, n, isAhead, at)
 	}

@@ -245,7 +245,7 @@ func (s *Step) oldest(q *Queue) time.Duration {
 		}
 		for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
 			// Places after the middle of the band belong to tasks that joined the tail: their turns are moments.
-			if at := s.Local.After(q, state, Band(p)); at != 0 && at < Band(p-1)-beforeHead {
+			if at := s.Local.SortAfter(q, state, Band(p)); at != 0 && at < Band(p-1)-beforeHead {
 				oldest = max(oldest, s.Now-(at-Band(p)))
 			}
 		}

@@ -8,8 +8,9 @@
 // record and carries out the same step again, on fresh copies. Therefore a [Step] is
 // deterministic, and reads nothing but its fields and its Store.
 //
-// Redis decides in scripts on the server, beside its data. The scripts are the only other
-// expression of these rules, and the differential test proves that both decide alike.
+// Redis decides in scripts on the server, beside its data, and PostgreSQL in functions wherever it need
+// not choose. The scripts and the functions are the other expressions of these rules, and the differential
+// test proves that all decide alike.
 //
 // # The files
 //
@@ -70,8 +71,8 @@ type Lines interface {
 	// First returns the first record in the line of a state, nil where there is none. Tasks
 	// whose cancel was asked may stand in the line of the state Pending.
 	First(q *Queue, line State) *Record
-	// Named returns the lines of these names, which are sorted and distinct.
-	Named(q *Queue, subs []string) []*Line
+	// LinesNamed returns the lines of these names, which are sorted and distinct.
+	LinesNamed(q *Queue, subs []string) []*Line
 	// LinesFrom returns up to n lines at a name or after it, by name.
 	LinesFrom(q *Queue, sub string, n int) []*Line
 	// Size returns the bytes of a record's payload, which need not be loaded.
@@ -84,19 +85,19 @@ type Local interface {
 	Lookup(name string) *Queue
 	// IsEmpty reports whether a queue has no records.
 	IsEmpty(q *Queue) bool
-	// Drop removes a queue that is empty.
-	Drop(q *Queue)
+	// DeleteQueue removes a queue that is empty.
+	DeleteQueue(q *Queue)
 	// Configured keeps the settings of a queue, and notes an event that concerns all runners if alert is set.
 	Configured(q *Queue, alert bool)
 
 	// Line returns the line of a name, nil where there is none.
 	Line(q *Queue, sub string) *Line
-	// Begin keeps a new line.
-	Begin(l Line) *Line
-	// End removes a line that is empty.
-	End(l *Line)
-	// Looks returns up to n lines by the moment Look: those whose moment is at or before it, or after it.
-	Looks(q *Queue, after bool, at int64, n int) []*Line
+	// InsertLine keeps a new line.
+	InsertLine(l Line) *Line
+	// DeleteLine removes a line that is empty.
+	DeleteLine(l *Line)
+	// LinesByLook returns up to n lines by the moment Look: those whose moment is at or before it, or after it.
+	LinesByLook(q *Queue, after bool, at int64, n int) []*Line
 	// Due returns the first records in the line of a state, at most n, whose Sort is at a moment or before.
 	Due(q *Queue, state State, at int64, n int) []*Record
 	// Page returns up to n records that stand after a mark in a line or, with newest, those before it, from the
@@ -104,8 +105,9 @@ type Local interface {
 	Page(l *Line, after Mark, newest bool, n int) []*Record
 	// MarkOf returns the mark of a record in a listing.
 	MarkOf(r *Record) Mark
-	// After returns the first Sort in the line of a state that is greater than another, 0 where there is none.
-	After(q *Queue, state State, sort int64) int64
+	// SortAfter returns the first Sort in the line of a state that is greater than another, 0 where there is
+	// none.
+	SortAfter(q *Queue, state State, sort int64) int64
 }
 
 // Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the
@@ -168,7 +170,7 @@ func (s *Step) Configure(name string, named *storage.Settings) error {
 	case named.Remove && !s.Local.IsEmpty(q):
 		return storage.ErrNotEmpty
 	case named.Remove:
-		s.Local.Drop(q)
+		s.Local.DeleteQueue(q)
 		return nil
 	}
 	q = s.Store.Queue(name)

@@ -41,7 +41,7 @@ func (s *Step) join(q *Queue, state State, sub string) {
 	}
 	l := s.Local.Line(q, sub)
 	if l == nil {
-		l = s.Local.Begin(Line{
+		l = s.Local.InsertLine(Line{
 			Queue: q, State: state, Sub: sub, From: FirstLook, Named: s.Now, Look: s.after(s.Limits.DeclinedFor),
 		})
 	}
@@ -58,7 +58,7 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 		l.Size--
 		l.Changed = true
 		if l.Size <= 0 {
-			s.Local.End(l)
+			s.Local.DeleteLine(l)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
 	if len(kinds) == 0 {
 		return s.Lines.LinesFrom(q, "", most)
 	}
-	return s.Lines.Named(q, slices.Compact(slices.Sorted(slices.Values(kinds))))
+	return s.Lines.LinesNamed(q, slices.Compact(slices.Sorted(slices.Values(kinds))))
 }
 
 // nameKinds notes that a claim names kinds. It does so at most once in a twenty-fourth of DeclinedFor.
@@ -101,17 +101,18 @@ func (s *Step) abandonKinds(q *Queue, most int) (ended []storage.Ended, left boo
 		return nil, false
 	}
 	long := s.Limits.DeclinedFor.Microseconds()
-	for _, l := range s.Local.Looks(q, true, s.Come+long, most) { // a clock that was ahead stamped these
+	for _, l := range s.Local.LinesByLook(q, true, s.Come+long, most) { // a clock that was ahead stamped these
 		l.Named, l.Look, l.Changed = s.Come, s.Come+long, true
 	}
-	lines, look := s.Local.Looks(q, false, s.Come, most), search{step: s, moment: s.Come - long, room: most}
+	lines := s.Local.LinesByLook(q, false, s.Come, most)
+	look := search{step: s, moment: s.Come - long, room: most}
 	for _, l := range lines {
 		if l.Named+long <= s.Come && !look.along(l) {
 			break // the next claim searches the line again
 		}
 		l.Look, l.Changed = max(l.Named+long, s.Come+long/24), true
 	}
-	left = len(lines) > 0 && len(s.Local.Looks(q, false, s.Come, 1)) > 0
+	left = len(lines) > 0 && len(s.Local.LinesByLook(q, false, s.Come, 1)) > 0
 	return s.Abandon(s.whole(look.found)), left
 }
 
