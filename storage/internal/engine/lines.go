@@ -36,7 +36,7 @@ func (s State) HasSubs() bool { return s == Declined }
 
 // join counts a task that joins a line, which it begins where there is none.
 func (s *Step) join(q *Queue, state State, sub string) {
-	if s.Local == nil || !state.HasSubs() {
+	if s.Local == nil {
 		return
 	}
 	l := s.Local.Line(q, sub)

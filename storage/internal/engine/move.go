@@ -115,7 +115,9 @@ func (s *Step) transfer(r *Record, to *Queue) {
 func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
-	s.join(r.Queue, to, r.Kind)
+	if to.HasSubs() {
+		s.join(r.Queue, to, r.Kind)
+	}
 	s.Store.Move(r, to, at)
 	r.State, r.Place = to, at
 	r.touch(PartRest)
@@ -139,7 +141,9 @@ func (s *Step) count(r *Record, to State) {
 	q, from := r.Queue, r.State
 	if from != None {
 		q.Sizes[from]--
-		s.Leave(q, from, r.Kind)
+		if from.HasSubs() {
+			s.Leave(q, from, r.Kind)
+		}
 	}
 	life := r.Unique.Mode == storage.UniqueLife
 	switch {
