@@ -45,9 +45,9 @@ import (
 )
 
 // Syntax is a summary of the language, for the help of a command.
-const Syntax = `A filter is words that a task must all match: kind:send_* retries>3 -reason:"crash loop"
+var Syntax = `A filter is words that a task must all match: kind:send_* retries>3 -reason:"crash loop"
   queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
-  state:      waiting running scheduled retry completed cancelled dead cursor, or live, ended, all
+  state:      ` + strings.Join(StateWords(), " ") + ` cursor, or live, ended, all
   error: reason:                       a part of the text, in quotes where it has spaces
   cause:      the id of a cause, as the groups of dead tasks show it
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
