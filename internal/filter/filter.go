@@ -202,11 +202,6 @@ func (f Filter) States(otherwise ...storage.State) []storage.State {
 	})
 }
 
-// NeedsPayload reports whether the filter looks at parameters, so that its matches reveal some of them.
-func (f Filter) NeedsPayload() bool {
-	return f.params() > 0
-}
-
 // params counts the words about parameters.
 func (f Filter) params() (n int) {
 	for i := range f.terms {

@@ -310,15 +310,6 @@ func TestHiddenQueuesMatchOnlyWhereNamed(t *testing.T) {
 	}
 }
 
-func TestAFilterSaysWhetherItNeedsThePayload(t *testing.T) {
-	for text, want := range map[string]bool{`kind:a`: false, `kind:a -params.x:1`: true} {
-		f, err := Parse(text)
-		if got := f.NeedsPayload(); err != nil || got != want {
-			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
-		}
-	}
-}
-
 func TestAFilterSaysWhichFieldsItLooksAt(t *testing.T) {
 	f, err := Parse(`params.card.number:4* -header.midge.tick:x kind:a`)
 	want := [][]string{{"params", "card", "number"}, {"header", "midge.tick"}}
