@@ -238,7 +238,9 @@ type KindSize struct {
 }
 
 // Live is the number of tasks that have not ended.
-func (s Stats) Live() int64 { return s.Size(StatesWhere(State.Live)...) }
+func (s Stats) Live() int64 { return s.Size(liveStates...) }
+
+var liveStates = StatesWhere(State.Live)
 
 // Size is the number of tasks, or cursors, in a state or in several.
 func (s Stats) Size(states ...State) (n int64) {
