@@ -8,14 +8,14 @@
 // record and carries out the same step again, on fresh copies. Therefore a [Step] is
 // deterministic, and reads nothing but its fields and its Store.
 //
-// Redis decides in scripts on the server, beside its data, and PostgreSQL in functions wherever it need
-// not choose. The scripts and the functions are the other expressions of these rules, and the differential
-// test proves that all decide alike.
+// Redis decides in scripts on the server, beside its data, and PostgreSQL's functions carry out plain
+// claims, inserts and completions. They are the second and the third expression of these rules, and the
+// differential test proves that all decide alike.
 //
 // # The files
 //
 //	engine.go   Store and Step
-//	registry.go the numbers of states, flags and parts
+//	registry.go the states, and the numbers of totals, flags and parts
 //	record.go   a record, and the Task that callers get of it
 //	queue.go    a queue: its counts, its settings, and when it is abandoned
 //	call.go     whether a call is new, a repeat or too old
