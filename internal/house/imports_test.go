@@ -35,7 +35,7 @@ var table = []rule{
 	{room: "internal/states"}, // the table of states
 	{room: "storage", rooms: []string{"internal/sleep", "internal/states"}, testRooms: []string{"storage/memory"}}, // tests functions over a storage
 	{room: "storage/internal", rooms: []string{"storage", "internal/states"}},                                      // parts that storages share
-	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},                       // packs the engine's records
+	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine", "internal/packed"}},    // packs the engine's records
 	{
 		room:      "storage/memory",
 		rooms:     []string{"storage", "storage/internal/..."},
@@ -167,7 +167,8 @@ var table = []rule{
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto", "github.com/jackc/pgx/v5"},
 	},
 	{room: "internal"},
-	{room: "internal/vitals", rooms: []string{"storage"}},
+	{room: "internal/packed"}, // only bytes
+	{room: "internal/vitals", rooms: []string{"storage", "internal/packed"}},
 	{
 		room:      "internal/survey",
 		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/schedule"},
@@ -175,7 +176,7 @@ var table = []rule{
 	},
 	{
 		room:      "internal/ledger",
-		rooms:     []string{"storage", "internal/sleep", "internal/vitals"},
+		rooms:     []string{"storage", "internal/packed", "internal/sleep", "internal/vitals"},
 		testRooms: []string{"storage/..."},
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},

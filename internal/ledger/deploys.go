@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/internal/packed"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -112,7 +113,7 @@ func (s *stored) sawDay(builds map[string]build) {
 func appendBuilds(b []byte, builds []build) []byte {
 	b = binary.AppendUvarint(b, uint64(len(builds)))
 	for _, one := range builds {
-		b = appendText(b, one.version)
+		b = packed.AppendText(b, one.version)
 		b = binary.AppendUvarint(b, uint64(one.first))
 		b = binary.AppendUvarint(b, uint64(one.runners))
 	}
@@ -121,12 +122,12 @@ func appendBuilds(b []byte, builds []build) []byte {
 
 // builds reads the versions of a page.
 func (r *reader) builds() (all []build) {
-	n := r.number()
+	n := r.Size()
 	if n > maxBuilds {
-		r.fail()
+		r.Bad = true
 	}
-	for ; n > 0 && !r.bad; n-- {
-		all = append(all, build{storage.CleanText(r.text(), storage.MaxName), r.number(), r.number()})
+	for ; n > 0 && !r.Bad; n-- {
+		all = append(all, build{storage.CleanText(r.Text(), storage.MaxName), r.Size(), r.Size()})
 	}
 	return all
 }

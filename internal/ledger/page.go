@@ -3,10 +3,10 @@ package ledger
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"hash/fnv"
 	"time"
 
+	"github.com/midgehq/midge/internal/packed"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -125,26 +125,19 @@ func (p *page) encode() []byte {
 	}
 	for i := range p.queues {
 		q := &p.queues[i]
-		b = appendText(b, q.name)
+		b = packed.AppendText(b, q.name)
 		for _, n := range q.list() {
 			b = binary.AppendUvarint(b, uint64(max(n, 0)))
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.kinds)))
 	for _, name := range p.kinds {
-		b = appendText(b, name)
+		b = packed.AppendText(b, name)
 	}
 	b = appendBuilds(b, p.builds)
 	b = binary.AppendUvarint(b, uint64(p.count))
 	b = binary.AppendUvarint(b, uint64(p.last+1))
-	return seal(append(b, p.raw...))
-}
-
-// seal appends the checksum of b.
-func seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
-
-func appendText(b []byte, text string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	return packed.Seal(append(b, p.raw...))
 }
 
 // list returns the totals in the order in which a page has them.
@@ -152,94 +145,44 @@ func (t totals) list() [4]int64 { return [4]int64{t.enqueued, t.done, t.failed, 
 
 // decode reads a page. It reads all samples once, to find damage.
 func decode(b []byte) (*page, error) {
-	if len(b) < 5 || b[0] != format || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+	b, whole := packed.Unseal(b, format)
+	if !whole {
 		return nil, errDamaged
 	}
-	r := reader{b: b[1 : len(b)-4]}
-	p := &page{start: r.number(), step: r.number(), parts: int(r.number())}
-	n := r.number()
+	r := reader{packed.Reader{Rest: b}}
+	p := &page{start: r.Size(), step: r.Size(), parts: int(r.Size())}
+	n := r.Size()
 	if p.step != 1 && p.step != 60 || p.start%(p.step*int64(p.slots())) != 0 || p.parts < 1 || p.parts > maxParts {
 		return nil, errDamaged
 	}
-	for ; n > 0 && !r.bad; n-- {
+	for ; n > 0 && !r.Bad; n-- {
 		q := counted{name: r.name()}
-		q.totals = totals{r.number(), r.number(), r.number(), r.number()}
+		q.totals = totals{r.Size(), r.Size(), r.Size(), r.Size()}
 		p.queues = append(p.queues, q)
 	}
-	for n = r.number(); n > 0 && !r.bad; n-- {
+	for n = r.Size(); n > 0 && !r.Bad; n-- {
 		p.kinds = append(p.kinds, r.name())
 	}
 	p.builds = r.builds()
-	count, last := r.number(), r.number()-1
-	if r.bad || last >= int64(p.slots()) || count > last+1 {
+	count, last := r.Size(), r.Size()-1
+	if r.Bad || last >= int64(p.slots()) || count > last+1 {
 		return nil, errDamaged
 	}
-	p.count, p.last, p.raw = int(count), int(last), r.b
+	p.count, p.last, p.raw = int(count), int(last), r.Rest
 	if err := p.each(func(*sample) {}); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// reader reads numbers and names. It sets bad where the bytes have none.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) fail() {
-	r.b, r.bad = nil, true
-}
-
-// number reads a number that is not negative.
-func (r *reader) number() int64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 || int64(n) < 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return int64(n)
-}
-
-// delta reads a number that may be negative.
-func (r *reader) delta() int64 {
-	n, size := binary.Varint(r.b)
-	if size <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *reader) byte() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	c := r.b[0]
-	r.b = r.b[1:]
-	return c
-}
-
-// text reads a text.
-func (r *reader) text() string {
-	n := r.number()
-	if n > int64(len(r.b)) {
-		r.fail()
-		return ""
-	}
-	text := string(r.b[:n])
-	r.b = r.b[n:]
-	return text
-}
+// reader reads a page.
+type reader struct{ packed.Reader }
 
 // name reads the name of a queue or a kind.
 func (r *reader) name() string {
-	name := r.text()
+	name := r.Text()
 	if storage.CheckName("name", name) != nil {
-		r.fail()
+		r.Bad = true
 	}
 	return name
 }

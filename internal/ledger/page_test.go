@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/midgehq/midge/internal/packed"
 )
 
 // randomPage returns a page of minutes or of hours with random samples, and these samples.
@@ -101,7 +103,7 @@ func FuzzPage(f *testing.F) {
 		if len(b) < 4 {
 			return
 		}
-		p, err := decode(seal(slices.Clone(b[:len(b)-4])))
+		p, err := decode(packed.Seal(slices.Clone(b[:len(b)-4])))
 		if err != nil {
 			return
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"time"
+
+	"github.com/midgehq/midge/internal/packed"
 )
 
 // A sample is written as
@@ -141,15 +143,15 @@ func (p *page) each(tell func(*sample)) error {
 
 // eachRaw does what each does, and leaves the sizes of the last sample in now.
 func (p *page) eachRaw(now []sizes, tell func(*sample)) error {
-	r := reader{b: p.raw}
+	r := reader{packed.Reader{Rest: p.raw}}
 	var s sample
 	s.slot = -1
 	counts := make([]totals, len(now))
 	for range p.count {
-		skip := r.number()
-		flags := r.byte()
-		span := r.number()
-		if r.bad || skip >= int64(p.slots()-s.slot-1) || span < 1 || span > maxSpan {
+		skip := r.Size()
+		flags := r.Byte()
+		span := r.Size()
+		if r.Bad || skip >= int64(p.slots()-s.slot-1) || span < 1 || span > maxSpan {
 			return errDamaged
 		}
 		s.slot += int(skip) + 1
@@ -166,7 +168,7 @@ func (p *page) eachRaw(now []sizes, tell func(*sample)) error {
 		}
 		tell(&s)
 	}
-	if len(r.b) > 0 || s.slot != p.last {
+	if len(r.Rest) > 0 || s.slot != p.last {
 		return errDamaged
 	}
 	return nil
@@ -175,12 +177,12 @@ func (p *page) eachRaw(now []sizes, tell func(*sample)) error {
 // queues reads the figures of queues.
 func (r *reader) queues(now []sizes, counts []totals) bool {
 	next := int64(0)
-	for n := r.number(); n > 0; n-- {
-		mask := r.byte()
+	for n := r.Size(); n > 0; n-- {
+		mask := r.Byte()
 		if mask&hasSkip != 0 {
-			next += r.number()
+			next += r.Size()
 		}
-		if r.bad || next < 0 || next >= int64(len(now)) {
+		if r.Bad || next < 0 || next >= int64(len(now)) {
 			return false
 		}
 		c, z := &counts[next], &now[next]
@@ -190,34 +192,34 @@ func (r *reader) queues(now []sizes, counts []totals) bool {
 			}
 		}
 		if mask&hasWaiting != 0 {
-			z.waiting = clamped(z.waiting+r.delta(), maxFigure)
+			z.waiting = clamped(z.waiting+r.Delta(), maxFigure)
 		}
 		if mask&hasOldest != 0 {
-			z.oldest = clamped(z.oldest+r.delta(), maxOldest)
+			z.oldest = clamped(z.oldest+r.Delta(), maxOldest)
 		}
 		next++
 	}
-	return !r.bad
+	return !r.Bad
 }
 
 // figure reads a number, and bounds it so that it can be added up.
-func (r *reader) figure() int64 { return min(r.number(), maxFigure) }
+func (r *reader) figure() int64 { return min(r.Size(), maxFigure) }
 
 // kinds reads the figures of kinds.
 func (r *reader) kinds(s *sample, most int) bool {
 	s.kinds = s.kinds[:0]
 	next := int64(0)
-	for n := r.number(); n > 0; n-- {
-		next += r.number()
-		if r.bad || next < 0 || next >= int64(most) {
+	for n := r.Size(); n > 0; n-- {
+		next += r.Size()
+		if r.Bad || next < 0 || next >= int64(most) {
 			return false
 		}
 		s.kinds = append(s.kinds, kindFigures{
-			int(next), r.figure(), r.figure(), r.byte(), r.byte(), r.byte(),
+			int(next), r.figure(), r.figure(), r.Byte(), r.Byte(), r.Byte(),
 		})
 		next++
 	}
-	return !r.bad
+	return !r.Bad
 }
 
 // packDuration writes a duration from a microsecond to 50 days in a byte, to within 6 %. 0 means no duration.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"time"
+
+	"github.com/midgehq/midge/internal/packed"
 )
 
 // buckets is the number of buckets of a histogram: one for each microsecond below 4, four for
@@ -108,13 +110,13 @@ func (h *Histogram) append(b []byte) []byte {
 	return b
 }
 
-func (h *Histogram) read(r *reader) {
+func (h *Histogram) read(r *packed.Reader) {
 	i := uint64(0)
-	for range min(r.number(), buckets+1) {
-		i += min(r.number(), buckets)
-		n := r.number()
+	for range min(r.Number(), buckets+1) {
+		i += min(r.Number(), buckets)
+		n := r.Number()
 		if i >= buckets || n == 0 {
-			r.bad = true
+			r.Bad = true
 			return
 		}
 		h[i] = n

@@ -7,10 +7,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"slices"
 	"strings"
 
+	"github.com/midgehq/midge/internal/packed"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -67,18 +67,14 @@ func (v *Vitals) Encode() []byte {
 	b = binary.AppendUvarint(b, uint64(max(v.Goroutines, 0)))
 	b = binary.AppendUvarint(b, uint64(v.Omitted+len(kinds)-n))
 	b = binary.AppendUvarint(b, uint64(n))
-	return seal(append(b, body...))
+	return packed.Seal(append(b, body...))
 }
-
-// seal appends the checksum of b.
-func seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 
 // headMost is the most bytes that the encoding needs beside the kinds.
 const headMost = 1 + 4*binary.MaxVarintLen64 + 4
 
 func (k *Kind) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(k.Name)))
-	b = append(b, k.Name...)
+	b = packed.AppendText(b, k.Name)
 	b = binary.AppendUvarint(b, k.Failed)
 	return k.Runs.append(b)
 }
@@ -89,63 +85,29 @@ func Decode(b []byte) (Vitals, error) {
 	if len(b) == 0 {
 		return Vitals{}, nil
 	}
-	if len(b) < 5 || len(b) > storage.MaxVitals || b[0] != format ||
-		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+	inner, whole := packed.Unseal(b, format)
+	if !whole || len(b) > storage.MaxVitals {
 		return Vitals{}, errDamaged
 	}
-	r := reader{b: b[1 : len(b)-4]}
-	v := Vitals{Memory: r.size(), Goroutines: int(r.size()), Omitted: int(r.size())}
-	n := r.number()
+	r := packed.Reader{Rest: inner}
+	v := Vitals{Memory: r.Size(), Goroutines: int(r.Size()), Omitted: int(r.Size())}
+	n := r.Number()
 	if n > MaxKinds {
 		return Vitals{}, errDamaged
 	}
 	for range n {
-		k := Kind{Name: r.text(), Failed: r.number()}
+		k := Kind{Name: r.Text(), Failed: r.Number()}
 		k.Runs.read(&r)
 		if storage.CheckName("kind", k.Name) != nil {
-			r.bad = true
+			r.Bad = true
 		}
-		if r.bad {
+		if r.Bad {
 			return Vitals{}, errDamaged
 		}
 		v.Kinds = append(v.Kinds, k)
 	}
-	if r.bad || len(r.b) > 0 {
+	if r.Bad || len(r.Rest) > 0 {
 		return Vitals{}, errDamaged
 	}
 	return v, nil
-}
-
-// reader reads numbers and texts. bad is set when the input is malformed.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) number() uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		r.b, r.bad = nil, true
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-// size reads a number that must fit into an int64.
-func (r *reader) size() int64 {
-	n := int64(r.number())
-	r.bad = r.bad || n < 0
-	return max(n, 0)
-}
-
-func (r *reader) text() string {
-	n := r.number()
-	if n > uint64(len(r.b)) {
-		r.b, r.bad = nil, true
-		return ""
-	}
-	text := string(r.b[:n])
-	r.b = r.b[n:]
-	return text
 }

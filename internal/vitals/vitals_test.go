@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/packed"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -179,7 +180,7 @@ func FuzzDecode(f *testing.F) {
 		if len(b) < 4 {
 			return
 		}
-		got, err := Decode(seal(slices.Clone(b[:len(b)-4])))
+		got, err := Decode(packed.Seal(slices.Clone(b[:len(b)-4])))
 		if err != nil {
 			return
 		}

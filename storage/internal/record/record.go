@@ -126,17 +126,17 @@ func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 		sp.Keep = storage.Keep{For: time.Duration(keep/2) * time.Microsecond, UntilRead: keep%2 > 0}
 	}
 	if flags&engine.RecordTimeout != 0 {
-		sp.Timeout = r.span()
+		sp.Timeout = span(&r)
 	}
 	switch {
 	case flags&engine.RecordUniqueLife != 0:
 		sp.Unique = storage.Unique{Mode: storage.UniqueLife, Key: string(r.Bytes())}
 	case flags&engine.RecordUniqueWindow != 0:
 		sp.Unique = storage.Unique{Mode: storage.UniqueWindow, Key: string(r.Bytes())}
-		sp.Unique.For = r.span()
+		sp.Unique.For = span(&r)
 	}
 	if flags&engine.RecordHeaders != 0 {
-		sp.Headers = r.headers()
+		sp.Headers = headersOf(&r)
 	}
 	if flags&engine.RecordCursor != 0 {
 		sp.Cursor = new(storage.Cursor)
