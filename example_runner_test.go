@@ -412,3 +412,21 @@ func ExampleClient_Cancel() {
 	fmt.Println(errors.Is(client.Await(ctx, task.Ref, nil), midge.ErrCancelled))
 	// Output: true
 }
+
+// Jobs of one queue leave slots to the other queues. A gate lets the jobs of a queue start only while a device is
+// free.
+func ExampleRunner_SetQueueConcurrency() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	gpuIsFree := func() bool { return true } // the runner calls it every two seconds
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		Concurrency:      100,
+		Queues:           []string{"default", "payments", "video"},
+		QueueConcurrency: map[string]int{"default": 90, "video": 2}, // ten slots stay free for payments
+		Gates:            map[string]func() bool{"video": gpuIsFree},
+	})
+	must(err)
+	must(runner.SetQueueConcurrency("video", 4))
+	fmt.Println(runner.SetQueueConcurrency("video", 0))
+	// Output: midge: set queue concurrency: invalid concurrency["video"] 0: want 1 to 1000000
+}

@@ -50,6 +50,16 @@ type RunnerConfig struct {
 	Weights map[string]int
 	// Concurrency is how many jobs run at once, up to 1,000,000. Default: GOMAXPROCS × 4.
 	Concurrency int
+	// QueueConcurrency is how many jobs of single queues run at once in this runner, 1 to 1,000,000.
+	// A queue without a number may take all of Concurrency. The slots that are left of Concurrency stay
+	// free for other queues. It counts tasks that were claimed ahead too.
+	QueueConcurrency map[string]int
+	// Gates are functions that report whether jobs of a queue may start now, for example whether a device
+	// is free. The runner calls each every two seconds, one call at a time, and the queue is closed until
+	// the first call has returned true. A gate that panics, or has not returned when the next call is due,
+	// counts as closed, and the log has a warning. While a queue is closed, running jobs go on, and tasks
+	// that were claimed ahead are given back.
+	Gates map[string]func() bool
 	// Lease is how long a task belongs to this runner without a heartbeat: default 30 s, at least 1
 	// s. The runner sends a heartbeat every third of the lease. If no heartbeat that it sent within
 	// the last five sixths of the lease was acknowledged, the context of the job ends with
@@ -124,8 +134,9 @@ type Runner struct {
 
 	mu      sync.Mutex // guards the fields below
 	running bool
-	steps   bool     // a test kit makes the attempts instead of Run
-	queues  []string // until the start, none means those of the jobs and schedules
+	steps   bool              // a test kit makes the attempts instead of Run
+	queues  []string          // until the start, none means those of the jobs and schedules
+	bounded map[string]string // by queue, the field of RunnerConfig that bounds it
 	weights map[string]int
 }
 
@@ -157,9 +168,15 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,
 			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
-			SuccessLevel: slogLevel(cfg.SuccessLevel),
+			SuccessLevel: slogLevel(cfg.SuccessLevel), QueueConcurrency: cfg.QueueConcurrency, Gates: cfg.Gates,
 		}),
-		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
+		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights, bounded: make(map[string]string),
+	}
+	for queue := range cfg.Gates {
+		r.bounded[queue] = "Gates"
+	}
+	for queue := range cfg.QueueConcurrency {
+		r.bounded[queue] = "QueueConcurrency"
 	}
 	if s, ok := store.(runner.Stepped); ok {
 		s.Stepped(r.step, r.jobs.types)
@@ -170,6 +187,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 // fill checks the configuration and sets the defaults.
 func (c *RunnerConfig) fill() error {
 	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
+	c.QueueConcurrency, c.Gates = maps.Clone(c.QueueConcurrency), maps.Clone(c.Gates)
 	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0)*4)
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	if err := c.check(); err != nil {
@@ -213,10 +231,39 @@ func (c *RunnerConfig) check() error {
 	if err := checkSpan("RunnerConfig.Timeout", c.Timeout, "0 for none"); err != nil {
 		return err
 	}
+	if err := c.checkBounds(); err != nil {
+		return err
+	}
 	if err := enqueueChain(c.EnqueueMiddleware).check("RunnerConfig.EnqueueMiddleware"); err != nil {
 		return err
 	}
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
+}
+
+// checkBounds checks the bounds of single queues.
+func (c *RunnerConfig) checkBounds() error {
+	for _, queue := range slices.Sorted(maps.Keys(c.QueueConcurrency)) {
+		n := c.QueueConcurrency[queue]
+		if err := checkQueueConcurrency("RunnerConfig.QueueConcurrency", queue, n); err != nil {
+			return err
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(c.Gates)) {
+		if err := checkQueue("name in RunnerConfig.Gates", queue); err != nil {
+			return err
+		}
+		if c.Gates[queue] == nil {
+			return storage.Invalid(fmt.Sprintf("RunnerConfig.Gates[%q]", queue), "nil", "a function")
+		}
+	}
+	return nil
+}
+
+func checkQueueConcurrency(what, queue string, n int) error {
+	if err := checkQueue("name in "+what, queue); err != nil {
+		return err
+	}
+	return checkRange(fmt.Sprintf("%s[%q]", what, queue), n, 1, mostAtOnce, "")
 }
 
 // built names the build of this program as Go does: by its version, or by the first digits of its
@@ -289,6 +336,22 @@ func (r *Runner) SetConcurrency(n int) error {
 		return fmt.Errorf("midge: set concurrency: %w", err)
 	}
 	r.actors.SetConcurrency(n)
+	return nil
+}
+
+// SetQueueConcurrency changes how many jobs of a queue run at once in this runner, 1 to 1,000,000, also while
+// the runner runs; None removes the limit. With a lower limit, tasks of the queue that the runner has claimed
+// still run. See RunnerConfig.QueueConcurrency.
+func (r *Runner) SetQueueConcurrency(queue string, n int) error {
+	if n == None {
+		n = 0
+	} else if err := checkQueueConcurrency("concurrency", queue, n); err != nil {
+		return fmt.Errorf("midge: set queue concurrency: %w", err)
+	}
+	if err := checkQueue("queue", queue); err != nil {
+		return fmt.Errorf("midge: set queue concurrency: %w", err)
+	}
+	r.actors.SetQueueConcurrency(queue, n)
 	return nil
 }
 
@@ -428,7 +491,7 @@ func (r *Runner) settleQueues() (unserved []string, err error) {
 	return r.unserved(), nil
 }
 
-// unserved returns a line for each job and schedule whose queue is not served. The mutex is held.
+// unserved returns a line for each job, schedule and bound whose queue is not served. The mutex is held.
 func (r *Runner) unserved() []string {
 	var lines []string
 	const not = "queue %s, which this runner does not serve"
@@ -441,6 +504,11 @@ func (r *Runner) unserved() []string {
 	for _, d := range r.actors.Declared() {
 		if !slices.Contains(r.queues, d.Ref.Queue) {
 			lines = append(lines, fmt.Sprintf("schedule %s enqueues to "+not, schedule.Name(d.Ref), d.Ref.Queue))
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(r.bounded)) {
+		if !slices.Contains(r.queues, queue) {
+			lines = append(lines, fmt.Sprintf("%s bounds "+not, r.bounded[queue], queue))
 		}
 	}
 	return lines

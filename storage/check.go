@@ -292,6 +292,9 @@ func CheckClaim(req *ClaimRequest) error {
 			return Invalid("ClaimRequest.Queues", q.Name+" twice", "each queue once")
 		}
 		seen[q.Name] = struct{}{}
+		if q.Max < MaxFull {
+			return Invalid("ClaimQueue.Max", q.Max, "a number of tasks, 0, MaxNone or MaxFull")
+		}
 	}
 	if err := firstError(
 		CheckCall(req.Call),
@@ -375,6 +378,14 @@ func checkRunner(r *RunnerInfo) error {
 	}
 	if len(r.Running) > MaxRunning {
 		return Invalid("RunnerInfo.Running", fmt.Sprintf("of %d tasks", len(r.Running)), "at most %d", MaxRunning)
+	}
+	if len(r.Slots) > MaxNames {
+		return Invalid("RunnerInfo.Slots", fmt.Sprintf("of %d queues", len(r.Slots)), "at most %d", MaxNames)
+	}
+	for i := range r.Slots {
+		if err := CheckName("queue name", r.Slots[i].Queue); err != nil {
+			return err
+		}
 	}
 	if len(r.Undecodable) > MaxTroubles {
 		return Invalid("RunnerInfo.Undecodable", fmt.Sprintf("of %d kinds", len(r.Undecodable)),

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +25,7 @@ type ClaimRequest struct {
 	Suspect bool
 	// Kinds are the kinds that the runner can run, at most MaxKinds; an empty list means all.
 	// They choose only among the declined tasks: the claim may bring a task of another kind
-	// that was not declined yet. They do not apply to queues with a negative Max.
+	// that was not declined yet. They do not apply to queues with MaxNone.
 	Kinds []string
 	// Lease is how long the lease of each claimed task lasts unless it is extended.
 	Lease time.Duration
@@ -42,10 +43,20 @@ func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
 type ClaimQueue struct {
 	Name string
 	// Max bounds the tasks that the claim takes from this queue. 0 sets no bound for this
-	// queue; with a negative Max the claim takes nothing from the queue, names no kinds there,
-	// and only maintains it.
+	// queue. With MaxNone and MaxFull the claim takes nothing from the queue and only maintains it.
 	Max int
 }
+
+// The values of ClaimQueue.Max with which a claim takes nothing from a queue. With MaxFull the caller serves
+// the queue and has no room for its tasks now: the claim names its kinds there, so that declined tasks of
+// these kinds stay alive. With MaxNone it names no kinds there.
+const (
+	MaxNone = -1
+	MaxFull = -2
+)
+
+// Names reports whether a claim names its kinds in the queue.
+func (q *ClaimQueue) Names() bool { return q.Max != MaxNone }
 
 // Claimed is what a Claim took.
 type Claimed struct {
@@ -184,7 +195,9 @@ type RunnerInfo struct {
 	Queues      []string
 	Kinds       []string // the kinds that it can run, at most MaxKinds; an empty list means none
 	Concurrency int
-	Started     time.Time // by the storage's clock
+	// Slots has the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
+	Slots   []QueueSlots
+	Started time.Time // by the storage's clock
 	// Running lists the tasks that the runner runs, at most MaxRunning, and Busy counts them all.
 	Running []Running
 	Busy    int
@@ -205,8 +218,40 @@ type RunnerInfo struct {
 	Seen time.Time
 }
 
+// QueueSlots are the slots that a runner has for one queue.
+type QueueSlots struct {
+	Queue  string
+	Slots  int  // how many jobs of the queue run at once, 0 for as many as the runner runs
+	Taken  int  // by tasks of the queue that the runner has claimed
+	Closed bool // by a gate of the program: no job of the queue starts
+}
+
+// String returns a text such as "video: 2 of 3" or "video: closed by its gate".
+func (q QueueSlots) String() string {
+	if q.Closed {
+		return q.Queue + ": closed by its gate"
+	}
+	return fmt.Sprintf("%s: %d of %d", q.Queue, q.Taken, q.Slots)
+}
+
 // InUse is how many slots of the runner are taken.
 func (r *RunnerInfo) InUse() int { return max(r.Busy, len(r.Running)) }
+
+// Room returns how many slots the runner has for a queue, 0 where a gate keeps the queue closed, and how many
+// of these are free.
+func (r *RunnerInfo) Room(queue string) (slots, free int) {
+	slots, free = r.Concurrency, max(r.Concurrency-r.InUse(), 0)
+	for _, q := range r.Slots {
+		switch {
+		case q.Queue != queue:
+		case q.Closed:
+			return 0, 0
+		case q.Slots > 0 && q.Slots < slots:
+			slots, free = q.Slots, min(free, max(q.Slots-q.Taken, 0))
+		}
+	}
+	return slots, free
+}
 
 // Running is one task that a runner runs.
 type Running struct {

@@ -200,7 +200,7 @@
 // declined tasks of the kinds that it names before the other tasks of their priority, and
 // orders them across kinds by when they were declined. The declined tasks of other kinds
 // do not exist for it: they count neither for its More nor for its NextDue. A Claim names
-// no kind in a queue with a negative ClaimQueue.Max. A Claim with empty Kinds may leave out
+// no kind in a queue with the ClaimQueue.Max MaxNone. A Claim with empty Kinds may leave out
 // lines behind the first MaxKinds, and any Claim may take fewer declined tasks at once than
 // it asks for, and set More. Where more than a hundred lines hold tasks of its kinds, a
 // Claim may look at some of the lines, leave the others to the next Claim, and set More:

@@ -41,7 +41,10 @@ const (
 	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. Until, where it is
 	// set, is when the task dies.
 	CauseUnknownKind Cause = "unknown kind"
-	// CauseBusy: all slots of the runners that know the kind are taken. Position says where the task stands.
+	// CauseGated: the gates of the runners that know the kind keep the queue closed.
+	CauseGated Cause = "gate closed"
+	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
+	// where the task stands.
 	CauseBusy Cause = "every slot busy"
 	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only while it runs no
 	// other suspect.
@@ -62,8 +65,8 @@ const (
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
-		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly,
-		CauseInLine, CauseTicks, CauseOrphaned,
+		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseBusy, CauseSuspect,
+		CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
 	}
 }
 
@@ -87,11 +90,14 @@ type Verdict struct {
 	RunnerGone bool
 	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
 	Runners, Able int
-	// Slots is how many slots the able runners have, and Free how many of these are free. Where none is free,
-	// Busy says of which queues the runners run tasks, the queue with the most tasks first. It counts only the
-	// tasks in RunnerInfo.Running.
+	// Slots is how many slots the able runners have for the queue, and Free how many of these are free. Where
+	// none is free, Busy says of which queues the runners run tasks, the queue with the most tasks first. It
+	// counts only the tasks in RunnerInfo.Running.
 	Slots, Free int
 	Busy        []QueueSize
+	// Bounded says that an able runner has fewer slots for the queue than it has in all, because of its
+	// QueueConcurrency or a gate.
+	Bounded bool
 	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
 	// the end of its process stops such a job.
 	Unstopped time.Time
@@ -172,6 +178,7 @@ type whyWalk struct {
 	runners []RunnerInfo
 	limits  Limits
 	claims  map[string]bool // the kinds that the able runners know
+	gated   int             // able runners that keep the queue closed
 	v       Verdict
 }
 
@@ -189,8 +196,13 @@ func (w *whyWalk) serve() {
 			continue
 		}
 		w.v.Able++
-		w.v.Slots += r.Concurrency
-		w.v.Free += max(r.Concurrency-r.InUse(), 0)
+		slots, free := r.Room(w.task.Queue)
+		w.v.Slots += slots
+		w.v.Free += free
+		if slots == 0 {
+			w.gated++
+		}
+		w.v.Bounded = w.v.Bounded || slots < r.Concurrency
 		for _, kind := range r.Kinds {
 			w.claims[kind] = true
 		}
@@ -294,6 +306,8 @@ func (w *whyWalk) unserved() bool {
 // line decides about a task that waits for its turn, and finds its place and ETA.
 func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) error {
 	switch {
+	case w.gated == w.v.Able:
+		w.v.Cause = CauseGated
 	case w.v.Free == 0:
 		w.v.Cause = CauseBusy
 	case Suspect(w.task.Crashes, w.task.CrashLimit):
@@ -437,9 +451,16 @@ func (v told) waits() string {
 			text += "; it is dead in " + v.in(v.Until) + " unless one comes"
 		}
 		return text
+	case CauseGated:
+		return fmt.Sprintf("a gate keeps queue %s closed in each runner that can run it; %s",
+			v.Ref.Queue, v.position())
 	case CauseBusy:
-		return fmt.Sprintf("all %d slots of the runners that can run it are busy%s; %s",
-			v.Slots, v.busy(), v.position())
+		slots := "slots"
+		if v.Bounded {
+			slots = "slots for queue " + v.Ref.Queue
+		}
+		return fmt.Sprintf("all %d %s of the runners that can run it are busy%s; %s",
+			v.Slots, slots, v.busy(), v.position())
 	case CauseSuspect:
 		return "its next crash makes it dead, so that a runner starts it only beside no other such task; " +
 			v.position()

@@ -352,7 +352,7 @@ func (w *keptWalk) works() {
 func (w *keptWalk) dies() {
 	w.Helper()
 	claimed, err := w.session.Claim(w.Context(), storage.ClaimRequest{
-		Runner: "dead", Queues: []storage.ClaimQueue{{Name: keptQueue, Max: -1}},
+		Runner: "dead", Queues: []storage.ClaimQueue{{Name: keptQueue, Max: storage.MaxNone}},
 	})
 	w.must(err)
 	for _, c := range claimed.Ticks {

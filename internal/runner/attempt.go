@@ -28,6 +28,7 @@ type Attempt struct {
 	suspect          bool
 	explained        bool  // its error already names its timeout; written by the goroutine of its job
 	counted, returns bool  // counted as a suspect, or as an attempt given back; guarded by slots.mu
+	inSlots          bool  // runs or waits ahead; guarded by slots.mu
 	place            int32 // index in inFlight.all; guarded by inFlight.mu
 
 	mu        sync.Mutex // guards the fields below

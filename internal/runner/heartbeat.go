@@ -120,8 +120,9 @@ func (h *heartbeat) send(ctx context.Context) error {
 func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
 	running, busy := h.slots.running(now, h.elapsed())
+	queues := h.queues.list()
 	info := storage.RunnerInfo{
-		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
+		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: queues, Slots: h.slots.bounded(queues),
 		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
 		Running: running, Busy: busy,
 		Undecodable: h.troubles.list(h.elapsed()), For: h.lease,

@@ -29,10 +29,13 @@ type Config struct {
 	SuccessLevel slog.Level
 	Version      string // of the program's build, as heartbeats report it
 	Concurrency  int
-	Lease        time.Duration
-	Grace        time.Duration
-	Ahead        time.Duration
-	Timeout      time.Duration // of tasks without a timeout; 0 for none
+	// QueueConcurrency bounds the running jobs of single queues, and Gates open and close queues.
+	QueueConcurrency map[string]int
+	Gates            map[string]func() bool
+	Lease            time.Duration
+	Grace            time.Duration
+	Ahead            time.Duration
+	Timeout          time.Duration // of tasks without a timeout; 0 for none
 	// OnEnd functions are called for each end, one after the other. They return their panic as an
 	// error.
 	OnEnd []func(context.Context, *Ended) error
@@ -69,6 +72,7 @@ type Runner struct {
 	schedules *schedules
 	queues    *queues
 	workers   *workers
+	gates     *gates
 	grace     time.Duration
 	changed   chan struct{} // capacity 1; signals that the queues have changed
 	stop      chan struct{} // closed by stopNow
@@ -156,6 +160,10 @@ func New(cfg Config) *Runner {
 	r.queues = &queues{shared: s, workers: r.workers, schedules: r.schedules}
 	r.schedules.serves = r.queues.serves
 	r.heartbeat.queues = r.queues
+	for queue, most := range cfg.QueueConcurrency {
+		s.slots.bind(queue, most)
+	}
+	r.gates = newGates(s, cfg.Gates)
 	s.store.closed = func() { s.closed.Store(true); r.stopNow() }
 	return r
 }
@@ -172,6 +180,12 @@ func (r *Runner) ID() string { return r.id }
 func (r *Runner) SetConcurrency(n int) {
 	r.slots.resize(n)
 	r.workers.launch()
+}
+
+// SetQueueConcurrency changes how many jobs of a queue run at once, 0 for no limit of its own.
+func (r *Runner) SetQueueConcurrency(queue string, n int) {
+	r.slots.bind(queue, n)
+	kick(r.heartbeat.kick)
 }
 
 // SetQueues changes the queues that are served: in strict order, or with weights. Once it has
@@ -347,6 +361,7 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	g := &guard{shared: r.shared, pulse: r.pulse("guard")}
 	all.others.Go(func() { r.heartbeat.loop(hard) })
 	all.others.Go(func() { g.loop(hard) })
+	all.others.Go(func() { r.gates.loop(draining) })
 	all.ticks.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)

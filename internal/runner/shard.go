@@ -84,7 +84,7 @@ func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 		list = shares(s.served, s.weights, start+ahead, ahead/4, rand.ExpFloat64)
 	}
 	for _, n := range s.ticking {
-		list = append(list, storage.ClaimQueue{Name: n, Max: -1})
+		list = append(list, storage.ClaimQueue{Name: n, Max: storage.MaxNone})
 	}
 	return list
 }

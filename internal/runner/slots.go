@@ -28,7 +28,8 @@ type slots struct {
 	shards   []*shard        // the shards that may claim; see grant.go
 	served   map[string]bool // the queues of the shards
 	strict   bool            // the shards claim in their order
-	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
+	bounds   map[string]*bound
+	empty    *sync.Cond // signalled when perhaps no attempt is in flight, or active, any more
 }
 
 func newSlots(limit int, budget time.Duration) *slots {
@@ -62,13 +63,13 @@ func (s *slots) low() bool {
 
 // add adds claimed attempts, in order. They wait ahead for a worker; woken is one to be woken. back
 // holds the attempts to be released: a suspect where another one is here already, and the attempts
-// whose queue is no longer served. Without attempts, add finds a worker for free slots.
+// whose queue is no longer served or was closed by its gate. Without attempts, add finds a worker for free slots.
 func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
 	s.inFlight.add(attempts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if a.suspect && s.suspects > 0 || !s.served[a.Fence.Queue] {
+		if a.suspect && s.suspects > 0 || !s.served[a.Fence.Queue] || !s.admits(a) {
 			back = append(back, a)
 			continue
 		}
@@ -136,6 +137,7 @@ func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, 
 	defer s.mu.Unlock()
 	if done != nil {
 		s.end(took)
+		s.leaves(done)
 	} else {
 		s.coming = false
 	}
@@ -267,6 +269,7 @@ func (s *slots) removeAhead(n int, match func(*Attempt) bool) (out []*Attempt) {
 	rest := slices.DeleteFunc(s.ahead[n:], func(a *Attempt) bool {
 		matches := match(a)
 		if matches {
+			s.leaves(a)
 			out = append(out, a)
 		}
 		return matches

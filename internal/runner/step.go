@@ -129,7 +129,7 @@ func (s *shard) inOrder() []storage.ClaimQueue {
 		list = append(list, storage.ClaimQueue{Name: name})
 	}
 	for _, name := range s.ticking {
-		list = append(list, storage.ClaimQueue{Name: name, Max: -1})
+		list = append(list, storage.ClaimQueue{Name: name, Max: storage.MaxNone})
 	}
 	return list
 }

@@ -129,7 +129,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 func (s *sweeper) claim(ctx context.Context, queues []string, before time.Time) (now time.Time, ok bool) {
 	req := storage.ClaimRequest{Runner: s.id, RecoverBefore: before}
 	for _, q := range queues {
-		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q, Max: -1})
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q, Max: storage.MaxNone})
 	}
 	claimed, err := s.beats.Claim(ctx, req)
 	if err != nil {

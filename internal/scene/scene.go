@@ -140,7 +140,7 @@ func (s *Scene) pass(ctx context.Context, d time.Duration, queues ...string) err
 		}
 		claim := storage.ClaimRequest{Runner: "sweeper", Lease: time.Minute}
 		for _, queue := range queues {
-			claim.Queues = append(claim.Queues, storage.ClaimQueue{Name: queue, Max: -1})
+			claim.Queues = append(claim.Queues, storage.ClaimQueue{Name: queue, Max: storage.MaxNone})
 		}
 		if _, err := s.Session.Claim(ctx, claim); err != nil {
 			return err

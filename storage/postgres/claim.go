@@ -138,7 +138,7 @@ func (c *claim) query() query {
 	req := c.req
 	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
 	for i, q := range req.Queues {
-		names[i], maxes[i] = q.Name, int32(max(min(q.Max, storage.MaxClaim), -1))
+		names[i], maxes[i] = q.Name, int32(min(q.Max, storage.MaxClaim))
 	}
 	holder := append(slices.Clone(req.Token[:]), req.Runner...)
 	opened := int64(0)
@@ -171,11 +171,16 @@ func (c *claim) recoverTo() int64 {
 	return engine.Moment(c.req.RecoverBefore) - 1
 }
 
-// open gives the names of the queues, with "" for those that are only to be maintained.
+// open gives the names of the queues, with "" for those from which the claim takes nothing.
 func (c *claim) open() []string {
+	return c.names(func(q *storage.ClaimQueue) bool { return q.Max >= 0 })
+}
+
+// names gives the names of the queues, with "" for those that are left out.
+func (c *claim) names(wanted func(*storage.ClaimQueue) bool) []string {
 	names := make([]string, len(c.req.Queues))
-	for i, q := range c.req.Queues {
-		if q.Max >= 0 {
+	for i := range c.req.Queues {
+		if q := &c.req.Queues[i]; wanted(q) {
 			names[i] = q.Name
 		}
 	}
@@ -188,7 +193,8 @@ const namings = 24
 // naming notes that claims name these kinds.
 func (c *claim) naming() query {
 	span := c.store.limits.DeclinedFor.Microseconds() / namings
-	return query{text: "SELECT {schema}.name($1, $2, $3)", args: []any{c.open(), c.kinds(), span}}
+	queues := c.names((*storage.ClaimQueue).Names)
+	return query{text: "SELECT {schema}.name($1, $2, $3)", args: []any{queues, c.kinds(), span}}
 }
 
 // kinds gives the kinds that the claim names; an empty list stands for all.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // share asks all groups at the same time for a share each. Then it asks the groups that have more, one
@@ -73,7 +75,7 @@ func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 		q := &rest.queues[i]
 		if q.Max > 0 {
 			if q.Max -= took[q.Name]; q.Max <= 0 {
-				q.Max = -1
+				q.Max = storage.MaxFull
 				full++
 			}
 		}

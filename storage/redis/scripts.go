@@ -45,6 +45,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"DEADFOR":       inMicros(limits.DeadFor),
 		"DEADMAX":       deadMax(limits),
 		"DECLINEDFOR":   inMicros(limits.DeclinedFor),
+		"MAXNONE":       quote(strconv.Itoa(storage.MaxNone)),
 		"MAXKINDS":      strconv.Itoa(storage.MaxKinds),
 		"STATSKINDS":    strconv.Itoa(storage.MaxStatsKinds),
 		"REASONKIND":    quote(storage.ReasonKind),
@@ -89,13 +90,18 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"DOUBTFUL":      strconv.Itoa(doubtful),
-		"BLOCK":         strconv.Itoa(block),
-		"KEYTYPES":      keyTypes(),
 	}
+	maps.Copy(all, keyPlaces())
+	maps.Copy(all, stateTables())
+	return all
+}
+
+// keyPlaces returns the places and types of a queue's keys, as Lua text, by their names in the scripts.
+func keyPlaces() map[string]string {
+	all := map[string]string{"BLOCK": strconv.Itoa(block), "KEYTYPES": keyTypes()}
 	for at, suffix := range suffixes {
 		all[strings.ToUpper(suffix)] = strconv.Itoa(at + 1)
 	}
-	maps.Copy(all, stateTables())
 	return all
 }
 

@@ -41,8 +41,11 @@ func kindRules() []rule {
 			"A declined task is dead, reason \"unknown kind\", once no Claim named its kind for DeclinedFor; "+
 				"the Claim that finds it so names it in Ended.").under(brief),
 		state("kind/maintained alone", kindMaintained,
-			"A Claim with a negative Max names no kinds in the queue: it keeps no declined task alive, and gives "+
+			"A Claim with MaxNone names no kinds in the queue: it keeps no declined task alive, and gives "+
 				"none and no More for any.").under(brief),
+		state("kind/full queue", kindFull,
+			"A Claim with MaxFull takes nothing from the queue and names its kinds there: declined tasks of these "+
+				"kinds live, also in a queue that is behind.").under(brief),
 		state("kind/known lives", kindLives,
 			"A declined task lives while Claims name its kind, even if they do not take it, and while its queue is "+
 				"paused.").under(brief),
@@ -349,7 +352,7 @@ func kindDies(r *rig) {
 func kindMaintained(r *rig) {
 	r.decline(of("mail", "a"))
 	req := ask(5)
-	req.Queues[0].Max = -1
+	req.Queues[0].Max = storage.MaxNone
 	for from := r.now(); r.read("a").State != storage.Dead; r.pass(100 * time.Millisecond) {
 		c := r.claim(req)
 		r.want("claimed, More", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
@@ -358,6 +361,24 @@ func kindMaintained(r *rig) {
 		}
 	}
 	r.want("reason", r.read("a").Reason, storage.ReasonKind)
+}
+
+func kindFull(r *rig) {
+	r.decline(of("mail", "a"), of("other", "b"))
+	r.insert(of("mail", "c"))
+	req := asking(5)
+	req.Kinds = []string{"mail"}
+	req.Queues[0].Max = storage.MaxFull
+	for from := r.now(); r.read("b").State != storage.Dead; r.pass(100 * time.Millisecond) {
+		r.insert(delayed(storage.NewID(), time.Millisecond)) // something is due in each Claim
+		c := r.claim(req)
+		r.want("claimed, More", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
+		if c.Now.Sub(from) > 10*time.Second {
+			r.Fatalf("b is not dead after 10 s")
+		}
+	}
+	r.is("a", storage.Waiting)
+	r.is("c", storage.Waiting)
 }
 
 func kindLives(r *rig) {

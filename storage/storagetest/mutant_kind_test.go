@@ -54,6 +54,18 @@ func kindMutants() []mutant {
 				c.Queues[i].Max = max(c.Queues[i].Max, 0)
 			}
 		})}, "kind/maintained alone"),
+		breaks("a full queue names no kinds", fault{claim: asked(func(c *storage.ClaimRequest) {
+			for i := range c.Queues {
+				c.Queues[i].Max = max(c.Queues[i].Max, storage.MaxNone)
+			}
+		})}, "kind/full queue"),
+		breaks("a full queue is claimed", fault{claim: asked(func(c *storage.ClaimRequest) {
+			for i := range c.Queues {
+				if c.Queues[i].Max == storage.MaxFull {
+					c.Queues[i].Max = 1
+				}
+			}
+		})}, "kind/full queue"),
 		{
 			name: "more dead are kept", rules: []string{"kind/dead are bounded"},
 			limits: func(l storage.Limits) storage.Limits {

@@ -22,7 +22,7 @@ func (c *Claim) Maintain(a *storage.Claimed) {
 		}
 		s.Promote(q, promoted)
 		a.Ended = append(a.Ended, s.Recover(s.whole(s.Local.Due(q, Pending, s.RecoverTo(c.Req), share)))...)
-		if c.Req.Queues[i].Max >= 0 {
+		if c.Req.Queues[i].Names() {
 			s.nameKinds(q, c.Req.Kinds)
 		}
 		ended, left := s.abandonKinds(q, share)

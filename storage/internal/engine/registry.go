@@ -10,8 +10,8 @@ import (
 // Storages keep the numbers in this file, and later programs read them: no number ever changes its
 // meaning, and a new number is added here first.
 
-// State is a state as a storage keeps it. Callers know fewer states: see [State.Public]. The table of all states
-// stands in package states.
+// State is a state as a storage keeps it. Callers know fewer states: see [State.Public]. The table of all
+// states stands in package states.
 type State int16
 
 // The states; see package states.

@@ -93,7 +93,7 @@ local function upkeep()
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
       for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS}) do call('ZCARD', q[key]) end
       call('LLEN', q[LINE])
-      if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before forsake, which spares kinds that were named
+      if ARGV[10 + i] ~= MAXNONE then named(q) end -- before forsake, which spares kinds that were named
       news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
       more = more or unfinished[i]
     end
@@ -404,7 +404,7 @@ local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], ARGV[4], 'C')
 if verdict == 'R' then
   for i, q in ipairs(queues) do
     q.ids, q.recs, q.declined, q.doubted = {}, {}, 0, 0
-    if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- its notes are not written in a repeat
+    if ARGV[10 + i] ~= MAXNONE then named(q) end -- its notes are not written in a repeat
     q.lines = nil
   end
   again(outcome)
@@ -418,7 +418,7 @@ elseif verdict == 'N' then
   local parts = {}
   for i, q in ipairs(queues) do
     q.own, q.declined, q.doubted = {}, 0, 0
-    if tonumber(ARGV[10 + i]) >= 0 then named(q) end
+    if ARGV[10 + i] ~= MAXNONE then named(q) end
     if #q.own > 0 then crowd = crowd + 1 end
   end
   for i, q in ipairs(queues) do

@@ -20,7 +20,7 @@ if SHORT then
         return nil
       end
       -- The lines of kinds have to be looked at.
-      if m[8] and m[8] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end
+      if m[8] and m[8] ~= A[11 + total + i] and A[10 + i] ~= MAXNONE then return nil end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
       cancels = cancels or m[7] and m[7] ~= '0'

@@ -165,6 +165,10 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		undecodable = append(undecodable, fmt.Sprintf("%s of %s  at least %s  since %s\n%s", show.Text(k.Kind),
 			show.Text(k.Queue), show.Count(k.Tasks, "task"), p.Moment(k.Since), show.Text(k.Reason)))
 	}
+	var slots []string
+	for _, q := range r.Slots {
+		slots = append(slots, show.Text(q.String()))
+	}
 	return []show.Field{
 		{Name: "runner", Text: show.Text(r.ID), Style: show.Strong},
 		{Name: "host", Text: fmt.Sprintf("%s, process %d", show.Text(r.Host), r.PID)},
@@ -175,6 +179,7 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		{Name: "kinds", Text: names(r.Kinds)},
 		{Name: "declares", Text: strings.Join(schedules, "\n")},
 		{Name: "running", Text: fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)},
+		{Name: "slots", Text: strings.Join(slots, "\n")},
 		{Name: "", Text: strings.Join(running, "\n")},
 		{Name: "undecodable", Text: strings.Join(undecodable, "\n"), Style: show.Bad},
 	}

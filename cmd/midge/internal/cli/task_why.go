@@ -129,7 +129,7 @@ func whyNext(v storage.Verdict) string {
 		return "midge task requeue " + ref
 	case storage.CauseNoRunner:
 		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"
-	case storage.CauseBusy:
+	case storage.CauseBusy, storage.CauseGated:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:
 		return "deploy a program that handles " + show.Text(v.Kind) + " on queue " + queue +

@@ -79,18 +79,28 @@ type Totals struct {
 
 // Runner is the record of a live runner.
 type Runner struct {
-	ID          string    `json:"id"`
-	Host        string    `json:"host"`
-	PID         int       `json:"pid"`
-	Version     string    `json:"version"`
-	Queues      []string  `json:"queues"`
-	Kinds       []string  `json:"kinds"`
-	Concurrency int       `json:"concurrency"`
-	Started     time.Time `json:"started"`
-	Seen        time.Time `json:"seen"`
-	Running     []Running `json:"running"`
+	ID          string   `json:"id"`
+	Host        string   `json:"host"`
+	PID         int      `json:"pid"`
+	Version     string   `json:"version"`
+	Queues      []string `json:"queues"`
+	Kinds       []string `json:"kinds"`
+	Concurrency int      `json:"concurrency"`
+	// Slots lists the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
+	Slots   []QueueSlots `json:"slots"`
+	Started time.Time    `json:"started"`
+	Seen    time.Time    `json:"seen"`
+	Running []Running    `json:"running"`
 	// Undecodable lists the kinds of which the runner could lately not decode tasks.
 	Undecodable []Undecodable `json:"undecodable"`
+}
+
+// QueueSlots are the slots that a runner has for a queue.
+type QueueSlots struct {
+	Queue  string `json:"queue"`
+	Slots  int    `json:"slots"` // 0 for as many as the runner has
+	Taken  int    `json:"taken"`
+	Closed bool   `json:"closed"` // by a gate
 }
 
 // Undecodable is a kind of which a runner could lately not decode tasks of a queue.
@@ -157,10 +167,14 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	for i, k := range r.Undecodable {
 		undecodable[i] = Undecodable{k.Queue, k.Kind, survey.Moment(k.Since), k.Tasks, k.Reason}
 	}
+	slots := make([]QueueSlots, len(r.Slots))
+	for i, q := range r.Slots {
+		slots[i] = QueueSlots(q)
+	}
 	return Runner{
 		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
 		Concurrency: r.Concurrency, Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
-		Undecodable: undecodable,
+		Undecodable: undecodable, Slots: slots,
 	}
 }
 

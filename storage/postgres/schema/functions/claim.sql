@@ -70,11 +70,11 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		s := {schema}.ready(p_names[i], CASE WHEN p_maxes[i] >= 0 THEN p_kinds END, now, come,
+		s := {schema}.ready(p_names[i], CASE WHEN p_maxes[i] <> {maxnone} THEN p_kinds END, now, come,
 			p_lows[i], p_sinces[i], p_batch);
 		numbers := numbers || s.number;
 		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 THEN -1
-			ELSE coalesce(nullif(p_maxes[i], 0), p_max) END;
+			ELSE coalesce(nullif(greatest(p_maxes[i], -1), 0), p_max) END;
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));
 		CONTINUE WHEN s.number IS NULL;

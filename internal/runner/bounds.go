@@ -1,0 +1,132 @@
+package runner
+
+import "github.com/midgehq/midge/storage"
+
+// bound is what limits the attempts of one queue within a runner: slots of the queue, and a gate.
+type bound struct {
+	most   int  // attempts that run or wait ahead; 0 for no limit
+	closed bool // by its gate: nothing more may start
+	taken  int  // attempts that run or wait ahead
+}
+
+// free returns how many more attempts may come, -1 for any number.
+func (b *bound) free() int {
+	switch {
+	case b.closed:
+		return 0
+	case b.most == 0:
+		return -1
+	}
+	return max(b.most-b.taken, 0)
+}
+
+// boundOf returns the bound of a queue, which it makes where there is none. The mutex is held.
+func (s *slots) boundOf(queue string) *bound {
+	b := s.bounds[queue]
+	if b != nil {
+		return b
+	}
+	b = &bound{}
+	for _, a := range s.inFlight.snapshot(nil) {
+		if a.inSlots && a.Fence.Queue == queue {
+			b.taken++
+		}
+	}
+	if s.bounds == nil {
+		s.bounds = make(map[string]*bound)
+	}
+	s.bounds[queue] = b
+	return b
+}
+
+// bind sets how many attempts of a queue run or wait ahead, 0 for no limit of its own. More attempts than
+// that go on.
+func (s *slots) bind(queue string, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boundOf(queue).most = most
+	s.roomChanged()
+}
+
+// shut closes or opens the gate of a queue. It returns the attempts ahead of a queue that it has closed, to be
+// given back.
+func (s *slots) shut(queue string, closed bool) (back []*Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.boundOf(queue)
+	if b.closed == closed {
+		return nil
+	}
+	if b.closed = closed; closed {
+		return s.removeAhead(0, func(a *Attempt) bool { return a.Fence.Queue == queue })
+	}
+	s.roomChanged()
+	return nil
+}
+
+// roomChanged makes the shards claim, because a queue may have room that it had not. The mutex is held.
+func (s *slots) roomChanged() {
+	for _, d := range s.shards {
+		d.wakeUp.queuesChanged()
+	}
+}
+
+// admits reports whether a claimed attempt may start, and counts it then. The mutex is held.
+func (s *slots) admits(a *Attempt) bool {
+	b := s.bounds[a.Fence.Queue]
+	if b != nil && b.closed {
+		return false
+	}
+	a.inSlots = true
+	if b != nil {
+		b.taken++
+	}
+	return true
+}
+
+// leaves counts an attempt that no longer runs or waits ahead. If it leaves a queue whose slots were all
+// taken, the queue's shard claims. The mutex is held.
+func (s *slots) leaves(a *Attempt) {
+	a.inSlots = false
+	b := s.bounds[a.Fence.Queue]
+	if b == nil {
+		return
+	}
+	if b.taken--; b.taken == b.most-1 {
+		a.shard.wakeUp.queuesChanged()
+	}
+}
+
+// restrict lowers what a claim asks for to the room that each queue has.
+func (s *slots) restrict(queues []storage.ClaimQueue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.bounds) == 0 {
+		return
+	}
+	for i := range queues {
+		q := &queues[i]
+		b := s.bounds[q.Name]
+		if b == nil || q.Max < 0 {
+			continue
+		}
+		switch free := b.free(); {
+		case free == 0:
+			q.Max = storage.MaxFull
+		case free > 0 && (q.Max == 0 || q.Max > free):
+			q.Max = free
+		}
+	}
+}
+
+// bounded lists the slots of queues with a bound, for the heartbeat, in the order of names.
+func (s *slots) bounded(names []string) (list []storage.QueueSlots) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if b := s.bounds[name]; b != nil && (b.most > 0 || b.closed) {
+			list = append(list, storage.QueueSlots{Queue: name, Slots: b.most, Taken: b.taken, Closed: b.closed})
+		}
+	}
+	return list
+}
