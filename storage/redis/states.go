@@ -32,44 +32,41 @@ func stateOf(letter byte) storage.State {
 // of letters, SIZES has for each state of callers the keys that hold its tasks, and the others have letters
 // as their keys.
 func stateTables() map[string]string {
-	all := map[string][]string{"LIVESTATES": {"l=true"}, "SHOWNSTATES": {"l='w'"}}
-	add := func(name string, is bool, value string) {
-		if is {
-			all[name] = append(all[name], value)
-		}
-	}
-	sizes := make(map[string]string)
+	all, sizes := map[string]string{"LIVESTATES": "l=true,", "SHOWNSTATES": "l='w',"}, make(map[string]string)
 	for _, s := range states.All() {
 		if s.Letter == 0 {
 			continue
 		}
-		letter, shown := string(s.Letter), string(states.Named(s.Name).Letter)
-		placed := s.Ended || s.Live && s.Timed // its set is sorted by a moment
-		set := placeOf(sets[s.Number])
-		add("STATESETS", true, letter+"="+set)
-		add("LIVESTATES", s.Live, letter+"=true")
-		add("ENDEDSTATES", s.Ended, letter+"=true")
-		add("TIMEDSTATES", s.Timed, letter+"=true")
-		add("PLACEDSTATES", placed, letter+"=true")
-		add("SHOWNSTATES", shown != letter, letter+"="+quote(shown))
+		letter, set := string(s.Letter), placeOf(sets[s.Number])
+		all["STATESETS"] += letter + "=" + set + ","
+		for name, is := range map[string]bool{
+			"LIVESTATES": s.Live, "ENDEDSTATES": s.Ended, "TIMEDSTATES": s.Timed,
+			"PLACEDSTATES": s.Ended || s.Live && s.Timed, // sorted by a moment and a place
+		} {
+			if is {
+				all[name] += letter + "=true,"
+			}
+		}
+		if shown := string(states.Named(s.Name).Letter); shown != letter {
+			all["SHOWNSTATES"] += letter + "=" + quote(shown) + ","
+		}
 		switch s.Number {
 		case states.Pending:
 			set = placeOf("pending")
 		case states.Cursor, states.Declined:
 		default: // the others are searched in ways of their own
-			add("SEARCHED", true, quote(letter))
+			all["SEARCHED"] += quote(letter) + ","
 		}
 		sizes[s.Name] += set + ","
 	}
 	sizes[string(storage.Waiting)] += placeOf("line")
 	for _, s := range states.Public() {
-		add("SIZES", true, "{"+sizes[s.Name]+"}")
+		all["SIZES"] += "{" + sizes[s.Name] + "},"
 	}
-	tables := make(map[string]string, len(all))
 	for name, entries := range all {
-		tables[name] = "{" + strings.Join(entries, ",") + "}"
+		all[name] = "{" + entries + "}"
 	}
-	return tables
+	return all
 }
 
 // placeOf returns the place of a key of a queue in KEYS.
