@@ -77,7 +77,7 @@ func stateConstants() []string {
 			names[s.Number-1] = "'" + cmp.Or(s.Name, s.SQL) + "'"
 		}
 		for list, in := range map[string]bool{
-			"waiting": s.Name == "waiting" && s.Number != states.Declined,
+			"waiting": s.Name == "waiting" && !engine.State(s.Number).HasSubs(),
 			"pending": s.Name == "pending", "due": s.Timed && s.Live, "ended": s.Ended,
 		} {
 			if in {

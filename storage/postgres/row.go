@@ -35,7 +35,7 @@ type standing struct {
 
 // sub returns the name of the line in which a row stands: the kind of a declined task.
 func (r *row) sub() string {
-	if r.State == engine.Declined {
+	if r.State.HasSubs() {
 		return r.Kind
 	}
 	return ""
