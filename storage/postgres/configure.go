@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
@@ -35,7 +36,7 @@ func (s *Storage) configure(
 	}
 	defer tx.close(ctx)
 	st := s.newStep(tx, nil)
-	st.verb = verbConfigure
+	st.verb = engine.VerbConfigure
 	p := newPart(call, nil)
 	if err := st.enter(ctx, []*part{p}); err != nil {
 		return err

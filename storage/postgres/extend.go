@@ -102,7 +102,7 @@ func (s *Storage) extend(ctx context.Context, parts []*part, insist bool) error 
 	}
 	defer tx.close(ctx)
 	st := s.newStep(tx, queues)
-	st.verb = verbExtend
+	st.verb = engine.VerbExtend
 	if err := st.enter(ctx, parts); err != nil {
 		return err
 	}

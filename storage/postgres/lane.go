@@ -8,21 +8,17 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// The verbs of the calls that lanes remember (the table lanes).
-const (
-	verbApply     = "a" // an Apply that went as expected: base and its Txs tell the outcome
-	verbOutcome   = "o" // an Apply whose outcome is kept
-	verbClaim     = "c"
-	verbExtend    = "e"
-	verbConfigure = "s"
-)
+// verbOutcome is the verb of an Apply whose outcome is kept. Of an Apply that went as expected (VerbApply)
+// the base and the Txs tell the outcome.
+const verbOutcome engine.Verb = "o"
 
 // remembered is the last call of a lane.
 type remembered struct {
 	base    int64
-	verb    string
+	verb    engine.Verb
 	outcome []byte
 }
 
@@ -38,7 +34,7 @@ func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
 			kept.outcome = slices.Clone(r.outcome)
 			got[[16]byte(lane)] = kept
 			return nil
-		}, &lane, &r.base, &r.verb, &r.outcome),
+		}, &lane, &r.base, (*string)(&r.verb), &r.outcome),
 	}
 }
 
@@ -90,7 +86,7 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 		switch {
 		case st.verb != verbOutcome:
 			p.outcome = r.outcome
-		case r.verb == verbApply:
+		case r.verb == engine.VerbApply:
 			p.applied = expected(p.txs, r.base)
 		default:
 			p.applied, p.err = unpackApplied(r.outcome, p.txs)

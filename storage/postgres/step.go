@@ -87,7 +87,7 @@ type step struct {
 	store *Storage
 	link  link
 	wait  bool // wait for locks: in a transaction of the application's
-	verb  string
+	verb  engine.Verb
 
 	queues  map[string]int32
 	now     int64 // by the server's clock
@@ -158,7 +158,7 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 	var letters string
 	queries := []query{{
 		text: "SELECT now, base, letters FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
-		args: []any{lanes, opens, seqs, st.verb, versions(parts)},
+		args: []any{lanes, opens, seqs, string(st.verb), versions(parts)},
 		scan: one(&st.now, &st.base, &letters),
 	}}
 	refs, keys := named(parts)
