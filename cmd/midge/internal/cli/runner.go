@@ -165,7 +165,7 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		undecodable = append(undecodable, fmt.Sprintf("%s of %s  at least %s  since %s\n%s", show.Text(k.Kind),
 			show.Text(k.Queue), show.Count(k.Tasks, "task"), p.Moment(k.Since), show.Text(k.Reason)))
 	}
-	var slots []string
+	slots := make([]string, 0, len(r.Slots))
 	for _, q := range r.Slots {
 		slots = append(slots, show.Text(q.String()))
 	}
