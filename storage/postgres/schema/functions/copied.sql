@@ -21,7 +21,8 @@ BEGIN
 	IF ltrim({schema}.present(lanes, opens, seqs, offs, base, 'a', now), 'n') <> '' THEN
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
-	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);
+	PERFORM {schema}.passed(d.queue, c.n, 0, c.state, {total.enqueued}) FROM unnest(dqueues, dwaiting, dscheduled)
+		AS d (queue, w, s), LATERAL (VALUES ({state.waiting}, d.w), ({state.scheduled}, d.s)) AS c (state, n) WHERE c.n > 0;
 	rung := ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
 		WHERE d.w > 0 OR d.first <= now OR {schema}.soonest(d.queue, now) >= d.first);

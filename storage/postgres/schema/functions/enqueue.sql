@@ -67,7 +67,8 @@ BEGIN
 		-- now. The error rolls all of them back, so that none remembers what did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
-	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);
+	PERFORM {schema}.passed(d.queue, c.n, 0, c.state, {total.enqueued}) FROM unnest(dqueues, dwaiting, dscheduled)
+		AS d (queue, w, s), LATERAL (VALUES ({state.waiting}, d.w), ({state.scheduled}, d.s)) AS c (state, n) WHERE c.n > 0;
 	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
 		rung := dqueues;
 	ELSE
