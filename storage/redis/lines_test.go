@@ -197,6 +197,39 @@ func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 	}
 }
 
+// TestAListingPassesMembersOfNoKind: a page that ended at such a member would lead back to the pages before it.
+func TestAListingPassesMembersOfNoKind(t *testing.T) {
+	const key = "midge:{mail}:lines"
+	s, server := openMini(t)
+	declining(t, storage.NewSession(s, 0), "news", 2)
+	members, err := server.ZMembers(key)
+	if err != nil || len(members) != 2 {
+		t.Fatal(members, err)
+	}
+	for _, m := range members { // they sort behind the line of news
+		if _, err := server.ZAdd(key, 0, "p"+m[1:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	query := storage.TasksQuery{Queue: "mail", State: storage.Waiting, Limit: 1}
+	for range 10 {
+		page, err := s.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Tasks {
+			got = append(got, page.Tasks[i].ID)
+		}
+		if query.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, []string{"news-0", "news-1"}) || query.After != "" {
+		t.Errorf("listed %v, next %q, want each task once", got, query.After)
+	}
+}
+
 // TestADeclinedTaskOfAnotherScoreIsPutRight: Redis sorts members by name only where all scores are the
 // same.
 func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {

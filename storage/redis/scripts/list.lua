@@ -142,14 +142,15 @@ local function oneline(name, behind, n)
   return line
 end
 
--- declined adds declined tasks to a page. They come behind the other waiting tasks.
+-- declined adds declined tasks to a page. They come behind the other waiting tasks. It leaves out lines that are
+-- those of no kind: the position of a task in such a line would not lead back to that line.
 local function declined(list)
   local name, behind = '', ''
   if sub(ARGV[3], 1, 1) == '!' then
     name, behind = 'k' .. sub(ARGV[3], 2), string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
   end
   while name and #list <= size do
-    local line = name ~= '' and oneline(name, behind, size + 1) or {}
+    local line = byname.valid(name) and oneline(name, behind, size + 1) or {}
     for i = 1, min(#line, size + 1 - #list) do
       local place, id, m = unpack(line[i])
       local hex = string.gsub(place, '.', function(c) return string.format('%02x', byte(c)) end)
