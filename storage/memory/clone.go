@@ -42,6 +42,7 @@ func (q *queue) clone() *queue {
 		Queue: q.Queue, records: make(map[string]*engine.Record, len(q.records)),
 		// A hold is replaced and never changed.
 		keys: maps.Clone(q.keys), windows: q.windows.clone(same),
+		firstLook: q.firstLook, lastLook: q.lastLook,
 	}
 	c.Own = c
 	for id, r := range q.records {

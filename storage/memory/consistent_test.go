@@ -47,6 +47,9 @@ func (q *queue) consistent(s *Storage) error {
 		if l.size == 0 || l.Size != int64(l.size) || l.Queue != &q.Queue || i > 0 && q.subs[i-1].Sub >= l.Sub {
 			return fmt.Errorf("the line of %s holds %d, counted %d, in place %d", l.Sub, l.size, l.Size, i)
 		}
+		if l.Look < q.firstLook || l.Look > q.lastLook {
+			return fmt.Errorf("the line of %s is searched at %d, not from %d to %d", l.Sub, l.Look, q.firstLook, q.lastLook)
+		}
 		stand += l.size
 	}
 	for id, r := range q.records {

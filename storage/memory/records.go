@@ -20,6 +20,8 @@ type queue struct {
 	lines   [engine.States]sorted[*engine.Record]
 	subs    []*line // of the declined tasks, by kind
 
+	firstLook, lastLook int64 // bounds of the moments Look of subs
+
 	keys    map[string]*hold // the holds on unique keys, by key
 	windows sorted[*hold]    // the holds of unique windows, by their end
 }
@@ -234,6 +236,10 @@ func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
 func (s *records) InsertLine(of engine.Line) *engine.Line {
 	q, l := ours(of.Queue), &line{Line: of}
 	l.Tasks = l
+	if len(q.subs) == 0 {
+		q.firstLook, q.lastLook = l.Look, l.Look
+	}
+	q.firstLook, q.lastLook = min(q.firstLook, l.Look), max(q.lastLook, l.Look)
 	i, _ := q.sub(l.Sub)
 	q.subs = slices.Insert(q.subs, i, l)
 	return &l.Line
@@ -259,17 +265,27 @@ func (s *records) LinesNamed(q *engine.Queue, kinds []string) (found []*engine.L
 // LinesFrom returns up to n lines from a kind on.
 func (s *records) LinesFrom(q *engine.Queue, kind string, n int) (found []*engine.Line) {
 	i, _ := ours(q).sub(kind)
-	for _, l := range ours(q).subs[i:] {
-		if len(found) < n {
-			found = append(found, &l.Line)
-		}
+	some := ours(q).subs[i:]
+	for _, l := range some[:min(len(some), n)] {
+		found = append(found, &l.Line)
 	}
 	return found
 }
 
-// LinesByLook returns the first lines by their moments Look, of the moments until or after another.
+// LinesByLook returns the first lines by their moments Look, of the moments until or after another. It goes
+// through all lines only if such a moment is among them, within the bounds firstLook and lastLook: a Step sets the
+// moments of the lines that it was given to DeclinedFor from now at the latest, or to at where they were after it.
 func (s *records) LinesByLook(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
-	for _, l := range ours(q).subs {
+	own := ours(q)
+	if len(own.subs) == 0 || after && own.lastLook <= at || !after && own.firstLook > at {
+		return nil
+	}
+	own.firstLook, own.lastLook = at, s.step.Now+s.step.Limits.DeclinedFor.Microseconds()
+	if !after {
+		own.firstLook = own.subs[0].Look
+	}
+	for _, l := range own.subs {
+		own.firstLook, own.lastLook = min(own.firstLook, l.Look), max(own.lastLook, l.Look)
 		if after == (l.Look > at) {
 			found = append(found, &l.Line)
 		}

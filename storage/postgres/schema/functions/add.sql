@@ -1,6 +1,6 @@
 -- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It
--- gives the task's version. Where something did not go as expected it gives 0 and has done nothing, or raises
--- an error of its own (P0001). The commit notifies a process of the task (ring) unless sender is ''.
+-- gives the task's version. Where something did not go as expected it gives 0 and has done nothing, or, where the
+-- call is no new one, raises an error of its own (P0001). The commit notifies a process of the task (ring) unless sender is ''.
 --
 -- A setting that a function declares costs as much as one of its statements. So this function makes
 -- its settings for the rest of the transaction.
@@ -25,14 +25,15 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN 0;
 	END IF;
-	IF {schema}.admit(p_lane, p_opened, p_seq, base, 'a', now) <> 'n' THEN
-		RAISE 'not as expected';
-	END IF;
 	-- A statement behind the insert, which may have waited for a settle of the same id: this one sees it.
 	INSERT INTO {schema}.deltas (queue, counter, n)
 	SELECT p_queue, d.counter, 1 FROM (VALUES ({state.waiting}), ({total.enqueued})) AS d (counter)
 	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id);
-	IF NOT FOUND THEN
+	IF NOT FOUND THEN -- the id of a kept task, which is no error to the server's log
+		DELETE FROM {schema}.tasks t WHERE t.queue = p_queue AND t.id = p_id;
+		RETURN 0;
+	END IF;
+	IF {schema}.admit(p_lane, p_opened, p_seq, base, 'a', now) <> 'n' THEN
 		RAISE 'not as expected';
 	END IF;
 	IF sender <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
