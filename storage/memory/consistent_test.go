@@ -48,7 +48,8 @@ func (q *queue) consistent(s *Storage) error {
 			return fmt.Errorf("the line of %s holds %d, counted %d, in place %d", l.Sub, l.size, l.Size, i)
 		}
 		if l.Look < q.firstLook || l.Look > q.lastLook {
-			return fmt.Errorf("the line of %s is searched at %d, not from %d to %d", l.Sub, l.Look, q.firstLook, q.lastLook)
+			return fmt.Errorf("the line of %s is searched at %d, not from %d to %d",
+				l.Sub, l.Look, q.firstLook, q.lastLook)
 		}
 		stand += l.size
 	}

@@ -273,8 +273,9 @@ func (s *records) LinesFrom(q *engine.Queue, kind string, n int) (found []*engin
 }
 
 // LinesByLook returns the first lines by their moments Look, of the moments until or after another. It goes
-// through all lines only if such a moment is among them, within the bounds firstLook and lastLook: a Step sets the
-// moments of the lines that it was given to DeclinedFor from now at the latest, or to at where they were after it.
+// through all lines only if such a moment is within the bounds firstLook and lastLook: a Step sets the
+// moments of the lines that it was given to DeclinedFor from now at the latest, or to at where they were
+// after it.
 func (s *records) LinesByLook(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
 	own := ours(q)
 	if len(own.subs) == 0 || after && own.lastLook <= at || !after && own.firstLook > at {

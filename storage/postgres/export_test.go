@@ -139,6 +139,9 @@ func (s *Storage) Tell(ctx context.Context, queue int32) error {
 // It must be called before the storage is used.
 func (s *Storage) KeepWakeUps() { s.wake.events.Elsewhere = nil }
 
+// LateAfter is the duration from which a step reports to all processes that its commit took long.
+const LateAfter = lateAfter
+
 // MarkFor is how long a mark of an idle process counts.
 const MarkFor = markFor
 
