@@ -48,23 +48,25 @@ func (s *slots) bind(queue string, most int) {
 	s.roomChanged()
 }
 
-// shut closes or opens the gate of a queue. It returns the attempts ahead of a queue that it has closed, to be
-// given back.
-func (s *slots) shut(queue string, closed bool) (back []*Attempt) {
+// shut closes or opens the gate of a queue, and reports whether that is a change. It returns the attempts ahead
+// of a queue that it has closed, to be given back.
+func (s *slots) shut(queue string, closed bool) (changed bool, back []*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.boundOf(queue)
 	if b.closed == closed {
-		return nil
+		return false, nil
 	}
-	if b.closed = closed; closed {
-		return s.removeAhead(0, func(a *Attempt) bool { return a.Fence.Queue == queue })
-	}
+	b.closed = closed
 	s.roomChanged()
-	return nil
+	if closed {
+		back = s.removeAhead(0, func(a *Attempt) bool { return a.Fence.Queue == queue })
+	}
+	return true, back
 }
 
-// roomChanged makes the shards claim, because a queue may have room that it had not. The mutex is held.
+// roomChanged makes the shards claim, because a queue may have room that it had not, or has none any more and
+// must not be waited for. The mutex is held.
 func (s *slots) roomChanged() {
 	for _, d := range s.shards {
 		d.wakeUp.queuesChanged()

@@ -20,9 +20,10 @@ const GateEvery = 2 * time.Second
 type gates struct {
 	*shared
 
-	all     []*gate
-	answers chan answer // has room for one answer of each gate
-	pulse   *pulse
+	all       []*gate
+	answers   chan answer // has room for one answer of each gate
+	heartbeat *heartbeat  // carries which queues are closed
+	pulse     *pulse
 }
 
 // gate is the function of one queue. Only the loop of gates uses its fields.
@@ -41,8 +42,8 @@ type answer struct {
 
 var errGateLate = errors.New("it has not returned in time")
 
-func newGates(s *shared, functions map[string]func() bool) *gates {
-	g := &gates{shared: s, answers: make(chan answer, len(functions))}
+func newGates(s *shared, h *heartbeat, functions map[string]func() bool) *gates {
+	g := &gates{shared: s, answers: make(chan answer, len(functions)), heartbeat: h}
 	for _, queue := range slices.Sorted(maps.Keys(functions)) {
 		g.all = append(g.all, &gate{queue: queue, open: functions[queue]})
 		s.slots.shut(queue, true)
@@ -103,7 +104,7 @@ func (g *gates) hear(a answer) {
 		return
 	}
 	a.of.failed = false
-	g.slots.shut(a.of.queue, false)
+	g.shut(a.of.queue, false)
 }
 
 // close closes the queue of a gate and gives back the tasks that were claimed ahead there. err is why the gate
@@ -113,5 +114,14 @@ func (g *gates) close(of *gate, err error) {
 		g.log.trouble("gate of queue "+of.queue, fmt.Errorf("the queue counts as closed: %w", err))
 	}
 	of.failed = err != nil
-	g.releaseAll(g.slots.shut(of.queue, true))
+	g.shut(of.queue, true)
+}
+
+// shut closes or opens a queue. A heartbeat reports each change at once.
+func (g *gates) shut(queue string, closed bool) {
+	changed, back := g.slots.shut(queue, closed)
+	g.releaseAll(back)
+	if changed {
+		kick(g.heartbeat.kick)
+	}
 }

@@ -163,7 +163,7 @@ func New(cfg Config) *Runner {
 	for queue, most := range cfg.QueueConcurrency {
 		s.slots.bind(queue, most)
 	}
-	r.gates = newGates(s, cfg.Gates)
+	r.gates = newGates(s, r.heartbeat, cfg.Gates)
 	s.store.closed = func() { s.closed.Store(true); r.stopNow() }
 	return r
 }
