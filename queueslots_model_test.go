@@ -18,7 +18,7 @@ import (
 )
 
 // start starts one more runner, with random bounds.
-func (m *slotsModel) start() *slotsRunner {
+func (m *slotsModel) start() {
 	m.Helper()
 	r := &slotsRunner{
 		Storage: m.store, m: m, done: make(chan error, 1), served: slices.Clone(m.queues),
@@ -50,7 +50,6 @@ func (m *slotsModel) start() *slotsRunner {
 	ctx, cancel := context.WithCancel(m.ctx)
 	r.stop = cancel
 	go func() { r.done <- r.r.Run(ctx) }()
-	return r
 }
 
 // weights returns random weights, or none for the strict order.
@@ -78,7 +77,7 @@ func (m *slotsModel) end(r *slotsRunner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(r.live) > 0 || len(r.held) > 0 {
-		m.fault("a drained runner keeps %d running tasks and %d others", len(r.live), len(r.held))
+		m.faultf("a drained runner keeps %d running tasks and %d others", len(r.live), len(r.held))
 	}
 	m.runners = slices.DeleteFunc(m.runners, func(o *slotsRunner) bool { return o == r })
 }
@@ -291,7 +290,9 @@ func TestSlotsOfQueuesHoldThroughRandomSteps(t *testing.T) {
 				defer func() {
 					b.stop()
 					for _, r := range m.runners {
-						<-r.done
+						if err := <-r.done; err != nil {
+							t.Error(err)
+						}
 					}
 					b.after(5 * time.Second) // for gates that have not returned
 				}()

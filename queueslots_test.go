@@ -79,17 +79,17 @@ type slotsGate struct {
 func (g *slotsGate) ask() bool {
 	g.m.mu.Lock()
 	if g.inside {
-		g.m.fault("two calls of one gate at once")
+		g.m.faultf("two calls of one gate at once")
 	}
 	if d := time.Since(g.asked); !g.asked.IsZero() && d < 2*time.Second {
-		g.m.fault("a gate is called again after %s", d)
+		g.m.faultf("a gate is called again after %s", d)
 	}
 	g.inside, g.asked = true, time.Now()
 	g.m.events++
 	mode := g.mode
 	g.m.mu.Unlock()
 	if mode == "block" {
-		time.Sleep(5 * time.Second) // virtual
+		<-time.After(5 * time.Second) // virtual
 	}
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
@@ -108,8 +108,8 @@ func (g *slotsGate) shut() bool {
 	return !g.open && time.Since(g.answered) > 0
 }
 
-// fault notes a broken promise. The mutex is held.
-func (m *slotsModel) fault(format string, args ...any) {
+// faultf notes a broken promise. The mutex is held.
+func (m *slotsModel) faultf(format string, args ...any) {
 	if len(m.faults) < 10 {
 		m.faults = append(m.faults, fmt.Sprintf(format, args...))
 	}
@@ -117,7 +117,7 @@ func (m *slotsModel) fault(format string, args ...any) {
 
 func (m *slotsModel) delay() {
 	if m.latency > 0 {
-		time.Sleep(rand.N(m.latency)) // virtual
+		<-time.After(rand.N(m.latency)) // virtual
 	}
 }
 
@@ -147,18 +147,18 @@ func (r *slotsRunner) check(req storage.ClaimRequest) {
 		}
 		i := slices.IndexFunc(req.Queues, func(c storage.ClaimQueue) bool { return c.Name == q })
 		if i < 0 {
-			r.m.fault("a claim leaves out queue %s", q)
+			r.m.faultf("a claim leaves out queue %s", q)
 			continue
 		}
 		top, limit, running := req.Queues[i].Max, r.limits[q], r.running(q)
 		full := limit > 0 && running >= limit || r.gates[q] != nil && r.gates[q].shut()
 		switch {
 		case top == storage.MaxNone:
-			r.m.fault("a claim names no kinds in queue %s, which the runner serves", q)
+			r.m.faultf("a claim names no kinds in queue %s, which the runner serves", q)
 		case req.Most() > 0 && full && top != storage.MaxFull:
-			r.m.fault("a claim takes up to %d of queue %s, which is full: %d of %d", top, q, running, limit)
+			r.m.faultf("a claim takes up to %d of queue %s, which is full: %d of %d", top, q, running, limit)
 		case req.Most() > 0 && limit > 0 && top >= 0 && (top == 0 || top > limit-running):
-			r.m.fault("a claim takes up to %d of queue %s, where %d of %d run", top, q, running, limit)
+			r.m.faultf("a claim takes up to %d of queue %s, where %d of %d run", top, q, running, limit)
 		}
 	}
 }
@@ -202,12 +202,12 @@ func (r *slotsRunner) begin(ref midge.Ref) *slotsPlan {
 	r.m.events++
 	c, ok := r.held[ref.ID]
 	if !ok {
-		r.m.fault("%s starts and was not claimed", ref)
+		r.m.faultf("%s starts and was not claimed", ref)
 	}
 	delete(r.held, ref.ID)
 	for _, other := range r.m.runners {
 		if _, twice := other.live[ref.ID]; twice {
-			r.m.fault("%s runs twice at once", ref)
+			r.m.faultf("%s runs twice at once", ref)
 		}
 	}
 	r.live[ref.ID] = c
@@ -218,16 +218,16 @@ func (r *slotsRunner) begin(ref midge.Ref) *slotsPlan {
 		}
 	}
 	if n := r.running(c.queue); last.limit > 0 && n > last.limit {
-		r.m.fault("%d jobs of queue %s run, and its limit was %d at the last claim", n, c.queue, last.limit)
+		r.m.faultf("%d jobs of queue %s run, and its limit was %d at the last claim", n, c.queue, last.limit)
 	}
 	if len(r.live) > r.concurrency {
-		r.m.fault("%d jobs run of %d", len(r.live), r.concurrency)
+		r.m.faultf("%d jobs run of %d", len(r.live), r.concurrency)
 	}
 	if g := r.gates[c.queue]; g != nil && g.shut() {
-		r.m.fault("%s starts behind a closed gate (%s)", ref, g.mode)
+		r.m.faultf("%s starts behind a closed gate (%s)", ref, g.mode)
 	}
 	if !slices.Contains(r.served, c.queue) {
-		r.m.fault("%s starts, and its queue is not served", ref)
+		r.m.faultf("%s starts, and its queue is not served", ref)
 	}
 	return r.m.plans[ref.ID]
 }

@@ -141,22 +141,29 @@ func TestDeclinedTasksLiveBesideAClosedQueue(t *testing.T) {
 				if s := b.stats(midge.DefaultQueue); len(s.Declined) != 1 || s.Dead > 0 || strangers > 0 {
 					t.Fatalf("got %+v, want the task declined and alive", s)
 				}
-				b.stop() // without a runner that knows the kind, the task dies: the test would notice it
-				if err := errors.Join(stop(), <-b.done); err != nil {
-					t.Error(err)
-				}
-				b.done <- nil
-				b.ctx = b.Context()
-				stop = b.crewOf(store, quiet, "work", ran)
-				b.after(30 * time.Second)
-				if got := b.task(task.Ref).State; got != storage.Dead {
-					t.Errorf("without the runner the task is %s, want it dead", got)
-				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
+				b.diesWithout(store, task.Ref, stop)
 			})
 		})
+	}
+}
+
+// diesWithout stops the runner that knows the kind of a declined task, and another one, and checks that the task
+// then dies: so the storage would have ended it before.
+func (b *bench) diesWithout(store storage.Storage, ref midge.Ref, stop func() error) {
+	b.Helper()
+	b.stop()
+	if err := errors.Join(stop(), <-b.done); err != nil {
+		b.Error(err)
+	}
+	b.done <- nil
+	b.ctx = b.Context()
+	stop = b.crewOf(store, midge.RunnerConfig{Logger: zap.NewNop()}, "work", &pickUps{started: make(map[string]time.Time)})
+	b.after(30 * time.Second)
+	if got := b.task(ref).State; got != storage.Dead {
+		b.Errorf("without the runner the task is %s, want it dead", got)
+	}
+	if err := stop(); err != nil {
+		b.Error(err)
 	}
 }
 
@@ -376,6 +383,38 @@ func TestAClosedRunnerTakesNoWakeUpFromAnother(t *testing.T) {
 	})
 }
 
+func TestAClosedGateReturnsTheTasksAhead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var open, slow atomic.Bool
+		open.Store(true)
+		b.run(midge.RunnerConfig{
+			Concurrency: 1, Logger: zap.NewNop(), Gates: map[string]func() bool{"default": open.Load},
+		}, func(context.Context, work) error {
+			if slow.Load() {
+				time.Sleep(5 * time.Second) // virtual
+			}
+			return nil
+		})
+		for range 500 {
+			b.enqueue("short")
+		}
+		b.after(time.Second)
+		slow.Store(true)
+		if _, err := b.client.EnqueueMany(b.ctx, slices.Repeat([]midge.Item{midge.New(work{})}, 20)); err != nil {
+			t.Fatal(err)
+		}
+		open.Store(false)
+		b.after(10 * time.Millisecond)
+		if n := b.stats("default").Pending; n < 5 {
+			t.Fatalf("%d tasks are pending, want one that runs and several ahead", n)
+		}
+		b.after(2 * time.Second)
+		if s := b.stats("default"); s.Pending != 1 || s.Waiting != 19 {
+			t.Errorf("got %+v behind the closed gate, want one task that runs and 19 waiting", s)
+		}
+	})
+}
+
 // TestAGateThatNeverAnswersDoesNotHoldUpADrain has gates that end their goroutine, or do not return.
 func TestAGateThatNeverAnswersDoesNotHoldUpADrain(t *testing.T) {
 	release := make(map[string]func())
@@ -430,19 +469,19 @@ func TestWhyTellsFullFromClosedQueues(t *testing.T) {
 		}
 		gated := b.enqueue("x", midge.To("gated"))
 		b.after(11 * time.Second) // one heartbeat
-		b.verdict(task[2].Ref, storage.CauseBusy, 2, 0, true)
-		b.verdict(gated.Ref, storage.CauseGated, 0, 0, true)
+		b.verdict(task[2].Ref, storage.CauseBusy, 2, true)
+		b.verdict(gated.Ref, storage.CauseGated, 0, true)
 		b.rooms("full 2 0", "gated 0 0", "other 5 3")
 		stop := b.crewOf(b.store, midge.RunnerConfig{ // the second runner cannot take it either
 			Queues: []string{"gated"}, Concurrency: 1, Logger: zap.NewNop(), Gates: map[string]func() bool{"gated": open.Load},
 		}, "work", &pickUps{started: make(map[string]time.Time)})
-		b.verdict(gated.Ref, storage.CauseGated, 0, 0, true)
+		b.verdict(gated.Ref, storage.CauseGated, 0, true)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		open.Store(true)
 		b.after(3 * time.Second) // the gate's next call, and no heartbeat that is due anyway
-		b.verdict(gated.Ref, storage.CauseRunning, 0, 0, false)
+		b.verdict(gated.Ref, storage.CauseRunning, 0, false)
 		b.after(10 * time.Second) // a heartbeat with the job in it
 		b.rooms("full 2 0", "gated 5 2")
 		open.Store(false)
@@ -452,16 +491,16 @@ func TestWhyTellsFullFromClosedQueues(t *testing.T) {
 	})
 }
 
-// verdict checks the cause for a task, and the slots that Why counts.
-func (b *bench) verdict(ref midge.Ref, cause storage.Cause, slots, free int, bounded bool) {
+// verdict checks the cause for a task, and the slots that Why counts, of which none is free.
+func (b *bench) verdict(ref midge.Ref, cause storage.Cause, slots int, bounded bool) {
 	b.Helper()
 	v, err := b.client.Why(b.Context(), ref)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if v.Cause != cause || bounded && (v.Slots != slots || v.Free != free) || v.Bounded != bounded {
-		b.Errorf("task %s: got %s with %d slots, %d free, bounded %t (%s); want %s, %d, %d, %t",
-			ref, v.Cause, v.Slots, v.Free, v.Bounded, v, cause, slots, free, bounded)
+	if v.Cause != cause || bounded && (v.Slots != slots || v.Free != 0) || v.Bounded != bounded {
+		b.Errorf("task %s: got %s with %d slots, %d free, bounded %t (%s); want %s, %d, 0, %t",
+			ref, v.Cause, v.Slots, v.Free, v.Bounded, v, cause, slots, bounded)
 	}
 }
 
