@@ -274,6 +274,17 @@ func (m *slotsModel) finish() {
 	}
 }
 
+// close stops the runners that are left, and waits for gates that have not returned.
+func (m *slotsModel) close() {
+	m.stop()
+	for _, r := range m.runners {
+		if err := <-r.done; err != nil {
+			m.Error(err)
+		}
+	}
+	m.after(5 * time.Second)
+}
+
 // TestSlotsOfQueuesHoldThroughRandomSteps checks after each random step that no queue runs more jobs than it
 // had slots when they were claimed, that no slot is idle, and that no task is lost.
 func TestSlotsOfQueuesHoldThroughRandomSteps(t *testing.T) {
@@ -287,15 +298,7 @@ func TestSlotsOfQueuesHoldThroughRandomSteps(t *testing.T) {
 				if seed%3 == 2 {
 					m.latency = 30 * time.Millisecond
 				}
-				defer func() {
-					b.stop()
-					for _, r := range m.runners {
-						if err := <-r.done; err != nil {
-							t.Error(err)
-						}
-					}
-					b.after(5 * time.Second) // for gates that have not returned
-				}()
+				defer m.close()
 				for range 1 + seed%2 {
 					m.start()
 				}
