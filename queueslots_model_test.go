@@ -254,10 +254,10 @@ func (m *slotsModel) finish() {
 			}
 		}
 	}
-	m.mu.Unlock()
 	if most := m.events + 4*int(time.Since(m.begun)/time.Second); m.claims > most {
 		m.Errorf("%d claims, want at most %d", m.claims, most)
 	}
+	m.mu.Unlock()
 	m.after(10 * time.Minute)
 	for _, q := range m.queues {
 		if s := m.stats(q); s.Live() > 0 {
@@ -288,7 +288,7 @@ func (m *slotsModel) close() {
 // TestSlotsOfQueuesHoldThroughRandomSteps checks after each random step that no queue runs more jobs than it
 // had slots when they were claimed, that no slot is idle, and that no task is lost.
 func TestSlotsOfQueuesHoldThroughRandomSteps(t *testing.T) {
-	for seed := range uint64(24) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, func(b *bench) {
 				m := &slotsModel{
