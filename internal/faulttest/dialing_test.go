@@ -66,6 +66,9 @@ func (d dialing) through(t *testing.T) (dialing, []*testserver.Proxy) {
 	return d, proxies
 }
 
+// keepAll keeps all dead tasks: a long storm makes more than a queue keeps by default.
+var keepAll = storage.Limits{DeadMax: storage.NoLimit}
+
 // open opens the storage.
 func (d dialing) open(ctx context.Context) (storage.Storage, error) {
 	switch {
@@ -74,10 +77,10 @@ func (d dialing) open(ctx context.Context) (storage.Storage, error) {
 	case d.Kind == onePostgres:
 		return postgres.Open(ctx, d.postgres())
 	case len(d.Through) == 0:
-		return redis.Open(ctx, redis.Config{URL: d.redisURL(), Prefix: d.Place})
+		return redis.Open(ctx, redis.Config{URL: d.redisURL(), Prefix: d.Place, Limits: keepAll})
 	}
 	client := d.client()
-	store, err := redis.Open(ctx, redis.Config{Client: client, Prefix: d.Place})
+	store, err := redis.Open(ctx, redis.Config{Client: client, Prefix: d.Place, Limits: keepAll})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -135,7 +138,7 @@ func (d dialing) postgres() postgres.Config {
 	url := fmt.Sprintf("host=%s port=%s user=midge dbname=postgres sslmode=disable "+
 		"target_session_attrs=read-write application_name=%d",
 		strings.Join(hosts, ","), strings.Join(ports, ","), os.Getpid())
-	return postgres.Config{URL: url, Schema: d.Place}
+	return postgres.Config{URL: url, Schema: d.Place, Limits: keepAll}
 }
 
 // isStep matches the requests by which the methods of a storage change something.
