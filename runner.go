@@ -343,15 +343,14 @@ func (r *Runner) SetConcurrency(n int) error {
 // the runner runs; None removes the limit. With a lower limit, tasks of the queue that the runner has claimed
 // still run. See RunnerConfig.QueueConcurrency.
 func (r *Runner) SetQueueConcurrency(queue string, n int) error {
+	most := n
 	if n == None {
-		n = 0
-	} else if err := checkQueueConcurrency("concurrency", queue, n); err != nil {
+		n, most = 1, 0
+	}
+	if err := checkQueueConcurrency("concurrency", queue, n); err != nil {
 		return fmt.Errorf("midge: set queue concurrency: %w", err)
 	}
-	if err := checkQueue("queue", queue); err != nil {
-		return fmt.Errorf("midge: set queue concurrency: %w", err)
-	}
-	r.actors.SetQueueConcurrency(queue, n)
+	r.actors.SetQueueConcurrency(queue, most)
 	return nil
 }
 

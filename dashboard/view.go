@@ -165,7 +165,7 @@ func lookOf(state storage.State) stateLook {
 	}
 }
 
-// noGlyph stands where there is no other glyph.
+// noGlyph is the glyph of a moment or state that has none of its own.
 const noGlyph = "·"
 
 // lookOfTask returns the look of the state of a task.

@@ -237,8 +237,8 @@ func (q QueueSlots) String() string {
 // InUse is how many slots of the runner are taken.
 func (r *RunnerInfo) InUse() int { return max(r.Busy, len(r.Running)) }
 
-// Room returns how many slots the runner has for a queue, 0 where a gate keeps the queue closed, and how many
-// of these are free.
+// Room returns how many slots the runner has for a queue, 0 if a gate keeps the queue closed, and how many of
+// these are free.
 func (r *RunnerInfo) Room(queue string) (slots, free int) {
 	slots, free = r.Concurrency, max(r.Concurrency-r.InUse(), 0)
 	for _, q := range r.Slots {

@@ -199,7 +199,7 @@ func (w *whyWalk) serve() {
 		slots, free := r.Room(w.task.Queue)
 		w.v.Slots += slots
 		w.v.Free += free
-		if slots == 0 {
+		if slots == 0 && r.Concurrency > 0 {
 			w.gated++
 		}
 		w.v.Bounded = w.v.Bounded || slots < r.Concurrency

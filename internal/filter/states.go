@@ -23,7 +23,7 @@ func IsKept(s storage.State) bool { return s.Ended() && s != storage.Dead }
 // Kept lists the states of tasks that are only kept for a while.
 func Kept() []storage.State { return storage.StatesWhere(IsKept) }
 
-// Outstanding lists the other states of tasks: those that have not ended, and that of dead tasks.
+// Outstanding lists the other states of tasks: the live states, and the state of dead tasks.
 func Outstanding() []storage.State {
 	return storage.StatesWhere(func(s storage.State) bool { return !IsKept(s) })
 }

@@ -2,10 +2,10 @@ package runner
 
 import "github.com/midgehq/midge/storage"
 
-// bound is what limits the attempts of one queue within a runner: slots of the queue, and a gate.
+// bound limits the attempts of one queue within a runner, by slots of the queue and by a gate.
 type bound struct {
 	most   int  // attempts that run or wait ahead; 0 for no limit
-	closed bool // by its gate: nothing more may start
+	closed bool // by its gate: no other attempt may start
 	taken  int  // attempts that run or wait ahead
 }
 
@@ -20,7 +20,7 @@ func (b *bound) free() int {
 	return max(b.most-b.taken, 0)
 }
 
-// boundOf returns the bound of a queue, which it makes where there is none. The mutex is held.
+// boundOf returns the bound of a queue, and makes it if the queue has none. The mutex is held.
 func (s *slots) boundOf(queue string) *bound {
 	b := s.bounds[queue]
 	if b != nil {
@@ -65,8 +65,8 @@ func (s *slots) shut(queue string, closed bool) (changed bool, back []*Attempt) 
 	return true, back
 }
 
-// roomChanged makes the shards claim, because a queue may have room that it had not, or has none any more and
-// must not be waited for. The mutex is held.
+// roomChanged makes the shards claim: a queue may have new room, or no room any more, so that the runner must
+// not wait for its tasks. The mutex is held.
 func (s *slots) roomChanged() {
 	for _, d := range s.shards {
 		d.wakeUp.queuesChanged()
@@ -86,8 +86,8 @@ func (s *slots) admits(a *Attempt) bool {
 	return true
 }
 
-// leaves counts an attempt that no longer runs or waits ahead. If it leaves a queue whose slots were all
-// taken, the queue's shard claims. The mutex is held.
+// leaves notes that an attempt no longer runs or waits ahead. If all slots of its queue were taken, the shard
+// of the queue claims. The mutex is held.
 func (s *slots) leaves(a *Attempt) {
 	a.inSlots = false
 	b := s.bounds[a.Fence.Queue]
@@ -99,7 +99,7 @@ func (s *slots) leaves(a *Attempt) {
 	}
 }
 
-// restrict lowers what a claim asks for to the room that each queue has.
+// restrict lowers the number of tasks that a claim asks of each queue to the room of the queue.
 func (s *slots) restrict(queues []storage.ClaimQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

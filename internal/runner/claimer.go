@@ -182,7 +182,7 @@ func (c *claimer) await(scan context.Context, asked round, since storage.Since) 
 	withheld := c.slots.withheld(d)
 	resting := !asked.full && c.slots.rests(d)
 	req := storage.WaitRequest{Since: since, CancelsOnly: asked.full || resting}
-	c.slots.restrict(asked.queues) // the claim may have filled a queue: a new task there is for another runner
+	c.slots.restrict(asked.queues) // the claim may have filled a queue, whose new tasks other runners have to start
 	for _, q := range asked.queues {
 		if q.Max < 0 {
 			req.Maintained = append(req.Maintained, q.Name)

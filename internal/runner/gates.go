@@ -30,8 +30,8 @@ type gates struct {
 type gate struct {
 	queue  string
 	open   func() bool
-	called bool // a call is under way
-	failed bool // the last call failed, or is late; the log has a line about that
+	called bool // and has not returned yet
+	failed bool // the last call failed or is late, and the log has a line about it
 }
 
 type answer struct {
@@ -107,8 +107,8 @@ func (g *gates) hear(a answer) {
 	g.shut(a.of.queue, false)
 }
 
-// close closes the queue of a gate and gives back the tasks that were claimed ahead there. err is why the gate
-// has not answered, nil if it has.
+// close closes the queue of a gate and returns the tasks that were claimed ahead there. err is the reason for
+// which the gate has not answered, nil if it has.
 func (g *gates) close(of *gate, err error) {
 	if err != nil && !of.failed {
 		g.log.trouble("gate of queue "+of.queue, fmt.Errorf("the queue counts as closed: %w", err))

@@ -343,9 +343,7 @@ func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = limit
-	for _, d := range s.shards { // slots may have become free
-		d.wakeUp.queuesChanged()
-	}
+	s.roomChanged()
 }
 
 func (s *slots) limitNow() int {

@@ -45,7 +45,7 @@ type Request struct {
 	// Queues are the queues to read, as far as the filter matches their names. nil means all queues that are
 	// not hidden.
 	Queues []string
-	// States are the states to read if the filter names none. nil means those of tasks that have not ended.
+	// States are the states to read if the filter names none. nil means the live states.
 	States []storage.State
 	// Limit is the number of tasks to return, 0 for DefaultLimit.
 	Limit int

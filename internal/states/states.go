@@ -59,21 +59,20 @@ var all = [...]State{
 	{Number: Damaged, SQL: "damaged"},
 }
 
-var (
-	byNumber [Count]*State
-	byName   = make(map[string]*State)
-	public   []*State
-)
+var byNumber, byName, public = index()
 
-func init() { //nolint:gochecknoinits // indexes of the table
+// index returns the states by number, and the first state of each name, by name and in the order of the table.
+func index() (numbers [Count]*State, names map[string]*State, firsts []*State) {
+	names = make(map[string]*State)
 	for i := range all {
 		s := &all[i]
-		byNumber[s.Number] = s
-		if s.Name != "" && byName[s.Name] == nil {
-			byName[s.Name] = s
-			public = append(public, s)
+		numbers[s.Number] = s
+		if s.Name != "" && names[s.Name] == nil {
+			names[s.Name] = s
+			firsts = append(firsts, s)
 		}
 	}
+	return numbers, names, firsts
 }
 
 var none State
@@ -92,7 +91,7 @@ func Of(n Number) *State {
 	return byNumber[n]
 }
 
-// Named returns the first state of a name, the zero State where there is none.
+// Named returns the first state of a name, the zero State for a name that no state has.
 func Named(name string) *State {
 	if s := byName[name]; s != nil {
 		return s

@@ -24,11 +24,10 @@ type LastCall struct {
 	Verb   Verb
 }
 
-// Admit decides whether a call may happen after the last call on its lane, nil where the storage remembers
-// none. It reports repeated where the call is the last one again: then the remembered outcome is its
-// answer. A call without an identity may always happen. A call whose number is too small, or that repeats
-// the number of a call of another verb, gives an ErrUnknown; a call on a lane past its life gives an
-// ErrLaneExpired.
+// Admit decides whether a call may happen after the last call on its lane; last is nil if the storage
+// remembers no such call. Admit returns true if the call repeats the last one: then the remembered outcome is
+// its answer. A call without an identity may always happen. The error is an ErrUnknown for a call whose number
+// is too small, or is that of a call of another verb, and an ErrLaneExpired for a call on a lane past its life.
 func (s *Step) Admit(call storage.Call, verb Verb, last *LastCall) (repeated bool, err error) {
 	opened := Moment(call.Lane.Opened)
 	switch {
