@@ -353,8 +353,8 @@ func checkSurvived(t *testing.T, store storage.Storage, queue string, h history)
 }
 
 // awaitDrained waits until a queue has no live tasks, except tasks that wait for a moment
-// more than a minute away. It lists the tasks before it counts them, so that a task that
-// moves meanwhile is seen at least once.
+// more than a minute away. It counts the tasks before and after it lists them, so that no task
+// moves unseen between two lists.
 func awaitDrained(t *testing.T, store storage.Storage, queue string, limit time.Duration) {
 	t.Helper()
 	awaitDrainedBut(t, store, queue, limit, 0)
@@ -369,6 +369,8 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 		description, err := store.Describe(t.Context())
 		must(t, err)
 		soon := description.Now.Add(time.Minute)
+		before, err := store.Stats(t.Context(), queue)
+		must(t, err)
 		later := int64(0)
 		for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending} {
 			for task, err := range storage.Each(t.Context(), store, queue, state) {
@@ -385,7 +387,10 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 		stats, err := store.Stats(t.Context(), queue)
 		must(t, err)
 		last = stats[0]
-		return last.Live() <= later+unlisted
+		return last.Live() <= later+unlisted && last.Totals == before[0].Totals &&
+			!slices.ContainsFunc(storage.TaskStates(), func(s storage.State) bool {
+				return last.Size(s) != before[0].Size(s)
+			})
 	})
 	if !drained {
 		t.Fatalf("queue %s is not drained after %v: %+v", queue, limit, last)
