@@ -382,6 +382,15 @@ func checkRunner(r *RunnerInfo) error {
 	if len(r.Slots) > MaxNames {
 		return Invalid("RunnerInfo.Slots", fmt.Sprintf("of %d queues", len(r.Slots)), "at most %d", MaxNames)
 	}
+	if len(r.Limits) > MaxNames {
+		return Invalid("RunnerInfo.Limits", fmt.Sprintf("of %d queues", len(r.Limits)), "at most %d", MaxNames)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if err := firstError(CheckName("queue name", l.Queue), CheckLimit("RunnerInfo.Limits", l.Limit)); err != nil {
+			return err
+		}
+	}
 	for i := range r.Slots {
 		if err := CheckName("queue name", r.Slots[i].Queue); err != nil {
 			return err
@@ -454,17 +463,51 @@ func CheckSettings(queue string, s *Settings) error {
 	if err := CheckName("queue name", queue); err != nil {
 		return err
 	}
+	changes := s.Pause != nil || s.Limit != nil || s.Declared != nil
 	switch {
-	case s.Remove && (s.Pause != nil || s.Create), s.Create && s.Pause != nil:
-		return Invalid("Settings", "with several of Pause, Create and Remove", "one of them")
+	case s.Remove && (changes || s.Create), s.Create && changes:
+		return Invalid("Settings", "with Create or Remove and another change", "Create or Remove alone")
 	case s.Remove, s.Create:
 		return nil
-	case s.Pause == nil:
-		return Invalid("Settings", "with nothing to change", "Pause, Create or Remove")
-	case s.Pause.For != 0 && !s.Pause.On:
-		return Invalid("Pause.For", s.Pause.For, "On with it")
+	case !changes:
+		return Invalid("Settings", "with nothing to change", "a setting, Create or Remove")
 	}
-	return checkSpan("Pause.For", s.Pause.For)
+	return firstError(checkPause(s.Pause), checkOperatorLimit(s.Limit), checkDeclaredLimit(s.Declared))
+}
+
+func checkPause(p *Pause) error {
+	switch {
+	case p == nil:
+		return nil
+	case p.For != 0 && !p.On:
+		return Invalid("Pause.For", p.For, "On with it")
+	}
+	return checkSpan("Pause.For", p.For)
+}
+
+func checkOperatorLimit(l *OperatorLimit) error {
+	switch {
+	case l == nil:
+		return nil
+	case !l.On && !l.Limit.IsZero():
+		return Invalid("OperatorLimit.Limit", l.Limit.String(), "On with it")
+	}
+	return CheckLimit("Limit", l.Limit)
+}
+
+func checkDeclaredLimit(d *DeclaredLimit) error {
+	if d == nil {
+		return nil
+	}
+	if len(d.Replaced) > MaxReplaced {
+		return Invalid("DeclaredLimit.Replaced", fmt.Sprintf("of %d limits", len(d.Replaced)), "at most %d", MaxReplaced)
+	}
+	for _, l := range append(d.Replaced[:len(d.Replaced):len(d.Replaced)], d.Limit) {
+		if err := CheckLimit("DeclaredLimit", l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func checkUnique(u Unique) error {

@@ -83,6 +83,11 @@ type Claimed struct {
 	// Cancels says that a cancel of a pending task waits in one of the queues: a runner with
 	// running tasks extends their leases now, to learn whether the cancel is for one of them.
 	Cancels bool
+	// Bounded names the queues of the claim whose limit admits no task of this claim now, whether tasks wait
+	// there or not: because of the Concurrency, the Rate, which NextDue covers, or because the claim asks for no
+	// tasks to start. A caller claims again once one of its tasks of such a queue has ended, and does not wait
+	// for new tasks of the queue. Queues with MaxNone and MaxFull are not among them.
+	Bounded []string
 	// Since is to be given to the Wait that follows.
 	Since Since
 }
@@ -197,6 +202,8 @@ type RunnerInfo struct {
 	Concurrency int
 	// Slots has the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
 	Slots   []QueueSlots
+	// Limits are the limits of queues that the runner declares.
+	Limits  []RunnerLimit
 	Started time.Time // by the storage's clock
 	// Running lists the tasks that the runner runs, at most MaxRunning, and Busy counts them all.
 	Running []Running

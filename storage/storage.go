@@ -196,10 +196,20 @@ type Description struct {
 type Settings struct {
 	// Pause pauses the queue, or resumes it.
 	Pause *Pause
+	// Limit sets the limit of an operator, or clears it.
+	Limit *OperatorLimit
+	// Declared is the limit that a program declares. A zero Declared.Limit removes the declaration.
+	Declared *DeclaredLimit
 	// Create makes the queue exist. It changes no setting of a queue that exists.
 	Create bool
 	// Remove deletes the queue, which must be empty.
 	Remove bool
+}
+
+// Makes reports whether the change makes a queue that does not exist. Other changes do nothing then.
+func (s *Settings) Makes() bool {
+	return s.Create || s.Pause != nil && s.Pause.On || s.Limit != nil && s.Limit.On ||
+		s.Declared != nil && !s.Declared.Limit.IsZero()
 }
 
 // Pause says whether a queue is paused. The zero Pause resumes the queue.
@@ -229,6 +239,8 @@ type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads 
 	// PausedUntil means when it is resumed.
 	Paused      bool
 	PausedUntil time.Time
+	// Limit is the limit of the queue, nil if no program has declared one and no operator has set one.
+	Limit *QueueLimit
 }
 
 // KindSize is the number of tasks of a kind.

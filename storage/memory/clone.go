@@ -45,6 +45,10 @@ func (q *queue) clone() *queue {
 		firstLook: q.firstLook, lastLook: q.lastLook,
 	}
 	c.Own = c
+	if q.Limit != nil {
+		limit := *q.Limit
+		c.Limit = &limit
+	}
 	for id, r := range q.records {
 		c.records[id] = cloneRecord(r, &c.Queue)
 	}

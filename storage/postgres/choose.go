@@ -83,7 +83,8 @@ func (c *claim) choose(ctx context.Context) error {
 	if err := tx.commit(ctx, writes...); err != nil {
 		return err
 	}
-	next, more := chosen.Survey()
+	next, more, bounded := chosen.Survey()
+	c.Bounded = bounded
 	c.More = c.More || more || ch.left
 	if ch.held && !c.More {
 		next = c.Now.Add(heldPause).UnixMicro()

@@ -61,7 +61,7 @@ func (c *Claim) Take() {
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
 			r := c.next(i, starts)
-			if r == nil || !c.admit(i, n, c.step.Lines.Size(r)) {
+			if r == nil || !c.admits(i, starts) || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)
@@ -140,8 +140,14 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
+// admits reports whether the limit of the i-th queue admits another task.
+func (c *Claim) admits(i int, starts bool) bool {
+	q := c.Queues[i]
+	return q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q)
+}
+
 // admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
-// a payload of so many bytes. All limits of a claim are checked here, and nowhere else. A payload
+// a payload of so many bytes. All bounds of the claim itself are checked here, and nowhere else. A payload
 // that is too large ends the claim: no later task overtakes it.
 func (c *Claim) admit(i, n, bytes int) bool {
 	most := c.Req.Queues[i].Max
@@ -164,6 +170,9 @@ func (c *Claim) start(r *Record, starts bool) {
 	r.Token, r.Runner = c.Req.Token, c.Req.Runner
 	if starts {
 		r.Flags |= Started
+	}
+	if r.Queue.Limit != nil {
+		r.Queue.Limit.count(s.Now, s.Come, 1)
 	}
 	c.add(r)
 }
@@ -196,8 +205,9 @@ func (c *Claim) Give(a *storage.Claimed) {
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
-// given a suspect asks for no other.
-func (c *Claim) Survey() (next int64, more bool) {
+// given a suspect asks for no other. bounded names the queues whose limit
+// admits no task of this claim.
+func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
 		if q == nil {
@@ -207,10 +217,17 @@ func (c *Claim) Survey() (next int64, more bool) {
 		if q.IsPaused(c.step.Now) && again.waits(i) {
 			next = sooner(next, q.PausedUntil)
 		}
-		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req)) ||
-			again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req))
+		if c.Req.Queues[i].Max >= 0 && !again.admits(i, c.Req.Start > 0) {
+			bounded = append(bounded, q.Name)
+			if q.hasSlot() && q.Limit.isSpent(c.step.Now, c.step.Come) {
+				next = sooner(next, q.Limit.next(c.step.Now, c.step.Come))
+			}
+			continue
+		}
+		more = more || again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
 	}
-	return next, more
+	return next, more, bounded
 }
 
 // waits reports whether tasks wait in the i-th queue that a claim of these kinds could take.
@@ -233,6 +250,7 @@ func (s *Step) Stats(q *Queue) storage.Stats {
 	if q.IsPaused(s.Now) {
 		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
 	}
+	st.Limit = q.Limit.Stats(s.Now)
 	return st
 }
 

@@ -18,6 +18,7 @@
 //	registry.go the states, and the numbers of totals, flags and parts
 //	record.go   a record, and the Task that callers get of it
 //	queue.go    a queue: its counts, its settings, and when it is abandoned
+//	limit.go    the limit of a queue: how many of its tasks may start now
 //	call.go     whether a call is new, a repeat or too old
 //	apply.go    Apply: each Tx checked whole, then carried out
 //	check.go    the checks of a Tx
@@ -165,8 +166,8 @@ func (s *Step) Begin(now, last int64) {
 func (s *Step) Configure(name string, named *storage.Settings) error {
 	q := s.Local.Lookup(name)
 	switch {
-	case q == nil && !named.Create && (named.Pause == nil || !named.Pause.On):
-		return nil // there is no queue to remove or to resume
+	case q == nil && !named.Makes():
+		return nil // there is no queue to change
 	case named.Remove && !s.Local.IsEmpty(q):
 		return storage.ErrNotEmpty
 	case named.Remove:
@@ -175,7 +176,7 @@ func (s *Step) Configure(name string, named *storage.Settings) error {
 	}
 	q = s.Store.Queue(name)
 	q.Set(named, s.Now)
-	s.Local.Configured(q, named.Pause != nil)
+	s.Local.Configured(q, !named.Create)
 	return nil
 }
 

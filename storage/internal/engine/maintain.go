@@ -103,9 +103,9 @@ func (c *Claim) Finish(a *storage.Claimed) {
 	for _, q := range c.Queues {
 		a.Cancels = a.Cancels || q != nil && q.Sizes[Asked] > 0
 	}
-	next, more := c.Survey()
+	next, more, bounded := c.Survey()
 	if s.Jumped != 0 {
 		next = s.Jumped + storage.JumpWait.Microseconds()
 	}
-	a.NextDue, a.More = Time(next), a.More || more
+	a.NextDue, a.More, a.Bounded = Time(next), a.More || more, bounded
 }

@@ -16,6 +16,8 @@ type Queue struct {
 	Paused      bool
 	PausedUntil int64 // 0: until it is resumed
 
+	Limit *Limit // nil if the queue never had one
+
 	Touched int64 // when a record was last removed, or the settings changed; see IsAbandoned
 
 	Own any // for the Store's own use
@@ -35,6 +37,7 @@ func (q *Queue) Set(named *storage.Settings, now int64) {
 			q.PausedUntil = now + p.For.Microseconds()
 		}
 	}
+	q.Limit = q.Limit.with(named)
 }
 
 // IsEmpty reports whether the queue has no records.
@@ -46,12 +49,15 @@ const QueueLife = 24 * time.Hour
 // IsAbandoned reports whether the queue was empty, without settings and untouched for QueueLife. A unique
 // window keeps its queue too, since it must hold for exactly as long as was asked: the Store knows these.
 func (q *Queue) IsAbandoned(now int64) bool {
-	return q.IsEmpty() && !q.IsPaused(now) && now >= q.Touched+QueueLife.Microseconds()
+	return q.IsEmpty() && !q.IsPaused(now) && q.Limit == nil && now >= q.Touched+QueueLife.Microseconds()
 }
 
 // Stats returns the sizes and totals of the queue.
 func (q *Queue) Stats() storage.Stats {
 	st := storage.Stats{Queue: q.Name, Damaged: q.Sizes[Damaged], Totals: q.Totals}
+	if q.Limit != nil && q.Limit.Damaged {
+		st.Damaged++
+	}
 	for s, n := range q.Sizes {
 		name := State(s).Public()
 		st.SetSize(name, st.Size(name)+n)

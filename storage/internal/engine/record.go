@@ -246,6 +246,7 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c := *r
 	c.Queues, c.Kinds, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Kinds), slices.Clone(r.Schedules)
 	c.Running, c.Vitals, c.Slots = slices.Clone(r.Running), bytes.Clone(r.Vitals), slices.Clone(r.Slots)
+	c.Limits = slices.Clone(r.Limits)
 	for i := range c.Running {
 		c.Running[i].Since, c.Running[i].Unstopped = Round(c.Running[i].Since), Round(c.Running[i].Unstopped)
 	}

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Limit is the limit of a queue, and the starts that count for its rate.
+type Limit struct {
+	Operator *storage.Limit
+	Declared *storage.DeclaredLimit
+	Starts   Starts
+	// Changed is set where Starts changed, for a Store that writes them.
+	Changed bool
+	// Damaged is set where a part of the limit could not be read: it counts as none.
+	Damaged bool
+	// Running is how many tasks are pending that Queue.Sizes leaves out, for a Store whose counts begin at zero.
+	Running int64
+}
+
+// Starts counts starts in parts of the Per of a rate, the oldest part first.
+type Starts []Start
+
+// Start is the number of starts in a part of time.
+type Start struct {
+	End int64 // the last moment of the part
+	N   int64
+}
+
+// InForce returns the limit that holds.
+func (l *Limit) InForce() storage.Limit {
+	if l == nil {
+		return storage.Limit{}
+	}
+	return (&storage.QueueLimit{Operator: l.Operator, Declared: l.Declared}).InForce()
+}
+
+// with returns the limit after a change of settings, nil where nothing of it is left. l may be nil.
+func (l *Limit) with(named *storage.Settings) *Limit {
+	if named.Limit == nil && named.Declared == nil {
+		return l
+	}
+	after := new(Limit)
+	if l != nil {
+		*after = *l
+	}
+	if o := named.Limit; o != nil {
+		after.Operator = nil
+		if o.On {
+			after.Operator = &storage.Limit{Concurrency: o.Limit.Concurrency, Rate: o.Limit.Rate}
+		}
+	}
+	if d := named.Declared; d != nil {
+		after.Declared = nil
+		if !d.Limit.IsZero() {
+			after.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: append([]storage.Limit(nil), d.Replaced...)}
+		}
+	}
+	if after.InForce().Rate.N == 0 {
+		after.Starts = nil
+	}
+	after.Changed, after.Damaged = true, false
+	if after.Operator == nil && after.Declared == nil {
+		return nil
+	}
+	return after
+}
+
+// part returns the last moment of the part of a rate's Per that holds a moment.
+func part(per, now int64) int64 {
+	width := (per + storage.RateParts - 1) / storage.RateParts
+	return now - now%width + width - 1
+}
+
+// at returns the starts that count for a rate at a moment. Starts after the part of that moment count as made
+// in it. come is that moment, or 0 where the clock is not trusted: no start ceases to count then.
+func (s Starts) at(per, now, come int64) Starts {
+	end, future := part(per, now), int64(0)
+	for len(s) > 0 && s[len(s)-1].End > end {
+		future += s[len(s)-1].N
+		s = s[:len(s)-1]
+	}
+	for len(s) > 0 && s[0].End+per <= come {
+		s = s[1:]
+	}
+	if future > 0 {
+		s = append(s[:len(s):len(s)], Start{end, future})
+	}
+	return s
+}
+
+func (s Starts) sum() (n int64) {
+	for _, p := range s {
+		n += p.N
+	}
+	return n
+}
+
+// isSpent reports whether the rate of a limit admits no other start at a moment.
+func (l *Limit) isSpent(now, come int64) bool {
+	r := l.InForce().Rate
+	return r.N > 0 && l.Starts.at(r.Per.Microseconds(), now, come).sum() >= int64(r.N)
+}
+
+// next returns the moment at which the rate admits another start after a moment at which it admits none.
+func (l *Limit) next(now, come int64) int64 {
+	r := l.InForce().Rate
+	starts := l.Starts.at(r.Per.Microseconds(), now, come)
+	left := starts.sum()
+	for _, p := range starts {
+		if left -= p.N; left < int64(r.N) {
+			return p.End + r.Per.Microseconds()
+		}
+	}
+	return now
+}
+
+// count counts starts for the rate.
+func (l *Limit) count(now, come, n int64) {
+	per := l.InForce().Rate.Per.Microseconds()
+	if per == 0 {
+		return
+	}
+	starts, end := l.Starts.at(per, now, come), part(per, now)
+	if last := len(starts) - 1; last >= 0 && starts[last].End == end {
+		starts = append(starts[:last:last], Start{end, starts[last].N + n})
+	} else {
+		starts = append(starts[:len(starts):len(starts)], Start{end, n})
+	}
+	l.Starts, l.Changed = starts, true
+}
+
+// hasSlot reports whether the Concurrency of a queue's limit admits another pending task.
+func (q *Queue) hasSlot() bool {
+	most := int64(q.Limit.InForce().Concurrency)
+	return most == 0 || q.Limit.Running+q.Sizes[Pending]+q.Sizes[Asked] < most
+}
+
+// mayStart reports whether the limit of a queue admits another start.
+func (s *Step) mayStart(q *Queue) bool { return q.hasSlot() && !q.Limit.isSpent(s.Now, s.Come) }
+
+// Stats returns the limit for the Stats of a queue, nil where l is nil.
+func (l *Limit) Stats(now int64) *storage.QueueLimit {
+	if l == nil {
+		return nil
+	}
+	st := &storage.QueueLimit{Operator: l.Operator, Declared: l.Declared}
+	if r := st.InForce().Rate; r.N > 0 {
+		starts := l.Starts.at(r.Per.Microseconds(), now, now)
+		st.Started = starts.sum()
+		if l.isSpent(now, now) {
+			st.Next = Time(l.next(now, now))
+		}
+	}
+	return st
+}
+
+// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
+// That of a declaration is followed by those that it replaced, with semicolons between.
+
+// Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
+func (l *Limit) Texts() (operator, declared string, starts []byte) {
+	if l == nil {
+		return "", "", nil
+	}
+	if l.Operator != nil {
+		operator = limitText(*l.Operator)
+	}
+	if l.Declared != nil {
+		declared = DeclaredText(l.Declared)
+	}
+	return operator, declared, l.Starts.pack()
+}
+
+// DeclaredText returns the text of a declaration, "" if it has no limit.
+func DeclaredText(d *storage.DeclaredLimit) string {
+	if d.Limit.IsZero() {
+		return ""
+	}
+	texts := []string{limitText(d.Limit)}
+	for _, r := range d.Replaced {
+		texts = append(texts, limitText(r))
+	}
+	return strings.Join(texts, ";")
+}
+
+// OperatorText returns the text of an operator's limit, "" if it is cleared.
+func OperatorText(o *storage.OperatorLimit) string {
+	if !o.On {
+		return ""
+	}
+	return limitText(o.Limit)
+}
+
+func limitText(l storage.Limit) string {
+	return fmt.Sprintf("%d %d %d", l.Concurrency, l.Rate.N, l.Rate.Per.Microseconds())
+}
+
+// LimitOf returns the limit that the results of Texts describe, nil for none. A part that cannot be read is
+// left out, and Damaged set.
+func LimitOf(operator, declared string, starts []byte) *Limit {
+	if operator == "" && declared == "" {
+		return nil
+	}
+	l, ok := new(Limit), true
+	if operator != "" {
+		if found, sound := parseLimit(operator); sound {
+			l.Operator = &found
+		} else {
+			ok = false
+		}
+	}
+	if declared != "" {
+		l.Declared = new(storage.DeclaredLimit)
+		for i, text := range strings.SplitN(declared, ";", storage.MaxReplaced+2) {
+			found, sound := parseLimit(text)
+			switch {
+			case !sound && i == 0:
+				l.Declared, ok = nil, false
+			case !sound:
+				ok = false
+			case i == 0:
+				l.Declared.Limit = found
+			default:
+				l.Declared.Replaced = append(l.Declared.Replaced, found)
+			}
+			if l.Declared == nil {
+				break
+			}
+		}
+	}
+	l.Starts, l.Damaged = unpackStarts(starts), !ok
+	if len(starts) != len(l.Starts)*startBytes {
+		l.Damaged = true
+	}
+	return l
+}
+
+// parseLimit returns the limit of a text, and false for a text that limitText cannot have made.
+func parseLimit(text string) (l storage.Limit, ok bool) {
+	fields := strings.Split(text, " ")
+	if len(fields) != 3 {
+		return l, false
+	}
+	var n [3]int64
+	for i, field := range fields {
+		v, err := strconv.ParseInt(field, 10, 64)
+		if err != nil || v < 0 || v > storage.MaxPer.Microseconds() {
+			return l, false
+		}
+		n[i] = v
+	}
+	l.Concurrency = int(n[0])
+	l.Rate = storage.Rate{N: int(n[1]), Per: time.Duration(n[2]) * time.Microsecond}
+	return l, storage.CheckLimit("limit", l) == nil
+}
+
+// startBytes is the length of a packed Start: End in 8 bytes and N in 4, big-endian.
+const startBytes = 12
+
+// mostStarts bounds the parts that count at once: those of a Per, and of a former one.
+const mostStarts = 4 * storage.RateParts
+
+// pack packs the starts.
+func (s Starts) pack() []byte {
+	b := make([]byte, 0, len(s)*startBytes)
+	for _, p := range s {
+		b = binary.BigEndian.AppendUint64(b, uint64(p.End))
+		b = binary.BigEndian.AppendUint32(b, uint32(min(p.N, storage.MaxRate)))
+	}
+	return b
+}
+
+// unpackStarts returns the starts that pack packed. It returns none for bytes that pack cannot have made.
+func unpackStarts(b []byte) Starts {
+	if len(b)%startBytes != 0 || len(b) > mostStarts*startBytes {
+		return nil
+	}
+	s, last := make(Starts, 0, len(b)/startBytes), int64(0)
+	for ; len(b) > 0; b = b[startBytes:] {
+		p := Start{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint32(b[8:]))}
+		if p.End <= last || p.End >= 1<<53 || p.N > storage.MaxRate {
+			return nil
+		}
+		s, last = append(s, p), p.End
+	}
+	return s
+}

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestNoSpanHasMoreStarts plays random starts against the rate, and counts them in each span of Per.
+func TestNoSpanHasMoreStarts(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		per := time.Duration(1+rng.IntN(5000)) * time.Millisecond
+		n := 1 + rng.IntN(20)
+		l := &Limit{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Rate: storage.Rate{N: n, Per: per}}}}
+		span := per.Microseconds()
+		now := int64(1_000_000_000)
+		var made []int64
+		for range 500 {
+			if l.isSpent(now, now) {
+				next := l.next(now, now)
+				if next <= now || l.isSpent(next, next) || !l.isSpent(next-1, next-1) {
+					t.Fatalf("seed %d: next start %d is not the first moment with room after %d", seed, next, now)
+				}
+				oldest := made[len(made)-n]
+				if late := next - (oldest + span); late < 0 || late > span/storage.RateParts+1 {
+					t.Fatalf("seed %d: the next start is %d µs late of %d", seed, late, span)
+				}
+				if rng.IntN(2) == 0 {
+					now = next
+				}
+			} else {
+				l.count(now, now, 1)
+				made = append(made, now)
+				if i := len(made) - n - 1; i >= 0 && now-made[i] < span {
+					t.Fatalf("seed %d: %d starts in %d µs", seed, n+1, now-made[i])
+				}
+			}
+			now += rng.Int64N(span/int64(n) + 1)
+			l.Starts = unpackStarts(l.Starts.pack())
+		}
+		if len(l.Starts) > storage.RateParts+1 {
+			t.Fatalf("seed %d: %d parts", seed, len(l.Starts))
+		}
+	}
+}
+
+// TestAClockSetBackCostsOnePer shows that starts of a clock that was ahead count as made now.
+func TestAClockSetBackCostsOnePer(t *testing.T) {
+	l := &Limit{Operator: &storage.Limit{Rate: storage.Rate{N: 2, Per: time.Second}}}
+	now := int64(10_000_000_000)
+	l.count(now+time.Hour.Microseconds(), now+time.Hour.Microseconds(), 2)
+	if next := l.next(now, now); next < now+999_000 || next > now+1_050_000 {
+		t.Errorf("the next start is %d µs after the clock was set back", next-now)
+	}
+	if l.isSpent(now+3_600_000_000+2_000_000, 0) == false {
+		t.Error("starts ceased to count in a wait of the clock")
+	}
+}
+
+// TestALimitIsReadAsItWasWritten packs limits and reads them again, also from damaged texts.
+func TestALimitIsReadAsItWasWritten(t *testing.T) {
+	declared := storage.DeclaredLimit{
+		Limit:    storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 10, Per: time.Minute}},
+		Replaced: []storage.Limit{{Concurrency: 4}, {Rate: storage.Rate{N: 1, Per: time.Hour}}},
+	}
+	l := (*Limit)(nil).with(&storage.Settings{Declared: &declared, Limit: &storage.OperatorLimit{On: true}})
+	operator, text, _ := l.Texts()
+	if operator != "0 0 0" || text != "3 10 60000000;4 0 0;0 1 3600000000" {
+		t.Errorf("texts %q and %q", operator, text)
+	}
+	if again := LimitOf(operator, text, nil); again.Damaged || again.InForce() != (storage.Limit{}) ||
+		len(again.Declared.Replaced) != 2 {
+		t.Errorf("read %+v", again)
+	}
+	for _, bad := range []string{"x", "1 2", "-1 0 0", "1 1 0", "1 0 5", "99999 0 0", "1 0 0 0", "3 0 0;x"} {
+		if again := LimitOf("", bad, nil); !again.Damaged {
+			t.Errorf("%q is read as %+v", bad, again.Declared)
+		}
+	}
+	if again := LimitOf("1 0 0", "", []byte("short")); !again.Damaged || len(again.Starts) != 0 {
+		t.Errorf("read %+v of damaged starts", again)
+	}
+}

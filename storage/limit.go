@@ -1,0 +1,131 @@
+package storage
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limit bounds the tasks of a queue over all runners. The zero Limit sets no bound.
+type Limit struct {
+	// Concurrency is how many tasks of the queue are pending at once, 1 to MaxLimitConcurrency; 0 sets no bound.
+	Concurrency int
+	// Rate is how many tasks of the queue start in a span of time; the zero Rate sets no bound.
+	Rate Rate
+}
+
+// Rate allows N starts in any span of Per by the storage's clock. A start counts for Per and up to a
+// RateParts-th of Per more.
+type Rate struct {
+	N   int           // 1 to MaxRate
+	Per time.Duration // MinSpan to MaxPer
+}
+
+// The bounds of a Limit.
+const (
+	MaxLimitConcurrency = 10_000        // of a Limit's Concurrency
+	MaxRate             = 1_000_000_000 // of a Rate's N
+	MaxPer              = 31 * 24 * time.Hour
+	RateParts           = 64 // parts of a Rate's Per in which starts are counted
+	MaxReplaced         = 10 // of a DeclaredLimit's Replaced
+)
+
+// IsZero reports whether l sets no bound.
+func (l Limit) IsZero() bool { return l == Limit{} }
+
+// String returns a text such as "50 at once, 100 in 1m0s", or "none" for the zero Limit.
+func (l Limit) String() string {
+	var parts []string
+	if l.Concurrency > 0 {
+		parts = append(parts, strconv.Itoa(l.Concurrency)+" at once")
+	}
+	if l.Rate.N > 0 {
+		parts = append(parts, l.Rate.String())
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String returns a text such as "100 in 1m0s".
+func (r Rate) String() string { return fmt.Sprintf("%d in %v", r.N, r.Per) }
+
+// DeclaredLimit is the limit of a queue that a program declares.
+type DeclaredLimit struct {
+	Limit Limit
+	// Replaced are earlier declarations, the oldest first: the last MaxReplaced. A program that declares one
+	// of them is older than the one that declares Limit.
+	Replaced []Limit
+}
+
+// Replace returns the declaration of a limit that replaces d, which may be nil.
+func (d *DeclaredLimit) Replace(l Limit) DeclaredLimit {
+	after := DeclaredLimit{Limit: l}
+	if d == nil {
+		return after
+	}
+	for _, before := range append(d.Replaced[:len(d.Replaced):len(d.Replaced)], d.Limit) {
+		if before != l {
+			after.Replaced = append(after.Replaced, before)
+		}
+	}
+	after.Replaced = after.Replaced[max(len(after.Replaced)-MaxReplaced, 0):]
+	return after
+}
+
+// OperatorLimit is the limit that an operator sets. The zero OperatorLimit clears it.
+type OperatorLimit struct {
+	// On sets Limit, which stands above a declared limit. The zero Limit then lifts the declared one.
+	On    bool
+	Limit Limit
+}
+
+// QueueLimit is the limit of a queue, as Stats returns it.
+type QueueLimit struct {
+	// Operator is the limit that an operator has set, nil if none has.
+	Operator *Limit
+	// Declared is the limit that programs declare or have declared, nil if none has.
+	Declared *DeclaredLimit
+	// Started is how many starts count for the Rate now.
+	Started int64
+	// Next is the moment from which the Rate admits another start, zero if it admits one now.
+	Next time.Time
+}
+
+// InForce returns the limit that holds: that of the operator if there is one, else the declared one.
+// q may be nil.
+func (q *QueueLimit) InForce() Limit {
+	switch {
+	case q == nil:
+		return Limit{}
+	case q.Operator != nil:
+		return *q.Operator
+	case q.Declared != nil:
+		return q.Declared.Limit
+	}
+	return Limit{}
+}
+
+// RunnerLimit is the limit of a queue that a runner declares.
+type RunnerLimit struct {
+	Queue string
+	Limit Limit
+}
+
+// CheckLimit checks the limit of a queue; what names it in the error.
+func CheckLimit(what string, l Limit) error {
+	if l.Concurrency < 0 || l.Concurrency > MaxLimitConcurrency {
+		return Invalid(what+".Concurrency", l.Concurrency, "1 to %d, or 0 for no bound", MaxLimitConcurrency)
+	}
+	switch r := l.Rate; {
+	case r == Rate{}:
+		return nil
+	case r.N < 1 || r.N > MaxRate:
+		return Invalid(what+".Rate.N", r.N, "1 to %d, or no Rate", MaxRate)
+	case r.Per < MinSpan || r.Per > MaxPer:
+		return Invalid(what+".Rate.Per", r.Per, "%v to %v, or no Rate", MinSpan, MaxPer)
+	}
+	return nil
+}
