@@ -60,6 +60,13 @@ type RunnerConfig struct {
 	// counts as closed, and the log has a warning. While a queue is closed, running jobs go on, and tasks
 	// that were claimed ahead are given back.
 	Gates map[string]func() bool
+	// QueueLimits bounds the jobs of single queues over all runners that use the storage: how many run at
+	// once, and how many start in a span of time. The runner stores each limit before it claims its first
+	// task, and looks every third of the lease whether it is still stored. As with a schedule, the limit of a
+	// later version of the program replaces the stored one, and an earlier limit returns only if no live
+	// runner declares the later one. [Queue.SetLimit] overrides a declared limit. A limit that no program
+	// declares any more stays in force until [Queue.ClearLimit].
+	QueueLimits map[string]Limit
 	// Lease is how long a task belongs to this runner without a heartbeat: default 30 s, at least 1
 	// s. The runner sends a heartbeat every third of the lease. If no heartbeat that it sent within
 	// the last five sixths of the lease was acknowledged, the context of the job ends with
@@ -169,11 +176,15 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,
 			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
 			SuccessLevel: slogLevel(cfg.SuccessLevel), QueueConcurrency: cfg.QueueConcurrency, Gates: cfg.Gates,
+			QueueLimits: cfg.QueueLimits,
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights, bounded: make(map[string]string),
 	}
 	for queue := range cfg.Gates {
 		r.bounded[queue] = "Gates"
+	}
+	for queue := range cfg.QueueLimits {
+		r.bounded[queue] = "QueueLimits"
 	}
 	for queue := range cfg.QueueConcurrency {
 		r.bounded[queue] = "QueueConcurrency"
@@ -188,6 +199,10 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 func (c *RunnerConfig) fill() error {
 	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
 	c.QueueConcurrency, c.Gates = maps.Clone(c.QueueConcurrency), maps.Clone(c.Gates)
+	c.QueueLimits = maps.Clone(c.QueueLimits)
+	for queue, l := range c.QueueLimits {
+		c.QueueLimits[queue] = wholeLimit(l)
+	}
 	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0)*4)
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	if err := c.check(); err != nil {
@@ -245,6 +260,18 @@ func (c *RunnerConfig) checkBounds() error {
 	for _, queue := range slices.Sorted(maps.Keys(c.QueueConcurrency)) {
 		n := c.QueueConcurrency[queue]
 		if err := checkQueueConcurrency("RunnerConfig.QueueConcurrency", queue, n); err != nil {
+			return err
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(c.QueueLimits)) {
+		if err := checkQueue("name in RunnerConfig.QueueLimits", queue); err != nil {
+			return err
+		}
+		what, l := fmt.Sprintf("RunnerConfig.QueueLimits[%q]", queue), c.QueueLimits[queue]
+		if l.IsZero() {
+			return storage.Invalid(what, "the zero Limit", "a Concurrency or a Rate")
+		}
+		if err := storage.CheckLimit(what, l); err != nil {
 			return err
 		}
 	}

@@ -202,7 +202,7 @@ func (k *Kit) work(ref midge.Ref) (Worked, error) {
 	_, err = k.step(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {
 		return Worked{}, fmt.Errorf("%s of kind %s was not claimed: see whether Config.Register registers "+
-			"that kind, and whether its queue is served and not paused", ref, task.Kind)
+			"that kind, and whether its queue is served, not paused and below its limit", ref, task.Kind)
 	}
 	for _, w := range k.ended {
 		if err == nil && w.Task.Ref == ref {

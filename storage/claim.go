@@ -201,7 +201,7 @@ type RunnerInfo struct {
 	Kinds       []string // the kinds that it can run, at most MaxKinds; an empty list means none
 	Concurrency int
 	// Slots has the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
-	Slots   []QueueSlots
+	Slots []QueueSlots
 	// Limits are the limits of queues that the runner declares.
 	Limits  []RunnerLimit
 	Started time.Time // by the storage's clock

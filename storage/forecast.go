@@ -31,6 +31,9 @@ type Outlook struct {
 	// Gone is the time from the second sample until the backlog is gone: 0 where there is no backlog,
 	// negative where it does not shrink.
 	Gone time.Duration
+
+	limit *QueueLimit // of the queue, at the second sample
+	at    time.Time   // of that sample
 }
 
 // leastApart is the shortest time between two samples that tell a rate.
@@ -47,7 +50,7 @@ const longest = 100 * 365 * 24 * time.Hour
 // should be about ten seconds apart or more: a queue that is served in bursts looks different from
 // second to second.
 func Forecast(before, after Sample) Outlook {
-	o := Outlook{Backlog: after.backlog()}
+	o := Outlook{Backlog: after.backlog(), limit: after.Limit, at: after.At}
 	o.Declined = after.Waiting - o.Backlog
 	o.Flows = o.Backlog > 0 && after.Oldest < flowsFor
 	apart := after.At.Sub(before.At)
@@ -65,9 +68,23 @@ func Forecast(before, after Sample) Outlook {
 	case o.Backlog == 0:
 		o.Gone = 0
 	case o.Growth < 0:
-		o.Gone = seconds(float64(o.Backlog) / -o.Growth)
+		o.Gone = max(seconds(float64(o.Backlog)/-o.Growth), o.ratedUntil(o.Backlog))
 	}
 	return o
+}
+
+// ratedUntil returns the least time after which the Rate of the queue has admitted so many starts.
+func (o Outlook) ratedUntil(starts int64) time.Duration {
+	r := o.limit.InForce().Rate
+	if r.N == 0 || starts <= 0 {
+		return 0
+	}
+	free := max(int64(r.N)-o.limit.Started, 0)
+	if starts <= free {
+		return 0
+	}
+	first := max(o.limit.Next.Sub(o.at), 0)
+	return seconds(first.Seconds() + r.Per.Seconds()*float64((starts-free-1)/int64(r.N)))
 }
 
 // backlog returns how many tasks wait for a runner, without the declined tasks.
@@ -93,7 +110,7 @@ func (o Outlook) ETA(position int64) time.Duration {
 	if !o.Known || o.Attempts <= 0 || position <= 0 {
 		return 0
 	}
-	return max(seconds(float64(position)/o.Attempts), time.Microsecond)
+	return max(seconds(float64(position)/o.Attempts), o.ratedUntil(position), time.Microsecond)
 }
 
 // String describes the outlook in a few words.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,6 +113,13 @@ func (q *QueueLimit) InForce() Limit {
 type RunnerLimit struct {
 	Queue string
 	Limit Limit
+}
+
+// DeclaresLimit reports whether one of the runners declares the limit of a queue.
+func DeclaresLimit(runners []RunnerInfo, queue string, l Limit) bool {
+	return slices.ContainsFunc(runners, func(r RunnerInfo) bool {
+		return slices.Contains(r.Limits, RunnerLimit{queue, l})
+	})
 }
 
 // CheckLimit checks the limit of a queue; what names it in the error.

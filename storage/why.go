@@ -43,6 +43,10 @@ const (
 	CauseUnknownKind Cause = "unknown kind"
 	// CauseGated: the gates of the runners that know the kind keep the queue closed.
 	CauseGated Cause = "gate closed"
+	// CauseLimit: as many tasks of the queue are pending as the Concurrency of its limit admits.
+	CauseLimit Cause = "limit reached"
+	// CauseRate: the Rate of the queue's limit admits the next start at Until.
+	CauseRate Cause = "rate spent"
 	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
 	// where the task stands.
 	CauseBusy Cause = "every slot busy"
@@ -65,8 +69,8 @@ const (
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
-		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseBusy, CauseSuspect,
-		CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
+		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseLimit, CauseRate, CauseBusy,
+		CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
 	}
 }
 
@@ -98,6 +102,9 @@ type Verdict struct {
 	// Bounded says that an able runner has fewer slots for the queue than it has in all, because of its
 	// QueueConcurrency or a gate.
 	Bounded bool
+	// Limit is the limit of the queue that is in force, and Pending how many tasks count for its Concurrency.
+	Limit   Limit
+	Pending int64
 	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
 	// the end of its process stops such a job.
 	Unstopped time.Time
@@ -308,6 +315,7 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	switch {
 	case w.gated == w.v.Able:
 		w.v.Cause = CauseGated
+	case w.limited():
 	case w.v.Free == 0:
 		w.v.Cause = CauseBusy
 	case Suspect(w.task.Crashes, w.task.CrashLimit):
@@ -329,6 +337,21 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 		}
 	}
 	return nil
+}
+
+// limited decides whether the limit of the queue admits no task now.
+func (w *whyWalk) limited() bool {
+	limit := w.stats.Limit.InForce()
+	w.v.Limit, w.v.Pending = limit, w.stats.Pending
+	switch {
+	case limit.Concurrency > 0 && w.stats.Pending >= int64(limit.Concurrency):
+		w.v.Cause = CauseLimit
+	case limit.Rate.N > 0 && w.stats.Limit.Next.After(w.v.Now):
+		w.v.Cause, w.v.Until = CauseRate, w.stats.Limit.Next
+	default:
+		return false
+	}
+	return true
 }
 
 // place counts the tasks that a Claim of an able runner takes before the task, in the first pages of the
@@ -454,6 +477,10 @@ func (v told) waits() string {
 	case CauseGated:
 		return fmt.Sprintf("a gate keeps queue %s closed in each runner that can run it; %s",
 			v.Ref.Queue, v.position())
+	case CauseLimit:
+		return fmt.Sprintf("limit of %s: %d of %d run; %s", v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
+	case CauseRate:
+		return fmt.Sprintf("rate of %s, %v: next start in %s; %s", v.Ref.Queue, v.Limit.Rate, v.in(v.Until), v.position())
 	case CauseBusy:
 		slots := "slots"
 		if v.Bounded {

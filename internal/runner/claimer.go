@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/internal/sleep"
@@ -36,6 +37,10 @@ func (c *claimer) loop(draining, hard context.Context) {
 	defer cancel()
 	stopTimer := context.AfterFunc(draining, func() { time.AfterFunc(shutdownTail, cancel) })
 	defer stopTimer()
+	select { // no task starts before the limit of its queue is known
+	case <-c.shard.declarer.limited:
+	case <-draining.Done():
+	}
 	for draining.Err() == nil {
 		c.turn(draining, claim)
 	}
@@ -80,7 +85,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	if c.ends == nil {
 		claimed.Free()
 	}
-	more := c.slots.answered(d, claimed.More)
+	more := c.slots.answered(d, claimed)
 	if claimed.Cancels && c.slots.inFlight.count() > 0 {
 		kick(d.keeper.kick)
 	}
@@ -89,7 +94,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	}
 	full := more && c.slots.full(d)
 	if full || !more {
-		c.idle(draining, round{queues, full, c.slots.untilStale(d)}, claimed)
+		c.idle(draining, round{queues, claimed.Bounded, full, c.slots.untilStale(d)}, claimed)
 	}
 }
 
@@ -136,6 +141,7 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 // round holds what a turn of the loop knows when it goes to sleep.
 type round struct {
 	queues     []storage.ClaimQueue
+	bounded    []string      // the queues whose limit admits no task: further tasks are no reason to wake up
 	full       bool          // no slot is free for the existing tasks: further tasks are no reason to wake up
 	untilStale time.Duration // time until attempts ahead must be given back; 0 for never
 }
@@ -184,7 +190,7 @@ func (c *claimer) await(scan context.Context, asked round, since storage.Since) 
 	req := storage.WaitRequest{Since: since, CancelsOnly: asked.full || resting}
 	c.slots.restrict(asked.queues) // the claim may have filled a queue, whose new tasks other runners have to start
 	for _, q := range asked.queues {
-		if q.Max < 0 {
+		if q.Max < 0 || slices.Contains(asked.bounded, q.Name) {
 			req.Maintained = append(req.Maintained, q.Name)
 		} else {
 			req.Queues = append(req.Queues, q.Name)

@@ -12,14 +12,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// declarer is the actor that stores a shard's schedules, and looks again and again whether they are
-// still stored.
+// declarer is the actor that stores a shard's schedules and the limits of its queues, and looks again and
+// again whether they are still stored.
 type declarer struct {
 	*shared
 
 	shard     *shard
 	schedules *schedules
 	looked    map[string]look // by queue
+	limited   chan struct{}   // closed once the limits are stored for the first time
 	pulse     *pulse
 }
 
@@ -37,9 +38,15 @@ const (
 	listEvery = 5 * time.Minute
 )
 
-// loop declares the schedules until ctx ends, with a third of the lease between two rounds.
+// loop declares the limits and the schedules until ctx ends, with a third of the lease between two rounds.
 func (d *declarer) loop(ctx context.Context) {
 	defer d.pulse.ends()
+	for !d.declareLimits(ctx) {
+		if !sleep.For(ctx, jitter(slowScan)) {
+			return
+		}
+	}
+	close(d.limited)
 	for first := true; ; first = false {
 		for _, queue := range d.schedules.queues() {
 			if !storage.Spans(d.store, d.shard.member, queue) {
@@ -55,6 +62,7 @@ func (d *declarer) loop(ctx context.Context) {
 		if !sleep.For(ctx, d.lease/3) {
 			return
 		}
+		d.declareLimits(ctx)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // grant is the share of the slots of one shard: what it may claim. Free slots are granted to the
@@ -105,13 +107,19 @@ func (s *slots) full(d *shard) bool {
 	return d.grant.weight > 0 && start+ahead == 0
 }
 
-// answered ends the claim of d that is under way. more says whether the storage has more tasks. It
-// reports whether d may have work, which is also so where the claim asked for no tasks.
-func (s *slots) answered(d *shard, more bool) bool {
+// answered ends the claim of d that is under way. It reports whether d may have work, which is so if the
+// storage has more tasks or the claim asked for none.
+func (s *slots) answered(d *shard, claimed storage.Claimed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, queue := range claimed.Bounded {
+		if s.limited == nil {
+			s.limited = make(map[string]bool)
+		}
+		s.limited[queue] = true
+	}
 	g := &d.grant
-	more = more || g.weight > 0 && g.start+g.ahead == 0
+	more := claimed.More || g.weight > 0 && g.start+g.ahead == 0
 	s.ended(d, more && g.weight > 0)
 	return more
 }

@@ -123,7 +123,7 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	queues := h.queues.list()
 	info := storage.RunnerInfo{
 		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: queues, Slots: h.slots.bounded(queues),
-		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
+		Kinds: h.jobs.Kinds(), Limits: h.declaredLimits, Concurrency: h.slots.limitNow(), Started: h.started(now),
 		Running: running, Busy: busy,
 		Undecodable: h.troubles.list(h.elapsed()), For: h.lease,
 	}

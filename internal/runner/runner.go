@@ -32,10 +32,12 @@ type Config struct {
 	// QueueConcurrency bounds the running jobs of single queues, and Gates open and close queues.
 	QueueConcurrency map[string]int
 	Gates            map[string]func() bool
-	Lease            time.Duration
-	Grace            time.Duration
-	Ahead            time.Duration
-	Timeout          time.Duration // of tasks without a timeout; 0 for none
+	// QueueLimits are the limits that the runner declares, by queue.
+	QueueLimits map[string]storage.Limit
+	Lease       time.Duration
+	Grace       time.Duration
+	Ahead       time.Duration
+	Timeout     time.Duration // of tasks without a timeout; 0 for none
 	// OnEnd functions are called for each end, one after the other. They return their panic as an
 	// error.
 	OnEnd []func(context.Context, *Ended) error
@@ -99,8 +101,10 @@ type shared struct {
 	health  *health
 	ends    *ends // nil where there are no hooks
 	store   *watched
-	tasks   *storage.Session // claims and settles: a call is repeated for as long as its lane lives
-	beats   *storage.Session // heartbeats: a lost one is replaced by the next
+	// declaredLimits are the limits of queues that the runner declares.
+	declaredLimits []storage.RunnerLimit
+	tasks          *storage.Session // claims and settles: a call is repeated for as long as its lane lives
+	beats          *storage.Session // heartbeats: a lost one is replaced by the next
 
 	troubles troubles                       // what could lately not be decoded
 	limits   atomic.Pointer[storage.Limits] // of the storage; nil before Describe
@@ -143,7 +147,7 @@ func New(cfg Config) *Runner {
 		clock: clock{made: time.Now()},
 		id:    id, lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
 		health: new(health), slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
-		large: make(chan struct{}, 1),
+		large: make(chan struct{}, 1), declaredLimits: limitsOf(cfg.QueueLimits),
 	}
 	s.tasks = storage.NewSession(s.store, storage.LaneLife)
 	s.beats = storage.NewSession(s.store, min(cfg.Lease/2, heartbeatPatience))

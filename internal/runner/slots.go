@@ -29,7 +29,8 @@ type slots struct {
 	served   map[string]bool // the queues of the shards
 	strict   bool            // the shards claim in their order
 	bounds   map[string]*bound
-	empty    *sync.Cond // signalled when perhaps no attempt is in flight, or active, any more
+	limited  map[string]bool // the queues whose limit has kept tasks waiting
+	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
 }
 
 func newSlots(limit int, budget time.Duration) *slots {
@@ -201,6 +202,9 @@ func (s *slots) settled(attempts ...*Attempt) {
 	}
 	for _, a := range attempts {
 		s.returned(a)
+		if s.limited[a.Fence.Queue] { // the limit of the queue may admit another task
+			a.shard.wakeUp.queuesChanged()
+		}
 		if a.counted {
 			a.counted = false
 			s.suspects--

@@ -64,8 +64,8 @@ func (r *Runner) Step(ctx context.Context, want storage.Ref) (Step, error) {
 	return Step{Next: next}, nil
 }
 
-// openSteps sets the context of jobs and hooks to ctx, and declares the schedules at the first
-// step.
+// openSteps sets the context of jobs and hooks to ctx, and declares the limits and the schedules at the
+// first step.
 func (r *Runner) openSteps(ctx context.Context) error {
 	r.workers.open(ctx)
 	r.ends.open(ctx)
@@ -78,6 +78,11 @@ func (r *Runner) openSteps(ctx context.Context) error {
 	d, err := r.store.Describe(ctx)
 	if err != nil {
 		return err
+	}
+	for i := range r.declaredLimits {
+		if err := r.declareLimit(ctx, &r.declaredLimits[i]); err != nil {
+			return err
+		}
 	}
 	for _, queue := range r.schedules.queues() {
 		if _, err := r.schedules.keep(ctx, queue, r.schedules.of(queue)); err != nil {

@@ -1,0 +1,46 @@
+package midge
+
+import (
+	"context"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Limit bounds the jobs of a queue over all runners: RunnerConfig.QueueLimits declares it, and
+// [Queue.SetLimit] sets it while programs run. The zero Limit sets no bound.
+type Limit = storage.Limit
+
+// Rate allows N jobs to start in any span of Per, by the storage's clock.
+type Rate = storage.Rate
+
+// SetLimit sets the limit of the queue, above any limit that programs declare, until [Queue.ClearLimit]. The
+// zero Limit lifts the declared one. Jobs that run go on. It returns an [ErrNotFound] if there is no such
+// queue; see [Queue.Create].
+func (q *Queue) SetLimit(ctx context.Context, l Limit) error {
+	l = wholeLimit(l)
+	err := q.checkOwn()
+	if err == nil {
+		err = storage.CheckLimit("Limit", l)
+	}
+	if err == nil {
+		err = q.client.session.SetLimit(ctx, q.name, l)
+	}
+	return q.wrap("set the limit of", err)
+}
+
+// ClearLimit clears the limit that SetLimit has set, so that the declared limit holds again. A declared limit
+// that no live runner declares is removed too. It returns an [ErrNotFound] if there is no such queue.
+func (q *Queue) ClearLimit(ctx context.Context) error {
+	err := q.checkOwn()
+	if err == nil {
+		err = q.client.session.ClearLimit(ctx, q.name)
+	}
+	return q.wrap("clear the limit of", err)
+}
+
+// wholeLimit rounds the Per of a limit down to whole microseconds, as storages store it.
+func wholeLimit(l Limit) Limit {
+	l.Rate.Per = l.Rate.Per.Truncate(time.Microsecond)
+	return l
+}
