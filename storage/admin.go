@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -225,6 +226,49 @@ func (s *Session) bulk(
 		},
 	})
 	return done, err
+}
+
+// SetLimit sets the limit of an operator for a queue. The zero Limit lifts the declared limit. SetLimit returns
+// an error that is ErrNotFound if there is no such queue: a mistyped name must not make a queue.
+func (s *Session) SetLimit(ctx context.Context, queue string, l Limit) error {
+	return s.setLimit(ctx, queue, Settings{Limit: &OperatorLimit{On: true, Limit: l}})
+}
+
+// ClearLimit clears the limit of an operator, so that the declared one holds again. It forgets the declared
+// limit if no live runner declares one of the queue. It returns an error that is ErrNotFound if there is no
+// such queue.
+func (s *Session) ClearLimit(ctx context.Context, queue string) error {
+	settings := Settings{Limit: new(OperatorLimit)}
+	if err := CheckSettings(queue, &settings); err != nil {
+		return err
+	}
+	stats, err := s.store.Stats(ctx, queue)
+	if err != nil {
+		return err
+	}
+	live, err := s.store.Runners(ctx)
+	if err != nil {
+		return err
+	}
+	if stats[0].Limit.Forgotten(queue, live) {
+		settings.Declared = new(DeclaredLimit)
+	}
+	return s.setLimit(ctx, queue, settings)
+}
+
+// setLimit changes the settings of a queue that exists.
+func (s *Session) setLimit(ctx context.Context, queue string, settings Settings) error {
+	if err := CheckSettings(queue, &settings); err != nil {
+		return err
+	}
+	page, err := s.store.Queues(ctx, QueuesQuery{Prefix: queue, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(page.Names, queue) { // the shortest of its prefix is the first
+		return noQueueError{}
+	}
+	return s.Configure(ctx, queue, settings)
 }
 
 // RemoveQueue deletes every task and cursor of a queue and then the queue. It returns how many tasks and

@@ -81,6 +81,12 @@ func (e *NotEmptyError) Error() string {
 		"stop what enqueues there, and remove it again", e.Queue, e.Others)
 }
 
+// noQueueError is an ErrNotFound about a queue.
+type noQueueError struct{}
+
+func (noQueueError) Is(target error) bool { return target == ErrNotFound }
+func (noQueueError) Error() string        { return "there is no such queue" }
+
 // DependencyError says why a Tx was refused. It lists all failed conditions, not only the
 // first. errors.Is(err, ErrLeaseLost) holds where Lost is not empty, and
 // errors.Is(err, ErrNotFound) where Missing is not.

@@ -137,3 +137,13 @@ func CheckLimit(what string, l Limit) error {
 	}
 	return nil
 }
+
+// Forgotten reports whether a limit of the queue is declared though no live runner declares one.
+func (q *QueueLimit) Forgotten(queue string, live []RunnerInfo) bool {
+	if q == nil || q.Declared == nil {
+		return false
+	}
+	return !slices.ContainsFunc(live, func(r RunnerInfo) bool {
+		return slices.ContainsFunc(r.Limits, func(l RunnerLimit) bool { return l.Queue == queue })
+	})
+}
