@@ -1,0 +1,278 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// started records when jobs start.
+type started struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (s *started) job(take time.Duration) func(context.Context, work) error {
+	return func(ctx context.Context, _ work) error {
+		s.mu.Lock()
+		s.at = append(s.at, time.Now())
+		s.mu.Unlock()
+		select {
+		case <-time.After(take):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
+}
+
+// second starts a second runner on the storage of b, until the test ends.
+func (b *bench) second(cfg midge.RunnerConfig, fn func(context.Context, work) error) (stop func()) {
+	b.Helper()
+	r := b.newRunner(b.store, cfg, fn)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	b.after(time.Second)
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// TestALimitHoldsOverTwoRunners: a limit of three at once holds for two runners of ten slots each, every slot is
+// in use while tasks wait, and another queue is served meanwhile.
+func TestALimitHoldsOverTwoRunners(t *testing.T) {
+	for name, take := range map[string]time.Duration{"slow": time.Minute, "short": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				c := newCrowd("api", "other")
+				cfg := midge.RunnerConfig{
+					Queues: []string{"api", "other"}, Concurrency: 10,
+					QueueLimits: map[string]midge.Limit{"api": {Concurrency: 3}},
+				}
+				for i := range 99 {
+					b.enqueue(fmt.Sprint(i), midge.To("api"))
+				}
+				begin := time.Now()
+				b.run(cfg, c.job(take))
+				defer b.second(cfg, c.job(take))()
+				b.enqueue("a", midge.To("other"))
+				b.after(2 * time.Second)
+				if c.ran["other"].Load() != 1 {
+					t.Error("the job of the other queue did not start")
+				}
+				for c.ran["api"].Load() < 99 || c.now["api"].Load() > 0 {
+					b.after(10 * time.Millisecond)
+				}
+				if most := c.most["api"].Load(); most != 3 {
+					t.Errorf("%d jobs ran at once, want 3", most)
+				}
+				// A slot that the other runner frees is found by the scan of each second.
+				if took, want := time.Since(begin), 33*take+3*time.Second; took > want {
+					t.Errorf("99 jobs of %v took %v, want at most %v", take, took, want)
+				}
+			})
+		})
+	}
+}
+
+// TestARateHoldsOverTwoRunners: of a backlog ten jobs start in any minute, and at least nine in each.
+func TestARateHoldsOverTwoRunners(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var s started
+		cfg := midge.RunnerConfig{
+			Concurrency: 20, QueueLimits: map[string]midge.Limit{"default": {Rate: midge.Rate{N: 10, Per: time.Minute}}},
+		}
+		for i := range 100 {
+			b.enqueue(fmt.Sprint(i))
+		}
+		b.run(cfg, s.job(time.Millisecond))
+		defer b.second(cfg, s.job(time.Millisecond))()
+		b.after(5*time.Minute + 10*time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i := 10; i < len(s.at); i++ {
+			if apart := s.at[i].Sub(s.at[i-10]); apart < time.Minute-time.Microsecond { // the storage's clock has whole microseconds
+				t.Fatalf("eleven jobs started within %v", apart)
+			}
+		}
+		if len(s.at) < 50 || len(s.at) > 60 {
+			t.Errorf("%d jobs started in 5 minutes, want 50 to 60", len(s.at))
+		}
+	})
+}
+
+// TestAQueueAtItsLimitIsNotClaimed: 10,000 inserts a second into a queue at its limit cause at most five claims
+// a second, and the slot that a job frees is used at once.
+func TestAQueueAtItsLimitIsNotClaimed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &claimsCounted{Storage: b.store}
+		b.store = s
+		c := newCrowd("default")
+		b.run(midge.RunnerConfig{Concurrency: 4, QueueLimits: map[string]midge.Limit{"default": {Concurrency: 2}}},
+			c.job(time.Minute))
+		b.enqueue("a")
+		b.enqueue("b")
+		b.after(10 * time.Second)
+		s.claims.Store(0)
+		const seconds = 3
+		for range seconds * 1000 {
+			for range 10 {
+				b.enqueue("")
+			}
+			b.after(time.Millisecond)
+		}
+		if n := s.claims.Load(); n > 5*seconds {
+			t.Errorf("%d claims in %d seconds, want at most 5 a second", n, seconds)
+		}
+		b.after(47*time.Second + time.Millisecond) // the first two jobs have just ended
+		if ran := c.ran["default"].Load(); ran != 4 {
+			t.Errorf("%d jobs have started once two slots were free, want 4", ran)
+		}
+	})
+}
+
+// TestALimitChangesWhileRunning sets, lifts and clears the limit of a queue whose runners declare one.
+func TestALimitChangesWhileRunning(t *testing.T) {
+	bubble(t, func(b *bench) {
+		c := newCrowd("default")
+		b.run(midge.RunnerConfig{Concurrency: 20, QueueLimits: map[string]midge.Limit{"default": {Concurrency: 5}}},
+			c.job(time.Minute))
+		for i := range 400 {
+			b.enqueue(fmt.Sprint(i))
+		}
+		q := b.client.Queue("default")
+		must := func(err error) {
+			b.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		running := func(want int64) {
+			b.Helper()
+			b.after(time.Second / 10)
+			if got := c.now["default"].Load(); got != want {
+				t.Errorf("%d jobs run, want %d", got, want)
+			}
+		}
+		running(5)
+		must(q.SetLimit(b.Context(), midge.Limit{Concurrency: 8}))
+		running(8)
+		must(q.SetLimit(b.Context(), midge.Limit{}))
+		running(20)
+		must(q.SetLimit(b.Context(), midge.Limit{Concurrency: 2})) // what runs goes on
+		running(20)
+		b.after(time.Minute)
+		running(2)
+		must(q.ClearLimit(b.Context()))
+		running(5)
+		must(b.drain())
+		b.runner = nil
+		b.after(time.Minute)
+		must(q.ClearLimit(b.Context())) // no live runner declares it any more
+		if l := b.stats("default").Limit; l != nil {
+			t.Errorf("the limit %v is left", l.InForce())
+		}
+	})
+}
+
+// TestAnEarlierLimitReturnsOnlyAlone: the limit of a later version of a program replaces the stored one. A runner
+// of the earlier version restores its own only if no live runner declares the later one.
+func TestAnEarlierLimitReturnsOnlyAlone(t *testing.T) {
+	bubble(t, func(b *bench) {
+		program := func(n int) midge.RunnerConfig {
+			return midge.RunnerConfig{QueueLimits: map[string]midge.Limit{"default": {Concurrency: n}}}
+		}
+		in := func(want int) {
+			b.Helper()
+			b.after(time.Minute)
+			l := b.stats("default").Limit
+			if got := l.InForce().Concurrency; got != want {
+				t.Errorf("a limit of %d is in force, want %d: %+v", got, want, l.Declared)
+			}
+		}
+		done := func(context.Context, work) error { return nil }
+		stopOld := b.second(program(10), done)
+		in(10)
+		stopNew := b.second(program(20), done)
+		in(20) // although the old one still runs
+		stopOld()
+		stopOld = b.second(program(10), done)
+		in(20)
+		stopNew()
+		in(10)
+		stopOld()
+		in(10) // nobody declares it any more
+	})
+}
+
+// TestWhyNamesTheLimit asks why tasks wait for the limit of their queue.
+func TestWhyNamesTheLimit(t *testing.T) {
+	bubble(t, func(b *bench) {
+		c := newCrowd("default", "slow")
+		b.run(midge.RunnerConfig{
+			Queues: []string{"default", "slow"}, Concurrency: 20,
+			QueueLimits: map[string]midge.Limit{
+				"default": {Concurrency: 3}, "slow": {Rate: midge.Rate{N: 2, Per: time.Minute}},
+			},
+		}, c.job(time.Hour))
+		var last, slow midge.Task
+		for i := range 4 {
+			last = b.enqueue(fmt.Sprint(i))
+			slow = b.enqueue(fmt.Sprint(i), midge.To("slow"))
+		}
+		b.after(20 * time.Second)
+		for _, w := range []struct {
+			ref   midge.Ref
+			cause storage.Cause
+			text  string
+		}{
+			{last.Ref, storage.CauseLimit, "limit of default: 3 of 3 run; it is number 1 of 1 in line"},
+			{slow.Ref, storage.CauseRate, "rate of slow, 2 in 1m0s: next start in 4"},
+		} {
+			v, err := storage.Why(b.Context(), b.store, w.ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Cause != w.cause || !strings.HasPrefix(v.String(), w.text) {
+				t.Errorf("%s: %s, want %s: %s", v.Cause, v, w.cause, w.text)
+			}
+		}
+	})
+}
+
+func TestQueueLimitsAreChecked(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for want, l := range map[string]midge.Limit{
+			"a Concurrency or a Rate": {},
+			`["api"].Concurrency -1`:  {Concurrency: -1},
+			"10001":                   {Concurrency: 10_001},
+			`["api"].Rate.N 0`:        {Rate: midge.Rate{Per: time.Second}},
+			`["api"].Rate.Per 0s`:     {Rate: midge.Rate{N: 1}},
+			"1ms to":                  {Rate: midge.Rate{N: 1, Per: time.Microsecond}},
+			"744h0m1s":                {Rate: midge.Rate{N: 1, Per: storage.MaxPer + time.Second}},
+		} {
+			_, err := midge.NewRunner(b.store, midge.RunnerConfig{QueueLimits: map[string]midge.Limit{"api": l}})
+			var invalid *midge.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an *InvalidError with %q", err, want)
+			}
+		}
+		q := b.client.Queue("api")
+		if err := q.SetLimit(b.Context(), midge.Limit{Concurrency: 1}); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("got %v, want an ErrNotFound", err)
+		}
+		if err := q.SetLimit(b.Context(), midge.Limit{Concurrency: -1}); !errors.As(err, new(*midge.InvalidError)) {
+			t.Errorf("got %v, want an *InvalidError", err)
+		}
+	})
+}
