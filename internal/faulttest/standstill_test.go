@@ -79,8 +79,10 @@ func queueClaimsOf(intervals []interval) map[string]queueClaims {
 	for _, p := range intervals {
 		if p.after.What == claimed {
 			c := queueClaim{at: p.after.At}
-			if b := p.before; b.What == enqueueDone || b.What == settleDone && b.Outcome != storage.Release {
-				c.ready = b.At // at the end of the queue; released and recovered tasks go to its head
+			b := p.before
+			toHead := b.What != enqueueDone && b.What != settleDone || b.Outcome == storage.Release
+			if !toHead && b.Outcome != storage.Decline && !strings.HasPrefix(p.ref.ID, "preferred-") {
+				c.ready = b.At // declined tasks, and those of a higher priority, are claimed before others
 			}
 			all[p.ref.Queue] = append(all[p.ref.Queue], c)
 		}
