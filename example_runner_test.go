@@ -430,3 +430,39 @@ func ExampleRunner_SetQueueConcurrency() {
 	fmt.Println(runner.SetQueueConcurrency("video", 0))
 	// Output: midge: set queue concurrency: invalid concurrency["video"] 0: want 1 to 1000000
 }
+
+// A limit holds over all processes: here one of two jobs starts now, and the other in an hour. An operator can
+// override the limit while programs run.
+func ExampleQueue_SetLimit() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	ran := make(chan string, 2)
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		QueueLimits: map[string]midge.Limit{
+			"default": {Concurrency: 50, Rate: midge.Rate{N: 1, Per: time.Hour}},
+		},
+	})
+	must(err)
+	must(midge.Handle(runner, func(_ context.Context, r Resize) error {
+		ran <- r.Path
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	fmt.Println(<-ran)
+	second, err := client.Enqueue(ctx, Resize{Path: "dog.png"})
+	must(err)
+	verdict, err := client.Why(ctx, second.Ref)
+	must(err)
+	fmt.Println(verdict.Cause, verdict.Limit.Rate)
+	must(client.Queue("default").SetLimit(ctx, midge.Limit{Concurrency: 3})) // above the declared limit
+	fmt.Println(<-ran)
+	// Output:
+	// cat.png
+	// rate spent 1 in 1h0m0s
+	// dog.png
+}

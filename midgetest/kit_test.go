@@ -216,6 +216,36 @@ func TestUntilPassesAQueueThatIsPaused(t *testing.T) {
 	}
 }
 
+// TestDrainLeavesWhatALimitHoldsBack: Drain makes the attempts that the rate of a queue admits now, and Until
+// reaches the others.
+func TestDrainLeavesWhatALimitHoldsBack(t *testing.T) {
+	k := midgetest.New(t, midgetest.Config{
+		Start: start,
+		Runner: midge.RunnerConfig{QueueLimits: map[string]midge.Limit{
+			"default": {Concurrency: 1, Rate: midge.Rate{N: 3, Per: time.Minute}},
+		}},
+		Register: func(r *midge.Runner) error {
+			return midge.Handle(r, func(context.Context, step) error { return nil })
+		},
+	})
+	for i := range 7 {
+		enqueue(t, k.Client(), step{Name: fmt.Sprint(i)})
+	}
+	if worked := k.Drain(); len(worked) != 3 {
+		t.Errorf("Drain made %d attempts, want 3", len(worked))
+	}
+	if worked := k.Until(59 * time.Second); len(worked) != 0 {
+		t.Errorf("%d attempts were made within the minute, want none", len(worked))
+	}
+	if worked := k.Until(2 * time.Second); len(worked) != 3 {
+		t.Errorf("%d attempts were made after the minute, want 3", len(worked))
+	}
+	must(t, k.Client().Queue("default").SetLimit(t.Context(), midge.Limit{}))
+	if worked := k.Drain(); len(worked) != 1 {
+		t.Errorf("Drain made %d attempts without a limit, want 1", len(worked))
+	}
+}
+
 func TestInABubblePackageTimeMovesAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran []time.Duration
