@@ -19,6 +19,7 @@ type stage struct {
 	Beside   []string // further, empty queues that the worker serves
 	Litter   bool     // the queues also hold scheduled, retried, dead and suspect tasks
 	Declined int      // number of tasks in each queue that the worker has declined
+	Limited  bool     // the queues have a limit that never binds
 }
 
 func oneQueue(tasks int) []stage {
@@ -122,6 +123,11 @@ func drainDeclined(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "kinds_drain", stage{Declined: r.Sizes.Tasks})
 }
 
+// drainLimited measures a drain in a queue whose limit never binds.
+func drainLimited(ctx context.Context, r *Rig) (Values, error) {
+	return r.drainBeside(ctx, "drain_limited", stage{Limited: true})
+}
+
 func (r *Rig) drainBeside(ctx context.Context, metric string, s stage) (Values, error) {
 	s.Queues, s.Tasks = []string{defaultQueue}, r.Sizes.Tasks
 	d, err := r.drain(ctx, drainSpec{Stages: []stage{s}})
@@ -143,8 +149,11 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var d drained
 	for _, s := range spec.Stages {
 		left, err := s.litter(ctx, instance)
-		if err == nil && (spec.Target.inProcess() || s.Litter || s.Declined > 0) {
+		if err == nil && (spec.Target.inProcess() || s.Litter || s.Declined > 0 || s.Limited) {
 			err = s.fill(ctx, instance)
+		}
+		if err == nil && s.Limited {
+			err = s.limit(ctx, instance)
 		}
 		if err == nil {
 			err = spec.stage(ctx, s, instance, look, left, &d)
@@ -161,6 +170,20 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	for _, queue := range s.Queues {
 		if err := fill(ctx, instance, queue, s.Tasks/len(s.Queues), time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limit sets a limit on the queues that is far above the concurrency of the worker.
+func (s stage) limit(ctx context.Context, instance system.Instance) error {
+	own, ok := instance.(system.Limiter)
+	if !ok {
+		return errors.New("the system has no limits of queues")
+	}
+	for _, queue := range s.Queues {
+		if err := own.Limit(ctx, queue); err != nil {
 			return err
 		}
 	}

@@ -79,6 +79,7 @@ func All() []Measurement {
 		{[]string{"drain_q20"}, drainQueues, onQuick, framework},
 		{[]string{"drain_littered"}, drainLittered, onEvery, midgeOnly},
 		{[]string{"kinds_drain"}, drainDeclined, onEvery, midgeOnly},
+		{[]string{"drain_limited"}, drainLimited, onEvery, midgeOnly},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
