@@ -255,7 +255,11 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	args = make([]any, 0, 13+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
-	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds())
+	start := a.start
+	if req.Start == 0 {
+		start = -1 // the claim wants none to start
+	}
+	args = append(args, req.Token[:], req.Runner, a.most, start, string(a.suspect), req.Lease.Microseconds())
 	keys = make([]any, 0, block*len(a.group.queues))
 	for _, q := range a.group.queues {
 		keys = s.keys.of(q.Name, keys)
@@ -319,7 +323,10 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	h := haulOf(rest, v.list, len(a.group.queues))
 	for i, q := range a.group.queues {
 		info, ticks, last, lines := h.rare(i)
-		if lines != "" {
+		switch {
+		case lines == "b":
+			answer.Bounded = append(answer.Bounded, q.Name)
+		case lines != "":
 			s.looked.note(q.Name, req.Kinds, lines)
 		}
 		if last == "f" {
@@ -416,8 +423,8 @@ func (h *haul) next() string {
 
 // rare returns what a reply tells of the i-th queue besides its tasks. info has for each task whether it
 // started and until when it is leased, and is empty where all tasks are alike. ticks has id and record of
-// each cursor that ticks. last has the result of maintenance. lines is the field lines of the queue where
-// it has no declined task of the claim's kinds. All are empty where the reply has no list for the queue.
+// each cursor that ticks. last has the result of maintenance. lines is "b" where the limit of the queue
+// admits no task of the claim, or the field lines of the queue where it has no declined task of the claim's kinds. All are empty where the reply has no list for the queue.
 func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
 		return reader{}, &reply{}, "", ""
@@ -493,6 +500,11 @@ func (c *claiming) take(a *claimAnswer) {
 	c.Ticks = append(c.Ticks, a.Ticks...)
 	c.Ended = append(c.Ended, a.Ended...)
 	c.Cancels = c.Cancels || a.Cancels
+	for _, queue := range a.Bounded { // a second round may name it again
+		if !slices.Contains(c.Bounded, queue) {
+			c.Bounded = append(c.Bounded, queue)
+		}
+	}
 	c.left = max(c.left-a.taken, 0)
 	c.start = max(c.start-a.taken, 0)
 	c.suspect = c.suspect || a.suspect

@@ -85,7 +85,9 @@
 //	                         named the kind, the number of its tasks without suspects, and "+" and
 //	                         the number of suspects if there are any; under "l:": the line behind
 //	                         which the search for tasks declined for too long goes on;
-//	                         under "t:": where the walk through the records goes on
+//	                         under "t:": where the walk through the records goes on;
+//	                         "q:operator" and "q:declared": the limits of the queue as texts, and
+//	                         "q:starts": the starts that count for its rate
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
@@ -125,7 +127,7 @@
 //	paused    end of the pause, -1 for a pause without end, 0 for none
 //	cancels   how many pending tasks are asked to be cancelled
 //	touched   when the queue was last used, to the minute
-//	lines     the mark when the line of a kind last began
+//	lines     the mark when the line of a kind last began; -1 while the queue has a limit
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
 //	reindex   when a claim next looks for records without a place, and reindexed when it last found one
 //	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
@@ -224,7 +226,10 @@
 // goes the short way if enough other tasks come before it. The number due goes with soon: it is the
 // moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
-// number lines, and for a second does not look again before that number changes (lines.go).
+// number lines, and for a second does not look again before that number changes (lines.go). The short claim
+// leaves each queue with a limit to the general way, because it knows no lines below 0 (limit.lua). Its two limits
+// and the starts are read and written by the claims that take tasks of the queue, and by nothing else but Configure
+// and Stats. The Concurrency counts the leases, so that no other step knows of limits.
 //
 // # Wake-ups
 //

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // registerEvery is how often a queue in use is put on the list of queues again.
@@ -269,7 +270,7 @@ func (s *Storage) configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
 	verb, patch := "set", []any(nil)
-	exists := settings.Create // the queue exists from this call on
+	exists := settings.Makes() // the queue exists from this call on
 	if settings.Remove {
 		verb = "remove"
 	}
@@ -278,7 +279,13 @@ func (s *Storage) configure(
 		if p.On && length == 0 {
 			length = -1
 		}
-		patch, exists = append(patch, "pause", length), exists || p.On
+		patch = append(patch, "pause", length)
+	}
+	if l := settings.Limit; l != nil {
+		patch = append(patch, "limit", engine.OperatorText(l))
+	}
+	if d := settings.Declared; d != nil {
+		patch = append(patch, "declared", engine.DeclaredText(d))
 	}
 	var fresh []string
 	if exists {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/internal/states"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Task reads one task, in one script call. It returns [storage.ErrNotFound] where there is none, and
@@ -199,6 +200,7 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		return err
 	}
 	v := values(list)
+	now := v.number()
 	for _, i := range at {
 		st := storage.Stats{Queue: queues[i]}
 		for _, state := range storage.States() {
@@ -217,6 +219,12 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		}
 		st.Declined = kindSizes(v.text())
 		st.Oldest = span(v.number())
+		if limit := engine.LimitOf(v.text(), v.text(), []byte(v.text())); limit != nil {
+			st.Limit = limit.Stats(now)
+			if limit.Damaged {
+				st.Damaged++
+			}
+		}
 		stats[i] = st
 	}
 	if v.bad {

@@ -17,6 +17,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 //go:embed scripts/*.lua
@@ -90,6 +91,12 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"DOUBTFUL":      strconv.Itoa(doubtful),
+		"LIMITMOST":     strconv.Itoa(storage.MaxLimitConcurrency),
+		"RATEMOST":      strconv.Itoa(storage.MaxRate),
+		"RATEPARTS":     strconv.Itoa(storage.RateParts),
+		"PERLEAST":      inMicros(storage.MinSpan),
+		"PERMOST":       inMicros(storage.MaxPer),
+		"STARTSMOST":    strconv.Itoa(engine.MostStarts),
 	}
 	maps.Copy(all, keyPlaces())
 	maps.Copy(all, stateTables())
@@ -322,11 +329,13 @@ func (s *scripts) files(name string, of *script) []string {
 		return []string{"refusal", name}
 	case &s.beat:
 		return []string{"refusal", "jump", "judge", name}
+	case &s.configure:
+		return slices.Concat([]string{"pack", "wake"}, lib, []string{"limit", name})
 	case &s.apply:
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:
 		before := []string{"pack", "wake", "lease", "shortclaim"}
-		return slices.Concat(before, lib, []string{"reindex", "maintain", name})
+		return slices.Concat(before, lib, []string{"reindex", "maintain", "limit", name})
 	}
 	return slices.Concat([]string{"pack", "wake"}, lib, []string{name})
 }

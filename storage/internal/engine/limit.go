@@ -263,8 +263,8 @@ func parseLimit(text string) (l storage.Limit, ok bool) {
 // startBytes is the length of a packed Start: End in 8 bytes and N in 4, big-endian.
 const startBytes = 12
 
-// mostStarts bounds the parts that count at once: those of a Per, and of a former one.
-const mostStarts = 4 * storage.RateParts
+// MostStarts bounds the parts that count at once: those of a Per, and of a former one.
+const MostStarts = 4 * storage.RateParts
 
 // pack packs the starts.
 func (s Starts) pack() []byte {
@@ -278,7 +278,7 @@ func (s Starts) pack() []byte {
 
 // unpackStarts returns the starts that pack packed. It returns none for bytes that pack cannot have made.
 func unpackStarts(b []byte) Starts {
-	if len(b)%startBytes != 0 || len(b) > mostStarts*startBytes {
+	if len(b)%startBytes != 0 || len(b) > MostStarts*startBytes {
 		return nil
 	}
 	s, last := make(Starts, 0, len(b)/startBytes), int64(0)

@@ -2,7 +2,7 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first one have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
---       8 how many start, 9 "1" where a suspect is wanted, "t" to tell whether one waits, else "0",
+--       8 how many start, -1 where the caller wants none to start, 9 "1" where a suspect is wanted, "t" to tell whether one waits, else "0",
 --       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
 --       take none); then the kinds with commas between, "" for all; then for each queue the field lines
 --       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
@@ -18,8 +18,9 @@
 --       index of the queue, info, {cursor id, record, ...}, last, lines. info has 15 bytes for each task:
 --       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
 --       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
---       tasks that ended (maintain.lua). lines is the field of the meta hash where the queue has no task
---       in lines of these kinds.
+--       tasks that ended (maintain.lua). lines is "b" where the limit of the queue admits no task of
+--       this call (limit.lua), else the field of the meta hash where the queue has no task in lines of these
+--       kinds, and no limit.
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -77,7 +78,7 @@ function named(q)
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
   end
-  if #own == 0 then q.lines = text(q.m.lines) end
+  if #own == 0 and q.m.lines > 0 then q.lines = text(q.m.lines) end
 end
 
 end
@@ -107,9 +108,11 @@ local function upkeep()
 end
 
 -- soonest notes when the next task or cursor of a queue is due, or after a jump the end of the wait. It
--- also notes the end of a pause during which tasks wait that the claim could take.
+-- also notes when a rate that is spent admits the next start, and the end of a pause during which tasks wait that
+-- the claim could take.
 local function soonest(q)
   duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
+  if q.m.jumped == 0 then duesoon(limits.next(q)) end
   if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
   local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
   if waiting > 0 then duesoon(q.m.paused) end
@@ -307,16 +310,21 @@ local function doubtful(q)
   return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
 end
 
--- take takes tasks from a queue, and reports whether others wait there.
+-- take takes tasks from a queue, and reports whether others wait there that its limit admits. It takes no task
+-- of a queue with a limit ahead.
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
+  if limit >= 0 then limits.look(q) end
   if paused(q.m, q.m.jumped > 0 and 0 or now) then return false end -- no pause ends while timed work waits (jump.lua)
   if q.m.paused > 0 then set(q, 'paused', 0) end -- its time is over
   if limit < 0 then return true end
-  suspicious = suspicious or telling and doubted > 0
   local n, before = min(limit == 0 and most or limit, most - taken), taken
+  if q.limit then n = min(n, starts - taken, limits.free(q)) end
   if n > 0 and not full then pick(q, n) end
+  limits.start(q, taken - before)
+  if limits.bounds(q, starts) then return false end
+  suspicious = suspicious or telling and doubted > 0
   local others = waiting > q.out
   local left = full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0
   q.remains = left and others
@@ -347,8 +355,8 @@ do
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
-  if q.info or #ticks > 0 or last ~= '' or q.lines then
-    reply[#reply + 1] = {i - 1, q.info or '', ticks, last, q.lines or ''}
+  if q.info or #ticks > 0 or last ~= '' or q.lines or q.bounded then
+    reply[#reply + 1] = {i - 1, q.info or '', ticks, last, q.bounded and 'b' or q.lines or ''}
   end
 end
 
@@ -423,10 +431,13 @@ elseif verdict == 'N' then
   end
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
+    q.bounded = limits.bounds(q, starts)
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
     if q.m.mark > 0 then
       set(q, 'mark', mark)
-      if tonumber(ARGV[10 + i]) >= 0 and most > 0 and not q.remains then write(q, 'ZADD', IDLE, {text(now), ARGV[#ARGV]}) end
+      if tonumber(ARGV[10 + i]) >= 0 and most > 0 and not q.remains and not q.bounded then
+        write(q, 'ZADD', IDLE, {text(now), ARGV[#ARGV]})
+      end
     end
     seal(q)
     q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)

@@ -228,7 +228,7 @@ end
 -- planlines plans the fields of the side hash for the lines by name: when a claim last named the kind, or
 -- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
 -- mark when a line last began: a claim that found no line of its kinds need not look again before it
--- changes. looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
+-- changes. It stays negative while the queue has a limit (limit.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
@@ -238,7 +238,7 @@ local function planlines(q)
     if n + suspects == 0 then put(q, field, false) else
       put(q, field, byname.tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
       if not v then
-        set(q, 'lines', mark)
+        if q.m.lines >= 0 then set(q, 'lines', mark) end
         if q.m.looks == 0 then set(q, 'looks', now + floor(DECLINEDFOR / 24)) end
         lower(q, q.m.looks)
       end

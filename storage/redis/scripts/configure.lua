@@ -3,21 +3,29 @@
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", or "forget" to remove the queue if it is
 --       abandoned; for set then each setting that changes, none to create the queue: its name and its
---       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs)
+--       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs); for "limit", of
+--       the operator, and for "declared" a text as limit.go in package engine writes it, "" for none
 -- Returns  {verdict, now, "" or "notempty"}
 
 local q = openall(1)[1]
 
 -- SETTINGS change a setting each.
-local SETTINGS = {pause = function(length) set(q, 'paused', length > 0 and now + length or length) end}
+local SETTINGS = {
+  pause = function(v)
+    local length = tonumber(v)
+    set(q, 'paused', length > 0 and now + length or length)
+  end,
+  limit = function(v) limits.operate(q, v) end,
+  declared = function(v) limits.declare(q, v) end,
+}
 
--- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 in each, and
--- is made where a setting gets another value, or without any setting.
+-- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 or "" in each,
+-- and is made where a setting gets another value, or without any setting.
 local function patch()
   local exists = q.m.mark > 0 or #ARGV == 4
-  for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' end
+  for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' and ARGV[i] ~= '' end
   if not exists then return '' end
-  for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](tonumber(ARGV[i + 1])) end
+  for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](ARGV[i + 1]) end
   set(q, 'touched', now)
   set(q, 'soon', 0)
   q.asked = #ARGV > 4 -- runners without free slots have to learn of settings too

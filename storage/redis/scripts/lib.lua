@@ -17,8 +17,8 @@ local SETS, LIVE, ENDED, PLACED, TIMED = STATESETS, LIVESTATES, ENDEDSTATES, PLA
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
-local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched',
-  'jumped', 'clock', 'lines', 'looks', 'reindex', 'reindexed', unpack(TOTALS)}
+local FIELDS = {'lines', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched',
+  'jumped', 'clock', 'looks', 'reindex', 'reindexed', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -39,6 +39,8 @@ end
 -- pack2 returns a number as 2 bytes, big-endian.
 local function pack2(v) return char(floor(v / 256), v % 256) end
 
+local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
+
 -- open returns the n-th queue that the call names, with its numbers from the meta hash.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
@@ -46,10 +48,9 @@ local function open(n)
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
+  if v[1] and not sane(v[1]) then set(q, 'lines', -1) end -- it may have told of a limit
   return q
 end
-
-local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
 
 -- openall returns all queues of the call, and sets now and mark. It sets the field jumped of a queue in
 -- which timed work begins or ceases to wait (jump.lua).
@@ -86,8 +87,8 @@ end
 
 -- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
 local function abandoned(q)
-  return q.m.touched > 0 and now - q.m.touched >= QUEUELIFE and q.m.jumped == 0 and not paused(q.m, now) and empty(q)
-    and call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
+  return q.m.touched > 0 and now - q.m.touched >= QUEUELIFE and q.m.jumped == 0 and not paused(q.m, now)
+    and q.m.lines >= 0 and empty(q) and call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
 end
 
 -- place returns the score that orders waiting tasks by priority, then by a number.

@@ -409,7 +409,7 @@ end
 -- over there.
 function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
-  local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
+  local soon, due = q.m.touched > 0 and q.m.lines >= 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
   -- '-inf' where the maintenance is finished: a task may have fallen due since it read the clock.
   local from = unfinished and '(' .. text(now) or '-inf'
   for st in pairs(TIMED) do

@@ -3,10 +3,11 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
--- Returns  {for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
+-- Returns  {now, then for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
 --       has no end, 0 where the queue is not paused), the TOTALS in their order, the first kinds of declined
---       tasks, each with a colon, the number of its tasks and a comma, and the age of the oldest waiting
---       task that was not declined (µs)}
+--       tasks, each with a colon, the number of its tasks and a comma, the age of the oldest waiting
+--       task that was not declined (µs), and the limit of the operator, the declared one and the starts, "" where
+--       there are none (limit.lua)}
 
 local damaged
 
@@ -103,7 +104,7 @@ end
 
 local t = call('TIME')
 now = t[1] * 1000000 + t[2]
-local reply, last = {}, 0
+local reply, last = {text(now)}, 1
 for n = 0, ARGV[1] - 1 do
   damaged = 0
   local function key(i) return KEYS[n * BLOCK + i] end
@@ -137,6 +138,8 @@ for n = 0, ARGV[1] - 1 do
   if size(WAITING) > 0 then oldest = min(oldest, earliest(key, WAITING)) end
   if size(SUSPECTS) > 0 then oldest = min(oldest, earliest(key, SUSPECTS)) end
   v[#v + 1] = now - oldest
+  local limit = m.lines < 0 and try('HMGET', key(SIDE), 'q:operator', 'q:declared', 'q:starts') or {}
+  for i = 1, 3 do v[#v + 1] = limit[i] or '' end
   for i = 1, #v do reply[last + i] = v[i] end
   last = last + #v
 end

@@ -1,0 +1,126 @@
+-- limit: how many tasks of a queue its limit admits, by the rules of limit.go in package engine. The side hash has
+-- the texts of the limits and the packed starts as that file writes them. The field lines of the meta hash is
+-- negative while a queue has a limit, so that the short claim leaves such a queue to claim.lua, and no step looks
+-- for the limit of another queue.
+
+local limits = {}
+
+do
+local OPERATOR, DECLARED, STARTS = 'q:operator', 'q:declared', 'q:starts' -- fields of the side hash
+local WIDTH = 12 -- the bytes of a packed start
+
+-- parse returns the Concurrency, N and Per of a text; it returns nil for the texts that parseLimit refuses.
+local function parse(v)
+  local most, n, per = string.match(v or '', '^([+-]?%d+) ([+-]?%d+) ([+-]?%d+)$')
+  most, n, per = tonumber(most or ''), tonumber(n or ''), tonumber(per or '')
+  if not (most and n and per) or most < 0 or most > LIMITMOST then return nil end
+  if n == 0 and per == 0 then return most, n, per end
+  if n < 1 or n > RATEMOST or per < PERLEAST or per > PERMOST then return nil end
+  return most, n, per
+end
+
+-- inforce returns the Concurrency, N and Per that hold, nil where neither text is that of a limit.
+local function inforce(operator, declared)
+  local most, n, per = parse(operator)
+  if most then return most, n, per end
+  return parse(declared and string.match(declared, '^[^;]*'))
+end
+
+-- unpacked returns the starts of a text that count for a rate now, as the last moment and the starts of one part
+-- of time after the other, their sum, and whether some are of a later part of time than now, which ends at the moment
+-- last. Those count as made now. While timed work waits after a jump of the clock, no start ceases to count.
+local function unpacked(v, per, last, waits)
+  local list, sum, current, before = {}, 0, 0, 0
+  if #v % WIDTH > 0 or #v > STARTSMOST * WIDTH then return list, 0, false end
+  for i = 1, #v, WIDTH do
+    local z, a, b, c, d, e, f, g, h, j, k, l = byte(v, i, i + WIDTH - 1)
+    local at = ((((((z * 256 + a) * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local n = ((h * 256 + j) * 256 + k) * 256 + l
+    if at <= before or at > NEVER or n > RATEMOST then return {}, 0, false end -- damaged
+    before = at
+    if at >= last then current = current + n
+    elseif waits or at + per > now then
+      list[#list + 1], list[#list + 2], sum = at, n, sum + n
+    end
+  end
+  if current > 0 then list[#list + 1], list[#list + 2] = last, current end
+  return list, sum + current, before > last
+end
+
+-- pack returns the text of such a list.
+local function pack(list)
+  local v = {}
+  for i = 1, #list, 2 do
+    local n = min(list[i + 1], RATEMOST)
+    v[#v + 1] = char(0) .. pack7(list[i]) .. pack2(floor(n / 65536)) .. pack2(n % 65536)
+  end
+  return table.concat(v)
+end
+
+-- look reads the limit of a queue for a claim. It leaves q.limit nil where no limit holds.
+function limits.look(q)
+  if q.m.lines >= 0 then return end
+  local v = call('HMGET', q[SIDE], OPERATOR, DECLARED, STARTS)
+  if not v[1] and not v[2] then return set(q, 'lines', mark) end -- lines was damaged
+  local most, n, per = inforce(v[1], v[2])
+  if not most or most + n == 0 then return end
+  local l = {slots = NEVER, left = NEVER, n = n, per = per}
+  if most > 0 then l.slots = most - max(call('HLEN', q[PENDING]) - 1, 0) end -- without PAD
+  if n > 0 then
+    local width = floor((per + RATEPARTS - 1) / RATEPARTS)
+    l.last = now - now % width + width - 1
+    local ahead
+    l.starts, l.sum, ahead = unpacked(v[3] or '', per, l.last, q.m.jumped > 0)
+    l.left = n - l.sum
+    if ahead then put(q, STARTS, pack(l.starts)) end -- else they would count as made now until then
+  end
+  q.limit = l
+end
+
+-- free returns how many tasks of a queue may start now.
+function limits.free(q) return q.limit and min(q.limit.slots, q.limit.left) or NEVER end
+
+-- bounds reports whether the limit of a queue admits no task of a claim; starts is how many tasks of it start, -1 if
+-- the caller wants none to start.
+function limits.bounds(q, starts) return q.limit and (starts < 0 or limits.free(q) <= 0) end
+
+-- start counts n tasks of a queue that start now.
+function limits.start(q, n)
+  local l = q.limit
+  if n == 0 or not l then return end
+  l.slots, l.left = l.slots - n, l.left - n
+  local starts = l.starts
+  if not starts then return end
+  l.sum = l.sum + n
+  if starts[#starts - 1] == l.last then starts[#starts] = starts[#starts] + n
+  else starts[#starts + 1], starts[#starts + 2] = l.last, n end
+  put(q, STARTS, pack(starts))
+end
+
+-- next returns when the rate of a queue admits another start, 0 where the rate admits one now or the queue has no
+-- free slot.
+function limits.next(q)
+  local l = q.limit
+  if not l or l.slots <= 0 or l.left > 0 then return 0 end
+  local sum = l.sum
+  for i = 1, #l.starts, 2 do
+    sum = sum - l.starts[i + 1]
+    if sum < l.n then return l.starts[i] + l.per end
+  end
+  return 0
+end
+
+-- change gives a queue another limit, of the operator or declared, '' for none.
+local function change(q, field, v)
+  put(q, field, v ~= '' and v)
+  local operator, declared = aside(q, OPERATOR), aside(q, DECLARED)
+  local _, n = inforce(operator, declared)
+  if (n or 0) == 0 then put(q, STARTS, false) end
+  if operator or declared then set(q, 'lines', -1) elseif q.m.lines < 0 then set(q, 'lines', mark) end
+end
+
+function limits.operate(q, v) change(q, OPERATOR, v) end
+
+function limits.declare(q, v) change(q, DECLARED, v) end
+end
+
