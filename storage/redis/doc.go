@@ -226,10 +226,9 @@
 // goes the short way if enough other tasks come before it. The number due goes with soon: it is the
 // moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
-// number lines, and for a second does not look again before that number changes (lines.go). The short claim
-// leaves each queue with a limit to the general way, because it knows no lines below 0 (limit.lua). Its two limits
-// and the starts are read and written by the claims that take tasks of the queue, and by nothing else but Configure
-// and Stats. The Concurrency counts the leases, so that no other step knows of limits.
+// number lines, and for a second does not look again before that number changes (lines.go). The short
+// claim leaves each queue with a limit to the general way, because no claim remembers a number lines below 0
+// (limit.lua). The Concurrency counts the leases. So only claims, Configure and Stats know of limits.
 //
 // # Wake-ups
 //

@@ -119,14 +119,15 @@ func TestALimitOutlivesADamagedMark(t *testing.T) {
 	}
 }
 
-// TestClaimsReadALimitAsTheEngineDoes: a text is that of a limit for both or for neither, and the limit of the
-// operator stands above the declared one.
+// TestClaimsReadALimitAsTheEngineDoes: a text is that of a limit for both or for neither, and the limit of
+// the operator stands above the declared one.
 func TestClaimsReadALimitAsTheEngineDoes(t *testing.T) {
 	texts := []string{
 		"", "1 0 0", "10000 0 0", "10001 0 0", "0 0 0", "0 1 1000", "0 1 1", "0 1 999", "2 1000000000 1000",
 		"2 1000000001 1000", "0 0 1000", "0 1 0", "0 1 2678400000000", "0 1 2678400000001", "-1 0 0", "-0 1 1000",
 		"+3 0 0", "0 -1 1000", "1 0", "1 0 0 0", "1  0 0", " 1 0 0", "1 0 0 ", "1,0,0", "x", "1 x 0", "1e1 0 0", "1.0 0 0",
-		"0x1 0 0", "1 0 0;2 0 0", "1 0 0;x", ";1 0 0", "99999999999999999999 0 0",
+		"0x1 0 0",
+		"1 0 0;2 0 0", "1 0 0;x", ";1 0 0", "99999999999999999999 0 0",
 	}
 	for _, operator := range texts {
 		for _, declared := range []string{"", "3 0 0", "3 0 0;x", "x", "x;3 0 0", "0 2 60000000"} {
@@ -148,7 +149,8 @@ func TestClaimsReadALimitAsTheEngineDoes(t *testing.T) {
 				admits = min(admits, r.N)
 			}
 			stats := mailStats(t, s)
-			if damaged := want != nil && want.Damaged; damaged != (stats.Damaged == 1) || (stats.Limit == nil) != (want == nil) {
+			damaged := want != nil && want.Damaged
+			if damaged != (stats.Damaged == 1) || (stats.Limit == nil) != (want == nil) {
 				t.Errorf("%q, %q: damaged %d, limit %v", operator, declared, stats.Damaged, stats.Limit)
 			}
 			if c := claims(t, s, 5); len(c.Tasks) != admits || len(c.Bounded) > 0 != (len(c.Tasks) < 5) {
@@ -194,7 +196,8 @@ func TestARateIsThatOfTheEngine(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		s, server := openMini(t)
-		now, per, n := time.Now().Truncate(time.Microsecond), time.Duration(1+rng.IntN(9000))*time.Millisecond, 1+rng.IntN(9)
+		now := time.Now().Truncate(time.Microsecond)
+		per, n := time.Duration(1+rng.IntN(9000))*time.Millisecond, 1+rng.IntN(9)
 		server.SetTime(now)
 		inserted(t, s, 100)
 		limit(t, s, rate(n, per))
@@ -210,7 +213,8 @@ func TestARateIsThatOfTheEngine(t *testing.T) {
 			if len(ends) > n || stats.Limit.Started != int64(len(ends)) || stats.Damaged > 0 {
 				t.Fatalf("seed %d: %+v after %d starts in %v, want at most %d", seed, stats.Limit, len(ends), per, n)
 			}
-			if bounded := len(claimed.Bounded) == 1; bounded != (len(ends) == n) || !claimed.NextDue.Equal(stats.Limit.Next) {
+			bounded := len(claimed.Bounded) == 1
+			if bounded != (len(ends) == n) || !claimed.NextDue.Equal(stats.Limit.Next) {
 				t.Fatalf("seed %d: bounded %v until %v, and by the engine until %v; %d of %d starts", seed,
 					claimed.Bounded, claimed.NextDue, stats.Limit.Next, len(ends), n)
 			}
@@ -224,7 +228,8 @@ func TestARateIsThatOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestStartsOfAWrongClockCountAsMadeNow: a clock that was ahead by days holds the queue up for one Per at most.
+// TestStartsOfAWrongClockCountAsMadeNow: a clock that was ahead by days holds the queue up for one Per at
+// most.
 func TestStartsOfAWrongClockCountAsMadeNow(t *testing.T) {
 	j := newJumping(t)
 	limit(t, j.s, rate(2, 10*time.Second))
@@ -269,8 +274,8 @@ func TestARepeatedClaimStartsNothing(t *testing.T) {
 	}
 }
 
-// TestABoundedClaimIsNotIdle: tasks that only the limit holds back wake nobody, and a process that cannot take
-// them is not marked for the next ones.
+// TestABoundedClaimIsNotIdle: tasks that only the limit holds back wake nobody, and a process that cannot
+// take them is not marked for the next ones.
 func TestABoundedClaimIsNotIdle(t *testing.T) {
 	s, server := openMini(t)
 	inserted(t, s, 3)
@@ -294,8 +299,8 @@ func TestABoundedClaimIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestALimitHoldsAcrossTheScriptCallsOfAClaim: in a claim of more queues than a script call serves, a later
-// call may have no task left to start.
+// TestALimitHoldsAcrossTheScriptCallsOfAClaim: in a claim of more queues than a script call serves, a
+// later call may have no task left to start.
 func TestALimitHoldsAcrossTheScriptCallsOfAClaim(t *testing.T) {
 	s, _ := openMini(t)
 	queues := make([]string, claimQueues, claimQueues+1)

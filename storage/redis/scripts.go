@@ -91,16 +91,23 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"DOUBTFUL":      strconv.Itoa(doubtful),
-		"LIMITMOST":     strconv.Itoa(storage.MaxLimitConcurrency),
-		"RATEMOST":      strconv.Itoa(storage.MaxRate),
-		"RATEPARTS":     strconv.Itoa(storage.RateParts),
-		"PERLEAST":      inMicros(storage.MinSpan),
-		"PERMOST":       inMicros(storage.MaxPer),
-		"STARTSMOST":    strconv.Itoa(engine.MostStarts),
 	}
 	maps.Copy(all, keyPlaces())
 	maps.Copy(all, stateTables())
+	maps.Copy(all, limitBounds())
 	return all
+}
+
+// limitBounds returns the bounds of the limits of queues, as Lua text, by their names in the scripts.
+func limitBounds() map[string]string {
+	return map[string]string{
+		"LIMITMOST":  strconv.Itoa(storage.MaxLimitConcurrency),
+		"RATEMOST":   strconv.Itoa(storage.MaxRate),
+		"RATEPARTS":  strconv.Itoa(storage.RateParts),
+		"PERLEAST":   inMicros(storage.MinSpan),
+		"PERMOST":    inMicros(storage.MaxPer),
+		"STARTSMOST": strconv.Itoa(engine.MostStarts),
+	}
 }
 
 // keyPlaces returns the places and types of a queue's keys, as Lua text, by their names in the scripts.

@@ -1,7 +1,7 @@
--- limit: how many tasks of a queue its limit admits, by the rules of limit.go in package engine. The side hash has
--- the texts of the limits and the packed starts as that file writes them. The field lines of the meta hash is
--- negative while a queue has a limit, so that the short claim leaves such a queue to claim.lua, and no step looks
--- for the limit of another queue.
+-- limit: how many tasks of a queue its limit admits, by the rules of limit.go in package engine. The side
+-- hash has the texts of the limits and the packed starts as that file writes them. The field lines of the meta
+-- hash is negative while a queue has a limit, so that the short claim leaves such a queue to claim.lua, and no
+-- step looks for the limit of another queue.
 
 local limits = {}
 
@@ -26,9 +26,10 @@ local function inforce(operator, declared)
   return parse(declared and string.match(declared, '^[^;]*'))
 end
 
--- unpacked returns the starts of a text that count for a rate now, as the last moment and the starts of one part
--- of time after the other, their sum, and whether some are of a later part of time than now, which ends at the moment
--- last. Those count as made now. While timed work waits after a jump of the clock, no start ceases to count.
+-- unpacked returns the starts of a text that count for a rate now, as the last moment and the number of starts
+-- of one part of time after the other. It also returns their sum, and whether some are from after the part of
+-- now, which ends at the moment last: these count as made now. While timed work waits after a jump of the clock,
+-- no start ceases to count.
 local function unpacked(v, per, last, waits)
   local list, sum, current, before = {}, 0, 0, 0
   if #v % WIDTH > 0 or #v > STARTSMOST * WIDTH then return list, 0, false end
@@ -80,8 +81,8 @@ end
 -- free returns how many tasks of a queue may start now.
 function limits.free(q) return q.limit and min(q.limit.slots, q.limit.left) or NEVER end
 
--- bounds reports whether the limit of a queue admits no task of a claim; starts is how many tasks of it start, -1 if
--- the caller wants none to start.
+-- bounds reports whether the limit of a queue admits no task of a claim; starts is how many tasks of it start,
+-- -1 if the caller wants none to start.
 function limits.bounds(q, starts) return q.limit and (starts < 0 or limits.free(q) <= 0) end
 
 -- start counts n tasks of a queue that start now.
@@ -97,8 +98,8 @@ function limits.start(q, n)
   put(q, STARTS, pack(starts))
 end
 
--- next returns when the rate of a queue admits another start, 0 where the rate admits one now or the queue has no
--- free slot.
+-- next returns when the rate of a queue admits another start, 0 where the rate admits one now or the queue has
+-- no free slot.
 function limits.next(q)
   local l = q.limit
   if not l or l.slots <= 0 or l.left > 0 then return 0 end
