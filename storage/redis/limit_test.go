@@ -331,6 +331,33 @@ func TestALimitHoldsAcrossTheScriptCallsOfAClaim(t *testing.T) {
 	}
 }
 
+// TestALimitHoldsOverSlots: the second round of a claim takes no more than the limit admits after the first
+// one.
+func TestALimitHoldsOverSlots(t *testing.T) {
+	for _, most := range []int{1, 2, 4, 8, 20} {
+		s, _ := openSlots(t)
+		inserted(t, s, 9)
+		limit(t, s, storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 5, Per: time.Minute}})
+		want, bounded := min(most, 3), "[]"
+		if want == 3 {
+			bounded = "[mail]"
+		}
+		req := asking(callOf(1), most, "bulk", "mail", "few")
+		for _, call := range []string{"first", "repeat"} {
+			c, err := s.Claim(t.Context(), req)
+			if err != nil || len(c.Tasks) != want {
+				t.Fatalf("the %s call for %d took %d, %v; want %d", call, most, len(c.Tasks), err, want)
+			}
+			if got := fmt.Sprint(c.Bounded); call == "first" && (got != bounded || c.More != (want < 3)) {
+				t.Errorf("%d: bounded %s, more %v; want %s and %v", most, got, c.More, bounded, want < 3)
+			}
+		}
+		if started := mailStats(t, s).Limit.Started; started != int64(want) {
+			t.Errorf("%d: %d starts count, want %d", most, started, want)
+		}
+	}
+}
+
 // TestAQueueWithALimitIsListed and one for which a limit was only cleared does not exist.
 func TestAQueueWithALimitIsListed(t *testing.T) {
 	s, server := openMini(t)
