@@ -57,7 +57,10 @@ func (c *Claim) Again(fences []storage.Fence) {
 // Take moves tasks to pending, queue after queue: in each queue by priority, and within a
 // priority in the order of the line.
 func (c *Claim) Take() {
-	for i := range c.Queues {
+	for i, q := range c.Queues {
+		if q != nil && q.Limit != nil && c.Req.Queues[i].Max >= 0 {
+			q.Limit.settle(c.step.Now, c.step.Come)
+		}
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
 			r := c.next(i, starts)

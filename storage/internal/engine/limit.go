@@ -88,10 +88,24 @@ func (s Starts) at(per, now, come int64) Starts {
 	for len(s) > 0 && s[0].End+per <= come {
 		s = s[1:]
 	}
+	if last := len(s) - 1; future > 0 && last >= 0 && s[last].End == end {
+		future += s[last].N
+		s = s[:last]
+	}
 	if future > 0 {
 		s = append(s[:len(s):len(s)], Start{end, future})
 	}
 	return s
+}
+
+// settle has starts after a moment count as made at that moment from then on: else they would count as made
+// at each later moment too, until the clock has passed them. A Per that was lowered leaves such starts, and so
+// does a clock that was ahead.
+func (l *Limit) settle(now, come int64) {
+	per := l.InForce().Rate.Per.Microseconds()
+	if last := len(l.Starts) - 1; per > 0 && last >= 0 && l.Starts[last].End > part(per, now) {
+		l.Starts, l.Changed = l.Starts.at(per, now, come), true
+	}
 }
 
 func (s Starts) sum() (n int64) {

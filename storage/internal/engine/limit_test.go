@@ -55,6 +55,19 @@ func TestAClockSetBackCostsOnePer(t *testing.T) {
 	if next := l.next(now, now); next < now+999_000 || next > now+1_050_000 {
 		t.Errorf("the next start is %d µs after the clock was set back", next-now)
 	}
+	l.settle(now, now)
+	if starts := unpackStarts(l.Starts.pack()); !l.Changed || starts.sum() != 2 {
+		t.Errorf("changed %v, and %v are kept", l.Changed, starts)
+	}
+	if later := now + 2_000_000; l.isSpent(later, later) {
+		t.Error("starts of a clock that was ahead count for more than a Per")
+	}
+	l.count(now, now, 1)
+	l.count(now+500_000, now+500_000, 1)
+	l.settle(now, now)
+	if starts := unpackStarts(l.Starts.pack()); starts.sum() != 4 {
+		t.Errorf("%v are kept, want 4 starts", starts)
+	}
 	if l.isSpent(now+3_600_000_000+2_000_000, 0) == false {
 		t.Error("starts ceased to count in a wait of the clock")
 	}
