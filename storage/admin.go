@@ -228,7 +228,7 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// SetLimit sets the limit of an operator for a queue. The zero Limit lifts the declared limit. SetLimit returns
+// SetLimit sets the limit of an operator for a queue; the zero Limit lifts the declared one. SetLimit returns
 // an error that is ErrNotFound if there is no such queue: a mistyped name must not make a queue.
 func (s *Session) SetLimit(ctx context.Context, queue string, l Limit) error {
 	return s.setLimit(ctx, queue, Settings{Limit: &OperatorLimit{On: true, Limit: l}})
