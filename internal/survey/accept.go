@@ -14,6 +14,7 @@ import (
 var acceptable = []string{
 	"paused:QUEUE", "oldest:QUEUE", "cause:ID", "no-runners", "no-runner:QUEUE", "unknown-kind:QUEUE/KIND",
 	"undecodable:QUEUE/KIND", "orphaned:QUEUE/SCHEDULE", "dead-limit:QUEUE", "evicted:QUEUE",
+	"limit-clash:QUEUE", "undeclared-limit:QUEUE",
 }
 
 // AcceptSyntax is the part of the help that says how to name an accepted finding.

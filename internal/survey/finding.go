@@ -41,6 +41,8 @@ func Sorts() []Sort {
 		{Level: Problem, Code: "orphaned"},
 		{Level: Problem, Code: "damaged-schedule"},
 		{Level: Problem, Code: "clash"},
+		{Level: Problem, Code: "limit-clash"},
+		{Level: Notice, Code: "undeclared-limit"},
 		{Level: Problem, Code: "unknown-kind"},
 		{Level: Problem, Code: "undecodable"},
 		{Level: Problem, Code: "unstopped"},

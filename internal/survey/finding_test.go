@@ -235,9 +235,13 @@ func problems(of []Finding) (texts []string) {
 // TestEachFindingHasItsPlaceInTheOrder checks that each code of the judge is among the sorts, and that each name
 // under which a finding is accepted passes CheckAccepted.
 func TestEachFindingHasItsPlaceInTheOrder(t *testing.T) {
-	text, err := os.ReadFile("judge.go")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, name := range []string{"judge.go", "limit.go"} {
+		part, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
 	}
 	codes := make(map[string]bool)
 	for _, code := range regexp.MustCompile(`Code(?:: |, .*= Problem, )"([a-z-]+)"`).FindAllSubmatch(text, -1) {

@@ -21,12 +21,14 @@ type judge struct {
 	b               Bounds
 	w               Words
 	found, accepted []Finding
+	declared        map[string][2]*declaration // of limits, by queue
 }
 
 // Findings returns what needs attention, in the order of Sorts. Findings of one sort keep the order of their
 // queues. accepted are the findings that the bounds accept.
 func (s *Survey) Findings(b Bounds, w Words) (found, accepted []Finding) {
 	j := judge{Survey: s, b: b, w: w.withDefaults(), found: []Finding{}, accepted: []Finding{}}
+	j.declared = s.declarations()
 	j.storage()
 	j.noRunners()
 	for i := range s.Queues {
@@ -130,12 +132,17 @@ func (j *judge) queue(q *Queue) {
 			})
 		}
 	}
+	j.limits(q)
 	known := j.b.Accepts(noRunner(q.Queue)) || len(j.Runners) == 0 && j.b.Accepts("no-runners")
 	if old && !q.Paused && (!q.Idle() || known) { // else paused or the lack of a runner says it
+		limit := ""
+		if q.KeptWaiting() {
+			limit = "its limit keeps them waiting: " + j.w.AtLimit(&q.Stats, j.now())
+		}
 		j.add(Finding{
 			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
 			Text:   "The oldest task of " + q.Queue + " has waited for " + j.w.Span(q.Oldest),
-			Detail: sentences(waits), Since: Moment(j.now().Add(-q.Oldest)),
+			Detail: sentences(waits, limit), Since: Moment(j.now().Add(-q.Oldest)),
 			Next: "midge queue show " + q.Queue,
 		})
 	}

@@ -11,11 +11,13 @@
 //	unserved.go  what needs a runner, in words
 //	finding.go   a Finding: its level, order, words
 //	judge.go     the judge
+//	limit.go     the limits of queues: words and findings
 //	accept.go    findings that somebody knows of
 package survey
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -63,7 +65,7 @@ type Queue struct {
 	PausedSince time.Time
 	// PausedBy is who paused the queue, as the audit has it; "" if that is not known.
 	PausedBy string
-	// Mark changes with the sizes, the totals, the pause, and the numbers of unknown kinds and of runners of the
+	// Mark changes with the sizes, the totals, the pause, the limit, and the numbers of unknown kinds and of runners of the
 	// queue. It is the same in all processes.
 	Mark uint64
 	// Undecodable are the kinds of which live runners of the queue could lately not decode tasks.
@@ -123,6 +125,9 @@ func (q *Queue) mark() uint64 {
 	t := &q.Totals
 	write(q.Damaged, t.Enqueued, t.Requeued, t.Completed, t.Dead, t.Cancelled, t.Deleted, t.Failed, t.Crashed, t.Evicted,
 		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(len(q.Undecodable)), int64(q.Runners))
+	if l := q.Limit; l != nil {
+		_, _ = fmt.Fprintln(h, l.Operator, l.Declared, l.Started, l.Next.UnixMicro())
+	}
 	return h.Sum64()
 }
 

@@ -1,0 +1,104 @@
+package survey
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// AtLimit reports whether the limit of a queue admits no other start now.
+func AtLimit(s *storage.Stats) bool {
+	most := int64(s.Limit.InForce().Concurrency)
+	return most > 0 && s.Pending >= most || s.Limit != nil && !s.Limit.Next.IsZero()
+}
+
+// KeptWaiting reports whether tasks wait because the limit of the queue admits none of them now.
+func (q *Queue) KeptWaiting() bool {
+	return q.Waiting > 0 && !q.Paused && q.Runners > 0 && AtLimit(&q.Stats)
+}
+
+// Limit writes a limit, such as "50 at once, 100 in 1m", or "none".
+func (w Words) Limit(l storage.Limit) string {
+	w = w.withDefaults()
+	var parts []string
+	if l.Concurrency > 0 {
+		parts = append(parts, w.Number(int64(l.Concurrency))+w.Gap+"at once")
+	}
+	if l.Rate.N > 0 {
+		parts = append(parts, w.Number(int64(l.Rate.N))+" in "+w.Span(l.Rate.Per))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// AtLimit says why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or "next start
+// in 12s"; "" if it admits one.
+func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
+	if !AtLimit(s) {
+		return ""
+	}
+	w = w.withDefaults()
+	var parts []string
+	if most := int64(s.Limit.InForce().Concurrency); most > 0 && s.Pending >= most {
+		parts = append(parts, w.Number(s.Pending)+" of "+w.Number(most)+" run")
+	}
+	if next := s.Limit.Next; !next.IsZero() {
+		parts = append(parts, "next start in "+w.Span(max(next.Sub(now), 0)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// limits adds the findings on the limit of a queue: live runners declare different limits, or none declares the
+// limit that a program has declared.
+func (j *judge) limits(q *Queue) {
+	if d := j.declared[q.Queue]; d[1] != nil {
+		j.add(Finding{
+			Level: Problem, Code: "limit-clash", Queue: q.Queue, Accept: "limit-clash:" + q.Queue, Runner: d[1].runner.ID,
+			Text: "Runners declare different limits of the queue " + q.Queue,
+			Detail: j.declares(d[0]) + " " + j.declares(d[1]) + " " +
+				sentences("in force is "+j.w.Limit(q.Limit.InForce()), "during a deploy this ends by itself"),
+			Next: "deploy one limit everywhere, or midge queue limit " + q.Queue + " --concurrency or --rate",
+		})
+	}
+	if len(j.Runners) > 0 && q.Limit.Forgotten(q.Queue, j.Runners) {
+		j.add(Finding{
+			Level: Notice, Code: "undeclared-limit", Queue: q.Queue, Accept: "undeclared-limit:" + q.Queue,
+			Text:   "The limit of the queue " + q.Queue + " is declared by no live runner",
+			Detail: sentences("it holds all the same: " + j.w.Limit(q.Limit.Declared.Limit)),
+			Next:   "midge queue limit " + q.Queue + " --clear",
+		})
+	}
+}
+
+// declaration is the limit of a queue that a runner declares.
+type declaration struct {
+	runner *storage.RunnerInfo
+	limit  storage.Limit
+}
+
+// declarations returns, for each queue, the first live runner that declares a limit of it, and the first that
+// declares another limit; nil for none.
+func (s *Survey) declarations() map[string][2]*declaration {
+	by := make(map[string][2]*declaration)
+	for i := range s.Runners {
+		r := &s.Runners[i]
+		for _, l := range r.Limits {
+			switch d := by[l.Queue]; {
+			case d[0] == nil:
+				by[l.Queue] = [2]*declaration{{r, l.Limit}}
+			case d[1] == nil && l.Limit != d[0].limit:
+				by[l.Queue] = [2]*declaration{d[0], {r, l.Limit}}
+			}
+		}
+	}
+	return by
+}
+
+// declares says who declares which limit.
+func (j *judge) declares(d *declaration) string {
+	return fmt.Sprintf("%s on %s, process %d, declares %s.", d.runner.ID, d.runner.Host, d.runner.PID, j.w.Limit(d.limit))
+}
