@@ -359,6 +359,19 @@ func ParseMoment(text string, zone *time.Location) (time.Time, error) {
 		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in %s", where)
 }
 
+// ParseRate parses a rate such as "100/1m"; from says in an error where the text was given.
+func ParseRate(from, text string) (storage.Rate, error) {
+	digits, span, _ := strings.Cut(text, "/")
+	n, err := strconv.Atoi(digits)
+	per, bad := ParseDuration(span)
+	r := storage.Rate{N: n, Per: per}
+	if err != nil || bad != nil || r == (storage.Rate{}) || storage.CheckLimit("", storage.Limit{Rate: r}) != nil {
+		return storage.Rate{}, storage.Invalid(from, text, "starts/time such as 100/1m: 1 to %d starts in %v to 31d",
+			storage.MaxRate, storage.MinSpan)
+	}
+	return r, nil
+}
+
 // ParseDuration reads a duration as [time.ParseDuration] does. The text may also have weeks (w) and days (d),
 // before all other units: 2d12h. A negative duration, one without a unit, and one longer than
 // [storage.MaxDelay] give a *[storage.InvalidError].

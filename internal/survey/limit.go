@@ -61,7 +61,7 @@ func (j *judge) limits(q *Queue) {
 			Text: "Runners declare different limits of the queue " + q.Queue,
 			Detail: j.declares(d[0]) + " " + j.declares(d[1]) + " " +
 				sentences("in force is "+j.w.Limit(q.Limit.InForce()), "during a deploy this ends by itself"),
-			Next: "deploy one limit everywhere, or midge queue limit " + q.Queue + " --concurrency or --rate",
+			Next: "deploy programs that declare one limit; midge queue limit " + q.Queue,
 		})
 	}
 	if len(j.Runners) > 0 && q.Limit.Forgotten(q.Queue, j.Runners) {

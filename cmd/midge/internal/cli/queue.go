@@ -43,6 +43,7 @@ var queueList = show.List[row]{
 		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.Runners) })},
 	}, sizeColumns(filter.Kept(), row.sizeStyle), []show.Column[row]{
 		{Name: "schedules", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cursors })},
+		{Name: "limit", Wide: true, Text: func(_ *show.Printer, r row) string { return findingWords.Limit(r.Limit.InForce()) }},
 		{Name: "damaged", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Damaged })},
 		{Name: "enqueued", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Enqueued })},
 		{Name: "done", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Completed })},
@@ -121,6 +122,8 @@ func (r row) status(p *show.Printer) string {
 		return "no runner"
 	case len(r.Undecodable) > 0:
 		return "undecodable"
+	case r.KeptWaiting():
+		return "at limit"
 	case r.Pending > 0:
 		return "working"
 	case r.Waiting > 0:
@@ -143,13 +146,16 @@ func (r row) style() show.Style {
 		return show.Warn
 	case r.Idle(), len(r.Undecodable) > 0:
 		return show.Bad
+	case r.KeptWaiting():
+		return show.Warn
 	}
 	return show.Plain
 }
 
 func (a *app) queue() *cobra.Command {
-	return noun("queue", "See, create, pause, resume and remove queues", []string{"queues"},
-		a.queueLs(), a.queueShow(), a.queueCreate(), a.queuePause(), a.queueResume(), a.queueRm())
+	return noun("queue", "See, create, pause, resume, limit and remove queues", []string{"queues"},
+		a.queueLs(), a.queueShow(), a.queueCreate(), a.queuePause(), a.queueResume(), a.queueLimit(),
+		a.queueRm())
 }
 
 func (a *app) queueLs() *cobra.Command {
@@ -374,6 +380,7 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	fields := []show.Field{
 		{Name: "queue", Text: r.Queue, Style: show.Strong},
 		{Name: "status", Text: r.status(p), Style: r.style()},
+		r.limitField(p),
 		{Name: "runners", Text: show.Number(int64(r.Runners))},
 	}
 	for _, state := range filter.Outstanding() {

@@ -169,6 +169,10 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 	for _, q := range r.Slots {
 		slots = append(slots, show.Text(q.String()))
 	}
+	limits := make([]string, 0, len(r.Limits))
+	for _, l := range r.Limits {
+		limits = append(limits, show.Text(l.Queue)+": "+findingWords.Limit(l.Limit))
+	}
 	return []show.Field{
 		{Name: "runner", Text: show.Text(r.ID), Style: show.Strong},
 		{Name: "host", Text: fmt.Sprintf("%s, process %d", show.Text(r.Host), r.PID)},
@@ -180,6 +184,7 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		{Name: "declares", Text: strings.Join(schedules, "\n")},
 		{Name: "running", Text: fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)},
 		{Name: "slots", Text: strings.Join(slots, "\n")},
+		{Name: "limits", Text: strings.Join(limits, "\n")},
 		{Name: "", Text: strings.Join(running, "\n")},
 		{Name: "undecodable", Text: strings.Join(undecodable, "\n"), Style: show.Bad},
 	}

@@ -56,6 +56,46 @@ type Queue struct {
 	PausedUntil *time.Time `json:"paused_until"`
 	Runners     int        `json:"runners"`
 	Totals      Totals     `json:"totals"`
+	// Limit is nil if no program has declared a limit and no operator has set one.
+	Limit *QueueLimit `json:"limit"`
+}
+
+// QueueLimit is the limit of a queue: the limit that is in force, and what it admits.
+type QueueLimit struct {
+	Limit
+	// Operator is the limit that an operator has set, and Declared the limit of programs, nil for none.
+	Operator *Limit     `json:"operator"`
+	Declared *Limit     `json:"declared"`
+	Started  int64      `json:"started"` // starts that count for the rate
+	Next     *time.Time `json:"next"`    // when the rate admits another start, nil for now
+	Limited  bool       `json:"limited"` // the limit admits no other start now
+}
+
+// Limit is a limit of tasks. A bound of 0 is none.
+type Limit struct {
+	Concurrency int     `json:"concurrency"`
+	Rate        int     `json:"rate"` // starts in Per
+	Per         float64 `json:"per_seconds"`
+}
+
+func limitOf(l storage.Limit) Limit { return Limit{l.Concurrency, l.Rate.N, l.Rate.Per.Seconds()} }
+
+// queueLimitOf makes the record of the limit of a queue, nil for none.
+func queueLimitOf(s *storage.Stats) *QueueLimit {
+	l := s.Limit
+	if l == nil {
+		return nil
+	}
+	record := &QueueLimit{
+		Limit: limitOf(l.InForce()), Started: l.Started, Next: survey.Moment(l.Next), Limited: survey.AtLimit(s),
+	}
+	if l.Operator != nil {
+		record.Operator = new(limitOf(*l.Operator))
+	}
+	if l.Declared != nil {
+		record.Declared = new(limitOf(l.Declared.Limit))
+	}
+	return record
 }
 
 // Kind is the number of tasks of a kind.
@@ -87,12 +127,20 @@ type Runner struct {
 	Kinds       []string `json:"kinds"`
 	Concurrency int      `json:"concurrency"`
 	// Slots lists the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
-	Slots   []QueueSlots `json:"slots"`
-	Started time.Time    `json:"started"`
-	Seen    time.Time    `json:"seen"`
-	Running []Running    `json:"running"`
+	Slots []QueueSlots `json:"slots"`
+	// Limits lists the limits of queues that the runner declares.
+	Limits  []RunnerLimit `json:"limits"`
+	Started time.Time     `json:"started"`
+	Seen    time.Time     `json:"seen"`
+	Running []Running     `json:"running"`
 	// Undecodable lists the kinds of which the runner could lately not decode tasks.
 	Undecodable []Undecodable `json:"undecodable"`
+}
+
+// RunnerLimit is the limit of a queue that a runner declares.
+type RunnerLimit struct {
+	Queue string `json:"queue"`
+	Limit
 }
 
 // QueueSlots are the slots that a runner has for a queue.
@@ -154,6 +202,7 @@ func QueueOf(s storage.Stats, runners int) Queue {
 	return Queue{
 		Queue: s.Queue, Sizes: sizesOf(&s), Declined: declined, Oldest: s.Oldest.Seconds(),
 		Paused: s.Paused, PausedUntil: survey.Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
+		Limit: queueLimitOf(&s),
 	}
 }
 
@@ -171,10 +220,14 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	for i, q := range r.Slots {
 		slots[i] = QueueSlots(q)
 	}
+	limits := make([]RunnerLimit, len(r.Limits))
+	for i, l := range r.Limits {
+		limits[i] = RunnerLimit{l.Queue, limitOf(l.Limit)}
+	}
 	return Runner{
 		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
 		Concurrency: r.Concurrency, Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
-		Undecodable: undecodable, Slots: slots,
+		Undecodable: undecodable, Slots: slots, Limits: limits,
 	}
 }
 

@@ -186,6 +186,31 @@ func TestWorkInFlowIsNoBacklog(t *testing.T) {
 	}
 }
 
+// TestALimitThatKeepsTasksWaitingIsNamed draws the same backlog behind a limit.
+func TestALimitThatKeepsTasksWaitingIsNamed(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	info := storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}
+	if _, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.session.SetLimit(t.Context(), "mail", storage.Limit{Concurrency: 1}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 3, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sample()
+	r.now = r.now.Add(11 * time.Second)
+	r.sample()
+	if got := clearsIn(&r.m.queues[0]); got != "at limit" {
+		t.Errorf("clears in %q, want the limit", got)
+	}
+}
+
 func TestKeysLeadDownToATaskAndBack(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)

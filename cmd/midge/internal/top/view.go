@@ -277,6 +277,8 @@ func clearsIn(q *queue) string {
 		return "-"
 	case o.Known && o.Gone > 0:
 		return tight(show.Span(o.Gone))
+	case q.KeptWaiting():
+		return "at limit"
 	}
 	return "never"
 }

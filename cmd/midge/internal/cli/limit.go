@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+func (a *app) queueLimit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "limit QUEUE", Short: "Show, set or clear how many tasks of a queue run over all runners",
+		Long: "limit shows the limit of a queue over all runners. With --concurrency or --rate it\n" +
+			"sets the limit of an operator: a bound that is not given is none. The limit of an\n" +
+			"operator stands above the limit that programs declare, until --clear. Tasks that run\n" +
+			"continue to their end.",
+		Example: "  midge queue limit api\n  midge queue limit api --concurrency 50 --rate 100/1m\n" +
+			"  midge queue limit api --none\n  midge queue limit api --clear",
+		Args: wants(1, 1, "the name of a queue"),
+	}
+	var f limitFlags
+	flags := cmd.Flags()
+	flags.IntVar(&f.concurrency, "concurrency", 0, "let this `number` of tasks run at once")
+	flags.StringVar(&f.rate, "rate", "", "let this `number/time` of tasks start, such as 100/1m")
+	flags.BoolVar(&f.none, "none", false, "lift the limit that programs declare")
+	flags.BoolVar(&f.off, "clear", false,
+		"clear the limit of an operator, and forget a declared limit that no live runner declares")
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		f.bounded = flags.Changed("concurrency") || flags.Changed("rate")
+		if !f.bounded && !f.none && !f.off {
+			return a.showLimit(ctx, args)
+		}
+		l, err := f.limit(flags.Changed("concurrency"), flags.Changed("rate"))
+		if err != nil {
+			return err
+		}
+		return a.setLimit(ctx, args, l, f.off)
+	})
+	return cmd
+}
+
+// limitFlags are the flags that set or clear a limit.
+type limitFlags struct {
+	concurrency          int
+	rate                 string
+	bounded, none, off bool
+}
+
+// limit returns the limit that the flags set.
+func (f *limitFlags) limit(concurrency, rate bool) (l storage.Limit, err error) {
+	if f.none && f.off || f.bounded && (f.none || f.off) {
+		return l, storage.Invalid("flags", "of two kinds", "--concurrency and --rate, --none, or --clear")
+	}
+	if concurrency {
+		if l.Concurrency = f.concurrency; l.Concurrency < 1 || l.Concurrency > storage.MaxLimitConcurrency {
+			return l, storage.Invalid("--concurrency", f.concurrency, "1 to %d", storage.MaxLimitConcurrency)
+		}
+	}
+	if rate {
+		l.Rate, err = filter.ParseRate("--rate", f.rate)
+	}
+	return l, err
+}
+
+func (a *app) showLimit(ctx context.Context, args []string) error {
+	rows, err := a.there(ctx, args)
+	if err != nil {
+		return err
+	}
+	p, err := a.shown(ctx)
+	if err != nil {
+		return err
+	}
+	r := rows[0]
+	if !p.People() {
+		return p.One(r.Queue, show.QueueOf(r.Stats, r.Runners))
+	}
+	live, err := a.store.Runners(ctx)
+	if err != nil {
+		return err
+	}
+	fields := []show.Field{{Name: "queue", Text: r.Queue, Style: show.Strong}, r.limitField(p)}
+	if r.Limit == nil {
+		fields[1].Text = "none"
+		return show.Fields(p, fields...)
+	}
+	return show.Fields(p, append(fields, r.limitFields(live)...)...)
+}
+
+// limitField tells the limit of a queue and whether it admits another start; its text is empty without a limit.
+func (r row) limitField(p *show.Printer) show.Field {
+	f := show.Field{Name: "limit"}
+	if r.Limit == nil {
+		return f
+	}
+	f.Text = findingWords.Limit(r.Limit.InForce())
+	if at := findingWords.AtLimit(&r.Stats, p.Now); at != "" {
+		f.Text, f.Style = f.Text+"   (at the limit: "+at+")", show.Warn
+	}
+	return f
+}
+
+// limitFields tells who has set the limit of a queue, and how much of it is in use.
+func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
+	by, declared, running, starts := "a program", "", show.Number(r.Pending), ""
+	force := r.Limit.InForce()
+	if r.Limit.Operator != nil {
+		by = "an operator"
+	}
+	if d := r.Limit.Declared; d != nil {
+		declared = findingWords.Limit(d.Limit)
+		if r.Limit.Forgotten(r.Queue, live) {
+			declared += "   (by no live runner: midge queue limit " + r.Queue + " --clear forgets it)"
+		}
+	}
+	if force.Concurrency > 0 {
+		running += " of " + show.Number(int64(force.Concurrency))
+	}
+	if force.Rate.N > 0 {
+		starts = show.Number(r.Limit.Started) + " of " + show.Number(int64(force.Rate.N)) + " in " +
+			show.Span(force.Rate.Per)
+	}
+	return []show.Field{
+		{Name: "set by", Text: by}, {Name: "declared", Text: declared},
+		{Name: "running", Text: running}, {Name: "starts", Text: starts},
+	}
+}
+
+// setLimit sets the limit of an operator, or clears it if off is set.
+func (a *app) setLimit(ctx context.Context, args []string, l storage.Limit, off bool) error {
+	rows, err := a.own(ctx, args)
+	if err != nil {
+		return err
+	}
+	queue := rows[0].Queue
+	a.write("midge queue limit " + queue)
+	e := ledger.Entry{Action: "limit", Queue: queue, Note: "to " + findingWords.Limit(l)}
+	do := func() error { return a.session.SetLimit(ctx, queue, l) }
+	if off {
+		e.Action, e.Note = "clear-limit", ""
+		do = func() error { return a.session.ClearLimit(ctx, queue) }
+	}
+	if err := a.audit().Do(ctx, e, audit.One(do)); err != nil {
+		return err
+	}
+	switch {
+	case !off && l.IsZero():
+		a.notef("lifted the limit of %s", queue)
+		return nil
+	case !off:
+		a.notef("limited %s %s", queue, e.Note)
+		return nil
+	}
+	text := "no limit holds now"
+	if after, err := a.store.Stats(ctx, queue); err == nil && after[0].Limit != nil {
+		text = "the declared one holds again: " + findingWords.Limit(after[0].Limit.InForce())
+	}
+	a.notef("cleared the limit of %s: %s", queue, text)
+	return nil
+}

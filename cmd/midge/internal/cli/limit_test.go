@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// limited fills the storage with two queues of which api has a declared limit, and the runners that declare it.
+func (r *rig) limited() {
+	r.t.Helper()
+	for _, id := range []string{"a1", "a2", "a3", "a4"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "api", ID: id}, Kind: "call"})
+	}
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "b1"}, Kind: "call"})
+	limit := storage.Limit{Concurrency: 50}
+	settings := storage.Settings{Declared: &storage.DeclaredLimit{Limit: limit}}
+	if err := r.session.Configure(r.t.Context(), "api", settings); err != nil {
+		r.t.Fatal(err)
+	}
+	r.declare("runner-1", limit)
+}
+
+// declare sends the heartbeat of a runner that declares a limit of the queue api.
+func (r *rig) declare(id string, limit storage.Limit) {
+	r.t.Helper()
+	_, err := r.session.Extend(r.t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{
+		ID: id, Host: "web-1", PID: 4711, Version: "0.1.0", Queues: []string{"api", "mail"}, Kinds: []string{"call"},
+		Concurrency: 10, Started: r.now, For: time.Hour, Limits: []storage.RunnerLimit{{Queue: "api", Limit: limit}},
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestTheLimitOfAQueue(t *testing.T) {
+	r := newRig(t)
+	r.limited()
+	text := r.transcript("queue limit mail", "queue limit api", "queue limit api --concurrency 2 --rate 3/1m")
+	claim := func(n int) {
+		t.Helper()
+		claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "api"}}, Start: n, Lease: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fence := range claimed.Fences {
+			settle := storage.Settle{Fence: fence, Outcome: storage.Complete}
+			if _, err := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	claim(1)
+	text += r.transcript("queue limit api")
+	claim(2)
+	r.now = r.now.Add(48 * time.Second)
+	text += r.transcript("queue limit api", "queue limit api -o json", "queue ls -o wide", "queue show api", "runner show runner-1",
+		"queue limit api --none")
+	r.now = r.now.Add(time.Second)
+	text += r.transcript("queue limit api", "queue limit api --clear")
+	r.declare("runner-2", storage.Limit{Concurrency: 20})
+	text += r.transcript("doctor -q")
+	for range 8 { // no step is so long that the storage warns of its clock
+		r.now = r.now.Add(9 * time.Minute)
+		r.ok("queue ls")
+	}
+	r.beat("runner-3", []string{"api", "mail"}, []string{"call"})
+	text += r.transcript("doctor -q --max-oldest 1d", "queue limit api", "queue limit api --clear", "queue limit api", "queue limit none",
+		"queue limit none --clear", "queue limit midge.audit --none", "queue limit api --clear --none", "queue limit")
+	golden(t, "limit", text)
+	actions := r.actions()
+	if len(actions) != 4 || actions[3].Action != "limit" || actions[3].Note != "to 2 at once, 3 in 1m" ||
+		actions[0].Action != "clear-limit" || actions[0].Queue != "api" {
+		t.Errorf("the audit has %+v", actions)
+	}
+}
