@@ -24,7 +24,7 @@ func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(n
 // descs describes the metrics that each scrape reads from the storage.
 var descs = struct {
 	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned *prom.Desc
-	runners, slots, used, findings                                            *prom.Desc
+	runners, slots, used, findings, most, rate, limited                       *prom.Desc
 }{
 	up:        desc("midge_storage_up", "Whether the storage answered this scrape."),
 	tasks:     desc("midge_tasks", "Tasks by state.", "queue", "state"),
@@ -32,6 +32,9 @@ var descs = struct {
 	damaged:   desc("midge_records_damaged", "Records that could not be read and were set apart.", "queue"),
 	oldest:    desc("midge_oldest_waiting_seconds", "Age of the oldest waiting task.", "queue"),
 	paused:    desc("midge_queue_paused", "Whether the queue is paused.", "queue"),
+	most:      desc("midge_queue_limit_concurrency", "How many tasks the queue's limit lets run at once.", "queue"),
+	rate:      desc("midge_queue_limit_rate", "How many tasks the queue's limit lets start in a second.", "queue"),
+	limited:   desc("midge_queue_limited", "Whether the queue's limit admits no other start now.", "queue"),
 	events:    desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
 	schedules: desc("midge_schedules", "Schedules.", "queue"),
 	orphaned:  desc("midge_schedules_orphaned", "Schedules that no live runner declares.", "queue"),
@@ -46,6 +49,7 @@ func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{
 		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
 		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used, descs.findings,
+		descs.most, descs.rate, descs.limited,
 	} {
 		to <- d
 	}
@@ -87,6 +91,10 @@ type queue struct {
 	storage.Stats
 
 	declined, orphaned int64
+
+	// The limits in force, added up. limited is set if one of them admits no other start now.
+	most, rate       float64
+	bounded, limited bool
 }
 
 // read reads the storage. Scrapes at the same time read one after the other.
@@ -139,6 +147,12 @@ func (q *queue) add(s *storage.Stats) {
 	for _, kind := range s.Declined {
 		q.declined += kind.Tasks
 	}
+	l := s.Limit.InForce()
+	q.most += float64(l.Concurrency)
+	if l.Rate.N > 0 {
+		q.rate += float64(l.Rate.N) / l.Rate.Per.Seconds()
+	}
+	q.bounded, q.limited = q.bounded || !l.IsZero(), q.limited || survey.AtLimit(s)
 }
 
 // events returns the totals by name.
@@ -169,15 +183,34 @@ func (f *reading) send(to chan<- prom.Metric) {
 		for event, n := range events(&q.Totals) {
 			to <- prom.MustNewConstMetric(descs.events, prom.CounterValue, float64(n), label, event)
 		}
-		paused := 0.0
-		if q.Paused {
-			paused = 1
-		}
-		gauge(descs.paused, paused, label)
+		gauge(descs.paused, truth(q.Paused), label)
+		q.sendLimit(gauge, label)
 		gauge(descs.oldest, q.Oldest.Round(time.Millisecond).Seconds(), label)
 		gauge(descs.declined, float64(q.declined), label)
 		gauge(descs.damaged, float64(q.Damaged), label)
 		gauge(descs.schedules, float64(q.Cursors), label)
 		gauge(descs.orphaned, float64(q.orphaned), label)
 	}
+}
+
+// sendLimit sends the metrics of a limit, and those bounds alone that it has.
+func (q *queue) sendLimit(gauge func(d *prom.Desc, v float64, labels ...string), label string) {
+	if !q.bounded {
+		return
+	}
+	if q.most > 0 {
+		gauge(descs.most, q.most, label)
+	}
+	if q.rate > 0 {
+		gauge(descs.rate, q.rate, label)
+	}
+	gauge(descs.limited, truth(q.limited), label)
+}
+
+// truth returns 1 for true and 0 for false.
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

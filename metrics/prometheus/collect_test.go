@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,31 @@ func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 		a.shows("midge_schedules_orphaned", "queue", map[string]float64{"default": 1})
 		if got := a.gathered("midge_attempt_duration_seconds", "outcome", samples); got["released"] != 1 {
 			t.Errorf("got the durations %v, want that of the release", got)
+		}
+	})
+}
+
+// Only a queue with a limit has the metrics of limits.
+func TestAScrapeTellsTheLimitsOfQueues(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		own := storage.NewSession(a.store, 0)
+		for _, queue := range []string{"full", "slow", "lifted", "free"} {
+			a.enqueue(work{"first"}, midge.To(queue))
+		}
+		a.must(own.SetLimit(a.Context(), "full", storage.Limit{Concurrency: 1}))
+		a.must(own.SetLimit(a.Context(), "slow", storage.Limit{Rate: storage.Rate{N: 30, Per: time.Minute}}))
+		a.must(own.SetLimit(a.Context(), "lifted", storage.Limit{}))
+		_, err := own.Claim(a.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "full"}, {Name: "slow"}}, Start: 2, Lease: time.Minute,
+		})
+		a.must(err)
+		for metric, want := range map[string]map[string]float64{
+			"midge_queue_limit_concurrency": {"full": 1}, "midge_queue_limit_rate": {"slow": 0.5},
+			"midge_queue_limited": {"full": 1, "slow": 0},
+		} {
+			if got := a.gathered(metric, "queue", gauge); !maps.Equal(got, want) {
+				t.Errorf("%s: got %v, want %v", metric, got, want)
+			}
 		}
 	})
 }
