@@ -31,6 +31,15 @@ var actions = map[string]action{
 		verb: access.Operate, title: "Resume",
 		says: "Runners start tasks of the queue again at once.",
 	},
+	"limit": {
+		verb: access.Operate, title: "Limit",
+		says: "The limit holds over all runners, and stands above the limit that programs declare. Running tasks " +
+			"continue. Without a number there is no limit.",
+	},
+	"clear-limit": {
+		verb: access.Operate, title: "Clear limit",
+		says: "The limit that programs declare holds again.",
+	},
 	"remove": {
 		verb: access.Alter, title: "Remove", danger: true,
 		says: "This deletes the queue with all its tasks, schedules and totals.",
@@ -73,6 +82,7 @@ type askData struct {
 	More                    int64
 	Back                    string
 	Pause                   bool
+	Limit                   *limitFields
 	Typed                   string // what the user must type to confirm, "" for nothing
 	CountDown               bool
 	Most                    int64 // the limit of tasks for the action, 0 for none
@@ -191,6 +201,8 @@ func askQueue(v *view, a action, d *askData) error {
 		d.Says += " " + waitsNow(q.Waiting) + "."
 	case "resume":
 		d.Says += " " + waitsNow(q.Waiting) + "."
+	case "limit", "clear-limit":
+		askLimit(v, d, q)
 	case "remove":
 		all := q.Size(storage.TaskStates()...)
 		d.Says += " It has " + format.Count(all, "task") + " and " + format.Count(q.Cursors, "schedule") + "."
@@ -360,15 +372,16 @@ func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	return ask, askQueue(v, actions[d.Do], ask)
 }
 
-// orderQueue returns the order to pause or to resume a queue.
+// orderQueue returns the order to pause, to resume or to limit a queue.
 func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 	if _, err := s.askedQueue(r, d); err != nil {
 		return order{}, err
 	}
 	e := s.entry(r, d.Do)
 	e.Queue = d.Queue
-	pause, text := &storage.Pause{}, " is resumed."
-	if d.Do == "pause" {
+	do, text := s.configured(d.Queue, storage.Pause{}), "The queue "+d.Queue+" is resumed."
+	switch d.Do {
+	case "pause":
 		length := r.PostFormValue("for")
 		span, ok := pauses[length]
 		if !ok {
@@ -377,13 +390,31 @@ func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 		if span > 0 {
 			e.Note = "for " + length
 		}
-		pause, text = &storage.Pause{On: true, For: span}, " is paused."
+		do, text = s.configured(d.Queue, storage.Pause{On: true, For: span}), "The queue "+d.Queue+" is paused."
+	case "limit":
+		limit, err := askedLimit(r)
+		if err != nil {
+			return order{}, err
+		}
+		e.Note = "to " + limit.String()
+		text = "The limit of the queue " + d.Queue + " is " + words.Limit(limit) + "."
+		do = func(ctx context.Context) error { return s.session.SetLimit(ctx, d.Queue, limit) }
+	case "clear-limit":
+		text = "The limit of the queue " + d.Queue + " is cleared."
+		do = func(ctx context.Context) error { return s.session.ClearLimit(ctx, d.Queue) }
 	}
 	return order{e, func(record *ledger.Action) (notice, error) {
-		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
+		err := do(r.Context())
 		s.writtenOne(r.Context(), record, err)
-		return notice{Text: "The queue " + d.Queue + text}, err
+		return notice{Text: text}, err
 	}}, nil
+}
+
+// configured returns a function that pauses or resumes a queue.
+func (s *server) configured(queue string, p storage.Pause) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return s.session.Configure(ctx, queue, storage.Settings{Pause: &p})
+	}
 }
 
 // orderRemove returns the order to remove a queue. The removal goes on if the request ends before it does.

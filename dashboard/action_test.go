@@ -221,6 +221,7 @@ func TestRolesPermitActions(t *testing.T) {
 		forms := map[string][]string{
 			"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
 			"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
+			"limit": {"do", "limit", "queue", "mail", "concurrency", "5"}, "clear-limit": {"do", "clear-limit", "queue", "mail"},
 			"run":             {"do", "run", "ref", "mail/cursor.daily_digest"},
 			"pause-schedule":  {"do", "pause-schedule", "ref", "mail/cursor.daily_digest"},
 			"resume-schedule": {"do", "resume-schedule", "ref", "mail/cursor.daily_digest"},

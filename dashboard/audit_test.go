@@ -117,6 +117,8 @@ func TestNobodyForgesARecord(t *testing.T) {
 			{"/action", "do", "cancel", "ref", dead[2]},
 			{"/action", "do", "pause", "queue", "mail"},
 			{"/action", "do", "resume", "queue", "mail"},
+			{"/action", "do", "limit", "queue", "mail", "concurrency", "5"},
+			{"/action", "do", "clear-limit", "queue", "mail"},
 			{"/action", "do", "run", "ref", "mail/cursor.daily_digest"},
 			{"/action", "do", "unschedule", "ref", "mail/cursor.daily_digest"},
 			{"/action", "do", "remove", "queue", "images"},
@@ -147,7 +149,7 @@ func TestNobodyForgesARecord(t *testing.T) {
 				t.Errorf("a parameter that the action does not use is in the audit: %s", record.Payload)
 			}
 		}
-		for _, action := range []string{"requeue", "delete", "pause", "resume", "run", "unschedule", "remove", "edit", "enqueue"} {
+		for _, action := range []string{"requeue", "delete", "pause", "resume", "limit", "clear-limit", "run", "unschedule", "remove", "edit", "enqueue"} {
 			if !seen[action] {
 				t.Errorf("the action %s is not in the audit: the forms of this test do nothing", action)
 			}

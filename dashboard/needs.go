@@ -49,6 +49,8 @@ var alike = map[string]struct{ text, page string }{
 	"orphaned":         {"schedules are orphaned", "schedules"},
 	"damaged-schedule": {"schedules are damaged", "schedules"},
 	"clash":            {"schedules have two owners", "schedules"},
+	"limit-clash":      {"queues have runners that declare different limits", "queues"},
+	"undeclared-limit": {"queues have a limit that no live runner declares", "queues"},
 }
 
 // mostAlike is how many equal findings stand by themselves. One line stands for more of them, and unfolds.
@@ -126,6 +128,11 @@ func (v *view) need(f survey.Finding) need {
 		n.URL = v.QueueURL(f.Queue)
 		if v.May("operate") {
 			n = n.asking("Resume", v.URL("/action", "do", "resume", "queue", f.Queue))
+		}
+	case "undeclared-limit":
+		n.URL = v.QueueURL(f.Queue)
+		if v.May("operate") {
+			n = n.asking("Clear limit", v.URL("/action", "do", "clear-limit", "queue", f.Queue))
 		}
 	case "unknown-kind":
 		n.Action = "View tasks"

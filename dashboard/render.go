@@ -316,6 +316,7 @@ var funcs = template.FuncMap{
 	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
 	"oldestSeen": oldestSeen, "estimate": format.Estimate,
 	"states": func() []stateLook { return looksOf(storage.TaskStates()) }, "exactly": exactly,
+	"limit":       words.Limit,
 	"outstanding": filter.Outstanding, "sizeClass": sizeClass, "heading": heading, "look": lookOf,
 	"word": func(state string) string { return filter.StateWord(storage.State(state)) },
 	"glyph": func(state string) string {

@@ -1,0 +1,76 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestALimitIsShownSetAndCleared sets a limit of a queue, fills it, and clears it again.
+func TestALimitIsShownSetAndCleared(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		if page := s.get("/queues/mail"); strings.Contains(page, `data-part="limit"`) {
+			t.Error("a queue without a limit shows one")
+		}
+		if code, page := s.post("/action", "do", "limit", "queue", "mail", "concurrency", "2", "rate", "3/1m", "back", "/queues/mail"); code != 200 ||
+			!strings.Contains(page, "The limit of the queue mail is 2 at once, 3 in 1 m.") || !strings.Contains(page, "set by an operator") {
+			t.Errorf("set a limit: %d", code)
+		}
+		if e := s.newest(); e.Action != "limit" || e.Queue != "mail" || e.Note != "to 2 at once, 3 in 1m0s" {
+			t.Errorf("the audit has %+v", e)
+		}
+		s.shows("/action?do=limit&queue=mail", "Limit the queue mail?", `value="2"`, `value="3/1m"`, "midge queue limit mail")
+		s.shows("/action?do=clear-limit&queue=mail", "Clear the limit of the queue mail?", "Programs declare none.", "midge queue limit --clear mail")
+		claimed, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 9, Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Fences) != 2 {
+			t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
+		}
+		time.Sleep(2 * time.Second) // virtual: the next reading
+		s.shows("/queues/mail", "at its limit", "2 of 2 run.", "2 of 3 starts used.", "Clear limit")
+		s.shows("/queues", ">at limit</span>")
+		if code, page := s.post("/action", "do", "clear-limit", "queue", "mail", "back", "/queues/mail"); code != 200 ||
+			!strings.Contains(page, "The limit of the queue mail is cleared.") || strings.Contains(page, `data-part="limit"`) {
+			t.Errorf("clear a limit: %d", code)
+		}
+		for _, bad := range [][]string{{"concurrency", "0"}, {"concurrency", "x"}, {"concurrency", "10001"}, {"rate", "5"}, {"rate", "5/32d"}} {
+			if code, _ := s.post("/action", append([]string{"do", "limit", "queue", "mail"}, bad...)...); code != http.StatusBadRequest {
+				t.Errorf("a limit with %v: %d, want 400", bad, code)
+			}
+		}
+	})
+}
+
+// TestADeclaredLimitIsShownBelowThatOfAnOperator checks the words about limits that programs declare.
+func TestADeclaredLimitIsShownBelowThatOfAnOperator(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Viewer))
+		own := storage.NewSession(s.Store, 0)
+		declared := storage.Settings{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Concurrency: 50}}}
+		if err := own.Configure(t.Context(), "mail", declared); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // virtual: the next reading
+		page := s.get("/queues/mail")
+		for _, text := range []string{"50\u00a0at once</strong>, declared by a program.", "No live runner declares a limit."} {
+			if !strings.Contains(page, text) {
+				t.Errorf("the page of the queue lacks %q", text)
+			}
+		}
+		if strings.Contains(page, "Clear limit") {
+			t.Error("a viewer may clear the limit")
+		}
+		if err := own.SetLimit(t.Context(), "mail", storage.Limit{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // virtual: the next reading
+		s.shows("/queues/mail", "<strong>none</strong>, set by an operator.", "Programs declare 50 at once.")
+	})
+}
