@@ -125,15 +125,9 @@ func (v *view) need(f survey.Finding) need {
 	case "dead", "causes", "unread":
 		n.Action, n.URL = "View causes", v.URL("/dead")
 	case "paused":
-		n.URL = v.QueueURL(f.Queue)
-		if v.May("operate") {
-			n = n.asking("Resume", v.URL("/action", "do", "resume", "queue", f.Queue))
-		}
+		n = v.needOfQueue(n, "Resume", "resume")
 	case "undeclared-limit":
-		n.URL = v.QueueURL(f.Queue)
-		if v.May("operate") {
-			n = n.asking("Clear limit", v.URL("/action", "do", "clear-limit", "queue", f.Queue))
-		}
+		n = v.needOfQueue(n, "Clear limit", "clear-limit")
 	case "unknown-kind":
 		n.Action = "View tasks"
 		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "waiting", "filter", "kind:"+f.Kind, "only", "1")
@@ -156,6 +150,14 @@ func (v *view) need(f survey.Finding) need {
 		n.URL = v.URL("/tasks", "queue", f.Queue, "state", "dead")
 	default:
 		n.URL = v.QueueURL(f.Queue)
+	}
+	return n
+}
+
+// needOfQueue returns the need with a button for an action on its queue, for users who may do that.
+func (v *view) needOfQueue(n need, title, do string) need {
+	if n.URL = v.QueueURL(n.Queue); v.May("operate") {
+		n = n.asking(title, v.URL("/action", "do", do, "queue", n.Queue))
 	}
 	return n
 }

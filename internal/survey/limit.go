@@ -35,8 +35,8 @@ func (w Words) Limit(l storage.Limit) string {
 	return strings.Join(parts, ", ")
 }
 
-// AtLimit says why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or "next start
-// in 12s"; "" if it admits one.
+// AtLimit says why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or
+// "next start in 12s"; "" if it admits one.
 func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 	if !AtLimit(s) {
 		return ""
@@ -52,13 +52,13 @@ func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// limits adds the findings on the limit of a queue: live runners declare different limits, or none declares the
-// limit that a program has declared.
+// limits adds the findings on the limit of a queue: live runners declare different limits, or none declares
+// the limit that a program has declared.
 func (j *judge) limits(q *Queue) {
 	if d := j.declared[q.Queue]; d[1] != nil {
 		j.add(Finding{
-			Level: Problem, Code: "limit-clash", Queue: q.Queue, Accept: "limit-clash:" + q.Queue, Runner: d[1].runner.ID,
-			Text: "Runners declare different limits of the queue " + q.Queue,
+			Level: Problem, Code: "limit-clash", Queue: q.Queue, Accept: "limit-clash:" + q.Queue,
+			Runner: d[1].runner.ID, Text: "Runners declare different limits of the queue " + q.Queue,
 			Detail: j.declares(d[0]) + " " + j.declares(d[1]) + " " +
 				sentences("in force is "+j.w.Limit(q.Limit.InForce()), "during a deploy this ends by itself"),
 			Next: "deploy programs that declare one limit; midge queue limit " + q.Queue,
@@ -100,5 +100,6 @@ func (s *Survey) declarations() map[string][2]*declaration {
 
 // declares says who declares which limit.
 func (j *judge) declares(d *declaration) string {
-	return fmt.Sprintf("%s on %s, process %d, declares %s.", d.runner.ID, d.runner.Host, d.runner.PID, j.w.Limit(d.limit))
+	r := d.runner
+	return fmt.Sprintf("%s on %s, process %d, declares %s.", r.ID, r.Host, r.PID, j.w.Limit(d.limit))
 }

@@ -92,8 +92,12 @@ func TestTheLimitChangesTheMark(t *testing.T) {
 	one := storage.Limit{Concurrency: 1}
 	marks := make(map[uint64]bool)
 	all := []*storage.QueueLimit{
-		nil, {Operator: &one}, {Operator: new(storage.Limit)}, {Declared: &storage.DeclaredLimit{Limit: one}},
-		{Operator: &one, Started: 1}, {Operator: &one, Started: 1, Next: time.Unix(1, 0)},
+		nil,
+		{Operator: &one},
+		{Operator: new(storage.Limit)},
+		{Declared: &storage.DeclaredLimit{Limit: one}},
+		{Operator: &one, Started: 1},
+		{Operator: &one, Started: 1, Next: time.Unix(1, 0)},
 	}
 	for _, l := range all {
 		q := Queue{Stats: storage.Stats{Limit: l}}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,8 +48,8 @@ func (a *app) queueLimit() *cobra.Command {
 
 // limitFlags are the flags that set or clear a limit.
 type limitFlags struct {
-	concurrency          int
-	rate                 string
+	concurrency        int
+	rate               string
 	bounded, none, off bool
 }
 
@@ -84,15 +86,13 @@ func (a *app) showLimit(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fields := []show.Field{{Name: "queue", Text: r.Queue, Style: show.Strong}, r.limitField(p)}
-	if r.Limit == nil {
-		fields[1].Text = "none"
-		return show.Fields(p, fields...)
-	}
-	return show.Fields(p, append(fields, r.limitFields(live)...)...)
+	limit := r.limitField(p)
+	limit.Text = cmp.Or(limit.Text, "none")
+	queue := show.Field{Name: "queue", Text: r.Queue, Style: show.Strong}
+	return show.Fields(p, slices.Concat([]show.Field{queue, limit}, r.limitFields(live))...)
 }
 
-// limitField tells the limit of a queue and whether it admits another start; its text is empty without a limit.
+// limitField tells the limit of a queue, and whether it admits another start. Its text is empty without one.
 func (r row) limitField(p *show.Printer) show.Field {
 	f := show.Field{Name: "limit"}
 	if r.Limit == nil {
@@ -105,8 +105,11 @@ func (r row) limitField(p *show.Printer) show.Field {
 	return f
 }
 
-// limitFields tells who has set the limit of a queue, and how much of it is in use.
+// limitFields tells who has set the limit of a queue, and how much of it is in use; none without a limit.
 func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
+	if r.Limit == nil {
+		return nil
+	}
 	by, declared, running, starts := "a program", "", show.Number(r.Pending), ""
 	force := r.Limit.InForce()
 	if r.Limit.Operator != nil {
@@ -126,8 +129,10 @@ func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 			show.Span(force.Rate.Per)
 	}
 	return []show.Field{
-		{Name: "set by", Text: by}, {Name: "declared", Text: declared},
-		{Name: "running", Text: running}, {Name: "starts", Text: starts},
+		{Name: "set by", Text: by},
+		{Name: "declared", Text: declared},
+		{Name: "running", Text: running},
+		{Name: "starts", Text: starts},
 	}
 }
 
