@@ -19,6 +19,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -54,6 +55,9 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 		test(t)
 	})
 }
+
+// nextReading lets time pass, so that the next page has a new sample.
+func nextReading() { time.Sleep(2 * sampler.Period) } // virtual
 
 func sprint(v any) string { return fmt.Sprintf("%+v", v) }
 

@@ -33,7 +33,7 @@ func TestALimitIsShownSetAndCleared(t *testing.T) {
 		if err != nil || len(claimed.Fences) != 2 {
 			t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
 		}
-		time.Sleep(2 * time.Second) // virtual: the next reading
+		nextReading()
 		s.shows("/queues/mail", "at its limit", "2 of 2 run.", "2 of 3 starts used.", "Clear limit")
 		s.shows("/queues", ">at limit</span>")
 		if code, page := s.post("/action", "do", "clear-limit", "queue", "mail", "back", "/queues/mail"); code != 200 ||
@@ -57,7 +57,7 @@ func TestADeclaredLimitIsShownBelowThatOfAnOperator(t *testing.T) {
 		if err := own.Configure(t.Context(), "mail", declared); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Second) // virtual: the next reading
+		nextReading()
 		page := s.get("/queues/mail")
 		for _, text := range []string{"50\u00a0at once</strong>, declared by a program.", "No live runner declares a limit."} {
 			if !strings.Contains(page, text) {
@@ -70,7 +70,7 @@ func TestADeclaredLimitIsShownBelowThatOfAnOperator(t *testing.T) {
 		if err := own.SetLimit(t.Context(), "mail", storage.Limit{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Second) // virtual: the next reading
+		nextReading()
 		s.shows("/queues/mail", "<strong>none</strong>, set by an operator.", "Programs declare 50 at once.")
 	})
 }
