@@ -106,14 +106,14 @@ func TestTheCheckerSeesStandstills(t *testing.T) {
 		"others go before it":    {backlog(-1, 1), 38 * time.Second},
 	} {
 		own := waits("own", 0, 40)
-		got := queueClaimsOf(append(c.others, own))["q"].stood(own, nil)
+		got := queueClaimsOf(append(c.others, own), nil)["q"].stood(own, nil)
 		if off := (got - c.want).Abs(); off > 2*time.Second {
 			t.Errorf("%s: stood still for %v, want about %v", name, got, c.want)
 		}
 	}
 	outages := spans{{at(5), at(35)}}
 	own := waits("own", 0, 40)
-	if got := queueClaimsOf([]interval{own})["q"].stood(own, outages); got != 10*time.Second {
+	if got := queueClaimsOf([]interval{own}, outages)["q"].stood(own, outages); got != 10*time.Second {
 		t.Errorf("with an outage of 30s: stood still for %v, want 10s", got)
 	}
 }

@@ -29,7 +29,7 @@ func (s *storm) checkStandstills(h history) {
 	s.t.Helper()
 	outages, standstillBound := outagesOf(h), s.server.standstillBound()
 	intervals := s.intervalsOf(h)
-	claims := queueClaimsOf(intervals)
+	claims := queueClaimsOf(intervals, outages)
 	var longest, waited time.Duration
 	for _, p := range intervals {
 		stood := p.after.At.Sub(p.before.At) - outages.within(p.before.At, p.after.At)
@@ -70,18 +70,23 @@ func (s *storm) intervalsOf(h history) []interval {
 type queueClaims []queueClaim
 
 // queueClaim is a claim at a time. ready is when its task joined the end of the queue, or zero if
-// it did not join there. latest is the latest such moment among the claims up to this one.
-type queueClaim struct{ at, ready, latest time.Time }
+// it did not join there. latest is the latest such moment among the claims up to this one. gap is the
+// time since the claim before, without outages.
+type queueClaim struct {
+	at, ready, latest time.Time
+	gap               time.Duration
+}
 
 // queueClaimsOf returns the claims of each queue.
-func queueClaimsOf(intervals []interval) map[string]queueClaims {
+func queueClaimsOf(intervals []interval, outages spans) map[string]queueClaims {
 	all := make(map[string]queueClaims)
 	for _, p := range intervals {
 		if p.after.What == claimed {
 			c := queueClaim{at: p.after.At}
 			b := p.before
 			toHead := b.What != enqueueDone && b.What != settleDone || b.Outcome == storage.Release
-			if !toHead && b.Outcome != storage.Decline && !strings.HasPrefix(p.ref.ID, "preferred-") {
+			preferred := strings.HasPrefix(p.ref.ID, "preferred-") || p.ref.ID == lastID
+			if !toHead && b.Outcome != storage.Decline && !preferred {
 				c.ready = b.At // declined tasks, and those of a higher priority, are claimed before others
 			}
 			all[p.ref.Queue] = append(all[p.ref.Queue], c)
@@ -95,6 +100,9 @@ func queueClaimsOf(intervals []interval) map[string]queueClaims {
 				latest = own[i].ready
 			}
 			own[i].latest = latest
+			if i > 0 {
+				own[i].gap = outages.left(own[i-1].at, own[i].at)
+			}
 		}
 	}
 	return all
@@ -105,15 +113,18 @@ func queueClaimsOf(intervals []interval) map[string]queueClaims {
 // it had become ready.
 func (all queueClaims) stood(p interval, outages spans) time.Duration {
 	i, _ := slices.BinarySearchFunc(all, p.before.At, func(t queueClaim, at time.Time) int { return t.at.Compare(at) })
-	var still time.Duration
-	last := p.before.At
-	for ; i < len(all) && all[i].at.Before(p.after.At); i++ {
-		still = max(still, all[i].at.Sub(last)-outages.within(last, all[i].at))
-		last = all[i].at
-		late := all[i].latest
-		still = max(still, late.Sub(p.before.At)-outages.within(p.before.At, late))
+	if i == len(all) || !all[i].at.Before(p.after.At) {
+		return outages.left(p.before.At, p.after.At)
 	}
-	return max(still, p.after.At.Sub(last)-outages.within(last, p.after.At))
+	still := outages.left(p.before.At, all[i].at)
+	for i++; i < len(all) && all[i].at.Before(p.after.At); i++ {
+		still = max(still, all[i].gap)
+	}
+	last := all[i-1]
+	if last.latest.After(p.before.At) {
+		still = max(still, outages.left(p.before.At, last.latest))
+	}
+	return max(still, outages.left(last.at, p.after.At))
 }
 
 // span is a period of time.
@@ -140,6 +151,9 @@ func outagesOf(h history) spans {
 	}
 	return all
 }
+
+// left returns how much of the time between two moments lies outside the spans.
+func (all spans) left(from, to time.Time) time.Duration { return to.Sub(from) - all.within(from, to) }
 
 // within returns how much of the spans lies between two moments.
 func (all spans) within(from, to time.Time) (sum time.Duration) {

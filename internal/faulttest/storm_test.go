@@ -243,14 +243,20 @@ func (s *storm) drain() {
 	}
 }
 
-// lastKilled is the gate at which a job waits until its runner has been killed.
-const lastKilled = "killed"
+// lastKilled is the gate at which the last job, whose task has the id lastID, waits until its runner has been
+// killed.
+const (
+	lastKilled = "killed"
+	lastID     = "plain-last"
+)
 
 // killAll kills all runners while at least one of them is in the middle of a job.
 func (s *storm) killAll() {
-	last := storage.Ref{Queue: s.queues[0], ID: "plain-last"}
+	last := storage.Ref{Queue: s.queues[0], ID: lastID}
 	err := retry(func() error { // the first call may meet connections that a crash of the server has closed
-		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, stormJob(steps(gate(lastKilled), step{Do: "follow"})))
+		job := stormJob(steps(gate(lastKilled), step{Do: "follow"}))
+		// Its priority lets it run although thousands of tasks may wait on a slow machine.
+		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, job, midge.Priority(storage.MaxPriority))
 		return err
 	})
 	must(s.t, err)
