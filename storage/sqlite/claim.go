@@ -55,7 +55,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		w.changed = false
 		w.sweep()
 		c.Maintain(&answer)
-		w.loadWaiting(queues, req.Most())
+		w.loadWaiting(&c)
 		c.Take()
 		c.Give(&answer)
 		w.save()
@@ -71,10 +71,10 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 }
 
 // loadWaiting reads as many tasks as the claim may take, and one more for its survey.
-func (w *work) loadWaiting(queues []*engine.Queue, most int) {
-	left := int64(most)
-	for _, q := range queues {
-		if q != nil && left > 0 && q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
+func (w *work) loadWaiting(c *engine.Claim) {
+	left := int64(c.Req.Most())
+	for i, q := range c.Queues {
+		if c.Admits(i, c.Req.Start > 0) && left > 0 && q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
 			w.load(ours(q), engine.Waiting, int(left)+1)
 			left -= q.Sizes[engine.Waiting]
 		}

@@ -48,6 +48,12 @@ func (w *work) Configured(eq *engine.Queue, alert bool) {
 	q := ours(eq)
 	w.exec("UPDATE {p}queues SET paused = ?, paused_until = ?, touched = ? WHERE queue = ?",
 		q.Paused, q.PausedUntil, q.Touched, q.number)
+	if q.Limit != q.limit { // else a part that could not be read stays
+		operator, declared, starts := q.Limit.Texts()
+		w.exec("UPDATE {p}queues SET operator = ?, declared = ?, starts = ? WHERE queue = ?",
+			operator, declared, append([]byte{}, starts...), q.number) // appended to: nil would be NULL
+		q.limit = q.Limit
+	}
 	if alert {
 		w.ring(q, wakeup.Alert)
 	}

@@ -11,6 +11,22 @@ type number struct {
 	bad  *bool // nil where nobody needs it
 }
 
+// written scans a text or bytes. A value of another type becomes a text that no step writes.
+type written string
+
+// Scan takes the value of a column.
+func (t *written) Scan(value any) error {
+	switch v := value.(type) {
+	case string:
+		*t = written(v)
+	case []byte:
+		*t = written(v)
+	default:
+		*t = "damaged"
+	}
+	return nil
+}
+
 // moment scans a moment, 0 for any other value.
 func moment(to *int64) number { return number{to: to, most: record.LastMoment} }
 

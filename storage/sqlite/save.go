@@ -158,6 +158,11 @@ func (w *work) finish() {
 // saveQueue writes the sizes and totals of a queue, and whether it rang.
 func (w *work) saveQueue(q *queue) {
 	w.saveKinds(q)
+	if q.Limit != nil && q.Limit.Changed {
+		_, _, starts := q.Limit.Texts()
+		w.exec("UPDATE {p}queues SET starts = ? WHERE queue = ?", append([]byte{}, starts...), q.number)
+		q.Limit.Changed = false
+	}
 	counts := packCounts(&q.Queue)
 	if counts == q.was && !q.rang {
 		return

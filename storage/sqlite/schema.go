@@ -20,7 +20,9 @@ const applicationID = 0x6d696467
 //
 //	meta    one row: the version of the tables and the least version that a process needs to use them;
 //	        the mark and the clock of the last step, and when a wait after a jump of the clock began
-//	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang
+//	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang.
+//	        operator and declared: the limits of an operator and of a program, '' for none, as the engine's
+//	        Limit.Texts writes them, and starts: the starts that count for the rate
 //	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
 //	        task of the line of its kind, plus its state (the registry of the engine).
 //	        sort and turn: its place there. lease: token and runner while it is pending.
@@ -39,6 +41,7 @@ CREATE TABLE {p}meta (
 CREATE TABLE {p}queues (
 	queue INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
 	paused INTEGER NOT NULL DEFAULT 0, paused_until INTEGER NOT NULL DEFAULT 0, touched INTEGER NOT NULL,
+	operator TEXT NOT NULL DEFAULT '', declared TEXT NOT NULL DEFAULT '', starts BLOB NOT NULL DEFAULT x'',
 	rings INTEGER NOT NULL DEFAULT 0, alerts INTEGER NOT NULL DEFAULT 0, counts TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE {p}tasks (

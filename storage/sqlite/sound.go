@@ -231,7 +231,8 @@ var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).Fin
 // the direction. The statements of tables name all columns.
 var ends = []string{
 	"SELECT mark, clock, jumped FROM {p}meta ORDER BY one %",
-	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue %",
+	"SELECT name, paused, paused_until, touched, operator, declared, starts, rings, alerts, counts FROM " +
+		"{p}queues ORDER BY queue %",
 	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task %",
 	"SELECT id FROM {p}tasks ORDER BY queue %, id %",
 	"SELECT turn FROM {p}tasks ORDER BY line %, sort %, turn %",

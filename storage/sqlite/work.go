@@ -46,9 +46,10 @@ type queue struct {
 
 	number        int64
 	rings, alerts int64
-	rang          bool         // in this transaction
-	event         wakeup.Event // the highest kind of event for which it rang
-	was           string       // its counts as they were read
+	rang          bool          // in this transaction
+	event         wakeup.Event  // the highest kind of event for which it rang
+	was           string        // its counts as they were read
+	limit         *engine.Limit // as it was read or written
 	lines         [engine.States]*line
 	kinds         map[string]*kindLine // the lines that were looked at, nil where there is none
 	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not read
@@ -192,12 +193,16 @@ func (w *work) lookup(name string) *queue {
 	}
 	q = newQueue(name)
 	var paused int64
-	if !w.one("SELECT queue, paused, paused_until, touched, rings, alerts, counts FROM {p}queues WHERE name = ?",
+	var operator, declared, starts written
+	if !w.one("SELECT queue, paused, paused_until, touched, operator, declared, starts, rings, alerts, counts "+
+		"FROM {p}queues WHERE name = ?",
 		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.Touched),
-		number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
+		&operator, &declared, &starts, number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
 		q = nil
 	} else {
 		q.Paused = paused != 0
+		q.Limit = engine.LimitOf(string(operator), string(declared), []byte(starts))
+		q.limit = q.Limit
 		if !unpackCounts(q.was, &q.Queue) {
 			w.recount(q)
 		}

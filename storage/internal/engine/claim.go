@@ -63,8 +63,11 @@ func (c *Claim) Take() {
 		}
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
+			if !c.Admits(i, starts) {
+				break
+			}
 			r := c.next(i, starts)
-			if r == nil || !c.admits(i, starts) || !c.admit(i, n, c.step.Lines.Size(r)) {
+			if r == nil || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)
@@ -143,10 +146,10 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// admits reports whether the limit of the i-th queue admits another task.
-func (c *Claim) admits(i int, starts bool) bool {
+// Admits reports whether there is an i-th queue and its limit admits another task.
+func (c *Claim) Admits(i int, starts bool) bool {
 	q := c.Queues[i]
-	return q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q)
+	return q != nil && (q.Limit.InForce().IsZero() || starts && c.step.mayStart(q))
 }
 
 // admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
@@ -221,7 +224,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			next = sooner(next, q.PausedUntil)
 		}
 		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req))
-		if c.Req.Queues[i].Max >= 0 && !again.admits(i, c.Req.Start > 0) {
+		if c.Req.Queues[i].Max >= 0 && !again.Admits(i, c.Req.Start > 0) {
 			bounded = append(bounded, q.Name)
 			if q.hasSlot() && q.Limit.isSpent(c.step.Now, c.step.Come) {
 				next = sooner(next, q.Limit.next(c.step.Now, c.step.Come))

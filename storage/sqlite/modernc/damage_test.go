@@ -146,7 +146,8 @@ func TestADamagedSettingStopsNoClaim(t *testing.T) {
 		"midge_queues SET paused = 'no', paused_until = 'never'", "midge_queues SET touched = 'abc'",
 		"midge_queues SET rings = x'00', alerts = 'abc'", "midge_meta SET mark = 'abc', clock = x'00'",
 		"midge_meta SET mark = 9223372036854775807, clock = 9223372036854775807",
-		"midge_meta SET jumped = 'abc'",
+		"midge_meta SET jumped = 'abc'", "midge_queues SET operator = 'abc', declared = 7, starts = 'abc'",
+		"midge_queues SET operator = 7, declared = ';1 0 0', starts = 7", "midge_queues SET operator = '-1 0 0'",
 	} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)
