@@ -13,6 +13,9 @@ import (
 // without payloads. The claim then locks exactly the chosen ones and compares them with what was read.
 // Where some have changed, the engine chooses again. The function claim does everything else, as in the
 // short way: it presents the call to its lane, promotes due tasks and hands out due cursors.
+//
+// The limits of queues are locked first, before the transaction has any other lock, so that two claims never
+// take the same slot, and never wait for each other in a circle (limits.go).
 
 const (
 	// chooseRounds bounds how often the engine chooses again because other transactions have changed
@@ -32,7 +35,8 @@ type choice struct {
 	candidates []candidate
 	gone       map[storage.Ref]bool // candidates that have changed or are locked
 	held       bool                 // another transaction has locked some of them
-	left       bool                 // some tasks were not looked at
+	left       map[string]bool      // queues in which some tasks were not looked at
+	limits     limits
 }
 
 // candidate is a task that the claim may take, as it was read without a lock.
@@ -64,7 +68,7 @@ func (c *claim) choose(ctx context.Context) error {
 	}
 	defer tx.close(ctx)
 	ch := &choice{claim: c, gone: make(map[storage.Ref]bool)}
-	if err := tx.run(ctx, c.query(), c.naming(), ch.query(false)); err != nil {
+	if err := tx.run(ctx, ch.limiting(), c.query(), c.naming(), ch.query(false)); err != nil {
 		return err
 	}
 	if c.verdict != "" || len(c.behind) > 0 {
@@ -76,7 +80,7 @@ func (c *claim) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	writes := w.save(false)
+	writes := append(w.save(false), w.starting()...)
 	if len(writes) > 0 { // the function claim, which took nothing, may have turned the wait for the disk off
 		writes = append(writes, query{text: "SET LOCAL synchronous_commit TO DEFAULT"})
 	}
@@ -84,9 +88,11 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	next, more, bounded := chosen.Survey()
-	c.Bounded = bounded
-	c.More = c.More || more || ch.left
-	if ch.held && !c.More {
+	for _, name := range bounded {
+		delete(ch.left, name)
+	}
+	c.Bounded, c.More = bounded, c.More || more || len(ch.left) > 0
+	if (ch.held || ch.limits.held) && !c.More {
 		next = c.Now.Add(heldPause).UnixMicro()
 	}
 	if due := engine.Time(next); !due.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
@@ -165,16 +171,21 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	st := ch.step
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
-	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), false
+	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), make(map[string]bool)
+	if !ch.limits.wait {
+		w.step.Come = st.now
+	}
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		rec := st.loaded[cand.ref]
-		ch.left = ch.left || cand.last && rec != nil // whether this claim or another has taken it
+		if cand.last && rec != nil { // whether this claim or another has taken it
+			ch.left[cand.ref.Queue] = true
+		}
 		if ch.gone[cand.ref] {
 			continue
 		}
 		if locked && rec == nil {
-			ch.left = true
+			ch.left[cand.ref.Queue] = true
 			continue
 		}
 		var r *row
@@ -196,6 +207,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	for i := range queues {
 		if name := ch.req.Queues[i].Name; st.queues[name] != 0 {
 			queues[i] = w.Queue(name)
+			queues[i].Limit = ch.limits.of(name)
 		}
 	}
 	claim := w.step.Claim(ch.req, queues)

@@ -54,10 +54,13 @@ func (s *Storage) configure(
 	}
 	var done bool
 	var number *int32
+	var operator, declared string
+	var starts []byte
 	err = tx.run(ctx, query{
-		text: "SELECT done, number FROM {schema}.configure($1, $2, $3, $4)",
-		args: []any{queue, paused, pausedFor.Microseconds(), settings.Remove},
-		scan: one(&done, &number),
+		text: "SELECT done, number, coalesce(operator, ''), coalesce(declared, ''), coalesce(starts, '') " +
+			"FROM {schema}.configure($1, $2, $3, $4, $5)",
+		args: []any{queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes()},
+		scan: one(&done, &number, &operator, &declared, &starts),
 	})
 	if err != nil {
 		return err
@@ -72,6 +75,7 @@ func (s *Storage) configure(
 	var queues []int32
 	if done && number != nil {
 		queues = []int32{*number}
+		writes = append(writes, bounding(*number, settings, operator, declared, starts)...)
 		writes = append(writes, query{
 			text: "SELECT {schema}.ring($1, $2, 'c', $3)", args: []any{s.notes.channel, s.notes.sender, queues},
 		})

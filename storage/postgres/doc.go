@@ -74,6 +74,7 @@
 // All tables are in one schema (Config.Schema); schema/tables describes every column.
 //
 //	queues      one row per queue: its number, pause, sizes and totals
+//	limits      the limits of queues: only queues that have one are in it
 //	tasks       every task that has not ended, and the cursors
 //	lines       the lines with a name: in those of their kind, declined tasks wait
 //	ended       completed, cancelled and dead tasks that are kept
@@ -123,18 +124,20 @@
 // side, and so are two large calls of inserts.
 //
 // A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks
-// that only some claims may take, the engine chooses (choose.go): it reads candidates without locks
-// and without payloads, and locks exactly those that it chooses.
+// that only some claims may take, or a limit, the engine chooses (choose.go): it reads candidates
+// without locks and without payloads, and locks exactly those that it chooses.
 //
 // # Locks
 //
-// No lock serialises the fleet. Claims skip tasks that other transactions have locked. A step locks
-// the tasks that it writes or relies on, in the order of queue and id, then the lines of kinds that
-// its tasks join, then unique keys. A task that an insert finds under its id is only read, without a
-// lock. A step waits for another transaction only where that is inserting the same unique key, id or
-// line of a kind, and for 50 ms at most. Then it is rolled back, and the calls that shared it are
-// carried out one by one. A call that is still held up returns an ErrUnknown, for its caller to
-// repeat.
+// No lock serialises the fleet. Claims from a queue that has a limit go one after the other: each
+// locks the limit first, in the order of queues, and counts the tasks that are pending then. Where
+// that takes 200 ms, it goes on as if the limit admitted no task, and says to claim again soon.
+// Claims skip tasks that other transactions have locked. A step locks the tasks that it writes or
+// relies on, in the order of queue and id, then the lines of kinds that its tasks join, then unique
+// keys. A task that an insert finds under its id is only read, without a lock. A step waits for
+// another transaction only where that is inserting the same unique key, id or line of a kind, and for
+// 50 ms at most. Then it is rolled back, and the calls that shared it are carried out one by one. A
+// call that is still held up returns an ErrUnknown, for its caller to repeat.
 //
 // In a transaction of the application's a step does wait for locks. Every commit with a notification
 // waits for other commits with a notification: PostgreSQL lets one of them through at a time. Extend,

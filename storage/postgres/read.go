@@ -275,8 +275,10 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var paused bool
 	var until int64
 	var v, tasks []int64
-	var oldest int64
+	var oldest, now int64
 	var kinds []string
+	var operator, declared string
+	var starts []byte
 	err := s.pooled().bounded(ctx, "stats", func(ctx context.Context) error {
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT * FROM {schema}.stats($1)", args: []any{append([]string{}, queues...)},
@@ -284,14 +286,17 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 				if len(kinds) != len(tasks) || len(v) < engine.Counters-1 {
 					return fmt.Errorf("%w: %d counters", errReply, len(v))
 				}
-				st := statsOf(name, paused, until, v)
+				limit := engine.LimitOf(operator, declared, starts)
+				st := statsOf(name, paused, until, v, limit)
+				st.Limit = limit.Stats(now)
 				st.Oldest = time.Duration(oldest) * time.Microsecond
 				for i, kind := range kinds {
 					st.Declined = append(st.Declined, storage.KindSize{Kind: kind, Tasks: tasks[i]})
 				}
 				found[name] = st
 				return nil
-			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest),
+			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest, &now,
+				&operator, &declared, &starts),
 		})
 	})
 	if err != nil {
@@ -305,8 +310,8 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return stats, nil
 }
 
-func statsOf(name string, paused bool, until int64, v []int64) storage.Stats {
-	q := engine.Queue{Name: name}
+func statsOf(name string, paused bool, until int64, v []int64, limit *engine.Limit) storage.Stats {
+	q := engine.Queue{Name: name, Limit: limit}
 	q.SetCounts(append([]int64{0}, v...)) // an array of the database begins at 1
 	st := q.Stats()
 	st.Paused = paused

@@ -69,8 +69,8 @@
 // reads all pages (PRAGMA integrity_check) of a file of up to 32 MB whose log is missing, empty or
 // truncated: its last process closed it, or it is a copy. A copy of a file in use is made with VACUUM INTO.
 // Describe warns of damage that a step met later. A claim sets a task apart that it cannot read: such a
-// task stops no other task, Stats.Damaged counts it, and Describe names it. A limit of a queue that it cannot read
-// counts as none, and in Stats.Damaged.
+// task stops no other task, Stats.Damaged counts it, and Describe names it. A limit that cannot
+// be read counts as none, and in Stats.Damaged.
 //
 // # The application's transactions
 //

@@ -16,7 +16,7 @@ BEGIN
 	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle
-			AND NOT {schema}.paused(q.paused, q.paused_until, now) AND {schema}.unused(q.queue)
+			AND NOT q.limited AND NOT {schema}.paused(q.paused, q.paused_until, now) AND {schema}.unused(q.queue)
 		LIMIT 100 FOR UPDATE SKIP LOCKED));
 	DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q

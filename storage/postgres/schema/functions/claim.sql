@@ -1,7 +1,7 @@
 -- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order
 -- of the queues named: those that every claim may take. Where a queue has other tasks for this claim,
--- such as declined tasks of the kinds that it names, claim leaves the choice to the client. The client
--- calls it again as a part of its choice, with general: then it takes nothing (choose.go).
+-- such as declined tasks of the kinds that it names, or a limit, claim leaves the choice to the client. The
+-- client calls it again as a part of its choice, with general: then it takes nothing (choose.go).
 -- A call says first whether one of the queues needs maintenance by the client ('m' rows, and nothing
 -- else happens). The client does the maintenance, and calls again with maintained. holder is the token
 -- and the runner.
@@ -88,7 +88,8 @@ BEGIN
 				t.priority, t.past, t.record
 			FROM {schema}.tasks t WHERE t.ctid = ANY (s.ticks);
 		END IF;
-		IF NOT p_general AND (s.declined OR takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect)) THEN
+		IF NOT p_general AND (s.declined OR s.limited AND p_maxes[i] >= 0
+			OR takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect)) THEN
 			lane := 'g';
 			EXIT;
 		END IF;

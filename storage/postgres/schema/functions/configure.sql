@@ -1,11 +1,14 @@
--- configure changes those settings of a queue that are not null, and creates the queue where there is none, or
--- removes it.
+-- configure pauses or resumes a queue unless paused is null, or removes it. It creates the queue where there
+-- is none if makes is set. It locks the limit of the queue and gives its parts, '' for none: the client changes
+-- them, and calls bound.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
 -- have no index, and the planner takes a scan that is turned off for so expensive that it would
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
 -- the queue, and a removal the other way round.
-CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+CREATE FUNCTION {schema}.configure(
+	p_name text, p_paused bool, p_for int8, p_remove bool, p_makes bool,
+	OUT done bool, OUT number int4, OUT operator text, OUT declared text, OUT starts bytea
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	done := true;
 	IF p_remove THEN
@@ -13,8 +16,8 @@ BEGIN
 	END IF;
 	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	IF NOT FOUND THEN
-		IF p_remove OR p_paused IS FALSE THEN
-			RETURN; -- there is no queue to remove or to resume
+		IF NOT p_makes THEN
+			RETURN; -- there is no queue to change
 		END IF;
 		INSERT INTO {schema}.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
 		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
@@ -36,15 +39,19 @@ BEGIN
 			WHERE e.empty AND k.ctid = x.c
 		), counted AS (
 			DELETE FROM {schema}.deltas d USING e WHERE e.empty AND d.queue = number
+		), bounds AS (
+			DELETE FROM {schema}.limits l USING e WHERE e.empty AND l.queue = number
 		)
-		UPDATE {schema}.queues q SET hidden = true, paused = false, paused_until = 0, touched = {schema}.told(),
+		UPDATE {schema}.queues q SET hidden = true, paused = false, paused_until = 0, limited = false, touched = {schema}.told(),
 			counters = DEFAULT
 		FROM e WHERE e.empty AND q.queue = number;
 		done := FOUND;
 		RETURN;
 	END IF;
-	UPDATE {schema}.queues q SET hidden = q.hidden AND p_paused IS FALSE, paused = coalesce(p_paused, q.paused),
+	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_makes, paused = coalesce(p_paused, q.paused),
 		touched = {schema}.told(),
 		paused_until = CASE WHEN p_paused IS NULL THEN q.paused_until WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
 	WHERE q.queue = number;
+	SELECT l.operator, l.declared, l.starts INTO operator, declared, starts
+	FROM {schema}.limits l WHERE l.queue = number FOR UPDATE;
 END $$;

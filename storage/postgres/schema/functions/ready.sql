@@ -1,13 +1,13 @@
 -- ready promotes due tasks of a queue and hides due cursors, and tells a claim what it has to know of
 -- the queue: its number, null where there is none; whether it is paused (held; no pause ends in a
--- wait, see come); whether tasks wait before the place low (early); whether some only start at once
+-- wait, see come); whether it has a limit (limited); whether tasks wait before the place low (early); whether some only start at once
 -- (prompts), are suspects, or were declined and are of the named kinds (declined); whether somebody
 -- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks);
 -- whether anything was changed; whether more due work can be had at once (more); whether nothing due
 -- is left (clean); and when something is due next.
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
-	OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
+	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
 	OUT more bool, OUT clean bool, OUT next int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,7 +16,7 @@ DECLARE
 	until int8;
 	promoted int4 := 0;
 BEGIN
-	SELECT q.queue, {schema}.paused(q.paused, q.paused_until, come), q.paused_until,
+	SELECT q.queue, {schema}.paused(q.paused, q.paused_until, come), q.limited, q.paused_until,
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{schema}.line(q.queue, {state.prompt}),
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
@@ -24,7 +24,7 @@ BEGIN
 			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds))
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
 		false, false, false, '{}', false, false, come > 0
-	INTO number, held, until, unusual, early, declined, prompts, suspects, asked, ticks, changed, more,
+	INTO number, held, limited, until, unusual, early, declined, prompts, suspects, asked, ticks, changed, more,
 		clean
 	FROM {schema}.queues q WHERE q.name = p_name;
 	next := {schema}.soonest(number, since);

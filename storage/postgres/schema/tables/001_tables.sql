@@ -43,12 +43,26 @@ CREATE TABLE {schema}.queues (
 	hidden       bool NOT NULL DEFAULT true,
 	paused       bool NOT NULL DEFAULT false,
 	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
+	limited      bool NOT NULL DEFAULT false, -- it has a row in limits
 	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
 	-- The number of tasks in each state, at the index of the state (see tasks), and from index 16 on
 	-- the totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
 	-- evicted.
 	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
+
+-- The limits of queues, apart from the rows of queues, which fold writes. Whoever may start tasks of such a
+-- queue locks its row first. operator and declared: '' for none. starts: those that count for the rate. The
+-- engine writes all three (Limit.Texts in storage/internal/engine).
+CREATE TABLE {schema}.limits (
+	queue    int4  PRIMARY KEY,
+	operator text  NOT NULL,
+	declared text  NOT NULL,
+	starts   bytea NOT NULL
+) WITH (
+	fillfactor = 40, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.2,
+	autovacuum_vacuum_cost_delay = 0
+);
 
 -- Changes of the counters of queues, and of the number of tasks in the lines with a name. Steps append
 -- rows, so that none waits for another; the sweep folds the rows into queues and lines and deletes
