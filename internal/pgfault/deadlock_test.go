@@ -76,7 +76,7 @@ func refusing(schema string, every int) string {
 			IF n %% %[2]d = 0 THEN RAISE SQLSTATE '40P01'; END IF;
 			RETURN NULL;
 		END $$;`, schema, every)
-	for _, table := range []string{"queues", "tasks", "ended", "sides", "keys", "lanes", "deltas", "runners"} {
+	for _, table := range []string{"queues", "limits", "tasks", "ended", "sides", "keys", "lanes", "deltas", "runners"} {
 		sql += fmt.Sprintf(`CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON %[1]s.%[2]s
 			FOR EACH STATEMENT EXECUTE FUNCTION %[1]s.refuse();`, schema, table)
 	}
@@ -127,7 +127,7 @@ func (m *mixer) ref() storage.Ref {
 }
 
 func (m *mixer) call() {
-	switch m.rand.IntN(8) {
+	switch m.rand.IntN(9) {
 	case 0:
 		m.enqueue(storage.Unique{})
 	case 1:
@@ -145,9 +145,23 @@ func (m *mixer) call() {
 			storage.Settle{Outcome: storage.Cancel})
 	case 6:
 		m.extend()
+	case 7:
+		m.limit()
 	default:
 		m.claim()
 	}
+}
+
+// limit sets the limit of a queue, or clears it.
+func (m *mixer) limit() {
+	set := storage.OperatorLimit{On: m.rand.IntN(3) > 0}
+	if set.On {
+		set.Limit = storage.Limit{
+			Concurrency: 5 + m.rand.IntN(30), Rate: storage.Rate{N: 1000 + m.rand.IntN(1000), Per: time.Minute},
+		}
+	}
+	err := m.session.Configure(m.Context(), mixed[m.rand.IntN(2)], storage.Settings{Limit: &set})
+	m.saw("limit", err)
 }
 
 // saw fails the test for an error that must not surface.
