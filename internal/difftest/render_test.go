@@ -94,9 +94,25 @@ func stats(s *storage.Stats, loosely bool) string {
 	if loosely {
 		live = fmt.Sprintf("waiting, scheduled or retry %d", s.Waiting+s.Scheduled+s.Retry)
 	}
-	return fmt.Sprintf("%s: %s declined %v pending %d completed %d cancelled %d dead %d cursors %d damaged %d paused %v %s %+v",
+	return fmt.Sprintf("%s: %s declined %v pending %d completed %d cancelled %d dead %d cursors %d damaged %d paused %v %s %+v %s",
 		s.Queue, live, s.Declined, s.Pending, s.Completed, s.Cancelled, s.Dead, s.Cursors, s.Damaged, s.Paused,
-		moment(s.PausedUntil), s.Totals)
+		moment(s.PausedUntil), s.Totals, limitOf(s.Limit))
+}
+
+// limitOf renders the limit of a queue. It leaves out Next, which depends on the part of Per in which a start
+// was counted.
+func limitOf(l *storage.QueueLimit) string {
+	if l == nil {
+		return "no limit"
+	}
+	operator, declared := "none", "none"
+	if l.Operator != nil {
+		operator = fmt.Sprintf("%+v", *l.Operator)
+	}
+	if l.Declared != nil {
+		declared = fmt.Sprintf("%+v", *l.Declared)
+	}
+	return fmt.Sprintf("limit of the operator %s, declared %s, started %d", operator, declared, l.Started)
 }
 
 // runners renders the live runners.

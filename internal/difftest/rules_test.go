@@ -94,11 +94,44 @@ func (g *generator) extend() step {
 	return e
 }
 
-// configure returns a step that pauses, resumes or removes a queue.
+// limit returns a limit of a queue. Its rates do not depend on the short time that a step takes: Per is longer
+// than the steps of a sequence.
+func (g *generator) limit() storage.Limit {
+	return pick(g,
+		storage.Limit{}, storage.Limit{Concurrency: 1}, storage.Limit{Concurrency: 2}, storage.Limit{Concurrency: 5},
+		storage.Limit{Rate: storage.Rate{N: 3, Per: storage.MaxPer}},
+		storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 8, Per: storage.MaxPer}},
+	)
+}
+
+// limiting returns a change of the limits of a queue.
+func (g *generator) limiting() (s storage.Settings) {
+	if g.chance(60) {
+		s.Limit = &storage.OperatorLimit{On: g.chance(60)}
+		if s.Limit.On {
+			s.Limit.Limit = g.limit()
+		}
+	}
+	if s.Limit == nil || g.chance(20) {
+		s.Declared = &storage.DeclaredLimit{Limit: g.limit()}
+		for range g.IntN(3) {
+			if l := g.limit(); !s.Declared.Limit.IsZero() && !l.IsZero() {
+				s.Declared.Replaced = append(s.Declared.Replaced, l)
+			}
+		}
+	}
+	return s
+}
+
+// configure returns a step that pauses, resumes or removes a queue, or changes its limits.
 func (g *generator) configure() step {
 	resume := storage.Settings{Pause: &storage.Pause{}}
 	c := &configure{queue: pick(g, queues...), settings: resume}
-	switch n := g.IntN(10); {
+	switch n := g.IntN(16); {
+	case n >= 14: // else many queues would stand still for good
+		c.settings = storage.Settings{Limit: &storage.OperatorLimit{}, Declared: &storage.DeclaredLimit{}}
+	case n >= 10:
+		c.settings = g.limiting()
 	case n < 3:
 		c.settings = storage.Settings{Pause: &storage.Pause{On: true, For: g.halved(1, 20)}}
 	case n == 3:

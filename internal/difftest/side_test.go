@@ -210,7 +210,8 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 	if c.More {
 		out = append(out, more)
 	}
-	return append(out, fmt.Sprint("cancels ", c.Cancels), nextDue+moment(c.NextDue))
+	slices.Sort(c.Bounded) // the queues may be in another order
+	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint("bounded ", c.Bounded), nextDue+moment(c.NextDue))
 }
 
 // The lines that are not always compared.

@@ -274,8 +274,17 @@ func (c *configure) run(ctx context.Context, s *side) outcome {
 
 func (c *configure) String() string {
 	to := "remove"
-	if c.settings.Pause != nil {
-		to = fmt.Sprintf("%+v", *c.settings.Pause)
+	switch st := c.settings; {
+	case st.Pause != nil:
+		to = fmt.Sprintf("%+v", *st.Pause)
+	case st.Limit != nil || st.Declared != nil:
+		to = "limits"
+		if st.Limit != nil {
+			to += fmt.Sprintf(" operator %+v", *st.Limit)
+		}
+		if st.Declared != nil {
+			to += fmt.Sprintf(" declared %+v", *st.Declared)
+		}
 	}
 	return fmt.Sprintf("configure %x.%d: %s %s", c.call.Lane.ID[:3], c.call.Seq, c.queue, to)
 }

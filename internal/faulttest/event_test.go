@@ -60,6 +60,8 @@ type event struct {
 	State   storage.State   `json:"state,omitempty"`
 	Retries int             `json:"retries,omitempty"`
 	Crashes int             `json:"crashes,omitempty"`
+	// Claimed is the storage's moment of a claim.
+	Claimed time.Time `json:"at_storage,omitzero"`
 	// Begun is when the runner last checked, before the job started, that the job may start.
 	Begun time.Time `json:"begun,omitzero"`
 	// Step is what a job did, Tick the scheduled moment of a periodic task.

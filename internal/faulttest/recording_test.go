@@ -76,7 +76,7 @@ func (r *recordingStorage) Claim(ctx context.Context, req storage.ClaimRequest) 
 		r.mu.Unlock()
 		r.rec.record(event{
 			What: claimed, Ref: t.Ref, Fence: fence.Version, From: from, For: req.Lease,
-			Ahead: !t.Started, Retries: t.Retries, Crashes: t.Crashes,
+			Ahead: !t.Started, Retries: t.Retries, Crashes: t.Crashes, Claimed: t.Claimed,
 		})
 	}
 	return answer, err

@@ -50,6 +50,12 @@ func boundedRules() []rule {
 			"During a wait of the clock no start ceases to count."),
 		state("bounded/clock back", boundedClockBack,
 			"After the clock was set back, starts that lie ahead count as made now: for Per, and no longer."),
+		state("bounded/told while the clock is ahead", boundedToldAhead,
+			"During a wait of the clock Stats tells the starts that count, and NextDue is neither past nor after the "+
+				"end of the wait."),
+		state("bounded/shorter span", boundedShorter,
+			"A start that was counted in a part of a longer Per counts for the new Per at most, from the first Claim "+
+				"after the change."),
 		state("bounded/valid", boundedValid,
 			"A limit out of bounds is an InvalidError and changes nothing."),
 		state("bounded/model", boundedModel,
@@ -494,6 +500,31 @@ func boundedClockBack(r *rig) {
 	r.pass(per + per/storage.RateParts + 10*time.Millisecond)
 	r.hold(ask(3), 1)
 	r.full("after one start")
+}
+
+func boundedToldAhead(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.configure(limiting(starting(1, time.Hour)))
+	r.addMany("t", 2)
+	r.hold(ask(2), 1)
+	r.Jump(far)
+	c := r.full("while the clock is ahead")
+	r.want("started", r.stats().Limit.Started, int64(1))
+	r.between("NextDue", c.NextDue, c.Now, c.Now.Add(storage.JumpWait))
+}
+
+func boundedShorter(r *rig) {
+	const per = 2 * time.Second
+	r.pace.rely(per)
+	r.configure(limiting(starting(1, storage.MaxPer)))
+	r.addMany("t", 2)
+	r.hold(ask(2), 1)
+	r.configure(limiting(starting(1, per)))
+	r.full("after the start")
+	r.pass(per + per/storage.RateParts + 10*time.Millisecond)
+	r.hold(ask(2), 1)
 }
 
 func boundedValid(r *rig) {

@@ -149,7 +149,7 @@ func (m *boundedSteps) pause() {
 
 func (m *boundedSteps) change() {
 	l := []storage.Limit{
-		slotsOf(1), slotsOf(3), starting(20, 31*24*time.Hour), {}, {Concurrency: 2, Rate: storage.Rate{N: 5, Per: time.Second}},
+		slotsOf(1), slotsOf(3), starting(4, storage.MaxPer), {}, {Concurrency: 2, Rate: storage.Rate{N: 5, Per: time.Second}},
 	}[m.random.IntN(5)]
 	if l.Rate != m.limit.Rate { // the ledger begins anew, with a rate that counts no start before
 		m.configure(limiting(storage.Limit{Concurrency: l.Concurrency}))

@@ -1,0 +1,292 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// liveRun is the time in which a task surely ran under a live lease, as its process knew it.
+type liveRun struct {
+	ref      storage.Ref
+	from, to time.Time
+}
+
+// liveSpans returns for each run the time from its start to its end, or to the last moment at which its lease
+// surely held: the lease began no earlier than its call was sent.
+func liveSpans(h history) []liveRun {
+	type run struct {
+		ref   storage.Ref
+		fence int64
+	}
+	held, ends := make(map[run]time.Time), make(map[run]time.Time)
+	for _, e := range h {
+		key := run{e.Ref, e.Fence}
+		switch e.What {
+		case claimed, extended:
+			if until := e.From.Add(e.For); until.After(held[key]) {
+				held[key] = until
+			}
+		case settleBegun:
+			if ends[key].IsZero() {
+				ends[key] = e.At
+			}
+		}
+	}
+	var spans []liveRun
+	for _, e := range h.of(runStart) {
+		key := run{e.Ref, e.Fence}
+		to := held[key]
+		if end := ends[key]; !end.IsZero() && end.Before(to) {
+			to = end
+		}
+		if to.After(e.At) {
+			spans = append(spans, liveRun{e.Ref, e.At, to})
+		}
+	}
+	return spans
+}
+
+// mostAtOnce returns how many of the spans overlap at most, and since when.
+func mostAtOnce(spans []liveRun) (most int, at time.Time) {
+	type edge struct {
+		at time.Time
+		by int
+	}
+	var edges []edge
+	for _, s := range spans {
+		edges = append(edges, edge{s.from, 1}, edge{s.to, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int {
+		if order := a.at.Compare(b.at); order != 0 {
+			return order
+		}
+		return a.by - b.by
+	})
+	n := 0
+	for _, e := range edges {
+		if n += e.by; n > most {
+			most, at = n, e.at
+		}
+	}
+	return most, at
+}
+
+// TestMostAtOnce checks the outside ledger itself: spans that touch do not overlap.
+func TestMostAtOnce(t *testing.T) {
+	t.Parallel()
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	spans := []liveRun{{from: at(0), to: at(5)}, {from: at(5), to: at(9)}, {from: at(3), to: at(6)}, {from: at(4), to: at(5)}}
+	if most, since := mostAtOnce(spans); most != 3 || !since.Equal(at(4)) {
+		t.Errorf("at once: got %d since %v, want 3 since %v", most, since, at(4))
+	}
+}
+
+// limited sets the limit of the queue q.
+func limited(t *testing.T, f *fleet, l storage.Limit) {
+	t.Helper()
+	must(t, storage.NewSession(f.store, 0).Configure(t.Context(), "q",
+		storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: l}}))
+}
+
+// backlog enqueues jobs into q, in calls of a hundred.
+func backlog(t *testing.T, f *fleet, n int, job stepJob) {
+	t.Helper()
+	for from := 0; from < n; from += 100 {
+		var items []midge.Item
+		for i := from; i < min(from+100, n); i++ {
+			items = append(items, midge.New(job, midge.To("q"), midge.ID(fmt.Sprintf("t%05d", i)), midge.CrashLimit(50), midge.KeepFor(time.Hour)))
+		}
+		_, err := f.client.EnqueueMany(t.Context(), items)
+		must(t, err)
+	}
+}
+
+// pendingIn returns how many tasks of q are pending.
+func pendingIn(t *testing.T, f *fleet) int64 {
+	t.Helper()
+	stats, err := f.store.Stats(context.WithoutCancel(t.Context()), "q")
+	must(t, err)
+	return stats[0].Pending
+}
+
+// TestALimitOutlivesKills checks that never more tasks of a queue run at once under live leases than its limit
+// allows, while runners are killed and frozen, and that all slots are free soon after.
+func TestALimitOutlivesKills(t *testing.T) {
+	eachStorage(t, func(t *testing.T, s *server) {
+		const limit, runners = 10, 3
+		kills, freezes := count(10, 100), count(5, 50)
+		lease := s.lease()
+		f := newFleet(t, s)
+		limited(t, f, storage.Limit{Concurrency: limit})
+		runner := workerConfig{Queues: []string{"q"}, Concurrency: 2 * limit, Lease: lease}
+		jobs := 0
+		more := func() { // the queue never runs empty
+			stats, err := f.store.Stats(t.Context(), "q")
+			must(t, err)
+			if stats[0].Waiting < 10*limit {
+				for range 20 * limit {
+					f.enqueue("q", fmt.Sprintf("t%06d", jobs), steps(sleep(50*time.Millisecond)), midge.CrashLimit(50))
+					jobs++
+				}
+			}
+		}
+		more()
+		var workers []*worker
+		for range runners {
+			workers = append(workers, f.start(runner))
+		}
+		f.awaitWhat("", runStart, limit, 10*time.Second)
+		for n := range max(kills, freezes) {
+			more()
+			if n < kills {
+				i := n % runners
+				workers[i].kill()
+				workers[i] = f.start(runner)
+			}
+			if n < freezes {
+				w := workers[(n+1)%runners]
+				if s.kind == oneFile {
+					freezeIdle(t, f, w)
+				} else {
+					w.freeze()
+				}
+				<-time.NewTimer(lease + lease/2).C
+				w.resume()
+			}
+			<-time.NewTimer(100 * time.Millisecond).C
+			if n := pendingIn(t, f); n > limit {
+				t.Fatalf("pending: got %d, want at most %d", n, limit)
+			}
+		}
+		for _, w := range workers {
+			w.kill()
+		}
+		f.start(runner)
+		killed := time.Now()
+		for range limit {
+			f.enqueue("q", fmt.Sprintf("last-%d", jobs), steps(gate("end")), midge.CrashLimit(50), midge.Priority(9))
+			jobs++
+		}
+		f.await("all slots are back", lease+takeover, func(h history) bool {
+			last := 0
+			for _, e := range h.of(runStart).after(killed) {
+				if len(e.Ref.ID) > 5 && e.Ref.ID[:5] == "last-" {
+					last++
+				}
+			}
+			return last == limit
+		})
+		t.Logf("all %d slots were back after %v", limit, time.Since(killed).Round(time.Millisecond))
+		f.openGate("end")
+		awaitDrained(t, f.store, "q", 2*time.Minute)
+		if n := pendingIn(t, f); n != 0 {
+			t.Errorf("pending at the end: got %d, want none", n)
+		}
+		most, at := mostAtOnce(liveSpans(f.history()))
+		t.Logf("%d kills, %d freezes, %d jobs: %d at once at most", kills, freezes, jobs, most)
+		if most > limit {
+			t.Errorf("at once: got %d at %v, want at most %d", most, at, limit)
+		}
+		if most < limit {
+			t.Errorf("at once: got at most %d, want all %d slots in use", most, limit)
+		}
+	})
+}
+
+// TestARateOutlivesKills checks by the storage's moments of all claims that in any span of a rate no more tasks
+// start than it allows, and nearly as many under a backlog, while runners are killed.
+func TestARateOutlivesKills(t *testing.T) {
+	eachStorage(t, func(t *testing.T, s *server) {
+		const n, per, runners = 100, 5 * time.Second, 3
+		kills, spans := count(4, 30), count(4, 30)
+		f := newFleet(t, s)
+		limited(t, f, storage.Limit{Rate: storage.Rate{N: n, Per: per}})
+		backlog(t, f, n*(spans+kills+3), steps())
+		runner := workerConfig{Queues: []string{"q"}, Concurrency: 20, Lease: s.lease()}
+		var workers []*worker
+		for range runners {
+			workers = append(workers, f.start(runner))
+		}
+		begun := time.Now()
+		pause := time.Duration(spans) * per / time.Duration(kills)
+		for k := range kills {
+			<-time.NewTimer(pause).C
+			i := k % runners
+			workers[i].kill()
+			workers[i] = f.start(runner)
+		}
+		took := time.Since(begun)
+		for _, w := range workers {
+			w.terminate()
+		}
+		for _, w := range workers {
+			w.ended(t, 20*time.Second)
+		}
+		checkRate(t, allStarts(t, f), n, per, took)
+	})
+}
+
+// allStarts returns the storage's moments of all claims of q in order: those that the runners recorded, and those
+// of runners that were killed before they could, as the storage remembers them.
+func allStarts(t *testing.T, f *fleet) []time.Time {
+	t.Helper()
+	type start struct {
+		id      string
+		version int64
+	}
+	found := make(map[start]time.Time)
+	for _, e := range f.history().of(claimed) {
+		if e.Ref.Queue != "q" {
+			continue
+		}
+		if e.Ahead {
+			t.Errorf("%s: claimed ahead, want every task of a queue with a limit started", e.Ref)
+		}
+		found[start{e.Ref.ID, e.Fence}] = e.Claimed
+	}
+	for id, task := range tasksOf(t, f.store, "q") {
+		if task.State == storage.Pending {
+			found[start{id, task.Version}] = task.Claimed
+		}
+		for _, a := range task.Attempts {
+			found[start{id, a.Version}] = a.Claimed
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), time.Time.Compare)
+}
+
+// checkRate checks the moments of all claims. A full span begins with the first start after the span before.
+func checkRate(t *testing.T, starts []time.Time, n int, per, took time.Duration) {
+	t.Helper()
+	if len(starts) == 0 {
+		t.Fatal("starts: got none")
+	}
+	for i := n; i < len(starts); i++ {
+		if d := starts[i].Sub(starts[i-n]); d < per {
+			t.Errorf("starts: got %d in %v from %v, want at most %d in %v", n+1, d, starts[i-n], n, per)
+		}
+	}
+	const least, late = 95, time.Second // of the hundred in each full span, and how late the next may begin
+	begun, last := time.Now(), starts[0].Add(took)
+	for first := 0; first < len(starts) && !starts[first].Add(per).After(last); {
+		from := starts[first]
+		end, _ := slices.BinarySearchFunc(starts, from.Add(per), time.Time.Compare)
+		if end-first < least {
+			t.Errorf("starts from %v on: got %d in %v, want at least %d", from, end-first, per, least)
+		}
+		if bound := machine.Stretch(late, begun); end < len(starts) && starts[end].Sub(from) > per+bound {
+			t.Errorf("starts after %v: got the next at %v, want it within %v", from.Add(per), starts[end], bound)
+		}
+		first = end
+	}
+	t.Logf("%d starts in %v", len(starts), took.Round(time.Millisecond))
+}
