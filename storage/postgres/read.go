@@ -275,7 +275,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var paused bool
 	var until int64
 	var v, tasks []int64
-	var oldest, now int64
+	var oldest, now, come int64
 	var kinds []string
 	var operator, declared string
 	var starts []byte
@@ -288,14 +288,14 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 				}
 				limit := engine.LimitOf(operator, declared, starts)
 				st := statsOf(name, paused, until, v, limit)
-				st.Limit = limit.Stats(now)
+				st.Limit = limit.Stats(now, come)
 				st.Oldest = time.Duration(oldest) * time.Microsecond
 				for i, kind := range kinds {
 					st.Declined = append(st.Declined, storage.KindSize{Kind: kind, Tasks: tasks[i]})
 				}
 				found[name] = st
 				return nil
-			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest, &now,
+			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest, &now, &come,
 				&operator, &declared, &starts),
 		})
 	})

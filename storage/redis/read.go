@@ -219,8 +219,12 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		}
 		st.Declined = kindSizes(v.text())
 		st.Oldest = span(v.number())
-		if limit := engine.LimitOf(v.text(), v.text(), []byte(v.text())); limit != nil {
-			st.Limit = limit.Stats(now)
+		limit, come := engine.LimitOf(v.text(), v.text(), []byte(v.text())), now
+		if v.number() > 0 {
+			come = 0
+		}
+		if limit != nil {
+			st.Limit = limit.Stats(now, come)
 			if limit.Damaged {
 				st.Damaged++
 			}

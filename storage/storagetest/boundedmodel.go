@@ -34,7 +34,7 @@ func boundedModel(r *rig) {
 		m.insert, m.insert, m.insert, m.claim, m.claim, m.claim, m.settle, m.settle, m.cancel, m.back, m.prompt,
 		m.move, m.pause, m.change, m.lapse,
 	}
-	for range 200 {
+	for range 400 {
 		steps[m.random.IntN(len(steps))]()
 		m.check()
 	}

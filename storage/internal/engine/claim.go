@@ -256,7 +256,11 @@ func (s *Step) Stats(q *Queue) storage.Stats {
 	if q.IsPaused(s.Now) {
 		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
 	}
-	st.Limit = q.Limit.Stats(s.Now)
+	come := s.Now // the last step that wrote may have set Come long ago
+	if s.Jumped != 0 && s.Now >= s.Jumped && s.Now < s.Jumped+storage.JumpWait.Microseconds() {
+		come = 0
+	}
+	st.Limit = q.Limit.Stats(s.Now, come)
 	return st
 }
 

@@ -158,17 +158,17 @@ func (q *Queue) hasSlot() bool {
 // mayStart reports whether the limit of a queue admits another start.
 func (s *Step) mayStart(q *Queue) bool { return q.hasSlot() && !q.Limit.isSpent(s.Now, s.Come) }
 
-// Stats returns the limit for the Stats of a queue, nil where l is nil.
-func (l *Limit) Stats(now int64) *storage.QueueLimit {
+// Stats returns the limit for the Stats of a queue at a moment, nil where l is nil. come is that moment, or 0
+// during a wait of the clock.
+func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	if l == nil {
 		return nil
 	}
 	st := &storage.QueueLimit{Operator: l.Operator, Declared: l.Declared}
 	if r := st.InForce().Rate; r.N > 0 {
-		starts := l.Starts.at(r.Per.Microseconds(), now, now)
-		st.Started = starts.sum()
-		if l.isSpent(now, now) {
-			st.Next = Time(l.next(now, now))
+		st.Started = l.Starts.at(r.Per.Microseconds(), now, come).sum()
+		if l.isSpent(now, come) {
+			st.Next = Time(l.next(now, come))
 		}
 	}
 	return st

@@ -7,7 +7,7 @@
 --       has no end, 0 where the queue is not paused), the TOTALS in their order, the first kinds of declined
 --       tasks, each with a colon, the number of its tasks and a comma, the age of the oldest waiting
 --       task that was not declined (µs), and the limit of the operator, the declared one and the starts, "" where
---       there are none (limit.lua)}
+--       there are none (limit.lua), and 1 during a wait of the clock, else 0}
 
 local damaged
 
@@ -140,6 +140,7 @@ for n = 0, ARGV[1] - 1 do
   v[#v + 1] = now - oldest
   local limit = m.lines < 0 and try('HMGET', key(SIDE), 'q:operator', 'q:declared', 'q:starts') or {}
   for i = 1, 3 do v[#v + 1] = limit[i] or '' end
+  v[#v + 1] = m.jumped > 0 and now >= m.jumped and now - m.jumped < JUMPWAIT and 1 or 0
   for i = 1, #v do reply[last + i] = v[i] end
   last = last + #v
 end

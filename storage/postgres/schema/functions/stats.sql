@@ -1,11 +1,12 @@
--- stats gives the sizes and totals of queues, their limits as they are written, the first kinds of their declined tasks with the number
--- of tasks of each, and the age of the oldest waiting task. For that it looks, in each line of waiting
+-- stats gives the sizes and totals of queues, their limits as they are written, the first kinds of their
+-- declined tasks with the number of tasks of each, and the age of the oldest waiting task. o_come is 0 during a
+-- wait of the clock (come). For that it looks, in each line of waiting
 -- tasks whose counter is not 0, at the first task behind the middle of each band: its place says when
 -- it came (Band in storage/internal/engine). The planner takes many queues for so expensive that it would
 -- compile the plan: jit is off.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
-	o_tasks int8[], o_oldest int8, o_now int8, o_operator text, o_declared text, o_starts bytea
+	o_tasks int8[], o_oldest int8, o_now int8, o_come int8, o_operator text, o_declared text, o_starts bytea
 ) LANGUAGE sql STABLE SET jit = off AS $$
 	WITH d AS MATERIALIZED (
 		SELECT x.queue, array_agg(x.counter) AS counters, array_agg(x.n) AS changes FROM (
@@ -22,7 +23,8 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > {schema}.place(b.priority, 0)
 				AND x.sort < {schema}.place(b.priority, {halfband}) ORDER BY x.sort LIMIT 1
 			) t WHERE v.counters[s.state] > 0), 0),
-		{schema}.told(), coalesce(l.operator, ''), coalesce(l.declared, ''), coalesce(l.starts, '')
+		{schema}.told(), CASE WHEN {schema}.told() - pg_sequence_last_value('{schema}.jumped'::regclass)
+			BETWEEN 0 AND {jumpwait} - 1 THEN 0 ELSE {schema}.told() END, coalesce(l.operator, ''), coalesce(l.declared, ''), coalesce(l.starts, '')
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (
 		SELECT CASE WHEN d.queue IS NULL THEN q.counters ELSE {schema}.sum(q.counters, d.counters, d.changes) END
 			AS counters OFFSET 0
