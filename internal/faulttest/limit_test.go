@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,86 +119,100 @@ func pendingIn(t *testing.T, f *fleet) int64 {
 	return stats[0].Pending
 }
 
+// limitTest is a queue at its limit, and the runners that are killed and frozen.
+type limitTest struct {
+	*fleet
+
+	limit   int
+	runner  workerConfig
+	workers []*worker
+	jobs    int
+}
+
+// more enqueues jobs, so that the queue never runs empty.
+func (l *limitTest) more() {
+	l.t.Helper()
+	stats, err := l.store.Stats(l.t.Context(), "q")
+	must(l.t, err)
+	if stats[0].Waiting >= int64(10*l.limit) {
+		return
+	}
+	for range 20 * l.limit {
+		l.enqueue("q", fmt.Sprintf("t%06d", l.jobs), steps(sleep(50*time.Millisecond)), midge.CrashLimit(50))
+		l.jobs++
+	}
+}
+
+// replace kills a runner and starts another one.
+func (l *limitTest) replace(i int) {
+	l.t.Helper()
+	l.workers[i].kill()
+	l.workers[i] = l.start(l.runner)
+}
+
+// thaw freezes a runner for longer than its leases.
+func (l *limitTest) thaw(w *worker) {
+	l.t.Helper()
+	freezeIdle(l.t, l.fleet, w)
+	<-time.NewTimer(l.runner.Lease + l.runner.Lease/2).C
+	w.resume()
+}
+
+// slotsComeBack kills all runners and checks that a new one soon runs as many jobs as the limit allows.
+func (l *limitTest) slotsComeBack() {
+	l.t.Helper()
+	for _, w := range l.workers {
+		w.kill()
+	}
+	killed := time.Now()
+	for i := range l.limit {
+		l.enqueue("q", fmt.Sprint("last-", i), steps(gate("end")), midge.CrashLimit(50), midge.Priority(9))
+	}
+	l.start(l.runner)
+	l.await("all slots are back", l.runner.Lease+takeover, func(h history) bool {
+		return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "last-") })) == l.limit
+	})
+	l.t.Logf("all %d slots were back after %v", l.limit, time.Since(killed).Round(time.Millisecond))
+	l.openGate("end")
+}
+
 // TestALimitOutlivesKills checks that never more tasks of a queue run at once under live leases than its limit
 // allows, while runners are killed and frozen, and that all slots are free soon after.
 func TestALimitOutlivesKills(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		const limit, runners = 10, 3
 		kills, freezes := count(10, 100), count(5, 50)
-		lease := s.lease()
 		f := newFleet(t, s)
 		limited(t, f, storage.Limit{Concurrency: limit})
-		runner := workerConfig{Queues: []string{"q"}, Concurrency: 2 * limit, Lease: lease}
-		jobs := 0
-		more := func() { // the queue never runs empty
-			stats, err := f.store.Stats(t.Context(), "q")
-			must(t, err)
-			if stats[0].Waiting < 10*limit {
-				for range 20 * limit {
-					f.enqueue("q", fmt.Sprintf("t%06d", jobs), steps(sleep(50*time.Millisecond)), midge.CrashLimit(50))
-					jobs++
-				}
-			}
+		l := &limitTest{
+			fleet: f, limit: limit,
+			runner: workerConfig{Queues: []string{"q"}, Concurrency: 2 * limit, Lease: s.lease()},
 		}
-		more()
-		var workers []*worker
+		l.more()
 		for range runners {
-			workers = append(workers, f.start(runner))
+			l.workers = append(l.workers, l.start(l.runner))
 		}
-		f.awaitWhat("", runStart, limit, 10*time.Second)
-		for n := range max(kills, freezes) {
-			more()
-			if n < kills {
-				i := n % runners
-				workers[i].kill()
-				workers[i] = f.start(runner)
-			}
+		l.awaitWhat("", runStart, limit, 10*time.Second)
+		for n := range kills {
+			l.more()
+			l.replace(n % runners)
 			if n < freezes {
-				w := workers[(n+1)%runners]
-				if s.kind == oneFile {
-					freezeIdle(t, f, w)
-				} else {
-					w.freeze()
-				}
-				<-time.NewTimer(lease + lease/2).C
-				w.resume()
+				l.thaw(l.workers[(n+1)%runners])
 			}
 			<-time.NewTimer(100 * time.Millisecond).C
 			if n := pendingIn(t, f); n > limit {
 				t.Fatalf("pending: got %d, want at most %d", n, limit)
 			}
 		}
-		for _, w := range workers {
-			w.kill()
-		}
-		f.start(runner)
-		killed := time.Now()
-		for range limit {
-			f.enqueue("q", fmt.Sprintf("last-%d", jobs), steps(gate("end")), midge.CrashLimit(50), midge.Priority(9))
-			jobs++
-		}
-		f.await("all slots are back", lease+takeover, func(h history) bool {
-			last := 0
-			for _, e := range h.of(runStart).after(killed) {
-				if len(e.Ref.ID) > 5 && e.Ref.ID[:5] == "last-" {
-					last++
-				}
-			}
-			return last == limit
-		})
-		t.Logf("all %d slots were back after %v", limit, time.Since(killed).Round(time.Millisecond))
-		f.openGate("end")
+		l.slotsComeBack()
 		awaitDrained(t, f.store, "q", 2*time.Minute)
 		if n := pendingIn(t, f); n != 0 {
 			t.Errorf("pending at the end: got %d, want none", n)
 		}
 		most, at := mostAtOnce(liveSpans(f.history()))
-		t.Logf("%d kills, %d freezes, %d jobs: %d at once at most", kills, freezes, jobs, most)
-		if most > limit {
-			t.Errorf("at once: got %d at %v, want at most %d", most, at, limit)
-		}
-		if most < limit {
-			t.Errorf("at once: got at most %d, want all %d slots in use", most, limit)
+		t.Logf("%d kills, %d freezes, %d jobs: %d at once at most", kills, freezes, l.jobs+limit, most)
+		if most != limit {
+			t.Errorf("at once: got at most %d, at %v, want all %d slots in use and no more", most, at, limit)
 		}
 	})
 }

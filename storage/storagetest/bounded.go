@@ -2,6 +2,9 @@ package storagetest
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -11,6 +14,10 @@ func boundedRules() []rule {
 	return []rule{
 		state("bounded/concurrency", boundedConcurrency,
 			"Over all claims, never more tasks of a queue are pending than its Concurrency."),
+		state("bounded/many claimers", boundedClaimers,
+			"Callers that claim at the same time, from several processes, do not take the same slot."),
+		state("bounded/no room", boundedRoom,
+			"A task that a limit admits and that has no room in the answer counts no start and takes no slot."),
 		state("bounded/slots come back", boundedSlots,
 			"Each outcome, and the recovery of an expired lease, gives the slot of a task back."),
 		state("bounded/never ahead", boundedAhead,
@@ -51,8 +58,10 @@ func boundedRules() []rule {
 		state("bounded/clock back", boundedClockBack,
 			"After the clock was set back, starts that lie ahead count as made now: for Per, and no longer."),
 		state("bounded/told while the clock is ahead", boundedToldAhead,
-			"During a wait of the clock Stats tells the starts that count, and NextDue is neither past nor after the "+
-				"end of the wait."),
+			"During a wait of the clock Stats tells the starts that count."),
+		state("bounded/next due while the clock is ahead", boundedNextAhead,
+			"During a wait of the clock the NextDue of a queue at its rate is neither past nor after the end of the "+
+				"wait."),
 		state("bounded/shorter span", boundedShorter,
 			"A start that was counted in a part of a longer Per counts for the new Per at most, from the first Claim "+
 				"after the change."),
@@ -84,11 +93,11 @@ func starting(n int, per time.Duration) storage.Limit {
 	return storage.Limit{Rate: storage.Rate{N: n, Per: per}}
 }
 
-// addMany inserts n jobs, whose names begin with a prefix.
-func (r *rig) addMany(prefix string, n int) {
+// addMany inserts n jobs, t0 and so on.
+func (r *rig) addMany(n int) {
 	r.Helper()
 	for i := range n {
-		r.add(fmt.Sprint(prefix, i))
+		r.add(fmt.Sprint("t", i))
 	}
 }
 
@@ -103,7 +112,7 @@ func (r *rig) full(when string) storage.Claimed {
 
 func boundedConcurrency(r *rig) {
 	r.configure(limiting(slotsOf(3)))
-	r.addMany("t", 8)
+	r.addMany(8)
 	r.hold(ask(1), 1)
 	other := ask(8)
 	other.Runner = "runner-2"
@@ -114,6 +123,74 @@ func boundedConcurrency(r *rig) {
 	r.hold(ask(8), 1)
 	r.full("at the limit again")
 	r.want("pending", len(r.list(storage.Pending)), 3)
+}
+
+func boundedClaimers(r *rig) {
+	const limit, tasks, claimers = 2, 120, 6
+	r.configure(limiting(slotsOf(limit)))
+	r.addMany(tasks)
+	var running, most, ended atomic.Int64
+	var all sync.WaitGroup
+	for i := range claimers {
+		own := r
+		if other, ok := r.again(); ok && i > 0 {
+			own = other
+		}
+		all.Go(func() { own.boundedWork(&running, &most, &ended, tasks) })
+	}
+	all.Wait()
+	r.want("ended", ended.Load(), int64(tasks))
+	if n := most.Load(); n > limit {
+		r.Fatalf("pending: got %d at once, want at most %d", n, limit)
+	}
+	r.want("pending", r.stats().Pending, int64(0))
+}
+
+// boundedWork claims and completes tasks until all have ended, and counts those that run.
+func (r *rig) boundedWork(running, most, ended *atomic.Int64, tasks int64) {
+	for ended.Load() < tasks {
+		c, err := r.session.Claim(r.ctx, ask(3))
+		if err != nil {
+			r.Errorf("claim: %v", err)
+			return
+		}
+		n := running.Add(int64(len(c.Tasks)))
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); {
+			was = most.Load()
+		}
+		if len(c.Tasks) == 0 {
+			runtime.Gosched()
+			continue
+		}
+		for _, f := range c.Fences {
+			running.Add(-1) // before the slot is free
+			settle := storage.Settle{Fence: f, Outcome: storage.Complete}
+			if _, err := r.session.ApplyOne(r.ctx, storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+				r.Errorf("complete: %v", err)
+				return
+			}
+			ended.Add(1)
+		}
+	}
+}
+
+func boundedRoom(r *rig) {
+	const n = 6
+	for i := range n {
+		j := job(fmt.Sprint("t", i))
+		j.Payload = make([]byte, 1<<20)
+		r.insert(j)
+	}
+	r.configure(limiting(storage.Limit{Concurrency: n, Rate: storage.Rate{N: n, Per: time.Hour}}))
+	for taken := 0; taken < n; {
+		c := r.claim(ask(n))
+		if taken += len(c.Tasks); len(c.Tasks) == 0 || len(c.Tasks) == n {
+			r.Fatalf("claimed: got %d of %d tasks of 1 MiB, want as many as have room in an answer", len(c.Tasks), n)
+		}
+		s := r.stats()
+		r.want("a limit", s.Limit != nil, true)
+		r.want("started, pending", [2]int64{s.Limit.Started, s.Pending}, [2]int64{int64(taken), int64(taken)})
+	}
 }
 
 func boundedSlots(r *rig) {
@@ -150,7 +227,7 @@ func settleDelay(o storage.Outcome) time.Duration {
 func boundedAhead(r *rig) {
 	for _, l := range []storage.Limit{slotsOf(50), starting(1000, time.Hour)} {
 		r.configure(limiting(l))
-		r.addMany("t", 4)
+		r.addMany(4)
 		ahead := ask(0)
 		ahead.Ahead = 5
 		c := r.claim(ahead)
@@ -169,7 +246,7 @@ func boundedRate(r *rig) {
 	const n, per = 3, 2 * time.Second
 	r.pace.rely(per)
 	r.configure(limiting(starting(n, per)))
-	r.addMany("t", 3*n)
+	r.addMany(3 * n)
 	var starts []time.Time
 	for most := 1; len(starts) < 3*n; most = n {
 		c := r.claim(ask(most))
@@ -212,7 +289,7 @@ func boundedRefund(r *rig) {
 
 func boundedRepeated(r *rig) {
 	r.configure(limiting(storage.Limit{Concurrency: 4, Rate: storage.Rate{N: 5, Per: time.Hour}}))
-	r.addMany("t", 8)
+	r.addMany(8)
 	req := ask(2)
 	req.Call, req.Token = r.first(), storage.NewToken()
 	first := r.claimedAs(req)
@@ -259,7 +336,7 @@ func boundedNamed(r *rig) {
 
 func boundedOthers(r *rig) {
 	r.configure(limiting(slotsOf(1)))
-	r.addMany("t", 3)
+	r.addMany(3)
 	r.hold(ask(1), 1)
 	for i := range 5 {
 		j := job(fmt.Sprint("s", i))
@@ -279,7 +356,7 @@ func boundedOthers(r *rig) {
 
 func boundedChanged(r *rig) {
 	r.configure(limiting(slotsOf(3)))
-	r.addMany("t", 6)
+	r.addMany(6)
 	holds := r.hold(ask(5), 3)
 	r.configure(limiting(slotsOf(1)))
 	for i, h := range holds {
@@ -310,7 +387,7 @@ func boundedChanged(r *rig) {
 
 func boundedRateChanged(r *rig) {
 	r.configure(limiting(starting(2, time.Hour)))
-	r.addMany("t", 9)
+	r.addMany(9)
 	r.hold(ask(9), 2)
 	r.configure(limiting(starting(3, time.Hour)))
 	r.hold(ask(9), 1)
@@ -325,7 +402,7 @@ func boundedRateChanged(r *rig) {
 
 func boundedOperator(r *rig) {
 	r.configure(declaring(slotsOf(2)))
-	r.addMany("t", 9)
+	r.addMany(9)
 	r.hold(ask(9), 2)
 	r.configure(limiting(slotsOf(4)))
 	r.hold(ask(9), 2)
@@ -390,7 +467,7 @@ func boundedMakes(r *rig) {
 		exists("after the removal", 0)
 		r.want("limit after the removal", r.stats().Limit == nil, true)
 	}
-	r.addMany("t", 2)
+	r.addMany(2)
 	r.hold(ask(2), 2)
 }
 
@@ -472,7 +549,7 @@ func boundedClockAhead(r *rig) {
 		return
 	}
 	r.configure(limiting(starting(1, time.Hour)))
-	r.addMany("t", 3)
+	r.addMany(3)
 	h := r.hold(ask(3), 1)[0]
 	r.Jump(far)
 	for range 3 {
@@ -492,7 +569,7 @@ func boundedClockBack(r *rig) {
 	const per = 2 * time.Second
 	r.pace.rely(per)
 	r.configure(limiting(starting(1, per)))
-	r.addMany("t", 3)
+	r.addMany(3)
 	r.hold(ask(3), 1)
 	r.Jump(-far)
 	c := r.full("after the clock was set back")
@@ -507,11 +584,22 @@ func boundedToldAhead(r *rig) {
 		return
 	}
 	r.configure(limiting(starting(1, time.Hour)))
-	r.addMany("t", 2)
+	r.addMany(2)
+	r.hold(ask(2), 1)
+	r.Jump(far)
+	r.full("while the clock is ahead")
+	r.want("started", r.stats().Limit.Started, int64(1))
+}
+
+func boundedNextAhead(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.configure(limiting(starting(1, time.Hour)))
+	r.addMany(2)
 	r.hold(ask(2), 1)
 	r.Jump(far)
 	c := r.full("while the clock is ahead")
-	r.want("started", r.stats().Limit.Started, int64(1))
 	r.between("NextDue", c.NextDue, c.Now, c.Now.Add(storage.JumpWait))
 }
 
@@ -519,7 +607,7 @@ func boundedShorter(r *rig) {
 	const per = 2 * time.Second
 	r.pace.rely(per)
 	r.configure(limiting(starting(1, storage.MaxPer)))
-	r.addMany("t", 2)
+	r.addMany(2)
 	r.hold(ask(2), 1)
 	r.configure(limiting(starting(1, per)))
 	r.full("after the start")

@@ -9,7 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// boundedSteps makes random steps on a queue with limits, and counts starts and pending tasks beside the storage.
+// boundedSteps makes random steps on a queue with limits, and counts starts and pending tasks beside the
+// storage.
 type boundedSteps struct {
 	*rig
 	random  *rand.Rand
@@ -90,7 +91,7 @@ func (m *boundedSteps) held() (held, bool) {
 
 // one returns a task in one of these states.
 func (m *boundedSteps) one(states ...storage.State) (storage.Task, bool) {
-	var all []storage.Task
+	all := make([]storage.Task, 0, len(states))
 	for _, s := range states {
 		all = append(all, m.list(s)...)
 	}
@@ -149,7 +150,9 @@ func (m *boundedSteps) pause() {
 
 func (m *boundedSteps) change() {
 	l := []storage.Limit{
-		slotsOf(1), slotsOf(3), starting(4, storage.MaxPer), {}, {Concurrency: 2, Rate: storage.Rate{N: 5, Per: time.Second}},
+		slotsOf(1), slotsOf(3), starting(4, storage.MaxPer),
+		{},
+		{Concurrency: 2, Rate: storage.Rate{N: 5, Per: time.Second}},
 	}[m.random.IntN(5)]
 	if l.Rate != m.limit.Rate { // the ledger begins anew, with a rate that counts no start before
 		m.configure(limiting(storage.Limit{Concurrency: l.Concurrency}))

@@ -28,7 +28,8 @@ func boundedMutants() []mutant {
 			"bounded/concurrency", "bounded/slots come back", "bounded/never ahead", "bounded/rate", "bounded/no refund",
 			"bounded/repeated", "bounded/other queues", "bounded/changed", "bounded/operator", "bounded/told",
 			"bounded/priorities", "bounded/kinds", "bounded/suspects", "bounded/clock ahead", "bounded/clock back",
-			"bounded/stays", "bounded/valid", "bounded/told while the clock is ahead", "bounded/shorter span"),
+			"bounded/stays", "bounded/valid", "bounded/told while the clock is ahead", "bounded/shorter span",
+			"bounded/next due while the clock is ahead", "bounded/many claimers", "bounded/no room"),
 		breaks("one task too many", fault{configure: limits(func(l *storage.Limit) {
 			if l.Concurrency > 0 {
 				l.Concurrency++
