@@ -387,7 +387,8 @@ func checkRunner(r *RunnerInfo) error {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		if err := firstError(CheckName("queue name", l.Queue), CheckLimit("RunnerInfo.Limits", l.Limit)); err != nil {
+		err := firstError(CheckName("queue name", l.Queue), CheckLimit("RunnerInfo.Limits", l.Limit))
+		if err != nil {
 			return err
 		}
 	}
@@ -500,9 +501,10 @@ func checkDeclaredLimit(d *DeclaredLimit) error {
 		return nil
 	}
 	if len(d.Replaced) > MaxReplaced {
-		return Invalid("DeclaredLimit.Replaced", fmt.Sprintf("of %d limits", len(d.Replaced)), "at most %d", MaxReplaced)
+		return Invalid("DeclaredLimit.Replaced", fmt.Sprintf("of %d limits", len(d.Replaced)),
+			"at most %d", MaxReplaced)
 	}
-	for _, l := range append(d.Replaced[:len(d.Replaced):len(d.Replaced)], d.Limit) {
+	for _, l := range append(slices.Clip(d.Replaced), d.Limit) {
 		if err := CheckLimit("DeclaredLimit", l); err != nil {
 			return err
 		}

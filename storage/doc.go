@@ -191,22 +191,24 @@
 //
 // # Rules of limits
 //
-// A queue may have a [Limit], which programs declare and an operator may override: see [QueueLimit.InForce].
-// A Claim takes a task of such a queue only if the limit admits it, and only as one of the ClaimRequest.Start
-// tasks that are started at once, never ahead. The step that makes the task pending counts it; a repeat of the
-// call counts nothing.
+// A queue may have a [Limit], which programs declare and an operator may override: see
+// [QueueLimit.InForce]. A Claim takes a task of such a queue only if the limit admits it, and
+// only as one of the ClaimRequest.Start tasks that are started at once, never ahead. The step
+// that makes the task pending counts it; a repeat of the call counts nothing.
 //
-// The Concurrency counts the pending tasks of the queue and nothing else. So the slot of a dead runner is free
-// once its lease has been recovered. The Rate counts starts, by the storage's clock and in parts of Per: a
-// start counts until Per has passed since the end of its part. No start is taken back, neither by a release, a
-// decline or a failure, nor by an answer that is lost. Starts after now, which a clock that was ahead has
-// stamped, count as made now. During a wait of the clock no start ceases to count.
+// The Concurrency counts the pending tasks of the queue and nothing else. So the slot of a
+// dead runner is free once its lease has been recovered. The Rate counts starts, by the
+// storage's clock and in parts of Per: a start counts until Per has passed since the end of
+// its part. No start is taken back, neither by a release, a decline or a failure, nor by an
+// answer that is lost. Starts after now, which a clock that was ahead has stamped, count as
+// made now. During a wait of the clock no start ceases to count.
 //
-// A limit that is lowered stops no task that runs. A limit that is raised or cleared wakes all callers. A
-// change of the Rate leaves the starts counted, unless there is no Rate any more. Claimed.Bounded names the
-// queues whose limit admits no task of the claim: their tasks do not count for More, and NextDue covers the next
-// start that a Rate admits. A queue with a limit is not removed for being empty. A limit that cannot be
-// read counts as none and in Stats.Damaged.
+// A limit that is lowered stops no task that runs. A limit that is raised or cleared wakes all
+// callers. A change of the Rate leaves the starts counted, unless there is no Rate any more.
+// Claimed.Bounded names the queues whose limit admits no task of the claim: their tasks do not
+// count for More, and NextDue covers the next start that a Rate admits. A queue with a limit
+// is not removed for being empty. A limit that cannot be read counts as none and in
+// Stats.Damaged.
 //
 // # Rules of kinds
 //

@@ -67,7 +67,7 @@ func (d *DeclaredLimit) Replace(l Limit) DeclaredLimit {
 	if d == nil {
 		return after
 	}
-	for _, before := range append(d.Replaced[:len(d.Replaced):len(d.Replaced)], d.Limit) {
+	for _, before := range append(slices.Clip(d.Replaced), d.Limit) {
 		if before != l {
 			after.Replaced = append(after.Replaced, before)
 		}

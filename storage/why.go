@@ -478,9 +478,11 @@ func (v told) waits() string {
 		return fmt.Sprintf("a gate keeps queue %s closed in each runner that can run it; %s",
 			v.Ref.Queue, v.position())
 	case CauseLimit:
-		return fmt.Sprintf("limit of %s: %d of %d run; %s", v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
+		return fmt.Sprintf("limit of %s: %d of %d run; %s",
+			v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
 	case CauseRate:
-		return fmt.Sprintf("rate of %s, %v: next start in %s; %s", v.Ref.Queue, v.Limit.Rate, v.in(v.Until), v.position())
+		return fmt.Sprintf("rate of %s, %v: next start in %s; %s",
+			v.Ref.Queue, v.Limit.Rate, v.in(v.Until), v.position())
 	case CauseBusy:
 		slots := "slots"
 		if v.Bounded {

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (l *Limit) with(named *storage.Settings) *Limit {
 	if d := named.Declared; d != nil {
 		after.Declared = nil
 		if !d.Limit.IsZero() {
-			after.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: append([]storage.Limit(nil), d.Replaced...)}
+			after.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: slices.Clone(d.Replaced)}
 		}
 	}
 	if after.InForce().Rate.N == 0 {
@@ -93,14 +94,14 @@ func (s Starts) at(per, now, come int64) Starts {
 		s = s[:last]
 	}
 	if future > 0 {
-		s = append(s[:len(s):len(s)], Start{end, future})
+		s = append(slices.Clip(s), Start{end, future})
 	}
 	return s
 }
 
-// settle has starts after a moment count as made at that moment from then on: else they would count as made
-// at each later moment too, until the clock has passed them. A Per that was lowered leaves such starts, and so
-// does a clock that was ahead.
+// settle makes starts after a moment count as made at that moment from then on. Otherwise they would count as
+// made at each later moment too, until the clock has passed them. A Per that was lowered leaves such starts,
+// and so does a clock that was ahead.
 func (l *Limit) settle(now, come int64) {
 	per := l.InForce().Rate.Per.Microseconds()
 	if last := len(l.Starts) - 1; per > 0 && last >= 0 && l.Starts[last].End > part(per, now) {
@@ -144,7 +145,7 @@ func (l *Limit) count(now, come, n int64) {
 	if last := len(starts) - 1; last >= 0 && starts[last].End == end {
 		starts = append(starts[:last:last], Start{end, starts[last].N + n})
 	} else {
-		starts = append(starts[:len(starts):len(starts)], Start{end, n})
+		starts = append(slices.Clip(starts), Start{end, n})
 	}
 	l.Starts, l.Changed = starts, true
 }
@@ -280,8 +281,13 @@ const startBytes = 12
 // MostStarts bounds the parts that count at once: those of a Per, and of a former one.
 const MostStarts = 4 * storage.RateParts
 
-// pack packs the starts.
+// pack packs the starts. It counts the oldest ones as made in one part, if there are more parts than
+// unpackStarts accepts, as after a Per that was raised again and again.
 func (s Starts) pack() []byte {
+	if more := len(s) - MostStarts; more > 0 {
+		oldest := s[:more+1]
+		s = slices.Concat(Starts{{oldest[more].End, oldest.sum()}}, s[more+1:])
+	}
 	b := make([]byte, 0, len(s)*startBytes)
 	for _, p := range s {
 		b = binary.BigEndian.AppendUint64(b, uint64(p.End))

@@ -12,39 +12,55 @@ import (
 func TestNoSpanHasMoreStarts(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		per := time.Duration(1+rng.IntN(5000)) * time.Millisecond
-		n := 1 + rng.IntN(20)
-		l := &Limit{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Rate: storage.Rate{N: n, Per: per}}}}
-		span := per.Microseconds()
+		p := rated{T: t, seed: seed, n: 1 + rng.IntN(20), span: int64(1+rng.IntN(5000)) * 1000}
+		rate := storage.Rate{N: p.n, Per: time.Duration(p.span) * time.Microsecond}
+		p.limit = &Limit{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Rate: rate}}}
 		now := int64(1_000_000_000)
-		var made []int64
 		for range 500 {
-			if l.isSpent(now, now) {
-				next := l.next(now, now)
-				if next <= now || l.isSpent(next, next) || !l.isSpent(next-1, next-1) {
-					t.Fatalf("seed %d: next start %d is not the first moment with room after %d", seed, next, now)
-				}
-				oldest := made[len(made)-n]
-				if late := next - (oldest + span); late < 0 || late > span/storage.RateParts+1 {
-					t.Fatalf("seed %d: the next start is %d µs late of %d", seed, late, span)
-				}
-				if rng.IntN(2) == 0 {
-					now = next
-				}
-			} else {
-				l.count(now, now, 1)
-				made = append(made, now)
-				if i := len(made) - n - 1; i >= 0 && now-made[i] < span {
-					t.Fatalf("seed %d: %d starts in %d µs", seed, n+1, now-made[i])
-				}
+			if !p.limit.isSpent(now, now) {
+				p.start(now)
+			} else if next := p.next(now); rng.IntN(2) == 0 {
+				now = next
 			}
-			now += rng.Int64N(span/int64(n) + 1)
-			l.Starts = unpackStarts(l.Starts.pack())
+			now += rng.Int64N(p.span/int64(p.n) + 1)
+			p.limit.Starts = unpackStarts(p.limit.Starts.pack())
 		}
-		if len(l.Starts) > storage.RateParts+1 {
-			t.Fatalf("seed %d: %d parts", seed, len(l.Starts))
+		if len(p.limit.Starts) > storage.RateParts+1 {
+			t.Fatalf("seed %d: %d parts", seed, len(p.limit.Starts))
 		}
 	}
+}
+
+// rated is a rate of n starts in a span, with its starts.
+type rated struct {
+	*testing.T
+	seed  uint64
+	n     int
+	span  int64
+	limit *Limit
+	made  []int64
+}
+
+// start counts a start, and checks the span before it.
+func (p *rated) start(now int64) {
+	p.limit.count(now, now, 1)
+	p.made = append(p.made, now)
+	if i := len(p.made) - p.n - 1; i >= 0 && now-p.made[i] < p.span {
+		p.Fatalf("seed %d: %d starts in %d µs", p.seed, p.n+1, now-p.made[i])
+	}
+}
+
+// next returns the moment of the next start of a rate that is spent, which it checks.
+func (p *rated) next(now int64) int64 {
+	next := p.limit.next(now, now)
+	if next <= now || p.limit.isSpent(next, next) || !p.limit.isSpent(next-1, next-1) {
+		p.Fatalf("seed %d: next start %d is not the first moment with room after %d", p.seed, next, now)
+	}
+	oldest := p.made[len(p.made)-p.n]
+	if late := next - (oldest + p.span); late < 0 || late > p.span/storage.RateParts+1 {
+		p.Fatalf("seed %d: the next start is %d µs late of %d", p.seed, late, p.span)
+	}
+	return next
 }
 
 // TestAClockSetBackCostsOnePer shows that starts of a clock that was ahead count as made now.

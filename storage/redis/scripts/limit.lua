@@ -51,6 +51,11 @@ end
 -- pack returns the text of such a list.
 local function pack(list)
   local v = {}
+  while #list > 2 * STARTSMOST do -- the oldest ones count as made in one part
+    list[4] = list[2] + list[4]
+    table.remove(list, 1)
+    table.remove(list, 1)
+  end
   for i = 1, #list, 2 do
     local n = min(list[i + 1], RATEMOST)
     v[#v + 1] = char(0) .. pack7(list[i]) .. pack2(floor(n / 65536)) .. pack2(n % 65536)
