@@ -193,7 +193,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	}
 	stats := make([]storage.Stats, len(queues))
 	err := s.look(ctx, func(w *work) {
-		w.step.Now = engine.Moment(s.cfg.Now())
+		w.begin()
 		for i, name := range queues {
 			stats[i] = storage.Stats{Queue: name}
 			if q := w.Lookup(name); q != nil {
