@@ -416,7 +416,11 @@ if verdict == 'R' then
     q.lines = nil
   end
   again(outcome)
-  for _, q in ipairs(queues) do soonest(q) end
+  for i, q in ipairs(queues) do
+    if tonumber(ARGV[10 + i]) >= 0 then limits.look(q) end
+    q.bounded = limits.bounds(q, starts)
+    soonest(q)
+  end
 elseif verdict == 'N' then
   local refused = upkeep()
   if refused then return refused end
