@@ -22,7 +22,7 @@ type limitView struct {
 	Next     time.Time // when the rate admits another start, zero for now
 	Operator bool      // an operator has set it
 	Declared string    // what programs declare, if the limit of an operator stands above it
-	// Forgotten says that no live runner declares what a program has declared.
+	// Forgotten is set if no live runner declares what a program has declared.
 	Forgotten bool
 }
 
@@ -52,7 +52,7 @@ func (v *view) Limit(q queueView) *limitView {
 // Clears reports whether a clearing of the limit changes anything.
 func (l *limitView) Clears() bool { return l.Operator || l.Forgotten }
 
-// AtLimit says how the limit of a queue keeps its tasks waiting, "" if it does not.
+// AtLimit returns how the limit of a queue keeps its tasks waiting, "" if it does not.
 func (q queueView) AtLimit() string {
 	if !q.KeptWaiting() {
 		return ""

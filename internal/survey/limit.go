@@ -35,7 +35,7 @@ func (w Words) Limit(l storage.Limit) string {
 	return strings.Join(parts, ", ")
 }
 
-// AtLimit says why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or
+// AtLimit returns why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or
 // "next start in 12s"; "" if it admits one.
 func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 	if !AtLimit(s) {
@@ -98,7 +98,7 @@ func (s *Survey) declarations() map[string][2]*declaration {
 	return by
 }
 
-// declares says who declares which limit.
+// declares returns a sentence that names a runner and the limit that it declares.
 func (j *judge) declares(d *declaration) string {
 	r := d.runner
 	return fmt.Sprintf("%s on %s, process %d, declares %s.", r.ID, r.Host, r.PID, j.w.Limit(d.limit))

@@ -21,7 +21,7 @@ type limits struct {
 	held   bool                     // others have locked some for too long
 }
 
-// of gives a copy of the limit of a queue, nil for none.
+// of returns a copy of the limit of a queue, nil for none.
 func (l *limits) of(queue string) *engine.Limit {
 	found := l.queues[queue]
 	if found == nil {

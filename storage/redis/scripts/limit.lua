@@ -116,7 +116,7 @@ function limits.next(q)
   return 0
 end
 
--- change gives a queue another limit, of the operator or declared, '' for none.
+-- change sets the limit of a queue, that of the operator or the declared one, '' for none.
 local function change(q, field, v)
   put(q, field, v ~= '' and v)
   local operator, declared = aside(q, OPERATOR), aside(q, DECLARED)

@@ -92,7 +92,7 @@ func (a *app) showLimit(ctx context.Context, args []string) error {
 	return show.Fields(p, slices.Concat([]show.Field{queue, limit}, r.limitFields(live))...)
 }
 
-// limitField tells the limit of a queue, and whether it admits another start. Its text is empty without one.
+// limitField returns the limit of a queue, and whether it admits another start. Its text is empty without one.
 func (r row) limitField(p *show.Printer) show.Field {
 	f := show.Field{Name: "limit"}
 	if r.Limit == nil {
@@ -105,7 +105,7 @@ func (r row) limitField(p *show.Printer) show.Field {
 	return f
 }
 
-// limitFields tells who has set the limit of a queue, and how much of it is in use; none without a limit.
+// limitFields returns who has set the limit of a queue, and how much of it is in use; none without a limit.
 func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 	if r.Limit == nil {
 		return nil

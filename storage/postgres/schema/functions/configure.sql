@@ -1,5 +1,5 @@
 -- configure pauses or resumes a queue unless paused is null, or removes it. It creates the queue where there
--- is none if makes is set. It locks the limit of the queue and gives its parts, '' for none: the client changes
+-- is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client changes
 -- them, and calls bound.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
 -- have no index, and the planner takes a scan that is turned off for so expensive that it would

@@ -1,7 +1,7 @@
--- limits locks the limits of those queues that have one, in the order of their numbers, and gives them as they
+-- limits locks the limits of those queues that have one, in the order of their numbers, and returns them as they
 -- are written, each with the number of pending tasks of its queue. Each statement of the function sees what was
--- committed before it began, so that the count has the tasks of all who held the lock before. o_wait says that
--- nothing that depends on the time may happen now (come). o_held says that others held the lock for too long:
+-- committed before it began, so that the count has the tasks of all who held the lock before. o_wait is true if
+-- nothing that depends on the time may happen now (come), o_held if others held the lock for too long:
 -- the queue's tasks have to wait then, and those of the other queues have not.
 CREATE FUNCTION {schema}.limits(names text[]) RETURNS TABLE (
 	o_place int4, o_wait bool, o_held bool, o_operator text, o_declared text, o_starts bytea, o_running int8

@@ -1,4 +1,4 @@
--- stats gives the sizes and totals of queues, their limits as they are written, the first kinds of their
+-- stats returns the sizes and totals of queues, their limits as they are written, the first kinds of their
 -- declined tasks with the number of tasks of each, and the age of the oldest waiting task. o_come is 0 during a
 -- wait of the clock (come). For that it looks, in each line of waiting
 -- tasks whose counter is not 0, at the first task behind the middle of each band: its place says when
