@@ -17,7 +17,7 @@ const offers = `[...document.querySelectorAll('main a[href*="/action?"], main a[
 // verbs has the verb that each action needs.
 var verbs = map[string]access.Verb{
 	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
-	"pause-schedule": access.Operate, "resume-schedule": access.Operate,
+	"pause-schedule": access.Operate, "resume-schedule": access.Operate, "limit": access.Operate, "clear-limit": access.Operate,
 	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
 }
 
