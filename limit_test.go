@@ -237,7 +237,7 @@ func TestWhyNamesTheLimit(t *testing.T) {
 			text  string
 		}{
 			{last.Ref, storage.CauseLimit, "limit of default: 3 of 3 run; it is number 1 of 1 in line"},
-			{slow.Ref, storage.CauseRate, "rate of slow, 2 in 1m0s: next start in 4"},
+			{slow.Ref, storage.CauseRate, "rate of slow, 2 in 1m: next start in 4"},
 		} {
 			v, err := storage.Why(b.Context(), b.store, w.ref)
 			if err != nil {

@@ -234,9 +234,9 @@ func (s *Session) SetLimit(ctx context.Context, queue string, l Limit) error {
 	return s.setLimit(ctx, queue, Settings{Limit: &OperatorLimit{On: true, Limit: l}})
 }
 
-// ClearLimit clears the limit of an operator, so that the declared one holds again. It forgets the declared
-// limit if no live runner declares one of the queue. It returns an error that is ErrNotFound if there is no
-// such queue.
+// ClearLimit clears the limit of an operator, so that the declared one holds again. If no operator has set a
+// limit, it removes the declared one if no live runner declares one of the queue. It returns an error that is
+// ErrNotFound if there is no such queue.
 func (s *Session) ClearLimit(ctx context.Context, queue string) error {
 	settings := Settings{Limit: new(OperatorLimit)}
 	if err := CheckSettings(queue, &settings); err != nil {

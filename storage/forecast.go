@@ -69,6 +69,10 @@ func Forecast(before, after Sample) Outlook {
 		o.Gone = 0
 	case o.Growth < 0:
 		o.Gone = max(seconds(float64(o.Backlog)/-o.Growth), o.ratedUntil(o.Backlog))
+	case o.Growth == 0 && after.Totals.Enqueued == before.Totals.Enqueued: // a slow rate may hold the backlog
+		if until := o.ratedUntil(o.Backlog); until > 0 {
+			o.Gone = until
+		}
 	}
 	return o
 }

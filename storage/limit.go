@@ -138,9 +138,9 @@ func CheckLimit(what string, l Limit) error {
 	return nil
 }
 
-// Forgotten reports whether a limit of the queue is declared though no live runner declares one.
+// Forgotten reports whether a declared limit of the queue is in force though no live runner declares one.
 func (q *QueueLimit) Forgotten(queue string, live []RunnerInfo) bool {
-	if q == nil || q.Declared == nil {
+	if q == nil || q.Declared == nil || q.Operator != nil {
 		return false
 	}
 	return !slices.ContainsFunc(live, func(r RunnerInfo) bool {

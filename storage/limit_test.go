@@ -38,8 +38,17 @@ func TestAnOperatorsLimitStandsAboveTheDeclaredOne(t *testing.T) {
 	if got := d.limit(); got.Operator != nil || got.InForce() != declared {
 		t.Errorf("after ClearLimit beside a runner that declares a limit: got %+v, want the declared one", got)
 	}
+	succeed(t, d.ClearLimit(ctx, "q"))
+	if got := d.limit(); got.InForce() != declared {
+		t.Errorf("after another ClearLimit beside that runner: got %+v, want the declared one", got)
+	}
+	succeed(t, d.SetLimit(ctx, "q", own))
 	runner.Limits[0].Queue = "other"
 	must(d.Extend(ctx, storage.ExtendRequest{Runner: runner}))(t)
+	succeed(t, d.ClearLimit(ctx, "q"))
+	if got := d.limit(); got.InForce() != declared {
+		t.Errorf("after ClearLimit of an operator's limit: got %+v, want the declared one", got)
+	}
 	succeed(t, d.ClearLimit(ctx, "q"))
 	if got := d.limit(); got.Declared != nil {
 		t.Errorf("after ClearLimit beside no runner that declares a limit: got %v, want none", got.Declared)

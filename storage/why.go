@@ -114,7 +114,7 @@ type Verdict struct {
 	Position, Of    int64
 	PositionAtLeast int64
 	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
-	// sample.
+	// sample, or a queue with a Rate.
 	ETA time.Duration
 	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or what is wrong with a
 	// schedule.
@@ -331,6 +331,7 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 			return err
 		}
 	}
+	w.v.ETA = Outlook{limit: w.stats.Limit, at: w.v.Now}.ratedUntil(w.v.Position)
 	for _, b := range before {
 		if b.Queue == w.task.Queue {
 			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(w.v.Position))
@@ -481,8 +482,8 @@ func (v told) waits() string {
 		return fmt.Sprintf("limit of %s: %d of %d run; %s",
 			v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
 	case CauseRate:
-		return fmt.Sprintf("rate of %s, %v: next start in %s; %s",
-			v.Ref.Queue, v.Limit.Rate, v.in(v.Until), v.position())
+		return fmt.Sprintf("rate of %s, %d in %s: next start in %s; %s",
+			v.Ref.Queue, v.Limit.Rate.N, v.duration(v.Limit.Rate.Per), v.in(v.Until), v.position())
 	case CauseBusy:
 		slots := "slots"
 		if v.Bounded {

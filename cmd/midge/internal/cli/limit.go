@@ -18,7 +18,7 @@ func (a *app) queueLimit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit QUEUE", Short: "Show, set or clear how many tasks of a queue run over all runners",
 		Long: "limit shows the limit of a queue over all runners. With --concurrency or --rate it\n" +
-			"sets the limit of an operator: a bound that is not given is none. The limit of an\n" +
+			"sets the limit of an operator, and leaves the other bound as it is. The limit of an\n" +
 			"operator stands above the limit that programs declare, until --clear. Tasks that run\n" +
 			"continue to their end.",
 		Example: "  midge queue limit api\n  midge queue limit api --concurrency 50 --rate 100/1m\n" +
@@ -27,21 +27,21 @@ func (a *app) queueLimit() *cobra.Command {
 	}
 	var f limitFlags
 	flags := cmd.Flags()
-	flags.IntVar(&f.concurrency, "concurrency", 0, "let this `number` of tasks run at once")
-	flags.StringVar(&f.rate, "rate", "", "let this `number/time` of tasks start, such as 100/1m")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "let this `number` of tasks run at once, from 1 to 10,000, or 0 for any number")
+	flags.StringVar(&f.rate, "rate", "", "let this `number/time` of tasks start, such as 100/1m, or none for any number")
 	flags.BoolVar(&f.none, "none", false, "lift the limit that programs declare")
 	flags.BoolVar(&f.off, "clear", false,
-		"clear the limit of an operator, and forget a declared limit that no live runner declares")
+		"clear the limit of an operator or, if there is none, a declared limit that no live runner declares")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		f.bounded = flags.Changed("concurrency") || flags.Changed("rate")
 		if !f.bounded && !f.none && !f.off {
 			return a.showLimit(ctx, args)
 		}
-		l, err := f.limit(flags.Changed("concurrency"), flags.Changed("rate"))
+		change, err := f.change(flags.Changed("concurrency"), flags.Changed("rate"))
 		if err != nil {
 			return err
 		}
-		return a.setLimit(ctx, args, l, f.off)
+		return a.setLimit(ctx, args, change, f.off)
 	})
 	return cmd
 }
@@ -53,20 +53,31 @@ type limitFlags struct {
 	bounded, none, off bool
 }
 
-// limit returns the limit that the flags set.
-func (f *limitFlags) limit(concurrency, rate bool) (l storage.Limit, err error) {
+// change returns the change of a limit that the flags ask for.
+func (f *limitFlags) change(concurrency, rate bool) (func(storage.Limit) storage.Limit, error) {
 	if f.none && f.off || f.bounded && (f.none || f.off) {
-		return l, storage.Invalid("flags", "of two kinds", "--concurrency and --rate, --none, or --clear")
+		return nil, storage.Invalid("flags", "of two kinds", "--concurrency and --rate, --none, or --clear")
 	}
-	if concurrency {
-		if l.Concurrency = f.concurrency; l.Concurrency < 1 || l.Concurrency > storage.MaxLimitConcurrency {
-			return l, storage.Invalid("--concurrency", f.concurrency, "1 to %d", storage.MaxLimitConcurrency)
+	if f.concurrency < 0 || f.concurrency > storage.MaxLimitConcurrency {
+		return nil, storage.Invalid("--concurrency", f.concurrency, "1 to %d, or 0 for no bound",
+			storage.MaxLimitConcurrency)
+	}
+	var given storage.Rate
+	if rate && f.rate != "none" {
+		var err error
+		if given, err = filter.ParseRate("--rate", f.rate); err != nil {
+			return nil, err
 		}
 	}
-	if rate {
-		l.Rate, err = filter.ParseRate("--rate", f.rate)
-	}
-	return l, err
+	return func(l storage.Limit) storage.Limit {
+		if concurrency || f.none {
+			l.Concurrency = f.concurrency
+		}
+		if rate || f.none {
+			l.Rate = given
+		}
+		return l
+	}, nil
 }
 
 func (a *app) showLimit(ctx context.Context, args []string) error {
@@ -136,13 +147,15 @@ func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 	}
 }
 
-// setLimit sets the limit of an operator, or clears it if off is set.
-func (a *app) setLimit(ctx context.Context, args []string, l storage.Limit, off bool) error {
+// setLimit changes the limit of an operator from the one in force, or clears it if off is set.
+func (a *app) setLimit(
+	ctx context.Context, args []string, change func(storage.Limit) storage.Limit, off bool,
+) error {
 	rows, err := a.own(ctx, args)
 	if err != nil {
 		return err
 	}
-	queue := rows[0].Queue
+	queue, l := rows[0].Queue, change(rows[0].Limit.InForce())
 	a.write("midge queue limit " + queue)
 	e := ledger.Entry{Action: "limit", Queue: queue, Note: "to " + findingWords.Limit(l)}
 	do := func() error { return a.session.SetLimit(ctx, queue, l) }

@@ -129,6 +129,8 @@ func whyNext(v storage.Verdict) string {
 		return "midge task requeue " + ref
 	case storage.CauseNoRunner:
 		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"
+	case storage.CauseLimit, storage.CauseRate:
+		return "midge queue limit " + queue
 	case storage.CauseBusy, storage.CauseGated:
 		return "midge runner ls --queue " + queue
 	case storage.CauseUnknownKind:

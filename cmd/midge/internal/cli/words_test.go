@@ -62,7 +62,7 @@ var badLines = map[string]string{
 	"task restore /none":                               `the backup cannot be read: open /none: no such file or directory`,
 	"queue pause mail --for x":                         `invalid --for "x": want a number with its unit`,
 	"queue pause mail --for 0s":                        `invalid --for 0s: want a millisecond or more, such as 30m`,
-	"queue limit mail --concurrency 0":                 `invalid --concurrency 0: want 1 to 10000`,
+	"queue limit mail --concurrency -1":                `invalid --concurrency -1: want 1 to 10000, or 0 for no bound`,
 	"queue limit mail --concurrency x":                 `invalid --concurrency "x": want a whole number, such as 50`,
 	"queue limit mail --rate 100":                      `invalid --rate "100": want starts/time such as 100/1m`,
 	"queue limit mail --rate 0/1m":                     `invalid --rate "0/1m": want starts/time such as 100/1m`,
