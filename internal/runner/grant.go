@@ -21,6 +21,10 @@ type grant struct {
 	ahead   int       // how many tasks it asked for ahead
 	suspect bool      // the claim under way may bring a suspect
 
+	// since is when the first of its claims was answered that asked for no tasks to start, and whose answer named
+	// queues with a limit. It is zero after a claim that asked for some.
+	since time.Time
+
 	resting bool // it knows of no tasks, and does not wait for any before a slot is free
 
 	returning int // attempts on their way back to the storage; until they are there, nothing is claimed
@@ -119,6 +123,12 @@ func (s *slots) answered(d *shard, claimed storage.Claimed) bool {
 		s.limited[queue] = true
 	}
 	g := &d.grant
+	switch {
+	case g.start > 0 || len(claimed.Bounded) == 0:
+		g.since = time.Time{}
+	case g.since.IsZero():
+		g.since = time.Now()
+	}
 	more := claimed.More || g.weight > 0 && g.start+g.ahead == 0
 	s.ended(d, more && g.weight > 0)
 	return more
@@ -166,6 +176,9 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 		}
 	}
 	ahead = max(ahead, 0) / wanting
+	if !d.grant.since.IsZero() && now.Sub(d.grant.since) >= aheadStale {
+		ahead = 0 // until a slot is free: no task of a queue with a limit is claimed ahead
+	}
 	// Finished tasks whose settle is under way are in flight too: a storage that settles slowly is
 	// not asked for more.
 	if spare := 2*s.limit + 2*aheadMost - s.inFlight.count(); start+ahead > spare {
