@@ -88,6 +88,9 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	next, more, bounded := chosen.Survey()
+	if ch.limits.wait { // no start ceases to count before its end, which the function claim told
+		next = 0
+	}
 	for _, name := range bounded {
 		delete(ch.left, name)
 	}

@@ -224,3 +224,18 @@ func TestALimitKeepsItsRowAndItsQueue(t *testing.T) {
 	abandon()
 	s.want("abandoned", rows(), "0 0 0")
 }
+
+// TestARateIsNotAskedForAgainDuringAWait: while the clock is not trusted, NextDue of a claim that a rate bounds
+// is the end of the wait, and not a moment in the past.
+func TestARateIsNotAskedForAgainDuringAWait(t *testing.T) {
+	s := newShop(t)
+	s.limit("q", storage.Limit{Rate: storage.Rate{N: 1, Per: time.Millisecond}})
+	s.fill("q", 3)
+	s.want("claimed", len(s.claim(1).Tasks), 1)
+	s.damage("SELECT setval('%[1]s.mark', " + clockNow + " - 3600000000)")
+	claimed := s.claim(1)
+	s.want("claimed, more", [2]any{len(claimed.Tasks), claimed.More}, [2]any{0, false})
+	if wait := claimed.NextDue.Sub(claimed.Now); wait <= 0 || wait > storage.JumpWait {
+		t.Errorf("NextDue is %v later, want the end of the wait", wait)
+	}
+}
