@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -296,6 +297,46 @@ func TestABacklogDoesNotStarveAQueueWithALimit(t *testing.T) {
 		b.after(time.Second)
 		if ran, others := c.ran["api"].Load(), c.ran["other"].Load(); ran != 2 {
 			t.Errorf("%d jobs have started after a second, and %d of the other queue, want 2", ran, others)
+		}
+	})
+}
+
+// undeclarable refuses to change a queue while refuses is set.
+type undeclarable struct {
+	storage.Storage
+	queue   string
+	refuses atomic.Bool
+}
+
+func (s *undeclarable) Configure(ctx context.Context, call storage.Call, queue string, with storage.Settings) error {
+	if queue == s.queue && s.refuses.Load() {
+		return errors.New("this queue cannot be changed")
+	}
+	return s.Storage.Configure(ctx, call, queue, with)
+}
+
+// TestALimitThatCannotBeStoredHoldsItsQueueAlone: a runner that cannot store the limit of a queue starts no job
+// there until it can, and serves its other queues.
+func TestALimitThatCannotBeStoredHoldsItsQueueAlone(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &undeclarable{Storage: b.store, queue: "api"}
+		s.refuses.Store(true)
+		b.store = s
+		c := newCrowd("api", "other")
+		for _, queue := range []string{"api", "api", "other"} {
+			b.enqueue("", midge.To(queue))
+		}
+		b.run(midge.RunnerConfig{
+			Queues: []string{"api", "other"}, QueueLimits: map[string]midge.Limit{"api": {Concurrency: 1}},
+		}, c.job(time.Minute))
+		b.after(10 * time.Second)
+		if api, other := c.ran["api"].Load(), c.ran["other"].Load(); api != 0 || other != 1 {
+			t.Errorf("%d and %d jobs have started, want none of api and the one of other", api, other)
+		}
+		s.refuses.Store(false)
+		b.after(3 * time.Second)
+		if api := c.ran["api"].Load(); api != 1 {
+			t.Errorf("%d jobs of api have started once the limit could be stored, want 1", api)
 		}
 	})
 }

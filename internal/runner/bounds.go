@@ -2,17 +2,20 @@ package runner
 
 import "github.com/midgehq/midge/storage"
 
-// bound limits the attempts of one queue within a runner, by slots of the queue and by a gate.
+// bound limits the attempts of one queue within a runner, by slots of the queue and by a gate. No attempt comes
+// before the runner has stored the limit over all runners that it declares.
 type bound struct {
 	most   int  // attempts that run or wait ahead; 0 for no limit
 	closed bool // by its gate: no other attempt may start
 	taken  int  // attempts that run or wait ahead
+
+	undeclared bool // the limit that the runner declares is not stored yet
 }
 
 // free returns how many more attempts may come, -1 for any number.
 func (b *bound) free() int {
 	switch {
-	case b.closed:
+	case b.closed, b.undeclared:
 		return 0
 	case b.most == 0:
 		return -1
@@ -46,6 +49,23 @@ func (s *slots) bind(queue string, most int) {
 	defer s.mu.Unlock()
 	s.boundOf(queue).most = most
 	s.roomChanged()
+}
+
+// declares keeps a queue from being claimed until its limit is declared.
+func (s *slots) declares(queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boundOf(queue).undeclared = true
+}
+
+// declared lets a queue be claimed whose limit is stored, or overruled.
+func (s *slots) declared(queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.boundOf(queue); b.undeclared {
+		b.undeclared = false
+		s.roomChanged()
+	}
 }
 
 // shut closes or opens the gate of a queue, and reports whether that is a change. It returns the attempts ahead

@@ -37,10 +37,6 @@ func (c *claimer) loop(draining, hard context.Context) {
 	defer cancel()
 	stopTimer := context.AfterFunc(draining, func() { time.AfterFunc(shutdownTail, cancel) })
 	defer stopTimer()
-	select { // no task starts before the limit of its queue is known
-	case <-c.shard.declarer.limited:
-	case <-draining.Done():
-	}
 	for draining.Err() == nil {
 		c.turn(draining, claim)
 	}

@@ -20,7 +20,6 @@ type declarer struct {
 	shard     *shard
 	schedules *schedules
 	looked    map[string]look // by queue
-	limited   chan struct{}   // closed once the limits are stored for the first time
 	pulse     *pulse
 }
 
@@ -41,13 +40,11 @@ const (
 // loop declares the limits and the schedules until ctx ends, with a third of the lease between two rounds.
 func (d *declarer) loop(ctx context.Context) {
 	defer d.pulse.ends()
-	for !d.declareLimits(ctx) {
-		if !sleep.For(ctx, jitter(slowScan)) {
-			return
-		}
-	}
-	close(d.limited)
 	for first := true; ; first = false {
+		next := d.lease / 3
+		if !d.declareLimits(ctx) { // no task of such a queue starts before its limit is stored
+			next = min(next, jitter(slowScan))
+		}
 		for _, queue := range d.schedules.queues() {
 			if !storage.Spans(d.store, d.shard.member, queue) {
 				continue
@@ -59,10 +56,9 @@ func (d *declarer) loop(ctx context.Context) {
 		if first { // the heartbeat of the start has carried what was stored now
 			d.schedules.stores.Store(false)
 		}
-		if !sleep.For(ctx, d.lease/3) {
+		if !sleep.For(ctx, next) {
 			return
 		}
-		d.declareLimits(ctx)
 	}
 }
 

@@ -26,12 +26,17 @@ func (d *declarer) declareLimits(ctx context.Context) bool {
 		if !storage.Spans(d.store, d.shard.member, own.Queue) {
 			continue
 		}
-		if err := d.declareLimit(ctx, own); err != nil && ctx.Err() == nil {
+		err := d.declareLimit(ctx, own)
+		if err == nil {
+			d.slots.declared(own.Queue)
+			continue
+		}
+		ok = false
+		if ctx.Err() == nil {
 			d.log.trouble("declare the limit of queue "+own.Queue, err)
-			ok = false
 		}
 	}
-	return ok && ctx.Err() == nil
+	return ok
 }
 
 // declareLimit stores a limit unless it is stored. A limit that was itself replaced returns only if no live

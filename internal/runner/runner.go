@@ -167,6 +167,9 @@ func New(cfg Config) *Runner {
 	for queue, most := range cfg.QueueConcurrency {
 		s.slots.bind(queue, most)
 	}
+	for i := range s.declaredLimits {
+		s.slots.declares(s.declaredLimits[i].Queue)
+	}
 	r.gates = newGates(s, r.heartbeat, cfg.Gates)
 	s.store.closed = func() { s.closed.Store(true); r.stopNow() }
 	return r

@@ -46,8 +46,7 @@ func newShard(w *workers, schedules *schedules, member string) *shard {
 		shared: w.shared, shard: s, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1), pulse: of("keeper"),
 	}
 	s.declarer = &declarer{
-		shared: w.shared, shard: s, schedules: schedules, looked: make(map[string]look),
-		limited: make(chan struct{}), pulse: of("declarer"),
+		shared: w.shared, shard: s, schedules: schedules, looked: make(map[string]look), pulse: of("declarer"),
 	}
 	s.ticker = &ticker{
 		shared: w.shared, schedules: schedules, kick: make(chan struct{}, 1), taken: make(chan struct{}, 1), pulse: of("ticker"),
