@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -337,6 +338,31 @@ func TestALimitThatCannotBeStoredHoldsItsQueueAlone(t *testing.T) {
 		b.after(3 * time.Second)
 		if api := c.ran["api"].Load(); api != 1 {
 			t.Errorf("%d jobs of api have started once the limit could be stored, want 1", api)
+		}
+	})
+}
+
+// apart is a storage in which no two queues share an atomic step, as on a Redis Cluster.
+type apart struct{ storage.Storage }
+
+func (apart) Spans(queues ...string) bool { return len(slices.Compact(queues)) < 2 }
+
+// TestTheLimitOfAQueueThatIsNotServedIsDeclared also if no served queue shares its part of the storage.
+func TestTheLimitOfAQueueThatIsNotServedIsDeclared(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.store = apart{b.store}
+		c := newCrowd("api", "other")
+		b.enqueue("", midge.To("other"))
+		b.run(midge.RunnerConfig{
+			Queues: []string{"other"}, QueueLimits: map[string]midge.Limit{"api": {Concurrency: 1}},
+		}, c.job(time.Millisecond))
+		b.after(time.Minute)
+		stats, err := b.store.Stats(b.Context(), "api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := stats[0].Limit.InForce(); l.Concurrency != 1 || c.ran["other"].Load() != 1 {
+			t.Errorf("the limit is %v and %d jobs ran, want 1 at once and 1", l, c.ran["other"].Load())
 		}
 	})
 }

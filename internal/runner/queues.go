@@ -18,7 +18,7 @@ type queues struct {
 	mu      sync.Mutex // guards the fields below
 	names   []string
 	weights map[string]int // nil for strict order
-	shards  []*shard       // of the queues above and of the schedules; never shrinks
+	shards  []*shard       // of the queues above, the schedules and the declared limits; never shrinks
 }
 
 // set changes the queues, distributes them and the queues of the schedules among the shards, and
@@ -37,6 +37,9 @@ func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 		if s := q.shardOf(name); !slices.Contains(q.names, name) {
 			ticking[s] = append(ticking[s], name)
 		}
+	}
+	for i := range q.declaredLimits { // a declarer stores each, of a queue that is not served too
+		q.shardOf(q.declaredLimits[i].Queue)
 	}
 	order := slices.Clone(q.shards)
 	able := len(q.jobs.Kinds()) > 0 // a runner without a job only maintains its queues

@@ -165,7 +165,13 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	if l == nil {
 		return nil
 	}
-	st := &storage.QueueLimit{Operator: l.Operator, Declared: l.Declared}
+	st := new(storage.QueueLimit) // with copies, which the caller may change
+	if o := l.Operator; o != nil {
+		st.Operator = &storage.Limit{Concurrency: o.Concurrency, Rate: o.Rate}
+	}
+	if d := l.Declared; d != nil {
+		st.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: slices.Clone(d.Replaced)}
+	}
 	if r := st.InForce().Rate; r.N > 0 {
 		st.Started = l.Starts.at(r.Per.Microseconds(), now, come).sum()
 		if l.isSpent(now, come) {

@@ -113,3 +113,13 @@ func TestALimitIsReadAsItWasWritten(t *testing.T) {
 		t.Errorf("read %+v of damaged starts", again)
 	}
 }
+
+// TestStatsHaveCopiesOfALimit: a caller that changes what Stats returned does not change the limit.
+func TestStatsHaveCopiesOfALimit(t *testing.T) {
+	l := LimitOf("5 0 0", "6 0 0;7 0 0", nil)
+	st := l.Stats(1, 1)
+	st.Operator.Concurrency, st.Declared.Limit.Concurrency, st.Declared.Replaced[0].Concurrency = 1, 1, 1
+	if operator, declared, _ := l.Texts(); operator != "5 0 0" || declared != "6 0 0;7 0 0" {
+		t.Errorf("the limits are %q and %q after a change of the copy", operator, declared)
+	}
+}
