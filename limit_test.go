@@ -279,27 +279,31 @@ func TestQueueLimitsAreChecked(t *testing.T) {
 	})
 }
 
-// TestABacklogDoesNotStarveAQueueWithALimit: jobs of a queue with a limit, which stands first, start within a
-// second although the backlog of another queue keeps all slots in use and tasks ahead.
+// TestABacklogDoesNotStarveAQueueWithALimit: jobs of a queue with a limit, which stands first or has a weight,
+// start within a second although the backlog of another queue keeps all slots in use and tasks ahead.
 func TestABacklogDoesNotStarveAQueueWithALimit(t *testing.T) {
-	bubble(t, func(b *bench) {
-		c := newCrowd("api", "other")
-		for i := range 20_000 {
-			b.enqueue(fmt.Sprint(i), midge.To("other"))
-		}
-		b.run(midge.RunnerConfig{
-			Queues: []string{"api", "other"}, Concurrency: 4,
-			QueueLimits: map[string]midge.Limit{"api": {Concurrency: 3}},
-		}, c.job(time.Millisecond))
-		b.after(100 * time.Millisecond)
-		for i := range 2 {
-			b.enqueue(fmt.Sprint(i), midge.To("api"))
-		}
-		b.after(time.Second)
-		if ran, others := c.ran["api"].Load(), c.ran["other"].Load(); ran != 2 {
-			t.Errorf("%d jobs have started after a second, and %d of the other queue, want 2", ran, others)
-		}
-	})
+	for name, weights := range map[string]map[string]int{"in order": nil, "by weight": {"api": 1, "other": 10}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				c := newCrowd("api", "other")
+				for i := range 20_000 {
+					b.enqueue(fmt.Sprint(i), midge.To("other"))
+				}
+				b.run(midge.RunnerConfig{
+					Queues: []string{"api", "other"}, Weights: weights, Concurrency: 4,
+					QueueLimits: map[string]midge.Limit{"api": {Concurrency: 3}},
+				}, c.job(time.Millisecond))
+				b.after(100 * time.Millisecond)
+				for i := range 2 {
+					b.enqueue(fmt.Sprint(i), midge.To("api"))
+				}
+				b.after(time.Second)
+				if ran, others := c.ran["api"].Load(), c.ran["other"].Load(); ran != 2 {
+					t.Errorf("%d jobs have started after a second, and %d of the other queue, want 2", ran, others)
+				}
+			})
+		})
+	}
 }
 
 // undeclarable refuses to change a queue while refuses is set.

@@ -56,6 +56,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	c.releaseAll(c.slots.removeStale(d))
 	start, ahead, suspect := c.slots.ask(d)
 	queues := d.queues(start, ahead)
+	c.slots.limitedFirst(d, start, queues)
 	c.slots.restrict(queues)
 	sent := c.now()
 	c.pulse.rests()

@@ -80,6 +80,23 @@ func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	return start, ahead, g.suspect
 }
 
+// limitedFirst puts the queues with a limit before the other queues of a claim by weight, if earlier claims asked
+// for no tasks to start: the few tasks that start now would all be of other queues, whose tasks go ahead too.
+func (s *slots) limitedFirst(d *shard, start int, queues []storage.ClaimQueue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.strict || start == 0 || d.grant.since.IsZero() {
+		return
+	}
+	rank := func(q storage.ClaimQueue) int {
+		if s.limited[q.Name] {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(queues, func(a, b storage.ClaimQueue) int { return rank(a) - rank(b) })
+}
+
 // withheld reports whether d's last claim could not ask for all tasks.
 func (s *slots) withheld(d *shard) bool {
 	s.mu.Lock()
