@@ -14,9 +14,10 @@ type Limit = storage.Limit
 // Rate allows N jobs to start in any span of Per, by the storage's clock.
 type Rate = storage.Rate
 
-// SetLimit sets the limit of the queue in place of the limit that programs declare, until [Queue.ClearLimit]: a
-// bound that l does not set is none, whatever is declared. The zero Limit lifts the declared one. Jobs that run go on. It returns an [ErrNotFound] if there is no such
-// queue; see [Queue.Create].
+// SetLimit sets the limit of the queue in place of the limit that programs declare, until
+// [Queue.ClearLimit]: a bound that l does not set is none, whatever is declared. The zero Limit lifts
+// the declared one. Jobs that run go on. It returns an [ErrNotFound] if there is no such queue; see
+// [Queue.Create].
 func (q *Queue) SetLimit(ctx context.Context, l Limit) error {
 	l = wholeLimit(l)
 	err := q.checkOwn()
@@ -29,9 +30,9 @@ func (q *Queue) SetLimit(ctx context.Context, l Limit) error {
 	return q.wrap("set the limit of", err)
 }
 
-// ClearLimit clears the limit that SetLimit has set, so that the declared limit holds again. If none was set, it
-// removes a declared limit that no live runner declares any more. It returns an [ErrNotFound] if there is no
-// such queue.
+// ClearLimit clears the limit that SetLimit has set, so that the declared limit holds again. If none
+// was set, it removes a declared limit that no live runner declares any more. It returns an
+// [ErrNotFound] if there is no such queue.
 func (q *Queue) ClearLimit(ctx context.Context) error {
 	err := q.checkOwn()
 	if err == nil {

@@ -27,8 +27,10 @@ func (a *app) queueLimit() *cobra.Command {
 	}
 	var f limitFlags
 	flags := cmd.Flags()
-	flags.IntVar(&f.concurrency, "concurrency", 0, "let this `number` of tasks run at once, from 1 to 10,000, or 0 for any number")
-	flags.StringVar(&f.rate, "rate", "", "let this `number/time` of tasks start, such as 100/1m, or none for any number")
+	flags.IntVar(&f.concurrency, "concurrency", 0,
+		"let this `number` of tasks run at once, from 1 to 10,000, or 0 for any number")
+	flags.StringVar(&f.rate, "rate", "",
+		"let this `number/time` of tasks start, such as 100/1m, or none for any number")
 	flags.BoolVar(&f.none, "none", false, "lift the limit that programs declare")
 	flags.BoolVar(&f.off, "clear", false,
 		"clear the limit of an operator or, if there is none, a declared limit that no live runner declares")
@@ -103,7 +105,8 @@ func (a *app) showLimit(ctx context.Context, args []string) error {
 	return show.Fields(p, slices.Concat([]show.Field{queue, limit}, r.limitFields(live))...)
 }
 
-// limitField returns the limit of a queue, and whether it admits another start. Its text is empty without one.
+// limitField returns the limit of a queue, and whether it admits another start. Its text is empty if there is
+// no limit.
 func (r row) limitField(p *show.Printer) show.Field {
 	f := show.Field{Name: "limit"}
 	if r.Limit == nil {
