@@ -83,6 +83,7 @@ type peer struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	ended chan struct{} // closed when all its output was read
+	quiet chan struct{} // closed when it enqueues nothing more
 
 	mu    sync.Mutex // guards what follows
 	lines int
@@ -93,6 +94,7 @@ func (f *fleet) start(version string, more ...string) *peer {
 	f.Helper()
 	args := append([]string{"-url", f.cfg.URL, "-schema", f.cfg.Schema}, more...)
 	p := &peer{fleet: f, cmd: exec.CommandContext(f.Context(), f.programs[version], args...), ended: make(chan struct{})}
+	p.quiet = make(chan struct{})
 	var failed strings.Builder
 	p.cmd.Stderr = &failed
 	in, err := p.cmd.StdinPipe()
@@ -130,6 +132,8 @@ func (p *peer) said(line string) {
 		f.enqueued[id] = true
 	case "ran":
 		f.ran[id]++
+	case "quiet":
+		close(p.quiet)
 	}
 }
 
@@ -155,11 +159,16 @@ func (p *peer) count() int {
 	return p.lines
 }
 
-// quieten makes a process stop enqueueing.
+// quieten makes a process stop enqueueing, and waits until it has.
 func (p *peer) quieten() {
 	p.fleet.Helper()
 	_, err := io.WriteString(p.in, "\n")
 	succeed(p.fleet, err)
+	select {
+	case <-p.quiet:
+	case <-p.ended:
+		p.fleet.Fatal("a process ended before it was quiet")
+	}
 }
 
 // stop ends a process and waits while its jobs finish.

@@ -138,11 +138,18 @@ func (b *PgBouncer) answers() bool {
 	return conn.Close(ctx) == nil
 }
 
-// Close kills the process, which has no state to save, and deletes its directory.
-func (b *PgBouncer) Close() error {
-	if b.proc != nil && !b.proc.ended() {
+// Close kills the process, which has no state to save, and deletes its directory. If the process has ended by
+// itself, the error has its log.
+func (b *PgBouncer) Close() (err error) {
+	switch {
+	case b.proc == nil:
+	case b.proc.ended():
+		text, _ := os.ReadFile(filepath.Join(b.dir, "log"))
+		err = fmt.Errorf("testserver: %s has ended by itself; the end of its log:\n%s",
+			bouncer, text[max(len(text)-4096, 0):])
+	default:
 		_ = b.proc.kill()
 		<-b.proc.done
 	}
-	return os.RemoveAll(b.dir)
+	return errors.Join(err, os.RemoveAll(b.dir))
 }

@@ -82,7 +82,9 @@ func run(ctx context.Context, cfg postgres.Config, migrate bool) error {
 	}()
 	failed := make(chan error, 1)
 	go func() { // ends when producing ends
-		failed <- produce(producing, client)
+		err := produce(producing, client)
+		fmt.Println("quiet")
+		failed <- err
 	}()
 	fmt.Println("ready")
 	return errors.Join(runner.Run(running), <-failed)
