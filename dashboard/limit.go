@@ -21,7 +21,7 @@ type limitView struct {
 	Starts   string    // "73 of 100 starts count"
 	Next     time.Time // when the rate admits another start, zero for now
 	Operator bool      // an operator has set it
-	Declared string    // what programs declare, if the limit of an operator stands above it
+	Declared string    // the limit that programs declare, if the limit of an operator stands above it
 	// Forgotten is set if no live runner declares what a program has declared.
 	Forgotten bool
 }

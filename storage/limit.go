@@ -109,6 +109,13 @@ func (q *QueueLimit) InForce() Limit {
 	return Limit{}
 }
 
+// AtLimit reports whether the limit of the queue admits no other start now: full if as many tasks are
+// pending as its Concurrency admits, and spent if its Rate admits the next start at Limit.Next.
+func (s *Stats) AtLimit() (full, spent bool) {
+	most := int64(s.Limit.InForce().Concurrency)
+	return most > 0 && s.Pending >= most, s.Limit != nil && !s.Limit.Next.IsZero()
+}
+
 // RunnerLimit is the limit of a queue that a runner declares.
 type RunnerLimit struct {
 	Queue string

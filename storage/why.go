@@ -3,9 +3,7 @@ package storage
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -342,12 +340,11 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 
 // limited decides whether the limit of the queue admits no task now.
 func (w *whyWalk) limited() bool {
-	limit := w.stats.Limit.InForce()
-	w.v.Limit, w.v.Pending = limit, w.stats.Pending
-	switch {
-	case limit.Concurrency > 0 && w.stats.Pending >= int64(limit.Concurrency):
+	w.v.Limit, w.v.Pending = w.stats.Limit.InForce(), w.stats.Pending
+	switch full, spent := w.stats.AtLimit(); {
+	case full:
 		w.v.Cause = CauseLimit
-	case limit.Rate.N > 0 && w.stats.Limit.Next.After(w.v.Now):
+	case spent:
 		w.v.Cause, w.v.Until = CauseRate, w.stats.Limit.Next
 	default:
 		return false
@@ -407,212 +404,4 @@ func (w *whyWalk) before(t *Task, passed bool) bool {
 		return t.Version < of.Version
 	}
 	return t.Declined.Before(of.Declined)
-}
-
-// String says the verdict in a sentence, with times relative to Now.
-func (v Verdict) String() string { return v.Text(roughly) }
-
-// Text says what String says, with durations as the function duration writes them. It gets no negative ones.
-func (v Verdict) Text(duration func(time.Duration) string) string { return told{v, duration}.text() }
-
-// told is a verdict together with the function that writes its durations.
-type told struct {
-	Verdict
-
-	duration func(time.Duration) string
-}
-
-func (v told) text() string {
-	switch v.Cause {
-	case CauseEnded:
-		return v.ended()
-	case CauseRunning:
-		since := v.ago(", started ", v.Since)
-		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s%s",
-			v.runner(), since, v.in(v.Until), v.runsOn())
-	case CauseAhead:
-		return fmt.Sprintf("claimed, not started: %s starts it once a slot is free", v.runner())
-	case CauseLeaseExpired:
-		ended := v.ago(" ", v.Until)
-		return fmt.Sprintf("the lease of %s ended%s; a runner that has been up for three seconds takes it over",
-			v.runner(), ended)
-	case CauseCancelAsked:
-		return fmt.Sprintf("it still runs on %s, which is asked to stop it; its lease ends in %s%s",
-			v.runner(), v.in(v.Until), v.runsOn())
-	case CausePaused:
-		if v.State == Cursors {
-			return "the schedule is paused until it is resumed"
-		}
-		if v.Until.IsZero() {
-			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
-		}
-		return fmt.Sprintf("queue %s is paused for another %s", v.Ref.Queue, v.in(v.Until))
-	case CauseUndecodable:
-		return fmt.Sprintf("a runner could not decode its parameters%s; it is tried again in %s",
-			details(strings.TrimPrefix(v.Reason, ReasonUndecodable+": ")), v.in(v.Until))
-	case CauseDue:
-		return fmt.Sprintf("it is due in %s%s", v.in(v.Until), v.after())
-	case CauseTicks:
-		if v.Until.IsZero() {
-			return "the schedule has no further tick"
-		}
-		return fmt.Sprintf("the schedule ticks next in %s", v.in(v.Until))
-	case CauseOrphaned:
-		return "no live runner declares the schedule, so that it does not tick"
-	default:
-		return v.waits()
-	}
-}
-
-// waits says why nobody has taken a waiting task.
-func (v told) waits() string {
-	switch v.Cause {
-	case CauseNoRunner:
-		return fmt.Sprintf("no live runner serves queue %s", v.Ref.Queue)
-	case CauseUnknownKind:
-		text := fmt.Sprintf("no runner on %s handles %s", v.Ref.Queue, v.Kind)
-		if !v.Until.IsZero() {
-			text += "; it is dead in " + v.in(v.Until) + " unless one comes"
-		}
-		return text
-	case CauseGated:
-		return fmt.Sprintf("a gate keeps queue %s closed in each runner that can run it; %s",
-			v.Ref.Queue, v.position())
-	case CauseLimit:
-		return fmt.Sprintf("limit of %s: %d of %d run; %s",
-			v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
-	case CauseRate:
-		return fmt.Sprintf("rate of %s, %d in %s: next start in %s; %s",
-			v.Ref.Queue, v.Limit.Rate.N, v.duration(v.Limit.Rate.Per), v.in(v.Until), v.position())
-	case CauseBusy:
-		slots := "slots"
-		if v.Bounded {
-			slots = "slots for queue " + v.Ref.Queue
-		}
-		return fmt.Sprintf("all %d %s of the runners that can run it are busy%s; %s",
-			v.Slots, slots, v.busy(), v.position())
-	case CauseSuspect:
-		return "its next crash makes it dead, so that a runner starts it only beside no other such task; " +
-			v.position()
-	case CauseStartOnly:
-		return "its runner was lost before it started, so that a runner takes it only to start it at once; " +
-			v.position()
-	default:
-		return v.position()
-	}
-}
-
-// runsOn says that a job ignores the end of its context, "" where it does not.
-func (v told) runsOn() string {
-	if v.Unstopped.IsZero() {
-		return ""
-	}
-	return "; its context ended" + v.ago(" ", v.Unstopped) +
-		", which the job ignores: only the end of its process stops it"
-}
-
-// busyQueues is how many queues a verdict names whose tasks take all slots.
-const busyQueues = 3
-
-// busy says of which queues the tasks are that take all slots.
-func (v told) busy() string {
-	var parts []string
-	for _, q := range v.Busy[:min(busyQueues, len(v.Busy))] {
-		parts = append(parts, fmt.Sprintf("%d of %s", q.Tasks, q.Queue))
-	}
-	if len(v.Busy) > busyQueues {
-		parts = append(parts, "others")
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " with tasks: " + strings.Join(parts, ", ")
-}
-
-func (v told) ended() string {
-	ago := v.ago(" ", v.Since)
-	switch v.State {
-	case Completed:
-		return "it completed" + ago
-	case Cancelled:
-		return "it was cancelled" + ago
-	default:
-	}
-	reason := v.Reason
-	if reason == ReasonRetries {
-		reason = "retries exhausted"
-	}
-	text := "it died" + ago + details(reason)
-	if failure := details(v.Error); failure != "" {
-		text += "; last error" + failure
-	}
-	if v.Reason == AttemptDiscarded {
-		text += "; a requeue fails again unless the cause is fixed first"
-	}
-	return text
-}
-
-// after says whether a failure or a snooze has put off a task that is due later.
-func (v Verdict) after() string {
-	switch {
-	case v.State == Retry:
-		return fmt.Sprintf(", after failure %d%s", v.Retries, details("", v.Error))
-	case Sleeps(v.Reason):
-		return details("its job " + v.Reason)
-	case v.Snoozes > 0:
-		return ", as it was snoozed" + details(v.Reason, "")
-	}
-	return ""
-}
-
-// details joins what is to be appended to a sentence: the first line of each text that is not empty.
-func details(texts ...string) string {
-	var b strings.Builder
-	for _, t := range texts {
-		if t = strings.TrimSpace(t); t != "" {
-			first, _, _ := strings.Cut(t, "\n")
-			b.WriteString(": " + PrintableText(first, 200))
-		}
-	}
-	return b.String()
-}
-
-func (v told) position() string {
-	var text string
-	switch {
-	case v.Position > 0:
-		text = fmt.Sprintf("it is number %d of %d in line", v.Position, v.Of)
-	case v.PositionAtLeast > 0:
-		text = fmt.Sprintf("it is behind the first %d of %d in line", v.PositionAtLeast, v.Of)
-	case v.State == Waiting:
-		return "its place in line is not known"
-	default:
-		return "it joins the line now"
-	}
-	if v.ETA > 0 {
-		text += ", and starts in about " + v.duration(v.ETA)
-	}
-	return text
-}
-
-// runner names the runner that has the task.
-func (v Verdict) runner() string {
-	text := "runner " + v.Runner
-	if v.Host != "" {
-		text = fmt.Sprintf("%s, process %d", v.Host, v.PID)
-	}
-	if v.RunnerGone {
-		text += " (not heard of any more)"
-	}
-	return text
-}
-
-func (v told) in(at time.Time) string { return v.duration(max(at.Sub(v.Now), 0)) }
-
-// ago says how long ago a moment was, after the given words. It is "" for the zero moment.
-func (v told) ago(words string, at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return words + v.duration(max(v.Now.Sub(at), 0)) + " ago"
 }

@@ -359,7 +359,7 @@ func ParseMoment(text string, zone *time.Location) (time.Time, error) {
 		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in %s", where)
 }
 
-// ParseRate parses a rate such as "100/1m"; from says in an error where the text was given.
+// ParseRate parses a rate such as "100/1m". An error names from, the flag or the field that has the text.
 func ParseRate(from, text string) (storage.Rate, error) {
 	digits, span, _ := strings.Cut(text, "/")
 	n, err := strconv.Atoi(digits)

@@ -10,8 +10,8 @@ import (
 
 // AtLimit reports whether the limit of a queue admits no other start now.
 func AtLimit(s *storage.Stats) bool {
-	most := int64(s.Limit.InForce().Concurrency)
-	return most > 0 && s.Pending >= most || s.Limit != nil && !s.Limit.Next.IsZero()
+	full, spent := s.AtLimit()
+	return full || spent
 }
 
 // KeptWaiting reports whether tasks wait because the limit of the queue admits none of them now.
@@ -38,16 +38,14 @@ func (w Words) Limit(l storage.Limit) string {
 // AtLimit returns why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or
 // "next start in 12s"; "" if it admits one.
 func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
-	if !AtLimit(s) {
-		return ""
-	}
 	w = w.withDefaults()
+	full, spent := s.AtLimit()
 	var parts []string
-	if most := int64(s.Limit.InForce().Concurrency); most > 0 && s.Pending >= most {
-		parts = append(parts, w.Number(s.Pending)+" of "+w.Number(most)+" run")
+	if full {
+		parts = append(parts, w.Number(s.Pending)+" of "+w.Number(int64(s.Limit.InForce().Concurrency))+" run")
 	}
-	if next := s.Limit.Next; !next.IsZero() {
-		parts = append(parts, "next start in "+w.Span(max(next.Sub(now), 0)))
+	if spent {
+		parts = append(parts, "next start in "+w.Span(max(s.Limit.Next.Sub(now), 0)))
 	}
 	return strings.Join(parts, ", ")
 }

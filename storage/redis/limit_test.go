@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// limit gives the queue mail a declared limit; the zero Limit removes it.
+// limit declares a limit of the queue mail; the zero Limit removes it.
 func limit(t *testing.T, s *Storage, l storage.Limit) {
 	t.Helper()
 	settings := storage.Settings{Declared: &storage.DeclaredLimit{Limit: l}}

@@ -74,7 +74,10 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 func (w *work) loadWaiting(c *engine.Claim) {
 	left := int64(c.Req.Most())
 	for i, q := range c.Queues {
-		if c.Admits(i, c.Req.Start > 0) && left > 0 && q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
+		if left <= 0 || !c.LimitAdmits(i, c.Req.Start > 0) {
+			continue
+		}
+		if q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
 			w.load(ours(q), engine.Waiting, int(left)+1)
 			left -= q.Sizes[engine.Waiting]
 		}

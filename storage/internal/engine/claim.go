@@ -63,7 +63,7 @@ func (c *Claim) Take() {
 		}
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
-			if !c.Admits(i, starts) {
+			if !c.LimitAdmits(i, starts) {
 				break
 			}
 			r := c.next(i, starts)
@@ -146,8 +146,8 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// Admits reports whether there is an i-th queue and its limit admits another task.
-func (c *Claim) Admits(i int, starts bool) bool {
+// LimitAdmits reports whether there is an i-th queue and its limit admits another task.
+func (c *Claim) LimitAdmits(i int, starts bool) bool {
 	q := c.Queues[i]
 	return q != nil && (q.Limit.InForce().IsZero() || starts && c.step.mayStart(q))
 }
@@ -211,8 +211,7 @@ func (c *Claim) Give(a *storage.Claimed) {
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
-// given a suspect asks for no other. bounded names the queues whose limit
-// admits no task of this claim.
+// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim.
 func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
@@ -224,7 +223,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			next = sooner(next, q.PausedUntil)
 		}
 		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req))
-		if c.Req.Queues[i].Max >= 0 && !again.Admits(i, c.Req.Start > 0) {
+		if c.Req.Queues[i].Max >= 0 && !again.LimitAdmits(i, c.Req.Start > 0) {
 			bounded = append(bounded, q.Name)
 			if q.hasSlot() && q.Limit.isSpent(c.step.Now, c.step.Come) {
 				next = sooner(next, q.Limit.next(c.step.Now, c.step.Come))
@@ -257,7 +256,7 @@ func (s *Step) Stats(q *Queue) storage.Stats {
 		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
 	}
 	come := s.Now // the last step that wrote may have set Come long ago
-	if s.Jumped != 0 && s.Now >= s.Jumped && s.Now < s.Jumped+storage.JumpWait.Microseconds() {
+	if s.isWaiting(s.Now) {
 		come = 0
 	}
 	st.Limit = q.Limit.Stats(s.Now, come)

@@ -150,7 +150,7 @@ func (s *Step) Begin(now, last int64) {
 	switch {
 	case last != 0 && now > last+storage.JumpAfter.Microseconds():
 		s.Jumped = now
-	case now < s.Jumped, now >= s.Jumped+storage.JumpWait.Microseconds():
+	case !s.isWaiting(now):
 		s.Jumped = 0
 	}
 	s.Now, s.Come = now, now
@@ -159,6 +159,11 @@ func (s *Step) Begin(now, last int64) {
 	}
 	s.Mark = max(s.Mark+1, now)
 	s.Turn = max(s.Turn, now)
+}
+
+// isWaiting reports whether a wait after a jump of the clock is on at a moment.
+func (s *Step) isWaiting(now int64) bool {
+	return s.Jumped != 0 && now >= s.Jumped && now < s.Jumped+storage.JumpWait.Microseconds()
 }
 
 // Configure changes the settings of a queue, or makes or removes it. It returns storage.ErrNotEmpty for a

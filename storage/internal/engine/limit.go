@@ -16,9 +16,9 @@ type Limit struct {
 	Operator *storage.Limit
 	Declared *storage.DeclaredLimit
 	Starts   Starts
-	// Changed is set where Starts changed, for a Store that writes them.
+	// Changed is set if Starts changed, for a Store that writes them.
 	Changed bool
-	// Damaged is set where a part of the limit could not be read: it counts as none.
+	// Damaged is set if a part of the limit could not be read: that part counts as none.
 	Damaged bool
 	// Running is how many tasks are pending that Queue.Sizes leaves out, for a Store whose counts begin at zero.
 	Running int64
@@ -53,7 +53,8 @@ func (l *Limit) with(named *storage.Settings) *Limit {
 	if o := named.Limit; o != nil {
 		after.Operator = nil
 		if o.On {
-			after.Operator = &storage.Limit{Concurrency: o.Limit.Concurrency, Rate: o.Limit.Rate}
+			limit := o.Limit
+			after.Operator = &limit
 		}
 	}
 	if d := named.Declared; d != nil {
@@ -79,7 +80,7 @@ func part(per, now int64) int64 {
 }
 
 // at returns the starts that count for a rate at a moment. Starts after the part of that moment count as made
-// in it. come is that moment, or 0 where the clock is not trusted: no start ceases to count then.
+// in it. come is that moment, or 0 during a wait of the clock: no start ceases to count then.
 func (s Starts) at(per, now, come int64) Starts {
 	end, future := part(per, now), int64(0)
 	for len(s) > 0 && s[len(s)-1].End > end {
@@ -167,7 +168,8 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	}
 	st := new(storage.QueueLimit) // with copies, which the caller may change
 	if o := l.Operator; o != nil {
-		st.Operator = &storage.Limit{Concurrency: o.Concurrency, Rate: o.Rate}
+		limit := *o
+		st.Operator = &limit
 	}
 	if d := l.Declared; d != nil {
 		st.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: slices.Clone(d.Replaced)}
@@ -182,7 +184,7 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 }
 
 // The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
-// That of a declaration is followed by those that it replaced, with semicolons between.
+// In the text of a declaration the limits that it replaced follow, with semicolons between.
 
 // Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
 func (l *Limit) Texts() (operator, declared string, starts []byte) {

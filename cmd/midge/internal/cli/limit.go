@@ -105,6 +105,9 @@ func (a *app) showLimit(ctx context.Context, args []string) error {
 	return show.Fields(p, slices.Concat([]show.Field{queue, limit}, r.limitFields(live))...)
 }
 
+// limitText returns the limit of a queue in force for a list.
+func limitText(_ *show.Printer, r row) string { return findingWords.Limit(r.Limit.InForce()) }
+
 // limitField returns the limit of a queue, and whether it admits another start. Its text is empty if there is
 // no limit.
 func (r row) limitField(p *show.Printer) show.Field {

@@ -43,9 +43,7 @@ var queueList = show.List[row]{
 		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.Runners) })},
 	}, sizeColumns(filter.Kept(), row.sizeStyle), []show.Column[row]{
 		{Name: "schedules", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cursors })},
-		{Name: "limit", Wide: true, Text: func(_ *show.Printer, r row) string {
-			return findingWords.Limit(r.Limit.InForce())
-		}},
+		{Name: "limit", Wide: true, Text: limitText},
 		{Name: "damaged", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Damaged })},
 		{Name: "enqueued", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Enqueued })},
 		{Name: "done", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Completed })},

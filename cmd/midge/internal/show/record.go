@@ -60,44 +60,6 @@ type Queue struct {
 	Limit *QueueLimit `json:"limit"`
 }
 
-// QueueLimit is the limit of a queue: the limit that is in force, and what it admits.
-type QueueLimit struct {
-	Limit
-	// Operator is the limit that an operator has set, and Declared the limit of programs, nil for none.
-	Operator *Limit     `json:"operator"`
-	Declared *Limit     `json:"declared"`
-	Started  int64      `json:"started"` // starts that count for the rate
-	Next     *time.Time `json:"next"`    // when the rate admits another start, nil for now
-	Limited  bool       `json:"limited"` // the limit admits no other start now
-}
-
-// Limit is a limit of tasks. A bound of 0 is none.
-type Limit struct {
-	Concurrency int     `json:"concurrency"`
-	Rate        int     `json:"rate"` // starts in Per
-	Per         float64 `json:"per_seconds"`
-}
-
-func limitOf(l storage.Limit) Limit { return Limit{l.Concurrency, l.Rate.N, l.Rate.Per.Seconds()} }
-
-// queueLimitOf makes the record of the limit of a queue, nil for none.
-func queueLimitOf(s *storage.Stats) *QueueLimit {
-	l := s.Limit
-	if l == nil {
-		return nil
-	}
-	record := &QueueLimit{
-		Limit: limitOf(l.InForce()), Started: l.Started, Next: survey.Moment(l.Next), Limited: survey.AtLimit(s),
-	}
-	if l.Operator != nil {
-		record.Operator = new(limitOf(*l.Operator))
-	}
-	if l.Declared != nil {
-		record.Declared = new(limitOf(l.Declared.Limit))
-	}
-	return record
-}
-
 // Kind is the number of tasks of a kind.
 type Kind struct {
 	Kind  string `json:"kind"`
@@ -135,12 +97,6 @@ type Runner struct {
 	Running []Running     `json:"running"`
 	// Undecodable lists the kinds of which the runner could lately not decode tasks.
 	Undecodable []Undecodable `json:"undecodable"`
-}
-
-// RunnerLimit is the limit of a queue that a runner declares.
-type RunnerLimit struct {
-	Queue string `json:"queue"`
-	Limit
 }
 
 // QueueSlots are the slots that a runner has for a queue.
