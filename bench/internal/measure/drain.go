@@ -176,9 +176,16 @@ func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	return nil
 }
 
+// limiter is an instance whose queues can have a limit. It is declared here, so that the guard can measure a
+// reference without limits.
+type limiter interface {
+	// Limit sets a limit on a queue that never binds.
+	Limit(ctx context.Context, queue string) error
+}
+
 // limit sets a limit on the queues that is far above the concurrency of the worker.
 func (s stage) limit(ctx context.Context, instance system.Instance) error {
-	own, ok := instance.(system.Limiter)
+	own, ok := instance.(limiter)
 	if !ok {
 		return errors.New("the system has no limits of queues")
 	}

@@ -190,13 +190,7 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 
 func (m *onMidge) Close() error { return m.store.Close() }
 
-// Limiter is an instance whose queues can have a limit.
-type Limiter interface {
-	// Limit sets a limit on a queue that never binds.
-	Limit(ctx context.Context, queue string) error
-}
-
-// Limit implements Limiter.
+// Limit sets a limit on a queue that never binds.
 func (m *onMidge) Limit(ctx context.Context, queue string) error {
 	limit := midge.Limit{
 		Concurrency: storage.MaxLimitConcurrency, Rate: midge.Rate{N: storage.MaxRate, Per: time.Minute},
