@@ -149,7 +149,7 @@ func earlier(a, b *Record) *Record {
 // LimitAdmits reports whether there is an i-th queue and its limit admits another task.
 func (c *Claim) LimitAdmits(i int, starts bool) bool {
 	q := c.Queues[i]
-	return q != nil && (q.Limit.InForce().IsZero() || starts && c.step.mayStart(q))
+	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q))
 }
 
 // admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
