@@ -12,7 +12,8 @@ import (
 )
 
 // adapters holds, for each reference commit whose interface is not that of the working tree, the part of
-// the benchmark that calls it, in a folder named after the commit.
+// the benchmark that calls it, in a folder named after the commit. A file takes the place of the file of its
+// name, and the file midge.go the place of all systems.
 const adapters = "guard/adapters"
 
 // builds are the programs of the sides, by commit. That of the working tree has the name tree.
@@ -58,14 +59,14 @@ func build(ctx context.Context, folder string, commits []string) (builds, error)
 }
 
 // transplant replaces the benchmark of a commit by that of the working tree, so that the same program
-// measures both. If the commit has an adapter, the list of modules and the calls of midge are its own,
-// and midge is the only system.
+// measures both. If the adapter of the commit takes the place of all systems, the list of modules is the
+// commit's, and midge is the only system.
 func transplant(from, to, commit string) error {
 	adapter := filepath.Join(from, filepath.FromSlash(adapters), commit)
-	_, err := os.Stat(adapter)
-	adapted := err == nil
+	_, err := os.Stat(filepath.Join(adapter, "midge.go.txt"))
+	whole := err == nil
 	kept := make(map[string][]byte)
-	if adapted {
+	if whole {
 		for _, name := range []string{"go.mod", "go.sum"} {
 			if kept[name], err = os.ReadFile(filepath.Join(to, name)); err != nil {
 				return err
@@ -75,25 +76,32 @@ func transplant(from, to, commit string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil || !adapted {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
 	}
 	for name, content := range kept {
-		err = errors.Join(err, os.WriteFile(filepath.Join(to, name), content, 0o600))
+		if err := os.WriteFile(filepath.Join(to, name), content, 0o600); err != nil {
+			return err
+		}
 	}
-	return errors.Join(err, adapt(adapter, filepath.Join(to, "internal", "system")))
+	if _, err := os.Stat(adapter); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return adapt(adapter, filepath.Join(to, "internal", "system"), whole)
 }
 
-// adapt leaves of the systems the declarations that all share, and adds the adapter's files, whose names
-// end in .txt.
-func adapt(adapter, systems string) error {
-	shared := map[string]bool{"system.go": true}
-	return errors.Join(each(systems, func(name string) error {
-		if shared[name] {
-			return nil
-		}
-		return os.Remove(filepath.Join(systems, name))
-	}), each(adapter, func(name string) error {
+// adapt adds the adapter's files, whose names end in .txt, to the systems. If the adapter takes the place of
+// the whole, it leaves of the systems only the declarations that all share.
+func adapt(adapter, systems string, whole bool) (err error) {
+	if whole {
+		err = each(systems, func(name string) error {
+			if name == "system.go" {
+				return nil
+			}
+			return os.Remove(filepath.Join(systems, name))
+		})
+	}
+	return errors.Join(err, each(adapter, func(name string) error {
 		content, err := os.ReadFile(filepath.Join(adapter, name))
 		if err != nil {
 			return err

@@ -82,8 +82,9 @@ func TestTheReadmeNamesTheReferences(t *testing.T) {
 	}
 }
 
-// The benchmark of a commit is replaced whole; a commit with an adapter keeps its list of modules, and the
-// adapter takes the place of the systems.
+// The benchmark of a commit is replaced whole; a commit whose adapter has a midge.go keeps its list of
+// modules, and the adapter takes the place of the systems. A file of another adapter takes the place of the file of
+// its name.
 func TestTheBenchmarkOfACommitIsReplaced(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write := func(folder, name, content string) {
@@ -100,7 +101,8 @@ func TestTheBenchmarkOfACommitIsReplaced(t *testing.T) {
 		write(from, name, "new")
 	}
 	write(from, adapters+"/old/midge.go.txt", "adapter")
-	for _, commit := range []string{"old", "recent"} {
+	write(from, adapters+"/near/peer.go.txt", "adapter")
+	for _, commit := range []string{"old", "near", "recent"} {
 		if err := os.RemoveAll(to); err != nil {
 			t.Fatal(err)
 		}
@@ -117,6 +119,9 @@ func TestTheBenchmarkOfACommitIsReplaced(t *testing.T) {
 		if commit == "old" {
 			want["go.mod"], want["go.sum"] = "old", "old"
 			want["internal/system/peer.go"], want["internal/system/midge.go"] = "", "adapter"
+		}
+		if commit == "near" {
+			want["internal/system/peer.go"] = "adapter"
 		}
 		for name, content := range want {
 			got, err := os.ReadFile(filepath.Join(to, filepath.FromSlash(name)))

@@ -190,14 +190,6 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 
 func (m *onMidge) Close() error { return m.store.Close() }
 
-// Limit sets a limit on a queue that never binds.
-func (m *onMidge) Limit(ctx context.Context, queue string) error {
-	limit := midge.Limit{
-		Concurrency: storage.MaxLimitConcurrency, Rate: midge.Rate{N: storage.MaxRate, Per: time.Minute},
-	}
-	return m.client.Queue(queue).SetLimit(ctx, limit)
-}
-
 // Alive implements Fleet.
 func (m *onMidge) Alive(ctx context.Context) (int, error) {
 	runners, err := m.client.Runners(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
@@ -30,45 +29,48 @@ func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 // TestTheDeadAreCountedFromTheNewestOn checks that the newest dead tasks are counted at once, and the others
 // by later looks. Tasks that die meanwhile are shown soon, and deletes make the count begin anew.
 func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "empty", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ahead, began := time.Duration(0), time.Now()
-	s := New(sc.Store, ledger.New(sc.Store), func() time.Time { return began.Add(ahead) })
-	bury(t, sc, "a.old", "disk full", 5000)
-	bury(t, sc, "z.new", "timeout", 1500)
-	look := func() string {
-		t.Helper()
-		ahead += 10 * time.Second
-		now, err := s.Sample(t.Context())
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprintf("%d %t:", now.Dead.Read, now.Dead.Whole)
-		for _, g := range now.Dead.Groups {
-			text += fmt.Sprintf(" %s %d", g.Error, g.Tasks)
+		ahead, began := time.Duration(0), time.Now()
+		s := New(sc.Store, ledger.New(sc.Store), func() time.Time { return began.Add(ahead) })
+		bury(t, sc, "a.old", "disk full", 5000)
+		time.Sleep(time.Second) // the newest come first
+		bury(t, sc, "z.new", "timeout", 1500)
+		look := func() string {
+			t.Helper()
+			ahead += 10 * time.Second
+			now, err := s.Sample(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := fmt.Sprintf("%d %t:", now.Dead.Read, now.Dead.Whole)
+			for _, g := range now.Dead.Groups {
+				text += fmt.Sprintf(" %s %d", g.Error, g.Tasks)
+			}
+			return text
 		}
-		return text
-	}
-	want := func(when, want string) {
-		t.Helper()
-		if got := look(); got != want {
-			t.Errorf("%s: got %q, want %q", when, got, want)
+		want := func(when, want string) {
+			t.Helper()
+			if got := look(); got != want {
+				t.Errorf("%s: got %q, want %q", when, got, want)
+			}
 		}
-	}
-	want("first", "2000 false: timeout 1000 disk full 1000")
-	want("second", "3900 false: disk full 2400 timeout 1500")
-	bury(t, sc, "z.new", "refused", 10)
-	want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
-	want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
-	want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
-	want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
-	deleted, err := storage.NewSession(sc.Store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
-	if err != nil || deleted != 5000 {
-		t.Fatalf("deleted %d: %v", deleted, err)
-	}
-	want("few left", "1510 true: timeout 1500 refused 10")
+		want("first", "2000 false: timeout 1000 disk full 1000")
+		want("second", "3900 false: disk full 2400 timeout 1500")
+		bury(t, sc, "z.new", "refused", 10)
+		want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
+		want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
+		want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
+		want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
+		deleted, err := storage.NewSession(sc.Store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
+		if err != nil || deleted != 5000 {
+			t.Fatalf("deleted %d: %v", deleted, err)
+		}
+		want("few left", "1510 true: timeout 1500 refused 10")
+	})
 }
 
 // tardy is a storage that takes its time to list dead tasks.
@@ -92,7 +94,7 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 // TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a look may if
 // the storage does not answer it, because all pages wait for the turn.
 func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "empty", 0)
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// inBubble runs a test in virtual time: no look fails because a machine is slow. The time is one of which the
+// audit keeps records.
+func inBubble(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)))
+		test(t)
+	})
+}
+
 // failing is a storage whose counts can fail.
 type failing struct {
 	storage.Storage
@@ -41,177 +51,190 @@ func clocked(t *testing.T) (*Sampler, *failing, *time.Duration) {
 // TestWhoPausedAQueueIsNamed checks that a person who paused a queue before or after the first look is named.
 // Nobody is named if a program paused it, even if a person paused the same queue earlier.
 func TestWhoPausedAQueueIsNamed(t *testing.T) {
-	sampler, store, ahead := clocked(t)
-	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
-	paused := func(queue string, pause bool) {
-		t.Helper()
-		if err := session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: pause}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	action := func(who, action, queue string) {
-		t.Helper()
-		entry := ledger.Entry{Who: who, Role: "operator", Via: "command", Action: action, Queue: queue}
-		begun, err := audit.Begin(t.Context(), entry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		paused(queue, action == "pause")
-		if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	action("bo", "pause", "mail")
-	action("bo", "pause", "images")
-	action("bo", "resume", "images")
-	paused("images", true)
-	names := map[string]string{"mail": "bo", "images": ""}
-	for range 2 {
-		s, err := sampler.Sample(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for queue, want := range names {
-			if got := s.Queue(queue).PausedBy; got != want {
-				t.Errorf("%s was paused by %q, want %q", queue, got, want)
+	inBubble(t, func(t *testing.T) {
+		sampler, store, ahead := clocked(t)
+		audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
+		paused := func(queue string, pause bool) {
+			t.Helper()
+			if err := session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: pause}}); err != nil {
+				t.Fatal(err)
 			}
 		}
-		action("ann", "pause", "webhooks")
-		names["webhooks"] = "ann"
-		*ahead += 20 * time.Second
-	}
+		action := func(who, action, queue string) {
+			t.Helper()
+			entry := ledger.Entry{Who: who, Role: "operator", Via: "command", Action: action, Queue: queue}
+			begun, err := audit.Begin(t.Context(), entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			paused(queue, action == "pause")
+			if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		action("bo", "pause", "mail")
+		action("bo", "pause", "images")
+		action("bo", "resume", "images")
+		paused("images", true)
+		names := map[string]string{"mail": "bo", "images": ""}
+		for range 2 {
+			s, err := sampler.Sample(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for queue, want := range names {
+				if got := s.Queue(queue).PausedBy; got != want {
+					t.Errorf("%s was paused by %q, want %q", queue, got, want)
+				}
+			}
+			action("ann", "pause", "webhooks")
+			names["webhooks"] = "ann"
+			*ahead += 20 * time.Second
+		}
+	})
 }
 
 // TestWhoPausedAQueueLongAgoIsNamed checks a pause behind 450 later records of the audit.
 func TestWhoPausedAQueueLongAgoIsNamed(t *testing.T) {
-	sampler, store, _ := clocked(t)
-	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
-	for i := range 451 {
-		entry := ledger.Entry{Who: "bo", Action: "pause", Queue: "mail"}
-		if i > 0 {
-			entry = ledger.Entry{Who: "ann", Action: "requeue", IDs: []string{"mail/a"}}
+	inBubble(t, func(t *testing.T) {
+		sampler, store, _ := clocked(t)
+		audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
+		for i := range 451 {
+			entry := ledger.Entry{Who: "bo", Action: "pause", Queue: "mail"}
+			if i > 0 {
+				entry = ledger.Entry{Who: "ann", Action: "requeue", IDs: []string{"mail/a"}}
+			}
+			begun, err := audit.Begin(t.Context(), entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		begun, err := audit.Begin(t.Context(), entry)
-		if err != nil {
+		if err := session.Configure(t.Context(), "mail", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := begun.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
-			t.Fatal(err)
+		s, err := sampler.Sample(t.Context())
+		if err != nil || s.Queue("mail").PausedBy != "bo" {
+			t.Fatalf("got %+v, %v, want the pause of bo", s.Queue("mail"), err)
 		}
-	}
-	if err := session.Configure(t.Context(), "mail", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := sampler.Sample(t.Context())
-	if err != nil || s.Queue("mail").PausedBy != "bo" {
-		t.Fatalf("got %+v, %v, want the pause of bo", s.Queue("mail"), err)
-	}
+	})
 }
 
 // TestAFailedLookIsNotRepeatedAtOnce checks that callers who waited for a look that failed do not look one
 // after the other.
 func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
-	s, store, ahead := clocked(t)
-	look := func(after time.Duration, looks int, sampled bool) {
-		t.Helper()
-		*ahead += after
-		before := store.looks
-		got, err := s.Sample(t.Context())
-		if store.looks-before != looks || (got != nil && err == nil) != sampled {
-			t.Errorf("%d looks, sample %t, %v; want %d, %t", store.looks-before, got != nil, err, looks, sampled)
+	inBubble(t, func(t *testing.T) {
+		s, store, ahead := clocked(t)
+		look := func(after time.Duration, looks int, sampled bool) {
+			t.Helper()
+			*ahead += after
+			before := store.looks
+			got, err := s.Sample(t.Context())
+			if store.looks-before != looks || (got != nil && err == nil) != sampled {
+				t.Errorf("%d looks, sample %t, %v; want %d, %t", store.looks-before, got != nil, err, looks, sampled)
+			}
 		}
-	}
-	store.fails = true
-	look(0, 1, false)
-	look(Period/2, 0, false)
-	store.fails = false
-	look(Period, 1, true)
-	store.fails = true
-	look(2*Period, 1, true)
-	look(Period/2, 0, true)
-	look(Period, 1, true)
-	s.Changed() // somebody has changed something since
-	look(0, 1, true)
-	s.turn <- struct{}{} // somebody waits for the storage
-	look(2*Period, 0, true)
+		store.fails = true
+		look(0, 1, false)
+		look(Period/2, 0, false)
+		store.fails = false
+		look(Period, 1, true)
+		store.fails = true
+		look(2*Period, 1, true)
+		look(Period/2, 0, true)
+		look(Period, 1, true)
+		s.Changed() // somebody has changed something since
+		look(0, 1, true)
+		s.turn <- struct{}{} // somebody waits for the storage
+		look(2*Period, 0, true)
+	})
 }
 
 // TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, or watches, unless that
 // sample is two periods old, or an action has changed something since.
 func TestAPageWaitsForNoLook(t *testing.T) {
-	s, store, ahead := clocked(t)
-	now := func(ctx context.Context) (*Sample, error) {
-		s.turn <- struct{}{} // another caller looks
-		defer func() { <-s.turn }()
-		return s.Sample(ctx)
-	}
-	left, leave := context.WithCancel(t.Context())
-	leave() // a call that waited would return an error
-	first, err := s.Sample(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	*ahead += Period + Period/2
-	if got, err := now(left); got != first || err != nil || store.looks != 1 {
-		t.Errorf("a sample of one and a half periods: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
-	}
-	s.watchers.Add(1)
-	if got, err := s.Sample(t.Context()); got != first || err != nil || store.looks != 1 {
-		t.Errorf("while somebody watches: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
-	}
-	s.watchers.Add(-1)
-	s.Changed()
-	if _, err := now(left); err == nil {
-		t.Error("after an action, a page shows a sample from before it")
-	}
-	if _, err := s.Sample(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	*ahead += 2 * Period
-	if _, err := now(left); err == nil {
-		t.Error("a page shows a sample that is two periods old")
-	}
+	inBubble(t, func(t *testing.T) {
+		s, store, ahead := clocked(t)
+		now := func(ctx context.Context) (*Sample, error) {
+			s.turn <- struct{}{} // another caller looks
+			defer func() { <-s.turn }()
+			return s.Sample(ctx)
+		}
+		left, leave := context.WithCancel(t.Context())
+		leave() // a call that waited would return an error
+		first, err := s.Sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		*ahead += Period + Period/2
+		if got, err := now(left); got != first || err != nil || store.looks != 1 {
+			t.Errorf("a sample of one and a half periods: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
+		}
+		s.watchers.Add(1)
+		if got, err := s.Sample(t.Context()); got != first || err != nil || store.looks != 1 {
+			t.Errorf("while somebody watches: got %p, %v after %d looks, want %p at once", got, err, store.looks, first)
+		}
+		s.watchers.Add(-1)
+		s.Changed()
+		if _, err := now(left); err == nil {
+			t.Error("after an action, a page shows a sample from before it")
+		}
+		if _, err := s.Sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		*ahead += 2 * Period
+		if _, err := now(left); err == nil {
+			t.Error("a page shows a sample that is two periods old")
+		}
+	})
 }
 
 // TestAnActionWaitsForNoLook checks that an action does not wait for a look in progress, and that the next
 // page does not show what that look finds.
 func TestAnActionWaitsForNoLook(t *testing.T) {
-	s, store, _ := clocked(t)
-	if _, err := s.Sample(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.turn <- struct{}{} // somebody waits for the storage
-	s.Changed()
-	<-s.turn
-	before := store.looks
-	for range 2 {
+	inBubble(t, func(t *testing.T) {
+		s, store, _ := clocked(t)
 		if _, err := s.Sample(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if store.looks-before != 1 {
-		t.Errorf("%d looks after an action, want one", store.looks-before)
-	}
+		s.turn <- struct{}{} // somebody waits for the storage
+		s.Changed()
+		<-s.turn
+		before := store.looks
+		for range 2 {
+			if _, err := s.Sample(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if store.looks-before != 1 {
+			t.Errorf("%d looks after an action, want one", store.looks-before)
+		}
+	})
 }
 
 // TestTheSampleBeforeIsOfTheStoragesTime checks a process whose clock is an hour behind.
 func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
-	s, store, ahead := clocked(t)
-	var last *Sample
-	for _, *ahead = range []time.Duration{-time.Hour, -time.Hour + 11*time.Second} {
-		var err error
-		if last, err = s.Sample(t.Context()); err != nil {
+	inBubble(t, func(t *testing.T) {
+		s, store, ahead := clocked(t)
+		var last *Sample
+		for _, *ahead = range []time.Duration{-time.Hour, -time.Hour + 11*time.Second} {
+			var err error
+			if last, err = s.Sample(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now, err := store.Describe(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	now, err := store.Describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := last.Before(last.Queues[0].Queue)
-	if len(before) != 1 || now.Now.Sub(before[0].At).Abs() > time.Minute {
-		t.Errorf("the sample before is %+v, want one of about %v", before, now.Now)
-	}
+		before := last.Before(last.Queues[0].Queue)
+		if len(before) != 1 || now.Now.Sub(before[0].At).Abs() > time.Minute {
+			t.Errorf("the sample before is %+v, want one of about %v", before, now.Now)
+		}
+	})
 }
 
 // slowly is a storage whose counts wait if a test wants that.
@@ -231,7 +254,7 @@ func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 // TestAPageBehindAnActionAwaitsTheLookBehindIt checks that the page after an action waits for the look after
 // it, even if another caller began that look.
 func TestAPageBehindAnActionAwaitsTheLookBehindIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -260,31 +283,33 @@ func TestAPageBehindAnActionAwaitsTheLookBehindIt(t *testing.T) {
 // TestAPauseIsNoOlderThanWhatResumedTheQueue checks a queue that a program paused, without the audit, after a
 // person resumed it.
 func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "night", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	since := func() time.Time {
-		t.Helper()
-		now, err := New(sc.Store, ledger.New(sc.Store), time.Now).Sample(t.Context())
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "night", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return now.Queue("payments").PausedSince
-	}
-	if since().IsZero() {
-		t.Error("the audit does not tell since when the queue is paused")
-	}
-	action, err := ledger.NewAudit(sc.Store).Begin(t.Context(), ledger.Entry{Who: "bo", Action: "resume", Queue: "payments"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := action.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if at := since(); !at.IsZero() {
-		t.Errorf("the queue is said to be paused since %v, but was resumed then", at)
-	}
+		since := func() time.Time {
+			t.Helper()
+			now, err := New(sc.Store, ledger.New(sc.Store), time.Now).Sample(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now.Queue("payments").PausedSince
+		}
+		if since().IsZero() {
+			t.Error("the audit does not tell since when the queue is paused")
+		}
+		action, err := ledger.NewAudit(sc.Store).Begin(t.Context(), ledger.Entry{Who: "bo", Action: "resume", Queue: "payments"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := action.End(t.Context(), ledger.Ending{Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if at := since(); !at.IsZero() {
+			t.Errorf("the queue is said to be paused since %v, but was resumed then", at)
+		}
+	})
 }
 
 // forgetful is a storage whose history cannot be read.
@@ -308,28 +333,30 @@ func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, er
 // TestChartsOutliveAReadingOfTheHistoryThatFails checks that charts keep what was read of the history until
 // it can be read again.
 func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
-	sc, err := scene.Open(t.Context(), "calm", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, ahead, began := &forgetful{Storage: sc.Store}, time.Duration(0), time.Now()
-	s := New(store, ledger.New(store), func() time.Time { return began.Add(ahead) })
-	for _, store.fails = range []bool{false, true} {
-		now, err := s.Sample(t.Context())
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now.KnownMinutes() == 0 {
-			t.Errorf("where the history cannot be read, %t, nothing is known of the hour", store.fails)
+		store, ahead, began := &forgetful{Storage: sc.Store}, time.Duration(0), time.Now()
+		s := New(store, ledger.New(store), func() time.Time { return began.Add(ahead) })
+		for _, store.fails = range []bool{false, true} {
+			now, err := s.Sample(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now.KnownMinutes() == 0 {
+				t.Errorf("where the history cannot be read, %t, nothing is known of the hour", store.fails)
+			}
+			ahead += historyFor + time.Second
 		}
-		ahead += historyFor + time.Second
-	}
+	})
 }
 
 // TestALookOutlivesAHistoryThatHangs checks that the history takes only a part of the time of a look, and
 // leaves the rest to the other reads.
 func TestALookOutlivesAHistoryThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
 		if err != nil {
 			t.Fatal(err)
