@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
@@ -94,7 +95,7 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 // TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a look may if
 // the storage does not answer it, because all pages wait for the turn.
 func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "empty", 0)
 		if err != nil {
 			t.Fatal(err)
