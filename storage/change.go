@@ -11,7 +11,7 @@ import (
 //
 //	operation    fields                      goes with
 //	edit:        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
-//	prioritise:  Priority                    edit, reschedule, requeue, move, tick
+//	prioritise:  Priority, Partition         edit, reschedule, requeue, move, tick
 //	reschedule:  Now, Delay or At            edit, prioritise, requeue
 //	requeue:     Requeue                     edit, prioritise, reschedule
 //	forget:      FromStart                   only with requeue, or with Now
@@ -33,6 +33,9 @@ type Change struct {
 
 	// Priority is the new priority. A waiting task joins the tail of it.
 	Priority *int
+
+	// Partition is the key of the new partition, "" for none. A waiting task joins the tail of it.
+	Partition *string
 
 	// Now, Delay and At give a task a new moment; a change sets at most one of them.
 	// Now, or a moment that has come, leads to the tail of waiting. A later moment keeps
@@ -142,7 +145,7 @@ func (ch *Change) operations() (made int) {
 		}
 	}
 	add(opEdit, ch.Encoding != "" || ch.Payload != nil || ch.Headers != nil)
-	add(opPrioritise, ch.Priority != nil)
+	add(opPrioritise, ch.Priority != nil || ch.Partition != nil)
 	add(opReschedule, ch.Now || ch.timed())
 	add(opRequeue, ch.Requeue)
 	add(opMove, ch.Queue != "")
@@ -165,6 +168,11 @@ func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
 	}
 	if ch.Priority != nil {
 		if err := checkPriority(*ch.Priority); err != nil {
+			return err
+		}
+	}
+	if ch.Partition != nil && *ch.Partition != "" {
+		if err := CheckPartition(*ch.Partition); err != nil {
 			return err
 		}
 	}

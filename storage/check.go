@@ -181,6 +181,11 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 	if err := CheckName("encoding", in.Encoding); err != nil {
 		return err
 	}
+	if in.Partition != "" {
+		if err := CheckPartition(in.Partition); err != nil {
+			return err
+		}
+	}
 	if in.Delay != 0 && !in.At.IsZero() {
 		return Invalid("insert "+in.Ref.String(), "with Delay and At", "one of them")
 	}
@@ -432,6 +437,14 @@ func CheckTasks(q *TasksQuery) error {
 	if q.Newest && !q.State.Ended() {
 		return Invalid("TasksQuery.Newest", q.State, "a state that has ended: completed, dead or cancelled")
 	}
+	if q.Partition != "" {
+		if q.State != Waiting {
+			return Invalid("TasksQuery.Partition", "with the state "+string(q.State), "the state waiting")
+		}
+		if err := CheckPartition(q.Partition); err != nil {
+			return err
+		}
+	}
 	if q.Limit == 0 {
 		q.Limit = 50
 	}
@@ -463,6 +476,14 @@ func CheckQueues(q *QueuesQuery) error {
 func CheckSettings(queue string, s *Settings) error {
 	if err := CheckName("queue name", queue); err != nil {
 		return err
+	}
+	if s.Partition != "" {
+		if err := CheckPartition(s.Partition); err != nil {
+			return err
+		}
+		if s.Pause == nil || *s != (Settings{Partition: s.Partition, Pause: s.Pause}) {
+			return Invalid("Settings.Partition", "with another change than Pause", "Pause alone")
+		}
 	}
 	changes := s.Pause != nil || s.Limit != nil || s.Declared != nil
 	switch {

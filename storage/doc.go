@@ -124,7 +124,8 @@
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
 // claim them, but the declined ones behind all others, by the name of their kind and in
-// the order of its line; scheduled and retried tasks as they are promoted; pending tasks
+// the order of its line, and then the tasks of partitions, by key and in the order of the
+// line of the partition; scheduled and retried tasks as they are promoted; pending tasks
 // by the end of their lease; ended tasks by when they expire; cursors by when they are
 // handed out next, the cursors that are never due at the end. With TasksQuery.Newest a
 // listing of ended tasks has the reverse of that order: of tasks that are kept equally
@@ -210,6 +211,30 @@
 // is not removed for being empty. A limit that cannot be read counts as none and in
 // Stats.Damaged.
 //
+// # Rules of partitions
+//
+// A task may have a partition: the waiting tasks of a queue with the same key stand in a line
+// of their own, by priority, then first in, first out. A task keeps its partition through every
+// change of state, and in another queue; a Change may replace it. Suspects and tasks that are
+// claimed only to start at once stand in the line of their partition too, and those behind them
+// do not wait for them. A declined task stands in the line of its kind.
+//
+// A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in
+// the order of the turns. A Claim takes a task of the first partition of the ring, which then
+// goes to the end, then a task of the next, round after round. A partition that has its first
+// waiting task joins the end of the ring. The tasks without a partition, and the declined tasks,
+// are served together as one partition, which always has its place. So priorities count within
+// a partition, and not between partitions. A Claim that can take no task of a partition, such
+// as a suspect, passes it over, and the partition keeps its turn. It looks at MaxTurns
+// partitions of a queue at most, and sets More if others are left.
+//
+// A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
+// no task of a paused partition, and none that was declined. Its end, or a resume, puts the
+// partition at the end of the ring, and wakes all callers. A Claim ends at most MaxRest pauses
+// of a queue that are over, and none during a wait of the clock; NextDue covers the first. A
+// partition without tasks and without a pause leaves nothing behind. A queue in which a partition
+// is paused is not removed for being empty.
+//
 // # Rules of kinds
 //
 // A Claim may bring a task of a kind that its runner cannot run. The runner declines it
@@ -285,8 +310,9 @@
 // count; a line that is empty, or holds only such tasks, has the age zero. The oldest
 // waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the age
 // of the oldest line that holds no declined tasks, so that a kind which nobody runs does
-// not hide how long all others wait. The first tasks of the lines tell the age: a storage
-// reads at most 19 tasks for each of the three sorts of line. After the clock was set back
+// not hide how long all others wait. Of the partitions only the first 20 of the ring count,
+// each with the tasks that have the priority of its first task. The first tasks of the lines
+// tell the age: a storage reads at most 19 tasks for each of the three sorts of line. After the clock was set back
 // the age may be too small.
 //
 // # Keeping

@@ -59,6 +59,10 @@ type Storage interface {
 	// in constant time per queue. A queue that does not exist has zero Stats.
 	Stats(ctx context.Context, queues ...string) ([]Stats, error)
 
+	// Partitions lists the partitions of a queue that have waiting tasks or are paused, by key, a page at a
+	// time.
+	Partitions(ctx context.Context, query PartitionsQuery) (PartitionsPage, error)
+
 	// Runners lists the runners whose heartbeat has not expired, by id.
 	Runners(ctx context.Context) ([]RunnerInfo, error)
 
@@ -194,7 +198,10 @@ type Description struct {
 // Settings is a change of a queue's settings: a nil field leaves its setting as it is.
 // A change names at least one setting, or Create or Remove alone.
 type Settings struct {
-	// Pause pauses the queue, or resumes it.
+	// Partition names the partition of the queue that Pause concerns, "" for the whole queue. No other change
+	// goes with it.
+	Partition string
+	// Pause pauses the queue or the partition, or resumes it.
 	Pause *Pause
 	// Limit sets the limit of an operator, or clears it.
 	Limit *OperatorLimit
@@ -228,6 +235,8 @@ type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads 
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
 	// Declined counts the declined tasks of each kind, sorted by kind: the first MaxStatsKinds.
 	Declined []KindSize
+	// Partitioned counts the waiting tasks that stand in the line of a partition. Waiting counts them too.
+	Partitioned int64
 	// Damaged counts records that could not be read and were set apart, and records that have
 	// lost their place in the queue.
 	Damaged int64
@@ -277,6 +286,7 @@ func (s *Stats) Add(other *Stats) {
 		s.SetSize(state, s.Size(state)+other.Size(state))
 	}
 	s.Damaged += other.Damaged
+	s.Partitioned += other.Partitioned
 	s.Oldest = max(s.Oldest, other.Oldest)
 	t, of := &s.Totals, &other.Totals
 	t.Enqueued, t.Requeued, t.Deleted = t.Enqueued+of.Enqueued, t.Requeued+of.Requeued, t.Deleted+of.Deleted
@@ -325,6 +335,9 @@ type Totals struct {
 type TasksQuery struct {
 	Queue string
 	State State
+	// Partition asks for the waiting tasks in the line of one partition, in the order of that line. With any
+	// other state it gives an *[InvalidError]. Declined tasks stand in the line of their kind.
+	Partition string
 	// After is the Next of the page before, "" for the first page. It is a place
 	// in the state's order, not a count: where tasks leave the state meanwhile, the
 	// next page neither skips nor repeats the tasks that stay.

@@ -56,6 +56,8 @@ type Task struct {
 	// Version of the existing task, and no other fields.
 	Existing bool
 	Priority int // -9 to 9, higher first
+	// Partition is the key of the task's partition, "" if it has none.
+	Partition string
 
 	MaxRetries int // failures that are retried; one more makes it dead
 	Retries    int // failures, so that a task out of retries has one more than MaxRetries

@@ -76,6 +76,8 @@ type Insert struct {
 	Keep       Keep
 	Unique     Unique
 	OnConflict Conflict
+	// Partition is the key of the task's partition within its queue, "" for none: see CheckPartition.
+	Partition string
 	// Cursor makes this a schedule. Its id begins with CursorPrefix; it has
 	// neither Delay, At nor Unique.
 	Cursor *Cursor

@@ -36,6 +36,9 @@ const (
 	MaxStatsKinds   = 20                         // kinds of Stats.Declined
 	MaxVitals       = 16 << 10                   // bytes of a runner's vitals
 	MaxTroubles     = 100                        // kinds of RunnerInfo.Undecodable
+	MaxPartition    = 128                        // bytes of the key of a partition
+	MaxRest         = 100                        // partitions that a Claim wakes from their rest, in a queue
+	MaxTurns        = 1000                       // partitions of a queue at which a Claim looks
 )
 
 // NoLimit is the value of a limit that bounds nothing: see Limits.DeadMax.

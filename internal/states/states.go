@@ -25,6 +25,7 @@ const (
 	Dead
 	_        // reserved for held tasks
 	Declined // waiting for a claim that names its kind, in the line of that kind
+	Keyed    // waiting in the line of its partition
 	Count    // one more than the last number
 )
 
@@ -48,6 +49,7 @@ var all = [...]State{
 	{Number: Prompt, Name: "waiting", SQL: "prompt", Live: true},
 	{Number: Suspect, Name: "waiting", Letter: 'z', SQL: "suspect", Live: true},
 	{Number: Declined, Name: "waiting", Letter: 'k', SQL: "declined", Live: true},
+	{Number: Keyed, Name: "waiting", Letter: 'y', SQL: "keyed", Live: true},
 	{Number: Pending, Name: "pending", Letter: 'p', SQL: "pending", Live: true, Glyph: "▶", Word: "running"},
 	{Number: Asked, Name: "pending", SQL: "asked", Live: true},
 	{Number: Scheduled, Name: "scheduled", Letter: 's', SQL: "scheduled", Live: true, Timed: true, Glyph: "◷", Word: "scheduled"},

@@ -61,6 +61,16 @@ func (q *queue) clone() *queue {
 		copied.Queue, copied.Tasks = &c.Queue, copied
 		c.subs = append(c.subs, copied)
 	}
+	if q.parts != nil {
+		c.parts = make(map[string]*line, len(q.parts))
+	}
+	for key, l := range q.parts {
+		copied := &line{Line: l.Line, sorted: l.clone(own)}
+		copied.Queue, copied.Tasks = &c.Queue, copied
+		c.parts[key] = copied
+		c.byKey.insert(key)
+	}
+	c.ring = q.ring.clone(func(l *line) *line { return c.parts[l.Sub] })
 	return c
 }
 

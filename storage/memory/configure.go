@@ -80,7 +80,9 @@ func (s *Storage) inspectQueue() {
 }
 
 // isAbandoned reports whether a queue may go. A unique window keeps its queue until it is swept.
-func (q *queue) isAbandoned(now int64) bool { return q.windows.size == 0 && q.IsAbandoned(now) }
+func (q *queue) isAbandoned(now int64) bool {
+	return q.windows.size+len(q.parts) == 0 && q.IsAbandoned(now)
+}
 
 // sweepWindows forgets up to most unique windows that are over.
 func (q *queue) sweepWindows(come int64, most int) {

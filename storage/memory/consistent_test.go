@@ -53,11 +53,21 @@ func (q *queue) consistent(s *Storage) error {
 		}
 		stand += l.size
 	}
+	if len(q.parts) != q.ring.size || len(q.parts) != len(q.byKey.from("", len(q.parts)+1)) {
+		return fmt.Errorf("%d partitions, %d in the ring, %d keys", len(q.parts), q.ring.size, len(q.byKey.from("", 1<<30)))
+	}
+	for _, e := range q.ring.from(place{Sort: math.MinInt64}, q.ring.size) {
+		l := e.value
+		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.size == 0 && !l.IsPaused() {
+			return fmt.Errorf("the partition %s holds %d, counted %d, at %+v", l.Sub, l.size, l.Size, l.Ring)
+		}
+		stand += l.size
+	}
 	for id, r := range q.records {
 		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
 			return fmt.Errorf("%s stands here as %s", r.Ref, id)
 		}
-		line := q.line(r.State, r.Kind)
+		line := q.line(r.State, r)
 		if !slices.ContainsFunc(line.after(first, line.size, nil), isAt(r)) {
 			return fmt.Errorf("%s is %s and not where those are", r.Ref, r.State.Public())
 		}

@@ -47,6 +47,23 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return s.step.List(&q.Queue, &query, after), nil
 }
 
+// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of the page's
+// last partition.
+func (s *Storage) Partitions(ctx context.Context, query storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	if err := storage.CheckPartitions(&query); err != nil {
+		return storage.PartitionsPage{}, err
+	}
+	if err := s.look(ctx); err != nil {
+		return storage.PartitionsPage{}, fmt.Errorf("memory: partitions of %s: %w", query.Queue, err)
+	}
+	defer s.mu.Unlock()
+	q := s.queues[query.Queue]
+	if q == nil {
+		return storage.PartitionsPage{}, nil
+	}
+	return s.step.Partitions(&q.Queue, &query), nil
+}
+
 // Queues lists names of queues, sorted. Next is the last name of the page.
 func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
 	if err := storage.CheckQueues(&query); err != nil {

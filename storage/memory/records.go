@@ -22,6 +22,10 @@ type queue struct {
 
 	firstLook, lastLook int64 // bounds of the moments Look of subs
 
+	parts map[string]*line // the lines of partitions, by key
+	byKey names            // the keys of parts
+	ring  sorted[*line]    // parts, by their places in the ring
+
 	keys    map[string]*hold // the holds on unique keys, by key
 	windows sorted[*hold]    // the holds of unique windows, by their end
 }
@@ -34,7 +38,7 @@ type hold struct {
 	place place // in queue.windows
 }
 
-// line is the line of the declined tasks of a kind.
+// line is the line of the declined tasks of a kind, or of a partition.
 type line struct {
 	engine.Line
 	sorted[*engine.Record]
@@ -62,15 +66,26 @@ func (q *queue) sub(kind string) (int, bool) {
 	})
 }
 
-// line returns the line of a state, for a task of a kind. A task whose cancel was asked stays in the line of
-// Pending. A line that has ended with its last task is empty.
-func (q *queue) line(state engine.State, kind string) *sorted[*engine.Record] {
+// line returns the line of a state in which a record stands or would stand. A task whose cancel was asked stays in
+// the line of Pending. A line that has ended with its last task is empty.
+func (q *queue) line(state engine.State, r *engine.Record) *sorted[*engine.Record] {
 	if state.HasSubs() {
-		if i, found := q.sub(kind); found {
-			return &q.subs[i].sorted
+		if l := q.named(state, r.Sub(state)); l != nil {
+			return &l.sorted
 		}
 	}
 	return &q.lines[state.Line()]
+}
+
+// named returns the line of a state and name, nil if there is none.
+func (q *queue) named(state engine.State, name string) *line {
+	if state == engine.Keyed {
+		return q.parts[name]
+	}
+	if i, found := q.sub(name); found {
+		return q.subs[i]
+	}
+	return nil
 }
 
 // drop forgets the hold on a key, if there is one.
@@ -156,13 +171,13 @@ func (s *records) Add(q *engine.Queue, in *storage.Insert) *engine.Record {
 func (s *records) Move(r *engine.Record, to engine.State, at place) {
 	q := ours(r.Queue)
 	q.lift(r)
-	q.line(to, r.Kind).insert(at, r)
+	q.line(to, r).insert(at, r)
 }
 
 // lift removes a record from the line in which it stands.
 func (q *queue) lift(r *engine.Record) {
 	if r.State != engine.None {
-		q.line(r.State, r.Kind).remove(r.Place)
+		q.line(r.State, r).remove(r.Place)
 	}
 }
 
@@ -219,15 +234,15 @@ func (s *records) Page(l *engine.Line, after engine.Mark, newest bool, n int) (f
 func (s *records) MarkOf(r *engine.Record) engine.Mark {
 	m := engine.Mark{Place: r.Place}
 	if r.State.HasSubs() {
-		m.Sub = r.Kind
+		m.In, m.Sub = r.State, r.Sub(r.State)
 	}
 	return m
 }
 
-// Line returns the line of a kind, nil where there is none.
-func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
-	if i, found := ours(q).sub(kind); found {
-		return &ours(q).subs[i].Line
+// Line returns the line of a state and name, nil if there is none.
+func (s *records) Line(q *engine.Queue, state engine.State, name string) *engine.Line {
+	if l := ours(q).named(state, name); l != nil {
+		return &l.Line
 	}
 	return nil
 }
@@ -236,6 +251,15 @@ func (s *records) Line(q *engine.Queue, kind string) *engine.Line {
 func (s *records) InsertLine(of engine.Line) *engine.Line {
 	q, l := ours(of.Queue), &line{Line: of}
 	l.Tasks = l
+	if l.State == engine.Keyed {
+		if q.parts == nil {
+			q.parts = make(map[string]*line)
+		}
+		q.parts[l.Sub] = l
+		q.byKey.insert(l.Sub)
+		q.ring.insert(l.Ring, l)
+		return &l.Line
+	}
 	if len(q.subs) == 0 {
 		q.firstLook, q.lastLook = l.Look, l.Look
 	}
@@ -248,6 +272,12 @@ func (s *records) InsertLine(of engine.Line) *engine.Line {
 // DeleteLine removes a line.
 func (s *records) DeleteLine(l *engine.Line) {
 	q := ours(l.Queue)
+	if l.State == engine.Keyed {
+		delete(q.parts, l.Sub)
+		q.byKey.remove(l.Sub)
+		q.ring.remove(l.Ring)
+		return
+	}
 	i, _ := q.sub(l.Sub)
 	q.subs = slices.Delete(q.subs, i, i+1)
 }
@@ -255,21 +285,48 @@ func (s *records) DeleteLine(l *engine.Line) {
 // LinesNamed returns the lines of kinds.
 func (s *records) LinesNamed(q *engine.Queue, kinds []string) (found []*engine.Line) {
 	for _, kind := range kinds {
-		if l := s.Line(q, kind); l != nil {
+		if l := s.Line(q, engine.Declined, kind); l != nil {
 			found = append(found, l)
 		}
 	}
 	return found
 }
 
-// LinesFrom returns up to n lines from a kind on.
-func (s *records) LinesFrom(q *engine.Queue, kind string, n int) (found []*engine.Line) {
-	i, _ := ours(q).sub(kind)
-	some := ours(q).subs[i:]
+// LinesFrom returns up to n lines of a state from a name on.
+func (s *records) LinesFrom(of *engine.Queue, state engine.State, name string, n int) (found []*engine.Line) {
+	q := ours(of)
+	if state == engine.Keyed {
+		for _, key := range q.byKey.from(name, n) {
+			found = append(found, &q.parts[key].Line)
+		}
+		return found
+	}
+	i, _ := q.sub(name)
+	some := q.subs[i:]
 	for _, l := range some[:min(len(some), n)] {
 		found = append(found, &l.Line)
 	}
 	return found
+}
+
+// Partition returns a partition, nil if it neither has waiting tasks nor is paused.
+func (s *records) Partition(q *engine.Queue, key string) *engine.Line {
+	return s.Line(q, engine.Keyed, key)
+}
+
+// Turns returns up to n partitions from a place of the ring on.
+func (s *records) Turns(q *engine.Queue, from place, n int) (found []*engine.Line) {
+	for _, e := range ours(q).ring.from(from, n) {
+		found = append(found, &e.value.Line)
+	}
+	return found
+}
+
+// SetTurn moves a partition to another place of the ring.
+func (s *records) SetTurn(l *engine.Line, to place) {
+	q := ours(l.Queue)
+	q.ring.remove(l.Ring)
+	q.ring.insert(to, q.parts[l.Sub])
 }
 
 // LinesByLook returns the first lines by their moments Look, of the moments until or after another. It goes
@@ -303,7 +360,7 @@ func (s *records) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && s.First(r.Queue, r.State) != r {
 		return
 	}
-	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
+	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert))
 }
 
 // copyIn replaces the caller's memory, which the changes and results of a Tx left in records, by

@@ -138,6 +138,16 @@ func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
 	return list
 }
 
+// from returns the values at a place and after it, at most n of them.
+func (s *sorted[T]) from(p place, n int) (list []entry[T]) {
+	for i := s.chunk(p); i < len(s.chunks) && len(list) < n; i++ {
+		c := s.chunks[i]
+		j := search(c, p)
+		list = append(list, c[j:min(len(c), j+n-len(list))]...)
+	}
+	return list
+}
+
 // before appends to list the values whose places come before p, in reverse order, at most n of them.
 func (s *sorted[T]) before(p place, n int, list []entry[T]) []entry[T] {
 	for i := min(s.chunk(p), len(s.chunks)-1); i >= 0 && n > 0; i-- {

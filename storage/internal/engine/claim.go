@@ -22,6 +22,8 @@ type Claim struct {
 	looked  bool // lookForDeclined was called
 	// declined has the declined tasks of each queue; nil where there are none for this claim.
 	declined []declined
+	// rings are the rings of the queues with partitions; nil if the claim has looked at none.
+	rings []ring
 }
 
 // declined holds, for one queue, the first task in the line of each kind.
@@ -66,33 +68,59 @@ func (c *Claim) Take() {
 			if !c.LimitAdmits(i, starts) {
 				break
 			}
-			r := c.next(i, starts)
+			r, turn := c.next(i, starts)
 			if r == nil || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)
+			if turn >= 0 {
+				c.serve(i, turn)
+			}
 		}
 	}
 }
 
-// next returns the first waiting task of the i-th queue that the claim may take now, or nil. starts says
-// that the task is to start at once: only then may it be start-only or, once in a claim, a suspect.
-func (c *Claim) next(i int, starts bool) *Record {
+// next returns the waiting task of the i-th queue that the claim takes next, or nil. starts says that the task
+// is to start at once: only then may it be start-only or, once in a claim, a suspect. turn is the index of the
+// task's turn in the ring of the queue, -1 if the queue has no partitions.
+func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
 	q := c.Queues[i]
 	if q == nil {
-		return nil
-	}
-	first := c.step.Lines.First(q, Waiting)
-	if starts {
-		first = earlier(first, c.step.Lines.First(q, Prompt))
+		return nil, -1
 	}
 	without := StartOnly | IsSuspect
 	if starts {
 		without = IsSuspect
 	}
 	if starts && c.Req.Suspect && !c.suspect {
-		first = earlier(first, c.step.Lines.First(q, Suspect))
 		without = 0
+	}
+	if c.step.Local != nil && q.Sizes[Keyed] == 0 {
+		return c.nextOrdinary(i, without), -1
+	}
+	for n, t := range c.ring(i).turns {
+		if t.line == nil {
+			r = c.nextOrdinary(i, without)
+		} else {
+			r = t.line.first(without)
+		}
+		if r != nil {
+			return r, n
+		}
+	}
+	return nil, -1
+}
+
+// nextOrdinary returns the first waiting task of the i-th queue, of those without a partition and of the declined
+// ones, that has none of the flags without.
+func (c *Claim) nextOrdinary(i int, without Flags) *Record {
+	q := c.Queues[i]
+	first := c.step.Lines.First(q, Waiting)
+	if without&StartOnly == 0 {
+		first = earlier(first, c.step.Lines.First(q, Prompt))
+	}
+	if without == 0 {
+		first = earlier(first, c.step.Lines.First(q, Suspect))
 	}
 	return earlier(first, c.nextDeclined(i, without))
 }
@@ -109,7 +137,7 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	d.without = without
 	for n, l := range d.lines {
 		if first := d.first[n]; again || first != nil && first.State != Declined { // first was taken meanwhile
-			d.first[n] = l.first(without)
+			d.first[n] = c.step.firstServed(l, without)
 		}
 		next = earlier(next, d.first[n])
 	}
@@ -218,7 +246,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 		if q == nil {
 			continue
 		}
-		next = sooner(next, c.step.nextDue(q))
+		next = sooner(sooner(next, c.step.nextDue(q)), c.step.rests(q))
 		if q.IsPaused(c.step.Now) && again.waits(i) {
 			next = sooner(next, q.PausedUntil)
 		}
@@ -230,7 +258,8 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			}
 			continue
 		}
-		more = more || again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+		r, _ := again.next(i, c.Req.Start > 0)
+		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && c.rings[i].cut && c.rings[i].served
 	}
 	return next, more, bounded
 }
@@ -242,7 +271,7 @@ func (c *Claim) waits(i int) bool {
 			return true
 		}
 	}
-	return c.nextDeclined(i, 0) != nil
+	return c.nextDeclined(i, 0) != nil || len(c.step.Lines.Turns(c.Queues[i], Place{}, 1)) > 0
 }
 
 // Stats returns the sizes, totals and settings of a queue.
@@ -277,7 +306,24 @@ func (s *Step) oldest(q *Queue) time.Duration {
 			}
 		}
 	}
+	for _, l := range s.Lines.Turns(q, Place{}, mostAged) {
+		oldest = max(oldest, s.age(l))
+	}
 	return time.Duration(oldest) * time.Microsecond
+}
+
+// mostAged is how many partitions of a ring count for the age of a queue.
+const mostAged = 20
+
+// age returns how long the first task of a partition waits that joined at the tail, of those with the priority
+// of its first task.
+func (s *Step) age(l *Line) int64 {
+	for _, r := range l.Tasks.Range(beginning.Place, 0, 1) {
+		for _, r := range l.Tasks.Range(Place{Sort: Band(r.Priority)}, 0, 1) {
+			return s.Now - (r.Sort - Band(r.Priority))
+		}
+	}
+	return 0
 }
 
 // nextDue returns the earliest moment at which a task or a cursor of a queue is due, 0 if there is none.
@@ -303,6 +349,11 @@ func sooner(a, b int64) int64 {
 func (s *Step) isBehind(q *Queue, recoverTo int64) bool {
 	for _, state := range dueStates {
 		if r := s.Lines.First(q, state); r != nil && r.Sort <= s.Come {
+			return true
+		}
+	}
+	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, 1) {
+		if l.Ring.Sort <= s.Come {
 			return true
 		}
 	}

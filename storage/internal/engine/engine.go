@@ -28,6 +28,7 @@
 //	lease.go    the ends of a claim, and the extension of a lease
 //	list.go     listings of tasks, page by page
 //	lines.go    the lines of declined tasks, one for each kind
+//	ring.go     the partitions of a queue: whose turn it is, and which are paused
 //	move.go     the transitions between states: lines, sizes, totals and keys for life
 package engine
 
@@ -72,10 +73,16 @@ type Lines interface {
 	// First returns the first record in the line of a state, nil where there is none. Tasks
 	// whose cancel was asked may stand in the line of the state Pending.
 	First(q *Queue, line State) *Record
-	// LinesNamed returns the lines of these names, which are sorted and distinct.
-	LinesNamed(q *Queue, subs []string) []*Line
-	// LinesFrom returns up to n lines at a name or after it, by name.
-	LinesFrom(q *Queue, sub string, n int) []*Line
+	// LinesNamed returns the lines of these kinds, which are sorted and distinct.
+	LinesNamed(q *Queue, kinds []string) []*Line
+	// LinesFrom returns up to n lines of a state at a name or after it, by name.
+	LinesFrom(q *Queue, state State, sub string, n int) []*Line
+	// Partition returns a partition, nil if it neither has waiting tasks nor is paused.
+	Partition(q *Queue, key string) *Line
+	// Turns returns up to n partitions that stand at a place of the ring of a queue or after it, in order.
+	Turns(q *Queue, from Place, n int) []*Line
+	// SetTurn moves a partition to another place of the ring. When it is called the line still has its old place.
+	SetTurn(l *Line, to Place)
 	// Size returns the bytes of a record's payload, which need not be loaded.
 	Size(r *Record) int
 }
@@ -91,13 +98,13 @@ type Local interface {
 	// Configured keeps the settings of a queue, and notes an event that concerns all runners if alert is set.
 	Configured(q *Queue, alert bool)
 
-	// Line returns the line of a name, nil where there is none.
-	Line(q *Queue, sub string) *Line
+	// Line returns the line of a state and name, nil where there is none.
+	Line(q *Queue, state State, sub string) *Line
 	// InsertLine keeps a new line.
 	InsertLine(l Line) *Line
 	// DeleteLine removes a line that is empty.
 	DeleteLine(l *Line)
-	// LinesByLook returns up to n lines by the moment Look: those whose moment is at or before it, or after it.
+	// LinesByLook returns up to n lines of declined tasks by the moment Look: those whose moment is at or before it, or after it.
 	LinesByLook(q *Queue, after bool, at int64, n int) []*Line
 	// Due returns the first records in the line of a state, at most n, whose Sort is at a moment or before.
 	Due(q *Queue, state State, at int64, n int) []*Record
@@ -180,7 +187,11 @@ func (s *Step) Configure(name string, named *storage.Settings) error {
 		return nil
 	}
 	q = s.Store.Queue(name)
-	q.Set(named, s.Now)
+	if named.Partition != "" {
+		s.pausePartition(q, named.Partition, named.Pause)
+	} else {
+		q.Set(named, s.Now)
+	}
 	s.Local.Configured(q, !named.Create)
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
-// have a line for each kind. A line begins with its first task and goes with its last.
+// have a line for each kind, and tasks with a partition one for each partition. A line begins with its first
+// task and goes with its last, but a paused partition stays.
 type Line struct {
 	Queue *Queue
 	State State
@@ -20,9 +21,15 @@ type Line struct {
 	Named int64
 	Look  int64 // when the line is searched next for tasks that waited too long
 	From  Place // where that search begins
+	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
+	// orders them. Paused ones have as their Sort the moment at which the pause ends, or Never.
+	Ring Place
 	// Changed is set by each change, for a Store that writes them.
 	Changed bool
 }
+
+// IsPaused reports whether the line is that of a partition whose pause has not been ended.
+func (l *Line) IsPaused() bool { return l.Ring.Sort != 0 }
 
 // Tasks finds the tasks of a line.
 type Tasks interface {
@@ -32,21 +39,30 @@ type Tasks interface {
 }
 
 // HasSubs reports whether the records of a state stand in several lines of a queue.
-func (s State) HasSubs() bool { return s == Declined }
+func (s State) HasSubs() bool { return s == Declined || s == Keyed }
 
 // join counts a task that joins a line, which it begins where there is none.
 func (s *Step) join(q *Queue, state State, sub string) {
 	if s.Local == nil {
 		return
 	}
-	l := s.Local.Line(q, sub)
+	l := s.Local.Line(q, state, sub)
 	if l == nil {
-		l = s.Local.InsertLine(Line{
-			Queue: q, State: state, Sub: sub, From: FirstLook, Named: s.Now, Look: s.after(s.Limits.DeclinedFor),
-		})
+		l = s.begin(q, state, sub)
 	}
 	l.Size++
 	l.Changed = true
+}
+
+// begin begins a line.
+func (s *Step) begin(q *Queue, state State, sub string) *Line {
+	l := Line{Queue: q, State: state, Sub: sub}
+	if state == Keyed {
+		l.Ring.Turn = s.turn()
+	} else {
+		l.From, l.Named, l.Look = FirstLook, s.Now, s.after(s.Limits.DeclinedFor)
+	}
+	return s.Local.InsertLine(l)
 }
 
 // Leave counts a task that leaves a line, which ends where it is the last.
@@ -54,10 +70,10 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 	if s.Local == nil || !state.HasSubs() {
 		return
 	}
-	if l := s.Local.Line(q, sub); l != nil {
+	if l := s.Local.Line(q, state, sub); l != nil {
 		l.Size--
 		l.Changed = true
-		if l.Size <= 0 {
+		if l.Size <= 0 && !l.IsPaused() {
 			s.Local.DeleteLine(l)
 		}
 	}
@@ -73,6 +89,38 @@ func (l *Line) first(without Flags) *Record {
 	return nil
 }
 
+// firstServed returns the first task of the line of a kind that has none of the flags without and whose partition
+// is not paused. It looks at mostPassed tasks at most.
+func (s *Step) firstServed(l *Line, without Flags) *Record {
+	if l.Size <= 0 {
+		return nil
+	}
+	for n, from := 1, beginning.Place; n <= mostPassed; n = mostPassed {
+		all := l.Tasks.Range(from, without, n)
+		for _, r := range all {
+			if p := s.partition(r); p == nil || !p.IsPaused() {
+				return r
+			}
+			from = Place{r.Sort, r.Turn + 1}
+		}
+		if len(all) < n || n == mostPassed {
+			break
+		}
+	}
+	return nil
+}
+
+// mostPassed is how many declined tasks of a line a claim passes over because their partitions are paused.
+const mostPassed = 100
+
+// partition returns the partition of a task, nil if the storage knows nothing of it.
+func (s *Step) partition(r *Record) *Line {
+	if r.Partition == "" {
+		return nil
+	}
+	return s.Lines.Partition(r.Queue, r.Partition)
+}
+
 // among returns the lines of the given kinds, or up to most of the first lines of all kinds where none is
 // given.
 func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
@@ -80,7 +128,7 @@ func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
 		return nil
 	}
 	if len(kinds) == 0 {
-		return s.Lines.LinesFrom(q, "", most)
+		return s.Lines.LinesFrom(q, Declined, "", most)
 	}
 	return s.Lines.LinesNamed(q, slices.Compact(slices.Sorted(slices.Values(kinds))))
 }

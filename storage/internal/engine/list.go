@@ -10,12 +10,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Mark is the place of a task in a listing: its place in its line and, where the state has several lines,
-// the name of the line. Row tells tasks apart that stand at one place, which no step brings about.
+// Mark is the place of a task in a listing: its place in its line and, if the state has several lines, that
+// state and the name of the line. Row tells tasks apart that stand at one place, which no step brings about.
 type Mark struct {
 	Place
 
 	Row int64
+	In  State // None if the state has one line
 	Sub string
 }
 
@@ -33,8 +34,8 @@ func (m Mark) Compare(o Mark) int {
 // String returns the mark as the text of TasksPage.Next.
 func (m Mark) String() string {
 	text := fmt.Sprintf("%d.%d.%d", m.Sort, m.Turn, m.Row)
-	if m.Sub != "" {
-		text += "." + m.Sub
+	if m.In != None {
+		text += fmt.Sprintf(".%d.%s", m.In, m.Sub)
 	}
 	return text
 }
@@ -49,12 +50,13 @@ func ParseMark(query *storage.TasksQuery) (m Mark, err error) {
 		}
 		return beginning, nil
 	}
-	parts := strings.SplitN(text, ".", 4)
-	if len(parts) == 4 {
-		m.Sub = parts[3]
+	parts := strings.SplitN(text, ".", 5)
+	if len(parts) == 5 {
+		m.Sub = parts[4]
+		_, err = fmt.Sscanf(parts[3], "%d", &m.In)
 	}
-	n, err := fmt.Sscanf(strings.Join(parts[:min(3, len(parts))], "."), "%d.%d.%d", &m.Sort, &m.Turn, &m.Row)
-	if err != nil || n != 3 || m.String() != text {
+	n, bad := fmt.Sscanf(strings.Join(parts[:min(3, len(parts))], "."), "%d.%d.%d", &m.Sort, &m.Turn, &m.Row)
+	if err != nil || bad != nil || n != 3 || m.String() != text {
 		return Mark{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
 	return m, nil
@@ -63,21 +65,31 @@ func ParseMark(query *storage.TasksQuery) (m Mark, err error) {
 // List lists a page of the tasks of one state after a mark, in the order of that state. Tasks in lines with
 // names come last, line after line. List leaves out records that cannot be read.
 func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page storage.TasksPage) {
+	if query.Partition != "" {
+		return s.listPartition(q, query, after)
+	}
 	var all []*Record
 	n, compare := query.Limit+1, Mark.Compare // one more, to know whether there is a next page
 	if query.Newest {
 		compare = func(a, b Mark) int { return b.Compare(a) }
 	}
 	for _, state := range StatesOf(query.State) {
-		if after.Sub == "" && !state.HasSubs() {
+		if after.In == None && !state.HasSubs() {
 			all = append(all, s.Local.Page(&Line{Queue: q, State: state}, after, query.Newest, n)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b *Record) int { return compare(s.Local.MarkOf(a), s.Local.MarkOf(b)) })
-	if query.State == Declined.Public() && q.Sizes[Declined] > 0 {
-		for _, l := range s.Lines.LinesFrom(q, after.Sub, n+1) {
+	for _, state := range StatesOf(query.State) {
+		if !state.HasSubs() || q.Sizes[state] == 0 || state < after.In {
+			continue
+		}
+		sub := ""
+		if state == after.In {
+			sub = after.Sub
+		}
+		for _, l := range s.Lines.LinesFrom(q, state, sub, n+1) {
 			from := beginning
-			if l.Sub == after.Sub {
+			if state == after.In && l.Sub == after.Sub {
 				from = after
 			}
 			if len(all) < n {
@@ -85,7 +97,21 @@ func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page stora
 			}
 		}
 	}
-	if len(all) >= n {
+	s.fill(&page, query, all)
+	return page
+}
+
+// listPartition lists a page of the tasks in the line of a partition.
+func (s *Step) listPartition(q *Queue, query *storage.TasksQuery, after Mark) (page storage.TasksPage) {
+	if l := s.Lines.Partition(q, query.Partition); l != nil {
+		s.fill(&page, query, s.Local.Page(l, after, false, query.Limit+1))
+	}
+	return page
+}
+
+// fill fills a page with the first tasks of a list, which holds one more if there is a next page.
+func (s *Step) fill(page *storage.TasksPage, query *storage.TasksQuery, all []*Record) {
+	if len(all) > query.Limit {
 		all = all[:query.Limit]
 		page.Next = s.Local.MarkOf(all[query.Limit-1]).String()
 	}
@@ -94,5 +120,4 @@ func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page stora
 			page.Tasks = append(page.Tasks, s.Store.Find(r.Ref).Task())
 		}
 	}
-	return page
 }

@@ -21,6 +21,7 @@ func (c *Claim) Maintain(a *storage.Claimed) {
 			continue
 		}
 		s.Promote(q, promoted)
+		s.resume(q)
 		a.Ended = append(a.Ended, s.Recover(s.whole(s.Local.Due(q, Pending, s.RecoverTo(c.Req), share)))...)
 		if c.Req.Queues[i].Names() {
 			s.nameKinds(q, c.Req.Kinds)

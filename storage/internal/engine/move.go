@@ -41,14 +41,26 @@ func (s *Step) wait(r *Record, turn int64) {
 // waitingLine returns the line in which r waits, and notes whether r is a suspect.
 func (r *Record) waitingLine() State {
 	r.Flags &^= IsSuspect
-	switch {
-	case storage.Suspect(r.Crashes, r.CrashLimit):
+	if storage.Suspect(r.Crashes, r.CrashLimit) {
 		r.Flags |= IsSuspect
+	}
+	switch {
+	case r.Partition != "":
+		return Keyed
+	case r.Flags&IsSuspect != 0:
 		return Suspect
 	case r.Flags&StartOnly != 0:
 		return Prompt
 	}
 	return Waiting
+}
+
+// Sub returns the name of the line in which r stands in a state with several lines.
+func (r *Record) Sub(state State) string {
+	if state == Keyed {
+		return r.Partition
+	}
+	return r.Kind
 }
 
 // schedule puts r into scheduled or retry.
@@ -116,7 +128,7 @@ func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
 	if to.HasSubs() {
-		s.join(r.Queue, to, r.Kind)
+		s.join(r.Queue, to, r.Sub(to))
 	}
 	s.Store.Move(r, to, at)
 	r.State, r.Place = to, at
@@ -142,7 +154,7 @@ func (s *Step) count(r *Record, to State) {
 	if from != None {
 		q.Sizes[from]--
 		if from.HasSubs() {
-			s.Leave(q, from, r.Kind)
+			s.Leave(q, from, r.Sub(from))
 		}
 	}
 	life := r.Unique.Mode == storage.UniqueLife

@@ -18,6 +18,11 @@ type Queue struct {
 
 	Limit *Limit // nil if the queue never had one
 
+	// Turn is the turn of the tasks without a partition among the ready partitions. TurnChanged is set if it
+	// changed, for a Store that writes it.
+	Turn        int64
+	TurnChanged bool
+
 	Touched int64 // when a record was last removed, or the settings changed; see IsAbandoned
 
 	Own any // for the Store's own use
@@ -54,7 +59,7 @@ func (q *Queue) IsAbandoned(now int64) bool {
 
 // Stats returns the sizes and totals of the queue.
 func (q *Queue) Stats() storage.Stats {
-	st := storage.Stats{Queue: q.Name, Damaged: q.Sizes[Damaged], Totals: q.Totals}
+	st := storage.Stats{Queue: q.Name, Damaged: q.Sizes[Damaged], Partitioned: q.Sizes[Keyed], Totals: q.Totals}
 	if q.Limit != nil && q.Limit.Damaged {
 		st.Damaged++
 	}

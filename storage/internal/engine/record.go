@@ -44,6 +44,7 @@ type Record struct {
 // Spec is the content of an insert, which seldom changes later.
 type Spec struct {
 	Kind, Encoding string
+	Partition      string
 	Payload        []byte
 	Headers        map[string]string
 
@@ -83,7 +84,7 @@ type Side struct {
 // SpecOf returns the content of an insert. It shares the insert's memory.
 func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{
-		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
+		Kind: in.Kind, Encoding: in.Encoding, Partition: in.Partition, Payload: in.Payload, Headers: in.Headers,
 		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout.Truncate(time.Microsecond),
 		Keep: in.Keep, Unique: in.Unique, Cursor: in.Cursor,
 	}
@@ -110,7 +111,7 @@ func (r *Record) Proves(f *storage.Fence) bool {
 func (r *Record) CopyTo(t *storage.Task) {
 	*t = storage.Task{
 		Ref: r.Ref, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload, Headers: r.Headers,
-		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority),
+		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority), Partition: r.Partition,
 		MaxRetries: r.MaxRetries, Retries: r.Retries, CrashLimit: r.CrashLimit, Crashes: r.Crashes,
 		Snoozes: r.Snoozes, SnoozedSince: Time(r.SnoozedSince), Timeout: r.Timeout, Keep: r.Keep,
 		Unique: r.Unique, Created: Time(r.Created), Reason: r.Reason, Cursor: r.Cursor,

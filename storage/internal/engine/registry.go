@@ -30,6 +30,7 @@ const (
 	Cancelled = State(states.Cancelled)
 	Dead      = State(states.Dead)
 	Declined  = State(states.Declined)
+	Keyed     = State(states.Keyed)
 	States    = State(states.Count)
 )
 

@@ -11,14 +11,15 @@ import (
 func TestNumbersStay(t *testing.T) {
 	for i, want := range []storage.State{
 		"", storage.Waiting, storage.Waiting, storage.Waiting, storage.Pending, storage.Pending, storage.Scheduled,
-		storage.Retry, storage.Cursors, "", storage.Completed, storage.Cancelled, storage.Dead, "", storage.Waiting, "",
+		storage.Retry, storage.Cursors, "", storage.Completed, storage.Cancelled, storage.Dead, "", storage.Waiting, storage.Waiting,
+		"",
 	} {
 		if got := State(i).Public(); got != want {
 			t.Errorf("state %d: got %q, want %q", i, got, want)
 		}
 	}
-	if Damaged != 9 || States != 15 || Declined != 14 || State(-1).Public() != "" {
-		t.Errorf("got %d for damaged of %d states, want 9 of 15", Damaged, States)
+	if Damaged != 9 || States != 16 || Declined != 14 || Keyed != 15 || State(-1).Public() != "" {
+		t.Errorf("got %d for damaged of %d states, want 9 of 16", Damaged, States)
 	}
 	if Special != 1 || Started != 2 || StartOnly != 4 || IsSuspect != 8 || HasSide != 16 {
 		t.Error("the flags have other numbers")

@@ -83,6 +83,9 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 	if ch.Priority != nil {
 		r.Priority = int16(*ch.Priority)
 	}
+	if ch.Partition != nil {
+		s.rekey(r, *ch.Partition)
+	}
 	if ch.Cursor != nil {
 		r.Cursor = ch.Cursor
 		r.touch(PartSpec)
@@ -103,7 +106,7 @@ func (s *Step) changeState(r *Record, ch *storage.Change) {
 	case storage.Cancelled:
 		s.end(r, Cancelled)
 	case storage.Waiting:
-		if from != storage.Waiting || ch.Priority != nil || ch.Now && r.State == Declined {
+		if from != storage.Waiting || ch.Priority != nil || ch.Partition != nil || ch.Now && r.State == Declined {
 			s.waitAtTail(r)
 		}
 	case storage.Scheduled:

@@ -22,13 +22,13 @@ func Check(r *engine.Record) error {
 	in := storage.Insert{
 		Ref: r.Ref, Kind: sp.Kind, Encoding: sp.Encoding, Payload: sp.Payload, Headers: sp.Headers,
 		Priority: int(r.Priority), MaxRetries: sp.MaxRetries, CrashLimit: sp.CrashLimit, Timeout: sp.Timeout,
-		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor,
+		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor, Partition: sp.Partition,
 	}
 	// The limit may have been higher when the task was inserted than it is today.
 	if err := storage.CheckInsert(storage.Limits{MaxPayload: storage.MaxPayloadCap}, &in); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
-	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.Version <= 0 || !isMoment(r.Version) ||
+	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.State == engine.Keyed && sp.Partition == "" || r.Version <= 0 || !isMoment(r.Version) ||
 		!IsPlaced(r) {
 		return storage.ErrDamaged
 	}
@@ -42,7 +42,7 @@ func IsPlaced(r *engine.Record) bool {
 		return false
 	case s == engine.Declined: // its Turn is a moment
 		return isMoment(r.Turn)
-	case s <= engine.Suspect || s == engine.Cursor: // its Sort is not a moment, or may be Never
+	case s <= engine.Suspect || s == engine.Keyed || s == engine.Cursor: // its Sort is not a moment, or may be Never
 		return true
 	}
 	return isMoment(r.Sort) && isMoment(r.At)

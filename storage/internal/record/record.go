@@ -11,8 +11,8 @@
 //	(JSON), parts after their length, and the payload to the end. The registry of the engine has
 //	the numbers.
 //
-// Parts are for newer versions: each has a number, its length and its content. This version knows
-// no part. It writes the parts of a record again as it read them. Where an older process must not
+// Each part has a number, its length and its content. Part 1 is the partition. All other parts are
+// for newer versions: this version writes them again as it read them. Where an older process must not
 // ignore a part, the newer version also sets a flag of the task that the older does not know ([Newer]).
 package record
 
@@ -67,12 +67,36 @@ func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 		flags |= engine.RecordCursor
 		b = AppendText(b, packCursor(sp.Cursor))
 	}
+	if sp.Partition != "" {
+		rest = append(AppendText(binary.AppendUvarint(nil, partPartition), sp.Partition), rest...)
+	}
 	if len(rest) > 0 {
 		flags |= engine.RecordParts
 		b = AppendText(b, rest)
 	}
 	b[begin] = flags
 	return append(b, sp.Payload...)
+}
+
+// partPartition is the number of the part that holds the partition.
+const partPartition = 1
+
+// partsOf takes the partition from the parts of a record, and returns the other parts. It reports false for bytes
+// that are no parts.
+func partsOf(parts []byte) (partition string, rest []byte, ok bool) {
+	for r := (Reader{Rest: parts}); len(r.Rest) > 0; {
+		before := r.Rest
+		number, content := r.Number(), r.Bytes()
+		switch {
+		case r.Bad, number == partPartition && (partition != "" || len(content) == 0):
+			return "", nil, false
+		case number == partPartition:
+			partition = string(content)
+		default:
+			rest = append(rest, before[:len(before)-len(r.Rest)]...)
+		}
+	}
+	return partition, rest, true
 }
 
 func appendEncoding(b []byte, name string) []byte {
@@ -142,10 +166,11 @@ func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 		sp.Cursor = new(storage.Cursor)
 		r.JSON(sp.Cursor)
 	}
+	sound := true
 	if flags&engine.RecordParts != 0 {
-		rest = r.Bytes()
+		sp.Partition, rest, sound = partsOf(r.Bytes())
 	}
-	if r.Bad {
+	if r.Bad || !sound {
 		return sp, nil, storage.ErrDamaged
 	}
 	sp.Payload = r.Rest

@@ -29,6 +29,8 @@ func specs() []engine.Spec {
 			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Declaration: `{"spec":"every 1h"}`},
 		},
 		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Partition: "é/acme", Payload: []byte("p")},
+		{Kind: "k", Encoding: "json", CrashLimit: 3, Partition: "a"},
 	}
 }
 
@@ -43,7 +45,7 @@ var pasts = []engine.Past{
 
 func TestRecordsReadAsWritten(t *testing.T) {
 	for i, want := range specs() {
-		parts := []byte{1, 2, 'h', 'i'}[:4*(i%2)]
+		parts := []byte{2, 2, 'h', 'i'}[:4*(i%2)]
 		b := record.AppendSpec([]byte("head"), &want, parts)
 		got, rest, err := record.Spec(b[len("head"):], "")
 		if len(got.Payload) == 0 {

@@ -1,0 +1,66 @@
+package storage
+
+import (
+	"fmt"
+	"time"
+)
+
+// CheckPartition returns an *InvalidError for a text that is not the key of a partition: 1 to MaxPartition bytes
+// of printable UTF-8.
+func CheckPartition(key string) error {
+	if n := len(key); n == 0 || n > MaxPartition {
+		return Invalid("partition", fmt.Sprintf("of %d bytes", n), "1 to %d bytes", MaxPartition)
+	}
+	if key != PrintableText(key, MaxPartition) {
+		return Invalid("partition", PrintableText(key, MaxPartition), "printable UTF-8")
+	}
+	return nil
+}
+
+// PartitionsQuery asks for a page of the partitions of a queue.
+type PartitionsQuery struct {
+	Queue string
+	// Key asks for one partition alone, "" for all.
+	Key string
+	// After is the Next of the page before, "" for the first page.
+	After string
+	// Limit is the page's size: 1 to 1,000, 0 means 1,000.
+	Limit int
+}
+
+// PartitionsPage is a page of partitions. Next is "" on the last page.
+type PartitionsPage struct {
+	Partitions []PartitionStats
+	Next       string
+}
+
+// PartitionStats describe a partition.
+type PartitionStats struct {
+	Key string
+	// Waiting counts the tasks in the line of the partition. Declined tasks do not count: they stand in the
+	// line of their kind.
+	Waiting int64
+	// Paused says that the partition is paused, and PausedUntil when the pause ends; a zero PausedUntil means
+	// when it is resumed.
+	Paused      bool
+	PausedUntil time.Time
+}
+
+// CheckPartitions checks a query and fills its Limit.
+func CheckPartitions(q *PartitionsQuery) error {
+	if err := CheckName("queue name", q.Queue); err != nil {
+		return err
+	}
+	if q.Limit == 0 {
+		q.Limit = MaxNames
+	}
+	for _, key := range []string{q.Key, q.After} {
+		if key == "" {
+			continue
+		}
+		if err := CheckPartition(key); err != nil {
+			return err
+		}
+	}
+	return checkRange("PartitionsQuery.Limit", q.Limit, 1, MaxNames)
+}
