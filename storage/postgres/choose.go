@@ -287,7 +287,7 @@ func (w *work) LinesNamed(q *engine.Queue, _ []string) (found []*engine.Line) {
 }
 
 // LinesFrom gives the lines of kinds that have candidates, for a claim that names no kind.
-func (w *work) LinesFrom(q *engine.Queue, _ string, _ int) []*engine.Line {
+func (w *work) LinesFrom(q *engine.Queue, _ engine.State, _ string, _ int) []*engine.Line {
 	return w.LinesNamed(q, nil)
 }
 

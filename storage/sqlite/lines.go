@@ -182,7 +182,7 @@ const (
 var ofKinds = "kind IN (?" + strings.Repeat(", ?", fetched-1) + ")"
 
 // Line gives the line of a kind, or nil.
-func (w *work) Line(eq *engine.Queue, kind string) *engine.Line {
+func (w *work) Line(eq *engine.Queue, _ engine.State, kind string) *engine.Line {
 	q := ours(eq)
 	l, known := q.kinds[kind]
 	if !known {
@@ -229,7 +229,7 @@ func (w *work) saveKinds(q *queue) {
 }
 
 // LinesFrom gives up to n lines from a kind on.
-func (w *work) LinesFrom(q *engine.Queue, kind string, n int) []*engine.Line {
+func (w *work) LinesFrom(q *engine.Queue, _ engine.State, kind string, n int) []*engine.Line {
 	return w.kindLines(q, n, fromKind, kind)
 }
 
@@ -253,7 +253,7 @@ func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Lin
 		}
 	}
 	for _, kind := range kinds {
-		if l := w.Line(eq, kind); l != nil {
+		if l := w.Line(eq, engine.Declined, kind); l != nil {
 			found = append(found, l)
 		}
 	}

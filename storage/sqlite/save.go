@@ -64,7 +64,7 @@ func (w *work) drop(r *row) {
 // lineNumber gives the number of the line in which the tasks of a state and a kind stand.
 func (w *work) lineNumber(q *engine.Queue, state engine.State, kind string) int64 {
 	if state.HasSubs() {
-		if l := w.Line(q, kind); l != nil {
+		if l := w.Line(q, state, kind); l != nil {
 			return kindOf(l).line()
 		}
 	}
