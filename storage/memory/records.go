@@ -360,7 +360,7 @@ func (s *records) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && s.First(r.Queue, r.State) != r {
 		return
 	}
-	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert))
+	(*Storage)(s).ring(ours(r.Queue), wakeup.Of(r.IsForAnyClaim(), alert))
 }
 
 // copyIn replaces the caller's memory, which the changes and results of a Tx left in records, by

@@ -98,11 +98,11 @@ func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
 	if c.step.Local != nil && q.Sizes[Keyed] == 0 {
 		return c.nextOrdinary(i, without), -1
 	}
-	for n, t := range c.ring(i).turns {
-		if t.line == nil {
+	for g, n := c.ring(i), 0; n < len(g.turns) || c.readOn(i); n++ {
+		if l := g.turns[n].line; l == nil {
 			r = c.nextOrdinary(i, without)
 		} else {
-			r = t.line.first(without)
+			r = l.first(without)
 		}
 		if r != nil {
 			return r, n
@@ -259,7 +259,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			continue
 		}
 		r, _ := again.next(i, c.Req.Start > 0)
-		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && c.rings[i].cut && c.rings[i].served
+		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
 	}
 	return next, more, bounded
 }

@@ -35,6 +35,9 @@ func (s *Step) waitAtHead(r *Record) { s.wait(r, -s.turn()) }
 
 func (s *Step) wait(r *Record, turn int64) {
 	s.put(r, r.waitingLine(), Place{Band(r.Priority) + turn, 0})
+	if r.State == Keyed && s.Local != nil && s.Local.Line(r.Queue, Keyed, r.Partition).IsPaused() {
+		return // no claim could take it
+	}
 	s.Store.Ring(r, false)
 }
 

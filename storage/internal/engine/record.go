@@ -106,6 +106,11 @@ func (r *Record) Proves(f *storage.Fence) bool {
 	return r.State.IsPending() && r.Version == f.Version && r.Token == f.Token
 }
 
+// IsForAnyClaim reports whether r waits, and each claim may take it.
+func (r *Record) IsForAnyClaim() bool {
+	return r.State == Waiting || r.State == Keyed && r.Flags&(StartOnly|IsSuspect) == 0
+}
+
 // CopyTo fills t with the task as a listing shows it. t shares payload, headers, cursor and attempts
 // with r.
 func (r *Record) CopyTo(t *storage.Task) {

@@ -6,13 +6,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ring is the part of the ring of a queue at which a claim looks: the ready partitions in the order of their
+// ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of their
 // turns, and the tasks without a partition, which are served in turn with them.
 type ring struct {
 	turns []turn
-	read  bool
-	// cut is set if further ready partitions are left, and served once the claim has taken a task.
-	cut, served bool
+	own   bool  // the turn of the tasks without a partition is among turns
+	read  int   // the partitions that were read
+	next  Place // from where the claim reads on
+	whole bool  // no ready partition is left
+	// served is set once the claim has taken a task.
+	served bool
 }
 
 // turn is a place in a ring: that of a partition, or of the tasks without one.
@@ -26,26 +29,35 @@ func (c *Claim) ring(i int) *ring {
 	if c.rings == nil {
 		c.rings = make([]ring, len(c.Queues))
 	}
-	g, q := &c.rings[i], c.Queues[i]
-	if g.read {
-		return g
-	}
-	g.read = true
-	for _, l := range c.step.Lines.Turns(q, Place{}, storage.MaxTurns+1) {
-		switch {
-		case l.IsPaused():
-		case len(g.turns) == storage.MaxTurns:
-			g.cut = true
-		default:
+	return &c.rings[i]
+}
+
+// readOn reads further turns of the ring of the i-th queue, in bounded steps, up to MaxTurns partitions. It
+// reports whether there are any.
+func (c *Claim) readOn(i int) bool {
+	g, q := c.ring(i), c.Queues[i]
+	before := len(g.turns)
+	n := min(max(c.Req.Most(), g.read)+1, storage.MaxTurns-g.read)
+	if !g.whole && n > 0 {
+		lines := c.step.Lines.Turns(q, g.next, n)
+		g.whole = len(lines) < n
+		g.read += len(lines)
+		for _, l := range lines {
+			if l.IsPaused() { // and so are all behind it
+				g.whole = true
+				break
+			}
+			if !g.own && q.Turn < l.Ring.Turn {
+				g.own, g.turns = true, append(g.turns, turn{nil, q.Turn})
+			}
 			g.turns = append(g.turns, turn{l, l.Ring.Turn})
+			g.next = Place{Turn: l.Ring.Turn + 1}
 		}
 	}
-	own := slices.IndexFunc(g.turns, func(t turn) bool { return t.at > q.Turn })
-	if own < 0 {
-		own = len(g.turns)
+	if !g.own && (g.whole || g.read >= storage.MaxTurns) {
+		g.own, g.turns = true, append(g.turns, turn{nil, q.Turn})
 	}
-	g.turns = slices.Insert(g.turns, own, turn{nil, q.Turn})
-	return g
+	return len(g.turns) > before
 }
 
 // serve moves the partition that a claim has served to the end of the ring.
@@ -66,7 +78,7 @@ func (c *Claim) serve(i, served int) {
 	} else {
 		return // its last task was taken
 	}
-	if !g.cut { // else the partitions that were not read come before it
+	if g.whole { // else the partitions that were not read come before it
 		g.turns = append(g.turns, t)
 	}
 }
