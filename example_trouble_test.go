@@ -61,7 +61,8 @@ func explain(ctx context.Context, client *midge.Client, ref midge.Ref) (string, 
 		return "", err
 	}
 	switch verdict.Cause {
-	case storage.CausePaused, storage.CauseNoRunner, storage.CauseUnknownKind: // somebody has to do something
+	case storage.CausePaused, storage.CausePartitionPaused, storage.CauseNoRunner,
+		storage.CauseUnknownKind: // somebody has to do something
 		return "stuck: " + verdict.String(), nil
 	default:
 		return verdict.String(), nil

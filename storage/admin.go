@@ -123,7 +123,7 @@ func (t Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
 		Headers: t.Headers, Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,
-		Timeout: t.Timeout, Keep: t.Keep,
+		Timeout: t.Timeout, Keep: t.Keep, Partition: t.Partition,
 	}
 	if d.Overlap == "skip" {
 		in.Unique = Unique{Key: UniqueKey([]byte("schedule"), []byte(t.ID)), Mode: UniqueLife}
@@ -147,6 +147,26 @@ func Each(ctx context.Context, store Reader, queue string, state State) iter.Seq
 	return pages(func(after string) ([]Task, string, error) {
 		page, err := store.Tasks(ctx, TasksQuery{Queue: queue, State: state, Limit: MaxPage, After: after})
 		return page.Tasks, page.Next, err
+	})
+}
+
+// EachOfPartition lists the waiting tasks in the line of a partition, page after page, as [Each] lists tasks.
+// Declined tasks stand in the line of their kind.
+func EachOfPartition(ctx context.Context, store Reader, queue, key string) iter.Seq2[Task, error] {
+	return pages(func(after string) ([]Task, string, error) {
+		page, err := store.Tasks(ctx, TasksQuery{
+			Queue: queue, State: Waiting, Partition: key, Limit: MaxPage, After: after,
+		})
+		return page.Tasks, page.Next, err
+	})
+}
+
+// EachPartition lists the partitions of a queue that have waiting tasks or are paused, by key, page after page. An
+// error ends the sequence.
+func EachPartition(ctx context.Context, store Storage, queue string) iter.Seq2[PartitionStats, error] {
+	return pages(func(after string) ([]PartitionStats, string, error) {
+		page, err := store.Partitions(ctx, PartitionsQuery{Queue: queue, After: after})
+		return page.Partitions, page.Next, err
 	})
 }
 

@@ -497,11 +497,11 @@ func TestTickInsert(t *testing.T) {
 	cursor := storage.Task{
 		Ref: ref(storage.CursorPrefix + "c"), Kind: "k", Encoding: "raw", Payload: []byte("p"),
 		Headers: map[string]string{"x": "y"}, Priority: 2, MaxRetries: 4, CrashLimit: 5, Timeout: time.Minute,
-		Keep: storage.Keep{For: time.Hour}, Cursor: &storage.Cursor{},
+		Keep: storage.Keep{For: time.Hour}, Partition: "acme", Cursor: &storage.Cursor{},
 	}
 	in := cursor.TickInsert("id", &storage.Declaration{})
 	if in.Ref != ref("id") || in.Kind != "k" || in.MaxRetries != 4 || in.CrashLimit != 5 || in.Timeout != time.Minute ||
-		in.Keep != cursor.Keep || in.Priority != 2 || in.Headers["x"] != "y" || in.Unique != (storage.Unique{}) {
+		in.Keep != cursor.Keep || in.Partition != "acme" || in.Priority != 2 || in.Headers["x"] != "y" || in.Unique != (storage.Unique{}) {
 		t.Errorf("got %+v, want the task of the schedule", in)
 	}
 	if err := storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{in}}}); err != nil {

@@ -15,7 +15,8 @@ type Sample struct {
 
 // Outlook is the forecast for a backlog that goes on to change as it did between two samples.
 type Outlook struct {
-	// Backlog is how many tasks wait for a runner now, without the tasks of kinds that no runner knows.
+	// Backlog is how many tasks wait for a runner now, without the tasks of kinds that no runner knows. Tasks of
+	// paused partitions count.
 	Backlog int64
 	// Declined is how many tasks of kinds that no runner of the queue knows wait in addition.
 	Declined int64

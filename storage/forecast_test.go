@@ -109,7 +109,7 @@ func TestEachCauseHasASentence(t *testing.T) {
 		seen[text] = c
 	}
 	far := storage.Verdict{Cause: storage.CauseInLine, PositionAtLeast: 1000, Of: 5000, ETA: 3*time.Hour + 20*time.Minute}
-	if got := far.String(); got != "it is behind the first 1000 of 5000 in line, and starts in about 3h20m" {
+	if got := far.String(); got != "it is behind the first 1000 of 5000 in line, and it starts in about 3h20m" {
 		t.Errorf("got %q", got)
 	}
 	if !slices.Contains(storage.Causes(), storage.CauseBusy) {

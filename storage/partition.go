@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -44,6 +45,18 @@ type PartitionStats struct {
 	// when it is resumed.
 	Paused      bool
 	PausedUntil time.Time
+}
+
+// PartitionOf returns the stats of one partition, with zeros if it neither has waiting tasks nor is paused.
+func PartitionOf(ctx context.Context, store Storage, queue, key string) (PartitionStats, error) {
+	if err := CheckPartition(key); err != nil {
+		return PartitionStats{}, err
+	}
+	page, err := store.Partitions(ctx, PartitionsQuery{Queue: queue, Key: key})
+	if err != nil || len(page.Partitions) == 0 {
+		return PartitionStats{Key: key}, err
+	}
+	return page.Partitions[0], nil
 }
 
 // CheckPartitions checks a query and fills its Limit.

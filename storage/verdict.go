@@ -45,6 +45,11 @@ func (v told) text() string {
 			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
 		}
 		return fmt.Sprintf("queue %s is paused for another %s", v.Ref.Queue, v.in(v.Until))
+	case CausePartitionPaused:
+		if v.Until.IsZero() {
+			return fmt.Sprintf("partition %s of %s is paused until it is resumed", v.Partition, v.Ref.Queue)
+		}
+		return fmt.Sprintf("partition %s of %s is paused for another %s", v.Partition, v.Ref.Queue, v.in(v.Until))
 	case CauseUndecodable:
 		return fmt.Sprintf("a runner could not decode its parameters%s; it is tried again in %s",
 			details(strings.TrimPrefix(v.Reason, ReasonUndecodable+": ")), v.in(v.Until))
@@ -178,19 +183,50 @@ func details(texts ...string) string {
 func (v told) position() string {
 	var text string
 	switch {
+	case v.Position == 0 && v.PositionAtLeast == 0 && v.State == Waiting:
+		return "its place in line is not known"
+	case v.Position == 0 && v.PositionAtLeast == 0:
+		return "it joins the line now"
+	case v.Partition != "":
+		text = v.inPartition()
 	case v.Position > 0:
 		text = fmt.Sprintf("it is number %d of %d in line", v.Position, v.Of)
-	case v.PositionAtLeast > 0:
-		text = fmt.Sprintf("it is behind the first %d of %d in line", v.PositionAtLeast, v.Of)
-	case v.State == Waiting:
-		return "its place in line is not known"
 	default:
-		return "it joins the line now"
+		text = fmt.Sprintf("it is behind the first %d of %d in line", v.PositionAtLeast, v.Of)
 	}
 	if v.ETA > 0 {
-		text += ", and starts in about " + v.duration(v.ETA)
+		text += ", and it starts in about " + v.duration(v.ETA)
 	}
-	return text
+	return text + v.inTurn()
+}
+
+// inPartition says how many tasks of its partition wait before the task.
+func (v told) inPartition() string {
+	of := "of its partition " + v.Partition
+	switch n := v.Position - 1; {
+	case n < 0:
+		return fmt.Sprintf("at least %d tasks %s wait before it", v.PositionAtLeast, of)
+	case n == 0:
+		return "it is the first task " + of
+	case n == 1:
+		return "1 task " + of + " waits before it"
+	default:
+		return fmt.Sprintf("%d tasks %s wait before it", n, of)
+	}
+}
+
+// inTurn says with how many others the line of the task takes turns, "" if with none.
+func (v told) inTurn() string {
+	others := v.Turns - 1
+	switch {
+	case v.MoreTurns:
+		return fmt.Sprintf("; this line takes turns with at least %d others", max(others, 1))
+	case others == 1:
+		return "; this line takes turns with one other"
+	case others > 1:
+		return fmt.Sprintf("; this line takes turns with %d others", others)
+	}
+	return ""
 }
 
 // runner names the runner that has the task.

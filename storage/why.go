@@ -28,6 +28,9 @@ const (
 	// CausePaused: the queue is paused until Until, zero for until it is resumed. The pause lasts beyond the
 	// moment at which the task is due. Of a schedule: it is itself paused until it is resumed.
 	CausePaused Cause = "paused"
+	// CausePartitionPaused: the partition of the task is paused until Until, zero for until it is resumed. The
+	// pause lasts beyond the moment at which the task is due.
+	CausePartitionPaused Cause = "partition paused"
 	// CauseUndecodable: no runner could decode the parameters of the task, for Reason. A runner tries it again
 	// at Until.
 	CauseUndecodable Cause = "undecodable"
@@ -67,8 +70,8 @@ const (
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
-		CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseLimit, CauseRate, CauseBusy,
-		CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
+		CausePartitionPaused, CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseLimit,
+		CauseRate, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
 	}
 }
 
@@ -77,7 +80,10 @@ type Verdict struct {
 	Ref   Ref
 	Kind  string
 	State State
-	Cause Cause
+	// Partition is the key of the task's partition. It is "" if the task has none, or waits in the line of its
+	// kind, because a runner has declined it.
+	Partition string
+	Cause     Cause
 	// Now is the storage's time at which the verdict held.
 	Now time.Time
 	// Since is when the task ended, or was started.
@@ -106,11 +112,16 @@ type Verdict struct {
 	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
 	// the end of its process stops such a job.
 	Unstopped time.Time
-	// Position is the place of the task in the order in which its queue is claimed, from 1, and Of the number
-	// of waiting tasks. Where Position is 0, at least PositionAtLeast tasks stand before the task, or the
-	// place is not known.
+	// Position is the place of the task in the order in which its line is claimed, from 1, and Of the number
+	// of tasks that wait there: the line of its partition, or that of all tasks without a partition. Where
+	// Position is 0, at least PositionAtLeast tasks stand before the task, or the place is not known.
 	Position, Of    int64
 	PositionAtLeast int64
+	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused, and the line
+	// of the tasks without a partition. It is 0 in a queue without partitions. MoreTurns says that Turns
+	// counts only the first hundred partitions, of more.
+	Turns     int
+	MoreTurns bool
 	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
 	// sample, or a queue with a Rate.
 	ETA time.Duration
@@ -127,17 +138,18 @@ type QueueSize struct {
 	Tasks int64
 }
 
-// The bounds of the search for a task in its line: pages read, and bytes of payload.
+// The bounds of the search for a task in its line: pages and partitions read, and bytes of payload.
 const (
 	whyPages = 5
 	whyBytes = 8 << 20
+	whyTurns = 100 // partitions of the queue
 )
 
 // Why says why a task, or a schedule, stands where it does: it returns the first cause that holds, in the
 // order of [Causes]. With earlier samples of the queue in before, the verdict on a waiting task has an ETA.
-// Why reads the task, the stats of its queue, the runners and at most five pages of the line, one after
-// the other, so that a verdict on a task that moves meanwhile may mix two moments. Its errors are those of
-// the storage's methods: [ErrNotFound] where there is no such task.
+// Why reads the task, the stats of its queue, the partitions, the runners and at most five pages of the
+// line, one after the other, so that a verdict on a task that moves meanwhile may mix two moments. Its errors
+// are those of the storage's methods: [ErrNotFound] where there is no such task.
 func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict, error) {
 	t, err := store.Task(ctx, ref)
 	if err != nil {
@@ -148,8 +160,8 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 		return Verdict{}, err
 	}
 	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
-		Ref: t.Ref, Kind: t.Kind, State: t.State, Now: d.Now, Retries: t.Retries, Snoozes: t.Snoozes,
-		Reason: t.CurrentReason(), Error: t.LastError(),
+		Ref: t.Ref, Kind: t.Kind, State: t.State, Partition: t.Partition, Now: d.Now,
+		Retries: t.Retries, Snoozes: t.Snoozes, Reason: t.CurrentReason(), Error: t.LastError(),
 	}}
 	if t.State.Ended() {
 		w.v.Cause, w.v.Since = CauseEnded, t.Ended
@@ -163,6 +175,11 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 		return Verdict{}, err
 	}
 	w.stats = stats[0]
+	if t.Partition != "" && t.State != Pending && t.State != Cursors {
+		if w.partition, err = PartitionOf(ctx, store, t.Queue, t.Partition); err != nil {
+			return Verdict{}, err
+		}
+	}
 	w.serve()
 	switch {
 	case t.State == Cursors:
@@ -178,13 +195,14 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 
 // whyWalk is a verdict in the making.
 type whyWalk struct {
-	task    Task
-	stats   Stats
-	runners []RunnerInfo
-	limits  Limits
-	claims  map[string]bool // the kinds that the able runners know
-	gated   int             // able runners that keep the queue closed
-	v       Verdict
+	task      Task
+	stats     Stats
+	partition PartitionStats // of the task, zero if it has none
+	runners   []RunnerInfo
+	limits    Limits
+	claims    map[string]bool // the kinds that the able runners know
+	gated     int             // able runners that keep the queue closed
+	v         Verdict
 }
 
 // serve counts the runners that serve the queue, and the slots of those that know the kind.
@@ -271,13 +289,20 @@ func (w *whyWalk) pending() {
 	}
 }
 
-// paused decides whether a pause of the queue lasts beyond the moment at which the task is due.
+// paused decides whether a pause of the queue, or of the partition, lasts beyond the moment at which the task is
+// due.
 func (w *whyWalk) paused() bool {
-	until := w.stats.PausedUntil
-	if !w.stats.Paused || !until.IsZero() && !w.task.Due.Before(until) {
+	lasts := func(paused bool, until time.Time) bool {
+		return paused && (until.IsZero() || w.task.Due.Before(until))
+	}
+	switch {
+	case lasts(w.stats.Paused, w.stats.PausedUntil):
+		w.v.Cause, w.v.Until = CausePaused, w.stats.PausedUntil
+	case lasts(w.partition.Paused, w.partition.PausedUntil):
+		w.v.Cause, w.v.Until = CausePartitionPaused, w.partition.PausedUntil
+	default:
 		return false
 	}
-	w.v.Cause, w.v.Until = CausePaused, until
 	return true
 }
 
@@ -323,19 +348,62 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	default:
 		w.v.Cause = CauseInLine
 	}
-	w.v.Of = w.stats.Waiting
+	if w.keyed() {
+		w.v.Of = w.partition.Waiting
+	} else {
+		w.v.Partition, w.v.Of = "", w.stats.Waiting-w.stats.Partitioned
+	}
 	if w.task.State == Waiting {
 		if err := w.place(ctx, store); err != nil {
 			return err
 		}
 	}
-	w.v.ETA = Outlook{limit: w.stats.Limit, at: w.v.Now}.ratedUntil(w.v.Position)
+	if err := w.turns(ctx, store); err != nil {
+		return err
+	}
+	starts := w.starts()
+	w.v.ETA = Outlook{limit: w.stats.Limit, at: w.v.Now}.ratedUntil(starts)
 	for _, b := range before {
 		if b.Queue == w.task.Queue {
-			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(w.v.Position))
+			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(starts))
 		}
 	}
 	return nil
+}
+
+// keyed reports whether the task stands, or is to stand, in the line of its partition.
+func (w *whyWalk) keyed() bool { return w.task.Partition != "" && w.task.Declined.IsZero() }
+
+// turns counts the lines of the queue that take turns.
+func (w *whyWalk) turns(ctx context.Context, store Storage) error {
+	if w.stats.Partitioned == 0 {
+		return nil
+	}
+	page, err := store.Partitions(ctx, PartitionsQuery{Queue: w.task.Queue, Limit: whyTurns})
+	if err != nil {
+		return err
+	}
+	w.v.MoreTurns = page.Next != ""
+	for _, p := range page.Partitions {
+		if p.Waiting > 0 && !p.Paused {
+			w.v.Turns++
+		}
+	}
+	if !w.keyed() || w.stats.backlog() > w.stats.Partitioned {
+		w.v.Turns++
+	}
+	return nil
+}
+
+// starts returns about how many tasks of the queue start until the task has started, 0 if that is not known.
+func (w *whyWalk) starts() int64 {
+	switch {
+	case w.v.Turns < 2 && !w.v.MoreTurns:
+		return w.v.Position
+	case w.v.MoreTurns:
+		return 0
+	}
+	return min(w.v.Position*int64(w.v.Turns), w.stats.Waiting)
 }
 
 // limited decides whether the limit of the queue admits no task now.
@@ -352,12 +420,16 @@ func (w *whyWalk) limited() bool {
 	return true
 }
 
-// place counts the tasks that a Claim of an able runner takes before the task, in the first pages of the
-// listing, and sets Position or PositionAtLeast. Declined tasks stand at the end of the listing, and a Claim
-// takes them before the other tasks of their priority if it names their kind.
+// place counts the tasks that a Claim of an able runner takes before the task in its line, in the first pages of
+// the listing, and sets Position or PositionAtLeast. Declined tasks stand behind the others in the listing, and a
+// Claim takes them before the other tasks of their priority if it names their kind. The tasks of partitions stand
+// at the end.
 func (w *whyWalk) place(ctx context.Context, store Storage) error {
 	claimed := slices.ContainsFunc(w.stats.Declined, func(k KindSize) bool { return w.claims[k.Kind] })
 	query := TasksQuery{Queue: w.task.Queue, State: Waiting, Limit: MaxPage}
+	if w.keyed() {
+		query.Partition, claimed = w.task.Partition, false
+	}
 	read, found := 0, false
 	for range whyPages {
 		page, err := store.Tasks(ctx, query)
@@ -366,6 +438,10 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 		}
 		for i := range page.Tasks {
 			t := &page.Tasks[i]
+			if !w.keyed() && t.Partition != "" && t.Declined.IsZero() {
+				page.Next = "" // the tasks of partitions follow
+				break
+			}
 			if read += len(t.Payload); t.ID == w.task.ID {
 				found = true
 			} else if w.before(t, found) {

@@ -24,6 +24,9 @@ func whyRules() []rule {
 			"Why says of a task that waits for a slot at which place it stands, and what a Claim heeds of it."),
 		state("why/declined", whyDeclined,
 			"Why places declined tasks, and the tasks beside them, as a Claim takes them that names their kinds."),
+		state("why/partitions", whyPartitions,
+			"Why places a task in the line of its partition, says with how many others that line takes turns, and "+
+				"says that a pause of the partition keeps the task."),
 		state("why/slots", whySlots,
 			"Why says which queues' tasks take the slots of the runners, however many slots they have."),
 		state("why/schedule", whySchedule,
@@ -218,6 +221,29 @@ func whyDeclined(r *rig) {
 		claimed = append(claimed, h.ID)
 	}
 	r.want("claimed", claimed, order)
+}
+
+func whyPartitions(r *rig) {
+	r.serves("r1", 5, 0, "job")
+	r.addKeyed("acme", 3)
+	r.why("acme0", storage.CauseInLine, "it is the first task of its partition acme")
+	r.addKeyed("big", 20)
+	r.addKeyed("paused", 1)
+	r.configure(pausingOf("paused", time.Minute))
+	r.add("x", "y")
+	v := r.why("acme2", storage.CauseInLine,
+		"2 tasks of its partition acme wait before it; this line takes turns with 2 others")
+	r.want("partition, place, turns", [4]any{v.Partition, v.Position, v.Of, v.Turns}, [4]any{"acme", int64(3), int64(3), 3})
+	v = r.why("y", storage.CauseInLine, "it is number 2 of 2 in line; this line takes turns with 2 others")
+	r.want("partition, place", [3]any{v.Partition, v.Position, v.Of}, [3]any{"", int64(2), int64(2)})
+	v = r.why("paused0", storage.CausePartitionPaused, "partition paused of main is paused for another")
+	r.between("until", v.Until, r.now(), r.now().Add(time.Minute))
+	r.configure(pausingOf("acme", 0))
+	r.why("acme0", storage.CausePartitionPaused, "partition acme of main is paused until it is resumed")
+	later := delayed("later", time.Hour)
+	later.Partition = "paused"
+	r.insert(later)
+	r.why("later", storage.CauseDue)
 }
 
 func whySlots(r *rig) {
