@@ -22,6 +22,7 @@ func TestABackupComesBack(t *testing.T) {
 		in.Headers, in.Timeout = map[string]string{"n": fmt.Sprint(i)}, time.Minute
 		if i == 7 {
 			in.Delay, in.Unique = time.Hour, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+			in.Partition = "acme"
 		}
 	})
 	was := r.task("t0007")

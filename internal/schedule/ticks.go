@@ -40,7 +40,7 @@ func Name(cursor storage.Ref) string {
 // Hash hashes the whole declaration of a schedule: the insert of the tasks of its ticks, and d.
 func Hash(in *storage.Insert, d *storage.Declaration) string {
 	parts := [][]byte{
-		[]byte(in.Kind), []byte(in.Encoding), in.Payload,
+		[]byte(in.Kind), []byte(in.Encoding), in.Payload, []byte(in.Partition),
 		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, in.Timeout, in.Keep.For, in.Keep.UntilRead),
 		[]byte(d.Spec), []byte(d.Zone), []byte(d.CatchUp), fmt.Append(nil, d.CatchUpCap), []byte(d.Overlap),
 	}
