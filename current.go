@@ -47,7 +47,9 @@ type RunInfo struct {
 	// IdempotencyKey is the same for every run of the task, and differs between tasks.
 	IdempotencyKey string
 	Headers        map[string]string
-	Created        time.Time
+	// Partition is the key of the task's partition, "" if it has none.
+	Partition string
+	Created   time.Time
 	// Due is when the task was due: its tick, the moment for which it was enqueued, or its
 	// creation. It is zero where that is not known, as is usual after the first attempt.
 	Due time.Time
@@ -75,7 +77,8 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes), Snoozes: a.Snoozes,
 		Fence:          a.Fence.Version,
 		IdempotencyKey: string(key),
-		Headers:        a.Headers, Created: time.UnixMicro(a.Created).UTC(), Due: a.Due(), Tick: tick,
+		Headers:        a.Headers, Partition: a.Partition,
+		Created: time.UnixMicro(a.Created).UTC(), Due: a.Due(), Tick: tick,
 	}, true
 }
 

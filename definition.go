@@ -21,6 +21,7 @@ type definition struct {
 	typ     reflect.Type
 	codec   codec.Parameters
 	asks    bool // the type has a method BeforeEnqueue
+	names   bool // the type has a method Partition, and no Options.Partition
 
 	verifier codec.Verifier // nil in production
 }
@@ -89,6 +90,8 @@ func define(typ reflect.Type) (*definition, error) {
 	_, d.asks = zero.(interface {
 		BeforeEnqueue(ctx context.Context) error
 	})
+	_, d.names = zero.(partitioned)
+	d.names = d.names && d.options.Partition == ""
 	d.options.fill()
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
@@ -109,6 +112,7 @@ func checkMethods(typ reflect.Type, zero any) error {
 	_, asks := zero.(interface {
 		BeforeEnqueue(ctx context.Context) error
 	})
+	_, names := zero.(partitioned)
 	_, before := zero.(interface {
 		BeforeRun(ctx context.Context) error
 	})
@@ -117,8 +121,8 @@ func checkMethods(typ reflect.Type, zero any) error {
 	})
 	for name, ok := range map[string]bool{
 		"Kind() string": kind, "Aliases() []string": aliases, "Options() midge.Options": options,
-		"BeforeEnqueue(context.Context) error": asks,
-		"BeforeRun(context.Context) error":     before, "AfterRun(context.Context, error)": after,
+		"Partition() string": names, "BeforeEnqueue(context.Context) error": asks,
+		"BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
 	} {
 		if ok {
 			continue
@@ -164,6 +168,27 @@ func (d *definition) check() error {
 	c := newCall(d)
 	in := c.insert(d, nil)
 	return storage.CheckInsert(storage.Limits{}, &in)
+}
+
+// partitioned is a job that names its partition.
+type partitioned interface{ Partition() string }
+
+// partitionOf returns the partition that a job names. A panic of its method is an *InvalidError.
+func (d *definition) partitionOf(job any) (key string, err error) {
+	named, ok := job.(partitioned)
+	if !ok {
+		named, ok = codec.Addressable(job).(partitioned)
+	}
+	if !ok {
+		return "", storage.Invalid("job", fmt.Sprintf("%T", job), "a struct, or a pointer to one")
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = storage.Invalid("job", d.typ.String(), "a method Partition that returns, not a panic: %v", p)
+		}
+	}()
+	key = named.Partition()
+	return key, checkPartition("answer of Partition of "+d.typ.String(), key)
 }
 
 // oldest returns the first kind that the type had. Names that must survive a rename are made of it.

@@ -27,6 +27,10 @@ type Options struct {
 	Queue string
 	// Priority orders the waiting tasks of the queue: -9 to 9, the highest is claimed first.
 	Priority int
+	// Partition is the key of the partition of the tasks within their queue: default none. The
+	// partitions of a queue are served in turn; see [Partition]. A type whose jobs differ in their
+	// partition has a method Partition instead, which this field overrules: see [Register].
+	Partition string
 	// Retries is how many times a failed task is run again before it is dead: default 20, None for
 	// no retry.
 	Retries int
@@ -69,7 +73,7 @@ type Keep = storage.Keep
 // Register registers a job type that has a method Run(context.Context) error, on the value or the
 // pointer. The parameters of a task are the exported fields of the type.
 //
-// A job type may have three further methods. BeforeRun(context.Context) error and
+// A job type may have further methods. BeforeRun(context.Context) error and
 // AfterRun(context.Context, error) surround each attempt within the middleware. BeforeRun is called
 // before Run; if it returns an error, the attempt has failed and Run is not called. AfterRun is
 // called with the error of the attempt, which may be that of BeforeRun. It cannot change the
@@ -80,6 +84,12 @@ type Keep = storage.Keep
 // schedules, because any runner may enqueue them, with the parameters that were stored with the
 // schedule. Checks for each tick belong into BeforeRun, or into the runner's [EnqueueMiddleware],
 // which ticks pass.
+//
+// Partition() string returns the key of the partition to which the task of a job belongs, such as its
+// tenant, or "" for none: the partitions of a queue are served in turn, so that the tasks of one do
+// not wait for all tasks of another. It is called on each job after BeforeEnqueue, with the fields as
+// they are enqueued, and by [Client.ChangeJob]. A schedule stores the answer for its ticks. The method
+// must be fast and must not panic.
 //
 // A type whose kind was renamed returns its earlier kinds from a method Aliases() []string, the
 // oldest first. Tasks of those kinds run on the type, and logs show them under its current kind.
@@ -96,8 +106,8 @@ func Register[J any, P interface {
 }
 
 // Handle registers a function for a job type, which is a struct. A closure can hold dependencies
-// that parameters cannot. Its errors, and the methods BeforeRun, AfterRun and BeforeEnqueue of the
-// type, are those of [Register].
+// that parameters cannot. Its errors, and the methods BeforeRun, AfterRun, BeforeEnqueue and Partition
+// of the type, are those of [Register].
 func Handle[J any](r *Runner, fn func(ctx context.Context, job J) error) error {
 	if fn == nil {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("function", "nil", "a function of a job"))

@@ -30,6 +30,13 @@ func Priority(n int) Option {
 	return option(func(c *call) { c.fail(checkPriority("Priority", n)); c.priority = &n })
 }
 
+// Partition sets the key of the task's partition within its queue, such as the name of a tenant, in
+// place of [Options].Partition and of the answer of the type's method Partition; "" is none. The
+// partitions of a queue are served in turn. A key has 1 to 128 bytes of printable UTF-8.
+func Partition(key string) Option {
+	return option(func(c *call) { c.fail(checkPartition("Partition", key)); c.partition = &key })
+}
+
 // To enqueues the task in another queue than the type declares.
 func To(queue string) Option {
 	return option(func(c *call) { c.fail(checkQueue("To", queue)); c.queue = &queue })
@@ -163,10 +170,11 @@ func (g Geometric) declare(d *scheduleTerms) { g.apply(&d.call) }
 type call struct {
 	options Options // those of the type, overridden by the call
 
-	queue    *string
-	priority *int
-	id       *string
-	backoff  *Geometric
+	queue     *string
+	priority  *int
+	partition *string
+	id        *string
+	backoff   *Geometric
 
 	kept  string // the option that set how long the task is kept
 	timed string // the option that set the moment
@@ -227,13 +235,14 @@ func (c *call) moment(option string) {
 	c.ofOne(option)
 }
 
-// insert returns the insert of a task. The unique key is set by newInsert.
+// insert returns the insert of a task. insertOf sets the partition that the job names, and newInsert the
+// unique key.
 func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	o := &c.options
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: d.queue, ID: storage.NewID()}, Kind: d.kind,
 		Encoding: string(o.Encoding), Payload: payload, Headers: o.Headers, Priority: o.Priority,
-		Delay: c.delay, At: c.at, MaxRetries: o.Retries, CrashLimit: o.CrashLimit,
+		Partition: o.Partition, Delay: c.delay, At: c.at, MaxRetries: o.Retries, CrashLimit: o.CrashLimit,
 		Timeout: o.Timeout, Keep: o.Keep,
 	}
 	if c.queue != nil {
@@ -244,6 +253,9 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	}
 	if c.priority != nil {
 		in.Priority = *c.priority
+	}
+	if c.partition != nil {
+		in.Partition = *c.partition
 	}
 	if c.backoff != nil {
 		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
@@ -292,13 +304,28 @@ func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	in := c.insert(d, payload)
+	in, err := c.insertOf(d, job, payload)
+	if err != nil {
+		return storage.Insert{}, err
+	}
 	if u := c.options.Unique; u != nil {
 		if err := u.set(&in, d, job); err != nil {
 			return storage.Insert{}, err
 		}
 	}
 	return in, storage.CheckInsert(highestLimits(), &in)
+}
+
+// insertOf returns the insert of a job, with the partition that its method names if neither an option nor the
+// options of the type do.
+func (c *call) insertOf(d *definition, job any, payload []byte) (storage.Insert, error) {
+	in := c.insert(d, payload)
+	if c.partition != nil || !d.names {
+		return in, nil
+	}
+	var err error
+	in.Partition, err = d.partitionOf(job)
+	return in, err
 }
 
 // highestLimits returns the highest limits that a storage can have. A storage checks its own, lower

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,7 @@ func (o *Options) check() error {
 	for _, err := range []error{
 		checkQueue("Options.Queue", o.Queue),
 		checkPriority("Options.Priority", o.Priority),
+		checkPartition("Options.Partition", o.Partition),
 		checkRange("Options.Retries", o.Retries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
 		checkSpan("Options.Timeout", o.Timeout, "0 for the runner's"),
@@ -64,6 +66,18 @@ func checkRef(ref Ref) error {
 
 func checkPriority(what string, n int) error {
 	return checkRange(what, n, -storage.MaxPriority, storage.MaxPriority, "")
+}
+
+// checkPartition checks the key of a partition, "" for none.
+func checkPartition(what, key string) error {
+	if key == "" {
+		return nil
+	}
+	err := storage.CheckPartition(key)
+	if invalid := (*InvalidError)(nil); errors.As(err, &invalid) {
+		invalid.What = what
+	}
+	return err
 }
 
 // checkRange refuses a number out of bounds. hint is appended to the wanted range.

@@ -48,50 +48,59 @@ func (q *Queue) Name() string { return q.name }
 // If the queue exists, nothing changes. A queue that is empty, not paused, and untouched for a day
 // is removed by itself.
 func (q *Queue) Create(ctx context.Context) error {
-	if err := q.checkOwn(); err != nil {
-		return q.wrap("create", err)
+	err := q.checkOwn()
+	if err == nil {
+		err = q.client.session.Configure(ctx, q.name, storage.Settings{Create: true})
 	}
-	return q.configure(ctx, "create", storage.Settings{Create: true})
+	return q.wrap("create", err)
 }
 
 // Pause stops runners from claiming tasks of the queue until [Queue.Resume]. Running tasks go on,
 // and tasks can still be enqueued. It returns [ErrNotFound] where there is no such queue; see
 // [Queue.Create].
 func (q *Queue) Pause(ctx context.Context) error {
-	return q.pause(ctx, "pause", storage.Pause{On: true})
+	return q.wrap("pause", q.pause(ctx, storage.Settings{Pause: &storage.Pause{On: true}}))
 }
 
 // PauseFor is [Queue.Pause] for d, a millisecond at least; the pause ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
-	if d < storage.MinSpan || d > storage.MaxDelay {
-		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
+	p, err := pauseOf(d)
+	if err == nil {
+		err = q.pause(ctx, storage.Settings{Pause: p})
 	}
-	return q.pause(ctx, "pause", storage.Pause{On: true, For: d})
+	return q.wrap("pause", err)
 }
 
 // Resume ends a pause. It returns [ErrNotFound] where there is no such queue.
-func (q *Queue) Resume(ctx context.Context) error { return q.pause(ctx, "resume", storage.Pause{}) }
+func (q *Queue) Resume(ctx context.Context) error {
+	return q.wrap("resume", q.pause(ctx, storage.Settings{Pause: new(storage.Pause)}))
+}
 
-// pause pauses or resumes an existing queue. A mistyped name is an error and must not make a queue.
-func (q *Queue) pause(ctx context.Context, action string, p storage.Pause) error {
+// pauseOf returns a pause for d.
+func pauseOf(d time.Duration) (*storage.Pause, error) {
+	if d < storage.MinSpan || d > storage.MaxDelay {
+		return nil, storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan)
+	}
+	return &storage.Pause{On: true, For: d}, nil
+}
+
+// pause pauses or resumes an existing queue, or a partition of it. A mistyped name is an error and must
+// not make a queue.
+func (q *Queue) pause(ctx context.Context, s storage.Settings) error {
 	if err := q.checkOwn(); err != nil {
-		return q.wrap(action, err)
+		return err
+	}
+	if err := storage.CheckSettings(q.name, &s); err != nil {
+		return err
 	}
 	page, err := q.client.store.Queues(ctx, storage.QueuesQuery{Prefix: q.name, Limit: 1})
 	if err != nil {
-		return q.wrap(action, err)
+		return err
 	}
 	if !slices.Contains(page.Names, q.name) { // the shortest of its prefix is the first
-		return q.wrap(action, errNoQueue)
+		return errNoQueue
 	}
-	return q.configure(ctx, action, storage.Settings{Pause: &p})
-}
-
-func (q *Queue) configure(ctx context.Context, action string, s storage.Settings) error {
-	if err := storage.CheckSettings(q.name, &s); err != nil {
-		return q.wrap(action, err)
-	}
-	return q.wrap(action, q.client.session.Configure(ctx, q.name, s))
+	return q.client.session.Configure(ctx, q.name, s)
 }
 
 // Stats are a queue's numbers of tasks by state and its totals.

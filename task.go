@@ -140,16 +140,19 @@ func (c *Client) Delete(ctx context.Context, ref Ref) error {
 }
 
 // Change alters a task that waits for a runner or for its moment. It accepts the options
-// [Priority], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a task is
-// enqueued. To moves the task to another queue and is refused beside In and At. Errors:
+// [Priority], [Partition], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a
+// task is enqueued. A waiting task that gets a priority or another partition joins the end of its
+// new line. To moves the task to another queue and is refused beside In and At. Errors:
 // [ErrNotFound]; a *[DependencyError] that names the task's state where it runs or has ended.
 func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 	return c.change(ctx, ref, nil, opts)
 }
 
 // ChangeJob is Change that also replaces the parameters by those of job, which must be of the
-// task's own kind. The task's unique key does not change. ChangeJob also accepts a dead task, but
-// cannot change its moment: the task stays dead, with its new parameters, until [Client.Requeue].
+// task's own kind. The task's unique key does not change. Its partition becomes the one that the
+// method Partition of job names; it stays if the type has no such method. ChangeJob also accepts a
+// dead task, but cannot change its moment: the task stays dead, with its new parameters, until
+// [Client.Requeue].
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
 	d, err := c.definitions.of(job)
 	if err != nil {
@@ -159,7 +162,15 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 	if err != nil {
 		return ofTask(err, "change", ref)
 	}
-	return c.change(ctx, ref, &replacement{d.kinds(), string(d.options.Encoding), payload}, opts)
+	r := &replacement{kinds: d.kinds(), encoding: string(d.options.Encoding), payload: payload}
+	if d.names {
+		key, err := d.partitionOf(job)
+		if err != nil {
+			return ofTask(err, "change", ref)
+		}
+		r.partition = &key
+	}
+	return c.change(ctx, ref, r, opts)
 }
 
 // replacement holds new parameters for a task, and the kinds that the task may have.
@@ -167,6 +178,8 @@ type replacement struct {
 	kinds    []string
 	encoding string
 	payload  []byte
+	// partition is the one that the job names, nil if its type has no method Partition.
+	partition *string
 }
 
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
@@ -196,7 +209,8 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 		return err
 	}
 	if c.enqueueOnly != "" {
-		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Deadline, Header or To")
+		return storage.Invalid("option "+c.enqueueOnly, "in a change",
+			"Priority, Partition, In, At, Deadline, Header or To")
 	}
 	if c.queue != nil && c.timed != "" {
 		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
@@ -227,7 +241,13 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 		}
 	}
 	if r != nil {
-		ch.Encoding, ch.Payload = r.encoding, r.payload
+		ch.Encoding, ch.Payload, ch.Partition = r.encoding, r.payload, r.partition
+	}
+	if c.partition != nil {
+		ch.Partition = c.partition
+	}
+	if ch.Partition != nil && *ch.Partition == t.Partition { // the task keeps its place in the line
+		ch.Partition = nil
 	}
 	return ch
 }

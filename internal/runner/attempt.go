@@ -21,6 +21,7 @@ type Attempt struct {
 	Fence            storage.Fence
 	Payload          []byte
 	Headers          map[string]string
+	Partition        string
 	Created          int64 // in microseconds
 	Job              any   // a pointer to the decoded job, set by Jobs; nil before that
 	Retries, Crashes int32
@@ -115,6 +116,7 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 		}
 		a.batch, a.Fence, a.extended, a.index = from, claimed.Fences[i], sent, int32(i)
 		a.Payload, a.Headers, a.Created = t.Payload, t.Headers, t.Created.UnixMicro()
+		a.Partition = t.Partition
 		a.Retries, a.Crashes = int32(t.Retries), int32(t.Crashes)
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
 		if len(t.Headers) > 0 {

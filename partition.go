@@ -1,0 +1,119 @@
+package midge
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// PartitionStats are the numbers of a partition: how many tasks wait in it, and whether it is paused.
+type PartitionStats = storage.PartitionStats
+
+// QueuePartition gives access to a partition of a queue: the tasks that share a key, such as the name
+// of a tenant. [Queue.Partition] makes it.
+type QueuePartition struct {
+	queue *Queue
+	key   string
+}
+
+// Partition returns the partition with a key; its methods refuse an invalid key before any I/O. A
+// partition needs no creation, and an empty one leaves nothing behind unless it is paused.
+func (q *Queue) Partition(key string) *QueuePartition { return &QueuePartition{queue: q, key: key} }
+
+// Partitions lists the partitions of the queue that have waiting tasks or are paused, by key. It reads
+// page by page, so that tasks may come and go meanwhile. The iteration ends after an error.
+func (q *Queue) Partitions(ctx context.Context) iter.Seq2[PartitionStats, error] {
+	return func(yield func(PartitionStats, error) bool) {
+		if err := q.check(); err != nil {
+			yield(PartitionStats{}, q.wrap("list partitions of", err))
+			return
+		}
+		for p, err := range storage.EachPartition(ctx, q.client.store, q.name) {
+			if !yield(p, q.wrap("list partitions of", err)) {
+				return
+			}
+		}
+	}
+}
+
+// Key returns the key of the partition.
+func (p *QueuePartition) Key() string { return p.key }
+
+// Pause stops runners from claiming tasks of the partition until [QueuePartition.Resume]. The other
+// partitions of the queue are served, running tasks go on, and tasks can still be enqueued. A partition
+// can be paused before its first task comes. It returns an [ErrNotFound] if there is no such queue; see
+// [Queue.Create].
+func (p *QueuePartition) Pause(ctx context.Context) error {
+	return p.pause(ctx, "pause", &storage.Pause{On: true})
+}
+
+// PauseFor is [QueuePartition.Pause] for d, a millisecond at least; the pause ends by itself.
+func (p *QueuePartition) PauseFor(ctx context.Context, d time.Duration) error {
+	pause, err := pauseOf(d)
+	if err != nil {
+		return p.wrap("pause", err)
+	}
+	return p.pause(ctx, "pause", pause)
+}
+
+// Resume ends a pause of the partition, which is then served after the partitions that wait already.
+// It returns an [ErrNotFound] if there is no such queue.
+func (p *QueuePartition) Resume(ctx context.Context) error {
+	return p.pause(ctx, "resume", new(storage.Pause))
+}
+
+func (p *QueuePartition) pause(ctx context.Context, action string, pause *storage.Pause) error {
+	err := p.check()
+	if err == nil {
+		err = p.queue.pause(ctx, storage.Settings{Partition: p.key, Pause: pause})
+	}
+	return p.wrap(action, err)
+}
+
+// Stats returns how many tasks wait in the partition, and whether it is paused. A partition that is not
+// paused and has no waiting tasks has zeros.
+func (p *QueuePartition) Stats(ctx context.Context) (PartitionStats, error) {
+	err := p.check()
+	if err == nil {
+		err = p.queue.check()
+	}
+	if err != nil {
+		return PartitionStats{}, p.wrap("read stats of", err)
+	}
+	stats, err := storage.PartitionOf(ctx, p.queue.client.store, p.queue.name, p.key)
+	return stats, p.wrap("read stats of", err)
+}
+
+// Tasks lists the waiting tasks of the partition, in the order in which they are claimed. It reads page
+// by page, so that tasks may change meanwhile. The iteration ends after an error. Tasks of a kind that
+// no runner knows are not among them; [Queue.Tasks] lists these too.
+func (p *QueuePartition) Tasks(ctx context.Context) iter.Seq2[Task, error] {
+	return func(yield func(Task, error) bool) {
+		err := p.check()
+		if err == nil {
+			err = p.queue.check()
+		}
+		if err != nil {
+			yield(Task{}, p.wrap("list tasks of", err))
+			return
+		}
+		for t, err := range storage.EachOfPartition(ctx, p.queue.client.reader(), p.queue.name, p.key) {
+			if !yield(t, p.wrap("list tasks of", err)) {
+				return
+			}
+		}
+	}
+}
+
+func (p *QueuePartition) check() error { return storage.CheckPartition(p.key) }
+
+// wrap adds action and the names of the partition and its queue to err. It leaves them out if the key is
+// invalid, which err quotes.
+func (p *QueuePartition) wrap(action string, err error) error {
+	if p.check() != nil {
+		return about(err, action, "partition")
+	}
+	return p.queue.wrap(action+" partition "+p.key+" of", err)
+}
