@@ -308,6 +308,9 @@ func (one *seen) line() string {
 	if !one.Due.IsZero() {
 		text += " until " + one.Due.Format("2006-01-02T15:04:05.999999Z07:00")
 	}
+	if one.Partition != "" {
+		text += " partition " + one.Partition
+	}
 	if one.Priority != 0 {
 		text += fmt.Sprintf(" priority %d", one.Priority)
 	}

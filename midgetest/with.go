@@ -16,8 +16,8 @@ import (
 )
 
 // With matches the tasks that were enqueued with these options, whether the call or the type's
-// Options set them: the queue, the priority, the id, the headers, the retries and so on. Values
-// that the options do not set may be anything.
+// Options set them: the queue, the partition, the priority, the id, the headers, the retries and so
+// on. Values that the options do not set may be anything.
 //
 //	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
 //
@@ -74,14 +74,14 @@ type (
 
 func (probeA) Options() midge.Options {
 	return midge.Options{
-		Queue: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour, Encoding: midge.JSON,
+		Queue: "a", Partition: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour, Encoding: midge.JSON,
 		Keep: midge.Keep{For: time.Hour}, Unique: &midge.Unique{Key: "a"}, Headers: map[string]string{},
 	}
 }
 
 func (probeB) Options() midge.Options {
 	return midge.Options{
-		Queue: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour, Encoding: midge.JSON,
+		Queue: "b", Partition: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour, Encoding: midge.JSON,
 		Keep: midge.Keep{For: 2 * time.Hour}, Unique: &midge.Unique{Key: "b"}, Headers: map[string]string{},
 	}
 }
