@@ -109,10 +109,16 @@ func TestAPartitionThatIsInvalidIsRefused(t *testing.T) {
 				"want a method Partition that returns, not a panic: no tenant"},
 			"a long answer": {rent{Tenant: "long"}, nil, "midge: enqueue rent: " +
 				`invalid answer of Partition of midge_test.rent "of 129 bytes": want 1 to 128 bytes`},
-			"a long option": {work{}, []midge.Option{midge.Partition(strings.Repeat("x", 129))},
-				`midge: enqueue work: invalid Partition "of 129 bytes": want 1 to 128 bytes`},
-			"a control character": {work{}, []midge.Option{midge.Partition("a\nb")},
-				`midge: enqueue work: invalid Partition "a\\nb": want printable UTF-8`},
+			"a long option": {
+				work{},
+				[]midge.Option{midge.Partition(strings.Repeat("x", 129))},
+				`midge: enqueue work: invalid Partition "of 129 bytes": want 1 to 128 bytes`,
+			},
+			"a control character": {
+				work{},
+				[]midge.Option{midge.Partition("a\nb")},
+				`midge: enqueue work: invalid Partition "a\\nb": want printable UTF-8`,
+			},
 			"another signature": {spaced{}, nil, `midge: enqueue: invalid job type "midge_test.spaced": ` +
 				"want no method Partition, or one that is Partition() string"},
 		} {
@@ -392,7 +398,10 @@ func TestPartitionsAreListed(t *testing.T) {
 		if n != 1500 {
 			t.Errorf("%d partitions, want 1500", n)
 		}
-		for range b.client.Queue("default").Partitions(b.ctx) {
+		for _, err := range b.client.Queue("default").Partitions(b.ctx) {
+			if err != nil {
+				t.Error(err)
+			}
 			break // ends the listing
 		}
 	})
@@ -410,8 +419,11 @@ func (w *waits) job(take time.Duration) func(context.Context, work) error {
 		w.mu.Lock()
 		w.of[info.Partition] = append(w.of[info.Partition], time.Since(info.Created))
 		w.mu.Unlock()
-		time.Sleep(take)
-		return nil
+		select {
+		case <-time.After(take):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
 	}
 }
 

@@ -74,15 +74,17 @@ type (
 
 func (probeA) Options() midge.Options {
 	return midge.Options{
-		Queue: "a", Partition: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour, Encoding: midge.JSON,
-		Keep: midge.Keep{For: time.Hour}, Unique: &midge.Unique{Key: "a"}, Headers: map[string]string{},
+		Queue: "a", Partition: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour,
+		Encoding: midge.JSON, Keep: midge.Keep{For: time.Hour}, Unique: &midge.Unique{Key: "a"},
+		Headers: map[string]string{},
 	}
 }
 
 func (probeB) Options() midge.Options {
 	return midge.Options{
-		Queue: "b", Partition: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour, Encoding: midge.JSON,
-		Keep: midge.Keep{For: 2 * time.Hour}, Unique: &midge.Unique{Key: "b"}, Headers: map[string]string{},
+		Queue: "b", Partition: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour,
+		Encoding: midge.JSON, Keep: midge.Keep{For: 2 * time.Hour}, Unique: &midge.Unique{Key: "b"},
+		Headers: map[string]string{},
 	}
 }
 

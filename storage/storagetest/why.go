@@ -233,7 +233,8 @@ func whyPartitions(r *rig) {
 	r.add("x", "y")
 	v := r.why("acme2", storage.CauseInLine,
 		"2 tasks of its partition acme wait before it; this line takes turns with 2 others")
-	r.want("partition, place, turns", [4]any{v.Partition, v.Position, v.Of, v.Turns}, [4]any{"acme", int64(3), int64(3), 3})
+	r.want("partition, place, turns", [4]any{v.Partition, v.Position, v.Of, v.Turns},
+		[4]any{"acme", int64(3), int64(3), 3})
 	v = r.why("y", storage.CauseInLine, "it is number 2 of 2 in line; this line takes turns with 2 others")
 	r.want("partition, place", [3]any{v.Partition, v.Position, v.Of}, [3]any{"", int64(2), int64(2)})
 	v = r.why("paused0", storage.CausePartitionPaused, "partition paused of main is paused for another")
