@@ -23,7 +23,8 @@
 // runner claims tasks under a lease, keeps the lease alive while the job runs, and then
 // settles the task: it records the outcome. A task is dead when it is out of retries or
 // was refused; it is kept and can be requeued. Retries count failed runs, crashes count
-// runs whose runner died.
+// runs whose runner died. A partition is the tasks of a queue that share a key, such as the
+// name of a tenant; the partitions of a queue are served in turn.
 //
 // # Life of a task
 //
