@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CheckPartition returns an *InvalidError for a text that is not the key of a partition: 1 to MaxPartition bytes
-// of printable UTF-8.
+// CheckPartition returns an *InvalidError for a text that is not the key of a partition: 1 to MaxPartition
+// bytes of printable UTF-8.
 func CheckPartition(key string) error {
 	if n := len(key); n == 0 || n > MaxPartition {
 		return Invalid("partition", fmt.Sprintf("of %d bytes", n), "1 to %d bytes", MaxPartition)

@@ -420,10 +420,10 @@ func (w *whyWalk) limited() bool {
 	return true
 }
 
-// place counts the tasks that a Claim of an able runner takes before the task in its line, in the first pages
-// of the listing, and sets Position or PositionAtLeast. Declined tasks stand behind the others in the listing,
-// and a Claim takes them before the other tasks of their priority if it names their kind. The tasks of
-// partitions stand at the end.
+// place counts the tasks that a Claim of an able runner takes before the task in its line, in the first
+// pages of the listing, and sets Position or PositionAtLeast. Declined tasks stand behind the others in the
+// listing, and a Claim takes them before the other tasks of their priority if it names their kind. The tasks
+// of partitions stand at the end.
 func (w *whyWalk) place(ctx context.Context, store Storage) error {
 	claimed := slices.ContainsFunc(w.stats.Declined, func(k KindSize) bool { return w.claims[k.Kind] })
 	query := TasksQuery{Queue: w.task.Queue, State: Waiting, Limit: MaxPage}

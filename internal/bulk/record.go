@@ -76,9 +76,8 @@ type RecordAttempt struct {
 func RecordOf(t storage.Task) Record {
 	r := Record{
 		Queue: t.Queue, ID: t.ID, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
-		Priority: t.Priority, Partition: t.Partition,
-		MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit, Timeout: text(t.Timeout),
-		KeepFor: text(t.Keep.For), UntilRead: t.Keep.UntilRead,
+		Priority: t.Priority, Partition: t.Partition, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,
+		Timeout: text(t.Timeout), KeepFor: text(t.Keep.For), UntilRead: t.Keep.UntilRead,
 		State: t.State, Retries: t.Retries, Crashes: t.Crashes, Reason: t.Reason, Created: t.Created, Due: t.Due,
 		Ended: t.Ended, Stack: t.Stack, Result: t.Result, Progress: t.Progress, Checkpoint: t.Checkpoint,
 	}
@@ -111,13 +110,18 @@ func text(d time.Duration) string {
 }
 
 // Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
-// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read gives a
-// *[storage.InvalidError]. The storage checks the rest.
+// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read and an
+// invalid partition give a *[storage.InvalidError]. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
-		Headers: r.Headers, Priority: r.Priority, MaxRetries: r.MaxRetries, CrashLimit: r.CrashLimit,
-		Keep: storage.Keep{UntilRead: r.UntilRead}, Partition: r.Partition,
+		Headers: r.Headers, Priority: r.Priority, Partition: r.Partition, MaxRetries: r.MaxRetries,
+		CrashLimit: r.CrashLimit, Keep: storage.Keep{UntilRead: r.UntilRead},
+	}
+	if r.Partition != "" {
+		if err := storage.CheckPartition(r.Partition); err != nil {
+			return storage.Insert{}, err
+		}
 	}
 	for _, d := range []struct {
 		what, text string
