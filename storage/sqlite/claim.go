@@ -77,7 +77,7 @@ func (w *work) loadWaiting(c *engine.Claim) {
 		if left <= 0 || !c.LimitAdmits(i, c.Req.Start > 0) {
 			continue
 		}
-		if q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
+		if q.Sizes[engine.Waiting] > 0 && q.Sizes[engine.Keyed] == 0 && !q.IsPaused(w.step.Come) {
 			w.load(ours(q), engine.Waiting, int(left)+1)
 			left -= q.Sizes[engine.Waiting]
 		}
@@ -140,7 +140,7 @@ func (w *work) sweep() {
 		case q == nil || !q.IsAbandoned(come):
 		case w.hasTasks(q): // its counts are wrong
 			w.recount(q)
-		case !w.hasWindow(q):
+		case !w.isHeld(q):
 			w.DeleteQueue(&q.Queue)
 		}
 	}
@@ -154,18 +154,19 @@ func (w *work) hasTasks(q *queue) bool {
 	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? LIMIT 1", []any{q.number}, &one)
 }
 
-// hasWindow reports whether a unique window of a queue is held.
-func (w *work) hasWindow(q *queue) bool {
+// isHeld reports whether a unique window of a queue is held, or a partition of it is paused.
+func (w *work) isHeld(q *queue) bool {
 	var one int
-	return w.one("SELECT 1 FROM {p}keys WHERE queue = ? AND until > ? LIMIT 1",
-		[]any{q.number, w.step.Now}, &one)
+	return w.one("SELECT 1 FROM {p}keys WHERE queue = ? AND until > ? UNION ALL "+
+		"SELECT 1 FROM {p}lines WHERE queue = ? AND state = ? AND sort > ? LIMIT 1",
+		[]any{q.number, w.step.Now, q.number, int(engine.Keyed), w.step.Now}, &one)
 }
 
 // DeleteQueue deletes an empty queue.
 func (w *work) DeleteQueue(eq *engine.Queue) {
 	q := ours(eq)
 	w.exec("DELETE FROM {p}keys WHERE queue = ?", q.number)
-	w.exec("DELETE FROM {p}kinds WHERE queue = ?", q.number)
+	w.exec("DELETE FROM {p}lines WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}queues WHERE queue = ?", q.number)
 	w.queues[q.Name] = nil
 	w.store.events.Forget(q.Name)

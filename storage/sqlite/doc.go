@@ -70,7 +70,8 @@
 // truncated: its last process closed it, or it is a copy. A copy of a file in use is made with VACUUM INTO.
 // Describe warns of damage that a step met later. A claim sets a task apart that it cannot read: such a
 // task stops no other task, Stats.Damaged counts it, and Describe names it. A limit that cannot
-// be read counts as none, and in Stats.Damaged.
+// be read counts as none, and in Stats.Damaged. A claim mends the row of a partition or a kind whose size or
+// place is wrong, or that is missing: at once if it finds no other partition, and else within a minute.
 //
 // # The application's transactions
 //
@@ -97,6 +98,10 @@
 // package finds records and keeps them. schema.go describes the tables. Each call is a few statements
 // in one transaction; concurrent calls share the transaction, and its fsync
 // (storage/internal/combine).
+//
+// A partition has a row while it has waiting tasks or is paused: its size, and its place in the ring of its
+// queue. A queue counts its tasks in partitions and its paused partitions among its sizes, so that claims
+// and inserts in a queue without partitions make no statement more.
 //
 // # For people
 //

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -79,7 +80,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 	}
 	return slices.DeleteFunc(all, func(r *row) bool {
 		if r.State == engine.Damaged {
-			w.setApart(q, r)
+			w.setApart(q, r, "")
 			return true
 		}
 		return false
@@ -105,139 +106,223 @@ func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found
 	return found
 }
 
-// setApart moves a task that cannot be read to where it stops nobody, and counts it.
-func (w *work) setApart(q *queue, r *row) {
+// setApart moves a task that cannot be read to where it stops nobody, and counts it. sub is the name of
+// the line in which it stands if its state has several lines.
+func (w *work) setApart(q *queue, r *row, sub string) {
 	q.Sizes[r.was]--
 	q.Sizes[engine.Damaged]++
 	if r.was != engine.Cursor {
 		q.Totals.Deleted++
 	}
-	w.step.Leave(&q.Queue, r.was, r.Kind)
+	w.step.Leave(&q.Queue, r.was, sub)
 	w.exec("UPDATE {p}tasks SET line = ?, sort = ? WHERE task = ?",
 		q.line(engine.Damaged), w.step.Now, r.task)
 	r.was = engine.Damaged
 }
 
-// kindLine is the line of the declined tasks of a kind, with its row.
-type kindLine struct {
+// namedLine is the line of the declined tasks of a kind, or of a partition, with its row.
+type namedLine struct {
 	engine.Line
 
 	w      *work
-	number int64
-	bad    bool // the column tasks held no number
+	number int64 // 0 if the line is not written yet
+	gone   bool  // it was deleted
+	bad    bool  // the column tasks held no number
+	astray bool  // its place in the ring was none that a step has written
 }
 
-// line gives the number of the line, for the table tasks.
-func (l *kindLine) line() int64 { return l.number<<4 + int64(l.State) }
+// lineName is the state and the name of a line.
+type lineName struct {
+	state engine.State
+	sub   string
+}
 
-// kindOf gives a line with its row.
-func kindOf(l *engine.Line) *kindLine {
-	own, _ := l.Tasks.(*kindLine)
+// line returns the number of the line, for the table tasks.
+func (l *namedLine) line() int64 { return l.number<<4 + int64(l.State) }
+
+// place returns the columns sort and turn: the place of a partition in the ring, and the moments Look
+// and Named of the line of a kind.
+func (l *namedLine) place() engine.Place {
+	if l.State == engine.Keyed {
+		return l.Ring
+	}
+	return engine.Place{Sort: l.Look, Turn: l.Named}
+}
+
+// namedOf returns a line with its row.
+func namedOf(l *engine.Line) *namedLine {
+	own, _ := l.Tasks.(*namedLine)
 	return own
 }
 
 // note keeps a line for this transaction.
-func (w *work) note(l kindLine) *engine.Line {
+func (w *work) note(l namedLine) *engine.Line {
 	l.w, l.Tasks = w, &l
-	if from, begun := w.store.looks.Load(l.number); begun {
-		l.From, _ = from.(engine.Place)
+	if l.State == engine.Declined {
+		if from, begun := w.store.looks.Load(l.number); begun {
+			l.From, _ = from.(engine.Place)
+		}
 	}
-	ours(l.Queue).kinds[l.Sub] = &l
+	ours(l.Queue).named[lineName{l.State, l.Sub}] = &l
 	return &l.Line
 }
 
-// kindLines gives the first lines of a queue that meet a condition, with the changes of this
-// transaction.
-func (w *work) kindLines(eq *engine.Queue, most int, where string, args ...any) (found []*engine.Line) {
+// readLines returns the first lines of a state in a queue that meet a condition, as this transaction has
+// left them.
+func (w *work) readLines(
+	eq *engine.Queue, state engine.State, most int, where string, args ...any,
+) (found []*engine.Line) {
 	q := ours(eq)
-	w.saveKinds(q)
-	l := kindLine{Line: engine.Line{Queue: eq, State: engine.Declined, From: engine.FirstLook}}
-	w.each("SELECT line, kind, named, look, tasks FROM {p}kinds WHERE queue = ? AND "+where+" LIMIT ?",
-		slices.Concat([]any{q.number}, args, []any{most}), func() bool {
-			if q.kinds[l.Sub] == nil {
-				w.note(l)
+	l := namedLine{Line: engine.Line{Queue: eq, State: state}}
+	sort := number{to: &l.Ring.Sort, bad: &l.astray}
+	turn := number{to: &l.Ring.Turn, most: w.step.Turn, bad: &l.astray}
+	if state == engine.Declined {
+		l.From = engine.FirstLook
+		sort, turn = moment(&l.Look), number{to: &l.Named, or: w.step.Now, most: record.LastMoment}
+	}
+	text := "SELECT line, name, tasks, sort, turn FROM {p}lines WHERE queue = ? AND state = ? AND " +
+		where + " LIMIT ?"
+	w.each(text, slices.Concat([]any{q.number, int(state)}, args, []any{most}),
+		func() bool {
+			own := q.named[lineName{state, l.Sub}]
+			if own == nil {
+				own = namedOf(w.note(l))
 			}
-			l.bad = false
-			found = append(found, &q.kinds[l.Sub].Line)
+			l.bad, l.astray = false, false
+			found = append(found, &own.Line)
 			return true
-		}, &l.number, &l.Sub, number{to: &l.Named, or: w.step.Now, most: record.LastMoment}, moment(&l.Look),
-		number{to: &l.Size, bad: &l.bad})
+		}, &l.number, &l.Sub, number{to: &l.Size, bad: &l.bad}, sort, turn)
 	for _, l := range found {
-		if kindOf(l).bad || l.Size < 0 {
-			w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{kindOf(l).line()}, &l.Size)
-			kindOf(l).bad, l.Changed = false, true
+		own := namedOf(l)
+		if own.astray {
+			l.Ring, l.Changed, own.astray = engine.Place{}, true, false
+		}
+		if own.bad || l.Size <= 0 && !l.IsPaused() && !own.gone {
+			w.countLine(own)
 		}
 	}
 	return found
 }
 
-// The conditions of kindLines.
+// countLine counts the tasks of a line in the table. All changes of its tasks must have been saved.
+func (w *work) countLine(l *namedLine) {
+	w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{l.line()}, &l.Size)
+	l.bad, l.Changed = false, true
+	if l.Size == 0 && !l.IsPaused() && !w.readOnly {
+		w.DeleteLine(&l.Line)
+	}
+}
+
+// The conditions of readLines.
 const (
-	fromKind = "kind >= ? ORDER BY kind"
-	ofKind   = "kind = ?"
-	toLookAt = "look <= ? ORDER BY look"
-	isAhead  = "look > ? ORDER BY look"
+	fromName = "name >= ? ORDER BY name"
+	ofName   = "name = ?"
+	toLookAt = "sort <= ? ORDER BY sort"
+	isAhead  = "sort > ? ORDER BY sort"
+	inRing   = "(sort, turn) >= (?, ?) ORDER BY sort, turn"
 )
 
-var ofKinds = "kind IN (?" + strings.Repeat(", ?", fetched-1) + ")"
+var ofNames = "name IN (?" + strings.Repeat(", ?", fetched-1) + ")"
 
-// Line gives the line of a kind, or nil.
-func (w *work) Line(eq *engine.Queue, _ engine.State, kind string) *engine.Line {
-	q := ours(eq)
-	l, known := q.kinds[kind]
+// Line returns the line of a state and name, or nil.
+func (w *work) Line(eq *engine.Queue, state engine.State, sub string) *engine.Line {
+	named, name := ours(eq).named, lineName{state, sub}
+	l, known := named[name]
 	if !known {
-		w.kindLines(eq, 1, ofKind, kind)
-		l = q.kinds[kind]
-		q.kinds[kind] = l // notes also that there is none
+		w.readLines(eq, state, 1, ofName, sub)
+		l = named[name]
+		named[name] = l // notes also that there is none
 	}
-	if l == nil {
+	if l == nil || l.gone {
 		return nil
 	}
 	return &l.Line
 }
 
-// InsertLine makes a line.
-func (w *work) InsertLine(l engine.Line) *engine.Line {
-	return w.note(kindLine{Line: l, number: w.exec(
-		"INSERT INTO {p}kinds (queue, kind, named, look, tasks) VALUES (?, ?, ?, ?, 0)",
-		ours(l.Queue).number, l.Sub, l.Named, l.Look,
-	)})
+// InsertLine makes a line. It is written with the first of its tasks.
+func (w *work) InsertLine(of engine.Line) *engine.Line {
+	l := namedLine{Line: of}
+	if old := ours(of.Queue).named[lineName{of.State, of.Sub}]; old != nil {
+		l.number = old.number // the line was deleted in this transaction, and its row is still there
+	}
+	l.Changed = true
+	return w.note(l)
 }
 
-// DeleteLine deletes a line.
+// DeleteLine deletes a line. Its row goes when the changes are saved.
 func (w *work) DeleteLine(l *engine.Line) {
-	w.exec("DELETE FROM {p}kinds WHERE line = ?", kindOf(l).number)
-	w.store.looks.Delete(kindOf(l).number)
-	ours(l.Queue).kinds[l.Sub] = nil
+	own, q := namedOf(l), ours(l.Queue)
+	if l.IsPaused() {
+		q.resting--
+	}
+	own.gone, l.Changed = true, true
+	w.store.looks.Delete(own.number)
 }
 
-// saveKinds writes the lines that changed.
-func (w *work) saveKinds(q *queue) {
-	for _, l := range q.kinds {
-		if l == nil || !l.Changed {
+// saveLines writes the lines of a queue that changed, and the changes of its tasks before.
+func (w *work) saveLines(q *queue) {
+	if len(q.named) == 0 || w.readOnly {
+		return
+	}
+	w.save()
+	for name, l := range q.named {
+		switch {
+		case l == nil || !l.Changed:
 			continue
+		case l.gone && w.removeLine(l):
+			q.named[name] = nil
+			continue
+		case l.number == 0:
+			w.writeLine(l)
+		default:
+			at := l.place()
+			w.exec("UPDATE {p}lines SET tasks = ?, sort = ?, turn = ? WHERE line = ?",
+				l.Size, at.Sort, at.Turn, l.number)
 		}
-		w.exec("UPDATE {p}kinds SET named = ?, look = ?, tasks = ? WHERE line = ?",
-			l.Named, l.Look, l.Size, l.number)
-		if l.From == engine.FirstLook {
-			w.store.looks.Delete(l.number)
-		} else {
+		if l.State == engine.Declined && l.From != engine.FirstLook {
 			w.store.looks.Store(l.number, l.From)
+		} else {
+			w.store.looks.Delete(l.number)
 		}
 		l.Changed = false
 	}
 }
 
-// LinesFrom gives up to n lines from a kind on.
-func (w *work) LinesFrom(q *engine.Queue, _ engine.State, kind string, n int) []*engine.Line {
-	return w.kindLines(q, n, fromKind, kind)
+// writeLine writes the row of a new line.
+func (w *work) writeLine(l *namedLine) {
+	at := l.place()
+	l.number = w.exec("INSERT INTO {p}lines (queue, state, name, tasks, sort, turn) VALUES (?, ?, ?, ?, ?, ?)",
+		ours(l.Queue).number, int(l.State), l.Sub, l.Size, at.Sort, at.Turn)
+	l.Changed = false
 }
 
-// LinesNamed gives the lines of kinds. It reads no other line.
+// removeLine deletes the row of a line. It reports false if the line has tasks, since its size was too
+// small: then it counts them.
+func (w *work) removeLine(l *namedLine) bool {
+	if l.number == 0 {
+		return true
+	}
+	w.exec("DELETE FROM {p}lines WHERE line = ? AND NOT EXISTS (SELECT 1 FROM {p}tasks WHERE line = ?)",
+		l.number, l.line())
+	if w.affected > 0 || w.err != nil {
+		return true
+	}
+	l.gone, l.Ring.Sort = false, 0
+	w.countLine(l)
+	return false
+}
+
+// LinesFrom returns up to n lines of a state from a name on.
+func (w *work) LinesFrom(q *engine.Queue, state engine.State, sub string, n int) []*engine.Line {
+	w.saveLines(ours(q))
+	return w.readLines(q, state, n, fromName, sub)
+}
+
+// LinesNamed returns the lines of kinds. It reads no other line.
 func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Line) {
-	q := ours(eq)
+	named := ours(eq).named
 	unread := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
-		_, known := q.kinds[kind]
+		_, known := named[lineName{engine.Declined, kind}]
 		return known
 	})
 	for some := range slices.Chunk(unread, fetched) {
@@ -245,11 +330,10 @@ func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Lin
 		for i := range args { // the last kind fills the places of the condition
 			args[i] = some[min(i, len(some)-1)]
 		}
-		w.kindLines(eq, fetched, ofKinds, args...)
+		w.readLines(eq, engine.Declined, fetched, ofNames, args...)
 		for _, kind := range some {
-			if q.kinds[kind] == nil {
-				q.kinds[kind] = nil // notes also that there is none
-			}
+			name := lineName{engine.Declined, kind}
+			named[name] = named[name] // notes also that there is none
 		}
 	}
 	for _, kind := range kinds {
@@ -260,32 +344,40 @@ func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Lin
 	return found
 }
 
-// LinesByLook gives the first lines by their moments Look, of the moments until or after another.
+// LinesByLook returns the first lines of kinds by their moments Look, of the moments until or after another.
 func (w *work) LinesByLook(q *engine.Queue, after bool, at int64, n int) []*engine.Line {
+	w.saveLines(ours(q))
 	if after {
-		return w.kindLines(q, n, isAhead, at)
+		return w.readLines(q, engine.Declined, n, isAhead, at)
 	}
-	return w.kindLines(q, n, toLookAt, at)
+	return w.readLines(q, engine.Declined, n, toLookAt, at)
 }
 
-var inKind = "SELECT " + columns + " FROM {p}tasks t " +
+var inLine = "SELECT " + columns + " FROM {p}tasks t " +
 	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable +
 	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
 
-// Range gives up to n tasks of the line, from a place on, without any of some flags.
-func (l *kindLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
-	l.w.save()
-	for damaged := true; damaged && len(found) == 0 && l.w.err == nil; {
+// Range returns up to n tasks of the line, from a place on, without any of some flags. It deletes a line
+// without tasks, whose size was too large.
+func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
+	w := l.w
+	w.save()
+	for damaged := true; damaged && len(found) == 0 && w.err == nil; {
 		damaged = false
 		args := []any{l.line(), from.Sort, from.Turn, int(without), n}
-		for _, r := range l.w.read(ours(l.Queue), inKind, args, 0) {
-			if r.State == engine.Damaged { // its place may be damaged too
-				l.w.setApart(ours(l.Queue), r)
+		for _, r := range w.read(ours(l.Queue), inLine, args, 0) {
+			if r.State != engine.Damaged {
+				found = append(found, &r.Record)
+			} else if !w.readOnly { // its place may be damaged too
+				w.setApart(ours(l.Queue), r, l.Sub)
 				damaged = true
-				continue
 			}
-			found = append(found, &r.Record)
 		}
+	}
+	whole := from.Sort == math.MinInt64 && without == 0
+	if whole && len(found) == 0 && !l.IsPaused() && !l.gone && !w.readOnly {
+		l.Size = 0
+		w.DeleteLine(&l.Line)
 	}
 	return found
 }

@@ -4,9 +4,23 @@ import (
 	"context"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Partitions lists the partitions of a queue.
-func (s *Storage) Partitions(context.Context, storage.PartitionsQuery) (storage.PartitionsPage, error) {
-	return storage.PartitionsPage{}, nil
+// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of
+// the page's last partition.
+func (s *Storage) Partitions(
+	ctx context.Context, query storage.PartitionsQuery,
+) (page storage.PartitionsPage, err error) {
+	if err := storage.CheckPartitions(&query); err != nil {
+		return page, err
+	}
+	err = s.look(ctx, func(w *work) {
+		page = storage.PartitionsPage{}
+		w.step.Now = engine.Moment(w.store.cfg.Now())
+		if q := w.Lookup(query.Queue); q != nil {
+			page = w.step.Partitions(q, &query)
+		}
+	})
+	return page, wrap("partitions of "+query.Queue, err)
 }

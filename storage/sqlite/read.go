@@ -46,6 +46,7 @@ func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
 	}
 	defer func() { _ = tx.Rollback() }()
 	w := s.newWork(ctx, tx, nil)
+	w.readOnly = true
 	read(w)
 	return w.err
 }
@@ -120,8 +121,13 @@ func (w *work) Page(l *engine.Line, after engine.Mark, newest bool, n int) (foun
 		"WHERE t.line = ? AND (t.sort, t.turn, t.task) " + way + " (?, ?, ?) " +
 		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' " +
 		"ORDER BY t.sort" + desc + ", t.turn" + desc + ", t.task" + desc + " LIMIT ?"
-	args := []any{w.lineNumber(l.Queue, l.State, l.Sub), after.Sort, after.Turn, after.Row, n}
+	line := ours(l.Queue).line(l.State)
+	if own := namedOf(l); own != nil {
+		line = own.line()
+	}
+	args := []any{line, after.Sort, after.Turn, after.Row, n}
 	for _, r := range w.read(ours(l.Queue), text, args, 0) {
+		r.sub = l.Sub
 		found = append(found, &r.Record)
 	}
 	return found
@@ -133,7 +139,7 @@ func (w *work) MarkOf(r *engine.Record) engine.Mark { return markOf(w.rows[r.Ref
 func markOf(r *row) engine.Mark {
 	m := engine.Mark{Place: r.place, Row: r.task}
 	if r.was.HasSubs() {
-		m.Sub = r.Kind
+		m.In, m.Sub = r.was, r.sub
 	}
 	return m
 }
@@ -156,7 +162,7 @@ func readQueues(
 			names := w.names(query.Prefix, after, query.Limit+1)
 			for _, name := range names {
 				after = name
-				if q := w.lookup(name); q == nil || q.IsAbandoned(w.step.Now) && !w.hasWindow(q) && !w.hasTasks(q) {
+				if q := w.lookup(name); q == nil || q.IsAbandoned(w.step.Now) && !w.isHeld(q) && !w.hasTasks(q) {
 					continue // the sweep removes it when it next inspects it
 				}
 				if len(page.Names) == query.Limit {

@@ -43,22 +43,27 @@ func packSpec(r *row) []byte {
 // packPast packs what a task went through since it was created.
 func packPast(r *row) []byte { return record.AppendPast([]byte{}, &r.Past) }
 
-// counts are the sizes of a queue by state, and its totals.
+// counts are the sizes of a queue by state, its totals, and numbers of its partitions.
 type counts struct {
 	Sizes  [engine.States]int64
 	Totals storage.Totals
+	// Resting counts the partitions that are paused, and Turn is the place of the tasks without a partition
+	// in the ring.
+	Resting int64 `json:",omitzero"`
+	Turn    int64 `json:",omitzero"`
 }
 
-func packCounts(q *engine.Queue) string {
-	b, _ := json.Marshal(counts{q.Sizes, q.Totals}) //nolint:errchkjson // cannot fail: numbers
+func packCounts(q *queue) string {
+	c := counts{q.Sizes, q.Totals, q.resting, q.Turn}
+	b, _ := json.Marshal(c) //nolint:errchkjson // cannot fail: numbers
 	return string(b)
 }
 
 // unpackCounts reads counts; a missing number is 0. It reports false for sizes that no step has
 // written.
-func unpackCounts(text string, q *engine.Queue) bool {
+func unpackCounts(text string, q *queue) bool {
 	var c counts
 	err := json.Unmarshal([]byte(text), &c)
-	q.Sizes, q.Totals = c.Sizes, c.Totals
+	q.Sizes, q.Totals, q.resting, q.Turn = c.Sizes, c.Totals, c.Resting, c.Turn
 	return err == nil && slices.Min(q.Sizes[:]) >= 0
 }

@@ -21,6 +21,7 @@ type row struct {
 	bad    bool         // a column held no number, or an impossible one
 	was    engine.State // its state when it was read or saved
 	place  engine.Place
+	sub    string // the name of the line in which it was listed, if its state has several lines
 	hadAny bool   // it had a row in sides
 	rest   []byte // the parts of its record that only newer versions know
 }

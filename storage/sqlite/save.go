@@ -61,14 +61,22 @@ func (w *work) drop(r *row) {
 	}
 }
 
-// lineNumber gives the number of the line in which the tasks of a state and a kind stand.
-func (w *work) lineNumber(q *engine.Queue, state engine.State, kind string) int64 {
-	if state.HasSubs() {
-		if l := w.Line(q, state, kind); l != nil {
-			return kindOf(l).line()
-		}
+// lineNumber returns the number of the line in which a task stands. If that line is missing, the task
+// begins it again.
+func (w *work) lineNumber(r *row) int64 {
+	if !r.State.HasSubs() {
+		return ours(r.Queue).line(r.State)
 	}
-	return ours(q).line(state)
+	l := w.Line(r.Queue, r.State, r.Sub(r.State))
+	if l == nil {
+		w.step.Join(r.Queue, r.State, r.Sub(r.State))
+		l = w.Line(r.Queue, r.State, r.Sub(r.State))
+	}
+	own := namedOf(l)
+	if own.number == 0 {
+		w.writeLine(own)
+	}
+	return own.line()
 }
 
 // ended returns the column ended of a row: when the task ended or, while it is pending, when it was claimed
@@ -84,8 +92,8 @@ func (r *row) ended() int64 {
 func (w *work) insert(text string, rows []*row) {
 	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
-		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r.Queue, r.State, r.Kind),
-			r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.Created, r.ended(),
+		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn,
+			r.Version, int(r.Flags), int(r.Priority), r.Retries, r.Created, r.ended(),
 			record.Lease(&r.Record), packPast(r), packSpec(r))
 	}
 	last := w.exec(text, args...)
@@ -100,7 +108,7 @@ func (w *work) update(r *row) {
 	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
 		"retries = ?, ended = ?, lease = ?, past = ?"
 	args := []any{
-		w.lineNumber(r.Queue, r.State, r.Kind), r.Sort, r.Turn, r.Version,
+		w.lineNumber(r), r.Sort, r.Turn, r.Version,
 		int(r.Flags), int(r.Priority), r.Retries, r.ended(), record.Lease(&r.Record), packPast(r),
 	}
 	switch queue := ours(r.Queue).number; {
@@ -157,13 +165,13 @@ func (w *work) finish() {
 
 // saveQueue writes the sizes and totals of a queue, and whether it rang.
 func (w *work) saveQueue(q *queue) {
-	w.saveKinds(q)
+	w.saveLines(q)
 	if q.Limit != nil && q.Limit.Changed {
 		_, _, starts := q.Limit.Texts()
 		w.exec("UPDATE {p}queues SET starts = ? WHERE queue = ?", append([]byte{}, starts...), q.number)
 		q.Limit.Changed = false
 	}
-	counts := packCounts(&q.Queue)
+	counts := packCounts(q)
 	if counts == q.was && !q.rang {
 		return
 	}

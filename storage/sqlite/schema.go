@@ -24,12 +24,15 @@ const applicationID = 0x6d696467
 //	        operator and declared: the limits of an operator and of a program, '' for none, as the engine's
 //	        Limit.Texts writes them, and starts: the starts that count for the rate
 //	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
-//	        task of the line of its kind, plus its state (the registry of the engine).
+//	        task of the line of its kind, and in a partition of that of the partition, plus its state (the
+//	        registry of the engine).
 //	        sort and turn: its place there. lease: token and runner while it is pending.
 //	        ended: when it ended or, while it is pending, when it was claimed where the version does not
 //	        tell. past and record: storage/internal/record. retries is also in past; the column is for people
 //	sides   parts that few tasks have: their history, results, progress and checkpoints
-//	kinds   the lines of declined tasks, one for each kind of a queue (lines.go)
+//	lines   the lines of declined tasks, one for each kind of a queue, and the partitions of queues (lines.go):
+//	        name is a kind or a key. sort and turn are the place of a partition in the ring, and for a kind
+//	        the engine's moments Look and Named
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
 //	lanes   the last call of each lane and its outcome (lane.go)
 //	runners their last heartbeats
@@ -55,11 +58,11 @@ CREATE INDEX {p}tasks_line ON {p}tasks (line, sort, turn);
 CREATE TABLE {p}sides (
 	task INTEGER PRIMARY KEY, attempts TEXT, stack TEXT, result BLOB, progress BLOB, checkpoint BLOB
 );
-CREATE TABLE {p}kinds (
-	line INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, kind TEXT NOT NULL, named INTEGER NOT NULL,
-	look INTEGER NOT NULL, tasks INTEGER NOT NULL, UNIQUE (queue, kind)
+CREATE TABLE {p}lines (
+	line INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, state INTEGER NOT NULL, name TEXT NOT NULL,
+	tasks INTEGER NOT NULL, sort INTEGER NOT NULL, turn INTEGER NOT NULL, UNIQUE (queue, state, name)
 );
-CREATE INDEX {p}kinds_look ON {p}kinds (queue, look);
+CREATE INDEX {p}lines_place ON {p}lines (queue, state, sort, turn);
 CREATE TABLE {p}keys (
 	queue INTEGER NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;

@@ -237,7 +237,7 @@ var ends = []string{
 	"SELECT id FROM {p}tasks ORDER BY queue %, id %",
 	"SELECT turn FROM {p}tasks ORDER BY line %, sort %, turn %",
 	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task %",
-	"SELECT queue, kind, named, look, tasks FROM {p}kinds ORDER BY line %",
+	"SELECT queue, state, name, tasks, sort, turn FROM {p}lines ORDER BY line %",
 	"SELECT id, until FROM {p}keys ORDER BY queue %, key %",
 	"SELECT opened, seq, verb, outcome FROM {p}lanes ORDER BY lane %",
 	"SELECT until, info FROM {p}runners ORDER BY id %",
@@ -329,14 +329,14 @@ func (w *work) setAside() []string {
 		" ORDER BY q.queue LIMIT ?")
 }
 
-// strays warns of tasks in lines that belong to no queue and no kind, where nothing finds them.
+// strays warns of tasks in lines that belong to no queue, no kind and no partition, where nothing finds them.
 func (w *work) strays() []string {
 	return w.named("in a line that does not exist (%s) %d damaged %s are left alone: %s",
 		"WITH RECURSIVE l(n) AS (SELECT min(line) FROM {p}tasks UNION ALL "+
-			"SELECT (SELECT min(line) FROM {p}tasks WHERE line > n) FROM l WHERE n IS NOT NULL LIMIT 1000) "+
+			"SELECT (SELECT min(line) FROM {p}tasks WHERE line > n) FROM l WHERE n IS NOT NULL LIMIT 10000) "+
 			"SELECT 'queue number ' || (n >> 4) || ', state ' || (n & 15), t.id FROM l CROSS JOIN {p}tasks t "+
 			"ON t.line = n WHERE CASE "+
-			"WHEN n & 15 IN ("+numbers(engine.State.HasSubs)+") THEN n >> 4 NOT IN (SELECT line FROM {p}kinds) "+
+			"WHEN n & 15 IN ("+numbers(engine.State.HasSubs)+") THEN n >> 4 NOT IN (SELECT line FROM {p}lines) "+
 			"WHEN n & 15 IN ("+numbers(hasLine)+") THEN n >> 4 NOT IN (SELECT queue FROM {p}queues) "+
 			"ELSE 1 END ORDER BY n LIMIT ?")
 }

@@ -130,6 +130,7 @@ func (j *Joined) look(ctx context.Context, read func(*work)) error {
 		return err
 	}
 	w := j.store.newWork(ctx, j.tx, nil)
+	w.readOnly = true
 	if err := j.begun(ctx); err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@ type work struct {
 	queues  map[string]*queue    // nil where there is no queue
 	changed bool                 // the transaction has written something
 	moved   bool                 // a task left its queue
+
+	affected int64 // how many rows the last statement wrote
+	readOnly bool  // the transaction must write nothing
 }
 
 // link is a connection or a transaction of database/sql.
@@ -51,12 +54,13 @@ type queue struct {
 	was           string        // its counts as they were read
 	limit         *engine.Limit // as it was read or written
 	lines         [engine.States]*line
-	kinds         map[string]*kindLine // the lines that were looked at, nil where there is none
-	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not read
+	named         map[lineName]*namedLine // the lines that were looked at, nil where there is none
+	resting       int64                   // how many of its partitions are paused
+	soon          [engine.States]int64    // the earliest moment in a line, 0 where it was not read
 }
 
 func newQueue(name string) *queue {
-	q := &queue{Queue: engine.Queue{Name: name}, kinds: make(map[string]*kindLine)}
+	q := &queue{Queue: engine.Queue{Name: name}, named: make(map[lineName]*namedLine)}
 	q.Own = q
 	return q
 }
@@ -123,7 +127,7 @@ func (w *work) exec(text string, args ...any) (last int64) {
 	}
 	n, err := done.RowsAffected()
 	w.fail(err)
-	w.changed = w.changed || n > 0
+	w.changed, w.affected = w.changed || n > 0, n
 	last, err = done.LastInsertId()
 	w.fail(err)
 	return last
@@ -203,7 +207,7 @@ func (w *work) lookup(name string) *queue {
 		q.Paused = paused != 0
 		q.Limit = engine.LimitOf(string(operator), string(declared), []byte(starts))
 		q.limit = q.Limit
-		if !unpackCounts(q.was, &q.Queue) {
+		if !unpackCounts(q.was, q) {
 			w.recount(q)
 		}
 	}
@@ -211,12 +215,14 @@ func (w *work) lookup(name string) *queue {
 	return q
 }
 
-// standing finds the states of which a queue has tasks. The lines of kinds have none without a task.
+// standing finds the states of which a queue has tasks.
 var standing = "SELECT column1 FROM (VALUES " + listed(", ", "(%[1]d)", hasLine) + ") " +
-	"WHERE EXISTS (SELECT 1 FROM {p}tasks WHERE line = ? + column1) UNION ALL SELECT " +
-	numbers(engine.State.HasSubs) + " WHERE EXISTS (SELECT 1 FROM {p}kinds WHERE queue = ?)"
+	"WHERE EXISTS (SELECT 1 FROM {p}tasks WHERE line = ? + column1) UNION ALL " +
+	"SELECT column1 FROM (VALUES " + listed(", ", "(%[1]d)", engine.State.HasSubs) + ") " +
+	"WHERE EXISTS (SELECT 1 FROM {p}lines WHERE queue = ? AND state = column1 AND tasks <> 0)"
 
-// verify recounts the tasks of a queue where a line has tasks although its count is 0.
+// verify recounts the tasks of a queue if a line has tasks although its count is 0, or the sizes of its
+// kinds and partitions do not add up.
 func (w *work) verify(q *queue) {
 	if !w.store.rings.isUnverified(q.Name, w.step.Now) {
 		return
@@ -228,12 +234,13 @@ func (w *work) verify(q *queue) {
 		wrong = q.Sizes[state] == 0
 		return !wrong
 	}, &state)
-	if wrong {
+	if w.saveLines(q); wrong || w.areLinesWrong(q) {
 		w.recount(q)
 	}
 }
 
-// recount counts the tasks of a queue in the table. All changes of its tasks must have been saved.
+// recount counts the tasks of a queue in the table, and mends its lines. All changes of its tasks must
+// have been saved.
 func (w *work) recount(q *queue) {
 	q.Sizes = [engine.States]int64{}
 	var state, tasks int64
@@ -244,6 +251,7 @@ func (w *work) recount(q *queue) {
 		}
 		return true
 	}, &state, &tasks)
+	w.mendLines(q)
 }
 
 // Queue gives the queue of a name, and makes it where there is none.
@@ -251,7 +259,7 @@ func (w *work) Queue(name string) *engine.Queue {
 	q := w.lookup(name)
 	if q == nil {
 		w.exec("INSERT INTO {p}queues (name, touched, counts) VALUES (?, ?, ?)",
-			name, w.step.Now, packCounts(new(engine.Queue)))
+			name, w.step.Now, packCounts(new(queue)))
 		delete(w.queues, name)
 		if q = w.lookup(name); q == nil { // the transaction has failed
 			q = newQueue(name)
@@ -322,7 +330,7 @@ func (w *work) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && !w.isFirst(r) {
 		return
 	}
-	w.ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting, alert))
+	w.ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert))
 }
 
 func (w *work) ring(q *queue, event wakeup.Event) {

@@ -41,8 +41,8 @@ type Tasks interface {
 // HasSubs reports whether the records of a state stand in several lines of a queue.
 func (s State) HasSubs() bool { return s == Declined || s == Keyed }
 
-// join counts a task that joins a line, which it begins where there is none.
-func (s *Step) join(q *Queue, state State, sub string) {
+// Join counts a task that joins a line, which it begins if there is none.
+func (s *Step) Join(q *Queue, state State, sub string) {
 	if s.Local == nil {
 		return
 	}

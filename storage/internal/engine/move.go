@@ -131,7 +131,7 @@ func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
 	if to.HasSubs() {
-		s.join(r.Queue, to, r.Sub(to))
+		s.Join(r.Queue, to, r.Sub(to))
 	}
 	s.Store.Move(r, to, at)
 	r.State, r.Place = to, at

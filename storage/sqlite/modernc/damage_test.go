@@ -167,13 +167,13 @@ func TestADamagedSettingStopsNoClaim(t *testing.T) {
 
 // TestADamagedLineOfAKindKeepsItsTasks damages the line of a kind that has declined tasks.
 func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
-	for _, damage := range []string{"named = 'abc'", "look = 'abc'", "tasks = 'abc'", "tasks = -1"} {
+	for _, damage := range []string{"turn = 'abc'", "sort = 'abc'", "tasks = 'abc'", "tasks = -1", "tasks = 0"} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)
 			s := open(t, path)
 			must(t, s.insert(t.Context(), "a", "b"))
 			s.decline(t, 2)
-			execute(t, path, "UPDATE midge_kinds SET "+damage)
+			execute(t, path, "UPDATE midge_lines SET "+damage)
 			c, err := s.session.Claim(t.Context(), storage.ClaimRequest{
 				Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 2, Lease: time.Second,
 				Kinds: []string{"kind"},

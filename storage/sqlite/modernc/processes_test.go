@@ -22,7 +22,9 @@ import (
 func work(ctx context.Context, s *side) error {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%d-%d", os.Getpid(), i)
-		if err := s.insert(ctx, id); err != nil {
+		in := job(id)
+		in.Partition = []string{"", "a", "b", "c"}[i%4]
+		if _, err := s.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
 			return err
 		}
 		fmt.Println("e", id)
@@ -165,6 +167,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	if got := stats[0]; got.Totals.Completed != got.Completed || got.Live() != 0 || got.Totals.Enqueued != got.Completed {
 		t.Errorf("the totals do not add up: %+v", got)
 	}
+	wantLines(t, path, 0)
 	t.Logf("%d kills, %d tasks enqueued, %d completions acknowledged", kills, len(l.enqueued), len(l.done))
 	wantSound(t, path)
 }

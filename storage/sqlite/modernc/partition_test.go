@@ -1,0 +1,228 @@
+package modernc_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
+)
+
+// aheadOf opens a file with a clock that is the returned duration ahead.
+func aheadOf(t *testing.T, path string) (s *side, ahead *time.Duration) {
+	t.Helper()
+	ahead = new(time.Duration)
+	return opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, MinLease: time.Second, Relaxed: true,
+		Now: func() time.Time { return time.Now().Add(*ahead) },
+	}), ahead
+}
+
+// keyed inserts tasks in partitions, in one call. A task has its partition as its id, with a number behind it.
+func (s *side) keyed(t *testing.T, n int, keys ...string) {
+	t.Helper()
+	var tx storage.Tx
+	for _, key := range keys {
+		for i := range n {
+			in := job(fmt.Sprint(key, i))
+			in.Partition = key
+			tx.Inserts = append(tx.Inserts, in)
+		}
+	}
+	_, err := s.session.ApplyOne(t.Context(), tx)
+	must(t, err)
+}
+
+// wantLines fails the test unless the table of lines has so many rows.
+func wantLines(t *testing.T, path string, want int) {
+	t.Helper()
+	var rows int
+	must(t, database(t, path, "").QueryRowContext(t.Context(), "SELECT count(*) FROM midge_lines").Scan(&rows))
+	if rows != want {
+		t.Errorf("%d lines are left, want %d", rows, want)
+	}
+}
+
+// TestNoRowIsLeftOfPartitions has 10,000 partitions come and go.
+func TestNoRowIsLeftOfPartitions(t *testing.T) {
+	path := file(t)
+	s, _ := aheadOf(t, path)
+	for round := range 20 {
+		keys := make([]string, 500)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key-", round, "-", i, "-")
+		}
+		s.keyed(t, 1, keys...)
+		if round == 0 {
+			wantLines(t, path, 500)
+		}
+	}
+	c, err := s.claim(t.Context(), 1)
+	must(t, err)
+	if !c.More {
+		t.Error("a claim of one task found no more")
+	}
+	must(t, s.complete(t.Context(), c.Fences[0]))
+	s.drain(t)
+	wantLines(t, path, 0)
+}
+
+// TestADamagedPartitionKeepsItsTasks damages the row of one partition, or all. All tasks are claimed within three
+// minutes, and no row is left.
+func TestADamagedPartitionKeepsItsTasks(t *testing.T) {
+	for _, damage := range []string{
+		"UPDATE midge_lines SET tasks = 'abc'", "UPDATE midge_lines SET tasks = -1", "UPDATE midge_lines SET tasks = 0",
+		"UPDATE midge_lines SET tasks = 1", "UPDATE midge_lines SET tasks = 9", "UPDATE midge_lines SET turn = 'abc'",
+		"UPDATE midge_lines SET turn = 9223372036854775807", "UPDATE midge_lines SET turn = -1",
+		"UPDATE midge_lines SET sort = 'abc'", "UPDATE midge_lines SET sort = -1", "UPDATE midge_lines SET sort = 0.5",
+		"UPDATE midge_lines SET sort = 1", "UPDATE midge_lines SET name = 'z' || name", "DELETE FROM midge_lines",
+		"UPDATE midge_lines SET queue = 77", "UPDATE midge_lines SET state = 14", "UPDATE midge_lines SET state = 77",
+	} {
+		for _, which := range []string{" WHERE name = 'b'", ""} {
+			t.Run(damage+which, func(t *testing.T) {
+				path := file(t)
+				s, ahead := aheadOf(t, path)
+				s.keyed(t, 3, "a", "b", "c")
+				must(t, s.insert(t.Context(), "x"))
+				c, err := s.claim(t.Context(), 1)
+				must(t, err)
+				execute(t, path, damage+which)
+				if _, err := s.store.Stats(t.Context(), queue); err != nil {
+					t.Error(err)
+				}
+				ids := []string{c.Tasks[0].ID}
+				must(t, s.complete(t.Context(), c.Fences[0]))
+				for range 3 {
+					ids = append(ids, s.completeAll(t)...)
+					*ahead += 61 * time.Second
+				}
+				slices.Sort(ids)
+				if want := "[a0 a1 a2 b0 b1 b2 c0 c1 c2 x]"; fmt.Sprint(ids) != want {
+					t.Errorf("claimed %q, want %s", ids, want)
+				}
+				if damage != "UPDATE midge_lines SET queue = 77" {
+					execute(t, path, "DELETE FROM midge_lines WHERE state = 77")
+					wantLines(t, path, 0)
+				}
+			})
+		}
+	}
+}
+
+// completeAll claims and completes tasks until a claim takes none. It returns their ids.
+func (s *side) completeAll(t *testing.T) (ids []string) {
+	t.Helper()
+	for {
+		c, err := s.claim(t.Context(), 2)
+		must(t, err)
+		if len(c.Tasks) == 0 {
+			return ids
+		}
+		for i, fence := range c.Fences {
+			ids = append(ids, c.Tasks[i].ID)
+			must(t, s.complete(t.Context(), fence))
+		}
+	}
+}
+
+// TestADamagedTaskOfAPartitionIsSetApart damages a task in front of another one in its partition, and one that is
+// alone. Lists, and the age of the queue, pass over both.
+func TestADamagedTaskOfAPartitionIsSetApart(t *testing.T) {
+	for _, damage := range []string{"record = 'garbage'", "priority = 'high'", "sort = 'abc'", "turn = 'abc'"} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			s.keyed(t, 1, "a")
+			s.keyed(t, 3, "b")
+			execute(t, path, "UPDATE midge_tasks SET "+damage+" WHERE id IN ('a0', 'b0')")
+			var listed []string
+			for after := ""; len(listed) < 9; {
+				page, err := s.store.Tasks(t.Context(), storage.TasksQuery{
+					Queue: queue, State: storage.Waiting, Limit: 1, After: after,
+				})
+				must(t, err)
+				for i := range page.Tasks {
+					listed = append(listed, page.Tasks[i].ID)
+				}
+				if after = page.Next; after == "" {
+					break
+				}
+			}
+			if fmt.Sprint(listed) != "[b1 b2]" {
+				t.Errorf("listed %q, want b1 and b2", listed)
+			}
+			if _, err := s.store.Stats(t.Context(), queue); err != nil {
+				t.Error(err)
+			}
+			if ids := s.completeAll(t); fmt.Sprint(ids) != "[b1 b2]" {
+				t.Errorf("claimed %q, want b1 and b2", ids)
+			}
+			stats, err := s.store.Stats(t.Context(), queue)
+			must(t, err)
+			if got := stats[0]; got.Damaged != 2 || got.Partitioned != 0 {
+				t.Errorf("got %+v, want two tasks damaged", got)
+			}
+			wantLines(t, path, 0)
+		})
+	}
+}
+
+// TestDamagedCountsHideNoPartition empties the counts of a queue with tasks in a partition, and with a pause that
+// has ended.
+func TestDamagedCountsHideNoPartition(t *testing.T) {
+	for _, counts := range []string{"{}", "garbage", `{"Turn":9223372036854775807}`, `{"Resting":-7}`} {
+		t.Run(counts, func(t *testing.T) {
+			path := file(t)
+			s, ahead := aheadOf(t, path)
+			s.keyed(t, 1, "a", "b")
+			must(t, s.insert(t.Context(), "x"))
+			s.pause(t, "b", time.Second)
+			execute(t, path, "UPDATE midge_queues SET counts = ?", counts)
+			*ahead = time.Minute + 2*time.Second
+			if ids := s.completeAll(t); len(ids) != 3 {
+				t.Errorf("claimed %q, want all three", ids)
+			}
+			wantLines(t, path, 0)
+		})
+	}
+}
+
+// pause pauses a partition, for a time unless that is 0.
+func (s *side) pause(t *testing.T, key string, long time.Duration) {
+	t.Helper()
+	must(t, s.session.Configure(t.Context(), queue, storage.Settings{
+		Partition: key, Pause: &storage.Pause{On: true, For: long},
+	}))
+}
+
+// TestAPausedPartitionOutlivesItsTasks has a queue with a paused partition and no task stay for two days, and go
+// after the pause or where it is removed.
+func TestAPausedPartitionOutlivesItsTasks(t *testing.T) {
+	path := file(t)
+	s, ahead := aheadOf(t, path)
+	s.pause(t, "a", 72*time.Hour)
+	wantQueues := func(want int) {
+		t.Helper()
+		s.completeAll(t)
+		must(t, s.store.Close())
+		*ahead += 48 * time.Hour
+		s, _ = aheadOf(t, path)
+		now := *ahead
+		s = opened(t, sqlite.Config{
+			Path: path, Driver: modernc.Driver, Now: func() time.Time { return time.Now().Add(now) },
+		})
+		page, err := s.store.Queues(t.Context(), storage.QueuesQuery{Limit: 10})
+		must(t, err)
+		if len(page.Names) != want {
+			t.Errorf("after %s: listed %q, want %d", now, page.Names, want)
+		}
+	}
+	wantQueues(1)
+	wantLines(t, path, 1)
+	wantQueues(0)
+	must(t, s.session.Configure(t.Context(), queue, storage.Settings{Remove: true}))
+	wantLines(t, path, 0)
+}
