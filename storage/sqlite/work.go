@@ -330,7 +330,7 @@ func (w *work) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && !w.isFirst(r) {
 		return
 	}
-	w.ring(ours(r.Queue), wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert))
+	w.ring(ours(r.Queue), wakeup.Of(r.IsForAnyClaim(), alert))
 }
 
 func (w *work) ring(q *queue, event wakeup.Event) {
