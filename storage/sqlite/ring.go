@@ -51,9 +51,11 @@ const (
 // the beginning of the ring. All changes must have been saved.
 func (w *work) areLinesWrong(q *queue) bool {
 	const declined, keyed = int(engine.Declined), int(engine.Keyed)
-	w.exec("UPDATE {p}lines SET sort = 0, turn = 0 WHERE queue = ? AND state = ? AND "+
-		"(sort < 0 OR sort > ? OR sort = 0 AND turn < 0 OR sort = 0 AND turn > ?)",
-		q.number, keyed, int64(engine.Never), w.step.Turn)
+	w.exec("UPDATE {p}lines SET sort = 0, turn = 0 WHERE line IN ("+
+		"SELECT line FROM {p}lines WHERE queue = ?1 AND state = ?2 AND (sort, turn) < (0, 0) UNION ALL "+
+		"SELECT line FROM {p}lines WHERE queue = ?1 AND state = ?2 AND sort = 0 AND turn > ?3 UNION ALL "+
+		"SELECT line FROM {p}lines WHERE queue = ?1 AND state = ?2 AND sort > ?4)", // a text
+		q.number, keyed, w.step.Turn, int64(engine.Never))
 	var lines, tasks, resting int64
 	w.one(restingOf, []any{q.number, keyed}, &resting)
 	w.one("SELECT count(*), CAST(total(tasks) AS INTEGER) FROM "+

@@ -226,3 +226,59 @@ func TestAPausedPartitionOutlivesItsTasks(t *testing.T) {
 	must(t, s.session.Configure(t.Context(), queue, storage.Settings{Remove: true}))
 	wantLines(t, path, 0)
 }
+
+// TestATaskWithoutItsLineBeginsItAgain deletes the row of a partition, and changes one of its two tasks. Describe names
+// both, and a claim takes them.
+func TestATaskWithoutItsLineBeginsItAgain(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	s.keyed(t, 2, "a")
+	s.keyed(t, 1, "b")
+	execute(t, path, "DELETE FROM midge_lines WHERE name = 'a'")
+	wantWarning(t, s, "2 damaged tasks are left alone: a0, a1")
+	task, err := s.store.Task(t.Context(), ref("a1"))
+	must(t, err)
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{
+		{Ref: task.Ref, Version: task.Version, Headers: map[string]string{"by": "hand"}},
+	}})
+	must(t, err)
+	ids := s.completeAll(t)
+	if slices.Sort(ids); fmt.Sprint(ids) != "[a0 a1 b0]" {
+		t.Errorf("claimed %q, want all three", ids)
+	}
+	wantLines(t, path, 0)
+}
+
+// TestAPartitionWithinATransaction enqueues a task into a partition in transactions of the application's.
+func TestAPartitionWithinATransaction(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	db := database(t, path, "&_txlock=immediate")
+	in := job("a0")
+	in.Partition = "a"
+	for _, commits := range []bool{false, true} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		joined := s.store.Within(tx)
+		applied, err := joined.Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{in}})
+		must(t, err)
+		must(t, applied[0].Err)
+		page, err := joined.Tasks(t.Context(), storage.TasksQuery{
+			Queue: queue, State: storage.Waiting, Partition: "a", Limit: 10,
+		})
+		must(t, err)
+		if len(page.Tasks) != 1 {
+			t.Errorf("the transaction sees %d tasks in the partition, want 1", len(page.Tasks))
+		}
+		if commits {
+			must(t, tx.Commit())
+		} else {
+			must(t, tx.Rollback())
+			wantLines(t, path, 0)
+		}
+	}
+	if ids := s.completeAll(t); fmt.Sprint(ids) != "[a0]" {
+		t.Errorf("claimed %q, want a0", ids)
+	}
+	wantLines(t, path, 0)
+}
