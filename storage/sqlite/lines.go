@@ -332,8 +332,9 @@ func (w *work) LinesNamed(eq *engine.Queue, kinds []string) (found []*engine.Lin
 		}
 		w.readLines(eq, engine.Declined, fetched, ofNames, args...)
 		for _, kind := range some {
-			name := lineName{engine.Declined, kind}
-			named[name] = named[name] // notes also that there is none
+			if name := (lineName{engine.Declined, kind}); named[name] == nil {
+				named[name] = nil // notes also that there is none
+			}
 		}
 	}
 	for _, kind := range kinds {

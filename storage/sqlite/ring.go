@@ -65,7 +65,8 @@ func (w *work) areLinesWrong(q *queue) bool {
 }
 
 // mendLines counts the tasks of the named lines of a queue, and the partitions that are paused. It deletes
-// lines without tasks, and puts tasks whose line is missing into a line again. All changes of tasks must have been saved.
+// lines without tasks, and puts tasks whose line is missing into a line again. All changes of tasks must
+// have been saved.
 func (w *work) mendLines(q *queue) {
 	w.one(restingOf, []any{q.number, int(engine.Keyed)}, &q.resting)
 	if w.readOnly {
