@@ -151,6 +151,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	if len(l.failed) > 0 {
 		t.Fatalf("processes failed: %v", l.failed)
 	}
+	wantLinesOfTasks(t, path)
 	s.drain(t)
 	for id, n := range l.enqueued {
 		if state := s.state(t, id); n != 1 || state != storage.Completed {
