@@ -306,21 +306,23 @@ func (s *Step) oldest(q *Queue) time.Duration {
 			}
 		}
 	}
-	for _, l := range s.Lines.Turns(q, Place{}, mostAged) {
+	for _, l := range s.Lines.Turns(q, Place{}, MostAged) {
 		oldest = max(oldest, s.age(l))
 	}
 	return time.Duration(oldest) * time.Microsecond
 }
 
-// mostAged is how many partitions of a ring count for the age of a queue.
-const mostAged = 20
+// MostAged is how many partitions of a ring count for the age of a queue.
+const MostAged = 20
 
 // age returns how long the first task of a partition waits that joined at the tail, of those with the priority
 // of its first task.
 func (s *Step) age(l *Line) int64 {
-	for _, r := range l.Tasks.Range(beginning.Place, 0, 1) {
-		for _, r := range l.Tasks.Range(Place{Sort: Band(r.Priority)}, 0, 1) {
-			return s.Now - (r.Sort - Band(r.Priority))
+	for _, first := range l.Tasks.Range(beginning.Place, 0, 1) {
+		for _, r := range l.Tasks.Range(Place{Sort: Band(first.Priority)}, 0, 1) {
+			if r.Priority == first.Priority { // else all of this priority were put back at the head
+				return s.Now - (r.Sort - Band(r.Priority))
+			}
 		}
 	}
 	return 0
