@@ -65,7 +65,7 @@ func isPlain(tx *storage.Tx) bool {
 		return false
 	}
 	for i := range tx.Inserts {
-		if tx.Inserts[i].Unique.Mode != "" || tx.Inserts[i].Cursor != nil {
+		if in := &tx.Inserts[i]; in.Unique.Mode != "" || in.Cursor != nil || in.Partition != "" {
 			return false
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	chooseRounds = 3
 	// spare is how many more candidates are read than the claim may take: other claims may take some.
 	spare = 100
+	// spareTurns is how many more candidates in partitions are read: claims take these one after the other.
+	spareTurns = 16
 	// heldPause is when to claim again where other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
 )
@@ -50,14 +52,15 @@ type candidate struct {
 	size         int32
 	last         bool // the tasks behind it in its line were not looked at
 	ref          storage.Ref
-	kind         string // the kind of its line, where that is the line of a kind
+	sub          string // the name of its line, where it has one
+	turn         int64  // of its partition, where it stands in the line of one
 }
 
 // line identifies a sequence of candidates.
 type line struct {
 	queue string
 	state engine.State
-	kind  string // of declined tasks, else ""
+	sub   string // the name of the line, if it has one
 }
 
 // choose carries out the claim in one transaction.
@@ -80,7 +83,7 @@ func (c *claim) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	writes := append(w.save(false), w.starting()...)
+	writes := slices.Concat(w.turning(), w.save(false), ch.starting(w))
 	if len(writes) > 0 { // the function claim, which took nothing, may have turned the wait for the disk off
 		writes = append(writes, query{text: "SET LOCAL synchronous_commit TO DEFAULT"})
 	}
@@ -122,9 +125,10 @@ func (ch *choice) query(free bool) query {
 	}
 	var r candidate
 	return query{
-		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6)",
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7)",
 		args: []any{
 			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
+			int32(ch.req.Most() + spareTurns),
 		},
 		scan: each(func() error {
 			got := r
@@ -136,8 +140,8 @@ func (ch *choice) query(free bool) query {
 				ch.candidates = append(ch.candidates, got)
 			}
 			return nil
-		}, &r.place, &r.foreign, &r.state, &r.kind, &r.id, &r.version, &r.sort, &r.flags, &r.size,
-			&r.last),
+		}, &r.place, &r.foreign, &r.state, &r.sub, &r.id, &r.version, &r.sort, &r.flags, &r.size,
+			&r.last, &r.turn),
 	}
 }
 
@@ -187,6 +191,10 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 		if ch.gone[cand.ref] {
 			continue
 		}
+		if _, locked := ch.limits.turns[cand.ref.Queue]; !locked && cand.state == int16(engine.Keyed) {
+			ch.left[cand.ref.Queue] = true // the partition began after the queue could be locked
+			continue
+		}
 		if locked && rec == nil {
 			ch.left[cand.ref.Queue] = true
 			continue
@@ -203,14 +211,20 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 			w.rows[cand.ref] = r
 		}
 		r.size = int(cand.size)
-		at := line{cand.ref.Queue, r.State, cand.kind}
+		at := line{cand.ref.Queue, r.State, cand.sub}
+		if w.lines[at] == nil && r.State == engine.Keyed {
+			w.parts = append(w.parts, &engine.Line{
+				Queue: r.Queue, State: engine.Keyed, Sub: cand.sub, Ring: engine.Place{Turn: cand.turn},
+			})
+		}
 		w.lines[at] = append(w.lines[at], r)
 	}
+	w.beginRing()
 	queues := make([]*engine.Queue, len(ch.req.Queues))
 	for i := range queues {
 		if name := ch.req.Queues[i].Name; st.queues[name] != 0 {
 			queues[i] = w.Queue(name)
-			queues[i].Limit = ch.limits.of(name)
+			queues[i].Limit, queues[i].Turn = ch.limits.of(name), ch.limits.turns[name]
 		}
 	}
 	claim := w.step.Claim(ch.req, queues)
@@ -249,12 +263,17 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed, held bool) {
 			ch.gone[cand.ref], changed = true, true
 		case !rec.held:
 			ch.gone[cand.ref], held = true, true
-		case rec.row(cand.ref, 0).State == engine.Damaged:
+		case cand.isDamaged(rec.row(cand.ref, 0)):
 			ch.gone[cand.ref] = true
 			ch.damaged = append(ch.damaged, damage{cand.ref.Queue, cand.id})
 		}
 	}
 	return changed, held
+}
+
+// isDamaged reports whether a candidate cannot be read, or stands in the line of another partition than its own.
+func (c *candidate) isDamaged(r *row) bool {
+	return r.State == engine.Damaged || r.State == engine.Keyed && r.Partition != c.sub
 }
 
 // First gives the first candidate in a line. Candidates that the claim has taken have another state.
@@ -277,9 +296,9 @@ func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 // LinesNamed gives the lines of kinds that have candidates. Only kinds that the claim names have any.
 func (w *work) LinesNamed(q *engine.Queue, _ []string) (found []*engine.Line) {
 	for at, all := range w.lines {
-		if at.queue == q.Name && at.state.HasSubs() {
+		if at.queue == q.Name && at.state == engine.Declined {
 			found = append(found, &engine.Line{
-				Queue: q, State: at.state, Sub: at.kind, Size: int64(len(all)), Tasks: ofKind(all),
+				Queue: q, State: at.state, Sub: at.sub, Size: int64(len(all)), Tasks: inLine(all),
 			})
 		}
 	}
@@ -291,12 +310,12 @@ func (w *work) LinesFrom(q *engine.Queue, _ engine.State, _ string, _ int) []*en
 	return w.LinesNamed(q, nil)
 }
 
-// ofKind are the candidates in the line of a kind.
-type ofKind []*row
+// inLine are the candidates in a line with a name.
+type inLine []*row
 
 // Range gives the first candidates at a place or behind it, without any of some flags, that the claim has
 // not taken.
-func (all ofKind) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
+func (all inLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	for _, r := range all {
 		if len(found) < n && r.State.HasSubs() && r.Flags&without == 0 && !r.Before(from) {
 			found = append(found, &r.Record)

@@ -58,8 +58,10 @@ func (s *Storage) configure(
 	var starts []byte
 	err = tx.run(ctx, query{
 		text: "SELECT done, number, coalesce(operator, ''), coalesce(declared, ''), coalesce(starts, '') " +
-			"FROM {schema}.configure($1, $2, $3, $4, $5)",
-		args: []any{queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes()},
+			"FROM {schema}.configure($1, $2, $3, $4, $5, $6, $7)",
+		args: []any{
+			queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes(), settings.Partition, st.base,
+		},
 		scan: one(&done, &number, &operator, &declared, &starts),
 	})
 	if err != nil {

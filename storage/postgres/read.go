@@ -118,14 +118,15 @@ func (s reading) tasks(ctx context.Context, q storage.TasksQuery) (storage.Tasks
 
 // spot is the place of a task in the order of its state.
 type spot struct {
-	kind       string // of the line of a declined task, else ""
+	line       int16  // the state of a line with a name, else 0
+	sub        string // the name of the line, else ""
 	sort, turn int64
 	id         []byte // as it is stored, damaged or not
 }
 
 func (a spot) compare(b spot) int {
-	return cmp.Or(strings.Compare(a.kind, b.kind), cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn),
-		bytes.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(a.line, b.line), strings.Compare(a.sub, b.sub), cmp.Compare(a.sort, b.sort),
+		cmp.Compare(a.turn, b.turn), bytes.Compare(a.id, b.id))
 }
 
 // listed is a row of a page.
@@ -138,29 +139,30 @@ func (s reading) list(
 	ctx context.Context, q *storage.TasksQuery, after spot,
 ) (page storage.TasksPage, err error) {
 	var rec raw
-	var kind string
+	var line int16
+	var sub string
 	var id []byte
 	var all []listed
 	states, most := numbersOfState(q.State), int32(q.Limit+1)
-	function := "page(q.queue, $2, $3, $4, $5, $6, $7)"
-	args := []any{q.Queue, states, after.kind, after.sort, after.turn, after.id, most}
+	function := "page(q.queue, $2, $3, $4, $5, $6, $7, $8, $9)"
+	args := []any{q.Queue, states, q.Partition, after.line, after.sub, after.sort, after.turn, after.id, most}
 	if q.Newest {
 		function = "newest(q.queue, $2, $3, $4, $5)"
 		args = []any{q.Queue, states[0], after.sort, after.id, most}
 	}
 	err = s.ask(ctx, query{
-		text: `SELECT o_kind, o_id, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past,
+		text: `SELECT o_line, o_sub, o_id, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past,
 			o_record, o_at, o_attempts FROM {schema}.queues q, {schema}.` + function + " p WHERE q.name = $1",
 		args: args,
 		scan: each(func() error {
 			got := rec.clone()
 			got.ended = q.State.Ended()
 			all = append(all, listed{
-				spot: spot{kind, got.sort, got.turn, slices.Clone(id)},
+				spot: spot{line, sub, got.sort, got.turn, slices.Clone(id)},
 				row:  got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0),
 			})
 			return nil
-		}, &kind, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease,
+		}, &line, &sub, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease,
 			&rec.past, &rec.record, &rec.at, &rec.attempts),
 	})
 	if err != nil {
@@ -192,17 +194,17 @@ func (a spot) text(newest bool) string {
 			a.id = []byte{0}
 		}
 	}
-	return fmt.Sprintf("%d,%d,%s,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.kind)
+	return fmt.Sprintf("%d,%d,%s,%d,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.line, a.sub)
 }
 
 // parsePlace reads the text of a place. The empty text is before all places.
 func parsePlace(text string) (after spot, err error) {
 	if text == "" {
-		return spot{"", math.MinInt64, math.MinInt64, []byte{}}, nil
+		return spot{sort: math.MinInt64, turn: math.MinInt64, id: []byte{}}, nil
 	}
-	parts := strings.Split(text, ",")
-	if len(parts) == 4 {
-		after.kind = parts[3]
+	parts := strings.SplitN(text, ",", 5) // the key of a partition may have a comma
+	if len(parts) == 5 {
+		after.sub = parts[4]
 		after.sort, err = strconv.ParseInt(parts[0], 10, 64)
 		if err == nil {
 			after.turn, err = strconv.ParseInt(parts[1], 10, 64)
@@ -211,13 +213,28 @@ func parsePlace(text string) (after spot, err error) {
 			after.id, err = base64.RawURLEncoding.DecodeString(parts[2])
 		}
 	}
-	if err == nil && after.kind != "" {
-		err = storage.CheckName("kind", after.kind)
+	if err == nil && len(parts) == 5 {
+		err = after.parseLine(parts[3])
 	}
-	if err != nil || len(parts) != 4 {
+	if err != nil || len(parts) != 5 {
 		return spot{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
 	return after, nil
+}
+
+// parseLine reads the number of the state of a line, and checks the name of the line.
+func (a *spot) parseLine(number string) error {
+	n, err := strconv.ParseInt(number, 10, 16)
+	a.line = int16(n)
+	switch state := engine.State(n); {
+	case err != nil || (a.line == 0) != (a.sub == "") || a.line != 0 && !state.HasSubs():
+		return storage.Invalid("line", number, "that of a state")
+	case state == engine.Declined:
+		return storage.CheckName("kind", a.sub)
+	case state == engine.Keyed:
+		return storage.CheckPartition(a.sub)
+	}
+	return nil
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page. Names that no queue can

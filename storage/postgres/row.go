@@ -33,10 +33,10 @@ type standing struct {
 	sub   string
 }
 
-// sub returns the name of the line in which a row stands: the kind of a declined task.
+// sub returns the name of the line in which a row stands, "" for a line without a name.
 func (r *row) sub() string {
 	if r.State.HasSubs() {
-		return r.Kind
+		return r.Sub(r.State)
 	}
 	return ""
 }

@@ -80,13 +80,13 @@ func (w *work) save(patient bool) []query {
 	}
 	if len(c.puts) > 0 {
 		v := vectorsOf(c.puts, func(r *row) bool { return r.Touched&engine.PartSpec != 0 })
-		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)", v.queues, v.ids, v.sorts,
-			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.subs)
+		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids, v.sorts,
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.subs, v.partitions)
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
-		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
-			v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, patient)
+		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids, v.sorts,
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.subs, v.partitions, patient)
 	}
 	if arrived := arrivals(c.keeps); len(arrived.queues) > 0 {
 		add("SELECT {schema}.arrive($1, $2, $3)", arrived.queues, arrived.ids, patient)
@@ -115,6 +115,9 @@ func (w *work) save(patient bool) []query {
 		queries = append(queries, q)
 	}
 	if q, some := w.counting(); some {
+		queries = append(queries, q)
+	}
+	if q, some := w.vacating(); some && !patient {
 		queries = append(queries, q)
 	}
 	return queries
@@ -146,6 +149,7 @@ type vectors struct {
 	sorts, turns, versions, ats []int64
 	states, flags, priorities   []int16
 	subs                        []string // the names of their lines, else ""
+	partitions                  []string
 }
 
 func vectorsOf(all []*row, recorded func(*row) bool) vectors {
@@ -168,6 +172,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.records = append(v.records, spec)
 		v.ats = append(v.ats, r.At)
 		v.subs = append(v.subs, r.sub())
+		v.partitions = append(v.partitions, r.Partition)
 	}
 	return v
 }
@@ -251,10 +256,11 @@ type subs struct {
 	names   []string
 	changes []int32 // of the number of tasks in each
 	joined  []bool  // whether tasks join it
+	turns   []int64 // that of the first task that joins it, for a partition that it begins
 }
 
 func (w *work) subs() (l subs) {
-	counts, joined := make(map[standing]int32), make(map[standing]bool)
+	counts, joined, turns := make(map[standing]int32), make(map[standing]bool), make(map[standing]int64)
 	for _, r := range w.all {
 		var at standing
 		if w.rows[r.Ref] == r {
@@ -265,7 +271,11 @@ func (w *work) subs() (l subs) {
 		}
 		counts[r.was.standing]--
 		counts[at]++
-		joined[at] = true
+		turn := r.Sort - engine.Band(r.Priority)
+		turn = max(turn, -turn) // below 0 at the head
+		if !joined[at] || turn < turns[at] {
+			joined[at], turns[at] = true, turn
+		}
 	}
 	maps.DeleteFunc(counts, func(at standing, _ int32) bool { return at.sub == "" })
 	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b standing) int {
@@ -273,17 +283,30 @@ func (w *work) subs() (l subs) {
 	}) {
 		l.queues, l.states = append(l.queues, at.queue), append(l.states, int16(at.state))
 		l.names, l.joined = append(l.names, at.sub), append(l.joined, joined[at])
-		l.changes = append(l.changes, counts[at])
+		l.changes, l.turns = append(l.changes, counts[at]), append(l.turns, turns[at])
 	}
 	return l
+}
+
+// vacating removes the partitions that tasks leave and none joins, where they have no task any more.
+func (w *work) vacating() (query, bool) {
+	l := w.subs()
+	var queues []int32
+	var names []string
+	for i, joined := range l.joined {
+		if !joined && engine.State(l.states[i]) == engine.Keyed {
+			queues, names = append(queues, l.queues[i]), append(names, l.names[i])
+		}
+	}
+	return query{text: "SELECT {schema}.vacate($1, $2)", args: []any{queues, names}}, len(queues) > 0
 }
 
 // joining counts the tasks that join and leave the lines with a name.
 func (w *work) joining(patient bool) (query, bool) {
 	l := w.subs()
 	return query{
-		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7, $8)",
-		args: []any{l.queues, l.states, l.names, l.changes, l.joined, w.step.Now, w.look(), patient},
+		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		args: []any{l.queues, l.states, l.names, l.changes, l.joined, l.turns, w.step.Now, w.look(), patient},
 	}, len(l.queues) > 0
 }
 
@@ -291,8 +314,8 @@ func (w *work) joining(patient bool) (query, bool) {
 func (w *work) opening() (query, bool) {
 	l := w.subs()
 	return query{
-		text: "SELECT {schema}.open($1, $2, $3, $4, $5, $6)",
-		args: []any{l.queues, l.states, l.names, l.joined, w.step.Now, w.look()},
+		text: "SELECT {schema}.open($1, $2, $3, $4, $5, $6, $7)",
+		args: []any{l.queues, l.states, l.names, l.joined, l.turns, w.step.Now, w.look()},
 	}, slices.Contains(l.joined, true)
 }
 

@@ -119,7 +119,7 @@ func (s *Storage) look(ctx context.Context, all bool) {
 		_ = s.sweepLanes(ctx)
 		_ = s.sweepRunners(ctx)
 		_ = s.sweepMarks(ctx)
-		_ = s.sweepQueues(ctx)
+		defer func() { _ = s.sweepQueues(ctx) }() // it looks at folded sizes
 	}
 	for n := foldBatch; n == foldBatch; {
 		err := s.askAside(ctx, query{
@@ -146,7 +146,7 @@ const (
 )
 
 // sweepQueues hides queues that were empty, without settings and untouched for a day. It deletes rows
-// that have been hidden for long, and the empty lines of kinds that no claim named for a day.
+// that have been hidden for long, the empty lines of kinds that no claim named for a day, and partitions without tasks.
 func (s *Storage) sweepQueues(ctx context.Context) error {
 	return s.askAside(ctx, query{
 		text: "SELECT {schema}.abandon($1, $2)", args: []any{queueLife.Microseconds(), rowLife.Microseconds()},

@@ -120,7 +120,7 @@ func (s *Storage) vacuumNow(ctx context.Context) (err error) {
 		}
 	}
 	_, err = v.conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) "+
-		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas")).ReadAll()
+		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas, {schema}.lines")).ReadAll()
 	if err != nil {
 		s.vacuumEnd(ctx)
 	}

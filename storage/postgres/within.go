@@ -38,8 +38,8 @@ var (
 // Within joins a transaction of pgx, of any isolation level. A transaction at REPEATABLE READ or
 // SERIALIZABLE keeps its first snapshot. In such a transaction an Apply fails to serialize (40001)
 // where it inserts under an id or a unique key that somebody took since, where it writes a task that
-// somebody changed since, and where it is the first to decline a task of its kind: the caller repeats
-// the whole transaction.
+// somebody changed since, and where it is the first to decline a task of its kind or to enqueue a task of its
+// partition: the caller repeats the whole transaction.
 //
 // Until the transaction ends, others who enqueue under its ids or unique keys wait for it, for some
 // seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So keep the
@@ -315,6 +315,10 @@ func literal(arg any) any {
 	case []int64:
 		for _, n := range list {
 			items = append(items, strconv.FormatInt(n, 10))
+		}
+	case []bool:
+		for _, is := range list {
+			items = append(items, strconv.FormatBool(is))
 		}
 	case []string:
 		for _, text := range list {

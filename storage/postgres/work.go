@@ -27,6 +27,7 @@ type work struct {
 	needKeys map[key]bool
 
 	lines map[line][]*row         // the candidates of a claim (choose.go)
+	parts []*engine.Line          // the ready partitions that have some (ring.go)
 	rings map[string]wakeup.Event // queues to wake, with the highest kind of event
 	ids   func(queue string) int32
 }
@@ -140,6 +141,6 @@ func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
 
 // Ring notes an event of a queue.
 func (w *work) Ring(r *engine.Record, alert bool) {
-	event := wakeup.Of(r.State == engine.Waiting, alert)
+	event := wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert)
 	w.rings[r.Ref.Queue] = max(w.rings[r.Ref.Queue], event)
 }

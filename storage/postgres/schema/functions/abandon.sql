@@ -1,14 +1,17 @@
 -- abandon hides some queues that were empty, without settings and untouched for the time idle. It
--- deletes some rows that have been hidden for the time over, and some empty lines with a name that
--- were not named for the time idle.
+-- deletes some rows that have been hidden for the time over, some empty lines of kinds that
+-- were not named for the time idle, and some partitions that have no tasks and are not paused. A line that
+-- has just begun may be that of a task that is about to join it.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
 	now int8 := {schema}.come({schema}.told());
 	lines tid[] := ARRAY(
 		SELECT k.ctid FROM {schema}.lines k
-		WHERE k.named < now - idle AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
-		LIMIT 100 FOR UPDATE SKIP LOCKED);
+		WHERE k.tasks <= 0 AND (k.state = {state.declined} AND k.named < now - idle
+				OR k.state = {state.keyed} AND k.named < now - 1000000 AND k.sort <= now)
+			AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
+		LIMIT 1000 FOR UPDATE SKIP LOCKED);
 BEGIN
 	-- A statement of its own: a task may have joined a line before the line was locked.
 	DELETE FROM {schema}.lines k
@@ -17,9 +20,13 @@ BEGIN
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle
 			AND NOT q.limited AND NOT {schema}.paused(q.paused, q.paused_until, now) AND {schema}.unused(q.queue)
+			AND NOT EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sort > now)
 		LIMIT 100 FOR UPDATE SKIP LOCKED));
-	DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(
-		SELECT q.queue FROM {schema}.queues q
-		WHERE q.hidden AND q.touched < now - over AND {schema}.unused(q.queue)
-		LIMIT 100 FOR UPDATE SKIP LOCKED));
+	WITH gone AS (
+		DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(
+			SELECT q.queue FROM {schema}.queues q
+			WHERE q.hidden AND q.touched < now - over AND {schema}.unused(q.queue)
+			LIMIT 100 FOR UPDATE SKIP LOCKED)) RETURNING queue
+	)
+	DELETE FROM {schema}.limits l USING gone WHERE l.queue = gone.queue;
 END $$;

@@ -1,16 +1,18 @@
--- candidates gives the tasks from which the client chooses those of a claim. It locks none, and
+-- candidates returns the tasks from which the client chooses those of a claim. It locks none, and
 -- leaves out their payloads. With free it also leaves out tasks that others have locked. Of each
 -- queue it gives up to most tasks that every claim may take, up to starts that only start at once,
 -- and up to suspects that are suspects; starts and suspects are 0 where the claim takes none.
 -- Declined tasks of the named kinds come from the heads of their lines, up to most of each. A line is
 -- read no further than share, so that no more than some 2,000 rows are read of all lines. o_last says
 -- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
--- candidates.
+-- candidates, and neither have declined tasks whose partition is paused.
+--
+-- Of the partitions that are ready, turned returns candidates. o_turn is the turn of the partition.
 CREATE FUNCTION {schema}.candidates(
-	names text[], kinds text[], most int4, starts int4, suspects int4, free bool
+	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
-	o_size int4, o_last bool
+	o_size int4, o_last bool, o_turn int8
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -37,13 +39,22 @@ BEGIN
 			{schema}.heads(l.line, l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share)
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8
 	FROM h, LATERAL (
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
 			SELECT y.*, c.nth FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
 				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
-			) y WHERE y.flags & h.barred = 0 ORDER BY c.nth LIMIT h.most
+			) y WHERE y.flags & h.barred = 0 AND (y.partition = '' OR h.kind = '' OR NOT EXISTS (
+				SELECT FROM {schema}.lines p WHERE p.queue = h.queue AND p.state = {state.keyed} AND p.sub = y.partition
+					AND p.sort > 0
+			)) ORDER BY c.nth LIMIT h.most
 		) x
 	) t
 	ORDER BY 7;
+	RETURN QUERY
+	SELECT q.n, t.* FROM (
+		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
+		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
+		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sort = 0)
+	) q, LATERAL {schema}.turned(q.queue, turns, barred, free) t;
 END $$;

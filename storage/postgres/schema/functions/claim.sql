@@ -1,6 +1,6 @@
 -- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order
 -- of the queues named: those that every claim may take. Where a queue has other tasks for this claim,
--- such as declined tasks of the kinds that it names, or a limit, claim leaves the choice to the client. The
+-- such as declined tasks of the kinds that it names, or partitions, or a limit, claim leaves the choice to the client. The
 -- client calls it again as a part of its choice, with general: then it takes nothing (choose.go).
 -- A call says first whether one of the queues needs maintenance by the client ('m' rows, and nothing
 -- else happens). The client does the maintenance, and calls again with maintained. holder is the token
@@ -57,6 +57,7 @@ DECLARE
 	cancels bool := false;
 	clean bool := NOT p_maintained;
 	next int8;
+	turns int4 := 0;
 	named bytea := '';
 	places bytea := '';
 BEGIN
@@ -82,19 +83,20 @@ BEGIN
 		cancels := cancels OR s.asked;
 		clean := clean AND s.clean;
 		next := least(next, s.next);
+		turns := greatest(turns, s.turns);
 		IF s.ticks <> '{}' THEN
 			RETURN QUERY
 			SELECT (CASE WHEN t.queue = s.number THEN 'k' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 				t.priority, t.past, t.record
 			FROM {schema}.tasks t WHERE t.ctid = ANY (s.ticks);
 		END IF;
-		IF NOT p_general AND (s.declined OR s.limited AND p_maxes[i] >= 0
+		IF NOT p_general AND (s.declined OR (s.limited OR s.keyed) AND p_maxes[i] >= 0
 			OR takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect)) THEN
 			lane := 'g';
 			EXIT;
 		END IF;
 	END LOOP;
-	base := {schema}.stamp(now, p_max + 1);
+	base := {schema}.stamp(now, turns + p_max + 1) + turns; -- behind the turns that ready has given
 	IF p_seq > 0 AND lane <> 'g' THEN
 		lane := {schema}.admit(p_lane, p_opened, p_seq, base, 'c', now);
 	END IF;

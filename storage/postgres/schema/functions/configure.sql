@@ -1,4 +1,5 @@
--- configure pauses or resumes a queue unless paused is null, or removes it. It creates the queue where there
+-- configure pauses or resumes a queue, or the partition of it that p_partition names unless that is '', unless paused
+-- is null, or removes the queue. The turn of a partition is p_turn from then on. It creates the queue where there
 -- is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client changes
 -- them, and calls bound.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
@@ -6,7 +7,7 @@
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
 -- the queue, and a removal the other way round.
 CREATE FUNCTION {schema}.configure(
-	p_name text, p_paused bool, p_for int8, p_remove bool, p_makes bool,
+	p_name text, p_paused bool, p_for int8, p_remove bool, p_makes bool, p_partition text, p_turn int8,
 	OUT done bool, OUT number int4, OUT operator text, OUT declared text, OUT starts bytea
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
@@ -23,8 +24,8 @@ BEGIN
 		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	END IF;
 	IF p_remove THEN
-		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines
-		-- with a name stay too, as a task may join one meanwhile; abandon deletes them.
+		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines of
+		-- kinds stay too, as a task may join one meanwhile; abandon deletes them.
 		WITH e AS MATERIALIZED (
 			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t
 					WHERE t.queue = number AND {schema}.state(t.line) <> {state.damaged})
@@ -46,12 +47,22 @@ BEGIN
 			counters = DEFAULT
 		FROM e WHERE e.empty AND q.queue = number;
 		done := FOUND;
+		IF done THEN
+			UPDATE {schema}.lines k SET sort = 0 WHERE k.queue = number AND k.state = {state.keyed} AND k.sort > 0;
+			PERFORM {schema}.vacate(array_agg(k.queue), array_agg(k.sub)) FROM {schema}.lines k
+			WHERE k.queue = number AND k.state = {state.keyed} HAVING count(*) > 0;
+		END IF;
 		RETURN;
 	END IF;
-	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_makes, paused = coalesce(p_paused, q.paused),
-		touched = {schema}.told(),
-		paused_until = CASE WHEN p_paused IS NULL THEN q.paused_until WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
-	WHERE q.queue = number;
+	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_makes, touched = {schema}.told() WHERE q.queue = number;
+	IF p_partition <> '' THEN
+		PERFORM {schema}.rest(number, p_partition, p_turn, CASE WHEN NOT p_paused THEN 0
+			WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 9223372036854775807 END);
+		RETURN;
+	END IF;
+	UPDATE {schema}.queues q SET paused = p_paused,
+		paused_until = CASE WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
+	WHERE q.queue = number AND p_paused IS NOT NULL;
 	SELECT l.operator, l.declared, l.starts INTO operator, declared, starts
 	FROM {schema}.limits l WHERE l.queue = number FOR UPDATE;
 END $$;

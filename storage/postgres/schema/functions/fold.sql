@@ -1,8 +1,12 @@
 -- fold adds up to most deltas to their queues and lines, and gives how many there were. One
--- client folds at a time; for any other fold does nothing and gives 0.
+-- client folds at a time; for any other fold does nothing and gives 0. It waits for no line, so that steps
+-- which lock several lines never wait for each other in a circle: the deltas of locked lines are appended again.
 CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	n int4;
+	numbers int8[];
+	changes int8[];
+	locked int8[];
 BEGIN
 	IF NOT pg_try_advisory_xact_lock(hashtext('{schema}.fold')) THEN
 		RETURN 0;
@@ -16,13 +20,21 @@ BEGIN
 		SELECT x.queue, array_agg(x.counter) AS counters, array_agg(x.n) AS changes, sum(x.rows) AS rows FROM (
 			SELECT d.queue, d.counter, sum(d.n) AS n, count(*) AS rows FROM d GROUP BY d.queue, d.counter
 		) x GROUP BY x.queue ORDER BY x.queue
-	), k AS (
-		UPDATE {schema}.lines k SET tasks = k.tasks + s.changes[1] FROM s WHERE k.line = s.queue AND s.queue < 0
 	), u AS (
 		UPDATE {schema}.queues q SET hidden = false, touched = {schema}.told(),
 			counters = {schema}.sum(q.counters, s.counters, s.changes)
 		FROM s WHERE q.queue = s.queue
 	)
-	SELECT coalesce(sum(s.rows), 0) INTO n FROM s;
+	SELECT coalesce(sum(s.rows), 0), array_agg(s.queue) FILTER (WHERE s.queue < 0),
+		array_agg(s.changes[1]) FILTER (WHERE s.queue < 0) INTO n, numbers, changes FROM s;
+	IF numbers IS NULL THEN
+		RETURN n;
+	END IF;
+	locked := ARRAY(SELECT k.line FROM {schema}.lines k WHERE k.line = ANY (numbers) FOR NO KEY UPDATE SKIP LOCKED);
+	UPDATE {schema}.lines k SET tasks = k.tasks + u.n
+	FROM unnest(numbers, changes) AS u (line, n) WHERE k.line = u.line AND k.line = ANY (locked) AND u.n <> 0;
+	INSERT INTO {schema}.deltas (queue, counter, n)
+	SELECT k.line, k.state, u.n FROM unnest(numbers, changes) AS u (line, n)
+	JOIN {schema}.lines k ON k.line = u.line WHERE k.line <> ALL (locked) AND u.n <> 0;
 	RETURN n;
 END $$;

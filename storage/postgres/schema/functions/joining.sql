@@ -1,20 +1,25 @@
 -- joining counts the tasks that join and leave the lines with a name. It makes a line that tasks join
--- where there is none, and keeps it from being deleted until the commit.
+-- where there is none (open), and keeps it from being deleted until the commit.
 CREATE FUNCTION {schema}.joining(
-	queues int4[], states int2[], subs text[], counts int4[], joined bool[], now int8, look int8, patient bool
+	queues int4[], states int2[], subs text[], counts int4[], joined bool[], turns int8[], now int8, look int8,
+	patient bool
 ) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
+	wanted int8 := cardinality(array_positions(joined, true));
 	n int8;
 BEGIN
 	IF patient THEN
 		PERFORM set_config('lock_timeout', '2s', true);
 	END IF;
-	PERFORM {schema}.open(queues, states, subs, joined, now, look);
-	PERFORM FROM unnest(queues, states, subs, joined) AS u (queue, state, sub, joined)
-	JOIN {schema}.lines k ON k.queue = u.queue AND k.state = u.state AND k.sub = u.sub WHERE u.joined FOR KEY SHARE OF k;
-	GET DIAGNOSTICS n = ROW_COUNT;
-	IF n < cardinality(array_positions(joined, true)) THEN
+	FOR try IN 1..10 LOOP -- an empty line may be removed before it is locked
+		PERFORM FROM unnest(queues, states, subs, joined) AS u (queue, state, sub, joined)
+		JOIN {schema}.lines k ON k.queue = u.queue AND k.state = u.state AND k.sub = u.sub WHERE u.joined FOR KEY SHARE OF k;
+		GET DIAGNOSTICS n = ROW_COUNT;
+		EXIT WHEN n = wanted;
+		PERFORM {schema}.open(queues, states, subs, joined, turns, now, look);
+	END LOOP;
+	IF n < wanted THEN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line was removed meanwhile';
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n)

@@ -1,9 +1,10 @@
--- make adds tasks. An id that is taken, also by a task that has ended, is a unique_violation. In a
+-- make adds tasks. subs are the names of their lines, which exist (joining), and '' for tasks in a line without a
+-- name; partitions are the keys of their partitions. An id that is taken, also by a task that has ended, is a unique_violation. In a
 -- transaction of the application's that keeps its first snapshot, an id that was taken since is a
 -- serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
-	priorities int2[], pasts bytea[], records bytea[], patient bool
+	priorities int2[], pasts bytea[], records bytea[], subs text[], partitions text[], patient bool
 ) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 BEGIN
@@ -13,11 +14,13 @@ BEGIN
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 		PERFORM {schema}.unseen(queues, ids);
 	END IF;
-	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT u.sort, u.turn, u.version, u.queue, {schema}.line(u.queue, u.state), u.mark, u.priority, u.id, '', u.past,
-		u.record
-	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records)
-		AS u (queue, id, sort, turn, version, state, mark, priority, past, record);
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record,
+		partition)
+	SELECT u.sort, u.turn, u.version, u.queue, CASE WHEN u.sub = '' THEN {schema}.line(u.queue, u.state) ELSE (
+			SELECT k.line FROM {schema}.lines k WHERE k.queue = u.queue AND k.state = u.state AND k.sub = u.sub) END,
+		u.mark, u.priority, u.id, '', u.past, u.record, u.partition
+	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records, subs, partitions)
+		AS u (queue, id, sort, turn, version, state, mark, priority, past, record, sub, partition);
 	IF {schema}.kept(queues, ids) THEN
 		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
 	END IF;

@@ -1,18 +1,21 @@
--- ready promotes due tasks of a queue and hides due cursors, and tells a claim what it has to know of
+-- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and tells a claim what it has to know of
 -- the queue: its number, null where there is none; whether it is paused (held; no pause ends in a
 -- wait, see come); whether it has a limit (limited); whether tasks wait before the place low (early); whether some only start at once
--- (prompts), are suspects, or were declined and are of the named kinds (declined); whether somebody
+-- (prompts), are suspects, were declined and are of the named kinds (declined), or have a partition that is ready
+-- (keyed); whether somebody
 -- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks);
 -- whether anything was changed; whether more due work can be had at once (more); whether nothing due
--- is left (clean); and when something is due next.
+-- is left (clean); when something is due next; and how many turns after now it gave to partitions (turns).
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
-	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
-	OUT more bool, OUT clean bool, OUT next int8
+	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,
+	OUT asked bool, OUT ticks tid[], OUT changed bool, OUT more bool, OUT clean bool, OUT next int8, OUT turns int4
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	q ALIAS FOR number;
 	unusual bool;
+	lined bool; -- it has lines with a name
+	rests int8; -- when the first pause of a partition ends
 	until int8;
 	promoted int4 := 0;
 BEGIN
@@ -20,20 +23,19 @@ BEGIN
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{schema}.line(q.queue, {state.prompt}),
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
-		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.declined}
-			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds))
-			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
-		false, false, false, '{}', false, false, come > 0
-	INTO number, held, limited, until, unusual, early, declined, prompts, suspects, asked, ticks, changed, more,
-		clean
+		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue),
+		false, false, false, false, false, '{}', false, false, come > 0, 0
+	INTO number, held, limited, until, unusual, early, lined, declined, keyed, prompts, suspects, asked, ticks, changed,
+		more, clean, turns
 	FROM {schema}.queues q WHERE q.name = p_name;
 	next := {schema}.soonest(number, since);
 	IF next <= come THEN
-		promoted := {schema}.promote(number, now, come, most);
+		SELECT p.promoted, p.turns INTO promoted, turns FROM {schema}.promote(number, now, come, most) p;
 		ticks := {schema}.hide(number, now, come, most);
 		changed := promoted > 0 OR ticks <> '{}';
 		early := early OR promoted > 0; -- promoted tasks may stand before low
 		unusual := unusual OR promoted > 0;
+		lined := lined OR turns > 0;
 		next := {schema}.soonest(number, since);
 		IF next <= come THEN
 			clean := false;
@@ -48,7 +50,22 @@ BEGIN
 		suspects := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(number, {state.suspect}));
 		asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(number, {state.asked}));
 	END IF;
-	IF held AND until > 0 AND (next IS NULL OR until < next) AND (declined OR EXISTS (
+	IF lined THEN
+		promoted := {schema}.resume(number, now, turns, come);
+		turns := turns + promoted;
+		declined := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.declined}
+			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds)) AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
+		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed} AND k.sort = 0
+			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
+		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed}
+			AND k.sort > 0 AND k.sort < 9223372036854775807 ORDER BY k.sort LIMIT 1);
+		IF rests <= come THEN
+			more := more OR promoted > 0;
+			rests := CASE WHEN promoted > 0 THEN rests ELSE now + 100000 END; -- another transaction has it locked
+		END IF;
+		next := least(next, rests);
+	END IF;
+	IF held AND until > 0 AND (next IS NULL OR until < next) AND (declined OR keyed OR EXISTS (
 		SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[{lines.waiting}])
 	)) THEN
 		next := until;

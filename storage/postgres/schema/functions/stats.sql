@@ -2,7 +2,7 @@
 -- declined tasks with the number of tasks of each, and the age of the oldest waiting task. o_come is 0 during a
 -- wait of the clock (come). For that it looks, in each line of waiting
 -- tasks whose counter is not 0, at the first task behind the middle of each band: its place says when
--- it came (Band in storage/internal/engine). The planner takes many queues for so expensive that it would
+-- it came (Band in storage/internal/engine). Of partitions it looks at the first (since). The planner takes many queues for so expensive that it would
 -- compile the plan: jit is off.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
@@ -16,13 +16,13 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	SELECT q.name, {schema}.paused(q.paused, q.paused_until, {schema}.told()), q.paused_until,
 		v.counters,
 		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
-		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0)
+		greatest({schema}.told() - least((SELECT min(t.turn)
 			FROM generate_series(-{maxpriority}, {maxpriority}) AS b (priority),
 			unnest(ARRAY[{states.waiting}]) AS s (state), LATERAL (
 				SELECT x.sort - {schema}.place(b.priority, 0) AS turn FROM {schema}.tasks x
 				WHERE x.line = {schema}.line(q.queue, s.state) AND x.sort > {schema}.place(b.priority, 0)
 				AND x.sort < {schema}.place(b.priority, {halfband}) ORDER BY x.sort LIMIT 1
-			) t WHERE v.counters[s.state] > 0), 0),
+			) t WHERE v.counters[s.state] > 0), CASE WHEN v.counters[{state.keyed}] > 0 THEN {schema}.since(q.queue) END), 0),
 		{schema}.told(), CASE WHEN {schema}.told() - pg_sequence_last_value('{schema}.jumped'::regclass)
 			BETWEEN 0 AND {jumpwait} - 1 THEN 0 ELSE {schema}.told() END, coalesce(l.operator, ''), coalesce(l.declared, ''), coalesce(l.starts, '')
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (

@@ -43,7 +43,7 @@ CREATE TABLE {schema}.queues (
 	hidden       bool NOT NULL DEFAULT true,
 	paused       bool NOT NULL DEFAULT false,
 	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
-	limited      bool NOT NULL DEFAULT false, -- it has a row in limits
+	limited      bool NOT NULL DEFAULT false, -- it has a limit, in the table limits
 	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
 	-- The number of tasks in each state, at the index of the state (see tasks), and from index 16 on
 	-- the totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
@@ -51,14 +51,16 @@ CREATE TABLE {schema}.queues (
 	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
--- The limits of queues, apart from the rows of queues, which fold writes. Whoever may start tasks of such a
--- queue locks its row first. operator and declared: '' for none. starts: those that count for the rate. The
--- engine writes all three (Limit.Texts in storage/internal/engine).
+-- The limits of queues, and the turns of queues with partitions, apart from the rows of queues, which fold
+-- writes. Whoever may start tasks of such a queue locks its row first. operator and declared: '' for none.
+-- starts: those that count for the rate. The engine writes all three (Limit.Texts in
+-- storage/internal/engine). turn: that of the tasks without a partition, among those of the partitions.
 CREATE TABLE {schema}.limits (
 	queue    int4  PRIMARY KEY,
 	operator text  NOT NULL,
 	declared text  NOT NULL,
-	starts   bytea NOT NULL
+	starts   bytea NOT NULL,
+	turn     int8  NOT NULL DEFAULT 0
 ) WITH (
 	fillfactor = 40, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.2,
 	autovacuum_vacuum_cost_delay = 0
@@ -77,19 +79,32 @@ CREATE TABLE {schema}.deltas (
 );
 
 -- The lines with a name, in which some tasks of a queue and a state stand apart: declined tasks in the
--- line of their kind. A row may outlive the tasks of its line by a day. The number of a line is below
--- 0, and is never given again.
+-- line of their kind, and waiting tasks with a partition in the line of that. The row of a kind may
+-- outlive the tasks of its line by a day. That of a partition goes with the last task, but a paused
+-- partition keeps it. The number of a line is below 0, and is never given again.
+--
+-- sort and turn are the place of a partition in the ring of its queue. Ready partitions have the sort 0,
+-- and stand by their turns. The sort of a paused partition is the moment at which the pause ends, or
+-- the highest number.
 CREATE SEQUENCE {schema}.linenumbers;
 CREATE TABLE {schema}.lines (
 	queue int4 NOT NULL,
 	state int2 NOT NULL,
-	sub   text COLLATE "C" NOT NULL, -- the name: a kind
+	sub   text COLLATE "C" NOT NULL, -- the name: a kind or the key of a partition
 	line  int8 NOT NULL,
 	named int8 NOT NULL, -- when a claim last named the kind, or the line began
-	look  int8 NOT NULL, -- when to look for tasks that waited too long
-	tasks int8 NOT NULL DEFAULT 0,
+	look  int8 NOT NULL, -- when to look for declined tasks that waited too long
+	sort  int8 NOT NULL DEFAULT 0,
+	turn  int8 NOT NULL DEFAULT 0,
+	tasks int8 NOT NULL DEFAULT 0, -- without the deltas
 	PRIMARY KEY (queue, state, sub)
-) WITH (fillfactor = 50);
+) WITH (
+	fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.1,
+	autovacuum_vacuum_cost_delay = 0
+);
+CREATE UNIQUE INDEX lines_number ON {schema}.lines (line);
+CREATE INDEX lines_ring ON {schema}.lines (queue, sort, turn) WHERE state = {state.keyed};
+CREATE INDEX lines_empty ON {schema}.lines (state, named) WHERE tasks <= 0;
 
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
 -- row has no null bitmap.
@@ -98,7 +113,7 @@ CREATE TABLE {schema}.lines (
 --        (internal/states), or the number of a line with a name (lines), whose last four bits are
 --        its state too. Queue and state share a column, so that no plan can use one index for
 --        the other's work
--- sort:  its place in that line. Waiting, declined: by priority, then turn.
+-- sort:  its place in that line. Waiting, declined, of a partition: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next
 -- turn:  its place among tasks of the same sort: the mark when it was last scheduled. Declined:
@@ -110,6 +125,8 @@ CREATE TABLE {schema}.lines (
 -- past:  when it was created, what it went through and why. Empty until its first claim or
 --        change: it was created at its version then, and has gone through nothing
 -- record: kind, encoding, limits, headers and payload (record.go)
+-- partition: the key of its partition, which the record has too, '' for none. Where the task waits, its
+--        line has that name: so promotions need no record
 CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,
 	turn     int8  NOT NULL,
@@ -122,6 +139,7 @@ CREATE TABLE {schema}.tasks (
 	lease    bytea NOT NULL,
 	past     bytea NOT NULL,
 	record   bytea NOT NULL,
+	partition text COLLATE "C" NOT NULL DEFAULT '',
 	PRIMARY KEY (queue, id)
 ) WITH (
 	autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05,
