@@ -68,7 +68,8 @@ func TestAPartitionStaysWhileATransactionJoinsIt(t *testing.T) {
 	both(t, func(s *shop, do func(commit bool, action func(storage.Applier))) {
 		s.addKeyed("a", 1)
 		do(true, func(tx storage.Applier) {
-			s.must(s.apply(tx, keyed("a", 10), keyed("b", 10)).Err)
+			s.must(s.apply(tx, keyed("a", 10)).Err)
+			s.must(s.apply(tx, keyed("b", 10)).Err)
 			s.takes(5, "a0")
 			s.store.Look(t.Context())
 			s.addKeyed("b", 1)

@@ -20,7 +20,7 @@ BEGIN
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle
 			AND NOT q.limited AND NOT {schema}.paused(q.paused, q.paused_until, now) AND {schema}.unused(q.queue)
-			AND NOT EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sort > now)
+			AND NOT EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort > now)
 		LIMIT 100 FOR UPDATE SKIP LOCKED));
 	WITH gone AS (
 		DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(

@@ -44,10 +44,10 @@ BEGIN
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
 			SELECT y.*, c.nth FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
 				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
-			) y WHERE y.flags & h.barred = 0 AND (y.partition = '' OR h.kind = '' OR NOT EXISTS (
-				SELECT FROM {schema}.lines p WHERE p.queue = h.queue AND p.state = {state.keyed} AND p.sub = y.partition
-					AND p.sort > 0
-			)) ORDER BY c.nth LIMIT h.most
+			) y WHERE y.flags & h.barred = 0 AND (y.partition = '' OR h.kind = '' OR (
+				SELECT p.sort > 0 FROM {schema}.lines p
+				WHERE p.queue = h.queue AND p.state = {state.keyed} AND p.sub = y.partition
+			) IS NOT TRUE) ORDER BY c.nth LIMIT h.most
 		) x
 	) t
 	ORDER BY 7;
@@ -55,6 +55,6 @@ BEGIN
 	SELECT q.n, t.* FROM (
 		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
-		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sort = 0)
+		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort = 0 OFFSET 0)
 	) q, LATERAL {schema}.turned(q.queue, turns, barred, free) t;
 END $$;

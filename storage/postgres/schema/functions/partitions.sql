@@ -9,7 +9,7 @@ CREATE FUNCTION {schema}.partitions(p_name text, p_key text, after text, most in
 		SELECT k.sub, k.line, k.sort, k.tasks FROM {schema}.lines k
 		WHERE k.queue = (SELECT q.queue FROM {schema}.queues q WHERE q.name = p_name) AND k.state = {state.keyed}
 			AND k.sub > after AND k.sub >= p_key
-			AND (k.sort > {schema}.told() OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line))
+			AND (k.sort > {schema}.told() OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0))
 		ORDER BY k.sub LIMIT CASE WHEN p_key = '' THEN most ELSE 1 END
 	)
 	SELECT p.sub, p.tasks + coalesce((SELECT d.n FROM (

@@ -55,9 +55,9 @@ BEGIN
 		turns := turns + promoted;
 		declined := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.declined}
 			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds)) AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
-		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed} AND k.sort = 0
-			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
-		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed}
+		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
+			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0));
+		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed}
 			AND k.sort > 0 AND k.sort < 9223372036854775807 ORDER BY k.sort LIMIT 1);
 		IF rests <= come THEN
 			more := more OR promoted > 0;

@@ -6,14 +6,14 @@ DECLARE
 	subs text[];
 BEGIN
 	IF NOT EXISTS (SELECT FROM {schema}.lines k
-			WHERE k.queue = q AND k.state = {state.keyed} AND k.sort > 0 AND k.sort <= come) THEN
+			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > 0 AND k.sort <= come) THEN
 		RETURN 0;
 	END IF;
 	tail := {schema}.stamp(now, given + {maxrest} + 1) + given;
 	WITH over AS MATERIALIZED (
 		SELECT x.c, row_number() OVER (ORDER BY x.sort, x.turn) AS n FROM (
 			SELECT k.ctid AS c, k.sort, k.turn FROM {schema}.lines k
-			WHERE k.queue = q AND k.state = {state.keyed} AND k.sort > 0 AND k.sort <= come
+			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > 0 AND k.sort <= come
 			ORDER BY k.sort, k.turn LIMIT {maxrest} FOR NO KEY UPDATE SKIP LOCKED
 		) x
 	), moved AS (

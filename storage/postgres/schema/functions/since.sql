@@ -3,8 +3,8 @@
 CREATE FUNCTION {schema}.since(q int4) RETURNS int8 LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 	SELECT min(t.sort - {schema}.place(f.priority, 0)) FROM (
-		SELECT k.line FROM {schema}.lines k WHERE k.queue = q AND k.state = {state.keyed}
-			AND (k.sort > 0 OR EXISTS (SELECT FROM {schema}.tasks x WHERE x.line = k.line))
+		SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed}
+			AND (k.sort > 0 OR EXISTS (SELECT FROM {schema}.tasks x WHERE x.line = k.line OFFSET 0))
 		ORDER BY k.sort, k.turn LIMIT {mostaged}
 	) k, LATERAL (
 		SELECT x.priority FROM {schema}.tasks x WHERE x.line = k.line ORDER BY x.sort LIMIT 1

@@ -14,8 +14,8 @@ DECLARE
 BEGIN
 	numbers := ARRAY(
 		SELECT r.line FROM (
-			SELECT k.line FROM {schema}.lines k WHERE k.queue = q AND k.state = {state.keyed} AND k.sort = 0
-				AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
+			SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0
+				AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 			ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
 		) r WHERE EXISTS (
 			SELECT FROM (
@@ -44,8 +44,8 @@ BEGIN
 	RETURN QUERY
 	SELECT t.queue <> q, {state.keyed}::int2, k.sub, t.id, t.version, t.sort, t.flags, octet_length(t.record),
 		row_number() OVER (PARTITION BY k.line ORDER BY t.sort) >= share, k.turn
-	FROM unnest(cs) AS c (c), LATERAL (SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0) t
-	JOIN {schema}.lines k ON k.line = t.line AND k.queue = q AND k.state = {state.keyed} AND k.sort = 0
-	WHERE t.flags & barred = 0
+	FROM unnest(cs) AS c (c), LATERAL (SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0) t,
+	LATERAL (SELECT z.* FROM {schema}.lines z WHERE z.line = t.line OFFSET 0) k
+	WHERE k.queue = q AND k.state = {state.keyed} AND k.sort = 0 AND t.flags & barred = 0
 	ORDER BY t.sort;
 END $$;

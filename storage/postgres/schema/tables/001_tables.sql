@@ -103,7 +103,8 @@ CREATE TABLE {schema}.lines (
 	autovacuum_vacuum_cost_delay = 0
 );
 CREATE UNIQUE INDEX lines_number ON {schema}.lines (line);
-CREATE INDEX lines_ring ON {schema}.lines (queue, sort, turn) WHERE state = {state.keyed};
+-- The expression keeps the index from doing the work of the key, and the key from doing its work.
+CREATE INDEX lines_ring ON {schema}.lines ((queue + 0), sort, turn) WHERE state = {state.keyed};
 CREATE INDEX lines_empty ON {schema}.lines (state, named) WHERE tasks <= 0;
 
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
