@@ -56,12 +56,16 @@ var (
 	timed = append(storage.StatesWhere(storage.State.Timed), storage.Cursors)
 )
 
+// partition is the name of the field that [Filter.Partition] reads.
+const partition = "partition"
+
 // fields lists each field that a filter may name.
 var fields = []field{
 	{name: "queue", kind: ofQueue},
 	{name: "state", kind: ofState},
 	{name: "kind", kind: ofText, text: func(t *storage.Task) string { return t.Kind }},
 	{name: "id", kind: ofText, text: func(t *storage.Task) string { return t.ID }},
+	{name: partition, kind: ofText, text: func(t *storage.Task) string { return t.Partition }},
 	{name: "error", kind: ofPart, text: func(t *storage.Task) string { return t.LastError() }},
 	{name: "cause", kind: ofText, text: func(t *storage.Task) string { return fingerprint.Of(*t).ID }},
 	{name: "reason", kind: ofPart, text: func(t *storage.Task) string { return t.CurrentReason() }},

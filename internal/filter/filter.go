@@ -13,6 +13,7 @@
 // # Fields
 //
 //	queue: id: kind: runner: encoding:   the whole name; runner is who runs the task, or ran it last
+//	partition:                           the whole key; partition:"" for the tasks without a partition
 //	state:                               waiting running scheduled retry completed cancelled dead cursor,
 //	                                     or live, ended, all; pending is the same as running
 //	error: reason:                       a part of the last error, or of the reason; case does not matter
@@ -47,6 +48,7 @@ import (
 // Syntax is a summary of the language, for the help of a command.
 var Syntax = `A filter is words that a task must all match: kind:send_* retries>3 -reason:"crash loop"
   queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
+  partition:  the whole key, in quotes where it has spaces; partition:"" for none
   state:      ` + strings.Join(StateWords(), " ") + ` cursor, or live, ended, all
   error: reason:                       a part of the text, in quotes where it has spaces
   cause:      the id of a cause, as the groups of dead tasks show it
@@ -183,6 +185,21 @@ func (f Filter) Queues() (names []string, prefix string) {
 		}
 	}
 	return nil, prefix
+}
+
+// Partition returns the key of the only partition whose tasks can match, if a word names one key without a
+// "*". Otherwise it returns "".
+func (f Filter) Partition() string {
+	for i := range f.terms {
+		t := &f.terms[i]
+		if t.field.name != partition || t.not || len(t.value) != 1 {
+			continue
+		}
+		if key, exact := t.value[0].exact(); exact && storage.CheckPartition(key) == nil {
+			return key
+		}
+	}
+	return ""
 }
 
 // States returns the states in which tasks can match, in the order of a task's life. It returns the states of

@@ -19,8 +19,8 @@ func aTask() storage.Task {
 		Ref: storage.Ref{Queue: "mail:eu", ID: "01abc"}, Kind: "send_welcome", Encoding: "json",
 		Payload: []byte(`{"user":{"id":42,"name":"Ann Bee"},"total":99.5,"at":"2026-11-20T00:00:00Z",` +
 			`"lines":[{"sku":"a1"},{"sku":"b2"}],"ok":true,"none":null,"odd.name":1,"big":9007199254740993}`),
-		Headers: map[string]string{"tenant": "acme", "midge.tick": "x y"},
-		State:   storage.Dead, Priority: -3, Retries: 4, Crashes: 1, CrashLimit: 3, Created: now.Add(-2 * time.Hour),
+		Headers: map[string]string{"tenant": "acme", "midge.tick": "x y"}, Partition: "acme west",
+		State: storage.Dead, Priority: -3, Retries: 4, Crashes: 1, CrashLimit: 3, Created: now.Add(-2 * time.Hour),
 		Ended: now.Add(-time.Minute), Expires: now.Add(time.Hour), Reason: storage.ReasonCrashes,
 		Attempts: []storage.Attempt{
 			{Runner: "r1", Error: "dial: Timed Out (i/o)"}, {Outcome: storage.AttemptRequeued},
@@ -40,6 +40,11 @@ func TestMatch(t *testing.T) {
 		`retries>3 crashes<2`:               true,
 		`retries>=5`:                        false,
 		`retries:3,4`:                       true,
+		`partition:"acme west"`:             true,
+		`partition="acme west",b`:           true,
+		`partition:acme*`:                   true,
+		`partition:acme`:                    false,
+		`partition:""`:                      false,
 		`priority:-3`:                       true,
 		`priority<=-4`:                      false,
 		`age>1h age<3h`:                     true,
@@ -297,6 +302,19 @@ func TestWhatAFilterNamesNarrowsWhatIsRead(t *testing.T) {
 		}
 		if got[2] = strings.Join(states, " "); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestAFilterNamesOnePartition checks which filters let a search read the line of one partition alone.
+func TestAFilterNamesOnePartition(t *testing.T) {
+	for text, want := range map[string]string{
+		`partition:acme kind:a`: "acme", `kind:a partition="a b*"`: "a b*", `partition:a,b`: "", `partition:a*`: "",
+		`-partition:acme`: "", `partition:""`: "", `acme`: "", ``: "", `partition:a,b partition:b`: "b",
+	} {
+		f, err := Parse(text)
+		if got := f.Partition(); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }

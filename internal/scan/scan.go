@@ -7,6 +7,9 @@
 // Queues come in the order of their names, states in the order of a task's life, and tasks in the
 // storage's order of their state. A task that moves during the search may be left out or come twice. A task
 // that stays comes once.
+//
+// A filter that names one partition makes a search read the line of that partition alone among the waiting
+// tasks of a queue, unless the queue has declined tasks, which stand in other lines.
 package scan
 
 import (
@@ -126,15 +129,19 @@ func Next(ctx context.Context, store Source, req Request) (Page, error) {
 	if err := w.walk(ctx); err != nil {
 		return Page{}, err
 	}
-	w.page.Total = max(w.page.Total, w.page.Searched)
+	if w.page.Total = max(w.page.Total, w.page.Searched); w.page.Done() {
+		w.page.Total = w.page.Searched // less, if a partition has only some of the tasks in partitions
+	}
 	return w.page, nil
 }
 
-// place is a state of a queue, and the cursor in it at which a page begins.
+// place is a state of a queue, and the cursor in it at which a page begins. partition is the key of the
+// partition whose line is read alone, "" for all tasks of the state.
 type place struct {
-	queue string
-	state storage.State
-	after string
+	queue     string
+	state     storage.State
+	partition string
+	after     string
 }
 
 // mark is a decoded cursor.
@@ -142,6 +149,7 @@ type mark struct {
 	Queue    string        `json:"q"`
 	State    storage.State `json:"s"`
 	After    string        `json:"a,omitempty"`
+	Line     bool          `json:"l,omitempty"` // After is a cursor in the line of a partition
 	Searched int64         `json:"n"`
 	Matched  int64         `json:"m"`
 	Now      int64         `json:"t"` // in microseconds
@@ -264,15 +272,17 @@ func (w *walker) list(ctx context.Context, names []string, from mark) error {
 		}
 		for i := range stats {
 			for _, state := range w.req.States {
-				size := stats[i].Size(state)
+				p, size := w.place(&stats[i], state)
 				w.page.Total += size
-				p := place{queue: stats[i].Queue, state: state}
 				order := strings.Compare(p.queue, from.Queue)
 				if order == 0 {
 					order = slices.Index(w.req.States, state) - slices.Index(w.req.States, from.State)
 				}
-				if order == 0 {
-					p.after = from.After
+				if order == 0 && from.After != "" { // in the line in which the page before ended
+					p.after, p.partition = from.After, ""
+					if from.Line {
+						p.partition = w.req.Filter.Partition()
+					}
 				}
 				if size > 0 && order >= 0 {
 					w.places = append(w.places, p)
@@ -281,6 +291,17 @@ func (w *walker) list(ctx context.Context, names []string, from mark) error {
 		}
 	}
 	return nil
+}
+
+// place returns the place of a state in a queue, and the number of tasks to read there.
+func (w *walker) place(s *storage.Stats, state storage.State) (place, int64) {
+	p, size := place{queue: s.Queue, state: state}, s.Size(state)
+	if state == storage.Waiting && len(s.Declined) == 0 {
+		if p.partition = w.req.Filter.Partition(); p.partition != "" {
+			size = s.Partitioned
+		}
+	}
+	return p, size
 }
 
 // walk reads one place after the other.
@@ -367,7 +388,8 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 // query returns the query for a page at a place.
 func (w *walker) query(p place, wanted int) storage.TasksQuery {
 	query := storage.TasksQuery{
-		Queue: p.queue, State: p.state, After: p.after, Limit: w.most, Newest: w.req.Newest && p.state.Ended(),
+		Queue: p.queue, State: p.state, Partition: p.partition, After: p.after, Limit: w.most,
+		Newest: w.req.Newest && p.state.Ended(),
 	}
 	if w.req.Filter.IsZero() && !w.req.Count {
 		query.Limit = min(query.Limit, wanted)
@@ -390,8 +412,8 @@ func (w *walker) cursor() string { return w.mark().String() }
 func (w *walker) mark() mark {
 	p := w.places[0]
 	return mark{
-		Queue: p.queue, State: p.state, After: p.after, Searched: w.page.Searched, Matched: w.page.Matched,
-		Now: w.page.Now.UnixMicro(), Of: w.of,
+		Queue: p.queue, State: p.state, After: p.after, Line: p.partition != "", Searched: w.page.Searched,
+		Matched: w.page.Matched, Now: w.page.Now.UnixMicro(), Of: w.of,
 	}
 }
 

@@ -144,6 +144,78 @@ func TestACountKeepsSamples(t *testing.T) {
 	}
 }
 
+// reads is a storage that counts the tasks that it lists.
+type reads struct {
+	storage.Storage
+
+	tasks int
+}
+
+func (r *reads) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	page, err := r.Storage.Tasks(ctx, q)
+	r.tasks += len(page.Tasks)
+	return page, err
+}
+
+// TestOnePartitionIsReadAlone checks that a search for the waiting tasks of a partition reads its line alone, page
+// by page, and finds declined tasks of the partition too.
+func TestOnePartitionIsReadAlone(t *testing.T) {
+	store := &reads{Storage: world(t, 600, "a", "b")}
+	session := storage.NewSession(store, 0)
+	for i, key := range slices.Repeat([]string{"acme", "other"}, 300) {
+		in := storage.Insert{
+			Ref: storage.Ref{Queue: "b", ID: fmt.Sprintf("%s%03d", key, i)}, Kind: "keyed", Encoding: "json",
+			Payload: []byte("{}"), CrashLimit: 3, Partition: key,
+		}
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := Request{Filter: parse(t, "partition:acme"), States: []storage.State{storage.Waiting}, Limit: 200}
+	refs, last, calls := all(t, store, req)
+	if len(refs) != 300 || last.Total != 300 || last.Searched != 300 || store.tasks > 500 {
+		t.Errorf("%d tasks, searched %d of %d, read %d", len(refs), last.Searched, last.Total, store.tasks)
+	}
+	if slices.Sort(refs); calls < 2 || len(slices.Compact(refs)) != 300 {
+		t.Errorf("%d distinct tasks in %d calls", len(slices.Compact(refs)), calls)
+	}
+	page, err := Next(t.Context(), store, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decline(t, session, "b") // the page after goes on in the same line
+	req.Cursor = page.Cursor
+	rest, _, _ := all(t, store, req)
+	if n := len(page.Tasks) + len(rest); n != 300 && n != 299 {
+		t.Errorf("%d tasks, want all but the declined one at least", n)
+	}
+	req.Cursor = ""
+	refs, _, _ = all(t, store, req)
+	if len(refs) != 300 {
+		t.Errorf("%d tasks with a declined one, want 300", len(refs))
+	}
+}
+
+// decline declines one task of the partition acme.
+func decline(t *testing.T, session *storage.Session, queue string) {
+	t.Helper()
+	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 3, Lease: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, task := range claimed.Tasks {
+		settle := storage.Settle{Fence: claimed.Fences[i], Outcome: storage.Release}
+		if task.Partition == "acme" {
+			settle.Outcome = storage.Decline
+		}
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestHiddenQueuesAreSearchedWhereNamed(t *testing.T) {
 	store := world(t, 10, "a", "midge.own")
 	for _, c := range []struct {
