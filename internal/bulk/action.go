@@ -22,12 +22,15 @@ const (
 	Cancel     Verb = "cancel"     // a task that has not ended is cancelled; a running job is asked to stop
 	Move       Verb = "move"       // a task goes to Action.Queue and keeps its state
 	Prioritise Verb = "prioritise" // a task gets Action.Priority
+	Partition  Verb = "partition"  // a task gets Action.Partition
 	Reschedule Verb = "reschedule" // a task becomes due at Action.At, or now
 	Edit       Verb = "edit"       // a task gets the parameters Action.Params, or the fields of Action.Set
 )
 
 // Verbs lists every verb.
-func Verbs() []Verb { return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Reschedule, Edit} }
+func Verbs() []Verb {
+	return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Partition, Reschedule, Edit}
+}
 
 // Action is a change to be made to each task of a request.
 type Action struct {
@@ -36,6 +39,9 @@ type Action struct {
 	Queue string
 	// Priority is the priority that Prioritise gives tasks, -9 to 9.
 	Priority int
+	// Partition is the partition that Partition gives tasks, "" for none. Unless it is nil, Prioritise and Edit
+	// give it in the same step.
+	Partition *string
 	// At is the moment at which Reschedule makes a task due, by the storage's clock. Zero means now, and so does
 	// a moment that has passed when the run begins.
 	At time.Time
@@ -61,6 +67,10 @@ func (a *Action) Check() error {
 		return storage.CheckName("queue to move to", a.Queue)
 	case (a.Verb == Prioritise || a.Prioritised) && max(a.Priority, -a.Priority) > storage.MaxPriority:
 		return storage.Invalid("priority", a.Priority, "%d to %d", -storage.MaxPriority, storage.MaxPriority)
+	case a.Verb == Partition && a.Partition == nil:
+		return storage.Invalid("partition", "nil", `a key, or "" for none`)
+	case a.Partition != nil && *a.Partition != "" && storage.CheckPartition(*a.Partition) != nil:
+		return storage.CheckPartition(*a.Partition)
 	case a.Verb == Edit && (len(a.Params) == 0) == (len(a.Set) == 0):
 		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
 	case a.Requeue && a.Rescheduled:
@@ -93,7 +103,7 @@ func (a *Action) permitted(t *storage.Task) bool {
 	switch {
 	case a.Verb == Delete:
 		return t.State != storage.Pending
-	case t.State == storage.Cursors && a.Verb != Edit && a.Verb != Prioritise:
+	case t.State == storage.Cursors && a.Verb != Edit && a.Verb != Prioritise && a.Verb != Partition:
 		return false
 	}
 	return ch.Permitted(t.State) && (a.Verb != Cancel || !t.State.Ended())
@@ -111,7 +121,9 @@ func (a *Action) change(t *storage.Task) storage.Change {
 	case Move:
 		ch.Queue = a.Queue
 	case Prioritise:
-		ch.Priority = &a.Priority
+		ch.Priority, ch.Partition = &a.Priority, a.Partition
+	case Partition:
+		ch.Partition = a.Partition
 	case Reschedule:
 		ch.At, ch.Now = a.At, a.At.IsZero()
 	case Edit:
@@ -122,6 +134,7 @@ func (a *Action) change(t *storage.Task) storage.Change {
 		if a.Rescheduled {
 			ch.At, ch.Now = a.At, a.At.IsZero()
 		}
+		ch.Partition = a.Partition
 		if a.Prioritised {
 			ch.Priority = &a.Priority
 		}
@@ -178,7 +191,8 @@ func (a *Action) edited(t *storage.Task) ([]byte, error) {
 func (a *Action) stays(t *storage.Task, ch *storage.Change) bool {
 	runs := a.Requeue || a.Rescheduled
 	waits := t.State == storage.Waiting && t.Declined.IsZero() && !a.FromStart
-	return bytes.Equal(ch.Payload, t.Payload) && (!a.Prioritised || t.Priority == a.Priority) &&
+	return bytes.Equal(ch.Payload, t.Payload) && a.partitioned(t) &&
+		(!a.Prioritised || t.Priority == a.Priority) &&
 		(!runs || a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond)))
 }
 
@@ -189,7 +203,9 @@ func (a *Action) was(t *storage.Task) bool {
 	case Move:
 		return t.Queue == a.Queue
 	case Prioritise:
-		return t.Priority == a.Priority
+		return t.Priority == a.Priority && a.partitioned(t)
+	case Partition:
+		return a.partitioned(t)
 	case Cancel:
 		return t.CancelAsked || t.State == storage.Cancelled
 	case Requeue: // whether a waiting task has a checkpoint, a listing does not show
@@ -199,6 +215,11 @@ func (a *Action) was(t *storage.Task) bool {
 	default:
 		return false
 	}
+}
+
+// partitioned reports whether the task has the partition that the action gives it, if it gives one.
+func (a *Action) partitioned(t *storage.Task) bool {
+	return a.Partition == nil || t.Partition == *a.Partition
 }
 
 // Consequence returns a sentence that tells what happens to the tasks.
@@ -216,7 +237,9 @@ func (a *Action) Consequence() string {
 		return fmt.Sprintf("The tasks go to queue %s and keep their states.", a.Queue)
 	case Prioritise:
 		return fmt.Sprintf("The tasks get priority %d. Waiting tasks join the end of the line of that priority.",
-			a.Priority)
+			a.Priority) + a.lines()
+	case Partition:
+		return strings.TrimPrefix(a.lines(), " ")
 	case Reschedule:
 		if a.At.IsZero() {
 			return "The tasks wait for a runner from now on."
@@ -233,9 +256,20 @@ func (a *Action) Consequence() string {
 		case a.Rescheduled:
 			text += ", and become due at " + a.At.UTC().Format(time.RFC3339)
 		}
-		return text + "."
+		return text + "." + a.lines()
 	}
 	return ""
+}
+
+// lines returns a sentence about the partition that tasks get, "" if they get none.
+func (a *Action) lines() string {
+	switch {
+	case a.Partition == nil:
+		return ""
+	case *a.Partition == "":
+		return " The tasks get no partition. Waiting tasks join the end of the line without a partition."
+	}
+	return fmt.Sprintf(" The tasks get the partition %q. Waiting tasks join the end of its line.", *a.Partition)
 }
 
 // forgets returns a sentence for FromStart, "" without it.

@@ -22,6 +22,8 @@ type Add struct {
 	Params   []byte
 	Encoding string
 	Priority int
+	// Partition is the key of the task's partition, "" for none.
+	Partition string
 	// In is the delay of the task, and At the moment at which it is due. At most one of them is set.
 	In                  time.Duration
 	At                  time.Time
@@ -48,9 +50,9 @@ func (a *Add) Insert() (storage.Insert, error) {
 		return storage.Insert{}, err
 	}
 	in := storage.Insert{
-		Ref: a.Ref, Kind: a.Kind, Encoding: a.Encoding, Payload: encoded, Priority: a.Priority, Delay: a.In,
-		At: a.At, MaxRetries: a.Retries, CrashLimit: a.CrashLimit, Timeout: a.Timeout,
-		Keep: storage.Keep{For: a.Keep}, Headers: a.Headers,
+		Ref: a.Ref, Kind: a.Kind, Encoding: a.Encoding, Payload: encoded, Priority: a.Priority,
+		Partition: a.Partition, Delay: a.In, At: a.At, MaxRetries: a.Retries, CrashLimit: a.CrashLimit,
+		Timeout: a.Timeout, Keep: storage.Keep{For: a.Keep}, Headers: a.Headers,
 	}
 	if a.Unique == "" {
 		return in, nil

@@ -467,8 +467,9 @@ func TestStatesOfActions(t *testing.T) {
 			t.Errorf("%s: got %v, by default %v; want %v and %v", c.action.Verb, able, otherwise, c.able, c.otherwise)
 		}
 	}
+	key := "acme"
 	for _, v := range Verbs() {
-		a := Action{Verb: v}
+		a := Action{Verb: v, Partition: &key}
 		if a.Consequence() == "" || !strings.HasSuffix(a.Done(), "ed") || slices.Contains(live, storage.Dead) {
 			t.Errorf("%s has no words", v)
 		}

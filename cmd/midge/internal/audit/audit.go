@@ -134,7 +134,9 @@ func note(action *bulk.Action) string {
 	case action.Verb == bulk.Move:
 		return "to " + action.Queue
 	case action.Verb == bulk.Prioritise:
-		return fmt.Sprintf("to %d", action.Priority)
+		return strings.TrimSpace(fmt.Sprintf("to %d %s", action.Priority, partitionNote(action)))
+	case action.Verb == bulk.Partition:
+		return strings.TrimPrefix(partitionNote(action), "and ")
 	case action.Verb == bulk.Reschedule && !action.At.IsZero():
 		return "to " + action.At.UTC().Format(time.RFC3339)
 	case action.Verb == bulk.Reschedule:
@@ -158,6 +160,7 @@ func editNote(action *bulk.Action) string {
 		{action.Requeue, "and requeue"},
 		{action.FromStart, "from the start"},
 		{action.Prioritised, fmt.Sprintf("and prioritise to %d", action.Priority)},
+		{action.Partition != nil, partitionNote(action)},
 		{action.Rescheduled && action.At.IsZero(), "and run now"},
 		{action.Rescheduled && !action.At.IsZero(), "and reschedule to " + action.At.UTC().Format(time.RFC3339)},
 	} {
@@ -166,4 +169,15 @@ func editNote(action *bulk.Action) string {
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// partitionNote names the partition that an action gives tasks, "" if it gives none.
+func partitionNote(action *bulk.Action) string {
+	switch {
+	case action.Partition == nil:
+		return ""
+	case *action.Partition == "":
+		return "and to no partition"
+	}
+	return fmt.Sprintf("and to the partition %q", *action.Partition)
 }
