@@ -68,6 +68,12 @@ type Entry struct {
 	ID string `json:"-"`
 }
 
+// OnPartition makes the entry of an action on a queue that of the action on one partition of the queue.
+func (e *Entry) OnPartition(key string) {
+	e.Action += "-partition"
+	e.Note = strings.TrimSuffix(fmt.Sprintf("partition %q, %s", key, e.Note), ", ")
+}
+
 // Ending is how an action ended.
 type Ending struct {
 	// Count is how many tasks, or other things, the action changed.

@@ -123,8 +123,9 @@ func (q *Queue) mark() uint64 {
 		write(q.Size(state))
 	}
 	t := &q.Totals
-	write(q.Damaged, t.Enqueued, t.Requeued, t.Completed, t.Dead, t.Cancelled, t.Deleted, t.Failed, t.Crashed, t.Evicted,
-		paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)), int64(len(q.Undecodable)), int64(q.Runners))
+	write(q.Damaged, q.Partitioned, t.Enqueued, t.Requeued, t.Completed, t.Dead, t.Cancelled, t.Deleted)
+	write(t.Failed, t.Crashed, t.Evicted, paused, q.PausedUntil.UnixMicro(), int64(len(q.Unknown)),
+		int64(len(q.Undecodable)), int64(q.Runners))
 	if l := q.Limit; l != nil {
 		_, _ = fmt.Fprintln(h, l.Operator, l.Declared, l.Started, l.Next.UnixMicro())
 	}

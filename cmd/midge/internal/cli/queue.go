@@ -154,8 +154,8 @@ func (r row) style() show.Style {
 
 func (a *app) queue() *cobra.Command {
 	return noun("queue", "See, create, pause, resume, limit and remove queues", []string{"queues"},
-		a.queueLs(), a.queueShow(), a.queueCreate(), a.queuePause(), a.queueResume(), a.queueLimit(),
-		a.queueRm())
+		a.queueLs(), a.queueShow(), a.queuePartitions(), a.queueCreate(), a.queuePause(), a.queueResume(),
+		a.queueLimit(), a.queueRm())
 }
 
 func (a *app) queueLs() *cobra.Command {
@@ -391,6 +391,7 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 		fields = append(fields, f)
 		if state == storage.Waiting {
 			fields = append(fields, []show.Field{
+				r.partitionedField(),
 				{Name: "outlook", Text: outlook},
 				{Name: "oldest", Text: age(r.Oldest)},
 				{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
@@ -403,6 +404,16 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	}
 	fields = append(fields, show.Field{Name: "schedules", Text: show.Number(r.Cursors)}, damaged)
 	return append(fields, everFields(&r.Totals)...)
+}
+
+// partitionedField returns how many of the waiting tasks stand in the lines of partitions. Its text is empty
+// if none does.
+func (r row) partitionedField() show.Field {
+	f := show.Field{Name: "in partitions"}
+	if r.Partitioned > 0 {
+		f.Text = show.Number(r.Partitioned) + "   (midge queue partitions " + r.Queue + ")"
+	}
+	return f
 }
 
 func (a *app) queueCreate() *cobra.Command {
@@ -446,30 +457,33 @@ func (a *app) createQueues(ctx context.Context, names []string) error {
 
 func (a *app) queuePause() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pause QUEUE...", Short: "Stop runners from claiming tasks of a queue",
+		Use: "pause QUEUE...", Short: "Stop runners from claiming tasks of a queue or of a partition",
 		Long: "pause stops runners from claiming tasks of a queue. Running tasks continue to\n" +
-			"their end. Enqueueing, schedules and retries continue too.",
-		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h\n  midge queue pause mail --create",
-		Args:    wants(1, -1, "the names of queues"),
+			"their end. Enqueueing, schedules and retries continue too. With --partition it\n" +
+			"pauses one partition, and runners go on with all other tasks of the queue.",
+		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h\n" +
+			"  midge queue pause mail --create\n  midge queue pause mail --partition acme --for 1h",
+		Args: wants(1, -1, "the names of queues"),
 	}
 	create := cmd.Flags().Bool("create", false, "pause a queue also before its first task: create it first")
 	var span span
 	cmd.Flags().Var(&span, "for",
 		"resume the queue after this time, such as 30m or 1d (default: it stays paused)")
+	partition := partitionFlag(cmd, "pause the partition with this `key`, whether or not it has tasks")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("for") && span.Duration < storage.MinSpan {
 			return storage.Invalid("--for", span.Duration, "a millisecond or more, such as 30m")
 		}
-		until := ""
-		if span.Duration > 0 {
-			until = " for " + show.Span(span.Duration)
+		if err := checkPartitionFlag(cmd, *partition); err != nil {
+			return err
 		}
 		args, err := a.arguments(args)
 		if err == nil && *create {
 			err = a.createQueues(ctx, args)
 		}
 		if err == nil {
-			err = a.configure(ctx, args, storage.Pause{On: true, For: span.Duration}, "pause", until)
+			pause := storage.Pause{On: true, For: span.Duration}
+			err = a.configure(ctx, args, pausing{pause, "pause", *partition})
 		}
 		var missing *exitError
 		if errors.As(err, &missing) && missing.code == NotFound {
@@ -481,37 +495,19 @@ func (a *app) queuePause() *cobra.Command {
 }
 
 func (a *app) queueResume() *cobra.Command {
-	return &cobra.Command{
-		Use: "resume QUEUE...", Short: "Let runners claim tasks of a paused queue again",
-		Example: "  midge queue resume mail", Args: wants(1, -1, "the names of queues"),
-		RunE: a.quick(func(ctx context.Context, args []string) error {
-			return a.configure(ctx, args, storage.Pause{}, "resume", "")
-		}),
+	cmd := &cobra.Command{
+		Use: "resume QUEUE...", Short: "Let runners claim tasks of a paused queue or partition again",
+		Example: "  midge queue resume mail\n  midge queue resume mail --partition acme",
+		Args:    wants(1, -1, "the names of queues"),
 	}
-}
-
-// configure pauses or resumes queues. how is the duration as text, for messages.
-func (a *app) configure(ctx context.Context, args []string, pause storage.Pause, verb, how string) error {
-	done := verb + "d"
-	names, err := a.arguments(args)
-	if err != nil {
-		return err
-	}
-	if _, err := a.own(ctx, names); err != nil {
-		return err
-	}
-	a.write("midge queue ls")
-	for i, name := range names {
-		e := ledger.Entry{Action: verb, Queue: name, Note: strings.TrimSpace(how)}
-		err := a.audit().Do(ctx, e, audit.One(func() error {
-			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
-		}))
-		if err != nil {
-			return a.partly(ctx, int64(i), int64(len(names)), "queue", done, err)
+	partition := partitionFlag(cmd, "resume the partition with this `key`")
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		if err := checkPartitionFlag(cmd, *partition); err != nil {
+			return err
 		}
-		a.notef("%s %s%s", done, name, how)
-	}
-	return nil
+		return a.configure(ctx, args, pausing{verb: "resume", partition: *partition})
+	})
+	return cmd
 }
 
 // partly returns the error of an action on several things that ended after did of them were done.

@@ -174,6 +174,7 @@ func (p *pages) wound() {
 	err := p.scene.Add(p.t.Context(), "odd", "odd", len(tricky), func(i int, in *storage.Insert) {
 		in.Ref.ID, in.MaxRetries = fmt.Sprintf("odd-%d", i), 0
 		in.Headers = map[string]string{"text": strings.ToValidUTF8(tricky[i], "")}
+		in.Partition = key(tricky[i])
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -186,6 +187,9 @@ func (p *pages) wound() {
 		p.t.Fatal(err)
 	}
 }
+
+// key returns a text as the key of a partition.
+func key(text string) string { return storage.PrintableText(text, storage.MaxPartition) }
 
 // quote quotes a text for a filter.
 func quote(text string) string {
@@ -213,7 +217,8 @@ func (p *pages) taskLists() []string {
 	}
 	for _, text := range tricky {
 		lists = append(lists, at("state", "dead", "filter", "error:"+quote(text)), at("queue", "odd", "filter", "state:all "+quote(text)),
-			at("filter", "header.text:"+quote(text)+" state:dead"), at("filter", "-error:"+quote(text)+" queue:odd state:dead"))
+			at("filter", "header.text:"+quote(text)+" state:dead"), at("filter", "-error:"+quote(text)+" queue:odd state:dead"),
+			at("queue", "odd", "state", "dead", "filter", "partition:"+quote(key(text))))
 	}
 	return lists
 }
@@ -420,7 +425,11 @@ func TestEachDialogShowsACommandThatDoesTheSame(t *testing.T) {
 				t.Errorf("GET %s asks about %s, and %s exits with %d:\n%s%s", path, count[1], line, got.code, got.out, got.err)
 			}
 		}
-		for _, path := range []string{at("do", "pause", "queue", "mail"), at("do", "resume", "queue", "payments"), at("do", "run", "ref", "mail/"+storage.CursorPrefix+"daily_digest"), "/edit?ref=odd/odd-1"} {
+		plain := []string{at("do", "pause", "queue", "mail"), at("do", "resume", "queue", "payments"), at("do", "run", "ref", "mail/"+storage.CursorPrefix+"daily_digest"), "/edit?ref=odd/odd-1"}
+		for _, text := range tricky {
+			plain = append(plain, at("do", "pause-partition", "queue", "odd", "partition", key(text)))
+		}
+		for _, path := range plain {
 			line := p.line(path, p.get(path))
 			if got := p.give(line, "--help"); got.code != Done {
 				t.Errorf("GET %s shows %s, which exits with %d: %s", path, line, got.code, got.err)

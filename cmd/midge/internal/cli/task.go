@@ -33,6 +33,9 @@ var taskList = show.List[storage.Task]{
 		) string {
 			return strconv.Itoa(t.Priority)
 		}},
+		{Name: "partition", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
+			return dash(show.Text(t.Partition))
+		}},
 		{Name: "retries", Right: true, Text: func(_ *show.Printer, t storage.Task) string {
 			return fmt.Sprintf("%d/%d", retried(t), t.MaxRetries)
 		}},
@@ -155,6 +158,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("crashes", func() string { return fmt.Sprintf("%d of %d", t.Crashes, t.CrashLimit) }, t.Crashes > 0)
 	moment("snoozes", func() string { return strconv.Itoa(t.Snoozes) }, t.Snoozes > 0)
 	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)
+	moment("partition", func() string { return show.Text(t.Partition) }, t.Partition != "")
 	moment("timeout", func() string { return show.Timeout(t.Timeout) }, t.Timeout > 0)
 	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
 	return append(append(fields, show.Field{Name: "params", Text: value(payload.Params(t))}),

@@ -21,30 +21,32 @@ import (
 type editFlags struct {
 	changeFlags
 
-	params   string
-	set      []string
-	priority int
-	now      bool
-	requeue  bool
-	start    bool
-	in       span
-	at       moment
+	params    string
+	set       []string
+	priority  int
+	partition string
+	now       bool
+	requeue   bool
+	start     bool
+	in        span
+	at        moment
 }
 
 func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
-		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the due time of tasks",
+		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, priority, partition or due time of tasks",
 		Long: "edit changes the parameters of one task, or fields of the parameters, the\n" +
-			"priority or the due time of any number of tasks. Values keep their types, so\n" +
-			"that the job can read them. Without a flag, the program that VISUAL or EDITOR\n" +
-			"names opens the parameters. With --params or --set, the flags for the priority,\n" +
-			"for the due time and --requeue take effect in the same step." + changeLong,
+			"priority, the partition or the due time of any number of tasks. Values keep\n" +
+			"their types, so that the job can read them. Without a flag, the program that\n" +
+			"VISUAL or EDITOR names opens the parameters. With --params or --set, the flags\n" +
+			"for the priority, the partition, the due time and --requeue take effect in the\n" +
+			"same step." + changeLong,
 		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
 			"'{\"to\":\"bob\"}' --requeue\n" +
 			"  midge task edit 'state:dead kind:send_mail' --set user.host=mail2 --requeue\n" +
-			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report " +
-			"state:retry' --in 2h",
+			"  midge task edit 'kind:report state:waiting' --priority 5 --partition acme\n" +
+			"  midge task edit 'kind:report state:retry' --in 2h",
 		Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f.add(cmd, "live but not running")
@@ -57,6 +59,7 @@ func (a *app) taskEdit() *cobra.Command {
 	flags.BoolVar(&f.start, "from-start", false,
 		"with --requeue: forget finished steps, checkpoint and progress")
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
+	flags.StringVar(&f.partition, "partition", "", "the `key` of the new partition, '' for none")
 	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
 	flags.BoolVar(&f.now, "now", false, "run the tasks now")
@@ -73,6 +76,10 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 		Prioritised: changed("priority"), Priority: f.priority,
 		Rescheduled: f.now || changed("at") || changed("in"), At: f.at.Time,
 	}
+	if changed("partition") {
+		action.Partition = &f.partition
+	}
+	placed := action.Prioritised || action.Partition != nil
 	for _, text := range f.set {
 		setting, err := payload.SettingOf(text)
 		if err != nil {
@@ -93,14 +100,18 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 	switch {
 	case len(action.Set) > 0:
 		return a.editFields(ctx, cmd, args, f, action)
-	case f.requeue && action.Prioritised && !changed("params"):
-		return storage.Invalid("flags", "--requeue and --priority alone", "--params or --set with them")
-	case changed("params") || f.requeue || !action.Prioritised && !action.Rescheduled:
+	case f.requeue && placed && !changed("params"):
+		return storage.Invalid("flags", "--requeue with --priority or --partition alone",
+			"--params or --set with them")
+	case changed("params") || f.requeue || !placed && !action.Rescheduled:
 		return a.editParams(ctx, cmd, args, f, action)
-	case action.Prioritised && action.Rescheduled:
-		return storage.Invalid("flags", "--priority with a moment", "one of them, or both with --params or --set")
+	case placed && action.Rescheduled:
+		return storage.Invalid("flags", "--priority or --partition with a moment",
+			"one of them, or both with --params or --set")
 	case action.Prioritised:
 		action.Verb, action.Prioritised = bulk.Prioritise, false
+	case placed:
+		action.Verb = bulk.Partition
 	default:
 		action.Verb, action.Rescheduled = bulk.Reschedule, false
 	}

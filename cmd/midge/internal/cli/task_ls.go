@@ -101,6 +101,7 @@ func (a *app) taskLs() *cobra.Command {
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
 			"  midge task ls --by cause\n  midge task ls state:retry --by header.tenant\n" +
+			"  midge task ls --queue mail --partition acme\n" +
 			"  midge task ls state:dead -o ids | midge task requeue -",
 		Args: wants(0, -1, "a filter"),
 	}
@@ -112,9 +113,18 @@ func (a *app) taskLs() *cobra.Command {
 	by := cmd.Flags().String("by", "",
 		"count the tasks by kind, by header.`NAME`, or the dead tasks by cause; the most frequent first")
 	cmd.MarkFlagsMutuallyExclusive("by", "after")
+	partition := partitionFlag(cmd, "only tasks of the partition with this `key`, as a filter partition:KEY")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
-		req, err := c.request(strings.Join(args, " "))
+		if err := checkPartitionFlag(cmd, *partition); err != nil {
+			return err
+		}
+		words := args
+		if *partition != "" {
+			words = append(slices.Clone(args), "partition:"+filter.Quote(*partition))
+		}
+		text := strings.Join(words, " ")
+		req, err := c.request(text)
 		if err != nil {
 			return err
 		}
@@ -136,7 +146,7 @@ func (a *app) taskLs() *cobra.Command {
 		if err := a.named(ctx, req); err != nil {
 			return err
 		}
-		switch text := strings.Join(args, " "); {
+		switch {
 		case *by == byDeath:
 			return a.listCauses(ctx, req, text, a.most(cmd, *limit))
 		case count != nil:

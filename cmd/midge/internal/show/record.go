@@ -58,6 +58,21 @@ type Queue struct {
 	Totals      Totals     `json:"totals"`
 	// Limit is nil if no program has declared a limit and no operator has set one.
 	Limit *QueueLimit `json:"limit"`
+	// Partitioned counts the waiting tasks that stand in the lines of partitions.
+	Partitioned int64 `json:"partitioned"`
+}
+
+// Partition is the record of a partition of a queue.
+type Partition struct {
+	Partition   string     `json:"partition"`
+	Waiting     int64      `json:"waiting"`
+	Paused      bool       `json:"paused"`
+	PausedUntil *time.Time `json:"paused_until"`
+}
+
+// PartitionOf makes the record of a partition.
+func PartitionOf(s storage.PartitionStats) Partition {
+	return Partition{s.Key, s.Waiting, s.Paused, survey.Moment(s.PausedUntil)}
 }
 
 // Kind is the number of tasks of a kind.
@@ -158,7 +173,7 @@ func QueueOf(s storage.Stats, runners int) Queue {
 	return Queue{
 		Queue: s.Queue, Sizes: sizesOf(&s), Declined: declined, Oldest: s.Oldest.Seconds(),
 		Paused: s.Paused, PausedUntil: survey.Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
-		Limit: queueLimitOf(&s),
+		Limit: queueLimitOf(&s), Partitioned: s.Partitioned,
 	}
 }
 
@@ -250,6 +265,7 @@ type Task struct {
 	State       string            `json:"state"`
 	Version     int64             `json:"version"`
 	Priority    int               `json:"priority"`
+	Partition   string            `json:"partition"`
 	Retries     int               `json:"retries"`
 	MaxRetries  int               `json:"max_retries"`
 	Crashes     int               `json:"crashes"`
@@ -319,7 +335,7 @@ func TaskOf(t storage.Task) Task {
 	return Task{
 		Steps: steps, StepsProblem: damaged,
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
-		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		Priority: t.Priority, Partition: t.Partition, Retries: t.Retries, MaxRetries: t.MaxRetries,
 		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
 		Snoozes: t.Snoozes, Created: survey.Moment(t.Created), Due: survey.Moment(t.Due),
 		Started:    survey.Moment(started),

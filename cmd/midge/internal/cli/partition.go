@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+var partitionList = show.List[storage.PartitionStats]{
+	Columns: []show.Column[storage.PartitionStats]{
+		{Name: "partition", Text: func(_ *show.Printer, s storage.PartitionStats) string {
+			return show.Text(s.Key)
+		}},
+		{Name: "waiting", Right: true, Text: func(_ *show.Printer, s storage.PartitionStats) string {
+			return show.Number(s.Waiting)
+		}},
+		{
+			Name: "paused", Text: partitionPause,
+			Style: func(s storage.PartitionStats) show.Style {
+				if s.Paused {
+					return show.Warn
+				}
+				return show.Plain
+			},
+		},
+	},
+	Record: func(s storage.PartitionStats) any { return show.PartitionOf(s) },
+	ID:     func(s storage.PartitionStats) string { return s.Key },
+}
+
+// partitionPause returns until when a partition is paused, "-" if it is not.
+func partitionPause(p *show.Printer, s storage.PartitionStats) string {
+	switch {
+	case !s.Paused:
+		return "-"
+	case s.PausedUntil.IsZero():
+		return "until it is resumed"
+	case p.UTC:
+		return "until " + p.Moment(s.PausedUntil)
+	}
+	return "for " + show.Span(s.PausedUntil.Sub(p.Now))
+}
+
+func (a *app) queuePartitions() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "partitions QUEUE", Short: "List the partitions of a queue that have waiting tasks or are paused",
+		Long: "partitions lists the partitions of a queue that have waiting tasks or are paused,\n" +
+			"by key. A runner serves them in turn.",
+		Example: "  midge queue partitions mail\n  midge queue partitions mail --limit 10\n" +
+			"  midge queue pause mail --partition acme --for 1h",
+		Args: wants(1, 1, "the name of a queue"),
+	}
+	limit := cmd.Flags().Int("limit", 0, "list at most this number of partitions (default all)")
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
+		if *limit < 0 {
+			return storage.Invalid("--limit", *limit, "0 or more")
+		}
+		if err := a.exist(ctx, args); err != nil {
+			return err
+		}
+		found, more, err := a.partitions(ctx, args[0], *limit)
+		if err != nil {
+			return err
+		}
+		err = list(ctx, a, partitionList, found, "no task waits in a partition, and no partition is paused")
+		if err == nil && more {
+			a.notef("showing the first %s; without --limit all are listed",
+				show.Count(int64(len(found)), "partition"))
+		}
+		return err
+	})
+	return cmd
+}
+
+// partitions reads the first partitions of a queue, or all if most is 0, and whether there are more.
+func (a *app) partitions(
+	ctx context.Context, queue string, most int,
+) (found []storage.PartitionStats, more bool, err error) {
+	query := storage.PartitionsQuery{Queue: queue}
+	for {
+		if most > 0 {
+			query.Limit = min(most-len(found), storage.MaxNames)
+		}
+		page, err := a.store.Partitions(ctx, query)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, page.Partitions...)
+		if query.After = page.Next; page.Next == "" || most > 0 && len(found) >= most {
+			return found, page.Next != "", nil
+		}
+	}
+}
+
+// partitionFlag adds the flag that names a partition of the queues of a command.
+func partitionFlag(cmd *cobra.Command, usage string) *string {
+	return cmd.Flags().String("partition", "", usage)
+}
+
+// checkPartitionFlag refuses a flag that is given without a key. A shell makes one from an empty variable,
+// and the command would be about the whole queue.
+func checkPartitionFlag(cmd *cobra.Command, key string) error {
+	if !cmd.Flags().Changed("partition") {
+		return nil
+	}
+	if key == "" {
+		return storage.Invalid("--partition", "", "the key of a partition")
+	}
+	return storage.CheckPartition(key)
+}
+
+// pausing is a pause or a resume of queues, or of one partition of each.
+type pausing struct {
+	pause     storage.Pause
+	verb      string // pause or resume
+	partition string // "" for the whole queue
+}
+
+// configure pauses or resumes queues, and records each in the audit.
+func (a *app) configure(ctx context.Context, args []string, p pausing) error {
+	names, err := a.arguments(args)
+	if err != nil {
+		return err
+	}
+	if _, err := a.own(ctx, names); err != nil {
+		return err
+	}
+	a.write(p.check(names))
+	for i, name := range names {
+		err := a.audit().Do(ctx, p.entry(name), audit.One(func() error {
+			return a.session.Configure(ctx, name, storage.Settings{Partition: p.partition, Pause: &p.pause})
+		}))
+		if err != nil {
+			return a.partly(ctx, int64(i), int64(len(names)), "queue", p.verb+"d", err)
+		}
+		of := name
+		if p.partition != "" {
+			of = "partition " + show.Text(strconv.Quote(p.partition)) + " of " + name
+		}
+		a.notef("%sd %s%s", p.verb, of, p.length())
+	}
+	return nil
+}
+
+// length returns the duration of a pause for messages, "" if it has none.
+func (p *pausing) length() string {
+	if p.pause.For == 0 {
+		return ""
+	}
+	return " for " + show.Span(p.pause.For)
+}
+
+// check returns the command that shows whether the queues are paused.
+func (p *pausing) check(names []string) string {
+	if p.partition != "" && len(names) == 1 {
+		return "midge queue partitions " + names[0]
+	}
+	return "midge queue ls"
+}
+
+// entry returns the record of the audit for a queue.
+func (p *pausing) entry(queue string) ledger.Entry {
+	e := ledger.Entry{Action: p.verb, Queue: queue, Note: strings.TrimSpace(p.length())}
+	if p.partition != "" {
+		e.OnPartition(p.partition)
+	}
+	return e
+}
+
+// partitionKeys returns the first keys of the partitions of a queue for a completion, none for several queues.
+func (a *app) partitionKeys(ctx context.Context, queues []string) (keys []string) {
+	if len(queues) != 1 || a.open(ctx) != nil {
+		return nil
+	}
+	page, err := a.store.Partitions(ctx, storage.PartitionsQuery{Queue: queues[0]})
+	if err != nil {
+		return nil
+	}
+	for _, s := range page.Partitions {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// ofQueue completes a flag that names a partition. The queue is the first argument of a command on queues,
+// and the value of --queue of a command on tasks.
+func (a *app) ofQueue(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	queues := args
+	if f := cmd.Flags().Lookup("queue"); f != nil {
+		queues = []string{f.Value.String()}
+		if several, ok := f.Value.(pflag.SliceValue); ok {
+			queues = slices.Compact(several.GetSlice()) // a completion parses the flags twice
+		}
+	}
+	keys := func(ctx context.Context) []string { return a.partitionKeys(ctx, queues) }
+	return a.completed(keys)(cmd, args, begin)
+}
