@@ -31,6 +31,15 @@ var actions = map[string]action{
 		verb: access.Operate, title: "Resume",
 		says: "Runners start tasks of the queue again at once.",
 	},
+	"pause-partition": {
+		verb: access.Operate, title: "Pause",
+		says: "Running tasks continue. No other task of the partition starts until the pause ends. Runners go on " +
+			"with all other tasks of the queue.",
+	},
+	"resume-partition": {
+		verb: access.Operate, title: "Resume",
+		says: "Runners start tasks of the partition again at once, in turn with other partitions.",
+	},
 	"limit": {
 		verb: access.Operate, title: "Limit",
 		says: "The limit holds over all runners, and stands above the limit that programs declare. Running tasks " +
@@ -78,6 +87,7 @@ type askData struct {
 	Danger                  bool
 	Refs                    []string // the refs of tasks that were chosen one by one
 	Queue                   string
+	Partition               string // of an action on a partition of the queue
 	Samples                 []storage.Task
 	More                    int64
 	Back                    string
@@ -127,6 +137,9 @@ func (s *server) asked(r *http.Request) (action, *askData, error) {
 		Queue: r.FormValue("queue"), Refs: r.Form["ref"],
 		Back: s.cameFrom(r),
 	}
+	if ofPartition[do] {
+		d.Partition = r.FormValue("partition")
+	}
 	if back := r.FormValue("back"); back != "" {
 		d.Back = s.back(back)
 	}
@@ -163,6 +176,8 @@ func (s *server) ask(r *http.Request, v *view) error {
 		err = s.askTasks(r, v, a, d)
 	case ofSchedule[d.Do]:
 		err = s.askSchedule(r, a, d)
+	case ofPartition[d.Do]:
+		err = s.askPartition(r.Context(), v, a, d)
 	default:
 		err = askQueue(v, a, d)
 	}
@@ -261,6 +276,8 @@ func (s *server) order(r *http.Request, a action, d *askData) (order, error) {
 		return s.orderRemove(r, a, d)
 	case ofSchedule[d.Do]:
 		return s.orderSchedule(r, d)
+	case ofPartition[d.Do]:
+		return s.orderPartition(r, d)
 	default:
 		return s.orderQueue(r, d)
 	}
@@ -379,18 +396,15 @@ func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 	}
 	e := s.entry(r, d.Do)
 	e.Queue = d.Queue
-	do, text := s.configured(d.Queue, storage.Pause{}), "The queue "+d.Queue+" is resumed."
+	do, text := s.configured(d.Queue, "", storage.Pause{}), "The queue "+d.Queue+" is resumed."
 	switch d.Do {
 	case "pause":
-		length := r.PostFormValue("for")
-		span, ok := pauses[length]
-		if !ok {
-			return order{}, storage.Invalid("for", length, "one of the times that the dialog offers")
+		pause, note, err := askedPause(r)
+		if err != nil {
+			return order{}, err
 		}
-		if span > 0 {
-			e.Note = "for " + length
-		}
-		do, text = s.configured(d.Queue, storage.Pause{On: true, For: span}), "The queue "+d.Queue+" is paused."
+		e.Note = note
+		do, text = s.configured(d.Queue, "", pause), "The queue "+d.Queue+" is paused."
 	case "limit":
 		limit, err := askedLimit(r)
 		if err != nil {
@@ -403,18 +417,7 @@ func (s *server) orderQueue(r *http.Request, d *askData) (order, error) {
 		text = "The limit of the queue " + d.Queue + " is cleared."
 		do = func(ctx context.Context) error { return s.session.ClearLimit(ctx, d.Queue) }
 	}
-	return order{e, func(record *ledger.Action) (notice, error) {
-		err := do(r.Context())
-		s.writtenOne(r.Context(), record, err)
-		return notice{Text: text}, err
-	}}, nil
-}
-
-// configured returns a function that pauses or resumes a queue.
-func (s *server) configured(queue string, p storage.Pause) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return s.session.Configure(ctx, queue, storage.Settings{Pause: &p})
-	}
+	return s.ordered(r, e, text, do), nil
 }
 
 // orderRemove returns the order to remove a queue. The removal goes on if the request ends before it does.

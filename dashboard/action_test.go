@@ -222,10 +222,12 @@ func TestRolesPermitActions(t *testing.T) {
 			"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
 			"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
 			"limit": {"do", "limit", "queue", "mail", "concurrency", "5"}, "clear-limit": {"do", "clear-limit", "queue", "mail"},
-			"run":             {"do", "run", "ref", "mail/cursor.daily_digest"},
-			"pause-schedule":  {"do", "pause-schedule", "ref", "mail/cursor.daily_digest"},
-			"resume-schedule": {"do", "resume-schedule", "ref", "mail/cursor.daily_digest"},
-			"delete":          {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
+			"pause-partition":  {"do", "pause-partition", "queue", "mail", "partition", "acme"},
+			"resume-partition": {"do", "resume-partition", "queue", "mail", "partition", "acme"},
+			"run":              {"do", "run", "ref", "mail/cursor.daily_digest"},
+			"pause-schedule":   {"do", "pause-schedule", "ref", "mail/cursor.daily_digest"},
+			"resume-schedule":  {"do", "resume-schedule", "ref", "mail/cursor.daily_digest"},
+			"delete":           {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
 			"unschedule": {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
 		}
 		alter := []string{"delete", "remove", "unschedule"}

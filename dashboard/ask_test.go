@@ -27,6 +27,8 @@ func TestNoTwoButtonsOfADialogAreEqual(t *testing.T) {
 			"/action?do=delete&all=1&queue=mail&state=dead":                               "Back, Delete",
 			"/action?do=pause&queue=mail":                                                 "Back, Pause",
 			"/action?do=resume&queue=payments":                                            "Back, Resume",
+			"/action?do=pause-partition&queue=mail&partition=acme":                        "Back, Pause",
+			"/action?do=resume-partition&queue=mail&partition=acme":                       "Back, Resume",
 			"/action?do=limit&queue=mail":                                                 "Back, Limit",
 			"/action?do=clear-limit&queue=mail":                                           "Back, Clear limit",
 			"/action?do=remove&queue=mail":                                                "Back, Remove",

@@ -91,7 +91,7 @@ func (s *server) begin(ctx context.Context, e ledger.Entry) (*ledger.Action, err
 }
 
 // makesRoom are the actions that people need to make room in a full storage.
-var makesRoom = map[string]bool{"delete": true, "cancel": true, "resume": true}
+var makesRoom = map[string]bool{"delete": true, "cancel": true, "resume": true, "resume-partition": true}
 
 // lateText is the sentence of a dialog on an action that makes room in a full storage.
 const lateText = " The storage is full. The audit gets the record of this action once there is room: " +

@@ -110,6 +110,7 @@ func TestNobodyForgesARecord(t *testing.T) {
 		dead := s.list("mail", storage.Dead)
 		names := []string{
 			"for", "filter", "queue", "rate", "count", "typed", "fresh", "state", "note", "who", "role", "requeue", "id", "form",
+			"partition",
 		}
 		for _, form := range [][]string{
 			{"/action", "do", "requeue", "ref", dead[0]},
@@ -117,6 +118,8 @@ func TestNobodyForgesARecord(t *testing.T) {
 			{"/action", "do", "cancel", "ref", dead[2]},
 			{"/action", "do", "pause", "queue", "mail"},
 			{"/action", "do", "resume", "queue", "mail"},
+			{"/action", "do", "pause-partition", "queue", "mail", "partition", "acme"},
+			{"/action", "do", "resume-partition", "queue", "mail", "partition", "acme"},
 			{"/action", "do", "limit", "queue", "mail", "concurrency", "5"},
 			{"/action", "do", "clear-limit", "queue", "mail"},
 			{"/action", "do", "run", "ref", "mail/cursor.daily_digest"},
@@ -149,7 +152,9 @@ func TestNobodyForgesARecord(t *testing.T) {
 				t.Errorf("a parameter that the action does not use is in the audit: %s", record.Payload)
 			}
 		}
-		for _, action := range []string{"requeue", "delete", "pause", "resume", "limit", "clear-limit", "run", "unschedule", "remove", "edit", "enqueue"} {
+		for _, action := range []string{
+			"requeue", "delete", "pause", "resume", "pause-partition", "resume-partition", "limit", "clear-limit", "run", "unschedule", "remove", "edit", "enqueue",
+		} {
 			if !seen[action] {
 				t.Errorf("the action %s is not in the audit: the forms of this test do nothing", action)
 			}

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -59,6 +60,13 @@ func (c *counting) Stats(ctx context.Context, queues ...string) ([]storage.Stats
 	return c.Storage.Stats(ctx, queues...)
 }
 
+func (c *counting) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	c.count("Partitions", 1)
+	page, err := c.Storage.Partitions(ctx, q)
+	c.count("partitions", len(page.Partitions))
+	return page, err
+}
+
 func (c *counting) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	c.count("Runners", 1)
 	return c.Storage.Runners(ctx)
@@ -74,6 +82,10 @@ func (c *counting) Describe(ctx context.Context) (storage.Description, error) {
 func TestPagesAskTheStorageForLittle(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "million", 20_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sc.Add(t.Context(), "zz", "k", 50, func(i int, in *storage.Insert) { in.Partition = fmt.Sprint("p", i) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +109,10 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 		none := map[string]int{}
 		type bounds = map[string]int
 		for path, want := range map[string]bounds{
-			"/": none, "/queues": none, "/queues/" + queue: none, "/dead": none, "/schedules": none, "/runners": none,
+			"/": none, "/queues": none, "/queues/" + queue: {"Partitions": 1}, "/dead": none, "/schedules": none, "/runners": none,
 			"/runners/" + sc.Runners[0].ID: none, "/suggest?q=tenant": none,
+			"/queues/zz": {"Partitions": 1, "partitions": 20}, "/tasks?queue=zz&state=waiting&filter=partition:p1": {"Tasks": 1, "tasks": 1},
+			"/action?do=pause-partition&queue=zz&partition=p1": {"Partitions": 1, "partitions": 1}, "/action?do=pause&queue=zz": none,
 			"/audit":                                {"Tasks": 1, "tasks": 51},
 			"/tasks":                                {"Tasks": 1, "tasks": 50},
 			"/tasks?queue=" + queue:                 {"Tasks": 1, "tasks": 50},
@@ -107,7 +121,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 			"/r/" + taskIn(t, sc, queue, "dead"):    {"Task": 1},
 			"/r/" + taskIn(t, sc, queue, "pending"): {"Task": 1},
 			"/r/" + taskIn(t, sc, queue, "waiting"): {"Task": 1, "Tasks": 5, "tasks": 1000},
-			"/search?q=4bf92f3577b34da6":            {"Task": 100},
+			"/search?q=4bf92f3577b34da6":            {"Task": 101}, // one in each queue
 		} {
 			for name, got := range get(path) {
 				if got > want[name] {

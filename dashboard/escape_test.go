@@ -120,7 +120,8 @@ func TestWhatOthersWroteIsTextOnly(t *testing.T) {
 			q := url.QueryEscape(text)
 			for _, path := range []string{
 				"/search?q=", "/tasks?filter=", "/tasks?queue=", "/tasks?state=", "/tasks?after=", "/queues?name=", "/queues?sort=", "/queues?page=",
-				"/?span=", "/queues/", "/r/evil/", "/runners/", "/action?do=", "/action?do=requeue&ref=", "/action?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
+				"/?span=", "/queues/", "/r/evil/", "/runners/", "/action?do=", "/action?do=requeue&ref=", "/queues/evil?after=", "/action?do=pause-partition&queue=evil&partition=",
+				"/action?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
 			} {
 				clean(t, path+q, s.do(request(http.MethodGet, path+q, "")).Body.String())
 			}
@@ -145,6 +146,7 @@ func (s *site) poison(i int, text string) {
 		s.t.Fatal(err)
 	}
 	valid := strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "")
+	key := storage.PrintableText(text, storage.MaxPartition-len("…"))
 	dead := storage.Ref{Queue: "evil", ID: fmt.Sprintf("dead-%d", i)}
 	for _, in := range []storage.Insert{
 		{Ref: dead, Kind: asName(text)},
@@ -152,6 +154,7 @@ func (s *site) poison(i int, text string) {
 	} {
 		in.Encoding, in.Payload, in.CrashLimit = "json", payload, 3
 		in.Headers = map[string]string{fmt.Sprintf("h%d", i): valid}
+		in.Partition = key
 		if _, err := s.Session.ApplyOne(s.t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
 			s.t.Fatal(err)
 		}
@@ -177,6 +180,10 @@ func (s *site) poison(i int, text string) {
 		if _, err := s.Session.Extend(s.t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
 			s.t.Fatalf("%q: %v", text, err)
 		}
+	}
+	paused := storage.Settings{Partition: key, Pause: &storage.Pause{On: true}}
+	if err := s.Session.Configure(s.t.Context(), "evil", paused); err != nil {
+		s.t.Fatalf("%q: %v", text, err)
 	}
 	d := storage.Declaration{Spec: valid, Zone: valid}
 	in := storage.Insert{

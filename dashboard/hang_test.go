@@ -52,6 +52,13 @@ func (h *hanging) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return h.Storage.Stats(ctx, queues...)
 }
 
+func (h *hanging) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	if err := h.wait(ctx, h.on.Load()); err != nil {
+		return storage.PartitionsPage{}, err
+	}
+	return h.Storage.Partitions(ctx, q)
+}
+
 func (h *hanging) Describe(ctx context.Context) (storage.Description, error) {
 	if err := h.wait(ctx, h.on.Load()); err != nil {
 		return storage.Description{}, err
@@ -81,7 +88,7 @@ func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := stuck(t)
 		store.on.Store(true)
-		for path, want := range map[string]int{"/queues": 200, "/": 200, "/dead": 200, "/metrics": 503} {
+		for path, want := range map[string]int{"/queues": 200, "/": 200, "/queues/mail": 200, "/dead": 200, "/metrics": 503} {
 			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
 			began := time.Now()
 			w := s.do(request(http.MethodGet, path, ""))

@@ -92,6 +92,8 @@ type queueData struct {
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleView
 	Running   []runningTask
+	// Partitions is nil if the queue has none.
+	Partitions *partitionsData
 }
 
 func (s *server) queue(r *http.Request, v *view) error {
@@ -121,8 +123,10 @@ func (s *server) queue(r *http.Request, v *view) error {
 			d.Running = append(d.Running, t)
 		}
 	}
+	var err error
+	d.Partitions, err = s.partitions(r, v, q)
 	v.Data = d
-	return nil
+	return err
 }
 
 // queueView is a queue as pages show it.

@@ -108,6 +108,13 @@ func (s *recovering) Stats(ctx context.Context, queues ...string) (stats []stora
 	return s.Storage.Stats(ctx, queues...)
 }
 
+func (s *recovering) Partitions(
+	ctx context.Context, q storage.PartitionsQuery,
+) (page storage.PartitionsPage, err error) {
+	defer s.recovered(ctx, "Partitions", &err)
+	return s.Storage.Partitions(ctx, q)
+}
+
 func (s *recovering) Runners(ctx context.Context) (runners []storage.RunnerInfo, err error) {
 	defer s.recovered(ctx, "Runners", &err)
 	return s.Storage.Runners(ctx)

@@ -59,6 +59,11 @@ func (p *panicking) Stats(ctx context.Context, queues ...string) ([]storage.Stat
 	return p.Storage.Stats(ctx, queues...)
 }
 
+func (p *panicking) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	p.panics()
+	return p.Storage.Partitions(ctx, q)
+}
+
 func (p *panicking) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	p.panics()
 	return p.Storage.Runners(ctx)

@@ -287,6 +287,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	}
 	add("kind", t.Kind, "", v.URL("/tasks", "queue", t.Queue, "filter", "kind:"+t.Kind))
 	add("queue", t.Queue, "", v.QueueURL(t.Queue))
+	add("partition", t.Partition, "", v.partitionURL(t.Queue, t.Partition))
 	at("created", t.Created)
 	at("due", t.Due)
 	if a, ok := t.Success(); ok {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
 )
 
 // check finds problems of a page.
@@ -55,6 +57,9 @@ func TestEachPage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, name)
+			if name == "night" {
+				r.pausePartition()
+			}
 			tb, reported := r.tab("/", "light"), map[string]bool{}
 			for _, p := range pagesOf(t.Context(), name, r.Scene) {
 				for _, problem := range tb.problemsOf(p, name, checks) {
@@ -65,6 +70,15 @@ func TestEachPage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// pausePartition pauses a partition of the scene "night", so that a page shows paused partitions and others.
+func (r *rig) pausePartition() {
+	r.t.Helper()
+	paused := storage.Settings{Partition: "acme", Pause: &storage.Pause{On: true, For: time.Hour}}
+	if err := r.Session.Configure(r.t.Context(), "payments", paused); err != nil {
+		r.t.Fatal(err)
 	}
 }
 

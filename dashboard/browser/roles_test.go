@@ -18,6 +18,7 @@ const offers = `[...document.querySelectorAll('main a[href*="/action?"], main a[
 var verbs = map[string]access.Verb{
 	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
 	"pause-schedule": access.Operate, "resume-schedule": access.Operate, "limit": access.Operate, "clear-limit": access.Operate,
+	"pause-partition": access.Operate, "resume-partition": access.Operate,
 	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
 }
 
@@ -32,6 +33,7 @@ func TestEachPageForEachRole(t *testing.T) {
 	r := newRigOf(t, "night", dashboard.Config{Who: func(*http.Request) (access.User, bool) {
 		return access.User{Name: "ann", Role: role}, true
 	}})
+	r.pausePartition()
 	pages := pagesOf(t.Context(), "night", r.Scene)
 	role = access.Admin
 	tb := r.tab("/", "light")

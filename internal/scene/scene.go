@@ -336,6 +336,9 @@ const (
 	CauseDisk = "write /var/exports/%d.csv: no space left on device"
 )
 
+// customers are the partitions of the queue payments in the scene "night".
+var customers = []string{"acme", "Bäckerei Süß & Söhne <Nord>", long("customer of a reseller"), "globex", "initech"}
+
 // night fills the storage with a night on call: 300 tasks of three kinds died of two causes, one
 // queue is paused, one schedule is orphaned, and one task has a kind that no runner knows.
 func (s *Scene) night(ctx context.Context) error {
@@ -364,7 +367,11 @@ func (s *Scene) night(ctx context.Context) error {
 		s.pass(ctx, 47*time.Minute, "mail", "archive"),
 		s.deploy(ctx, "v0.9.1"),
 		s.Add(ctx, "mail", "send_welcome", 9, nil),
-		s.Add(ctx, "payments", "charge_card", 1204, nil),
+		s.Add(ctx, "payments", "charge_card", 1204, func(i int, in *storage.Insert) {
+			if i%50 == 0 {
+				in.Partition = customers[i/50%len(customers)]
+			}
+		}),
 		s.pause(ctx, "payments"),
 		s.Schedule(ctx, "mail", "daily_digest", "cron 0 2 * * *", "", -30*time.Minute, true),
 		s.End(ctx, "default", 10, nil),

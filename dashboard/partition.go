@@ -1,0 +1,159 @@
+package dashboard
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+// mostPartitions limits the partitions that the page of a queue lists at once.
+const mostPartitions = 20
+
+// partitionsTimeout limits the reading of a page of partitions, so that the page of a queue is shown without
+// them before its time ends.
+const partitionsTimeout = sampler.LookTimeout / 2
+
+// partitionsData are the partitions of a queue that its page lists.
+type partitionsData struct {
+	Rows        []partitionView
+	First, Next string // the addresses of pages of the list, "" for none
+	Problem     string // why there is no list, "" if there is one
+}
+
+// partitionView is a partition in a list.
+type partitionView struct {
+	storage.PartitionStats
+
+	URL string // the list of its waiting tasks
+	Ask string // the dialog that pauses or resumes it
+}
+
+// partitions reads a page of the partitions of a queue. It returns nil for a queue that has none, and while
+// the storage does not answer.
+func (s *server) partitions(r *http.Request, v *view, q queueView) (*partitionsData, error) {
+	query := storage.PartitionsQuery{Queue: q.Queue, After: r.URL.Query().Get("after"), Limit: mostPartitions}
+	if err := storage.CheckPartitions(&query); err != nil || v.Away() {
+		return nil, err
+	}
+	// All viewers share the page, so the reading goes on if the viewer leaves who began it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), partitionsTimeout)
+	defer cancel()
+	page, err := s.store.Partitions(ctx, query)
+	d := &partitionsData{}
+	switch {
+	case err != nil && q.Partitioned == 0 || err == nil && len(page.Partitions) == 0 && query.After == "":
+		return nil, nil
+	case err != nil:
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the dashboard cannot read the partitions of a queue",
+			slog.String("queue", q.Queue), slog.Any("error", err))
+		_, d.Problem = status(err)
+		return d, nil
+	}
+	for _, p := range page.Partitions {
+		do := "pause-partition"
+		if p.Paused {
+			do = "resume-partition"
+		}
+		d.Rows = append(d.Rows, partitionView{
+			p, v.partitionURL(q.Queue, p.Key), v.URL("/action", "do", do, "queue", q.Queue, "partition", p.Key),
+		})
+	}
+	if query.After != "" {
+		d.First = v.QueueURL(q.Queue)
+	}
+	if page.Next != "" {
+		d.Next = v.URL("/queues/"+url.PathEscape(q.Queue), "after", page.Next)
+	}
+	return d, nil
+}
+
+// partitionURL is the address of the list of the waiting tasks of a partition.
+func (v *view) partitionURL(queue, key string) string {
+	return v.listURL(chosen{queue, string(storage.Waiting), "partition:" + filter.Quote(key)}, "")
+}
+
+// ofPartition has the actions on a partition.
+var ofPartition = map[string]bool{"pause-partition": true, "resume-partition": true}
+
+// askPartition completes the dialog before a partition is paused or resumed. It need not have tasks.
+func (s *server) askPartition(ctx context.Context, v *view, a action, d *askData) error {
+	if err := storage.CheckPartition(d.Partition); err != nil {
+		return err
+	}
+	if v.Sample.Queue(d.Queue) == nil {
+		return noQueue(d.Queue)
+	}
+	page, err := s.store.Partitions(ctx, storage.PartitionsQuery{Queue: d.Queue, Key: d.Partition})
+	if err != nil {
+		return err
+	}
+	waits := int64(0)
+	for _, p := range page.Partitions {
+		waits += p.Waiting
+	}
+	d.Title = a.title + " the partition " + d.Partition + " of the queue " + d.Queue + "?"
+	d.Says += " " + waitsNow(waits) + "."
+	d.Pause = d.Do == "pause-partition"
+	d.Command = commandLine("midge", "queue", strings.TrimSuffix(d.Do, "-partition"), d.Queue,
+		"--partition="+d.Partition)
+	return nil
+}
+
+// orderPartition returns the order to pause or to resume a partition.
+func (s *server) orderPartition(r *http.Request, d *askData) (order, error) {
+	err := storage.CheckPartition(d.Partition)
+	if err == nil {
+		_, err = s.askedQueue(r, d)
+	}
+	if err != nil {
+		return order{}, err
+	}
+	e := s.entry(r, strings.TrimSuffix(d.Do, "-partition"))
+	e.Queue = d.Queue
+	pause, done := storage.Pause{}, " is resumed."
+	if d.Do == "pause-partition" {
+		if pause, e.Note, err = askedPause(r); err != nil {
+			return order{}, err
+		}
+		done = " is paused."
+	}
+	e.OnPartition(d.Partition)
+	text := "The partition " + d.Partition + " of the queue " + d.Queue + done
+	return s.ordered(r, e, text, s.configured(d.Queue, d.Partition, pause)), nil
+}
+
+// ordered returns the order for a change of one thing. text tells that it is done.
+func (s *server) ordered(r *http.Request, e ledger.Entry, text string, do func(context.Context) error) order {
+	return order{e, func(record *ledger.Action) (notice, error) {
+		err := do(r.Context())
+		s.writtenOne(r.Context(), record, err)
+		return notice{Text: text}, err
+	}}
+}
+
+// askedPause reads the pause of a form, and its duration as a note for the audit.
+func askedPause(r *http.Request) (storage.Pause, string, error) {
+	length := r.PostFormValue("for")
+	span, ok := pauses[length]
+	switch {
+	case !ok:
+		return storage.Pause{}, "", storage.Invalid("for", length, "one of the times that the dialog offers")
+	case span == 0:
+		return storage.Pause{On: true}, "", nil
+	}
+	return storage.Pause{On: true, For: span}, "for " + length, nil
+}
+
+// configured returns a function that pauses or resumes a queue, or one of its partitions unless key is "".
+func (s *server) configured(queue, key string, p storage.Pause) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return s.session.Configure(ctx, queue, storage.Settings{Partition: key, Pause: &p})
+	}
+}
