@@ -24,24 +24,25 @@ func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(n
 // descs describes the metrics that each scrape reads from the storage.
 var descs = struct {
 	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned *prom.Desc
-	runners, slots, used, findings, most, rate, limited                       *prom.Desc
+	runners, slots, used, findings, most, rate, limited, partitioned          *prom.Desc
 }{
-	up:        desc("midge_storage_up", "Whether the storage answered this scrape."),
-	tasks:     desc("midge_tasks", "Tasks by state.", "queue", "state"),
-	declined:  desc("midge_tasks_declined", "Waiting tasks of kinds that a runner did not know.", "queue"),
-	damaged:   desc("midge_records_damaged", "Records that could not be read and were set apart.", "queue"),
-	oldest:    desc("midge_oldest_waiting_seconds", "Age of the oldest waiting task.", "queue"),
-	paused:    desc("midge_queue_paused", "Whether the queue is paused.", "queue"),
-	most:      desc("midge_queue_limit_concurrency", "Tasks that a limit lets run at once.", "queue"),
-	rate:      desc("midge_queue_limit_rate", "Tasks that a limit lets start in a second.", "queue"),
-	limited:   desc("midge_queue_limited", "Whether a limit admits no other start now.", "queue"),
-	events:    desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
-	schedules: desc("midge_schedules", "Schedules.", "queue"),
-	orphaned:  desc("midge_schedules_orphaned", "Schedules that no live runner declares.", "queue"),
-	runners:   desc("midge_runners", "Live runners."),
-	slots:     desc("midge_slots", "Jobs that the live runners can run at once."),
-	used:      desc("midge_slots_in_use", "Jobs that the live runners run."),
-	findings:  desc("midge_findings", "Findings of midge doctor that are not accepted.", "level", "code"),
+	up:          desc("midge_storage_up", "Whether the storage answered this scrape."),
+	tasks:       desc("midge_tasks", "Tasks by state.", "queue", "state"),
+	declined:    desc("midge_tasks_declined", "Waiting tasks of kinds that a runner did not know.", "queue"),
+	partitioned: desc("midge_tasks_partitioned", "Waiting tasks in the lines of partitions.", "queue"),
+	damaged:     desc("midge_records_damaged", "Records that could not be read and were set apart.", "queue"),
+	oldest:      desc("midge_oldest_waiting_seconds", "Age of the oldest waiting task.", "queue"),
+	paused:      desc("midge_queue_paused", "Whether the queue is paused.", "queue"),
+	most:        desc("midge_queue_limit_concurrency", "Tasks that a limit lets run at once.", "queue"),
+	rate:        desc("midge_queue_limit_rate", "Tasks that a limit lets start in a second.", "queue"),
+	limited:     desc("midge_queue_limited", "Whether a limit admits no other start now.", "queue"),
+	events:      desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
+	schedules:   desc("midge_schedules", "Schedules.", "queue"),
+	orphaned:    desc("midge_schedules_orphaned", "Schedules that no live runner declares.", "queue"),
+	runners:     desc("midge_runners", "Live runners."),
+	slots:       desc("midge_slots", "Jobs that the live runners can run at once."),
+	used:        desc("midge_slots_in_use", "Jobs that the live runners run."),
+	findings:    desc("midge_findings", "Findings of midge doctor that are not accepted.", "level", "code"),
 }
 
 // Describe sends the descriptions of all metrics.
@@ -49,7 +50,7 @@ func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{
 		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
 		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used, descs.findings,
-		descs.most, descs.rate, descs.limited,
+		descs.most, descs.rate, descs.limited, descs.partitioned,
 	} {
 		to <- d
 	}
@@ -187,6 +188,7 @@ func (f *reading) send(to chan<- prom.Metric) {
 		q.sendLimit(gauge, label)
 		gauge(descs.oldest, q.Oldest.Round(time.Millisecond).Seconds(), label)
 		gauge(descs.declined, float64(q.declined), label)
+		gauge(descs.partitioned, float64(q.Partitioned), label)
 		gauge(descs.damaged, float64(q.Damaged), label)
 		gauge(descs.schedules, float64(q.Cursors), label)
 		gauge(descs.orphaned, float64(q.orphaned), label)

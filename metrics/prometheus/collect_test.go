@@ -87,6 +87,26 @@ func TestAScrapeTellsTheLimitsOfQueues(t *testing.T) {
 	})
 }
 
+// A partition has no label of its own, because keys are data.
+func TestAScrapeCountsTheTasksInPartitions(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		own := storage.NewSession(a.store, 0)
+		for i, key := range []string{"acme", "acme", "other"} {
+			_, err := own.ApplyOne(a.Context(), storage.Tx{Inserts: []storage.Insert{{
+				Ref: storage.Ref{Queue: "mail", ID: fmt.Sprint("t", i)}, Kind: "work", Encoding: "json", Payload: []byte("{}"),
+				CrashLimit: 3, Partition: key,
+			}}})
+			a.must(err)
+		}
+		a.enqueue(work{"first"}, midge.To("mail"))
+		a.enqueue(work{"first"}, midge.To("plain"))
+		want := map[string]float64{"mail": 3, "plain": 0}
+		if got := a.gathered("midge_tasks_partitioned", "queue", gauge); !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 // shows fails the test where a gauge does not have the wanted values.
 func (a *app) shows(metric, label string, want map[string]float64) {
 	a.Helper()

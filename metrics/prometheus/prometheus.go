@@ -22,6 +22,7 @@
 //	midge_storage_up                 gauge      1 where the storage answered, else 0 and nothing below
 //	midge_tasks                      gauge      queue, state
 //	midge_tasks_declined             gauge      queue: tasks of kinds that a runner did not know
+//	midge_tasks_partitioned          gauge      queue: waiting tasks in the lines of partitions
 //	midge_records_damaged            gauge      queue
 //	midge_oldest_waiting_seconds     gauge      queue: see storage.Stats.Oldest
 //	midge_queue_paused               gauge      queue: 1 or 0
