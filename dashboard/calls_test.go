@@ -85,10 +85,7 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = sc.Add(t.Context(), "zz", "k", 50, func(i int, in *storage.Insert) { in.Partition = fmt.Sprint("p", i) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		addPartitions(t, sc)
 		store := &counting{Storage: sc.Store, calls: map[string]int{}}
 		h, err := dashboard.Handler(store, as(access.Admin))
 		if err != nil {
@@ -140,6 +137,15 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// addPartitions adds the queue zz with 50 partitions.
+func addPartitions(t *testing.T, sc *scene.Scene) {
+	t.Helper()
+	err := sc.Add(t.Context(), "zz", "k", 50, func(i int, in *storage.Insert) { in.Partition = fmt.Sprint("p", i) })
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // taskIn returns a task of a queue in a state.

@@ -27,6 +27,9 @@ type partitionsData struct {
 	Problem     string // why there is no list, "" if there is one
 }
 
+// Shown reports whether the page has the list. A queue without partitions has none.
+func (d *partitionsData) Shown() bool { return len(d.Rows) > 0 || d.First != "" || d.Problem != "" }
+
 // partitionView is a partition in a list.
 type partitionView struct {
 	storage.PartitionStats
@@ -35,25 +38,22 @@ type partitionView struct {
 	Ask string // the dialog that pauses or resumes it
 }
 
-// partitions reads a page of the partitions of a queue. It returns nil for a queue that has none, and while
-// the storage does not answer.
-func (s *server) partitions(r *http.Request, v *view, q queueView) (*partitionsData, error) {
+// partitions reads a page of the partitions of a queue. It reads nothing while the storage does not answer.
+func (s *server) partitions(r *http.Request, v *view, q queueView) (d partitionsData, err error) {
 	query := storage.PartitionsQuery{Queue: q.Queue, After: r.URL.Query().Get("after"), Limit: mostPartitions}
 	if err := storage.CheckPartitions(&query); err != nil || v.Away() {
-		return nil, err
+		return d, err
 	}
 	// All viewers share the page, so the reading goes on if the viewer leaves who began it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), partitionsTimeout)
 	defer cancel()
 	page, err := s.store.Partitions(ctx, query)
-	d := &partitionsData{}
-	switch {
-	case err != nil && q.Partitioned == 0 || err == nil && len(page.Partitions) == 0 && query.After == "":
-		return nil, nil
-	case err != nil:
+	if err != nil {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the dashboard cannot read the partitions of a queue",
 			slog.String("queue", q.Queue), slog.Any("error", err))
-		_, d.Problem = status(err)
+		if q.Partitioned > 0 {
+			_, d.Problem = status(err)
+		}
 		return d, nil
 	}
 	for _, p := range page.Partitions {

@@ -14,11 +14,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// partitioned adds n tasks to each of some partitions of a queue.
-func (s *site) partitioned(queue string, n int, keys ...string) {
+// partitioned adds n tasks to each of some partitions of the queue mail.
+func (s *site) partitioned(n int, keys ...string) {
 	s.t.Helper()
 	for _, key := range keys {
-		if err := s.Add(s.t.Context(), queue, "send_welcome", n, func(_ int, in *storage.Insert) { in.Partition = key }); err != nil {
+		if err := s.Add(s.t.Context(), "mail", "send_welcome", n, func(_ int, in *storage.Insert) { in.Partition = key }); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -31,7 +31,7 @@ func TestAPartitionIsShownPausedAndResumed(t *testing.T) {
 		if page := s.get("/queues/mail"); strings.Contains(page, `data-part="partitions"`) {
 			t.Error("a queue without partitions shows some")
 		}
-		s.partitioned("mail", 3, "Acme & Sons", "other")
+		s.partitioned(3, "Acme & Sons", "other")
 		nextReading()
 		s.shows("/queues/mail", `data-part="partitions"`, "Acme &amp; Sons", "/tasks?filter=partition%3A%22Acme&#43;%26&#43;Sons%22&amp;queue=mail&amp;state=waiting",
 			"do=pause-partition&amp;partition=Acme&#43;%26&#43;Sons&amp;queue=mail")
@@ -58,8 +58,17 @@ func TestAPartitionIsShownPausedAndResumed(t *testing.T) {
 			!strings.Contains(page, "The partition Acme &amp; Sons of the queue mail is resumed.") || strings.Contains(page, ">paused</span>") {
 			t.Errorf("resume a partition: %d", code)
 		}
+	})
+}
+
+// TestABadPauseOfAPartitionIsRefused sends dialogs and forms with bad keys, and with queues that do not exist.
+func TestABadPauseOfAPartitionIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
 		for _, bad := range [][]string{
-			{"queue", "mail"}, {"queue", "mail", "partition", strings.Repeat("k", 129)}, {"queue", "mail", "partition", "a\x01b"},
+			{"queue", "mail"},
+			{"queue", "mail", "partition", strings.Repeat("k", 129)},
+			{"queue", "mail", "partition", "a\x01b"},
 			{"queue", "mail", "partition", "acme", "for", "2h"},
 		} {
 			if code, _ := s.post("/action", append(bad, "do", "pause-partition")...); code != http.StatusBadRequest {
@@ -108,7 +117,7 @@ func TestTheListOfPartitionsHasPages(t *testing.T) {
 		for i := range 45 {
 			keys = append(keys, fmt.Sprintf("tenant %02d", i))
 		}
-		s.partitioned("mail", 1, keys...)
+		s.partitioned(1, keys...)
 		nextReading()
 		path, seen := "/queues/mail", 0
 		for pages := 1; path != ""; pages++ {
@@ -135,7 +144,7 @@ func TestTheListOfPartitionsHasPages(t *testing.T) {
 func TestATaskShowsItsPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Viewer))
-		s.partitioned("mail", 1, `a "b" <b xss7>`)
+		s.partitioned(1, `a "b" <b xss7>`)
 		page, err := s.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Waiting, Partition: `a "b" <b xss7>`})
 		if err != nil || len(page.Tasks) != 1 {
 			t.Fatalf("listed %d, %v", len(page.Tasks), err)
@@ -177,7 +186,7 @@ func TestAQueueIsShownWithoutItsPartitions(t *testing.T) {
 		if page := s.get("/queues/mail"); strings.Contains(page, `data-part="partitions"`) {
 			t.Error("a queue without partitions shows that they cannot be read")
 		}
-		s.partitioned("mail", 1, "acme")
+		s.partitioned(1, "acme")
 		time.Sleep(time.Minute) // virtual
 		page := s.get("/queues/mail")
 		if !strings.Contains(page, "The storage does not answer.") || strings.Contains(page, "secret.example") {

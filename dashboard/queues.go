@@ -92,8 +92,8 @@ type queueData struct {
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleView
 	Running   []runningTask
-	// Partitions is nil if the queue has none.
-	Partitions *partitionsData
+
+	Partitions partitionsData
 }
 
 func (s *server) queue(r *http.Request, v *view) error {
@@ -125,7 +125,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	}
 	var err error
 	d.Partitions, err = s.partitions(r, v, q)
-	v.Data = d
+	v.Data = &d
 	return err
 }
 

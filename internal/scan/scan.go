@@ -144,6 +144,16 @@ type place struct {
 	after     string
 }
 
+// resume goes on at a mark of the place, in the line in which the page before ended.
+func (p *place) resume(from mark, partition string) {
+	if p.after = from.After; p.after == "" {
+		return
+	}
+	if p.partition = ""; from.Line {
+		p.partition = partition
+	}
+}
+
 // mark is a decoded cursor.
 type mark struct {
 	Queue    string        `json:"q"`
@@ -278,11 +288,8 @@ func (w *walker) list(ctx context.Context, names []string, from mark) error {
 				if order == 0 {
 					order = slices.Index(w.req.States, state) - slices.Index(w.req.States, from.State)
 				}
-				if order == 0 && from.After != "" { // in the line in which the page before ended
-					p.after, p.partition = from.After, ""
-					if from.Line {
-						p.partition = w.req.Filter.Partition()
-					}
+				if order == 0 {
+					p.resume(from, w.req.Filter.Partition())
 				}
 				if size > 0 && order >= 0 {
 					w.places = append(w.places, p)

@@ -61,9 +61,6 @@ func (a *app) completions(root *cobra.Command) {
 			default:
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
-			if verb.Flags().Lookup("partition") != nil {
-				_ = verb.RegisterFlagCompletionFunc("partition", a.ofQueue)
-			}
 			for flag, names := range map[string]completer{
 				"queue": a.queueNames, "to": a.queueNames, "state": fixed(filter.StateWords), "kind": a.kindNames,
 				"sort": fixed(sortKeys), "by": fixed(func() []string { return []string{"kind", "cause", "header."} }),

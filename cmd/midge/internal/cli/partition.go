@@ -102,21 +102,28 @@ func (a *app) partitions(
 	}
 }
 
-// partitionFlag adds the flag that names a partition of the queues of a command.
-func partitionFlag(cmd *cobra.Command, usage string) *string {
-	return cmd.Flags().String("partition", "", usage)
+// partitionKey is a flag that takes the key of a partition. It refuses the empty text that a shell makes from
+// an empty variable, because the command would be about the whole queue.
+type partitionKey string
+
+// Set checks and takes the key.
+func (k *partitionKey) Set(text string) error {
+	*k = partitionKey(text)
+	return storage.CheckPartition(text)
 }
 
-// checkPartitionFlag refuses a flag that is given without a key. A shell makes one from an empty variable,
-// and the command would be about the whole queue.
-func checkPartitionFlag(cmd *cobra.Command, key string) error {
-	if !cmd.Flags().Changed("partition") {
-		return nil
-	}
-	if key == "" {
-		return storage.Invalid("--partition", "", "the key of a partition")
-	}
-	return storage.CheckPartition(key)
+// Type names what the flag takes.
+func (*partitionKey) Type() string { return "key" }
+
+// String returns the key.
+func (k *partitionKey) String() string { return string(*k) }
+
+var _ pflag.Value = (*partitionKey)(nil)
+
+// partitionFlag adds the flag that names a partition of the queues of a command.
+func (a *app) partitionFlag(cmd *cobra.Command, key pflag.Value, usage string) {
+	cmd.Flags().Var(key, "partition", usage)
+	_ = cmd.RegisterFlagCompletionFunc("partition", a.ofQueue)
 }
 
 // pausing is a pause or a resume of queues, or of one partition of each.
@@ -177,7 +184,8 @@ func (p *pausing) entry(queue string) ledger.Entry {
 	return e
 }
 
-// partitionKeys returns the first keys of the partitions of a queue for a completion, none for several queues.
+// partitionKeys returns the first keys of the partitions of a queue for a completion, and none for several
+// queues.
 func (a *app) partitionKeys(ctx context.Context, queues []string) (keys []string) {
 	if len(queues) != 1 || a.open(ctx) != nil {
 		return nil

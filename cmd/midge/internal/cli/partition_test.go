@@ -103,7 +103,7 @@ func TestAKeyThatIsTooLongIsRefused(t *testing.T) {
 	r.partitioned()
 	r.ok("queue pause mail --partition " + strings.Repeat("k", storage.MaxPartition))
 	got := r.run("queue pause mail --partition " + strings.Repeat("k", storage.MaxPartition+1))
-	if got.code != BadInput || !strings.Contains(got.err, `invalid partition "of 129 bytes": want 1 to 128 bytes`) {
+	if got.code != BadInput || !strings.Contains(got.err, `: want 1 to 128 bytes`) {
 		t.Errorf("exit %d, %s", got.code, got.err)
 	}
 }

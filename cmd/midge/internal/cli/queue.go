@@ -469,13 +469,11 @@ func (a *app) queuePause() *cobra.Command {
 	var span span
 	cmd.Flags().Var(&span, "for",
 		"resume the queue after this time, such as 30m or 1d (default: it stays paused)")
-	partition := partitionFlag(cmd, "pause the partition with this `key`, whether or not it has tasks")
+	var key partitionKey
+	a.partitionFlag(cmd, &key, "pause the partition with this key, whether or not it has tasks")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		if cmd.Flags().Changed("for") && span.Duration < storage.MinSpan {
 			return storage.Invalid("--for", span.Duration, "a millisecond or more, such as 30m")
-		}
-		if err := checkPartitionFlag(cmd, *partition); err != nil {
-			return err
 		}
 		args, err := a.arguments(args)
 		if err == nil && *create {
@@ -483,7 +481,7 @@ func (a *app) queuePause() *cobra.Command {
 		}
 		if err == nil {
 			pause := storage.Pause{On: true, For: span.Duration}
-			err = a.configure(ctx, args, pausing{pause, "pause", *partition})
+			err = a.configure(ctx, args, pausing{pause, "pause", string(key)})
 		}
 		var missing *exitError
 		if errors.As(err, &missing) && missing.code == NotFound {
@@ -500,12 +498,10 @@ func (a *app) queueResume() *cobra.Command {
 		Example: "  midge queue resume mail\n  midge queue resume mail --partition acme",
 		Args:    wants(1, -1, "the names of queues"),
 	}
-	partition := partitionFlag(cmd, "resume the partition with this `key`")
+	var key partitionKey
+	a.partitionFlag(cmd, &key, "resume the partition with this key")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		if err := checkPartitionFlag(cmd, *partition); err != nil {
-			return err
-		}
-		return a.configure(ctx, args, pausing{verb: "resume", partition: *partition})
+		return a.configure(ctx, args, pausing{verb: "resume", partition: string(key)})
 	})
 	return cmd
 }

@@ -94,12 +94,13 @@ func (n *retries) String() string {
 
 // addFlags are the flags of task add.
 type addFlags struct {
-	kind, queue, params, id, encoding, unique, partition string
-	in, timeout, keep, uniqueFor, within                 span
-	at                                                   moment
-	retries                                              retries
-	priority, crashes                                    int
-	headers                                              []string
+	kind, queue, params, id, encoding, unique string
+	in, timeout, keep, uniqueFor, within      span
+	at                                        moment
+	retries                                   retries
+	priority, crashes                         int
+	partition                                 partitionKey
+	headers                                   []string
 }
 
 func (a *app) taskAdd() *cobra.Command {
@@ -125,12 +126,9 @@ func (a *app) taskAdd() *cobra.Command {
 	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a live task of the kind has this `key`")
 	flags.Var(&f.uniqueFor, "unique-for",
 		"with --unique: reserve the key for this time, whether or not the task is live")
-	flags.StringVar(&f.partition, "partition", "",
-		"the `key` of the partition of its queue in which the task waits; partitions are served in turn")
+	a.partitionFlag(cmd, &f.partition,
+		"the key of the partition of its queue in which the task waits; partitions are served in turn")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		if err := checkPartitionFlag(cmd, f.partition); err != nil {
-			return err
-		}
 		switch {
 		case (f.kind == "") == (len(args) == 0):
 			return usage(cmd, "midge task add wants the kind of the job, once")
@@ -280,9 +278,9 @@ func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	}
 	add := bulk.Add{
 		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Params: text,
-		Priority: f.priority, Partition: f.partition, In: f.in.Duration, At: f.at.Time, Retries: int(f.retries),
-		CrashLimit: f.crashes, Timeout: f.timeout.Duration, Keep: f.keep.Duration, Unique: f.unique,
-		UniqueFor: f.uniqueFor.Duration, Headers: headers,
+		Priority: f.priority, Partition: string(f.partition), In: f.in.Duration, At: f.at.Time,
+		Retries: int(f.retries), CrashLimit: f.crashes, Timeout: f.timeout.Duration, Keep: f.keep.Duration,
+		Unique: f.unique, UniqueFor: f.uniqueFor.Duration, Headers: headers,
 	}
 	return add.Insert()
 }

@@ -60,6 +60,7 @@ func (a *app) taskEdit() *cobra.Command {
 		"with --requeue: forget finished steps, checkpoint and progress")
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
 	flags.StringVar(&f.partition, "partition", "", "the `key` of the new partition, '' for none")
+	_ = cmd.RegisterFlagCompletionFunc("partition", a.ofQueue)
 	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
 	flags.BoolVar(&f.now, "now", false, "run the tasks now")

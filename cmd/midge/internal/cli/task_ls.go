@@ -19,12 +19,21 @@ import (
 // choice holds the flags that choose tasks.
 type choice struct {
 	queues, states []string
+	partition      partitionKey // of task ls alone
 }
 
 func (c *choice) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "only tasks of these `queues` (default all)")
 	cmd.Flags().StringSliceVar(&c.states, "state", nil,
 		"only tasks in these `states`, or live, ended, all (default live; with --by cause dead)")
+}
+
+// text returns the filter of the arguments, with the partition of the flag.
+func (c *choice) text(args []string) string {
+	if c.partition != "" {
+		args = append(slices.Clone(args), "partition:"+filter.Quote(string(c.partition)))
+	}
+	return strings.Join(args, " ")
 }
 
 // request makes the request for the tasks that match the flags and the filter text.
@@ -113,17 +122,10 @@ func (a *app) taskLs() *cobra.Command {
 	by := cmd.Flags().String("by", "",
 		"count the tasks by kind, by header.`NAME`, or the dead tasks by cause; the most frequent first")
 	cmd.MarkFlagsMutuallyExclusive("by", "after")
-	partition := partitionFlag(cmd, "only tasks of the partition with this `key`, as a filter partition:KEY")
+	a.partitionFlag(cmd, &c.partition, "only tasks of the partition with this key, as a filter partition:KEY")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
-		if err := checkPartitionFlag(cmd, *partition); err != nil {
-			return err
-		}
-		words := args
-		if *partition != "" {
-			words = append(slices.Clone(args), "partition:"+filter.Quote(*partition))
-		}
-		text := strings.Join(words, " ")
+		text := c.text(args)
 		req, err := c.request(text)
 		if err != nil {
 			return err
