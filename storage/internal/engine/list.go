@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -87,18 +88,38 @@ func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page stora
 		if state == after.In {
 			sub = after.Sub
 		}
-		for _, l := range s.Lines.LinesFrom(q, state, sub, n+1) {
+		for l := range s.linesFrom(q, state, sub, n+1) {
 			from := beginning
 			if state == after.In && l.Sub == after.Sub {
 				from = after
 			}
-			if len(all) < n {
-				all = append(all, s.Local.Page(l, from, false, n-len(all))...)
+			if len(all) >= n {
+				break
 			}
+			all = append(all, s.Local.Page(l, from, false, n-len(all))...)
 		}
 	}
 	s.fill(&page, query, all)
 	return page
+}
+
+// linesFrom returns the lines of a state at a name or after it, by name. It reads n lines at a time, at least 2:
+// many of them may be partitions that are paused and hold no task.
+func (s *Step) linesFrom(q *Queue, state State, name string, n int) iter.Seq[*Line] {
+	return func(yield func(*Line) bool) {
+		for first := true; ; first = false {
+			lines := s.Lines.LinesFrom(q, state, name, n)
+			for _, l := range lines {
+				if (first || l.Sub != name) && !yield(l) {
+					return
+				}
+			}
+			if len(lines) < n {
+				return
+			}
+			name = lines[len(lines)-1].Sub
+		}
+	}
 }
 
 // listPartition lists a page of the tasks in the line of a partition.

@@ -149,21 +149,17 @@ func (s *Step) rekey(r *Record, key string) {
 
 // Partitions lists a page of the partitions of a queue.
 func (s *Step) Partitions(q *Queue, query *storage.PartitionsQuery) (page storage.PartitionsPage) {
-	var lines []*Line
+	lines := s.linesFrom(q, Keyed, query.After, query.Limit+2)
 	if query.Key != "" {
-		if l := s.Local.Line(q, Keyed, query.Key); l != nil {
-			lines = append(lines, l)
+		lines = func(yield func(*Line) bool) {
+			if l := s.Local.Line(q, Keyed, query.Key); l != nil {
+				yield(l)
+			}
 		}
-	} else {
-		lines = s.Lines.LinesFrom(q, Keyed, query.After, query.Limit+2)
 	}
-	for _, l := range lines {
+	for l := range lines {
 		if query.Key == "" && l.Sub == query.After {
 			continue
-		}
-		if len(page.Partitions) == query.Limit {
-			page.Next = page.Partitions[query.Limit-1].Key
-			break
 		}
 		st := storage.PartitionStats{Key: l.Sub, Waiting: l.Size}
 		if at := l.Ring.Sort; at > s.Now {
@@ -172,9 +168,14 @@ func (s *Step) Partitions(q *Queue, query *storage.PartitionsQuery) (page storag
 				st.PausedUntil = Time(at)
 			}
 		}
-		if st.Waiting > 0 || st.Paused {
-			page.Partitions = append(page.Partitions, st)
+		if st.Waiting == 0 && !st.Paused {
+			continue
 		}
+		if len(page.Partitions) == query.Limit {
+			page.Next = page.Partitions[query.Limit-1].Key
+			break
+		}
+		page.Partitions = append(page.Partitions, st)
 	}
 	return page
 }
