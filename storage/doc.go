@@ -230,7 +230,7 @@
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
 // no task of a paused partition, and none that was declined. Its end, or a resume, puts the
-// partition at the end of the ring, and wakes all callers. A Claim ends at most MaxRest pauses
+// partition at the end of the ring. A resume wakes all callers. A Claim ends at most MaxRest pauses
 // of a queue that are over, and none during a wait of the clock; NextDue covers the first. A
 // partition without tasks and without a pause leaves nothing behind. A queue in which a partition
 // is paused is not removed for being empty.
