@@ -23,6 +23,7 @@ type fault struct {
 	tasks     func(next tasksFunc) tasksFunc
 	stats     func(next statsFunc) statsFunc
 	queues    func(next queuesFunc) queuesFunc
+	parts     func(next partsFunc) partsFunc
 	describe  func(next describeFunc) describeFunc
 	runners   func(next runnersFunc) runnersFunc
 }
@@ -37,6 +38,7 @@ type (
 	tasksFunc     func(context.Context, storage.TasksQuery) (storage.TasksPage, error)
 	statsFunc     func(context.Context, ...string) ([]storage.Stats, error)
 	queuesFunc    func(context.Context, storage.QueuesQuery) (storage.QueuesPage, error)
+	partsFunc     func(context.Context, storage.PartitionsQuery) (storage.PartitionsPage, error)
 	describeFunc  func(context.Context) (storage.Description, error)
 	runnersFunc   func(context.Context) ([]storage.RunnerInfo, error)
 )
@@ -83,6 +85,10 @@ func (f *fault) Stats(ctx context.Context, queues ...string) ([]storage.Stats, e
 
 func (f *fault) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
 	return through(f.queues, f.Storage.Queues)(ctx, q)
+}
+
+func (f *fault) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	return through(f.parts, f.Storage.Partitions)(ctx, q)
 }
 
 func (f *fault) Describe(ctx context.Context) (storage.Description, error) {

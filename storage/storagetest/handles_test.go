@@ -147,6 +147,13 @@ func (h *handle) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return h.Storage.Stats(ctx, queues...)
 }
 
+func (h *handle) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	if err := h.open(); err != nil {
+		return storage.PartitionsPage{}, err
+	}
+	return h.Storage.Partitions(ctx, q)
+}
+
 func (h *handle) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	if err := h.open(); err != nil {
 		return nil, err

@@ -240,6 +240,7 @@ func sharingClosed(r *rig) {
 	_, errs["Tasks"] = r.store.Tasks(r.ctx, storage.TasksQuery{Queue: mainQueue, State: storage.Waiting})
 	_, errs["Queues"] = r.store.Queues(r.ctx, storage.QueuesQuery{})
 	_, errs["Stats"] = r.store.Stats(r.ctx, mainQueue)
+	_, errs["Partitions"] = r.store.Partitions(r.ctx, storage.PartitionsQuery{Queue: mainQueue})
 	_, errs["Runners"] = r.store.Runners(r.ctx)
 	errs["Configure"] = r.store.Configure(r.ctx, call, mainQueue, pausing(0))
 	_, errs["Describe"] = r.store.Describe(r.ctx)

@@ -237,6 +237,18 @@ func named(ask func(*storage.QueuesQuery), give func(*storage.QueuesPage)) func(
 	}
 }
 
+// divided makes a Partitions that alters its query and its page.
+func divided(ask func(*storage.PartitionsQuery), give func(*storage.PartitionsPage)) func(partsFunc) partsFunc {
+	return func(next partsFunc) partsFunc {
+		return func(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+			ask(&q)
+			p, err := next(ctx, q)
+			give(&p)
+			return p, err
+		}
+	}
+}
+
 // described makes a Describe that alters its answer.
 func described(edit func(*storage.Description)) func(describeFunc) describeFunc {
 	return func(next describeFunc) describeFunc {
