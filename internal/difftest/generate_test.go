@@ -171,12 +171,15 @@ func (g *generator) inserts(live int) step {
 // bulkInsert returns a call of so many plain inserts that the storages use their bulk path.
 func (g *generator) bulkInsert() step {
 	a := &apply{spanning: -1}
-	queue := pick(g, queues...)
+	queue, divided := pick(g, queues...), g.chance(50)
 	for range 100 + g.IntN(20) {
 		g.bulk++
 		in := &storage.Insert{
 			Ref: storage.Ref{Queue: queue, ID: fmt.Sprint("bulk", g.bulk)}, Kind: "k0", Encoding: "e", Payload: []byte("b"),
 			CrashLimit: 3,
+		}
+		if divided {
+			in.Partition = g.partition()
 		}
 		a.txs = append(a.txs, tx{{insert: in}})
 	}
@@ -245,8 +248,14 @@ func (g *generator) insert(queue string) *storage.Insert {
 		}
 	}
 	in.OnConflict = pick(g, storage.Skip, storage.Refuse, "")
+	if g.chance(40) {
+		in.Partition = g.partition()
+	}
 	return in
 }
+
+// partition returns the key of one of a few partitions, some of which have many tasks.
+func (g *generator) partition() string { return pick(g, slices.Concat(partitions, partitions[:1])...) }
 
 // payload returns one of a few payloads, so that repeated inserts are often alike. It is
 // rarely large.
@@ -430,6 +439,10 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 		p := g.priority()
 		ch.Priority = &p
 	}
+	if g.chance(20) {
+		key := pick(g, append(slices.Clone(partitions), "")...)
+		ch.Partition = &key
+	}
 	if g.chance(25) {
 		ch.Encoding, ch.Payload = "e2", g.payload()
 	}
@@ -443,15 +456,19 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 	if cursor {
 		ch.Queue, ch.Now, ch.Delay, ch.At, ch.Requeue, ch.FromStart = "", false, 0, time.Time{}, false, false
 	}
-	return ch, !cursor || ch.Priority != nil || ch.Encoding != ""
+	return ch, !cursor || ch.Priority != nil || ch.Partition != nil || ch.Encoding != ""
 }
 
 // cursor returns an insert that declares a schedule.
 func (g *generator) cursor(queue string) *storage.Insert {
-	return &storage.Insert{
+	in := &storage.Insert{
 		Ref: storage.Ref{Queue: queue, ID: storage.CursorPrefix + fmt.Sprint("c", g.IntN(3))}, Kind: "tick",
 		Encoding: "e", Payload: []byte("tick"), Priority: g.priority(), CrashLimit: 1, Cursor: g.schedule(),
 	}
+	if g.chance(20) {
+		in.Partition = g.partition()
+	}
+	return in
 }
 
 func (g *generator) schedule() *storage.Cursor {

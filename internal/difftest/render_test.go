@@ -33,6 +33,7 @@ func (s *side) task(t *storage.Task) string {
 	add := adder(b)
 	add("headers", t.Headers, len(t.Headers) > 0)
 	add("priority", t.Priority, t.Priority != 0)
+	add("partition", t.Partition, t.Partition != "")
 	add("retries", fmt.Sprint(t.Retries, "/", t.MaxRetries), t.Retries+t.MaxRetries > 0)
 	add("crashes", fmt.Sprint(t.Crashes, "/", t.CrashLimit), true)
 	add("snoozes", t.Snoozes, t.Snoozes > 0)
@@ -90,7 +91,8 @@ func cursor(c *storage.Cursor) string {
 // stats renders the sizes of a queue and the age of its oldest waiting task, rounded so that the
 // short time of a step does not show. If loosely is set, due tasks may be promoted or not.
 func stats(s *storage.Stats, loosely bool) string {
-	live := fmt.Sprintf("waiting %d for %v scheduled %d retry %d", s.Waiting, s.Oldest.Round(grid), s.Scheduled, s.Retry)
+	live := fmt.Sprintf("waiting %d for %v partitioned %d scheduled %d retry %d", s.Waiting, s.Oldest.Round(grid), s.Partitioned,
+		s.Scheduled, s.Retry)
 	if loosely {
 		live = fmt.Sprintf("waiting, scheduled or retry %d", s.Waiting+s.Scheduled+s.Retry)
 	}

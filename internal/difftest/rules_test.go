@@ -123,11 +123,23 @@ func (g *generator) limiting() (s storage.Settings) {
 	return s
 }
 
-// configure returns a step that pauses, resumes or removes a queue, or changes its limits.
+// dividing returns a change that pauses or resumes a partition.
+func (g *generator) dividing() storage.Settings {
+	s := storage.Settings{Partition: g.partition(), Pause: new(storage.Pause)}
+	if s.Pause.On = g.chance(50); s.Pause.On && g.chance(80) {
+		s.Pause.For = g.halved(1, 20)
+	}
+	return s
+}
+
+// configure returns a step that pauses, resumes or removes a queue, pauses or resumes a partition, or changes
+// limits.
 func (g *generator) configure() step {
 	resume := storage.Settings{Pause: &storage.Pause{}}
 	c := &configure{queue: pick(g, queues...), settings: resume}
-	switch n := g.IntN(16); {
+	switch n := g.IntN(22); {
+	case n >= 16:
+		c.settings = g.dividing()
 	case n >= 14: // else many queues would stand still for good
 		c.settings = storage.Settings{Limit: &storage.OperatorLimit{}, Declared: &storage.DeclaredLimit{}}
 	case n >= 10:

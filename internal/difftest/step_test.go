@@ -65,6 +65,9 @@ func (o *op) String() string {
 		if ch.Priority != nil {
 			add("priority", *ch.Priority, true)
 		}
+		if ch.Partition != nil {
+			add("partition", fmt.Sprintf("%q", *ch.Partition), true)
+		}
 		add("cursor", cursor(ch.Cursor), ch.Cursor != nil)
 	case o.settle != nil:
 		fmt.Fprintf(b, "settle %s %s", o.ref(), o.settle.Outcome)
@@ -90,6 +93,7 @@ func inserted(in *storage.Insert) string {
 	add := adder(b)
 	add("headers", in.Headers, len(in.Headers) > 0)
 	add("priority", in.Priority, in.Priority != 0)
+	add("partition", in.Partition, in.Partition != "")
 	add("delay", in.Delay, in.Delay != 0)
 	add("at", moment(in.At), !in.At.IsZero())
 	add("retries", in.MaxRetries, in.MaxRetries > 0)
@@ -276,7 +280,7 @@ func (c *configure) String() string {
 	to := "remove"
 	switch st := c.settings; {
 	case st.Pause != nil:
-		to = fmt.Sprintf("%+v", *st.Pause)
+		to = fmt.Sprintf("%s %+v", st.Partition, *st.Pause)
 	case st.Limit != nil || st.Declared != nil:
 		to = "limits"
 		if st.Limit != nil {
@@ -377,6 +381,7 @@ func (w *whole) run(ctx context.Context, s *side) (out outcome) {
 				out = append(out, s.newest(ctx, storage.TasksQuery{Queue: name, State: state, Limit: w.page})...)
 			}
 		}
+		out = append(out, s.partitions(ctx, storage.PartitionsQuery{Queue: name, Limit: w.page})...)
 	}
 	alive, err := s.store.Runners(ctx)
 	if err != nil {
@@ -384,6 +389,29 @@ func (w *whole) run(ctx context.Context, s *side) (out outcome) {
 	}
 	out = append(out, runners(alive)...)
 	return append(out, s.queues(ctx)...)
+}
+
+// partitions lists all partitions of a queue, page by page, each as it is read by itself, and the tasks in their
+// lines.
+func (s *side) partitions(ctx context.Context, query storage.PartitionsQuery) (out outcome) {
+	for {
+		page, err := s.store.Partitions(ctx, query)
+		if err != nil {
+			return append(out, s.failed(err)...)
+		}
+		for _, p := range page.Partitions {
+			one, err := s.store.Partitions(ctx, storage.PartitionsQuery{Queue: query.Queue, Key: p.Key})
+			if err != nil || fmt.Sprint(one.Partitions) != fmt.Sprint([]storage.PartitionStats{p}) {
+				out = append(out, fmt.Sprintf("partition %q is %+v, and read by itself %+v, %v", p.Key, p, one, err))
+			}
+			line := s.ids(ctx, storage.TasksQuery{Queue: query.Queue, State: storage.Waiting, Partition: p.Key, Limit: query.Limit})
+			out = append(out, fmt.Sprintf("partition %q of %s: %d waiting %v paused %v %s", p.Key, query.Queue, p.Waiting, line,
+				p.Paused, moment(p.PausedUntil)))
+		}
+		if query.After = page.Next; page.Next == "" {
+			return out
+		}
+	}
 }
 
 // queues lists all queues.

@@ -36,6 +36,9 @@ var (
 	all      = append(slices.Clone(queues), removed)
 )
 
+// partitions are the keys of the partitions of every queue. One of them is the name of a kind.
+var partitions = []string{"a", "b.c", "k0", "é 語"}
+
 // The kinds of tasks. Most tasks have the first kind.
 var kinds = []string{"k0", "k1", "k2"}
 
@@ -131,8 +134,10 @@ func (w *world) unsure(st step) (names []string) {
 		if found > crowd { // not every side does so much at once
 			return sortedNames(st.req.Queues)
 		}
-		for _, q := range st.req.Queues { // a side may put off a death of an unknown kind
-			if w.forsaken(q, st.req.Kinds) {
+		// A side may put off a death of an unknown kind. A lazy side may put off a promotion, by which a partition
+		// joins the ring.
+		for _, q := range st.req.Queues {
+			if w.forsaken(q, st.req.Kinds) || w.divided(q.Name) && (w.behind[q.Name] || w.due(q.Name)) {
 				names = append(names, q.Name)
 			}
 		}
@@ -236,6 +241,12 @@ func (w *world) lagging(st step) bool {
 	})
 }
 
+// divided reports whether tasks of a queue have partitions, and some side is lazy.
+func (w *world) divided(queue string) bool {
+	return slices.ContainsFunc(w.sides, func(s *side) bool { return s.lazy }) &&
+		slices.ContainsFunc(w.tasks[queue], func(t storage.Task) bool { return t.Partition != "" })
+}
+
 // due reports whether a task of a queue was to be promoted before the step.
 func (w *world) due(queue string) bool {
 	return slices.ContainsFunc(w.in([]string{queue}, storage.Scheduled, storage.Retry), func(t storage.Task) bool {
@@ -337,8 +348,8 @@ func (w *world) sizes() string {
 // compared.
 const orderEvery = 4
 
-// order compares the order in which the waiting tasks of a queue are listed, page by page. It
-// leaves the queue as it is, unlike whole, which completes its maintenance first.
+// order compares the order in which the waiting tasks of a queue, and those of one partition, are
+// listed, page by page. It leaves the queue as it is, unlike whole, which completes its maintenance first.
 func (w *world) order(queue string, page int) string {
 	lists := make([]outcome, len(w.sides))
 	var running sync.WaitGroup
@@ -346,6 +357,9 @@ func (w *world) order(queue string, page int) string {
 		running.Go(func() {
 			query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: page}
 			lists[i] = s.ids(w.t.Context(), query)
+			query.Partition = partitions[w.steps%len(partitions)]
+			lists[i] = append(lists[i], "in the line of "+query.Partition)
+			lists[i] = append(lists[i], s.ids(w.t.Context(), query)...)
 		})
 	}
 	running.Wait()
