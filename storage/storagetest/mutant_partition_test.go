@@ -81,15 +81,14 @@ func losing(m *mind, which func(storage.Outcome) bool) func(applyFunc) applyFunc
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		for i := range a.Settled {
 			if which(tx.Settles[i].Outcome) {
-				m.lose(tx.Settles[i].Fence.Ref)
+				m.lose(context.Background(), tx.Settles[i].Fence.Ref)
 			}
 		}
 	})
 }
 
 // lose takes the partition away from a task.
-func (m *mind) lose(ref storage.Ref) {
-	ctx := context.Background()
+func (m *mind) lose(ctx context.Context, ref storage.Ref) {
 	t, err := m.Task(ctx, ref)
 	if err != nil || t.Partition == "" || t.State == storage.Pending {
 		return
@@ -106,7 +105,7 @@ func scattering(m *mind) func(claimFunc) claimFunc {
 			c, err := next(ctx, req)
 			for t, failed := range storage.Each(ctx, m.Storage, req.Queues[0].Name, storage.Waiting) {
 				if failed == nil && len(t.Attempts) > 0 && t.Attempts[len(t.Attempts)-1].Outcome == storage.AttemptLeaseLost {
-					m.lose(t.Ref)
+					m.lose(ctx, t.Ref)
 				}
 			}
 			return c, err

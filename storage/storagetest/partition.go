@@ -110,9 +110,10 @@ func (r *rig) partitions(query storage.PartitionsQuery) storage.PartitionsPage {
 // keys lists the keys of all partitions of main.
 func (r *rig) keys() []string {
 	r.Helper()
-	var keys []string
-	for _, p := range r.partitions(storage.PartitionsQuery{}).Partitions {
-		keys = append(keys, p.Key)
+	all := r.partitions(storage.PartitionsQuery{}).Partitions
+	keys := make([]string, len(all))
+	for i := range all {
+		keys[i] = all[i].Key
 	}
 	return keys
 }
@@ -120,7 +121,7 @@ func (r *rig) keys() []string {
 // claims makes claims of these many tasks and returns the ids of all that they took.
 func (r *rig) claims(sizes ...int) []string {
 	r.Helper()
-	var got []string
+	got := make([]string, 0, len(sizes))
 	for _, n := range sizes {
 		got = append(got, ids(r.claim(ask(n)).Tasks)...)
 	}
@@ -357,7 +358,8 @@ func partitionMany(r *rig) {
 		}
 	}
 	got = append(got, r.drain()...)
-	r.want("claimed", strings.Join(got, " "), strings.Join(append(want, "again"), " "))
+	r.want("claimed once", strings.Join(got[:parts], " "), strings.Join(want, " "))
+	r.want("claimed again", got[parts:], []string{"again"})
 }
 
 func partitionRepeated(r *rig) {

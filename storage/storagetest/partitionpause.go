@@ -277,7 +277,8 @@ func partitionPausesEnd(r *rig) {
 	})
 	r.passTo(paused[parts-1].PausedUntil)
 	r.insert(keyed("first", "first"))
-	want, got := []string{"first"}, []string(nil)
+	want, got := make([]string, 1, parts+1), make([]string, 0, parts+1)
+	want[0] = "first"
 	for _, p := range paused {
 		want = append(want, p.Key)
 	}

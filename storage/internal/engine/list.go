@@ -103,8 +103,8 @@ func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page stora
 	return page
 }
 
-// linesFrom returns the lines of a state at a name or after it, by name. It reads n lines at a time, at least 2:
-// many of them may be partitions that are paused and hold no task.
+// linesFrom returns the lines of a state at a name or after it, by name. It reads n lines at a time, at least
+// 2: many of them may be partitions that are paused and hold no task.
 func (s *Step) linesFrom(q *Queue, state State, name string, n int) iter.Seq[*Line] {
 	return func(yield func(*Line) bool) {
 		for first := true; ; first = false {
