@@ -224,7 +224,7 @@ func needsRoom(tx *storage.Tx) bool {
 	}
 	for i := range tx.Changes {
 		ch := &tx.Changes[i]
-		if ch.Encoding != "" || ch.Headers != nil || ch.Cursor != nil || ch.Queue != "" {
+		if ch.Encoding != "" || ch.Headers != nil || ch.Cursor != nil || ch.Queue != "" || ch.Partition != nil {
 			return true
 		}
 	}
@@ -281,13 +281,13 @@ func completes(tx *storage.Tx) bool {
 }
 
 // insertsPlainly reports whether a Tx is a plain insert: it is due now, without a unique key, a
-// large payload or a cursor, and has no other operation.
+// large payload, a partition or a cursor, and has no other operation.
 func insertsPlainly(tx *storage.Tx) bool {
 	if len(tx.Inserts) != 1 || tx.Ops() != 1 {
 		return false
 	}
 	in := &tx.Inserts[0]
-	return in.Cursor == nil && in.Unique.Mode == "" && in.Delay <= 0 && in.At.IsZero() &&
+	return in.Cursor == nil && in.Unique.Mode == "" && in.Partition == "" && in.Delay <= 0 && in.At.IsZero() &&
 		len(in.Payload) <= largePayload
 }
 
@@ -512,7 +512,7 @@ func cursorDue(c *storage.Cursor) string {
 }
 
 func appendChange(args []any, ch *storage.Change) []any {
-	target, to, priority, parts, due := "", "", "", "", dueArg(ch.Delay, ch.At)
+	target, to, priority, partition, parts, due := "", "", "", "", "", dueArg(ch.Delay, ch.At)
 	switch {
 	case ch.Cancel:
 		to = letterOf(storage.Cancelled)
@@ -531,6 +531,9 @@ func appendChange(args []any, ch *storage.Change) []any {
 	if ch.Priority != nil {
 		priority = strconv.Itoa(*ch.Priority)
 	}
+	if ch.Partition != nil {
+		partition = "=" + *ch.Partition
+	}
 	if ch.Encoding != "" {
 		parts += "p"
 		if len(ch.Payload) > largePayload {
@@ -547,5 +550,5 @@ func appendChange(args []any, ch *storage.Change) []any {
 		cursor, due = packCursor(ch.Cursor), cursorDue(ch.Cursor)
 	}
 	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, to, due,
-		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor)
+		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor, partition)
 }

@@ -8,17 +8,18 @@ import (
 )
 
 // block is how many keys a queue has.
-const block = 23
+const block = 24
 
 // suffixes are the suffixes of a queue's keys, in the order in which the scripts take them. The scripts
 // name the places of the keys in KEYS by these words in capitals.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
-	"claims", "line", "voids", "lines", "idle",
+	"claims", "line", "voids", "lines", "idle", "ring",
 }
 
-// sets are the sorted sets of the states that the scripts know, as suffixes of keys.
+// sets are the sorted sets of the states that the scripts know, as suffixes of keys. The scripts take tasks in the
+// line of a partition for declined ones: the name of their line tells which they are.
 var sets = map[states.Number]string{
 	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
 	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",
@@ -38,6 +39,7 @@ const (
 	claimsKey  = 18
 	lineKey    = 19
 	idleKey    = 22
+	ringKey    = 23
 )
 
 // keys names all keys under one prefix.

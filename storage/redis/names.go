@@ -279,7 +279,11 @@ func (s *Storage) configure(
 		if p.On && length == 0 {
 			length = -1
 		}
-		patch = append(patch, "pause", length)
+		setting := "pause"
+		if settings.Partition != "" {
+			verb, setting = "rest", settings.Partition
+		}
+		patch = append(patch, setting, length)
 	}
 	if l := settings.Limit; l != nil {
 		patch = append(patch, "limit", engine.OperatorText(l))

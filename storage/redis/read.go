@@ -104,14 +104,15 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 }
 
 // Tasks lists a page of the tasks of one state, in one script call. Next names the position of the
-// page's last task: its score and its id or place, or its kind and place where it was declined.
+// page's last task: its score and its id or place, or its kind or partition and its place if it is in the line of one.
 func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
 	var page storage.TasksPage
 	if err := storage.CheckTasks(&query); err != nil {
 		return page, err
 	}
 	score, id, ok := strings.Cut(query.After, " ")
-	if query.After != "" && (!ok || !scored(score) && !placed(score, id)) {
+	if query.After != "" && (!ok || query.Partition == "" && !scored(score) && !placed(score, id) ||
+		query.Partition != "" && (score != "="+hex.EncodeToString([]byte(query.Partition)) || !placed(score, id))) {
 		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
 	}
 	action := "tasks of " + query.Queue
@@ -123,7 +124,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		newest = "1"
 	}
 	list, err := s.scripts.list.list(ctx, s.client, s.keys.of(query.Queue, nil),
-		letterOf(query.State), query.Limit, score, id, newest)
+		letterOf(query.State), query.Limit, score, id, newest, query.Partition)
 	if err != nil {
 		return page, wrap(action, err)
 	}
@@ -150,11 +151,17 @@ func scored(text string) bool {
 	return err == nil && strings.Trim(text, "-.0123456789") == ""
 }
 
-// placed reports whether two texts are the kind and the place of a declined task as list.lua writes them.
-func placed(kind, place string) bool {
-	name, declined := strings.CutPrefix(kind, "!")
-	_, err := hex.DecodeString(place)
-	return declined && storage.CheckName("kind", name) == nil && err == nil && len(place) == 2+2*placeSize
+// placed reports whether two texts are the line and the place of a task in a line by name as list.lua writes them.
+func placed(line, place string) bool {
+	if _, err := hex.DecodeString(place); err != nil || len(place) != 2+2*placeSize {
+		return false
+	}
+	if kind, declined := strings.CutPrefix(line, "!"); declined {
+		return storage.CheckName("kind", kind) == nil
+	}
+	digits, keyed := strings.CutPrefix(line, "=")
+	key, err := hex.DecodeString(digits)
+	return keyed && err == nil && storage.CheckPartition(string(key)) == nil
 }
 
 // statsQueues is how many queues one script call reads. It keeps a call below 5 ms of the server's time,
@@ -218,7 +225,7 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 			Evicted: v.number(),
 		}
 		st.Declined = kindSizes(v.text())
-		st.Oldest = span(v.number())
+		st.Oldest, st.Partitioned = span(v.number()), v.number()
 		limit, come := engine.LimitOf(v.text(), v.text(), []byte(v.text())), now
 		if v.number() > 0 {
 			come = 0

@@ -22,12 +22,12 @@ import (
 //	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
 //	    32 unique for a window, 64 cursor
 //	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
-//	    is in the side hash, 8 a place, 16 parts
+//	    is in the side hash, 8 a place, 16 parts, 32 a partition
 //	3   version (7), created (7), priority + 9 (1)
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
-//	35  place (7); keep (7); snoozes (2) and since when (7); parts behind their length (2);
-//	    timeout (7); unique key behind its length (1), then its time for a window (7); cursor
+//	35  place (7); partition behind its length (1); keep (7); snoozes (2) and since when (7);
+//	    parts behind their length (2); timeout (7); unique key behind its length (1), then its time for a window (7); cursor
 //	    behind its length (3)
 //	    kind, encoding, headers, payload
 //
@@ -47,10 +47,11 @@ const (
 	uniqueLife  = 16
 	uniqueSpan  = 32
 	isCursor    = 64
-	startOnly   = 1 // of the second flags, as are largeRecord, hasPlace and hasMore
+	startOnly   = 1 // of the second flags, as are the next four
 	largeRecord = 4
 	hasPlace    = 8
 	hasMore     = 16
+	inPartition = 32
 	placeSize   = 7
 	runPart     = 1
 
@@ -108,6 +109,10 @@ func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 	b[28] = byte(len(headers) >> 16)
 	binary.BigEndian.PutUint16(b[29:], uint16(len(headers)))
 	binary.BigEndian.PutUint32(b[31:], uint32(len(in.Payload)))
+	if in.Partition != "" {
+		more |= inPartition
+		b = append(append(b, byte(len(in.Partition))), in.Partition...)
+	}
 	if keep := in.Keep.For.Microseconds(); keep > 0 {
 		flags |= hasKeep
 		b = appendUint(b, keep, 7)
@@ -279,6 +284,10 @@ func readInto(record string, t *storage.Task, keep func(payload string, size int
 	if more&hasPlace != 0 {
 		r.text(placeSize) // only the scripts use it
 	}
+	t.Partition = ""
+	if more&inPartition != 0 {
+		t.Partition = r.text(int(r.number(1)))
+	}
 	if flags&hasKeep != 0 {
 		t.Keep.For = span(r.number(7))
 	}
@@ -343,7 +352,7 @@ func (b *batch) readRecord(record string, t *storage.Task) (aside int64, err err
 	if t.Kind != b.kind {
 		b.kind = strings.Clone(t.Kind)
 	}
-	t.Kind = b.kind
+	t.Kind, t.Partition = b.kind, strings.Clone(t.Partition)
 	b.left -= len(record)
 	return aside, nil
 }

@@ -78,6 +78,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"PLACE":         strconv.Itoa(placeSize),
 		"HASPLACE":      strconv.Itoa(hasPlace),
 		"HASMORE":       strconv.Itoa(hasMore),
+		"INPARTITION":   strconv.Itoa(inPartition),
 		"RUN":           strconv.Itoa(runPart),
 		"FENCE":         strconv.Itoa(fenceSize),
 		"STARTED":       strconv.Itoa(leaseStarted),
@@ -91,6 +92,12 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"DOUBTFUL":      strconv.Itoa(doubtful),
+		"PROMPT":        strconv.Itoa(prompt),
+		"LISTED":        strconv.FormatInt(2*never, 10),
+		"MAXPARTITION":  strconv.Itoa(storage.MaxPartition),
+		"MAXTURNS":      strconv.Itoa(storage.MaxTurns),
+		"MOSTAGED":      strconv.Itoa(mostAged),
+		"MAXREST":       strconv.Itoa(storage.MaxRest),
 	}
 	maps.Copy(all, keyPlaces())
 	maps.Copy(all, stateTables())
@@ -150,6 +157,12 @@ const (
 // doubtful is added to the byte of the priority in the member of a suspect that was declined (byname.lua).
 const doubtful = 64
 
+// prompt is added likewise for a task with a partition that is claimed only to start at once and is no suspect.
+const prompt = 128
+
+// mostAged is how many partitions of a ring count for the age of a queue.
+const mostAged = 20
+
 // padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed
 // hash is slow to fill, and without that field Redis would pack it anew each time after the last pending
 // task was settled.
@@ -201,7 +214,7 @@ type script struct {
 type scripts struct {
 	// These work on queues and begin with the shared files, such as base.lua and lib.lua (see
 	// files). The short way of claim is part of its script.
-	apply, claim, extend, configure, apart, task, list, stats, inspect, pass script
+	apply, claim, extend, configure, apart, task, list, partitions, stats, inspect, pass script
 	// These work on the global keys.
 	register, forget, beat, runners, probe, layout script
 	// These are the short ways of apply, with few keys; see shortKeys.
@@ -234,7 +247,7 @@ func loadScripts(in *interrupts, limits storage.Limits, by ways) (*scripts, erro
 // costs the script, and the client that sends it, as much as a small command.
 var shortKeys = map[string][]int{
 	"insert":   {metaKey, tasksKey, waitingKey, lineKey, lanesKey, idleKey},
-	"pass":     {metaKey, waitingKey, lineKey, idleKey},
+	"pass":     {metaKey, waitingKey, lineKey, idleKey, ringKey},
 	"complete": {metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey},
 }
 
@@ -314,7 +327,7 @@ func inWord(c byte) bool {
 func (s *scripts) named() map[string]*script {
 	return map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats, "partitions": &s.partitions,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,
 	}
@@ -322,7 +335,7 @@ func (s *scripts) named() map[string]*script {
 
 // files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "entry", "refusal", "commit"}
+	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "ring", "entry", "refusal", "commit"}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}

@@ -34,7 +34,7 @@ func stateOf(letter byte) storage.State {
 func stateTables() map[string]string {
 	all, sizes := map[string]string{"LIVESTATES": "l=true,", "SHOWNSTATES": "l='w',"}, make(map[string]string)
 	for _, s := range states.All() {
-		if s.Letter == 0 {
+		if s.Letter == 0 || s.Number == states.Keyed {
 			continue
 		}
 		letter, set := string(s.Letter), placeOf(sets[s.Number])

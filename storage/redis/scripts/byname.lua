@@ -1,12 +1,13 @@
 -- byname: the lines of a queue that have names. They are one sorted set. All scores are 0, so that Redis sorts the
 -- members by their bytes: the name of the line, NUL, a byte for the priority (lower for a higher priority), the
 -- place, the moment of the decline and the id. Suspects stand behind the other tasks of their line: DOUBTFUL is
--- added to their byte. The line of the declined tasks of a kind has the name k and the kind.
+-- added to their byte. The line of the declined tasks of a kind has the name k and the kind. The lines whose names
+-- begin with p are those of partitions: see ring.lua. The other rules of this file hold for the lines of kinds.
 --
 -- The side hash has under l: and the name of each line when a claim last named the kind, and how many tasks the
 -- line has.
 
-local byname = {}
+local byname, ring = {}, {}
 
 -- of returns the line of a task that is declined.
 function byname.of(h) return 'k' .. sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
@@ -33,14 +34,19 @@ function byname.valid(line) return byte(line, 1) == 107 and valid(sub(line, 2)) 
 function byname.suspect(member) return (byte(member, #byname.line(member) + 2) or 0) >= DOUBTFUL end
 
 -- lines returns the first most lines, sorted by name, that have members in a set and come after the line behind
--- (nil for none).
-function byname.lines(key, behind, most)
+-- (nil for none). It leaves out the lines of partitions unless all is set.
+function byname.lines(key, behind, most, all)
   local lines, from = {}, behind and '[' .. behind .. '\1' or '-'
   while #lines < most do
     local v = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)
     if not v[1] then break end
-    lines[#lines + 1] = byname.line(v[1])
-    from = '[' .. lines[#lines] .. '\1'
+    local line = byname.line(v[1])
+    if all or byte(line, 1) ~= 112 then
+      lines[#lines + 1] = line
+      from = '[' .. line .. '\1'
+    else
+      from = '[q'
+    end
   end
   return lines
 end
@@ -49,13 +55,16 @@ end
 function byname.find(q, id, rec)
   local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
   if not h then return nil end
-  local lead = byname.prefix(byname.of(h), h.priority, waits(h) == 'z') .. h.place
+  local line = ring.waiting(h)
+  local lead = line and ring.lead(line, h.priority, ring.class(h)) or byname.prefix(byname.of(h), h.priority, waits(h) == 'z')
+  lead = lead .. h.place
   local v = call('ZRANGEBYLEX', q[LINES], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
   return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
 end
 
--- count notes that by tasks joined a line, or left it where by is negative.
+-- count notes that by tasks joined the line of a kind, or left it where by is negative.
 function byname.count(q, line, suspect, by)
+  if byte(line, 1) == 112 then return end
   local counts = q.counts[line] or {[true] = 0, [false] = 0}
   q.counts[line], counts[suspect] = counts, counts[suspect] + by
 end

@@ -34,6 +34,7 @@ local fence = ''
 local nextdue = 0
 local news = {} -- the queues that were maintained, with the results
 local LOOKED = 128 -- how many lines of kinds a claim looks at, in all its queues together
+local looked = 0 -- how many partitions of all queues it has looked at
 local crowd = 0 -- how many queues have lines of the claim's kinds
 
 local function duesoon(at)
@@ -48,7 +49,7 @@ do
 local function somelines(q)
   local lines = byname.lines(q[LINES], nil, LOOKED + 1)
   if #lines <= LOOKED then return lines end
-  local at = now % call('ZCARD', q[LINES])
+  local at = now % max(call('ZCARD', q[LINES]) - ring.count(q[LINES]), 1)
   lines = byname.lines(q[LINES], byname.line(call('ZRANGE', q[LINES], at, at)[1]), LOOKED)
   for _, line in ipairs(byname.lines(q[LINES], nil, LOOKED - #lines)) do lines[#lines + 1] = line end
   q.cut = true
@@ -93,6 +94,7 @@ local function upkeep()
       -- Keys of a wrong type fail here, before this step, and not in the step after it.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
       for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS}) do call('ZCARD', q[key]) end
+      if q.m.lines < 0 then call('ZCARD', q[RING]) end
       call('LLEN', q[LINE])
       if ARGV[10 + i] ~= MAXNONE then named(q) end -- before forsake, which spares kinds that were named
       news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
@@ -115,7 +117,7 @@ local function soonest(q)
   if q.m.jumped == 0 then duesoon(limits.next(q)) end
   if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
   local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
-  if waiting > 0 then duesoon(q.m.paused) end
+  if waiting > 0 or q.m.lines < 0 and call('ZCARD', q[RING]) > 0 then duesoon(q.m.paused) end
 end
 
 local take
@@ -145,7 +147,7 @@ local function parse(q, member, line)
   local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
   local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
   return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
-    member = member, line = line, doubtful = p >= DOUBTFUL}
+    member = member, line = line, doubtful = p >= DOUBTFUL and p < PROMPT}
 end
 
 -- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
@@ -270,39 +272,191 @@ local function fate(q, c, rec)
   return give(q, c, rec) and 'taken' or 'full'
 end
 
--- pick takes up to n tasks of a queue. A task of the line that it passes over moves to waiting, before
--- the line, with its number as its score.
-local function pick(q, n)
-  local limit, most = taken + n, n + (q.m.void > 0 and MOSTVOID or PASSED)
-  local list, from = candidates(q, most)
-  local popped, void, stay, gone, recs = 0, 0, {}, {w = {}, z = {}, k = {}}, nil
-  local some = min(max(n, 10), 250) -- how many records are read together
-  for i, c in ipairs(list) do
-    if taken >= limit then break end
-    if i % some == 1 then
-      local ids = {}
-      for j = i, min(i + some - 1, #list) do ids[j - i + 1] = list[j].id or '' end
-      recs = lookup(q[TASKS], ids)
-    end
-    local what = fate(q, c, recs[(i - 1) % some + 1])
-    if what == 'full' then break end
+-- begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
+local function begin(q, n)
+  local list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
+  return {list = list, from = from, i = 0, some = min(max(n, 10), 250), recs = nil, popped = 0, void = 0, stay = {},
+    gone = {w = {}, z = {}, k = {}}}
+end
+
+-- recordof returns the record of the i-th candidate. It reads some records together.
+local function recordof(q, o, i)
+  if not o.recs or i < o.first or i >= o.first + o.some then
+    local ids = {}
+    for j = i, min(i + o.some - 1, #o.list) do ids[j - i + 1] = o.list[j].id or '' end
+    o.recs, o.first = lookup(q[TASKS], ids), i
+  end
+  return o.recs[i - o.first + 1]
+end
+
+-- rests reports whether a candidate is a declined task whose partition is paused.
+local function rests(q, c, rec)
+  if not c.member or q.m.lines >= 0 or not rec or not has(byte(rec, 3) or 0, INPARTITION) then return false end
+  local h = head(rec)
+  return h and ring.paused(q, 'p' .. h.partition)
+end
+
+-- advance takes the next of these tasks, and reports whether it took one. A task of the line that it passes over
+-- moves to waiting, before the line, with its number as its score.
+local function advance(q, o)
+  while o.i < #o.list do
+    local c, rec = o.list[o.i + 1], recordof(q, o, o.i + 1)
+    local what = rests(q, c, rec) and 'passed' or fate(q, c, rec)
+    if what == 'full' then return false end
+    o.i = o.i + 1
     if c.st == 'l' then
-      popped = popped + 1
-      if what == 'void' then void = void + 1 end
-      if what == 'passed' then stay[#stay + 1], stay[#stay + 2] = c.at, c.id end
+      o.popped = o.popped + 1
+      if what == 'void' then o.void = o.void + 1 end
+      if what == 'passed' then o.stay[#o.stay + 1], o.stay[#o.stay + 2] = c.at, c.id end
     elseif what == 'taken' then
-      local list = gone[c.st]
+      local list = o.gone[c.st]
       list[#list + 1] = c.member or c.id
       if c.member then byname.count(q, c.line, c.doubtful, -1) end
     end
+    if what == 'taken' then return true end
   end
-  q.short = void > 0
-  write(q, 'ZREM', WAITING, gone.w)
-  write(q, 'ZREM', SUSPECTS, gone.z)
-  write(q, 'ZREM', LINES, gone.k)
+  return false
+end
+
+-- finish plans the removal of the tasks that were taken.
+local function finish(q, o)
+  q.short = o.void > 0
+  write(q, 'ZREM', WAITING, o.gone.w)
+  write(q, 'ZREM', SUSPECTS, o.gone.z)
+  write(q, 'ZREM', LINES, o.gone.k)
   local none
-  if popped > 0 then none = pop(q, from, popped, void, stay) else none = unvoid(q, from) end
+  if o.popped > 0 then none = pop(q, o.from, o.popped, o.void, o.stay) else none = unvoid(q, o.from) end
   if none and q.m.void ~= 0 then set(q, 'void', 0) end
+end
+
+-- pick takes up to n tasks of a queue without partitions.
+local function pick(q, n)
+  local limit, o = taken + n, begin(q, n)
+  while taken < limit and advance(q, o) do end
+  finish(q, o)
+end
+
+-- nextkeyed returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
+-- that may be a task that is claimed only to start at once, or a suspect. The partition t keeps the tasks that were
+-- read, n of a class together.
+local function nextkeyed(q, t, n, starts, wanted)
+  local next
+  for _, class in ipairs({0, starts and PROMPT or 0, wanted and DOUBTFUL or 0}) do
+    local l = t[class]
+    if not l then
+      local from, to = ring.span(t.line, class)
+      l = {from = from, to = to, i = 1, list = {}}
+      t[class] = l
+    end
+    while not l.list[l.i] and l.from do
+      l.list, l.i = {}, 1
+      local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, n)
+      l.from = v[n] and '(' .. v[n]
+      for i = 1, #v do l.list[#l.list + 1] = parse(q, v[i], t.line) end
+    end
+    local c = l.list[l.i]
+    if c and (not next or c.at < next.at) then next, t.class = c, class end
+  end
+  return next
+end
+
+-- advancekeyed takes the next task of a partition, and reports whether it took one.
+local function advancekeyed(q, t, n)
+  while true do
+    local starts = taken < starts
+    local c = nextkeyed(q, t, n, starts, starts and suspects and not suspect)
+    if not c then return false end
+    local what = fate(q, c, call('HGET', q[TASKS], c.id))
+    if what == 'full' then return false end
+    t[t.class].i = t[t.class].i + 1
+    if what == 'taken' then
+      q.keyed[#q.keyed + 1] = c.member
+      ring.leave(q, t.line)
+      return true
+    end
+  end
+end
+
+-- readon reads further turns of the ring of a queue, up to q.turns partitions, and reports whether there are any.
+local function readon(q, g, most)
+  local before, n = #g, min(max(most, g.read) + 1, q.turns - g.read)
+  if not g.whole and n > 0 then
+    local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'WITHSCORES', 'LIMIT', g.read, n)
+    g.whole = #v < 2 * n
+    g.read = g.read + #v / 2
+    for i = 1, #v, 2 do
+      local at = tonumber(v[i + 1]) + NEVER
+      if not g.own and q.m.own < at then
+        g.own = true
+        g[#g + 1] = {}
+      end
+      local p = ring.of(q, v[i], at - NEVER)
+      if p.size > 0 then g[#g + 1] = {line = v[i], p = p} else p.score, p.changed = nil, true end -- damaged
+    end
+  end
+  if not g.own and (g.whole or g.read >= q.turns) then
+    g.own = true
+    g[#g + 1] = {}
+  end
+  if g.whole and g.served then
+    for i = 1, #g.served do g[#g + 1] = g.served[i] end
+    g.served = nil
+  end
+  return #g > before
+end
+
+-- served puts the i-th of the turns behind the others.
+local function served(q, g, i)
+  local t = table.remove(g, i)
+  if t.line then
+    if t.p.size <= 0 then return end
+    ring.ready(q, t.p)
+  else
+    bump(q, 'turn', 1)
+    set(q, 'own', q.m.turn)
+  end
+  local list = g.whole and g or g.served
+  list[#list + 1] = t
+end
+
+-- others reports whether another claim like this one would find a task among those without a partition.
+local function others(q, o)
+  if full then return o.i < #o.list end
+  for i = o.i + 1, min(#o.list, o.i + PASSED) do
+    local c, rec = o.list[i], recordof(q, o, i)
+    local doubted = c.st == 'z' or c.doubtful
+    if c.id and rec and not later(rec) and not rests(q, c, rec)
+      and (starts > 0 or not doubted and byte(rec, 3) % 2 == 0) and not (doubted and suspect) then return true end
+  end
+  return q.short or q.passed and starts > 0
+end
+
+-- turns takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim like this
+-- one would find a task.
+local function turns(q, n)
+  local limit, before, g, o = taken + n, taken, {read = 0, served = {}}, nil
+  q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - looked, 100))
+  local i = 1
+  while taken < limit and not full and (g[i] or readon(q, g, most)) do
+    local t, some = g[i], nil
+    if t.line then some = advancekeyed(q, t, min(n, 10)) else
+      o = o or begin(q, n)
+      some = advance(q, o)
+    end
+    if some then served(q, g, i) elseif not full then i = i + 1 end
+  end
+  o = o or begin(q, n)
+  local left = taken > before and not g.whole or others(q, o)
+  finish(q, o)
+  write(q, 'ZREM', LINES, q.keyed)
+  i = 1
+  while not left and (g[i] or readon(q, g, most)) do
+    local t = g[i]
+    left = t.line and nextkeyed(q, t, 10, starts > 0, starts > 0 and suspects and not suspect)
+    i = i + 1
+  end
+  looked = looked + g.read
+  return left
 end
 
 -- doubtful reports whether another claim like this one would find a suspect.
@@ -315,18 +469,19 @@ end
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
-  if limit >= 0 then limits.look(q) end
+  limits.look(q, limit >= 0)
   if paused(q.m, q.m.jumped > 0 and 0 or now) then return false end -- no pause ends while timed work waits (jump.lua)
   if q.m.paused > 0 then set(q, 'paused', 0) end -- its time is over
   if limit < 0 then return true end
   local n, before = min(limit == 0 and most or limit, most - taken), taken
   if q.limit then n = min(n, starts - taken, limits.free(q)) end
-  if n > 0 and not full then pick(q, n) end
+  local keyed, left = q.m.lines < 0 and call('ZCARD', q[RING]) > 0, false
+  if keyed then left = turns(q, n) elseif n > 0 and not full then pick(q, n) end
   limits.start(q, taken - before)
   if limits.bounds(q, starts) then return false end
   suspicious = suspicious or telling and doubted > 0
-  local others = waiting > q.out
-  local left = full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0
+  local others = keyed or waiting > q.out
+  left = left or not keyed and (full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0)
   q.remains = left and others
   remains = remains or q.remains or doubtful(q)
   return others
@@ -417,7 +572,7 @@ if verdict == 'R' then
   end
   again(outcome)
   for i, q in ipairs(queues) do
-    if tonumber(ARGV[10 + i]) >= 0 then limits.look(q) end
+    if tonumber(ARGV[10 + i]) >= 0 then limits.look(q, true) end
     q.bounded = limits.bounds(q, starts)
     soonest(q)
   end

@@ -188,6 +188,7 @@ local function planmoves(q)
     if group then leave(q, e.group, 1) end
     if was == 'k' and (st ~= 'k' or e.joins) then byname.count(q, byname.line(e.member), byname.suspect(e.member), -1) end
     if st == 'k' and e.joins then byname.count(q, byname.line(e.joins), byname.suspect(e.joins), 1) end
+    if st == 'k' and e.joins and byte(e.joins, 1) == 107 then q.news = true end -- a caller may know its kind
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]
@@ -217,7 +218,7 @@ local function planmoves(q)
   write(q, 'HDEL', TASKS, unset)
   for st, list in pairs(add) do
     write(q, 'ZADD', SETS[st], list)
-    if st == 'w' then q.work = true elseif st == 'z' or st == 'k' then q.news = true end
+    if st == 'w' then q.work = true elseif st == 'z' then q.news = true end
   end
   if #left > 0 or #q.joiners > 0 then planline(q, left) end
   if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
@@ -228,7 +229,7 @@ end
 -- planlines plans the fields of the side hash for the lines by name: when a claim last named the kind, or
 -- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
 -- mark when a line last began: a claim that found no line of its kinds need not look again before it
--- changes. It stays negative while the queue has a limit (limit.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
+-- changes. It stays negative while the queue has a limit (limit.lua) or a partition (ring.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
@@ -244,6 +245,21 @@ local function planlines(q)
       end
     end
   end
+end
+
+-- planring plans the changes of the ring (ring.lua).
+local function planring(q)
+  local gone, moved = {}, {}
+  for line, p in pairs(q.parts or {}) do
+    local rests, listed = p.score and p.score >= 0, 'q' .. sub(line, 2)
+    if p.changed and p.was and p.was >= 0 and not rests then gone[#gone + 1] = listed end
+    if p.changed and p.was and not p.score then gone[#gone + 1] = line end
+    if p.changed and p.score then moved[#moved + 1], moved[#moved + 2] = text(p.score), line end
+    if p.changed and rests then moved[#moved + 1], moved[#moved + 2] = text(LISTED), listed end
+  end
+  write(q, 'ZREM', RING, gone)
+  write(q, 'ZADD', RING, moved)
+  if #moved > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end
 end
 
 -- planrest plans the changes of the side hash, unique keys, damaged records and lanes.
@@ -326,6 +342,7 @@ function commit(queues, grows, hush)
     trimdead(q)
     planmoves(q)
     planlines(q)
+    planring(q)
     planleft(q)
     planrest(q)
     plannumbers(q)

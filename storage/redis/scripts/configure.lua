@@ -1,8 +1,9 @@
 -- configure: changes settings of a queue, creates it, or removes it.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", or "forget" to remove the queue if it is
---       abandoned; for set then each setting that changes, none to create the queue: its name and its
+-- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", "forget" to remove the queue if it is
+--       abandoned, or "rest"; for rest then the key of a partition, and 0 to resume it, -1 to pause it without end,
+--       else for how long (µs); for set then each setting that changes, none to create the queue: its name and its
 --       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs); for "limit", of
 --       the operator, and for "declared" a text as limit.go in package engine writes it, "" for none
 -- Returns  {verdict, now, "" or "notempty"}
@@ -32,6 +33,18 @@ local function patch()
   return ''
 end
 
+-- rest pauses a partition or resumes it.
+local function rest()
+  local line, length = 'p' .. ARGV[5], tonumber(ARGV[6])
+  if q.m.mark == 0 and length == 0 then return '' end
+  if length ~= 0 then ring.pause(q, line, length > 0 and now + length or NEVER)
+  elseif ring.paused(q, line) then ring.ready(q, ring.of(q, line)) end
+  set(q, 'touched', now)
+  set(q, 'soon', 0)
+  q.asked = true
+  return ''
+end
+
 local function remove()
   if not empty(q) then return 'notempty' end
   q.removed = true
@@ -42,7 +55,7 @@ local function forget() return abandoned(q) and remove() or 'notempty' end
 
 local verdict, outcome = admit(q, ARGV[1], ARGV[2], ARGV[3], 'S')
 if verdict ~= 'N' then return {verdict, text(now), outcome and sub(outcome, 2)} end
-outcome = ({set = patch, remove = remove, forget = forget})[ARGV[4]]()
+outcome = ({set = patch, rest = rest, remove = remove, forget = forget})[ARGV[4]]()
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end

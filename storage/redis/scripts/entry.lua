@@ -95,6 +95,8 @@ function load(q, id)
     end
     local declined = byname.find(q, id, e.rec)
     if declined then return found(e, 'k', declined) end
+    local h = has(byte(e.rec, 3) or 0, INPARTITION) and head(e.rec)
+    if h and ring.waiting(h) then e.popped = true end -- it has lost its place, and has no entry in the line
     return found(e, 'l')
   end
   return found(e, false)
@@ -113,6 +115,7 @@ end
 -- where that is not its id.
 local function move(q, e, st, score, joins)
   touch(q, e)
+  if e.st == 'k' or st == 'k' then ring.moved(q, e.st == 'k' and (e.joins or e.member), st == 'k' and joins) end
   e.st, e.score, e.joins = st, score, joins
 end
 
@@ -134,8 +137,8 @@ local function stand(q, e, h, st, score)
   move(q, e, st, score, h.place and h.place .. e.id)
 end
 
--- rejoin has a task wait again, and writes its record: at the tail or the head of its priority, or at the end
--- of the line of its kind.
+-- rejoin has a task wait again, and writes its record: at the tail or the head of its priority, in the line of its
+-- partition if it has one, or at the end of the line of its kind.
 local function rejoin(q, e, h, at)
   local st, score, member = waits(h), 0, nil
   h.version, h.place = mark, nil
@@ -144,6 +147,8 @@ local function rejoin(q, e, h, at)
     h.place = pack7(q.m.turn)
     member = byname.prefix(byname.of(h), h.priority, st == 'z') .. h.place .. pack7(now) .. e.id
     st = 'k'
+  elseif h.partition ~= '' then
+    st, member = 'k', ring.place(q, h, e.id, at == 'head')
   else
     if at == 'tail' then h.place = pack7(now) end -- see joined in record.lua
     st, score = spot(q, st, h.priority, at == 'head')

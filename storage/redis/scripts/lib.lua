@@ -9,7 +9,7 @@
 -- set of each. A suspect (z) waits in a set of its own; pending tasks (p) are sorted by the deadline of
 -- their lease, and the tasks of a group are one member. A task that waits in the line (l) is in no set: it
 -- has a record and is in none of these. Declined tasks (k) wait in the lines of their kinds, which are one
--- set: see byname.lua. The set of a state in PLACED is sorted by a moment. The member of a task there
+-- set: see byname.lua. Tasks with a partition wait in the same set and have the same letter: see ring.lua. The set of a state in PLACED is sorted by a moment. The member of a task there
 -- is a place, which is a number that grows, and its id, so that tasks of the same moment come in the order in
 -- which steps put them there. The record has the place behind its header. A promotion replaces it by a moment:
 -- see joined in record.lua. Tasks and cursors of a state in TIMED fall due.
@@ -18,7 +18,7 @@ local SETS, LIVE, ENDED, PLACED, TIMED = STATESETS, LIVESTATES, ENDEDSTATES, PLA
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
 local FIELDS = {'lines', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched',
-  'jumped', 'clock', 'looks', 'reindex', 'reindexed', unpack(TOTALS)}
+  'jumped', 'clock', 'looks', 'reindex', 'reindexed', 'own', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -88,7 +88,7 @@ end
 -- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
 local function abandoned(q)
   return q.m.touched > 0 and now - q.m.touched >= QUEUELIFE and q.m.jumped == 0 and not paused(q.m, now)
-    and q.m.lines >= 0 and empty(q) and call('ZCARD', q[WINDOWS]) + call('HLEN', q[DAMAGED]) == 0
+    and q.m.lines >= 0 and empty(q) and call('ZCARD', q[WINDOWS]) + call('ZCARD', q[RING]) + call('HLEN', q[DAMAGED]) == 0
 end
 
 -- place returns the score that orders waiting tasks by priority, then by a number.

@@ -1,7 +1,7 @@
 -- limit: how many tasks of a queue its limit admits, by the rules of limit.go in package engine. The side
 -- hash has the texts of the limits and the packed starts as that file writes them. The field lines of the meta
--- hash is negative while a queue has a limit, so that the short claim leaves such a queue to claim.lua, and no
--- step looks for the limit of another queue.
+-- hash is negative while a queue has a limit or a partition, so that the short claim leaves such a queue to
+-- claim.lua, and no step looks for the limit of another queue.
 
 local limits = {}
 
@@ -63,11 +63,16 @@ local function pack(list)
   return table.concat(v)
 end
 
--- look reads the limit of a queue for a claim. It leaves q.limit nil where no limit holds.
-function limits.look(q)
+-- look reads the limit of a queue for a claim that takes tasks of it. It leaves q.limit nil where no limit holds. It
+-- ends the time in which lines is negative, if that is over.
+function limits.look(q, takes)
   if q.m.lines >= 0 then return end
   local v = call('HMGET', q[SIDE], OPERATOR, DECLARED, STARTS)
-  if not v[1] and not v[2] then return set(q, 'lines', mark) end -- lines was damaged
+  if not v[1] and not v[2] then
+    if call('ZCARD', q[RING]) == 0 then set(q, 'lines', mark) end
+    return
+  end
+  if not takes then return end
   local most, n, per = inforce(v[1], v[2])
   if not most or most + n == 0 then return end
   local l = {slots = NEVER, left = NEVER, n = n, per = per}
@@ -122,7 +127,8 @@ local function change(q, field, v)
   local operator, declared = aside(q, OPERATOR), aside(q, DECLARED)
   local _, n = inforce(operator, declared)
   if (n or 0) == 0 then put(q, STARTS, false) end
-  if operator or declared then set(q, 'lines', -1) elseif q.m.lines < 0 then set(q, 'lines', mark) end
+  if operator or declared then set(q, 'lines', -1)
+  elseif q.m.lines < 0 and call('ZCARD', q[RING]) == 0 then set(q, 'lines', mark) end
 end
 
 function limits.operate(q, v) change(q, OPERATOR, v) end

@@ -3,8 +3,9 @@
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 letter of the state, 2 page size, 3 and 4 the position of the last task of the page before,
 --       both "" for the first page: its score, and its id or place; for a declined task "!" and its
---       kind, and its priority and place in hexadecimal digits; 5 "1" where the last tasks of the state
---       come first, else ""
+--       kind, for a task in the line of a partition "=" and the key in hexadecimal digits, and its priority and
+--       place in hexadecimal digits; 5 "1" where the last tasks of the state come first, else ""; 6 the partition
+--       whose line is listed alone, "" for none
 -- Returns  {the position of the last task of this page in one text with a space between where there are
 --       more tasks, else "", then for each task: its state's letter, id, score, record, lease or "",
 --       history or "", large payload or ""}
@@ -124,15 +125,13 @@ local function line(list)
   end
 end
 
--- oneline returns a page of a line by name, behind a place in it ('' for none). Suspects come in their
--- places among the other tasks.
+-- oneline returns a page of a line by name, behind a place in it ('' for none). Suspects, and in a partition the tasks
+-- that are claimed only to start at once, come in their places among the other tasks.
 local function oneline(name, behind, n)
   local line, at = {}, #name + 2
-  for _, suspect in ipairs({false, true}) do
-    local from, to = byname.span(name, suspect)
-    if behind ~= '' then
-      from = '(' .. name .. '\0' .. char(byte(behind) + (suspect and DOUBTFUL or 0)) .. sub(behind, 2) .. '\255'
-    end
+  for _, class in ipairs(ring.is(name) and {0, DOUBTFUL, PROMPT} or {0, DOUBTFUL}) do
+    local from, to = ring.span(name, class)
+    if behind ~= '' then from = '(' .. name .. '\0' .. char((byte(behind) + class) % 256) .. sub(behind, 2) .. '\255' end
     for _, m in ipairs(call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, n)) do
       local id = sub(m, at + 2 * PLACE + 1)
       if id ~= '' then line[#line + 1] = {char(byte(m, at) % DOUBTFUL) .. sub(m, at + 1, at + PLACE), id, m} end
@@ -142,34 +141,44 @@ local function oneline(name, behind, n)
   return line
 end
 
--- declined adds declined tasks to a page. They come behind the other waiting tasks. It leaves out lines that are
--- those of no kind: the position of a task in such a line would not lead back to that line.
-local function declined(list)
+local function hex(v) return (string.gsub(v, '.', function(c) return string.format('%02x', byte(c)) end)) end
+
+local function unhex(v) return (string.gsub(v, '%x%x', function(x) return char(tonumber(x, 16)) end)) end
+
+-- named tells whether the position in ARGV is that of a task in a line by name.
+local named = find(ARGV[3], '^[!=]') ~= nil
+
+-- keyed adds tasks in lines by name to a page: declined tasks, then those in the lines of partitions. They come behind
+-- the other waiting tasks. It leaves out lines that are those of no kind and no partition: the position of a task in
+-- such a line would not lead back to that line.
+local function keyed(list)
   local name, behind = '', ''
-  if sub(ARGV[3], 1, 1) == '!' then
-    name, behind = 'k' .. sub(ARGV[3], 2), string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
+  if named then
+    name, behind = 'k' .. sub(ARGV[3], 2), unhex(ARGV[4])
+    if byte(ARGV[3], 1) == 61 then name = 'p' .. unhex(sub(ARGV[3], 2)) end
   end
+  if ARGV[6] ~= '' then name = 'p' .. ARGV[6] end
   while name and #list <= size do
-    local line = byname.valid(name) and oneline(name, behind, size + 1) or {}
+    local line = (byname.valid(name) or ring.valid(name)) and oneline(name, behind, size + 1) or {}
     for i = 1, min(#line, size + 1 - #list) do
       local place, id, m = unpack(line[i])
-      local hex = string.gsub(place, '.', function(c) return string.format('%02x', byte(c)) end)
-      list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex, '!' .. sub(name, 2)}
+      if ring.is(name) then list[#list + 1] = {'y', id, '0', hex(place), '=' .. hex(sub(name, 2))}
+      else list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex(place), '!' .. sub(name, 2)} end
     end
-    name, behind = byname.lines(q[LINES], name, 1)[1], ''
+    name, behind = ARGV[6] == '' and byname.lines(q[LINES], name, 1, true)[1], ''
   end
 end
 
 local list = {}
 if ARGV[1] == 'p' then list = pending()
-elseif sub(ARGV[3], 1, 1) ~= '!' then list = page(ARGV[1]) end
+elseif not named and ARGV[6] == '' then list = page(ARGV[1]) end
 if ARGV[1] == 'w' then
-  if sub(ARGV[3], 1, 1) ~= '!' then
+  if not named and ARGV[6] == '' then
     for _, t in ipairs(page('z')) do list[#list + 1] = t end
     line(list)
     table.sort(list, before)
   end
-  if not short then declined(list) end
+  if not short then keyed(list) end
 end
 local function place(t) return (t[5] or t[3]) .. ' ' .. (t[4] or t[2]) end
 local reply = {(short or #list > size) and place(list[min(#list, size)]) or ''}

@@ -40,8 +40,8 @@ local function suspected(rec)
   return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
 end
 
--- standing returns the state in which the task of a record waits, and its priority; nil where the record is
--- damaged or has a later format. A record that has no part between its header and its names but a place
+-- standing returns the state in which the task of a record waits, its priority and, if it has a partition, its
+-- header; nil where the record is damaged or has a later format. A record that has no part between its header and its names but a place
 -- is not parsed: the table that head makes takes a third of a promotion.
 local function standing(rec)
   if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
@@ -51,7 +51,7 @@ local function standing(rec)
     end
   end
   local h = head(rec)
-  if h then return waits(h), h.priority end
+  if h then return waits(h), h.priority, h.partition ~= '' and h end
 end
 
 -- promote makes the tasks that are due wait, the earliest first. Claims take the tasks that wait by priority:
@@ -77,17 +77,22 @@ local function promote(q, queues)
   local recs, left, written, raised = lookup(q[TASKS], ids), {s = {}, r = {}}, {}, {}
   for k = 1, n do
     local id, rec, from = ids[k], recs[k], left[states[k]]
-    local st, priority = standing(rec)
-    if st then rec = sub(rec, 1, HEADER) .. come .. sub(rec, HEADER + PLACE + 1) end
+    local st, priority, h = standing(rec)
+    if st and not h then rec = sub(rec, 1, HEADER) .. come .. sub(rec, HEADER + PLACE + 1) end
     if raised[id] then from[#from + 1] = members[k] -- damage had left it in both sets
-    elseif st == 'w' and priority == 0 and not q.e[id] then -- as the entry below: it would take half of a promotion
+    elseif st == 'w' and priority == 0 and not h and not q.e[id] then -- as the entry below: it would take half of a promotion
       from[#from + 1], written[#written + 1], written[#written + 2], raised[id] = members[k], id, rec, true
       local _, at = spot(q, st, priority)
       q.joiners[#q.joiners + 1] = {at, id}
     else
       local e = found(entry(q, id), states[k], members[k])
       e.rec, e.written = rec, st ~= nil
-      if st then move(q, e, spot(q, st, priority)) else setapart(q, e) end
+      if h then
+        local member = ring.place(q, h, id)
+        rewrite(q, e, h)
+        move(q, e, 'k', 0, member)
+      elseif st then move(q, e, spot(q, st, priority))
+      else setapart(q, e) end
     end
   end
   if #written > 0 then
@@ -212,6 +217,7 @@ function stray(q, member)
   q.strays[member] = true
   q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
   write(q, 'ZREM', LINES, {member})
+  if ring.is(member) then ring.leave(q, byname.line(member)) end
   if byname.valid(byname.line(member)) then recount(q, byname.line(member)) end
 end
 
@@ -225,8 +231,13 @@ local function declinedid(member)
 end
 
 -- placed reports whether a record belongs to the task for which a member of the set of lines by name
--- stands: kind, priority and place are the same.
+-- stands: kind or partition, priority and place are the same.
 function placed(rec, member, line)
+  if ring.is(line) then
+    local h = head(rec)
+    local lead = h and ring.waiting(h) == line and ring.lead(line, h.priority, ring.class(h)) .. h.place
+    return lead and sub(member, 1, #lead) == lead
+  end
   local at, g, priority, n = #line + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
   return has(g, HASPLACE) and byte(member, at) == lead
@@ -395,12 +406,27 @@ local function tick(q)
   end
 end
 
+-- rest ends the pauses of partitions that are over.
+local function rest(q)
+  if q.m.lines >= 0 then return end
+  local over = call('ZRANGEBYSCORE', q[RING], '0', text(now), 'LIMIT', 0, MAXREST + 1)
+  for i = 1, min(#over, MAXREST) do
+    local p = ring.of(q, over[i])
+    ring.ready(q, p)
+    if p.score then q.news = true end
+  end
+  more = more or #over > MAXREST
+end
+
 -- maintain maintains the i-th of so many queues, and reports whether maintenance is left over there.
 function maintain(q, i, queues)
   more = false
-  for _, chore in ipairs({recover, promote, tick, forsake, trim}) do
+  local before = left
+  for _, chore in ipairs({promote, rest, recover, tick, forsake, trim}) do
+    if chore == recover then left, before = before, left - before end
     share = max(floor(left / (queues - i + 1)), 2)
     chore(q, queues)
+    if chore == recover then left = max(left + before, 0) end
   end
   return reindex(q) or more
 end
@@ -416,8 +442,11 @@ function look(q, unfinished)
     local v = call('ZRANGEBYSCORE', q[SETS[st]], from, NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
+  local pause = q.m.lines < 0 and ring.rests(q[RING], unfinished and from or '0')
+  if pause and (due == 0 or pause < due) then due = pause end
   if due > 0 then soon = min(soon, due) end
-  if q.m.looks == 0 and call('ZCARD', q[LINES]) > 0 then set(q, 'looks', now) end -- looks was damaged
+  local n = q.m.looks == 0 and call('ZCARD', q[LINES]) or 0
+  if n > 0 and n > ring.count(q[LINES]) then set(q, 'looks', now) end -- looks was damaged
   if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
   local function over(key, after)
     local at = first(q[key])

@@ -13,7 +13,7 @@ local function flagsof(f, g)
   if not known then
     known = {keep = has(f, 1), untilread = has(f, 2), snoozed = has(f, 4), timed = has(f, 8), life = has(f, 16),
       window = has(f, 32), cursor = has(f, 64), noahead = has(g, 1), side = has(g, 2), large = has(g, 4), placed = has(g, HASPLACE),
-      unknown = {f - f % 128, g - g % (2 * HASMORE)}, more = has(g, HASMORE)}
+      unknown = {f - f % 128, g - g % (2 * INPARTITION)}, more = has(g, HASMORE), keyed = has(g, INPARTITION)}
     flagged[f * 256 + g] = known
   end
   return known
@@ -31,9 +31,14 @@ function head(rec)
     kind = kind, encoding = encoding, headers = (h1 * 256 + h2) * 256 + h3,
     payload = ((p1 * 256 + p2) * 256 + p3) * 256 + p4,
     keep = 0, snoozes = 0, since = 0, untilread = is.untilread, timed = is.timed, life = is.life, window = is.window,
-    cursor = is.cursor, noahead = is.noahead, side = is.side, large = is.large, parts = '', unknown = is.unknown}
+    cursor = is.cursor, noahead = is.noahead, side = is.side, large = is.large, parts = '', partition = '', unknown = is.unknown}
   local i = HEADER + 1
   if is.placed then h.place = sub(rec, i, i + PLACE - 1); i = i + PLACE end
+  if is.keyed then
+    local n = byte(rec, i) or 0
+    h.partition = sub(rec, i + 1, i + n)
+    i = i + 1 + n
+  end
   if is.keep then h.keep = number(rec, i, 7); i = i + 7 end
   if is.snoozed then h.snoozes = number(rec, i, 2); h.since = number(rec, i + 2, 7); i = i + 9 end
   if is.more then
@@ -61,7 +66,7 @@ end
 
 -- compose returns the record with the changed header h. It keeps flags and parts of later versions.
 local function compose(h)
-  local f, g, keep, snooze, parts = h.unknown[1], h.unknown[2], '', '', ''
+  local f, g, partition, keep, snooze, parts = h.unknown[1], h.unknown[2], '', '', '', ''
   if h.keep > 0 then f = f + 1; keep = pack7(h.keep) end
   if h.untilread then f = f + 2 end
   if h.snoozes > 0 then f = f + 4; snooze = pack2(h.snoozes) .. pack7(h.since) end
@@ -73,12 +78,13 @@ local function compose(h)
   if h.side then g = g + 2 end
   if h.large then g = g + 4 end
   if h.place then g = g + HASPLACE end
+  if h.partition ~= '' then g = g + INPARTITION; partition = char(#h.partition) .. h.partition end
   if h.parts ~= '' then g = g + HASMORE; parts = pack2(#h.parts) .. h.parts end
   local r, m, c, l = h.retries % 256, h.maxretries % 256, h.crashes % 256, h.crashlimit % 256
   return char(FORMAT, f, g) .. pack7(h.version) .. h.created ..
     char(h.priority + MAXPRIORITY, (h.retries - r) / 256, r, (h.maxretries - m) / 256, m, (h.crashes - c) / 256, c,
       (h.crashlimit - l) / 256, l) ..
-    (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. parts .. (h.tail or sub(h.rec, h.rest))
+    (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. partition .. keep .. snooze .. parts .. (h.tail or sub(h.rec, h.rest))
 end
 
 -- joined returns when a waiting task joined the tail of its priority, nil where its record does not tell.

@@ -36,6 +36,7 @@ local function inline(q)
   local after = last and joined(call('HGET', q[TASKS], last)) or 0
   return function(id, h)
     if inhead[id] then return true end
+    if ring.waiting(h) then return false end
     if length <= HEADOFLINE or h.priority ~= 0 or waits(h) == 'z' then return false end
     return max(h.version, joined(h.rec) or 0) >= after
   end
@@ -48,7 +49,7 @@ local function restore(q, e, h)
   set(q, 'reindexed', now)
   if not e.st then return move(q, e, 'u', now) end
   e.popped = true -- its entry is gone
-  if joined(e.rec) and valid(e.id) then
+  if (joined(e.rec) or ring.waiting(h)) and valid(e.id) then
     h.side = true
     return rejoin(q, e, h, 'head')
   end

@@ -6,7 +6,7 @@
 -- Returns  {now, then for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
 --       has no end, 0 where the queue is not paused), the TOTALS in their order, the first kinds of declined
 --       tasks, each with a colon, the number of its tasks and a comma, the age of the oldest waiting
---       task that was not declined (µs), and the limit of the operator, the declared one and the starts, "" where
+--       task that was not declined (µs), how many tasks stand in the lines of partitions, and the limit of the operator, the declared one and the starts, "" where
 --       there are none (limit.lua), and 1 during a wait of the clock, else 0}
 
 local damaged
@@ -102,6 +102,31 @@ local function earliest(key, set)
   return at
 end
 
+-- eldest returns the earliest moment at which one of the tasks in the lines of the first MOSTAGED partitions of the ring
+-- joined the tail of its line, of those with the priority of its first task.
+local function eldest(key)
+  local at, v = NEVER, try('ZRANGEBYSCORE', key(RING), '-inf', '(0', 'LIMIT', 0, MOSTAGED) or {}
+  local function first(from, to)
+    return try('ZRANGEBYLEX', key(LINES), from, to, 'LIMIT', 0, 1)[1]
+  end
+  for _, line in ipairs(v) do
+    local n, best, moment = #line + 2, nil, NEVER
+    for class = 0, PROMPT, DOUBTFUL do
+      local m = first(ring.span(line, class))
+      if m and (not best or byte(m, n) % DOUBTFUL < best) then best = byte(m, n) % DOUBTFUL end
+    end
+    local before
+    for class = 0, best and PROMPT or -1, DOUBTFUL do
+      local lead = ring.lead(line, MAXPRIORITY - best, class)
+      local m = first('[' .. lead .. pack7(SPREAD / 2), '(' .. lead .. '\33')
+      local place = m and sub(m, n + 1, n + PLACE)
+      if m and (not before or place < before) then before, moment = place, number(m, n + PLACE + 1, PLACE) end
+    end
+    at = min(at, moment)
+  end
+  return at
+end
+
 local t = call('TIME')
 now = t[1] * 1000000 + t[2]
 local reply, last = {text(now)}, 1
@@ -137,7 +162,10 @@ for n = 0, ARGV[1] - 1 do
   if size(LINE) > 0 and try('ZCARD', key(VOIDS)) then oldest = min(oldest, firstin(key, m, sizes[LINE])) end
   if size(WAITING) > 0 then oldest = min(oldest, earliest(key, WAITING)) end
   if size(SUSPECTS) > 0 then oldest = min(oldest, earliest(key, SUSPECTS)) end
+  local keyed = size(LINES) > 0 and size(RING) > 0
+  if keyed then oldest = min(oldest, eldest(key)) end
   v[#v + 1] = now - oldest
+  v[#v + 1] = size(LINES) > 0 and ring.count(key(LINES)) or 0
   local limit = m.lines < 0 and try('HMGET', key(SIDE), 'q:operator', 'q:declared', 'q:starts') or {}
   for i = 1, 3 do v[#v + 1] = limit[i] or '' end
   v[#v + 1] = m.jumped > 0 and now >= m.jumped and now - m.jumped < JUMPWAIT and 1 or 0

@@ -26,6 +26,13 @@ local function insert(a)
     return 'u'
   end
   bump(q, 'enqueued', 1)
+  if not later and has(g, INPARTITION) then
+    local h = head(rec)
+    local member = ring.place(q, h, id)
+    rewrite(q, e, h)
+    move(q, e, 'k', 0, member)
+    return 'w'
+  end
   if not later then
     move(q, e, spot(q, 'w', byte(rec, 18) - MAXPRIORITY))
     return 'w'
@@ -121,7 +128,8 @@ local function scoreof(q, e) return e.score or tonumber(call('ZSCORE', q[SETS[e.
 local function reach(q, e, a, to)
   local from, due = letter(e.st), ARGV[a + 6]
   local moved = ARGV[a + 4] ~= ''
-  local rejoins = to == 'w' and (ARGV[a + 7] ~= '' or e.st == 'k' and ARGV[a + 5] == 'w')
+  local declined = e.st == 'k' and byte(e.joins or e.member, 1) == 107
+  local rejoins = to == 'w' and (ARGV[a + 7] ~= '' or ARGV[a + 13] ~= '' or declined and ARGV[a + 5] == 'w')
   if due == '' and from == to and not moved and not rejoins then return nil end
   if to == 'w' then return 'w' end
   if due ~= '' then
@@ -147,6 +155,7 @@ local function change(a)
     return 'x'
   end
   if ARGV[a + 7] ~= '' then h.priority = tonumber(ARGV[a + 7]) end
+  if ARGV[a + 13] ~= '' then h.partition = sub(ARGV[a + 13], 2) end
   if parts ~= '' then replace(q, e, h, parts, a + 8) end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
   local st, score = reach(q, e, a, to)

@@ -15,6 +15,6 @@ local aside = call('HMGET', q[SIDE], unpack(fields))
 local score = e.lease and expiry(q, id, e.lease) or SETS[e.st] and call('ZSCORE', q[SETS[e.st]], e.member or id)
 -- For a declined task the score is the moment when it was declined.
 if e.st == 'k' then score = text(number(e.member, #e.member - #id - PLACE + 1, PLACE)) end
-local reply = {e.st, score or '0', e.rec, e.lease or ''}
+local reply = {e.st == 'k' and ring.is(e.member) and 'y' or e.st, score or '0', e.rec, e.lease or ''}
 for i = 1, #KINDS do reply[4 + i] = aside[i] end
 return reply

@@ -1,0 +1,53 @@
+-- partitions: reads a page of the partitions of a queue. It writes nothing.
+--
+-- KEYS  the keys of the queue (keys.go)
+-- ARGV  1 key of one partition, "" for all, 2 the last key of the page before, "" for the first page, 3 page size
+-- Returns  {now, 1 if there are more partitions, else 0, then for each partition: its key, how many tasks stand in its
+--       line, and when its pause ends: -1 if it has no end, 0 if the partition is not paused}
+
+local q = openall(1)[1]
+local size = tonumber(ARGV[3])
+local reply = {text(now), 0}
+
+-- paused returns the keys of paused partitions behind a key, the first size + 1 of them. They stand in the order of
+-- their keys at the end of the ring.
+local function paused(after)
+  local low = call('ZCOUNT', q[RING], '-inf', '(' .. text(LISTED))
+  local high = call('ZCARD', q[RING])
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if call('ZRANGE', q[RING], middle, middle)[1] <= 'q' .. after then low = middle + 1 else high = middle end
+  end
+  return call('ZRANGE', q[RING], low, low + size)
+end
+
+-- tell adds a partition to the reply, unless it has no tasks and its pause is over.
+local function tell(key)
+  local p = ring.of(q, 'p' .. key)
+  local till = p.score and p.score > now and p.score or 0
+  if p.size <= 0 and till == 0 then return end
+  if #reply >= 2 + 3 * size then
+    reply[2] = 1
+    return true
+  end
+  for _, v in ipairs({key, text(p.size), text(till >= NEVER and -1 or till)}) do reply[#reply + 1] = v end
+end
+
+if ARGV[1] ~= '' then
+  tell(ARGV[1])
+  return reply
+end
+local rests, i, line = paused(ARGV[2]), 1, 'p' .. ARGV[2]
+if ARGV[2] == '' then line = 'o' end
+repeat
+  line = byname.lines(q[LINES], line, 1, true)[1]
+  while line and not ring.is(line) and line < 'p' do line = byname.lines(q[LINES], line, 1, true)[1] end
+  local key = line and ring.is(line) and sub(line, 2)
+  while rests[i] and (not key or sub(rests[i], 2) < key) do
+    if tell(sub(rests[i], 2)) then return reply end
+    i = i + 1
+  end
+  if key and rests[i] == 'q' .. key then i = i + 1 end
+  if key and tell(key) then return reply end
+until not key
+return reply

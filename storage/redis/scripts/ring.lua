@@ -1,0 +1,116 @@
+-- ring: the partitions of a queue. The waiting tasks of a partition stand in a line by name (byname.lua), whose name
+-- is p and the key. Suspects stand apart there, and so do the tasks that are claimed only to start at once: PROMPT is
+-- added to their byte. A task at the tail has the place SPREAD / 2 and a number that grows, and its member has the moment
+-- when it joined. A task at the head has a number that falls, and the moment 0.
+--
+-- The set ring has the name of the line of each partition with waiting tasks or a pause. The score of a ready one is
+-- its turn less NEVER, which is negative. That of a paused one is the moment at which its pause ends, NEVER for one without
+-- an end. A paused one has a second member, q and the key, with the score LISTED, so that paused partitions are
+-- listed by key. The tasks without a partition have the turn that the meta hash has under own. While the ring
+-- has members, the field lines of the meta hash is negative, as it is for a limit (limit.lua).
+
+-- is reports whether a line by name is that of a partition.
+function ring.is(line) return byte(line, 1) == 112 end
+
+-- valid reports whether a line by name is that of a partition with a key that a step can have written.
+function ring.valid(line) return ring.is(line) and #line > 1 and #line <= MAXPARTITION + 1 and not find(line, '[%z\1-\31\127]') end
+
+-- class returns the number that is added to the byte of a task in the line of its partition.
+function ring.class(h) return waits(h) == 'z' and DOUBTFUL or h.noahead and PROMPT or 0 end
+
+-- lead returns the beginning of the members of a line with a priority and a class.
+function ring.lead(line, priority, class) return line .. '\0' .. char(MAXPRIORITY - priority + class) end
+
+-- whole returns the bounds, for ZRANGEBYLEX, of all members of a line.
+function ring.whole(line) return '[' .. line .. '\0', '(' .. line .. '\1' end
+
+-- span returns the bounds of the members of a line with a class.
+function ring.span(line, class) return '[' .. line .. '\0' .. char(class), '(' .. line .. '\0' .. char(class + DOUBTFUL) end
+
+-- waiting returns the name of the line in which the task of a record stood when it was written, nil if it stood in no
+-- line of a partition.
+function ring.waiting(h)
+  local at = h.place and h.partition ~= '' and number(h.place, 1, PLACE) or 0
+  return at > SPREAD / 4 and at < SPREAD and 'p' .. h.partition or nil
+end
+
+-- count returns how many tasks stand in the lines of all partitions of a queue whose set of lines has a key.
+function ring.count(lines) return call('ZLEXCOUNT', lines, '[p', '(q') end
+
+-- of returns the partition of a line as this call sees it: how many tasks it has and its score in the ring, nil for
+-- none.
+function ring.of(q, line, score)
+  q.parts = q.parts or {}
+  local p = q.parts[line]
+  if not p then
+    score = score or tonumber(call('ZSCORE', q[RING], line) or nil)
+    p = {size = call('ZLEXCOUNT', q[LINES], ring.whole(line)), score = score, was = score}
+    q.parts[line] = p
+  end
+  return p
+end
+
+-- paused reports whether a claim takes no task of a partition.
+function ring.paused(q, line)
+  local score = ring.of(q, line).score
+  return score and score >= 0
+end
+
+-- ready puts a partition at the end of the ring. It removes a partition without tasks.
+function ring.ready(q, p)
+  p.score, p.changed = nil, true
+  if p.size <= 0 then return end
+  bump(q, 'turn', 1)
+  p.score = q.m.turn - NEVER
+end
+
+-- pause pauses a partition until a moment.
+function ring.pause(q, line, till)
+  local p = ring.of(q, line)
+  p.score, p.changed = till, true
+end
+
+-- join notes that a task joined a line.
+function ring.join(q, line, class)
+  local p = ring.of(q, line)
+  p.size = p.size + 1
+  if not p.score then ring.ready(q, p) end
+  if p.score >= 0 then return end -- no claim could take it
+  if class == 0 then q.work = true else q.news = true end
+end
+
+-- leave notes that a task left a line.
+function ring.leave(q, line)
+  local p = ring.of(q, line)
+  p.size = p.size - 1
+  if p.size <= 0 and p.score and p.score < 0 then p.score, p.changed = nil, true end
+end
+
+-- moved notes that a task moved from a member of the set of lines to another; either may be nil or false.
+function ring.moved(q, from, to)
+  local line = from and byname.line(from)
+  if line and ring.is(line) then ring.leave(q, line) end
+  line = to and byname.line(to)
+  if line and ring.is(line) then ring.join(q, line, floor((byte(to, #line + 2) or 0) / DOUBTFUL) * DOUBTFUL) end
+end
+
+-- place gives the header of a task that joins its partition its place, and returns its member.
+function ring.place(q, h, id, head)
+  local line, at, moment = 'p' .. h.partition, nil, now
+  if head then
+    bump(q, 'head', -1)
+    at, moment = q.m.head, 0
+  else
+    bump(q, 'turn', 1)
+    at = q.m.turn
+  end
+  h.place = pack7(SPREAD / 2 + at)
+  return ring.lead(line, h.priority, ring.class(h)) .. h.place .. pack7(moment) .. id
+end
+
+-- rests returns the moment at which the first pause of a partition ends, nil if none ends; from is where the search
+-- begins, as ZRANGEBYSCORE has it.
+function ring.rests(key, from)
+  local v = call('ZRANGEBYSCORE', key, from, '(' .. NEVER, 'WITHSCORES', 'LIMIT', 0, 1)
+  return v[1] and tonumber(v[2])
+end
