@@ -446,7 +446,7 @@ local function turns(q, n)
     if some then served(q, g, i) elseif not full then i = i + 1 end
   end
   o = o or begin(q, n)
-  local left = taken > before and not g.whole or others(q, o)
+  local left = others(q, o)
   finish(q, o)
   write(q, 'ZREM', LINES, q.keyed)
   i = 1
@@ -456,7 +456,7 @@ local function turns(q, n)
     i = i + 1
   end
   looked = looked + g.read
-  return left
+  return left or taken > before and not g.whole
 end
 
 -- doubtful reports whether another claim like this one would find a suspect.

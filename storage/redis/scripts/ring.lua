@@ -111,6 +111,6 @@ end
 -- rests returns the moment at which the first pause of a partition ends, nil if none ends; from is where the search
 -- begins, as ZRANGEBYSCORE has it.
 function ring.rests(key, from)
-  local v = call('ZRANGEBYSCORE', key, from, '(' .. NEVER, 'WITHSCORES', 'LIMIT', 0, 1)
+  local v = call('ZRANGEBYSCORE', key, from, '(' .. text(NEVER), 'WITHSCORES', 'LIMIT', 0, 1)
   return v[1] and tonumber(v[2])
 end
