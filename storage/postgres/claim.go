@@ -409,6 +409,7 @@ func (c *claim) recoverExpired(
 	var spoiled []query
 	long := s.limits.DeclinedFor.Microseconds()
 	err = tx.run(ctx,
+		query{text: "SELECT {schema}.advance($1, $2)", args: []any{queue, int32(most)}},
 		query{text: stamping, args: []any{int64(5*2*most + 10)}, scan: one(&now, &base)},
 		c.naming(), // first: tasks of the kinds named here have not waited too long
 		query{

@@ -36,6 +36,63 @@ func (w *work) Partition(*engine.Queue, string) *engine.Line { return nil }
 // SetTurn does nothing: each partition tells the server its turn.
 func (w *work) SetTurn(*engine.Line, engine.Place) {}
 
+// beginning says how a partition may have begun in a step: where its last task left it, the next one that joined it
+// put it at the end of the ring. A work does not know the sizes of partitions.
+type beginning struct {
+	tasks int32 // more than before the step
+	least int32 // the least of these, 0 or less
+	turn  int64 // of the first task that joined the partition when it had the least
+}
+
+// beginningOf returns the beginning of the partition of a task.
+func (w *work) beginningOf(r *engine.Record) *beginning {
+	at := line{r.Ref.Queue, engine.Keyed, r.Partition}
+	b := w.begun[at]
+	if b == nil {
+		b = new(beginning)
+		w.begun[at] = b
+	}
+	return b
+}
+
+// leave notes that a task leaves its partition, if it stands in the line of one.
+func (w *work) leave(r *engine.Record) {
+	if r.State != engine.Keyed {
+		return
+	}
+	b := w.beginningOf(r)
+	if b.tasks--; b.tasks <= b.least {
+		b.least, b.turn = b.tasks, 0
+	}
+}
+
+// join notes that a task joins its partition at a place.
+func (w *work) join(r *engine.Record, at engine.Place) {
+	b := w.beginningOf(r)
+	b.tasks++
+	if b.turn == 0 {
+		turn := at.Sort - engine.Band(r.Priority)
+		b.turn = max(turn, -turn) // below 0 at the head
+	}
+}
+
+// beginningAgain moves the partitions that had so few tasks that all of them left, before others joined, to their new
+// turns.
+func (w *work) beginningAgain() (query, bool) {
+	var queues, tasks []int32
+	var names []string
+	var turns []int64
+	for at, b := range w.begun {
+		if b.least < 0 && b.turn != 0 {
+			queues, names = append(queues, w.ids(at.queue)), append(names, at.sub)
+			tasks, turns = append(tasks, b.tasks-b.least), append(turns, b.turn)
+		}
+	}
+	return query{
+		text: "SELECT {schema}.begun($1, $2, $3, $4)", args: []any{queues, names, tasks, turns},
+	}, len(queues) > 0
+}
+
 // turning writes the turns of the partitions that a claim has served. It locks them before any other line, in
 // one order.
 func (w *work) turning() []query {

@@ -117,8 +117,10 @@ func (w *work) save(patient bool) []query {
 	if q, some := w.counting(); some {
 		queries = append(queries, q)
 	}
-	if q, some := w.vacating(); some && !patient {
-		queries = append(queries, q)
+	for _, last := range []func() (query, bool){w.beginningAgain, w.vacating} {
+		if q, some := last(); some && !patient { // nobody waits for a transaction of the application's
+			queries = append(queries, q)
+		}
 	}
 	return queries
 }
@@ -256,7 +258,7 @@ type subs struct {
 	names   []string
 	changes []int32 // of the number of tasks in each
 	joined  []bool  // whether tasks join it
-	turns   []int64 // that of the first task that joins it, for a partition that it begins
+	turns   []int64 // of a partition that begins
 }
 
 func (w *work) subs() (l subs) {
@@ -271,10 +273,9 @@ func (w *work) subs() (l subs) {
 		}
 		counts[r.was.standing]--
 		counts[at]++
-		turn := r.Sort - engine.Band(r.Priority)
-		turn = max(turn, -turn) // below 0 at the head
-		if !joined[at] || turn < turns[at] {
-			joined[at], turns[at] = true, turn
+		joined[at] = true
+		if at.state == engine.Keyed {
+			turns[at] = w.beginningOf(&r.Record).turn
 		}
 	}
 	maps.DeleteFunc(counts, func(at standing, _ int32) bool { return at.sub == "" })

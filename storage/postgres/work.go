@@ -28,6 +28,7 @@ type work struct {
 
 	lines map[line][]*row         // the candidates of a claim (choose.go)
 	parts []*engine.Line          // the ready partitions that have some (ring.go)
+	begun map[line]*beginning     // of the partitions that tasks join and leave (ring.go)
 	rings map[string]wakeup.Event // queues to wake, with the highest kind of event
 	ids   func(queue string) int32
 }
@@ -49,7 +50,7 @@ func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *wo
 		ids: ids, queues: make(map[string]*engine.Queue),
 		rows: make(map[storage.Ref]*row), keys: make(map[key]*hold),
 		needRows: make(map[storage.Ref]bool), needKeys: make(map[key]bool), frees: make(map[key]string),
-		rings: make(map[string]wakeup.Event),
+		rings: make(map[string]wakeup.Event), begun: make(map[line]*beginning),
 	}
 	w.step = engine.Step{Store: w, Limits: limits, Now: now, Mark: base, Turn: base}
 	return w
@@ -126,18 +127,27 @@ func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
 	return &r.Record
 }
 
-// Move does nothing: each row tells the server in which line it stands.
-func (w *work) Move(*engine.Record, engine.State, engine.Place) {}
+// Move notes how partitions begin. Each row tells the server in which line it stands.
+func (w *work) Move(r *engine.Record, to engine.State, at engine.Place) {
+	w.leave(r)
+	if to == engine.Keyed {
+		w.join(r, at)
+	}
+}
 
 // Transfer files a row under its ref in another queue.
 func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
+	w.leave(r)
 	moved := w.rows[r.Ref]
 	w.rows[r.Ref] = nil
 	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = moved
 }
 
 // Remove removes a row from the work; save deletes it from the tables.
-func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
+func (w *work) Remove(r *engine.Record) {
+	w.leave(r)
+	w.rows[r.Ref] = nil
+}
 
 // Ring notes an event of a queue.
 func (w *work) Ring(r *engine.Record, alert bool) {

@@ -1,0 +1,15 @@
+-- begun moves ready partitions that have so many tasks, all of which joined them in this step, to their turns.
+CREATE FUNCTION {schema}.begun(queues int4[], subs text[], counts int4[], turns int8[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	fresh bool[] := ARRAY(
+		SELECT (SELECT count(*) FROM (SELECT FROM {schema}.tasks t WHERE t.line = k.line LIMIT u.n + 1) x) = u.n
+		FROM unnest(queues, subs, counts) WITH ORDINALITY AS u (queue, sub, n, nth)
+		LEFT JOIN {schema}.lines k ON k.queue = u.queue AND k.state = {state.keyed} AND k.sub = u.sub ORDER BY u.nth);
+BEGIN
+	IF true = ANY (fresh) THEN
+		PERFORM {schema}.served(ARRAY(SELECT u.queue FROM unnest(queues, fresh) AS u (queue, fresh) WHERE u.fresh),
+			ARRAY(SELECT u.sub FROM unnest(subs, fresh) AS u (sub, fresh) WHERE u.fresh),
+			ARRAY(SELECT u.turn FROM unnest(turns, fresh) AS u (turn, fresh) WHERE u.fresh));
+	END IF;
+END $$;
