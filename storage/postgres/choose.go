@@ -271,7 +271,8 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed, held bool) {
 	return changed, held
 }
 
-// isDamaged reports whether a candidate cannot be read, or stands in the line of another partition than its own.
+// isDamaged reports whether a candidate cannot be read, or stands in the line of another partition than
+// its own.
 func (c *candidate) isDamaged(r *row) bool {
 	return r.State == engine.Damaged || r.State == engine.Keyed && r.Partition != c.sub
 }

@@ -93,10 +93,11 @@
 //
 // The table tasks has two indexes: its key (queue, id), and (line, sort, turn), where a line is a
 // queue and a state. This one order serves claims, promotions, recoveries and listings, so that every
-// transition between states is one update. A declined task stands in the line of its kind, and any other
-// waiting task with a partition in the line of that; the numbers of these lines are below 0. A row of lines
-// is also the place of a partition in the ring of its queue, which has an index of its own. A claim looks
-// at the table lines once for each queue that it names; plain inserts and completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the
+// transition between states is one update. A declined task stands in the line of its kind, and any
+// other waiting task with a partition in the line of that; the numbers of these lines are below 0. A
+// row of lines is also the place of a partition in the ring of its queue, which has an index of its
+// own. A claim looks at the table lines once for each queue that it names; plain inserts and
+// completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the
 // table tasks, and most tasks are deleted when they complete.
 //
 // # Steps
@@ -125,24 +126,24 @@
 // side, and so are two large calls of inserts.
 //
 // A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks
-// that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it reads
-// candidates without locks and without payloads, and locks exactly those that it chooses. Of partitions it
-// reads the first of the ring, as many as it may serve.
+// that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it
+// reads candidates without locks and without payloads, and locks exactly those that it chooses. Of
+// partitions it reads the first of the ring, as many as it may serve.
 //
 // # Locks
 //
-// No lock serialises the fleet. Claims from a queue that has a limit or partitions go one after the other:
-// each locks a row of the table limits first, in the order of queues, and counts the tasks that are pending
-// then, or serves the partitions by the turns that it finds then. Where
-// that takes 200 ms, it goes on as if the limit admitted no task, and says to claim again soon.
-// Claims skip tasks that other transactions have locked. A step locks the tasks that it writes or
-// relies on, in the order of queue and id, then the lines with a name that its tasks join, then unique
-// keys. The lock on such a line is shared, and keeps only the line from being removed. Whoever takes
-// the last task of a partition removes its line in the same step, unless somebody is about to join it;
-// otherwise the sweep does. A task that an insert finds under its id is only read, without a lock. A step waits for
-// another transaction only where that is inserting the same unique key, id or line with a name, and for
-// 50 ms at most. Then it is rolled back, and the calls that shared it are carried out one by one. A
-// call that is still held up returns an ErrUnknown, for its caller to repeat.
+// No lock serialises the fleet. Claims from a queue that has a limit or partitions go one after the
+// other: each locks a row of the table limits first, in the order of queues, and counts the tasks that
+// are pending then, or serves the partitions by the turns that it finds then. Where that takes 200 ms,
+// it goes on as if the limit admitted no task, and says to claim again soon. Claims skip tasks that
+// other transactions have locked. A step locks the tasks that it writes or relies on, in the order of
+// queue and id, then the lines with a name that its tasks join, then unique keys. The lock on such a
+// line is shared, and keeps only the line from being removed. Whoever takes the last task of a
+// partition removes its line in the same step, unless somebody is about to join it; otherwise the
+// sweep does. A task that an insert finds under its id is only read, without a lock. A step waits for
+// another transaction only where that is inserting the same unique key, id or line with a name, and
+// for 50 ms at most. Then it is rolled back, and the calls that shared it are carried out one by one.
+// A call that is still held up returns an ErrUnknown, for its caller to repeat.
 //
 // In a transaction of the application's a step does wait for locks. Every commit with a notification
 // waits for other commits with a notification: PostgreSQL lets one of them through at a time. Extend,

@@ -8,13 +8,13 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// The engine decides what the limit of a queue admits, and whose turn it is in a queue with partitions. A claim
-// from such a queue locks its row of the table limits
-// for as long as its transaction lasts, so that each claim counts the tasks that the claims before it took, and
-// serves the partitions behind those that they served.
-// Claims from all other queues pay nothing for it: the function claim learns from the row of a queue, which
-// it reads anyway, whether there is a limit, and by one look whether there are lines with a name. A claim that
-// began before the queue had a limit takes no notice of it. Partitions that began meanwhile wait for the next claim.
+// The engine decides what the limit of a queue admits, and whose turn it is in a queue with partitions.
+// A claim from such a queue locks its row of the table limits for as long as its transaction lasts, so
+// that each claim counts the tasks that the claims before it took, and serves the partitions behind
+// those that they served. Claims from all other queues pay nothing for it: the function claim learns
+// from the row of a queue, which it reads anyway, whether there is a limit, and by one look whether
+// there are lines with a name. A claim that began before the queue had a limit takes no notice of it.
+// Partitions that began meanwhile wait for the next claim.
 
 // limits are the limits of the queues of a claim, which has locked them.
 type limits struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Partitions lists a page of the partitions of a queue that have waiting tasks or are paused, by key. Next is the last
-// key of the page.
+// Partitions lists a page of the partitions of a queue that have waiting tasks or are paused, by key.
+// Next is the last key of the page.
 func (s *Storage) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
 	if err := storage.CheckPartitions(&q); err != nil {
 		return storage.PartitionsPage{}, err

@@ -136,51 +136,23 @@ func TestClaimersServePartitionsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const claimers, keys, each = 8, 40, 25
 			s := newShop(t)
-			var mu sync.Mutex
-			starts := make(map[string]int)
-			over := func() bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return len(starts) == keys*each
-			}
+			done := ledger{starts: make(map[string]int)}
 			var all sync.WaitGroup
 			for range claimers {
 				store, session := opened(t, s.cfg)
 				prepare(store)
 				all.Go(func() {
-					for !over() && !t.Failed() {
-						c, err := session.Claim(t.Context(), claimOf(3))
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						mu.Lock()
-						for _, task := range c.Tasks {
-							starts[task.ID]++
-						}
-						mu.Unlock()
-						if _, err = endOrRelease(t, session, &c); err != nil {
-							t.Error(err)
-						}
+					for done.len() < keys*each && !t.Failed() {
+						s.serve(session, &done)
 					}
 				})
 			}
-			for k := range keys {
-				if k%4 == 0 {
-					session := storage.NewSession(s.store, 0)
-					all.Go(func() {
-						for i := range each {
-							for n := k; n < k+4; n++ {
-								if _, err := session.ApplyOne(t.Context(), keyed(fmt.Sprintf("k%02d-", n), i)); err != nil {
-									t.Error(err)
-								}
-							}
-						}
-					})
-				}
+			for k := 0; k < keys; k += 4 {
+				session := storage.NewSession(s.store, 0)
+				all.Go(func() { s.fillPartitions(session, k, 4, each) })
 			}
 			all.Wait()
-			for id, n := range starts {
+			for id, n := range done.starts {
 				s.want(id+" was claimed so often", n, 1)
 			}
 			got := s.stats()
@@ -191,17 +163,49 @@ func TestClaimersServePartitionsOnce(t *testing.T) {
 	}
 }
 
-// endOrRelease completes the claimed tasks.
-func endOrRelease(t *testing.T, session *storage.Session, c *storage.Claimed) ([]storage.Applied, error) {
-	t.Helper()
+// fillPartitions adds tasks to some partitions, each in turn.
+func (s *shop) fillPartitions(session *storage.Session, first, keys, each int) {
+	s.Helper()
+	for i := range keys * each {
+		in := keyed(fmt.Sprintf("k%02d-", first+i%keys), i/keys)
+		if _, err := session.ApplyOne(s.Context(), in); err != nil {
+			s.Error(err)
+		}
+	}
+}
+
+// ledger counts the starts of tasks.
+type ledger struct {
+	mu     sync.Mutex // guards starts
+	starts map[string]int
+}
+
+func (l *ledger) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.starts)
+}
+
+// serve claims tasks, counts their starts, and completes them.
+func (s *shop) serve(session *storage.Session, done *ledger) {
+	s.Helper()
+	c, err := session.Claim(s.Context(), claimOf(3))
+	if err != nil {
+		s.Error(err)
+	}
 	var txs []storage.Tx
+	done.mu.Lock()
 	for _, f := range c.Fences {
+		done.starts[f.ID]++
 		txs = append(txs, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
 	}
+	done.mu.Unlock()
 	if len(txs) == 0 {
-		return nil, nil
+		return
 	}
-	return session.Apply(t.Context(), txs...)
+	if _, err := session.Apply(s.Context(), txs...); err != nil {
+		s.Error(err)
+	}
 }
 
 // TestDueTasksJoinTheirPartitions in the order in which they were due, new partitions at the end of the ring.
@@ -323,4 +327,30 @@ func TestAClaimReadsAFewOfManyPartitions(t *testing.T) {
 	t.Logf("%d read", read)
 	s.want("few", read < 10*150, true)
 	s.want("claimed", len(s.claim(storage.MaxClaim).Tasks), storage.MaxClaim)
+}
+
+// TestAPartitionBeginsAgain at the end of the ring, where all of its tasks leave it before another joins, and only
+// then.
+func TestAPartitionBeginsAgain(t *testing.T) {
+	priority := 3
+	for name, c := range map[string]struct {
+		inA  int
+		want []string
+	}{
+		"all leave":  {1, []string{"b0", "a0"}},
+		"some leave": {2, []string{"a0", "b0", "a1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.addKeyed("a", c.inA)
+			s.addKeyed("b", 1)
+			ref := storage.Ref{Queue: "q", ID: "a0"}
+			task, err := s.store.Task(t.Context(), ref)
+			s.must(err)
+			s.must(s.apply(s.store, storage.Tx{
+				Changes: []storage.Change{{Ref: ref, Version: task.Version, Priority: &priority}},
+			}).Err)
+			s.takes(5, c.want...)
+		})
+	}
 }

@@ -194,7 +194,8 @@ func (a spot) text(newest bool) string {
 			a.id = []byte{0}
 		}
 	}
-	return fmt.Sprintf("%d,%d,%s,%d,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.line, a.sub)
+	id := base64.RawURLEncoding.EncodeToString(a.id)
+	return fmt.Sprintf("%d,%d,%s,%d,%s", a.sort, a.turn, id, a.line, a.sub)
 }
 
 // parsePlace reads the text of a place. The empty text is before all places.
@@ -214,7 +215,7 @@ func parsePlace(text string) (after spot, err error) {
 		}
 	}
 	if err == nil && len(parts) == 5 {
-		err = after.parseLine(parts[3])
+		after.line, err = parseLine(parts[3], after.sub)
 	}
 	if err != nil || len(parts) != 5 {
 		return spot{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
@@ -223,18 +224,17 @@ func parsePlace(text string) (after spot, err error) {
 }
 
 // parseLine reads the number of the state of a line, and checks the name of the line.
-func (a *spot) parseLine(number string) error {
+func parseLine(number, sub string) (line int16, err error) {
 	n, err := strconv.ParseInt(number, 10, 16)
-	a.line = int16(n)
 	switch state := engine.State(n); {
-	case err != nil || (a.line == 0) != (a.sub == "") || a.line != 0 && !state.HasSubs():
-		return storage.Invalid("line", number, "that of a state")
+	case err != nil || (n == 0) != (sub == "") || n != 0 && !state.HasSubs():
+		err = storage.Invalid("line", number, "that of a state")
 	case state == engine.Declined:
-		return storage.CheckName("kind", a.sub)
+		err = storage.CheckName("kind", sub)
 	case state == engine.Keyed:
-		return storage.CheckPartition(a.sub)
+		err = storage.CheckPartition(sub)
 	}
-	return nil
+	return int16(n), err
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page. Names that no queue can

@@ -7,9 +7,10 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// The ring of a queue consists of the places that the rows of its partitions have in the table lines. A claim reads
-// the first ready partitions that have a task for it (the function turned), and writes the turns of those that it
-// has served. The server ends pauses (resume), and a step removes a partition whose last task it has taken (vacate).
+// The ring of a queue consists of the places that the rows of its partitions have in the table lines. A
+// claim reads the first ready partitions that have a task for it (the function turned), and writes the
+// turns of those that it has served. The server ends pauses (resume), and a step removes a partition
+// whose last task it has taken (vacate).
 
 // beginRing fills the lines of the partitions that have candidates.
 func (w *work) beginRing() {
@@ -36,8 +37,8 @@ func (w *work) Partition(*engine.Queue, string) *engine.Line { return nil }
 // SetTurn does nothing: each partition tells the server its turn.
 func (w *work) SetTurn(*engine.Line, engine.Place) {}
 
-// beginning says how a partition may have begun in a step: where its last task left it, the next one that joined it
-// put it at the end of the ring. A work does not know the sizes of partitions.
+// beginning says how a partition may have begun in a step: where its last task left it, the next one
+// that joined it put it at the end of the ring. A work does not know the sizes of partitions.
 type beginning struct {
 	tasks int32 // more than before the step
 	least int32 // the least of these, 0 or less
@@ -76,8 +77,8 @@ func (w *work) join(r *engine.Record, at engine.Place) {
 	}
 }
 
-// beginningAgain moves the partitions that had so few tasks that all of them left, before others joined, to their new
-// turns.
+// beginningAgain moves the partitions that had so few tasks that all of them left, before others joined,
+// to their new turns.
 func (w *work) beginningAgain() (query, bool) {
 	var queues, tasks []int32
 	var names []string

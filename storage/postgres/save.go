@@ -85,8 +85,9 @@ func (w *work) save(patient bool) []query {
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
-		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids, v.sorts,
-			v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.subs, v.partitions, patient)
+		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids,
+			v.sorts, v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.subs, v.partitions,
+			patient)
 	}
 	if arrived := arrivals(c.keeps); len(arrived.queues) > 0 {
 		add("SELECT {schema}.arrive($1, $2, $3)", arrived.queues, arrived.ids, patient)
@@ -117,8 +118,16 @@ func (w *work) save(patient bool) []query {
 	if q, some := w.counting(); some {
 		queries = append(queries, q)
 	}
-	for _, last := range []func() (query, bool){w.beginningAgain, w.vacating} {
-		if q, some := last(); some && !patient { // nobody waits for a transaction of the application's
+	if !patient { // nobody waits for a transaction of the application's
+		queries = append(queries, w.leaving()...)
+	}
+	return queries
+}
+
+// leaving looks at the partitions that tasks have left.
+func (w *work) leaving() (queries []query) {
+	for _, look := range []func() (query, bool){w.beginningAgain, w.vacating} {
+		if q, some := look(); some {
 			queries = append(queries, q)
 		}
 	}

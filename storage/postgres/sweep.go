@@ -146,7 +146,8 @@ const (
 )
 
 // sweepQueues hides queues that were empty, without settings and untouched for a day. It deletes rows
-// that have been hidden for long, the empty lines of kinds that no claim named for a day, and partitions without tasks.
+// that have been hidden for long, the empty lines of kinds that no claim named for a day, and partitions
+// without tasks.
 func (s *Storage) sweepQueues(ctx context.Context) error {
 	return s.askAside(ctx, query{
 		text: "SELECT {schema}.abandon($1, $2)", args: []any{queueLife.Microseconds(), rowLife.Microseconds()},

@@ -1,4 +1,5 @@
--- begun moves ready partitions that have so many tasks, all of which joined them in this step, to their turns.
+-- begun moves ready partitions that have so many tasks, all of which joined them in this step, to their
+-- turns.
 CREATE FUNCTION {schema}.begun(queues int4[], subs text[], counts int4[], turns int8[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

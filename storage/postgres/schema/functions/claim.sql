@@ -1,7 +1,8 @@
 -- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order
 -- of the queues named: those that every claim may take. Where a queue has other tasks for this claim,
--- such as declined tasks of the kinds that it names, or partitions, or a limit, claim leaves the choice to the client. The
--- client calls it again as a part of its choice, with general: then it takes nothing (choose.go).
+-- such as declined tasks of the kinds that it names, or ready partitions, or a limit, claim leaves the
+-- choice to the client. The client calls it again as a part of its choice, with general: then it takes
+-- nothing (choose.go).
 -- A call says first whether one of the queues needs maintenance by the client ('m' rows, and nothing
 -- else happens). The client does the maintenance, and calls again with maintained. holder is the token
 -- and the runner.

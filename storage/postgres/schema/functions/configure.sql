@@ -1,7 +1,7 @@
--- configure pauses or resumes a queue, or the partition of it that p_partition names unless that is '', unless paused
--- is null, or removes the queue. The turn of a partition is p_turn from then on. It creates the queue where there
--- is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client changes
--- them, and calls bound.
+-- configure pauses or resumes a queue unless paused is null, or removes it. Where p_partition is not '' it
+-- pauses or resumes that partition of the queue instead, whose turn then is p_turn. It creates the queue where
+-- there is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client
+-- changes them, and calls bound.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
 -- have no index, and the planner takes a scan that is turned off for so expensive that it would
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then

@@ -1,7 +1,7 @@
--- make adds tasks. subs are the names of their lines, which exist (joining), and '' for tasks in a line without a
--- name; partitions are the keys of their partitions. An id that is taken, also by a task that has ended, is a unique_violation. In a
--- transaction of the application's that keeps its first snapshot, an id that was taken since is a
--- serialization_failure.
+-- make adds tasks. subs are the names of their lines, which exist (joining), and '' for tasks in a line
+-- without a name; partitions are the keys of their partitions. An id that is taken, also by a task that
+-- has ended, is a unique_violation. In a transaction of the application's that keeps its first snapshot,
+-- an id that was taken since is a serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[], subs text[], partitions text[], patient bool

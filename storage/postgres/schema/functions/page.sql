@@ -1,8 +1,8 @@
--- page lists tasks of one queue in some states, in order, behind a place. Tasks in lines with a name come
--- behind the others, by state and name; a place among them names both. With p_partition it lists only the line of
--- that partition. A planner that takes a line for short would
--- sort the whole line for each page: with enable_sort = off it sorts only the tasks of one moment. It
--- takes that for so expensive that it would compile the plan: jit is off.
+-- page lists tasks of one queue in some states, in order, behind a place. Tasks in lines with a name
+-- come behind the others, by state and name; a place among them names both. With p_partition it lists
+-- only the line of that partition. A planner that takes a line for short would sort the whole line for
+-- each page: with enable_sort = off it sorts only the tasks of one moment. It takes that for so
+-- expensive that it would compile the plan: jit is off.
 CREATE FUNCTION {schema}.page(
 	q int4, states int2[], p_partition text, after_line int2, after_sub text, after_sort int8, after_turn int8,
 	after_id bytea, most int4

@@ -1,7 +1,7 @@
--- partitions lists up to most partitions of a queue behind a key, or the one with the key p_key, unless that is '':
--- those that have tasks or are paused at the moment o_now. o_until is 0 for a partition that is ready, else when its
--- pause ends. The planner takes the scan of all deltas, which have no index, for so expensive that it would
--- compile the plan: jit is off.
+-- partitions lists up to most partitions of a queue behind a key, or the one with the key p_key, unless
+-- that is '': those that have tasks or are paused at the moment o_now. o_until is 0 for a partition that
+-- is ready, else when its pause ends. The planner takes the scan of all deltas, which have no index, for
+-- so expensive that it would compile the plan: jit is off.
 CREATE FUNCTION {schema}.partitions(p_name text, p_key text, after text, most int4) RETURNS TABLE (
 	o_key text, o_tasks int8, o_until int8, o_now int8
 ) LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off AS $$

@@ -1,6 +1,6 @@
--- put rewrites tasks that load has locked; an empty record leaves the record as it is. subs are
--- the names of their lines, which exist (joining), and '' for tasks in a line without a name; partitions are the
--- keys of their partitions.
+-- put rewrites tasks that load has locked; an empty record leaves the record as it is. subs are the
+-- names of their lines, which exist (joining), and '' for tasks in a line without a name; partitions are
+-- the keys of their partitions.
 CREATE FUNCTION {schema}.put(
 	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], leases bytea[], pasts bytea[], records bytea[], subs text[], partitions text[]

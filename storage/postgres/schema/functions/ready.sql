@@ -1,11 +1,11 @@
--- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and tells a claim what it has to know of
--- the queue: its number, null where there is none; whether it is paused (held; no pause ends in a
--- wait, see come); whether it has a limit (limited); whether tasks wait before the place low (early); whether some only start at once
--- (prompts), are suspects, were declined and are of the named kinds (declined), or have a partition that is ready
--- (keyed); whether somebody
--- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks);
--- whether anything was changed; whether more due work can be had at once (more); whether nothing due
--- is left (clean); when something is due next; and how many turns after now it gave to partitions (turns).
+-- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and
+-- tells a claim what it has to know of the queue: its number, null where there is none; whether it is
+-- paused (held; no pause ends in a wait, see come); whether it has a limit (limited); whether tasks wait
+-- before the place low (early); whether some only start at once (prompts), are suspects, were declined
+-- and are of the named kinds (declined), or have a partition that is ready (keyed); whether somebody
+-- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks); whether
+-- anything was changed; whether more due work can be had at once (more); whether nothing due is left
+-- (clean); when something is due next; and how many turns after now it gave to partitions (turns).
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
 	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,

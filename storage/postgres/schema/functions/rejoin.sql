@@ -1,5 +1,6 @@
--- rejoin moves due tasks with a partition, which the step has locked, to places in the lines of their partitions
--- (subs), and returns how many partitions there are. New ones get turns behind p_turn, in the order of their tasks.
+-- rejoin moves due tasks with a partition, which the step has locked, to places in the lines of their
+-- partitions (subs), and returns how many partitions there are. New ones get turns behind p_turn, in the
+-- order of their tasks.
 CREATE FUNCTION {schema}.rejoin(
 	q int4, now int8, p_turn int8, cs tid[], was int4[], places int8[], subs text[]
 ) RETURNS int4 LANGUAGE plpgsql AS $$

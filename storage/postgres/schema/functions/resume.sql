@@ -1,5 +1,6 @@
--- resume ends up to {maxrest} pauses of partitions of a queue that are over, and puts these partitions at
--- the end of the ring, behind the turns that the claim has given already. It deletes those without tasks, and returns how many pauses it ended.
+-- resume ends up to {maxrest} pauses of partitions of a queue that are over, and puts these partitions
+-- at the end of the ring, behind the turns that the claim has given already. It deletes those without
+-- tasks, and returns how many pauses it ended.
 CREATE FUNCTION {schema}.resume(q int4, now int8, given int4, come int8) RETURNS int4 LANGUAGE plpgsql AS $$
 DECLARE
 	tail int8;

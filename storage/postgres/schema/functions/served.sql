@@ -1,5 +1,5 @@
--- served moves ready partitions to their turns, which a claim has given them. The expression keeps the planner
--- from reading the whole ring.
+-- served moves ready partitions to their turns, which a claim has given them. The expression keeps the
+-- planner from reading the whole ring.
 CREATE FUNCTION {schema}.served(queues int4[], subs text[], turns int8[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

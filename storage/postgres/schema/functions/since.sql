@@ -1,5 +1,6 @@
--- since returns when the oldest of the tasks joined the tail of their partition that are first there with the priority
--- of the first task, of the first {mostaged} partitions in the ring of a queue; null if there is none.
+-- since returns when the oldest of the tasks joined the tail of their partition that are first there
+-- with the priority of the first task, of the first {mostaged} partitions in the ring of a queue; null
+-- if there is none.
 CREATE FUNCTION {schema}.since(q int4) RETURNS int8 LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 	SELECT min(t.sort - {schema}.place(f.priority, 0)) FROM (

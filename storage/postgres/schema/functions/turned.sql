@@ -1,7 +1,8 @@
--- turned returns the candidates of a claim from the first partitions of the ring of a queue that have any: those
--- without the flags barred, and with free only those that others have not locked. It returns at least as many as
--- there are, or most if there are more, and of no partition fewer than a claim can take that serves them in
--- turn. It reads no more than {maxturns} partitions and one, and in each passes over 1,000 tasks at most.
+-- turned returns the candidates of a claim from the first partitions of the ring of a queue that have
+-- any: those without the flags barred, and with free only those that others have not locked. It returns
+-- at least as many as there are, or most if there are more, and of no partition fewer than a claim can
+-- take that serves them in turn. It reads no more than {maxturns} partitions and one, and in each passes
+-- over 1,000 tasks at most.
 CREATE FUNCTION {schema}.turned(q int4, most int4, barred int2, free bool) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
 	o_last bool, o_turn int8
