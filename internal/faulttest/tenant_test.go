@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,9 +70,12 @@ func (f *tenantTest) come(n int) {
 	}
 }
 
-// soon is how long the task of a small tenant may take to start while no runner is killed. The big tenant has work
-// for several times as long.
-const soon = time.Second
+// soon is how long the task of a small tenant may take to start while no runner is killed, and mostBefore how many
+// tasks of the big tenant may start in that time: those that the runners have claimed ahead, and its turns.
+const (
+	soon       = 2 * time.Second
+	mostBefore = 200
+)
 
 // quiet has small tenants come while no runner is killed.
 func (f *tenantTest) quiet(n int) {
@@ -98,26 +102,36 @@ func (f *tenantTest) waitingOf(key string) int64 {
 func (f *tenantTest) started(h history, lease time.Duration) {
 	f.t.Helper()
 	var slowest time.Duration
-	begun := make(map[storage.Ref]time.Time)
+	begun, others := make(map[storage.Ref]time.Time), 0
+	var big []time.Time
 	for _, e := range h.of(runStart) {
+		if _, small := f.small[e.Ref]; !small {
+			big = append(big, e.At)
+		}
 		if _, ok := begun[e.Ref]; !ok {
 			begun[e.Ref] = e.At
 		}
 	}
 	for ref, sent := range f.small {
 		at, ok := begun[ref]
-		most, took := soon, at.Sub(sent)
+		most, took, hit := soon, at.Sub(sent), false
 		for _, k := range f.killed {
 			if k.After(sent) && k.Before(at) {
-				most = soon + lease + takeover
+				most, hit = soon+lease+takeover, true
 			}
 		}
 		slowest = max(slowest, took)
+		from, _ := slices.BinarySearchFunc(big, sent, time.Time.Compare)
+		to, _ := slices.BinarySearchFunc(big, at, time.Time.Compare)
+		if others = max(others, to-from); to-from > mostBefore && !hit {
+			f.t.Errorf("%s: %d tasks of the big tenant started before it, want at most %d", ref, to-from, mostBefore)
+		}
 		if !ok || took > machine.Stretch(most, sent) {
 			f.t.Errorf("%s: started %v, after %v, want it within %v beside a big tenant", ref, ok, took, most)
 		}
 	}
-	f.t.Logf("%d small tenants, of which the slowest started after %v", len(f.small), slowest.Round(time.Millisecond))
+	f.t.Logf("%d small tenants, of which the slowest started after %v, and one after %d others",
+		len(f.small), slowest.Round(time.Millisecond), others)
 }
 
 // onceAnAttempt fails the test unless each task has completed, and each of its runs was that of one attempt.
