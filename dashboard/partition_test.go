@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -177,7 +178,9 @@ func TestAQueueIsShownWithoutItsPartitions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := dashboard.Handler(unlisted{sc.Store}, as(access.Admin))
+		cfg := as(access.Admin)
+		cfg.Log = slog.New(slog.DiscardHandler)
+		h, err := dashboard.Handler(unlisted{sc.Store}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
