@@ -217,7 +217,7 @@ function stray(q, member)
   q.strays[member] = true
   q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
   write(q, 'ZREM', LINES, {member})
-  if ring.is(member) then ring.leave(q, byname.line(member)) end
+  if ring.is(member) and find(member, '%z') then ring.leave(q, byname.line(member)) end
   if byname.valid(byname.line(member)) then recount(q, byname.line(member)) end
 end
 
@@ -407,7 +407,7 @@ local function tick(q)
 end
 
 -- rest ends the pauses of partitions that are over.
-local function rest(q)
+function ring.rest(q)
   if q.m.lines >= 0 then return end
   local over = call('ZRANGEBYSCORE', q[RING], '0', text(now), 'LIMIT', 0, MAXREST + 1)
   for i = 1, min(#over, MAXREST) do
@@ -418,17 +418,49 @@ local function rest(q)
   more = more or #over > MAXREST
 end
 
+-- tend looks at BATCH lines of partitions for damage that no claim meets: it puts those at the end of the ring that the ring
+-- lacks, and sets members apart that no claim reads. It goes on behind the last line of the step before, which the side
+-- hash has under 'l:p'. It reports whether it found damage, and lines are left.
+function ring.tend(q)
+  local members, lines = call('ZCARD', q[RING]), call('ZCARD', q[LINES])
+  if members > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end -- lines was damaged
+  if lines == 0 or misplaced(q) then return lines > 0 end
+  local behind, found = aside(q, 'l:p') or 'o', false
+  local some = byname.lines(q[LINES], behind, BATCH, true)
+  for _, line in ipairs(some) do
+    local v = {}
+    if ring.valid(line) then
+      v = call('ZRANGEBYLEX', q[LINES], '[' .. line .. '\0\192', '(' .. line .. '\1', 'LIMIT', 0, BATCH)
+      if call('ZSCORE', q[LINES], line) then v[#v + 1] = line end
+    elseif ring.is(line) then
+      v = call('ZRANGEBYLEX', q[LINES], '[' .. line, '(' .. line .. '\1', 'LIMIT', 0, BATCH)
+    end
+    for i = 1, #v do stray(q, v[i]) end
+    local p = ring.valid(line) and ring.of(q, line)
+    local lost = p and not p.score and p.size > 0
+    if lost then ring.ready(q, p) end
+    q.news, found = q.news or lost, found or lost or #v > 0
+  end
+  local left = #some == BATCH
+  if left or behind ~= 'o' then put(q, 'l:p', left and some[#some] or false) end
+  return found and left
+end
+
 -- maintain maintains the i-th of so many queues, and reports whether maintenance is left over there.
 function maintain(q, i, queues)
   more = false
   local before = left
-  for _, chore in ipairs({promote, rest, recover, tick, forsake, trim}) do
+  for _, chore in ipairs({promote, ring.rest, recover, tick, forsake, trim}) do
     if chore == recover then left, before = before, left - before end
     share = max(floor(left / (queues - i + 1)), 2)
     chore(q, queues)
     if chore == recover then left = max(left + before, 0) end
   end
-  return reindex(q) or more
+  local at = q.m.reindex
+  local damaged = q.m.mark > 0 and (at <= now or at > now + 10 * REINDEXEVERY) and ring.tend(q)
+  local left = reindex(q) or more or damaged
+  if damaged then set(q, 'reindex', now) end
+  return left
 end
 
 -- look computes soon and due of a queue that was maintained. unfinished tells that maintenance is left

@@ -1,0 +1,236 @@
+package redis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// keyedOf is the insert of a task into mail, in a partition.
+func keyedOf(key, id string) storage.Tx {
+	tx := insertOf("mail", id)
+	tx.Inserts[0].Partition = key
+	return tx
+}
+
+// tended opens a miniredis whose claims look for damage whenever they come.
+func tended(t *testing.T) (*Storage, *miniredis.Miniredis, *storage.Session) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr(), ways: ways{reindex: time.Microsecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, server, storage.NewSession(s, 0)
+}
+
+func insertAll(t *testing.T, session *storage.Session, txs ...storage.Tx) {
+	t.Helper()
+	applied, err := session.Apply(t.Context(), txs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range applied {
+		if applied[i].Err != nil {
+			t.Fatal(applied[i].Err)
+		}
+	}
+}
+
+// completedOf claims and completes all tasks of mail, n together, and returns their ids.
+func completedOf(t *testing.T, session *storage.Session, n int) (ids []string) {
+	t.Helper()
+	for more := true; more; {
+		c, err := session.Claim(t.Context(), claimOfKind("job", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := make([]storage.Tx, len(c.Fences))
+		for i, f := range c.Fences {
+			ids = append(ids, f.ID)
+			ends[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Complete}}
+		}
+		insertAll(t, session, ends...)
+		more = c.More
+	}
+	return ids
+}
+
+// TestPartitionsLeaveNothingBehind: after 10,000 partitions came and went, each with a task or a pause, the queue has
+// the keys and fields of a queue that never had one, and the short claim serves it. A miniredis is too slow for so
+// many.
+func TestPartitionsLeaveNothingBehind(t *testing.T) {
+	t.Run("miniredis", func(t *testing.T) { testLeavesNothing(t, miniredis.RunT(t).Addr(), 300) })
+	t.Run("redis", func(t *testing.T) {
+		testserver.Require(t)
+		testLeavesNothing(t, testserver.Redis(t).Addr(), 10_000)
+	})
+}
+
+func testLeavesNothing(t *testing.T, address string, parts int) {
+	t.Helper()
+	s, err := Open(t.Context(), Config{URL: "redis://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	session := storage.NewSession(s, 0)
+	insertAll(t, session, insertOf("mail", "first"))
+	if got := completedOf(t, session, 9); len(got) != 1 {
+		t.Fatalf("claimed %v, want the first", got)
+	}
+	before := layoutOf(t, s)
+	const at = 100
+	for from := 0; from < parts; from += at {
+		txs := make([]storage.Tx, at)
+		for i := range txs {
+			txs[i] = keyedOf(fmt.Sprint("of ", from+i), fmt.Sprint("t", from+i))
+		}
+		insertAll(t, session, txs...)
+	}
+	for _, on := range []bool{true, false} {
+		for i := range 100 {
+			settings := storage.Settings{Partition: fmt.Sprint("empty ", i), Pause: &storage.Pause{On: on}}
+			if err := session.Configure(t.Context(), "mail", settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := linesOf(t, s); got != -1 {
+		t.Errorf("lines with partitions: got %d, want -1", got)
+	}
+	if got := completedOf(t, session, 1000); len(got) != parts {
+		t.Fatalf("claimed %d tasks, want %d", len(got), parts)
+	}
+	completedOf(t, session, 1)
+	if after := layoutOf(t, s); !slices.Equal(after, before) {
+		t.Errorf("got the keys and fields\n%s\nwant\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+	}
+	if got := linesOf(t, s); got <= 0 {
+		t.Errorf("lines without partitions: got %d, want a mark", got)
+	}
+}
+
+// linesOf returns the field lines of mail.
+func linesOf(t *testing.T, s *Storage) int64 {
+	t.Helper()
+	n, err := s.client.HGet(t.Context(), s.keys.key("mail", metaKey), "lines").Int64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// layoutOf returns the keys of mail and the fields of some.
+func layoutOf(t *testing.T, s *Storage) (all []string) {
+	t.Helper()
+	for at, suffix := range suffixes {
+		key := s.keys.key("mail", at)
+		if n, err := s.client.Exists(t.Context(), key).Result(); err != nil || n == 0 {
+			continue
+		}
+		all = append(all, key)
+		if suffix == "side" || suffix == "tasks" || suffix == "damaged" {
+			fields, err := s.client.HKeys(t.Context(), key).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(fields)
+			all = append(all, fields...)
+		}
+	}
+	return all
+}
+
+// TestDamageOfPartitionsStopsNobody: what no step has written in the ring and in the lines of partitions is set apart
+// or removed, and all sound tasks are served.
+func TestDamageOfPartitionsStopsNobody(t *testing.T) {
+	const ring, lines = "midge:{mail}:ring", "midge:{mail}:lines"
+	zadd := func(server *miniredis.Miniredis, key string, score float64, member string) {
+		t.Helper()
+		if _, err := server.ZAdd(key, score, member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := string(make([]byte, 2*placeSize)) + "id"
+	for name, damage := range map[string]func(server *miniredis.Miniredis){
+		"a ready member of the ring without tasks":  func(server *miniredis.Miniredis) { zadd(server, ring, -never, "pnone") },
+		"a paused member of the ring without tasks": func(server *miniredis.Miniredis) { zadd(server, ring, 1, "pnone") },
+		"a member of the ring that is no line":      func(server *miniredis.Miniredis) { zadd(server, ring, -never, "") },
+		"a member of a line that is too short":      func(server *miniredis.Miniredis) { zadd(server, lines, 0, "pa\x00\x00short") },
+		"a member that stands for no task":          func(server *miniredis.Miniredis) { zadd(server, lines, 0, "pa\x00\x00"+long) },
+		"a member of another priority":              func(server *miniredis.Miniredis) { zadd(server, lines, 0, "pa\x00\x30"+long) },
+		"a member of no class":                      func(server *miniredis.Miniredis) { zadd(server, lines, 0, "pa\x00\xf0"+long) },
+		"a member without a task":                   func(server *miniredis.Miniredis) { zadd(server, lines, 0, "pa") },
+		"a line without a key":                      func(server *miniredis.Miniredis) { zadd(server, lines, 0, "p\x00\x00"+long) },
+		"a line that the ring lacks":                func(server *miniredis.Miniredis) { _, _ = server.ZRem(ring, "pa") },
+		"a lost ring":                               func(server *miniredis.Miniredis) { server.Del(ring) },
+		"a number lines that tells of no partition": func(server *miniredis.Miniredis) { server.HSet("midge:{mail}:meta", "lines", "7") },
+		"a number of the own turn that is none":     func(server *miniredis.Miniredis) { server.HSet("midge:{mail}:meta", "own", "x") },
+		"scores in the lines": func(server *miniredis.Miniredis) {
+			members, _ := server.ZMembers(lines)
+			zadd(server, lines, 5, members[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, server, session := tended(t)
+			insertAll(t, session, keyedOf("a", "a0"), keyedOf("b", "b0"), keyedOf("a", "a1"), insertOf("mail", "x"))
+			damage(server)
+			got := completedOf(t, session, 3)
+			for range 3 {
+				got = append(got, completedOf(t, session, 3)...)
+			}
+			slices.Sort(got)
+			if want := []string{"a0", "a1", "b0", "x"}; !slices.Equal(got, want) {
+				t.Errorf("claimed %v, want %v", got, want)
+			}
+			if server.Exists(ring) || server.Exists(lines) {
+				t.Errorf("the damage is still there: %v", server.Dump())
+			}
+		})
+	}
+}
+
+// TestALostRingIsMadeAgain: the lines of partitions that the ring lacks come back to it step by step.
+func TestALostRingIsMadeAgain(t *testing.T) {
+	_, server, session := tended(t)
+	const parts = 250
+	txs := make([]storage.Tx, parts)
+	for i := range txs {
+		txs[i] = keyedOf(fmt.Sprintf("of %03d", i), fmt.Sprint("t", i))
+	}
+	insertAll(t, session, txs...)
+	server.Del("midge:{mail}:ring")
+	got := completedOf(t, session, 10)
+	for range 3 {
+		got = append(got, completedOf(t, session, 10)...)
+	}
+	if len(got) != parts {
+		t.Errorf("claimed %d, want %d", len(got), parts)
+	}
+}
+
+// TestATaskOfAPartitionThatLostItsPlaceWaitsAgain: a torn append-only file can cost it its place.
+func TestATaskOfAPartitionThatLostItsPlaceWaitsAgain(t *testing.T) {
+	s, server, session := tended(t)
+	insertAll(t, session, keyedOf("a", "a0"))
+	server.Del("midge:{mail}:lines")
+	server.Del("midge:{mail}:ring")
+	got := completedOf(t, session, 9)
+	got = append(got, completedOf(t, session, 9)...)
+	if want := []string{"a0"}; !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Damaged != 0 {
+		t.Errorf("got %+v, %v, want nothing damaged", stats, err)
+	}
+}

@@ -1,0 +1,379 @@
+-- take: the second part of claim.lua: which tasks it takes from a queue.
+
+local take
+
+do
+local PASSED = 100 -- how many tasks of a queue a claim may pass over
+local MOSTDECLINED = 500 -- how many declined tasks of a queue it reads
+
+-- window returns the lines of the claim's kinds at which the claim looks. Where there are too many it
+-- returns some of them, different ones each time.
+local function window(q, wanted)
+  local list, all, most = {}, {}, max(floor(LOOKED / crowd), 4)
+  for _, line in ipairs(q.own) do
+    if line.n > 0 or wanted and line.suspects > 0 then all[#all + 1] = line end
+  end
+  if #all <= most then return all end
+  q.cut = true
+  for i = 1, most do list[i] = all[(now + i) % #all + 1] end
+  return list
+end
+
+-- parse returns the candidate for a member of the set of lines by name. It sets a member apart that is
+-- too short to stand for a task, and returns nil.
+local function parse(q, member, line)
+  local lead = #line + 2
+  if #member <= lead + 2 * PLACE then return stray(q, member) end
+  local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
+  local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+  return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
+    member = member, line = line, doubtful = p >= DOUBTFUL and p < PROMPT}
+end
+
+-- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
+-- score up to which the list is complete. It first reads the same number of tasks from each line. Then it
+-- reads on, up to ten times, in the line whose last known task comes first, because the next task of that
+-- line may come before tasks of the others.
+local function declined(q, n, wanted)
+  n = min(n, MOSTDECLINED)
+  local list, lines, horizon = {}, window(q, wanted), NEVER
+  local function read(line, from, to, count)
+    local v, at = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, count), -NEVER
+    for i = 1, #v do
+      local c = parse(q, v[i], line.name)
+      list[#list + 1] = c
+      at = c and c.at or at
+    end
+    line.at, line.from = NEVER, '(' .. (v[count] or '')
+    if #v == count then line.at = at end
+  end
+  for _, line in ipairs(lines) do
+    local from, to = byname.span(line.name, true)
+    if wanted and line.suspects > 0 then read(line, from, to, 1) end
+    from, to = byname.span(line.name, false)
+    line.to, line.at = to, NEVER
+    if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
+  end
+  for _ = 1, 10 do
+    local first, before = lines[1], 0
+    for i = 2, #lines do
+      if lines[i].at < first.at then first = lines[i] end
+    end
+    horizon = first and first.at or NEVER
+    for i = 1, #list do
+      if list[i].at <= horizon then before = before + 1 end
+    end
+    if horizon == NEVER or before >= n then break end
+    read(first, first.from, first.to, 100)
+    horizon = 0
+  end
+  for i = 1, horizon == 0 and #lines or 0 do horizon = i == 1 and lines[1].at or min(horizon, lines[i].at) end
+  if #lines > 1 or wanted then table.sort(list, function(x, y) return x.at < y.at end) end
+  return list, horizon
+end
+
+-- candidates returns the tasks that may be taken from a queue, in its order, and the number of the first
+-- entry of the line. A suspect that is wanted is among them only if it comes before the end of what was
+-- read of the line.
+local function candidates(q, n)
+  local list, from, length = {}, firstof(q)
+  local function ranked(low, high)
+    local v = call('ZRANGEBYSCORE', q[WAITING], low, high, 'WITHSCORES', 'LIMIT', 0, n)
+    for i = 1, #v, 2 do list[#list + 1] = {st = 'w', id = v[i], at = tonumber(v[i + 1])} end
+  end
+  ranked('-inf', BEHIND)
+  local ids = entries(q, from, 0, n)
+  for i, id in ipairs(ids) do list[#list + 1] = {st = 'l', id = id, at = from + i - 1} end
+  if #ids == length then ranked('(' .. BEHIND, '+inf') end
+  local v = suspects and not suspect and starts > 0 and call('ZRANGE', q[SUSPECTS], 0, 0, 'WITHSCORES') or {}
+  if v[1] then
+    local z, i = {st = 'z', id = v[1], at = tonumber(v[2])}, 1
+    while list[i] and list[i].at < z.at do i = i + 1 end
+    if list[i] or #ids == length then table.insert(list, i, z) end
+  end
+  if #q.own == 0 then return list, from end
+  local known = #list >= n and list[#list].at or NEVER
+  local others, horizon = declined(q, n, suspects and not suspect and starts > 0)
+  local merged, i = {}, 1
+  horizon = min(horizon, known)
+  for _, c in ipairs(others) do
+    while list[i] and list[i].at < c.at do merged[#merged + 1], i = list[i], i + 1 end
+    merged[#merged + 1] = c
+  end
+  for j = i, #list do merged[#merged + 1] = list[j] end
+  q.cut = q.cut or horizon < NEVER
+  while merged[#merged] and merged[#merged].at > horizon do merged[#merged] = nil end
+  return merged, from
+end
+
+-- give adds a task to the tasks taken, and reports whether the reply has room for it.
+local function give(q, c, rec)
+  local f, g = byte(rec, 2, 3)
+  local size = has(g, 4) and number(rec, 32, 4) or #rec - HEADER
+  if taken > 0 and bytes + size > MAXBYTES then
+    full = true
+    return false
+  end
+  bytes = bytes + size
+  taken = taken + 1
+  if has(g, 4) then call('HLEN', q[SIDE]) end -- its reader reads the payload; a wrong type fails here
+  local n = #q.ids + 1
+  q.ids[n], q.recs[n], q.flags[n] = c.id, rec, needs(f, g) + (taken <= starts and STARTED or 0)
+  if c.st == 'z' or c.doubtful then suspect = true else q.out = q.out + 1 end
+  return true
+end
+
+-- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart',
+-- 'taken', or 'full' where the reply has no room for it.
+local function fate(q, c, rec)
+  if not c.id then return 'void' end
+  if later(rec) then -- left to processes that know the format; this caller is not told of work here
+    q.later, q.out = true, q.out + 1
+    return 'passed'
+  end
+  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT or c.id == '' then -- '' is the field of PAD
+    local e = found(entry(q, c.id), c.st, c.member)
+    e.rec, e.popped = rec, true
+    setapart(q, e)
+    q.out = q.out + 1
+    return 'apart'
+  end
+  if c.member and not placed(rec, c.member, c.line) then
+    stray(q, c.member)
+    q.out = q.out + (c.doubtful and 0 or 1)
+    return 'apart'
+  end
+  local doubted = c.st == 'z' or c.doubtful
+  if doubted and suspect then return 'passed' end -- the claim has taken a suspect
+  if taken >= starts and (doubted or byte(rec, 3) % 2 == 1) then
+    q.passed = true
+    return 'passed'
+  end
+  return give(q, c, rec) and 'taken' or 'full'
+end
+
+local own = {} -- the tasks that have no partition, and the declined ones
+
+-- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
+function own.begin(q, n)
+  local list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
+  return {list = list, from = from, i = 0, some = min(max(n, 10), 250), recs = nil, popped = 0, void = 0, stay = {},
+    gone = {w = {}, z = {}, k = {}}}
+end
+
+-- own.record returns the record of the i-th candidate. It reads some records together.
+function own.record(q, o, i)
+  if not o.recs or i < o.first or i >= o.first + o.some then
+    local ids = {}
+    for j = i, min(i + o.some - 1, #o.list) do ids[j - i + 1] = o.list[j].id or '' end
+    o.recs, o.first = lookup(q[TASKS], ids), i
+  end
+  return o.recs[i - o.first + 1]
+end
+
+-- ring.holds reports whether a candidate is a declined task whose partition is paused.
+function ring.holds(q, c, rec)
+  if not c.member or q.m.lines >= 0 or not rec or not has(byte(rec, 3) or 0, INPARTITION) then return false end
+  local h = head(rec)
+  return h and ring.paused(q, 'p' .. h.partition)
+end
+
+-- own.advance takes the next of these tasks, and reports whether it took one. A task of the line that it passes over
+-- moves to waiting, before the line, with its number as its score.
+function own.advance(q, o)
+  while o.i < #o.list do
+    local c, rec = o.list[o.i + 1], own.record(q, o, o.i + 1)
+    local what = ring.holds(q, c, rec) and 'passed' or fate(q, c, rec)
+    if what == 'full' then return false end
+    o.i = o.i + 1
+    if c.st == 'l' then
+      o.popped = o.popped + 1
+      if what == 'void' then o.void = o.void + 1 end
+      if what == 'passed' then o.stay[#o.stay + 1], o.stay[#o.stay + 2] = c.at, c.id end
+    elseif what == 'taken' then
+      local list = o.gone[c.st]
+      list[#list + 1] = c.member or c.id
+      if c.member then byname.count(q, c.line, c.doubtful, -1) end
+    end
+    if what == 'taken' then return true end
+  end
+  return false
+end
+
+-- own.finish plans the removal of the tasks that were taken.
+function own.finish(q, o)
+  q.short = o.void > 0
+  write(q, 'ZREM', WAITING, o.gone.w)
+  write(q, 'ZREM', SUSPECTS, o.gone.z)
+  write(q, 'ZREM', LINES, o.gone.k)
+  local none
+  if o.popped > 0 then none = pop(q, o.from, o.popped, o.void, o.stay) else none = unvoid(q, o.from) end
+  if none and q.m.void ~= 0 then set(q, 'void', 0) end
+end
+
+-- own.pick takes up to n tasks of a queue without partitions.
+function own.pick(q, n)
+  local limit, o = taken + n, own.begin(q, n)
+  while taken < limit and own.advance(q, o) do end
+  own.finish(q, o)
+end
+
+-- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
+-- that may be a task that is claimed only to start at once, or a suspect. The partition t keeps the tasks that were
+-- read, n of a class together.
+function ring.next(q, t, n, starts, wanted)
+  local next
+  for _, class in ipairs({0, starts and PROMPT or 0, wanted and DOUBTFUL or 0}) do
+    local l = t[class]
+    if not l then
+      local from, to = ring.span(t.line, class)
+      l = {from = from, to = to, i = 1, list = {}}
+      t[class] = l
+    end
+    while not l.list[l.i] and l.from do
+      l.list, l.i = {}, 1
+      local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, n)
+      l.from = v[n] and '(' .. v[n]
+      for i = 1, #v do l.list[#l.list + 1] = parse(q, v[i], t.line) end
+    end
+    local c = l.list[l.i]
+    if c and (not next or c.at < next.at) then next, t.class = c, class end
+  end
+  return next
+end
+
+-- ring.advance takes the next task of a partition, and reports whether it took one.
+function ring.advance(q, t, n)
+  while true do
+    local starts = taken < starts
+    local c = ring.next(q, t, n, starts, starts and suspects and not suspect)
+    if not c then return false end
+    local what = fate(q, c, call('HGET', q[TASKS], c.id))
+    if what == 'full' then return false end
+    t[t.class].i = t[t.class].i + 1
+    if what == 'taken' then
+      q.keyed[#q.keyed + 1] = c.member
+      ring.leave(q, t.line)
+      return true
+    end
+  end
+end
+
+-- ring.readon reads further turns of the ring of a queue, up to q.turns partitions, and reports whether there are any.
+function ring.readon(q, g, most)
+  local before, n = #g, min(max(most, g.read) + 1, q.turns - g.read)
+  if not g.whole and n > 0 then
+    local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'WITHSCORES', 'LIMIT', g.read, n)
+    g.whole = #v < 2 * n
+    g.read = g.read + #v / 2
+    for i = 1, #v, 2 do
+      local at = tonumber(v[i + 1]) + NEVER
+      if not g.own and q.m.own < at then
+        g.own = true
+        g[#g + 1] = {}
+      end
+      local p = ring.of(q, v[i], at - NEVER)
+      if p.size > 0 then g[#g + 1] = {line = v[i], p = p} else p.score, p.changed = nil, true end -- damaged
+    end
+  end
+  if not g.own and (g.whole or g.read >= q.turns) then
+    g.own = true
+    g[#g + 1] = {}
+  end
+  if g.whole and g.served then
+    for i = 1, #g.served do g[#g + 1] = g.served[i] end
+    g.served = nil
+  end
+  return #g > before
+end
+
+-- ring.served puts the i-th of the turns behind the others.
+function ring.served(q, g, i)
+  local t = table.remove(g, i)
+  if t.line then
+    if t.p.size <= 0 then return end
+    ring.ready(q, t.p)
+  else
+    bump(q, 'turn', 1)
+    set(q, 'own', q.m.turn)
+  end
+  local list = g.whole and g or g.served
+  list[#list + 1] = t
+end
+
+-- own.remain reports whether another claim like this one would find a task among those without a partition.
+function own.remain(q, o)
+  if full then return o.i < #o.list end
+  for i = o.i + 1, min(#o.list, o.i + PASSED) do
+    local c, rec = o.list[i], own.record(q, o, i)
+    local doubted = c.st == 'z' or c.doubtful
+    if c.id and rec and not later(rec) and not ring.holds(q, c, rec)
+      and (starts > 0 or not doubted and byte(rec, 3) % 2 == 0) and not (doubted and suspect) then return true end
+  end
+  return q.short or q.passed and starts > 0
+end
+
+-- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim like this
+-- one would find a task.
+function ring.take(q, n)
+  local limit, before, g, o = taken + n, taken, {read = 0, served = {}}, nil
+  q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - ring.looked, 100))
+  local i = 1
+  while taken < limit and not full and (g[i] or ring.readon(q, g, most)) do
+    local t, some = g[i], nil
+    if t.line then some = ring.advance(q, t, min(n, 10)) else
+      o = o or own.begin(q, n)
+      some = own.advance(q, o)
+    end
+    if some then ring.served(q, g, i) elseif not full then i = i + 1 end
+  end
+  o = o or own.begin(q, n)
+  local left = own.remain(q, o)
+  own.finish(q, o)
+  write(q, 'ZREM', LINES, q.keyed)
+  i = 1
+  while not left and (g[i] or ring.readon(q, g, most)) do
+    local t = g[i]
+    left = t.line and ring.next(q, t, 10, starts > 0, starts > 0 and suspects and not suspect)
+    i = i + 1
+  end
+  i = 1
+  while telling and not suspicious and (g[i] or ring.readon(q, g, most)) do
+    local from, to = ring.span(g[i].line or '', DOUBTFUL)
+    suspicious = g[i].line and #call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 1) > 0
+    i = i + 1
+  end
+  ring.looked = ring.looked + g.read
+  return left or taken > before and not g.whole
+end
+
+-- own.doubtful reports whether another claim like this one would find a suspect.
+function own.doubtful(q)
+  return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
+end
+
+-- take takes tasks from a queue, and reports whether others wait there that its limit admits. It takes no task
+-- of a queue with a limit ahead.
+function take(q, limit)
+  q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
+  local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
+  limits.look(q, limit >= 0)
+  if paused(q.m, q.m.jumped > 0 and 0 or now) then return false end -- no pause ends while timed work waits (jump.lua)
+  if q.m.paused > 0 then set(q, 'paused', 0) end -- its time is over
+  if limit < 0 then return true end
+  local n, before = min(limit == 0 and most or limit, most - taken), taken
+  if q.limit then n = min(n, starts - taken, limits.free(q)) end
+  local keyed, left = q.m.lines < 0 and call('ZCARD', q[RING]) > 0, false
+  if keyed then left = ring.take(q, n) elseif n > 0 and not full then own.pick(q, n) end
+  limits.start(q, taken - before)
+  if limits.bounds(q, starts) then return false end
+  suspicious = suspicious or telling and doubted > 0
+  local others = keyed or waiting > q.out
+  left = left or not keyed and (full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0)
+  q.remains = left and others
+  remains = remains or q.remains or own.doubtful(q)
+  return others
+end
+
+end
+
