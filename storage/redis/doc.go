@@ -67,7 +67,11 @@
 //	midge:{mail}:suspects    sorted set: the same, for tasks one crash short of their limit
 //	midge:{mail}:lines       sorted set, all scores 0: name of a line, NUL, priority, place, moment of
 //	                         the decline and id; the suspects of a line stand behind its other tasks;
-//	                         the line of the declined tasks of a kind is named k and the kind
+//	                         the line of the declined tasks of a kind is named k and the kind, that of the
+//	                         waiting tasks of a partition p and the key (ring.lua)
+//	midge:{mail}:ring        sorted set: name of the line of each partition with waiting tasks or a pause,
+//	                         by its turn less 2⁵³-1, or by the end of its pause; for each paused
+//	                         partition also q and the key, which sort them by key
 //	midge:{mail}:scheduled   sorted set: place and id, by due time
 //	midge:{mail}:retry       sorted set: place and id, by due time
 //	midge:{mail}:leases      sorted set, by the end of the lease: id of a pending task, or "!" and
@@ -81,11 +85,12 @@
 //	midge:{mail}:cursors     sorted set: id of a schedule, by the moment when it is handed out
 //	midge:{mail}:side        hash: data that few tasks have, under a letter, ":" and the id: history h,
 //	                         stack s, result r, progress p, checkpoint c, a payload over 4 KiB b;
-//	                         for each line of lines, under l, ":" and its name: when a claim last
+//	                         for each line of a kind, under l, ":" and its name: when a claim last
 //	                         named the kind, the number of its tasks without suspects, and "+" and
 //	                         the number of suspects if there are any; under "l:": the line behind
 //	                         which the search for tasks declined for too long goes on;
-//	                         under "t:": where the walk through the records goes on;
+//	                         under "t:": where the walk through the records goes on; under "l:p":
+//	                         the line of a partition behind which the search for damage goes on;
 //	                         "q:operator" and "q:declared": the limits of the queue as texts, and
 //	                         "q:starts": the starts that count for its rate
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
@@ -127,7 +132,8 @@
 //	paused    end of the pause, -1 for a pause without end, 0 for none
 //	cancels   how many pending tasks are asked to be cancelled
 //	touched   when the queue was last used, to the minute
-//	lines     the mark when the line of a kind last began; -1 while the queue has a limit
+//	lines     the mark when the line of a kind last began; -1 while the queue has a limit or a partition
+//	own       the turn of the tasks without a partition in the ring
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
 //	reindex   when a claim next looks for records without a place, and reindexed when it last found one
 //	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
@@ -147,6 +153,9 @@
 // sizes count the task, listings leave it out, its id is taken, and a change or a delete finds no such
 // task unless it is pending. A member of the set lines that stands for no task is set apart by a
 // Claim that meets it, or by one that looks for tasks of unknown kinds.
+//
+// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks at the end of the
+// ring, and sets members apart that no claim reads. A Claim removes members of the ring that have no tasks.
 //
 // # The line
 //
@@ -227,8 +236,10 @@
 // moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
 // number lines, and for a second does not look again before that number changes (lines.go). The short
-// claim leaves each queue with a limit to the general way, because no claim remembers a number lines below 0
-// (limit.lua). The Concurrency counts the leases. So only claims, Configure and Stats know of limits.
+// claim leaves each queue with a limit or a partition to the general way, because no claim remembers a number
+// lines below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
+// counts the leases. So only claims, Configure and Stats know of limits. The number due goes with the end of the
+// first pause of a partition too.
 //
 // # Wake-ups
 //
@@ -267,6 +278,7 @@
 //	Task         1             1                  O(log N)
 //	Tasks        1             1                  O(log N) for a page
 //	Queues       1             1                  O(log N) for a page
+//	Partitions   1             1                  O(log N) for each partition of a page
 //	Stats        1 a command   1 per 16 queues    O(1) a queue; O(log N) for its Oldest where
 //	                           of a slot          the line begins with 500 void entries or more
 //	Runners      1             1                  O(runners)

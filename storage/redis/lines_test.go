@@ -206,8 +206,8 @@ func TestAListingPassesMembersOfNoKind(t *testing.T) {
 	if err != nil || len(members) != 2 {
 		t.Fatal(members, err)
 	}
-	for _, m := range members { // they sort behind the line of news
-		if _, err := server.ZAdd(key, 0, "p"+m[1:]); err != nil {
+	for _, m := range members { // they sort behind the line of news and those of partitions
+		if _, err := server.ZAdd(key, 0, "q"+m[1:]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -220,20 +220,20 @@ end
 
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
 -- that may be a task that is claimed only to start at once, or a suspect. The partition t keeps the tasks that were
--- read, n of a class together.
-function ring.next(q, t, n, starts, wanted)
+-- read: of each class one, then two together, then four.
+function ring.next(q, t, starts, wanted)
   local next
   for _, class in ipairs({0, starts and PROMPT or 0, wanted and DOUBTFUL or 0}) do
     local l = t[class]
     if not l then
       local from, to = ring.span(t.line, class)
-      l = {from = from, to = to, i = 1, list = {}}
+      l = {from = from, to = to, n = 1, i = 1, list = {}}
       t[class] = l
     end
     while not l.list[l.i] and l.from do
       l.list, l.i = {}, 1
-      local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, n)
-      l.from = v[n] and '(' .. v[n]
+      local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, l.n)
+      l.from, l.n = v[l.n] and '(' .. v[l.n], min(2 * l.n, 100)
       for i = 1, #v do l.list[#l.list + 1] = parse(q, v[i], t.line) end
     end
     local c = l.list[l.i]
@@ -243,16 +243,21 @@ function ring.next(q, t, n, starts, wanted)
 end
 
 -- ring.advance takes the next task of a partition, and reports whether it took one.
-function ring.advance(q, t, n)
+function ring.advance(q, t)
   while true do
     local starts = taken < starts
-    local c = ring.next(q, t, n, starts, starts and suspects and not suspect)
-    if not c then return false end
+    local c = ring.next(q, t, starts, starts and suspects and not suspect)
+    if not c then
+      local p = ring.of(q, t.line, t.score)
+      if p.size <= 0 and p.score then p.score, p.changed = nil, true end -- the ring is damaged
+      return false
+    end
     local what = fate(q, c, call('HGET', q[TASKS], c.id))
     if what == 'full' then return false end
     t[t.class].i = t[t.class].i + 1
     if what == 'taken' then
       q.keyed[#q.keyed + 1] = c.member
+      ring.of(q, t.line, t.score)
       ring.leave(q, t.line)
       return true
     end
@@ -272,8 +277,7 @@ function ring.readon(q, g, most)
         g.own = true
         g[#g + 1] = {}
       end
-      local p = ring.of(q, v[i], at - NEVER)
-      if p.size > 0 then g[#g + 1] = {line = v[i], p = p} else p.score, p.changed = nil, true end -- damaged
+      g[#g + 1] = {line = v[i], score = at - NEVER}
     end
   end
   if not g.own and (g.whole or g.read >= q.turns) then
@@ -289,10 +293,11 @@ end
 
 -- ring.served puts the i-th of the turns behind the others.
 function ring.served(q, g, i)
-  local t = table.remove(g, i)
+  local t = g[i]
+  g[i] = false
   if t.line then
-    if t.p.size <= 0 then return end
-    ring.ready(q, t.p)
+    if ring.of(q, t.line).size <= 0 then return end
+    ring.ready(q, ring.of(q, t.line))
   else
     bump(q, 'turn', 1)
     set(q, 'own', q.m.turn)
@@ -321,26 +326,27 @@ function ring.take(q, n)
   local i = 1
   while taken < limit and not full and (g[i] or ring.readon(q, g, most)) do
     local t, some = g[i], nil
-    if t.line then some = ring.advance(q, t, min(n, 10)) else
+    if t.line then some = ring.advance(q, t) else
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
-    if some then ring.served(q, g, i) elseif not full then i = i + 1 end
+    if some then ring.served(q, g, i) end
+    i = i + 1
   end
   o = o or own.begin(q, n)
   local left = own.remain(q, o)
   own.finish(q, o)
   write(q, 'ZREM', LINES, q.keyed)
   i = 1
-  while not left and (g[i] or ring.readon(q, g, most)) do
+  while not left and (g[i] ~= nil or ring.readon(q, g, most)) do
     local t = g[i]
-    left = t.line and ring.next(q, t, 10, starts > 0, starts > 0 and suspects and not suspect)
+    left = t and t.line and ring.next(q, t, starts > 0, starts > 0 and suspects and not suspect)
     i = i + 1
   end
   i = 1
-  while telling and not suspicious and (g[i] or ring.readon(q, g, most)) do
-    local from, to = ring.span(g[i].line or '', DOUBTFUL)
-    suspicious = g[i].line and #call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 1) > 0
+  while telling and not suspicious and (g[i] ~= nil or ring.readon(q, g, most)) do
+    local from, to = ring.span(g[i] and g[i].line or '', DOUBTFUL)
+    suspicious = g[i] and g[i].line and #call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 1) > 0
     i = i + 1
   end
   ring.looked = ring.looked + g.read
