@@ -154,8 +154,9 @@
 // task unless it is pending. A member of the set lines that stands for no task is set apart by a
 // Claim that meets it, or by one that looks for tasks of unknown kinds.
 //
-// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks at the end of the
-// ring, and sets members apart that no claim reads. A Claim removes members of the ring that have no tasks.
+// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks at the end of
+// the ring, and sets members apart that no claim reads. A Claim removes members of the ring that have no
+// tasks.
 //
 // # The line
 //
@@ -238,8 +239,8 @@
 // number lines, and for a second does not look again before that number changes (lines.go). The short
 // claim leaves each queue with a limit or a partition to the general way, because no claim remembers a number
 // lines below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
-// counts the leases. So only claims, Configure and Stats know of limits. The number due goes with the end of the
-// first pause of a partition too.
+// counts the leases. So only claims, Configure and Stats know of limits. The end of the first pause of a
+// partition goes into the number due too.
 //
 // # Wake-ups
 //

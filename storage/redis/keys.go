@@ -18,8 +18,8 @@ var suffixes = [block]string{
 	"claims", "line", "voids", "lines", "idle", "ring",
 }
 
-// sets are the sorted sets of the states that the scripts know, as suffixes of keys. The scripts take tasks in the
-// line of a partition for declined ones: the name of their line tells which they are.
+// sets are the sorted sets of the states that the scripts know, as suffixes of keys. To the scripts, tasks in
+// the line of a partition have the state of declined ones: the name of their line tells which they are.
 var sets = map[states.Number]string{
 	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
 	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",

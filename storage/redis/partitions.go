@@ -6,9 +6,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Partitions lists the partitions of a queue that have waiting tasks or are paused, in one script call. Next is the
-// key of the page's last partition.
-func (s *Storage) Partitions(ctx context.Context, query storage.PartitionsQuery) (storage.PartitionsPage, error) {
+// Partitions lists the partitions of a queue that have waiting tasks or are paused, in one script call. Next
+// is the key of the page's last partition.
+func (s *Storage) Partitions(
+	ctx context.Context, query storage.PartitionsQuery,
+) (storage.PartitionsPage, error) {
 	var page storage.PartitionsPage
 	if err := storage.CheckPartitions(&query); err != nil {
 		return page, err

@@ -104,7 +104,8 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 }
 
 // Tasks lists a page of the tasks of one state, in one script call. Next names the position of the
-// page's last task: its score and its id or place, or its kind or partition and its place if it is in the line of one.
+// page's last task: its score and its id or place, or its kind or partition and its place if it stands in the
+// line of one.
 func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
 	var page storage.TasksPage
 	if err := storage.CheckTasks(&query); err != nil {
@@ -151,7 +152,8 @@ func scored(text string) bool {
 	return err == nil && strings.Trim(text, "-.0123456789") == ""
 }
 
-// placed reports whether two texts are the line and the place of a task in a line by name as list.lua writes them.
+// placed reports whether two texts are the line and the place of a task in a line by name as list.lua writes
+// them.
 func placed(line, place string) bool {
 	if _, err := hex.DecodeString(place); err != nil || len(place) != 2+2*placeSize {
 		return false

@@ -27,8 +27,8 @@ import (
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
 //	35  place (7); partition behind its length (1); keep (7); snoozes (2) and since when (7);
-//	    parts behind their length (2); timeout (7); unique key behind its length (1), then its time for a window (7); cursor
-//	    behind its length (3)
+//	    parts behind their length (2); timeout (7); unique key behind its length (1), then its
+//	    time for a window (7); cursor behind its length (3)
 //	    kind, encoding, headers, payload
 //
 // A part is its number (1), its length (2) and its content. Part 1 is the attempt that completed a kept task,

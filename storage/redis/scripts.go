@@ -92,16 +92,11 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"COUNT":         quote(countSign),
 		"PAD":           quote(strings.Repeat("-", padSize)),
 		"DOUBTFUL":      strconv.Itoa(doubtful),
-		"PROMPT":        strconv.Itoa(prompt),
-		"LISTED":        strconv.FormatInt(2*never, 10),
-		"MAXPARTITION":  strconv.Itoa(storage.MaxPartition),
-		"MAXTURNS":      strconv.Itoa(storage.MaxTurns),
-		"MOSTAGED":      strconv.Itoa(mostAged),
-		"MAXREST":       strconv.Itoa(storage.MaxRest),
 	}
 	maps.Copy(all, keyPlaces())
 	maps.Copy(all, stateTables())
 	maps.Copy(all, limitBounds())
+	maps.Copy(all, ringBounds())
 	return all
 }
 
@@ -114,6 +109,18 @@ func limitBounds() map[string]string {
 		"PERLEAST":   inMicros(storage.MinSpan),
 		"PERMOST":    inMicros(storage.MaxPer),
 		"STARTSMOST": strconv.Itoa(engine.MostStarts),
+	}
+}
+
+// ringBounds returns the constants of partitions, as Lua text, by their names in the scripts.
+func ringBounds() map[string]string {
+	return map[string]string{
+		"PROMPT":       strconv.Itoa(prompt),
+		"LISTED":       strconv.FormatInt(2*never, 10),
+		"MAXPARTITION": strconv.Itoa(storage.MaxPartition),
+		"MAXTURNS":     strconv.Itoa(storage.MaxTurns),
+		"MAXREST":      strconv.Itoa(storage.MaxRest),
+		"MOSTAGED":     strconv.Itoa(mostAged),
 	}
 }
 
@@ -157,7 +164,8 @@ const (
 // doubtful is added to the byte of the priority in the member of a suspect that was declined (byname.lua).
 const doubtful = 64
 
-// prompt is added likewise for a task with a partition that is claimed only to start at once and is no suspect.
+// prompt is added likewise for a task with a partition that is claimed only to start at once, and is no
+// suspect.
 const prompt = 128
 
 // mostAged is how many partitions of a ring count for the age of a queue.
@@ -327,8 +335,9 @@ func inWord(c byte) bool {
 func (s *scripts) named() map[string]*script {
 	return map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats, "partitions": &s.partitions,
-		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
+		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"partitions": &s.partitions,
+		"register":   &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,
 	}
 }

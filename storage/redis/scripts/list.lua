@@ -137,7 +137,7 @@ local function oneline(name, behind, n)
       if id ~= '' then line[#line + 1] = {char(byte(m, at) % DOUBTFUL) .. sub(m, at + 1, at + PLACE), id, m} end
     end
   end
-  table.sort(line, function(x, y) return x[1] < y[1] end)
+  table.sort(line, function(x, y) return ring.before(x[1], y[1]) end)
   return line
 end
 

@@ -16,7 +16,7 @@ local function paused(after)
   local high = call('ZCARD', q[RING])
   while low < high do
     local middle = floor((low + high) / 2)
-    if call('ZRANGE', q[RING], middle, middle)[1] <= 'q' .. after then low = middle + 1 else high = middle end
+    if ring.before('q' .. after, call('ZRANGE', q[RING], middle, middle)[1]) then high = middle else low = middle + 1 end
   end
   return call('ZRANGE', q[RING], low, low + size)
 end
@@ -41,9 +41,9 @@ local rests, i, line = paused(ARGV[2]), 1, 'p' .. ARGV[2]
 if ARGV[2] == '' then line = 'o' end
 repeat
   line = byname.lines(q[LINES], line, 1, true)[1]
-  while line and not ring.is(line) and line < 'p' do line = byname.lines(q[LINES], line, 1, true)[1] end
+  while line and byte(line, 1) < 112 do line = byname.lines(q[LINES], line, 1, true)[1] end
   local key = line and ring.is(line) and sub(line, 2)
-  while rests[i] and (not key or sub(rests[i], 2) < key) do
+  while rests[i] and (not key or ring.before(sub(rests[i], 2), key)) do
     if tell(sub(rests[i], 2)) then return reply end
     i = i + 1
   end

@@ -34,17 +34,27 @@ function ring.waiting(h)
   return at > SPREAD / 4 and at < SPREAD and 'p' .. h.partition or nil
 end
 
+-- before reports whether a text comes before another by its bytes, as Redis sorts them. Lua goes by the locale of the
+-- server.
+function ring.before(a, b)
+  for i = 1, min(#a, #b) do
+    local x, y = byte(a, i), byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
 -- count returns how many tasks stand in the lines of all partitions of a queue whose set of lines has a key.
 function ring.count(lines) return call('ZLEXCOUNT', lines, '[p', '(q') end
 
--- of returns the partition of a line as this call sees it: how many tasks it has and its score in the ring, nil for
--- none.
+-- of returns the partition of a line as this call sees it: how many tasks it has, or with least at least has, and its
+-- score in the ring, nil for none.
 function ring.of(q, line, score)
   q.parts = q.parts or {}
   local p = q.parts[line]
   if not p then
     score = score or tonumber(call('ZSCORE', q[RING], line) or nil)
-    p = {size = call('ZLEXCOUNT', q[LINES], ring.whole(line)), score = score, was = score}
+    p = {size = call('ZLEXCOUNT', q[LINES], ring.whole(line)), net = 0, score = score, was = score}
     q.parts[line] = p
   end
   return p
@@ -73,7 +83,7 @@ end
 -- join notes that a task joined a line.
 function ring.join(q, line, class)
   local p = ring.of(q, line)
-  p.size = p.size + 1
+  p.size, p.net = p.size + 1, p.net + 1
   if not p.score then ring.ready(q, p) end
   if p.score >= 0 then return end -- no claim could take it
   if class == 0 then q.work = true else q.news = true end
@@ -82,7 +92,8 @@ end
 -- leave notes that a task left a line.
 function ring.leave(q, line)
   local p = ring.of(q, line)
-  p.size = p.size - 1
+  p.size, p.net = p.size - 1, p.net - 1
+  if p.size <= 0 and p.least then p.size, p.least = call('ZLEXCOUNT', q[LINES], ring.whole(line)) + p.net, nil end
   if p.size <= 0 and p.score and p.score < 0 then p.score, p.changed = nil, true end
 end
 

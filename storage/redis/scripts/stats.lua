@@ -120,7 +120,7 @@ local function eldest(key)
       local lead = ring.lead(line, MAXPRIORITY - best, class)
       local m = first('[' .. lead .. pack7(SPREAD / 2), '(' .. lead .. '\33')
       local place = m and sub(m, n + 1, n + PLACE)
-      if m and (not before or place < before) then before, moment = place, number(m, n + PLACE + 1, PLACE) end
+      if m and (not before or ring.before(place, before)) then before, moment = place, number(m, n + PLACE + 1, PLACE) end
     end
     at = min(at, moment)
   end

@@ -26,8 +26,9 @@ local function parse(q, member, line)
   if #member <= lead + 2 * PLACE then return stray(q, member) end
   local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
   local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+  local class = p - p % DOUBTFUL
   return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
-    member = member, line = line, doubtful = p >= DOUBTFUL and p < PROMPT}
+    member = member, line = line, class = class, doubtful = class == DOUBTFUL}
 end
 
 -- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
@@ -218,18 +219,35 @@ function own.pick(q, n)
   own.finish(q, o)
 end
 
+-- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. Most partitions
+-- have no others, and need no further search.
+function ring.begin(q, t)
+  local from, to = ring.whole(t.line)
+  local v = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 3)
+  local all = #v < 3
+  q.parts = q.parts or {}
+  q.parts[t.line] = q.parts[t.line] or {size = #v, least = not all, net = 0, score = t.score, was = t.score}
+  for class = 0, PROMPT, DOUBTFUL do
+    from, to = ring.span(t.line, class)
+    t[class] = {from = not all and from, to = to, n = 2, i = 1, list = {}}
+  end
+  for i = 1, #v do
+    local c = parse(q, v[i], t.line)
+    local l = c and t[c.class]
+    if l then
+      l.list[#l.list + 1] = c
+      l.from = not all and '(' .. v[i]
+    end
+  end
+end
+
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
--- that may be a task that is claimed only to start at once, or a suspect. The partition t keeps the tasks that were
--- read: of each class one, then two together, then four.
+-- that may be a task that is claimed only to start at once, or a suspect.
 function ring.next(q, t, starts, wanted)
   local next
   for _, class in ipairs({0, starts and PROMPT or 0, wanted and DOUBTFUL or 0}) do
+    if not t[class] then ring.begin(q, t) end
     local l = t[class]
-    if not l then
-      local from, to = ring.span(t.line, class)
-      l = {from = from, to = to, n = 1, i = 1, list = {}}
-      t[class] = l
-    end
     while not l.list[l.i] and l.from do
       l.list, l.i = {}, 1
       local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, l.n)
