@@ -37,7 +37,7 @@ var (
 )
 
 // partitions are the keys of the partitions of every queue. One of them is the name of a kind.
-var partitions = []string{"a", "b.c", "k0", "é 語"}
+var partitions = []string{"a", "b.c", "k0", "é —"}
 
 // The kinds of tasks. Most tasks have the first kind.
 var kinds = []string{"k0", "k1", "k2"}
