@@ -78,8 +78,11 @@ func (c *Claim) serve(i, served int) {
 	} else {
 		return // its last task was taken
 	}
-	if g.whole { // else the partitions that were not read come before it
+	switch {
+	case g.whole:
 		g.turns = append(g.turns, t)
+	case t.line == nil: // the partitions that were not read come before it, and it is read on after these
+		g.own = false
 	}
 }
 
