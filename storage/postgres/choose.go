@@ -125,10 +125,10 @@ func (ch *choice) query(free bool) query {
 	}
 	var r candidate
 	return query{
-		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7)",
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
 			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
-			int32(ch.req.Most() + spareTurns),
+			int32(ch.req.Most() + spareTurns), ch.rings,
 		},
 		scan: each(func() error {
 			got := r

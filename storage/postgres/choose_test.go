@@ -225,7 +225,7 @@ func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
 				s.declineMany(more, "%", kindsNamed(kinds)...)
 				before, found := s.read(), 0
 				s.must(s.conn.QueryRow(t.Context(), postgres.InSchema(
-					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1, false, 0)", s.cfg.Schema), suspects).Scan(&found))
+					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1, false, 0, '{0}')", s.cfg.Schema), suspects).Scan(&found))
 				read := s.read() - before
 				t.Logf("%d found, %d read", found, read)
 				s.want("found enough, read few", [2]bool{found >= 300, read >= 300 && read <= 2500}, [2]bool{true, true})

@@ -60,6 +60,7 @@ type claim struct {
 	store   *Storage
 	req     *storage.ClaimRequest
 	asked   []int64 // the place from which it looked in each queue
+	rings   []int64 // and the turn from which it looked in its ring
 	begun   time.Time
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
@@ -146,17 +147,17 @@ func (c *claim) query() query {
 		opened = req.Call.Lane.Opened.UnixMicro()
 	}
 	lows, froms, sinces, recovered := c.store.hints.of(names)
-	c.asked, c.begun = froms, time.Now()
+	c.asked, c.begun, c.rings = froms, time.Now(), c.store.hints.rings(names)
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
 			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, " +
-			"$19, $20, $21, $22)",
+			"$19, $20, $21, $22, $23)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
 			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(), recovered, c.recoverTo(),
-			c.store.notes.sender, c.mark && !c.general,
+			c.store.notes.sender, c.mark && !c.general, c.rings,
 		},
 		scan: each(func() error { return c.got(&r) },
 			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
@@ -259,6 +260,10 @@ func (c *claim) learn(r *claimRow) {
 			c.queues[name] = number
 		}
 		last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
+		if c.general {
+			c.store.hints.served(name, c.rings[i], last, c.base, time.Since(c.begun))
+			last = 0
+		}
 		c.store.hints.learn(name, seen{
 			now: r.version, recoverTo: c.recoverTo(), base: c.base, from: c.asked[i], last: last,
 			clean: r.flags&4 != 0, took: time.Since(c.begun), maintained: !c.maintained || c.looked,

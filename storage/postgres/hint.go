@@ -28,6 +28,8 @@ type hint struct {
 	from, since, recovered int64
 
 	whole      time.Time // when a claim is to look at everything again
+	ring       int64     // no ready partition has a turn before it
+	wholeRing  time.Time // when a claim is to look at the whole ring again
 	maintained time.Time // when a claim last found nothing to maintain
 }
 
@@ -76,6 +78,39 @@ func (h *hints) of(names []string) (lows, froms, sinces, recovered []int64) {
 		}
 	}
 	return lows, froms, sinces, recovered
+}
+
+// rings returns the turns before which claims need not look in the rings of queues. A partition that is
+// served goes to the end of the ring, and leaves a dead entry behind, as a claimed task does.
+func (h *hints) rings(names []string) []int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turns := make([]int64, len(names))
+	for i, name := range names {
+		turns[i] = unknown
+		if k := h.known[name]; k != nil && time.Now().Before(k.wholeRing) {
+			turns[i] = k.ring
+		}
+	}
+	return turns
+}
+
+// served notes that a claim, which had locked the ring of a queue, looked from a turn on and found that
+// of the first ready partition, 0 for none. base is its first version: new turns are made of it.
+func (h *hints) served(name string, from, first, base int64, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.known[name]
+	if k == nil {
+		return // the claim after the next one looks at everything too
+	}
+	if from == unknown {
+		k.wholeRing = time.Now().Add(min(max(wholeEvery, wholeShare*took), wholeLimit))
+	}
+	k.ring = base - lagging.Microseconds()
+	if first > 0 {
+		k.ring = min(k.ring, first)
+	}
 }
 
 // maintained reports whether claims found a moment ago that none of the queues needs maintenance.
@@ -129,7 +164,7 @@ func (h *hints) forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k := h.known[name]; k != nil {
-		k.whole = time.Time{}
+		k.whole, k.wholeRing = time.Time{}, time.Time{}
 	}
 }
 

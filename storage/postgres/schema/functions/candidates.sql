@@ -7,9 +7,10 @@
 -- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
 -- candidates, and neither have declined tasks whose partition is paused.
 --
--- Of the partitions that are ready, turned returns candidates. o_turn is the turn of the partition.
+-- Of the partitions that are ready, turned returns candidates. o_turn is the turn of the
+-- partition. rings are the turns before which no ready partition is.
 CREATE FUNCTION {schema}.candidates(
-	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4
+	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[]
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
 	o_size int4, o_last bool, o_turn int8
@@ -55,6 +56,7 @@ BEGIN
 	SELECT q.n, t.* FROM (
 		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
-		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort = 0 OFFSET 0)
-	) q, LATERAL {schema}.turned(q.queue, turns, barred, free) t;
+		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort = 0
+			AND k.turn >= rings[u.n] OFFSET 0)
+	) q, LATERAL {schema}.turned(q.queue, rings[q.n], turns, barred, free) t;
 END $$;

@@ -17,11 +17,13 @@
 -- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
 -- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
 -- 8 where the call is a repeat, 16 where the process was marked. o_past has the number of each queue in four bytes, 0 where there is none.
--- o_record has for each queue, in eight bytes, the last place behind froms that was taken.
+-- o_record has for each queue, in eight bytes, the last place behind froms that was taken; with general, the turn
+-- of its first ready partition, 0 for none.
 --
 -- Claimed tasks leave their entries in the index until a vacuum. So that a claim does not pass over all of
 -- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
--- up to sinces among tasks that wait for a moment, and up to recovered among leases (hint.go). p_ended
+-- up to sinces among tasks that wait for a moment, up to recovered among leases, and before rings in the
+-- rings of partitions (hint.go). p_ended
 -- is the moment up to which leases that ended are recovered.
 --
 -- Where tasks are left, claim wakes two processes that wait for them. Where none are left and it could have taken
@@ -30,7 +32,7 @@ CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
 	p_suspect bool, p_general bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
 	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[], p_recovered int8[], p_ended int8,
-	sender text, p_mark bool
+	sender text, p_mark bool, p_rings int8[]
 ) RETURNS TABLE (
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
@@ -59,6 +61,7 @@ DECLARE
 	clean bool := NOT p_maintained;
 	next int8;
 	turns int4 := 0;
+	firsts int8[] := '{}'; -- the turns of the first ready partitions
 	named bytea := '';
 	places bytea := '';
 BEGIN
@@ -73,7 +76,7 @@ BEGIN
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
 		s := {schema}.ready(p_names[i], CASE WHEN p_maxes[i] <> {maxnone} THEN p_kinds END, now, come,
-			p_lows[i], p_sinces[i], p_batch);
+			p_lows[i], p_sinces[i], p_rings[i], p_batch);
 		numbers := numbers || s.number;
 		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 THEN -1
 			ELSE coalesce(nullif(greatest(p_maxes[i], -1), 0), p_max) END;
@@ -85,6 +88,7 @@ BEGIN
 		clean := clean AND s.clean;
 		next := least(next, s.next);
 		turns := greatest(turns, s.turns);
+		firsts[i] := s.first;
 		IF s.ticks <> '{}' THEN
 			RETURN QUERY
 			SELECT (CASE WHEN t.queue = s.number THEN 'k' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
@@ -142,7 +146,7 @@ BEGIN
 			more := true;
 			PERFORM {schema}.rouse(numbers[i], 2, now, sender);
 		END IF;
-		places := places || int8send(last);
+		places := places || int8send(CASE WHEN p_general THEN coalesce(firsts[i], 0) ELSE last END);
 	END LOOP;
 	IF come = 0 THEN -- nothing that depends on the time happens before the end of the wait
 		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};

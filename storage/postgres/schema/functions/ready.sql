@@ -5,11 +5,13 @@
 -- and are of the named kinds (declined), or have a partition that is ready (keyed); whether somebody
 -- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks); whether
 -- anything was changed; whether more due work can be had at once (more); whether nothing due is left
--- (clean); when something is due next; and how many turns after now it gave to partitions (turns).
+-- (clean); when something is due next; and how many turns after now it gave to partitions (turns). ring
+-- is the turn before which no ready partition is, and first the turn of the first one (hint.go).
 CREATE FUNCTION {schema}.ready(
-	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
+	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4, OUT number int4,
+	OUT held bool,
 	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,
-	OUT asked bool, OUT ticks tid[], OUT changed bool, OUT more bool, OUT clean bool, OUT next int8, OUT turns int4
+	OUT asked bool, OUT ticks tid[], OUT changed bool, OUT more bool, OUT clean bool, OUT next int8, OUT turns int4, OUT first int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	q ALIAS FOR number;
@@ -55,7 +57,10 @@ BEGIN
 		turns := turns + promoted;
 		declined := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.declined}
 			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds)) AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
+		first := (SELECT k.turn FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
+			AND k.turn >= ring ORDER BY k.turn LIMIT 1);
 		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
+			AND k.turn >= first
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0));
 		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed}
 			AND k.sort > 0 AND k.sort < 9223372036854775807 ORDER BY k.sort LIMIT 1);

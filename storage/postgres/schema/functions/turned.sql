@@ -3,7 +3,7 @@
 -- at least as many as there are, or most if there are more, and of no partition fewer than a claim can
 -- take that serves them in turn. It reads no more than {maxturns} partitions and one, and in each passes
 -- over 1,000 tasks at most.
-CREATE FUNCTION {schema}.turned(q int4, most int4, barred int2, free bool) RETURNS TABLE (
+CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
 	o_last bool, o_turn int8
 ) LANGUAGE plpgsql AS $$
@@ -16,7 +16,7 @@ BEGIN
 	numbers := ARRAY(
 		SELECT r.line FROM (
 			SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0
-				AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
+				AND k.turn >= ring AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 			ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
 		) r WHERE EXISTS (
 			SELECT FROM (
