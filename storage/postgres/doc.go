@@ -119,7 +119,7 @@
 //	Wait         0
 //	Configure    3
 //	reads        1
-//	Within       2 (database/sql: one for each statement, about 6)
+//	Within       2 (database/sql: one for each statement, about 6), 1 more where tasks join lines with a name
 //
 // A lone Apply goes out in the goroutine of its caller. Calls that arrive while it is under way share
 // the next transaction (flush.go). Plain inserts, completions and other calls are flushed side by
