@@ -233,13 +233,14 @@ end
 -- placed reports whether a record belongs to the task for which a member of the set of lines by name
 -- stands: kind or partition, priority and place are the same.
 function placed(rec, member, line)
-  if ring.is(line) then
-    local h = head(rec)
-    local lead = h and ring.waiting(h) == line and ring.lead(line, h.priority, ring.class(h)) .. h.place
-    return lead and sub(member, 1, #lead) == lead
-  end
   local at, g, priority, n = #line + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
+  if ring.is(line) then
+    if lead < DOUBTFUL and g % 2 == 1 then lead = lead + PROMPT end
+    return has(g, HASPLACE) and has(g, INPARTITION) and byte(member, at) == lead
+      and byte(rec, HEADER + PLACE + 1) == #line - 1 and find(rec, sub(line, 2), HEADER + PLACE + 2, true) == HEADER + PLACE + 2
+      and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)
+  end
   return has(g, HASPLACE) and byte(member, at) == lead
     and n == #line - 1 and find(rec, sub(line, 2), HEADER + PLACE + 1, true)
     and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)

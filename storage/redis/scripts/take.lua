@@ -222,41 +222,49 @@ end
 -- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. Most partitions
 -- have no others, and need no further search.
 function ring.begin(q, t)
-  local from, to = ring.whole(t.line)
+  local line = t.line
+  local from, to = ring.whole(line)
   local v = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 3)
-  local all = #v < 3
+  t.all = #v < 3
   q.parts = q.parts or {}
-  q.parts[t.line] = q.parts[t.line] or {size = #v, least = not all, net = 0, score = t.score, was = t.score}
-  for class = 0, PROMPT, DOUBTFUL do
-    from, to = ring.span(t.line, class)
-    t[class] = {from = not all and from, to = to, n = 2, i = 1, list = {}}
-  end
+  q.parts[line] = q.parts[line] or {size = #v, least = not t.all, net = 0, score = t.score, was = t.score}
   for i = 1, #v do
-    local c = parse(q, v[i], t.line)
-    local l = c and t[c.class]
-    if l then
-      l.list[#l.list + 1] = c
-      l.from = not all and '(' .. v[i]
+    local c = parse(q, v[i], line)
+    if c then
+      local l = t[c.class] or {n = 2, i = 1}
+      t[c.class] = l
+      l[#l + 1] = c
+      l.from = not t.all and '(' .. v[i]
     end
   end
+end
+
+-- ring.first returns the first task of a class of a partition, nil for none.
+function ring.first(q, t, class)
+  local l = t[class]
+  if not l and not t.all then
+    l = {n = 2, i = 1, from = (ring.span(t.line, class))}
+    t[class] = l
+  end
+  while l and not l[l.i] and l.from do
+    local _, to = ring.span(t.line, class)
+    local v = call('ZRANGEBYLEX', q[LINES], l.from, to, 'LIMIT', 0, l.n)
+    l = {n = min(2 * l.n, 100), i = 1, from = v[l.n] and '(' .. v[l.n]}
+    t[class] = l
+    for i = 1, #v do l[#l + 1] = parse(q, v[i], t.line) end
+  end
+  return l and l[l.i]
 end
 
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
 -- that may be a task that is claimed only to start at once, or a suspect.
 function ring.next(q, t, starts, wanted)
-  local next
-  for _, class in ipairs({0, starts and PROMPT or 0, wanted and DOUBTFUL or 0}) do
-    if not t[class] then ring.begin(q, t) end
-    local l = t[class]
-    while not l.list[l.i] and l.from do
-      l.list, l.i = {}, 1
-      local v = call('ZRANGEBYLEX', q[LINES], l.from, l.to, 'LIMIT', 0, l.n)
-      l.from, l.n = v[l.n] and '(' .. v[l.n], min(2 * l.n, 100)
-      for i = 1, #v do l.list[#l.list + 1] = parse(q, v[i], t.line) end
-    end
-    local c = l.list[l.i]
-    if c and (not next or c.at < next.at) then next, t.class = c, class end
-  end
+  if t.all == nil then ring.begin(q, t) end
+  local next = ring.first(q, t, 0)
+  local other = starts and ring.first(q, t, PROMPT)
+  if other and not (next and next.at < other.at) then next = other end
+  other = wanted and ring.first(q, t, DOUBTFUL)
+  if other and not (next and next.at < other.at) then next = other end
   return next
 end
 
@@ -272,7 +280,8 @@ function ring.advance(q, t)
     end
     local what = fate(q, c, call('HGET', q[TASKS], c.id))
     if what == 'full' then return false end
-    t[t.class].i = t[t.class].i + 1
+    local l = t[c.class]
+    l.i = l.i + 1
     if what == 'taken' then
       q.keyed[#q.keyed + 1] = c.member
       ring.of(q, t.line, t.score)
