@@ -115,7 +115,7 @@ func limitBounds() map[string]string {
 // ringBounds returns the constants of partitions, as Lua text, by their names in the scripts.
 func ringBounds() map[string]string {
 	return map[string]string{
-		"PROMPT":       strconv.Itoa(prompt),
+		"PLAIN":        strconv.Itoa(plain),
 		"LISTED":       strconv.FormatInt(2*never, 10),
 		"MAXPARTITION": strconv.Itoa(storage.MaxPartition),
 		"MAXTURNS":     strconv.Itoa(storage.MaxTurns),
@@ -164,9 +164,8 @@ const (
 // doubtful is added to the byte of the priority in the member of a suspect that was declined (byname.lua).
 const doubtful = 64
 
-// prompt is added likewise for a task with a partition that is claimed only to start at once, and is no
-// suspect.
-const prompt = 128
+// plain is added likewise for a task with a partition that is no suspect and may be claimed ahead.
+const plain = 128
 
 // mostAged is how many partitions of a ring count for the age of a queue.
 const mostAged = 20

@@ -129,7 +129,7 @@ end
 -- that are claimed only to start at once, come in their places among the other tasks.
 local function oneline(name, behind, n)
   local line, at = {}, #name + 2
-  for _, class in ipairs(ring.is(name) and {0, DOUBTFUL, PROMPT} or {0, DOUBTFUL}) do
+  for _, class in ipairs(ring.is(name) and {0, DOUBTFUL, PLAIN} or {0, DOUBTFUL}) do
     local from, to = ring.span(name, class)
     if behind ~= '' then from = '(' .. name .. '\0' .. char((byte(behind) + class) % 256) .. sub(behind, 2) .. '\255' end
     for _, m in ipairs(call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, n)) do

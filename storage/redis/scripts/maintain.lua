@@ -236,7 +236,7 @@ function placed(rec, member, line)
   local at, g, priority, n = #line + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
   if ring.is(line) then
-    if lead < DOUBTFUL and g % 2 == 1 then lead = lead + PROMPT end
+    if lead < DOUBTFUL and g % 2 == 0 then lead = lead + PLAIN end
     return has(g, HASPLACE) and has(g, INPARTITION) and byte(member, at) == lead
       and byte(rec, HEADER + PLACE + 1) == #line - 1 and find(rec, sub(line, 2), HEADER + PLACE + 2, true) == HEADER + PLACE + 2
       and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)

@@ -6,10 +6,10 @@
 --       line, and when its pause ends: -1 if it has no end, 0 if the partition is not paused}
 
 local q = openall(1)[1]
-local size = tonumber(ARGV[3])
+local most = tonumber(ARGV[3])
 local reply = {text(now), 0}
 
--- paused returns the keys of paused partitions behind a key, the first size + 1 of them. They stand in the order of
+-- paused returns the keys of paused partitions behind a key, the first most + 1 of them. They stand in the order of
 -- their keys at the end of the ring.
 local function paused(after)
   local low = call('ZCOUNT', q[RING], '-inf', '(' .. text(LISTED))
@@ -18,19 +18,20 @@ local function paused(after)
     local middle = floor((low + high) / 2)
     if ring.before('q' .. after, call('ZRANGE', q[RING], middle, middle)[1]) then high = middle else low = middle + 1 end
   end
-  return call('ZRANGE', q[RING], low, low + size)
+  return call('ZRANGE', q[RING], low, low + most)
 end
 
 -- tell adds a partition to the reply, unless it has no tasks and its pause is over.
 local function tell(key)
-  local p = ring.of(q, 'p' .. key)
-  local till = p.score and p.score > now and p.score or 0
-  if p.size <= 0 and till == 0 then return end
-  if #reply >= 2 + 3 * size then
+  local line = 'p' .. key
+  local size, score = call('ZLEXCOUNT', q[LINES], ring.whole(line)), tonumber(call('ZSCORE', q[RING], line) or nil)
+  local till = score and score > now and score or 0
+  if size == 0 and till == 0 then return end
+  if #reply >= 2 + 3 * most then
     reply[2] = 1
     return true
   end
-  for _, v in ipairs({key, text(p.size), text(till >= NEVER and -1 or till)}) do reply[#reply + 1] = v end
+  for _, v in ipairs({key, text(size), text(till >= NEVER and -1 or till)}) do reply[#reply + 1] = v end
 end
 
 if ARGV[1] ~= '' then

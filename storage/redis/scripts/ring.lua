@@ -1,6 +1,6 @@
 -- ring: the partitions of a queue. The waiting tasks of a partition stand in a line by name (byname.lua), whose name
--- is p and the key. Suspects stand apart there, and so do the tasks that are claimed only to start at once: PROMPT is
--- added to their byte. A task at the tail has the place SPREAD / 2 and a number that grows, and its member has the moment
+-- is p and the key. The tasks that are claimed only to start at once come first there, then the suspects, then all
+-- others: to the bytes of these PLAIN is added. A task at the tail has the place SPREAD / 2 and a number that grows, and its member has the moment
 -- when it joined. A task at the head has a number that falls, and the moment 0.
 --
 -- The set ring has the name of the line of each partition with waiting tasks or a pause. The score of a ready one is
@@ -16,7 +16,7 @@ function ring.is(line) return byte(line, 1) == 112 end
 function ring.valid(line) return ring.is(line) and #line > 1 and #line <= MAXPARTITION + 1 and not find(line, '[%z\1-\31\127]') end
 
 -- class returns the number that is added to the byte of a task in the line of its partition.
-function ring.class(h) return waits(h) == 'z' and DOUBTFUL or h.noahead and PROMPT or 0 end
+function ring.class(h) return waits(h) == 'z' and DOUBTFUL or h.noahead and 0 or PLAIN end
 
 -- lead returns the beginning of the members of a line with a priority and a class.
 function ring.lead(line, priority, class) return line .. '\0' .. char(MAXPRIORITY - priority + class) end
@@ -54,7 +54,8 @@ function ring.of(q, line, score)
   local p = q.parts[line]
   if not p then
     score = score or tonumber(call('ZSCORE', q[RING], line) or nil)
-    p = {size = call('ZLEXCOUNT', q[LINES], ring.whole(line)), net = 0, score = score, was = score}
+    local least = score and score < 0
+    p = {size = least and 1 or call('ZLEXCOUNT', q[LINES], ring.whole(line)), least = least, net = 0, score = score, was = score}
     q.parts[line] = p
   end
   return p
@@ -86,7 +87,7 @@ function ring.join(q, line, class)
   p.size, p.net = p.size + 1, p.net + 1
   if not p.score then ring.ready(q, p) end
   if p.score >= 0 then return end -- no claim could take it
-  if class == 0 then q.work = true else q.news = true end
+  if class == PLAIN then q.work = true else q.news = true end
 end
 
 -- leave notes that a task left a line.

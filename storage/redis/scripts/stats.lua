@@ -111,12 +111,12 @@ local function eldest(key)
   end
   for _, line in ipairs(v) do
     local n, best, moment = #line + 2, nil, NEVER
-    for class = 0, PROMPT, DOUBTFUL do
+    for class = 0, PLAIN, DOUBTFUL do
       local m = first(ring.span(line, class))
       if m and (not best or byte(m, n) % DOUBTFUL < best) then best = byte(m, n) % DOUBTFUL end
     end
     local before
-    for class = 0, best and PROMPT or -1, DOUBTFUL do
+    for class = 0, best and PLAIN or -1, DOUBTFUL do
       local lead = ring.lead(line, MAXPRIORITY - best, class)
       local m = first('[' .. lead .. pack7(SPREAD / 2), '(' .. lead .. '\33')
       local place = m and sub(m, n + 1, n + PLACE)

@@ -219,30 +219,34 @@ function own.pick(q, n)
   own.finish(q, o)
 end
 
--- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. Most partitions
--- have no others, and need no further search.
+-- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. If the first one
+-- is plain, the partition has no others than plain ones.
 function ring.begin(q, t)
   local line = t.line
   local from, to = ring.whole(line)
   local v = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 3)
-  t.all = #v < 3
+  t.upto = #v < 3 and NEVER or 0
   q.parts = q.parts or {}
-  q.parts[line] = q.parts[line] or {size = #v, least = not t.all, net = 0, score = t.score, was = t.score}
+  local p = q.parts[line] or {size = #v, least = #v == 3, net = 0, score = t.score, was = t.score}
+  q.parts[line] = p
+  if #v == 0 then p.size, p.least, p.score, p.changed = 0, nil, nil, true end -- the ring is damaged
   for i = 1, #v do
     local c = parse(q, v[i], line)
     if c then
       local l = t[c.class] or {n = 2, i = 1}
-      t[c.class] = l
-      l[#l + 1] = c
-      l.from = not t.all and '(' .. v[i]
+      t[c.class], t.upto = l, max(t.upto, c.class)
+      l[#l + 1], l.from = c, '(' .. v[i]
     end
+  end
+  for class = 0, min(t.upto - 1, PLAIN), DOUBTFUL do
+    if t[class] then t[class].from = nil end
   end
 end
 
 -- ring.first returns the first task of a class of a partition, nil for none.
 function ring.first(q, t, class)
   local l = t[class]
-  if not l and not t.all then
+  if not l and class >= t.upto then
     l = {n = 2, i = 1, from = (ring.span(t.line, class))}
     t[class] = l
   end
@@ -259,32 +263,41 @@ end
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
 -- that may be a task that is claimed only to start at once, or a suspect.
 function ring.next(q, t, starts, wanted)
-  if t.all == nil then ring.begin(q, t) end
-  local next = ring.first(q, t, 0)
-  local other = starts and ring.first(q, t, PROMPT)
+  if not t.upto then ring.begin(q, t) end
+  local next = ring.first(q, t, PLAIN)
+  local other = starts and ring.first(q, t, 0)
   if other and not (next and next.at < other.at) then next = other end
   other = wanted and ring.first(q, t, DOUBTFUL)
   if other and not (next and next.at < other.at) then next = other end
   return next
 end
 
--- ring.advance takes the next task of a partition, and reports whether it took one.
-function ring.advance(q, t)
+-- ring.fetch reads the record of the next task of the i-th turn, and together with it those of up to n turns.
+function ring.fetch(q, g, i, n)
+  local list, ids, starts = {}, {}, taken < starts
+  for j = i, min(i + n - 1, #g) do
+    local c = g[j] and g[j].line and ring.next(q, g[j], starts, starts and suspects and not suspect)
+    if c and c.rec == nil then list[#list + 1], ids[#ids + 1] = c, c.id end
+  end
+  local recs = lookup(q[TASKS], ids)
+  for j = 1, #list do list[j].rec = recs[j] or false end
+end
+
+-- ring.advance takes the next task of the i-th turn, that of a partition, and reports whether it took one. Up to n
+-- turns may follow.
+function ring.advance(q, g, i, n)
+  local t = g[i]
   while true do
     local starts = taken < starts
     local c = ring.next(q, t, starts, starts and suspects and not suspect)
-    if not c then
-      local p = ring.of(q, t.line, t.score)
-      if p.size <= 0 and p.score then p.score, p.changed = nil, true end -- the ring is damaged
-      return false
-    end
-    local what = fate(q, c, call('HGET', q[TASKS], c.id))
+    if not c then return false end
+    if c.rec == nil then ring.fetch(q, g, i, min(n, 100)) end
+    local what = fate(q, c, c.rec)
     if what == 'full' then return false end
     local l = t[c.class]
     l.i = l.i + 1
     if what == 'taken' then
       q.keyed[#q.keyed + 1] = c.member
-      ring.of(q, t.line, t.score)
       ring.leave(q, t.line)
       return true
     end
@@ -353,7 +366,7 @@ function ring.take(q, n)
   local i = 1
   while taken < limit and not full and (g[i] or ring.readon(q, g, most)) do
     local t, some = g[i], nil
-    if t.line then some = ring.advance(q, t) else
+    if t.line then some = ring.advance(q, g, i, limit - taken) else
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
