@@ -102,10 +102,10 @@ local function earliest(key, set)
   return at
 end
 
--- eldest returns the earliest moment at which one of the tasks in the lines of the first MOSTAGED partitions of the
--- ring, behind which the paused ones stand, joined the tail of its line, of those with the priority of its first task.
+-- eldest returns the earliest moment at which one of the tasks in the lines of the first MOSTAGED partitions of the ring
+-- joined the tail of its line, of those with the priority of its first task.
 local function eldest(key)
-  local at, v = NEVER, try('ZRANGE', key(RING), 0, MOSTAGED - 1) or {}
+  local at, v = NEVER, try('ZRANGEBYSCORE', key(RING), '-inf', text(NEVER), 'LIMIT', 0, MOSTAGED) or {}
   local function first(from, to)
     return try('ZRANGEBYLEX', key(LINES), from, to, 'LIMIT', 0, 1)[1]
   end
