@@ -311,6 +311,9 @@
 // long as the hash takes to copy: about a second per million tasks. A Tx of 1,000 operations, which is
 // never split, can hold the server for more than five milliseconds.
 //
+// A script call of a claim passes over at most storage.MaxTurns partitions of a queue, and over twice as many
+// of all its queues, but at least over a hundred of each.
+//
 // Bounds keep a claim of declined tasks below that time. One script call of a claim reads at most 500
 // declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but at least four
 // lines of each queue. Where more lines hold tasks of its kinds, it tells that there is more, and the

@@ -125,8 +125,8 @@ local function line(list)
   end
 end
 
--- oneline returns a page of a line by name, behind a place in it ('' for none). Suspects, and in a partition the tasks
--- that are claimed only to start at once, come in their places among the other tasks.
+-- oneline returns a page of a line by name, behind a place in it ('' for none). Suspects, and in a partition the
+-- tasks that are claimed only to start at once, come in their places among the other tasks.
 local function oneline(name, behind, n)
   local line, at = {}, #name + 2
   for _, class in ipairs(ring.is(name) and {0, DOUBTFUL, PLAIN} or {0, DOUBTFUL}) do
@@ -148,9 +148,9 @@ local function unhex(v) return (string.gsub(v, '%x%x', function(x) return char(t
 -- named tells whether the position in ARGV is that of a task in a line by name.
 local named = find(ARGV[3], '^[!=]') ~= nil
 
--- keyed adds tasks in lines by name to a page: declined tasks, then those in the lines of partitions. They come behind
--- the other waiting tasks. It leaves out lines that are those of no kind and no partition: the position of a task in
--- such a line would not lead back to that line.
+-- keyed adds tasks in lines by name to a page: declined tasks, then those in the lines of partitions. They come
+-- behind the other waiting tasks. It leaves out lines that are those of no kind and no partition: the position of
+-- a task in such a line would not lead back to that line.
 local function keyed(list)
   local name, behind = '', ''
   if named then

@@ -40,9 +40,9 @@ local function suspected(rec)
   return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
 end
 
--- standing returns the state in which the task of a record waits, its priority and, if it has a partition, its
--- header; nil where the record is damaged or has a later format. A record that has no part between its header and its names but a place
--- is not parsed: the table that head makes takes a third of a promotion.
+-- standing returns the state in which the task of a record waits, its priority and, if it has a partition,
+-- its header; nil where the record is damaged or has a later format. A record that has no part between its
+-- header and its names but a place is not parsed: the table that head makes takes a third of a promotion.
 local function standing(rec)
   if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
     local kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 27, 35)
@@ -238,7 +238,7 @@ function placed(rec, member, line)
   if ring.is(line) then
     if lead < DOUBTFUL and g % 2 == 0 then lead = lead + PLAIN end
     return has(g, HASPLACE) and has(g, INPARTITION) and byte(member, at) == lead
-      and byte(rec, HEADER + PLACE + 1) == #line - 1 and find(rec, sub(line, 2), HEADER + PLACE + 2, true) == HEADER + PLACE + 2
+      and byte(rec, HEADER + PLACE + 1) == #line - 1 and sub(rec, HEADER + PLACE + 2, HEADER + PLACE + #line) == sub(line, 2)
       and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)
   end
   return has(g, HASPLACE) and byte(member, at) == lead
@@ -419,9 +419,10 @@ function ring.rest(q)
   more = more or #over > MAXREST
 end
 
--- tend looks at BATCH lines of partitions for damage that no claim meets: it puts those at the end of the ring that the ring
--- lacks, and sets members apart that no claim reads. It goes on behind the last line of the step before, which the side
--- hash has under 'l:p'. It reports whether it found damage, and lines are left.
+-- tend looks at BATCH lines of partitions for damage that no claim meets: it puts those at the end of the
+-- ring that the ring lacks, and sets members apart that no claim reads. It goes on behind the last line of
+-- the step before, which the side hash has under 'l:p'. It reports whether it found damage, and lines are
+-- left.
 function ring.tend(q)
   local members, lines = call('ZCARD', q[RING]), call('ZCARD', q[LINES])
   if members > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end -- lines was damaged

@@ -1,19 +1,23 @@
--- ring: the partitions of a queue. The waiting tasks of a partition stand in a line by name (byname.lua), whose name
--- is p and the key. The tasks that are claimed only to start at once come first there, then the suspects, then all
--- others: to the bytes of these PLAIN is added. A task at the tail has the place SPREAD / 2 and a number that grows, and its member has the moment
--- when it joined. A task at the head has a number that falls, and the moment 0.
+-- ring: the partitions of a queue. The waiting tasks of a partition stand in a line by name (byname.lua),
+-- whose name is p and the key. The tasks that are claimed only to start at once come first there, then the
+-- suspects, then all others: to the bytes of these PLAIN is added. A task at the tail has the place SPREAD /
+-- 2 and a number that grows, and its member has the moment when it joined. A task at the head has a number
+-- that falls, and the moment 0.
 --
--- The set ring has the name of the line of each partition with waiting tasks or a pause. The score of a ready one is
--- its turn less NEVER, which is negative. That of a paused one is the moment at which its pause ends, NEVER for one without
--- an end. A paused one has a second member, q and the key, with the score LISTED, so that paused partitions are
--- listed by key. The tasks without a partition have the turn that the meta hash has under own. While the ring
--- has members, the field lines of the meta hash is negative, as it is for a limit (limit.lua).
+-- The set ring has the name of the line of each partition with waiting tasks or a pause. The score of a ready
+-- one is its turn less NEVER, which is negative. That of a paused one is the moment at which its pause ends,
+-- NEVER for one without an end. A paused one has a second member, q and the key, with the score LISTED, so
+-- that paused partitions are listed by key. The tasks without a partition have the turn that the meta hash
+-- has under own. While the ring has members, the field lines of the meta hash is negative, as it is for a
+-- limit (limit.lua).
 
 -- is reports whether a line by name is that of a partition.
 function ring.is(line) return byte(line, 1) == 112 end
 
 -- valid reports whether a line by name is that of a partition with a key that a step can have written.
-function ring.valid(line) return ring.is(line) and #line > 1 and #line <= MAXPARTITION + 1 and not find(line, '[%z\1-\31\127]') end
+function ring.valid(line)
+  return ring.is(line) and #line > 1 and #line <= MAXPARTITION + 1 and not find(line, '[%z\1-\31\127]')
+end
 
 -- class returns the number that is added to the byte of a task in the line of its partition.
 function ring.class(h) return waits(h) == 'z' and DOUBTFUL or h.noahead and 0 or PLAIN end
@@ -25,7 +29,9 @@ function ring.lead(line, priority, class) return line .. '\0' .. char(MAXPRIORIT
 function ring.whole(line) return '[' .. line .. '\0', '(' .. line .. '\1' end
 
 -- span returns the bounds of the members of a line with a class.
-function ring.span(line, class) return '[' .. line .. '\0' .. char(class), '(' .. line .. '\0' .. char(class + DOUBTFUL) end
+function ring.span(line, class)
+  return '[' .. line .. '\0' .. char(class), '(' .. line .. '\0' .. char(class + DOUBTFUL)
+end
 
 -- waiting returns the name of the line in which the task of a record stood when it was written, nil if it stood in no
 -- line of a partition.
@@ -55,7 +61,8 @@ function ring.of(q, line, score)
   if not p then
     score = score or tonumber(call('ZSCORE', q[RING], line) or nil)
     local least = score and score < 0
-    p = {size = least and 1 or call('ZLEXCOUNT', q[LINES], ring.whole(line)), least = least, net = 0, score = score, was = score}
+    p = {size = 1, least = least, net = 0, score = score, was = score}
+    if not least then p.size = call('ZLEXCOUNT', q[LINES], ring.whole(line)) end
     q.parts[line] = p
   end
   return p

@@ -184,7 +184,9 @@ end
 function own.advance(q, o)
   while o.i < #o.list do
     local c, rec = o.list[o.i + 1], own.record(q, o, o.i + 1)
-    local what = ring.holds(q, c, rec) and 'passed' or fate(q, c, rec)
+    local held = ring.holds(q, c, rec)
+    local what = held and 'passed' or fate(q, c, rec)
+    q.held = q.held or held
     if what == 'full' then return false end
     o.i = o.i + 1
     if c.st == 'l' then
@@ -219,8 +221,8 @@ function own.pick(q, n)
   own.finish(q, o)
 end
 
--- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. If the first one
--- is plain, the partition has no others than plain ones.
+-- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. If
+-- the first one is plain, the partition has no others than plain ones.
 function ring.begin(q, t)
   local line = t.line
   local from, to = ring.whole(line)
@@ -260,8 +262,8 @@ function ring.first(q, t, class)
   return l and l[l.i]
 end
 
--- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted tell whether
--- that may be a task that is claimed only to start at once, or a suspect.
+-- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted
+-- tell whether that may be a task that is claimed only to start at once, or a suspect.
 function ring.next(q, t, starts, wanted)
   if not t.upto then ring.begin(q, t) end
   local next = ring.first(q, t, PLAIN)
@@ -304,7 +306,8 @@ function ring.advance(q, g, i, n)
   end
 end
 
--- ring.readon reads further turns of the ring of a queue, up to q.turns partitions, and reports whether there are any.
+-- ring.readon reads further turns of the ring of a queue, up to q.turns partitions, and reports whether there
+-- are any.
 function ring.readon(q, g, most)
   local before, n = #g, min(max(most, g.read) + 1, q.turns - g.read)
   if not g.whole and n > 0 then
@@ -355,11 +358,11 @@ function own.remain(q, o)
     if c.id and rec and not later(rec) and not ring.holds(q, c, rec)
       and (starts > 0 or not doubted and byte(rec, 3) % 2 == 0) and not (doubted and suspect) then return true end
   end
-  return q.short or q.passed and starts > 0
+  return q.short or q.passed and starts > 0 or q.cut and not q.held and (starts > 0 or not q.passed)
 end
 
--- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim like this
--- one would find a task.
+-- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
+-- like this one would find a task.
 function ring.take(q, n)
   local limit, before, g, o = taken + n, taken, {read = 0, served = {}}, nil
   q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - ring.looked, 100))
@@ -415,7 +418,8 @@ function take(q, limit)
   if limits.bounds(q, starts) then return false end
   suspicious = suspicious or telling and doubted > 0
   local others = keyed or waiting > q.out
-  left = left or not keyed and (full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0)
+  left = left or not keyed and (full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n
+    or q.passed and starts > 0)
   q.remains = left and others
   remains = remains or q.remains or own.doubtful(q)
   return others
