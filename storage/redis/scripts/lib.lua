@@ -1,4 +1,4 @@
--- lib: functions that the general scripts of a queue share. It, record.lua, byname.lua, entry.lua and
+-- lib: functions that the general scripts of a queue share. It, record.lua, byname.lua, ring.lua, entry.lua and
 -- commit.lua are prepended to each of these scripts, behind base.lua.
 --
 -- A script reads the data that it needs into entries and overlays, decides only on those, and writes
