@@ -234,3 +234,40 @@ func TestATaskOfAPartitionThatLostItsPlaceWaitsAgain(t *testing.T) {
 		t.Errorf("got %+v, %v, want nothing damaged", stats, err)
 	}
 }
+
+// TestPausesThatAreOverHideNoPartition: those without tasks, which no claim has ended yet, are not listed, and a page
+// goes on behind them.
+func TestPausesThatAreOverHideNoPartition(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	session := storage.NewSession(s, 0)
+	for key, length := range map[string]time.Duration{
+		"a": time.Second, "b": time.Second, "c": time.Second, "d": 0, "é": time.Hour, "Z": 0,
+	} {
+		settings := storage.Settings{Partition: key, Pause: &storage.Pause{On: true, For: length}}
+		if err := session.Configure(t.Context(), "mail", settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insertAll(t, session, keyedOf("b2", "t"))
+	server.SetTime(now.Add(time.Minute))
+	var got []string
+	query := storage.PartitionsQuery{Queue: "mail", Limit: 1}
+	for range 9 {
+		page, err := s.Partitions(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range page.Partitions {
+			got = append(got, fmt.Sprint(p.Key, p.Waiting, p.Paused, p.PausedUntil.IsZero()))
+		}
+		if query.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	want := []string{"Z0 true true", "b21 false true", "d0 true true", "é0 true false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %q, want %q", got, want)
+	}
+}
