@@ -312,8 +312,8 @@
 // of the oldest line that holds no declined tasks, so that a kind which nobody runs does
 // not hide how long all others wait. Of the partitions only the first 20 of the ring count,
 // each with the tasks that have the priority of its first task. The first tasks of the lines
-// tell the age: a storage reads at most 19 tasks for each of the three sorts of line. After the clock was set back
-// the age may be too small.
+// tell the age: a storage reads at most 19 tasks for each of the three sorts of line. After the clock was set
+// back the age may be too small.
 //
 // # Keeping
 //

@@ -53,16 +53,11 @@ func (q *queue) consistent(s *Storage) error {
 		}
 		stand += l.size
 	}
-	if len(q.parts) != q.ring.size || len(q.parts) != len(q.byKey.from("", len(q.parts)+1)) {
-		return fmt.Errorf("%d partitions, %d in the ring, %d keys", len(q.parts), q.ring.size, len(q.byKey.from("", 1<<30)))
+	inRing, err := q.ringStands()
+	if err != nil {
+		return err
 	}
-	for _, e := range q.ring.from(place{Sort: math.MinInt64}, q.ring.size) {
-		l := e.value
-		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.size == 0 && !l.IsPaused() {
-			return fmt.Errorf("the partition %s holds %d, counted %d, at %+v", l.Sub, l.size, l.Size, l.Ring)
-		}
-		stand += l.size
-	}
+	stand += inRing
 	for id, r := range q.records {
 		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
 			return fmt.Errorf("%s stands here as %s", r.Ref, id)
@@ -280,4 +275,19 @@ func TestConsistentUnderConcurrency(t *testing.T) {
 	}
 	all.Wait()
 	h.consistent()
+}
+
+// ringStands returns how many tasks stand in the lines of partitions, which must be in the ring as they say.
+func (q *queue) ringStands() (stand int, err error) {
+	if len(q.parts) != q.ring.size || len(q.parts) != len(q.byKey.from("", len(q.parts)+1)) {
+		return 0, fmt.Errorf("%d partitions, %d in the ring, %d keys", len(q.parts), q.ring.size, len(q.byKey.from("", 1<<30)))
+	}
+	for _, e := range q.ring.from(place{Sort: math.MinInt64}, q.ring.size) {
+		l := e.value
+		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.size == 0 && !l.IsPaused() {
+			return 0, fmt.Errorf("the partition %s holds %d, counted %d, at %+v", l.Sub, l.size, l.Size, l.Ring)
+		}
+		stand += l.size
+	}
+	return stand, nil
 }

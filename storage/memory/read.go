@@ -47,9 +47,11 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return s.step.List(&q.Queue, &query, after), nil
 }
 
-// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of the page's
-// last partition.
-func (s *Storage) Partitions(ctx context.Context, query storage.PartitionsQuery) (storage.PartitionsPage, error) {
+// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of the
+// page's last partition.
+func (s *Storage) Partitions(
+	ctx context.Context, query storage.PartitionsQuery,
+) (storage.PartitionsPage, error) {
 	if err := storage.CheckPartitions(&query); err != nil {
 		return storage.PartitionsPage{}, err
 	}

@@ -66,8 +66,8 @@ func (q *queue) sub(kind string) (int, bool) {
 	})
 }
 
-// line returns the line of a state in which a record stands or would stand. A task whose cancel was asked stays in
-// the line of Pending. A line that has ended with its last task is empty.
+// line returns the line of a state in which a record stands or would stand. A task whose cancel was asked
+// stays in the line of Pending. A line that has ended with its last task is empty.
 func (q *queue) line(state engine.State, r *engine.Record) *sorted[*engine.Record] {
 	if state.HasSubs() {
 		if l := q.named(state, r.Sub(state)); l != nil {

@@ -151,6 +151,6 @@ func (w *work) Remove(r *engine.Record) {
 
 // Ring notes an event of a queue.
 func (w *work) Ring(r *engine.Record, alert bool) {
-	event := wakeup.Of(r.State == engine.Waiting || r.State == engine.Keyed, alert)
+	event := wakeup.Of(r.IsForAnyClaim(), alert)
 	w.rings[r.Ref.Queue] = max(w.rings[r.Ref.Queue], event)
 }

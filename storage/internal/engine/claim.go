@@ -80,9 +80,9 @@ func (c *Claim) Take() {
 	}
 }
 
-// next returns the waiting task of the i-th queue that the claim takes next, or nil. starts says that the task
-// is to start at once: only then may it be start-only or, once in a claim, a suspect. turn is the index of the
-// task's turn in the ring of the queue, -1 if the queue has no partitions.
+// next returns the waiting task of the i-th queue that the claim takes next, or nil. starts says that the
+// task is to start at once: only then may it be start-only or, once in a claim, a suspect. turn is the index
+// of the task's turn in the ring of the queue, -1 if the queue has no partitions.
 func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
 	q := c.Queues[i]
 	if q == nil {
@@ -111,8 +111,8 @@ func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
 	return nil, -1
 }
 
-// nextOrdinary returns the first waiting task of the i-th queue, of those without a partition and of the declined
-// ones, that has none of the flags without.
+// nextOrdinary returns the first waiting task of the i-th queue, of those without a partition and of the
+// declined ones, that has none of the flags without.
 func (c *Claim) nextOrdinary(i int, without Flags) *Record {
 	q := c.Queues[i]
 	first := c.step.Lines.First(q, Waiting)
@@ -315,8 +315,8 @@ func (s *Step) oldest(q *Queue) time.Duration {
 // MostAged is how many partitions of a ring count for the age of a queue.
 const MostAged = 20
 
-// age returns how long the first task of a partition waits that joined at the tail, of those with the priority
-// of its first task.
+// age returns how long the first task of a partition waits that joined at the tail, of those with the
+// priority of its first task.
 func (s *Step) age(l *Line) int64 {
 	for _, first := range l.Tasks.Range(beginning.Place, 0, 1) {
 		for _, r := range l.Tasks.Range(Place{Sort: Band(first.Priority)}, 0, 1) {

@@ -81,7 +81,8 @@ type Lines interface {
 	Partition(q *Queue, key string) *Line
 	// Turns returns up to n partitions that stand at a place of the ring of a queue or after it, in order.
 	Turns(q *Queue, from Place, n int) []*Line
-	// SetTurn moves a partition to another place of the ring. When it is called the line still has its old place.
+	// SetTurn moves a partition to another place of the ring. When it is called the line still has its old
+	// place.
 	SetTurn(l *Line, to Place)
 	// Size returns the bytes of a record's payload, which need not be loaded.
 	Size(r *Record) int
@@ -104,7 +105,8 @@ type Local interface {
 	InsertLine(l Line) *Line
 	// DeleteLine removes a line that is empty.
 	DeleteLine(l *Line)
-	// LinesByLook returns up to n lines of declined tasks by the moment Look: those whose moment is at or before it, or after it.
+	// LinesByLook returns up to n lines of declined tasks by the moment Look: those whose moment is at or before
+	// it, or after it.
 	LinesByLook(q *Queue, after bool, at int64, n int) []*Line
 	// Due returns the first records in the line of a state, at most n, whose Sort is at a moment or before.
 	Due(q *Queue, state State, at int64, n int) []*Record

@@ -89,8 +89,8 @@ func (l *Line) first(without Flags) *Record {
 	return nil
 }
 
-// firstServed returns the first task of the line of a kind that has none of the flags without and whose partition
-// is not paused. It looks at mostPassed tasks at most.
+// firstServed returns the first task of the line of a kind that has none of the flags without and whose
+// partition is not paused. It looks at mostPassed tasks at most.
 func (s *Step) firstServed(l *Line, without Flags) *Record {
 	if l.Size <= 0 {
 		return nil

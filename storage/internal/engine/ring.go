@@ -6,8 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of their
-// turns, and the tasks without a partition, which are served in turn with them.
+// ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of
+// their turns, and the tasks without a partition, which are served in turn with them.
 type ring struct {
 	turns []turn
 	own   bool  // the turn of the tasks without a partition is among turns
@@ -71,12 +71,13 @@ func (c *Claim) serve(i, served int) {
 		g.turns = slices.Delete(g.turns, served, served+1)
 	}
 	t.at = c.step.turn()
-	if t.line == nil {
+	switch {
+	case t.line == nil:
 		q.Turn, q.TurnChanged = t.at, true
-	} else if c.step.Local == nil || t.line.Size > 0 {
+	case c.step.Local != nil && t.line.Size <= 0: // its last task was taken
+		return
+	default:
 		c.step.move(t.line, Place{Turn: t.at})
-	} else {
-		return // its last task was taken
 	}
 	switch {
 	case g.whole:
@@ -140,9 +141,12 @@ func (s *Step) pausePartition(q *Queue, key string, p *storage.Pause) {
 	q.Touched = s.Now
 }
 
-// rekey replaces the partition of a task. A waiting task leaves the line of the old one, and joins that of the new
-// one once the change has been carried out.
+// rekey replaces the partition of a task. A waiting task leaves the line of the old one, and joins that of
+// the new one once the change has been carried out.
 func (s *Step) rekey(r *Record, key string) {
+	if key == r.Partition {
+		return
+	}
 	if r.State == Keyed {
 		s.put(r, Waiting, Place{Band(r.Priority) + s.turn(), 0})
 	}

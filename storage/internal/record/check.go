@@ -28,7 +28,8 @@ func Check(r *engine.Record) error {
 	if err := storage.CheckInsert(storage.Limits{MaxPayload: storage.MaxPayloadCap}, &in); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
-	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.State == engine.Keyed && sp.Partition == "" || r.Version <= 0 || !isMoment(r.Version) ||
+	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.State == engine.Keyed && sp.Partition == "" ||
+		r.Version <= 0 || !isMoment(r.Version) ||
 		!IsPlaced(r) {
 		return storage.ErrDamaged
 	}
@@ -42,7 +43,7 @@ func IsPlaced(r *engine.Record) bool {
 		return false
 	case s == engine.Declined: // its Turn is a moment
 		return isMoment(r.Turn)
-	case s <= engine.Suspect || s == engine.Keyed || s == engine.Cursor: // its Sort is not a moment, or may be Never
+	case s <= engine.Suspect || s == engine.Keyed || s == engine.Cursor: // its Sort is no moment, or Never
 		return true
 	}
 	return isMoment(r.Sort) && isMoment(r.At)

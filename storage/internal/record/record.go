@@ -81,8 +81,8 @@ func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 // partPartition is the number of the part that holds the partition.
 const partPartition = 1
 
-// partsOf takes the partition from the parts of a record, and returns the other parts. It reports false for bytes
-// that are no parts.
+// partsOf takes the partition from the parts of a record, and returns the other parts. It reports false for
+// bytes that are no parts.
 func partsOf(parts []byte) (partition string, rest []byte, ok bool) {
 	for r := (Reader{Rest: parts}); len(r.Rest) > 0; {
 		before := r.Rest
