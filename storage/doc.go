@@ -222,10 +222,10 @@
 // A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in
 // the order of the turns. A Claim takes a task of the first partition of the ring, which then
 // goes to the end, then a task of the next, round after round. A partition that has its first
-// waiting task joins the end of the ring. The tasks without a partition, and the declined tasks,
-// are served together as one partition, which always has its place. So priorities count within
-// a partition, and not between partitions. A Claim that can take no task of a partition, such
-// as a suspect, passes it over, and the partition keeps its turn. It looks at MaxTurns
+// waiting task joins the end of the ring, also if that task was its only one before. The tasks without a
+// partition, and the declined tasks, are served together as one partition, which always has its place. So
+// priorities count within a partition, and not between partitions. A Claim that can take no task of a
+// partition, such as a suspect, passes it over, and the partition keeps its turn. It looks at MaxTurns
 // partitions of a queue at most, and sets More if others are left.
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes

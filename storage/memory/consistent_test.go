@@ -43,21 +43,11 @@ func (q *queue) consistent(s *Storage) error {
 		}
 		stand += order.size
 	}
-	for i, l := range q.subs {
-		if l.size == 0 || l.Size != int64(l.size) || l.Queue != &q.Queue || i > 0 && q.subs[i-1].Sub >= l.Sub {
-			return fmt.Errorf("the line of %s holds %d, counted %d, in place %d", l.Sub, l.size, l.Size, i)
-		}
-		if l.Look < q.firstLook || l.Look > q.lastLook {
-			return fmt.Errorf("the line of %s is searched at %d, not from %d to %d",
-				l.Sub, l.Look, q.firstLook, q.lastLook)
-		}
-		stand += l.size
-	}
-	inRing, err := q.ringStands()
+	named, err := q.namedStand()
 	if err != nil {
 		return err
 	}
-	stand += inRing
+	stand += named
 	for id, r := range q.records {
 		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
 			return fmt.Errorf("%s stands here as %s", r.Ref, id)
@@ -277,8 +267,19 @@ func TestConsistentUnderConcurrency(t *testing.T) {
 	h.consistent()
 }
 
-// ringStands returns how many tasks stand in the lines of partitions, which must be in the ring as they say.
-func (q *queue) ringStands() (stand int, err error) {
+// namedStand returns how many tasks stand in the lines of kinds and of partitions, which must be in the ring as
+// they say.
+func (q *queue) namedStand() (stand int, err error) {
+	for i, l := range q.subs {
+		if l.size == 0 || l.Size != int64(l.size) || l.Queue != &q.Queue || i > 0 && q.subs[i-1].Sub >= l.Sub {
+			return 0, fmt.Errorf("the line of %s holds %d, counted %d, in place %d", l.Sub, l.size, l.Size, i)
+		}
+		if l.Look < q.firstLook || l.Look > q.lastLook {
+			return 0, fmt.Errorf("the line of %s is searched at %d, not from %d to %d",
+				l.Sub, l.Look, q.firstLook, q.lastLook)
+		}
+		stand += l.size
+	}
 	if len(q.parts) != q.ring.size || len(q.parts) != len(q.byKey.from("", len(q.parts)+1)) {
 		return 0, fmt.Errorf("%d partitions, %d in the ring, %d keys", len(q.parts), q.ring.size, len(q.byKey.from("", 1<<30)))
 	}

@@ -118,7 +118,7 @@ func (m *ringModel) waiting(key string) []*ringTask {
 
 // enter puts a task into a state, at the tail of its line or at the head.
 func (m *ringModel) enter(t *ringTask, s storage.State, head bool) {
-	from := t.line()
+	m.leave(t)
 	t.state, t.declined = s, 0
 	delete(m.fences, t.Ref.ID)
 	m.next++
@@ -130,8 +130,15 @@ func (m *ringModel) enter(t *ringTask, s storage.State, head bool) {
 	if s.Ended() && s != storage.Dead && t.Keep.For == 0 {
 		delete(m.tasks, t.Ref.ID)
 	}
-	m.turn(from)
 	m.turn(t.Partition)
+}
+
+// leave takes a task out of its line. A partition of which it was the only waiting task leaves the ring, and joins
+// its end if the task returns.
+func (m *ringModel) leave(t *ringTask) {
+	from := t.line()
+	t.state = ""
+	m.turn(from)
 }
 
 // turn puts a partition into the ring, or out of it.
@@ -303,7 +310,7 @@ func (m *ringModel) changed(t *ringTask, ch storage.Change, s storage.State, joi
 	if !joins {
 		return
 	}
-	from := t.Partition
+	m.leave(t)
 	if ch.Partition != nil {
 		t.Partition = *ch.Partition
 	}
@@ -311,7 +318,6 @@ func (m *ringModel) changed(t *ringTask, ch storage.Change, s storage.State, joi
 		t.Priority = *ch.Priority
 	}
 	m.enter(t, s, false)
-	m.turn(from)
 }
 
 // move moves a task to another queue and back, where it joins the tail of its line.

@@ -130,7 +130,7 @@ func (s *Step) transfer(r *Record, to *Queue) {
 func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
-	if to.HasSubs() && r.State != to {
+	if to.HasSubs() {
 		s.Join(r.Queue, to, r.Sub(to))
 	}
 	s.Store.Move(r, to, at)
@@ -156,7 +156,7 @@ func (s *Step) count(r *Record, to State) {
 	q, from := r.Queue, r.State
 	if from != None {
 		q.Sizes[from]--
-		if from.HasSubs() && from != to { // else it stays in its line
+		if from.HasSubs() {
 			s.Leave(q, from, r.Sub(from))
 		}
 	}
