@@ -133,8 +133,8 @@ func (m *ringModel) enter(t *ringTask, s storage.State, head bool) {
 	m.turn(t.Partition)
 }
 
-// leave takes a task out of its line. A partition of which it was the only waiting task leaves the ring, and joins
-// its end if the task returns.
+// leave takes a task out of its line. A partition of which it was the only waiting task leaves the ring, and
+// joins its end if the task returns.
 func (m *ringModel) leave(t *ringTask) {
 	from := t.line()
 	t.state = ""
