@@ -10,6 +10,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/shell"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -120,6 +121,8 @@ func whyNext(v storage.Verdict) string {
 			return "midge schedule resume " + schedule.Name(v.Ref)
 		}
 		return "midge queue resume " + queue
+	case storage.CausePartitionPaused:
+		return shell.Line("midge", "queue", "resume", queue, "--partition", v.Partition)
 	case storage.CauseUndecodable:
 		return "midge task edit " + ref + ", or deploy a program that reads it"
 	case storage.CauseDue:
