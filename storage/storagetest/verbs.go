@@ -260,6 +260,9 @@ func resuming() storage.Settings { return storage.Settings{Pause: &storage.Pause
 // configure configures main.
 func (r *rig) configure(s storage.Settings) {
 	r.Helper()
+	if s.Pause != nil {
+		r.pace.rely(s.Pause.For)
+	}
 	r.must("configure", r.session.Configure(r.ctx, mainQueue, s))
 }
 
