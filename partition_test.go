@@ -117,7 +117,7 @@ func TestAPartitionThatIsInvalidIsRefused(t *testing.T) {
 			"a control character": {
 				work{},
 				[]midge.Option{midge.Partition("a\nb")},
-				`midge: enqueue work: invalid Partition "a\\nb": want printable UTF-8`,
+				`midge: enqueue work: invalid Partition "a\nb": want printable UTF-8`,
 			},
 			"another signature": {spaced{}, nil, `midge: enqueue: invalid job type "midge_test.spaced": ` +
 				"want no method Partition, or one that is Partition() string"},

@@ -129,7 +129,7 @@ func (s *server) orderPartition(r *http.Request, d *askData) (order, error) {
 	return s.ordered(r, e, text, s.configured(d.Queue, d.Partition, pause)), nil
 }
 
-// ordered returns the order for a change of one thing. text tells that it is done.
+// ordered returns the order for a change of one thing. text is shown once the change is done.
 func (s *server) ordered(r *http.Request, e ledger.Entry, text string, do func(context.Context) error) order {
 	return order{e, func(record *ledger.Action) (notice, error) {
 		err := do(r.Context())

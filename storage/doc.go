@@ -222,18 +222,20 @@
 // A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in
 // the order of the turns. A Claim takes a task of the first partition of the ring, which then
 // goes to the end, then a task of the next, round after round. A partition that has its first
-// waiting task joins the end of the ring, also if that task was its only one before. The tasks without a
-// partition, and the declined tasks, are served together as one partition, which always has its place. So
-// priorities count within a partition, and not between partitions. A Claim that can take no task of a
-// partition, such as a suspect, passes it over, and the partition keeps its turn. It looks at MaxTurns
-// partitions of a queue at most, and sets More if others are left.
+// waiting task joins the end of the ring, also if that task was its only one before. The tasks
+// without a partition, and the declined tasks, are served together as one partition, which always
+// has its place. So priorities count within a partition, and not between partitions. A Claim that
+// can take no task of a partition, because all of them are suspects for example, passes it over,
+// and the partition keeps its turn. A Claim looks at MaxTurns partitions of a queue at most. If
+// others are left, and it has taken a task, it sets More.
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
-// no task of a paused partition, and none that was declined. Its end, or a resume, puts the
-// partition at the end of the ring. A resume wakes all callers. A Claim ends at most MaxRest pauses
-// of a queue that are over, and none during a wait of the clock; NextDue covers the first. A
-// partition without tasks and without a pause leaves nothing behind. A queue in which a partition
-// is paused is not removed for being empty.
+// no task of a paused partition, not even a declined one. A resume, or the end of the pause, puts
+// the partition at the end of the ring. A resume wakes all callers; the end of a pause wakes
+// nobody, because NextDue covers the first end, whether tasks wait in that partition or not. A
+// Claim ends MaxRest pauses of a queue in a step, and leaves others that are over to the next step
+// or Claim. It ends none during a wait of the clock. A partition without tasks and without a pause
+// leaves nothing behind. A queue in which a partition is paused is not removed for being empty.
 //
 // # Rules of kinds
 //

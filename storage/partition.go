@@ -13,7 +13,7 @@ func CheckPartition(key string) error {
 		return Invalid("partition", fmt.Sprintf("of %d bytes", n), "1 to %d bytes", MaxPartition)
 	}
 	if key != PrintableText(key, MaxPartition) {
-		return Invalid("partition", PrintableText(key, MaxPartition), "printable UTF-8")
+		return Invalid("partition", key, "printable UTF-8")
 	}
 	return nil
 }

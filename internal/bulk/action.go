@@ -217,7 +217,7 @@ func (a *Action) was(t *storage.Task) bool {
 	}
 }
 
-// partitioned reports whether the task has the partition that the action gives it, if it gives one.
+// partitioned reports whether the task is in the partition to which the action moves it, if it moves it.
 func (a *Action) partitioned(t *storage.Task) bool {
 	return a.Partition == nil || t.Partition == *a.Partition
 }

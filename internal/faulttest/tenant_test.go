@@ -97,7 +97,7 @@ func (f *tenantTest) waitingOf(key string) int64 {
 	return page.Partitions[0].Waiting
 }
 
-// started fails the test where the task of a small tenant did not start soon. A task that was held by a runner
+// started fails the test if the task of a small tenant did not start soon. A task that was held by a runner
 // which was killed starts once its lease has ended.
 func (f *tenantTest) started(h history, lease time.Duration) {
 	f.t.Helper()

@@ -52,8 +52,8 @@ type candidate struct {
 	size         int32
 	last         bool // the tasks behind it in its line were not looked at
 	ref          storage.Ref
-	sub          string // the name of its line, where it has one
-	turn         int64  // of its partition, where it stands in the line of one
+	sub          string // the name of its line, if it has one
+	turn         int64  // of its partition, if it stands in the line of one
 }
 
 // line identifies a sequence of candidates.

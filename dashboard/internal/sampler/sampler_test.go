@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// inBubble runs a test in virtual time: no look fails because a machine is slow. The time is one of which the
-// audit keeps records.
+// inBubble runs a test in virtual time, so that no look fails because a machine is slow. The clock of the
+// test stands in 2030, because the audit keeps no records of the year in which virtual time begins.
 func inBubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, or watches, unless that
-// sample is two periods old, or an action has changed something since.
+// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, or watches,
+// unless that sample is two periods old, or an action has changed something since.
 func TestAPageWaitsForNoLook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store, ahead := clocked(t)

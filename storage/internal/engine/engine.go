@@ -99,7 +99,7 @@ type Local interface {
 	// Configured keeps the settings of a queue, and notes an event that concerns all runners if alert is set.
 	Configured(q *Queue, alert bool)
 
-	// Line returns the line of a state and name, nil where there is none.
+	// Line returns the line of a state and name, nil if there is none.
 	Line(q *Queue, state State, sub string) *Line
 	// InsertLine keeps a new line.
 	InsertLine(l Line) *Line

@@ -171,7 +171,7 @@ func editNote(action *bulk.Action) string {
 	return strings.Join(parts, " ")
 }
 
-// partitionNote names the partition that an action gives tasks, "" if it gives none.
+// partitionNote names the partition to which an action moves tasks, "" if it moves none.
 func partitionNote(action *bulk.Action) string {
 	switch {
 	case action.Partition == nil:

@@ -97,7 +97,7 @@ func TestABackupKeepsPartitions(t *testing.T) {
 	}
 }
 
-// TestAKeyThatIsTooLongIsRefused checks the longest key, and one that is longer.
+// TestAKeyThatIsTooLongIsRefused checks the longest key and a longer key.
 func TestAKeyThatIsTooLongIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.partitioned()
