@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/internal/testserver"
 )
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		defer stop()
 		browser = ctx //nolint:fatcontext // one browser for all tests
+		bulk.PreviewTime = time.Hour
 		return m.Run()
 	}())
 }

@@ -37,8 +37,12 @@ func (p *Preview) None() bool { return p.Count == 0 && !p.More }
 // Budget bounds a preview.
 type Budget struct {
 	Tasks int           // about how many tasks are searched: 0 for 20,000, negative for no bound
-	Time  time.Duration // 0 for a second, negative for no bound
+	Time  time.Duration // 0 for PreviewTime, negative for no bound
 }
+
+// PreviewTime is how long a preview searches if its budget has no other time. Tests raise it, so that what
+// they expect does not depend on the speed of a machine.
+var PreviewTime = time.Second
 
 // samples is how many tasks a preview shows.
 const samples = 5
@@ -53,7 +57,7 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 		budget.Tasks = 20_000
 	}
 	if budget.Time == 0 {
-		budget.Time = time.Second
+		budget.Time = PreviewTime
 	}
 	w := &worker{req: req, session: session, budget: budget.Tasks}
 	if budget.Time > 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -247,5 +248,6 @@ func (r *rig) night() {
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC //nolint:gosmopolitan // moments are shown where the reader is
+	bulk.PreviewTime = time.Hour
 	os.Exit(m.Run())
 }
