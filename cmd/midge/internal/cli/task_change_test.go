@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
@@ -208,7 +209,7 @@ func TestAnEditorEditsParameters(t *testing.T) {
 type slowly struct{ storage.Storage }
 
 func (s slowly) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
-	time.Sleep(1100 * time.Millisecond) // virtual: the bubble's clock
+	time.Sleep(bulk.PreviewTime + time.Millisecond) // virtual: the bubble's clock
 	return s.Storage.Task(ctx, ref)
 }
 
