@@ -163,6 +163,7 @@ func Span(d time.Duration) string {
 	if d < 0 {
 		return "-" + Span(d.Abs()) // not -d, which overflows for the shortest duration
 	}
+	d = d.Round(time.Millisecond) // the moments that two clocks measure agree no better than this
 	units := []struct {
 		name string
 		size time.Duration
