@@ -123,7 +123,7 @@ func (t Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
 		Headers: t.Headers, Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,
-		Timeout: t.Timeout, Keep: t.Keep, Partition: t.Partition,
+		Timeout: t.Timeout, Keep: t.Keep, Partition: t.Partition, Cost: t.Cost,
 	}
 	if d.Overlap == "skip" {
 		in.Unique = Unique{Key: UniqueKey([]byte("schedule"), []byte(t.ID)), Mode: UniqueLife}

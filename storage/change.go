@@ -10,7 +10,8 @@ import (
 // refuses combinations that are not in the table:
 //
 //	operation    fields                      goes with
-//	edit:        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
+//	edit:        Encoding, Payload, Headers, prioritise, reschedule, requeue, move, tick
+//	             Cost
 //	prioritise:  Priority, Partition         edit, reschedule, requeue, move, tick
 //	reschedule:  Now, Delay or At            edit, prioritise, requeue
 //	requeue:     Requeue                     edit, prioritise, reschedule
@@ -30,6 +31,9 @@ type Change struct {
 	Payload  []byte
 	// Headers replaces all headers where it is not nil.
 	Headers map[string]string
+
+	// Cost is the new cost of a start. The task keeps its place.
+	Cost *Cost
 
 	// Priority is the new priority. A waiting task joins the tail of it.
 	Priority *int
@@ -144,7 +148,7 @@ func (ch *Change) operations() (made int) {
 			made |= operation
 		}
 	}
-	add(opEdit, ch.Encoding != "" || ch.Payload != nil || ch.Headers != nil)
+	add(opEdit, ch.Encoding != "" || ch.Payload != nil || ch.Headers != nil || ch.Cost != nil)
 	add(opPrioritise, ch.Priority != nil || ch.Partition != nil)
 	add(opReschedule, ch.Now || ch.timed())
 	add(opRequeue, ch.Requeue)
@@ -168,6 +172,11 @@ func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
 	}
 	if ch.Priority != nil {
 		if err := checkPriority(*ch.Priority); err != nil {
+			return err
+		}
+	}
+	if ch.Cost != nil {
+		if err := checkCost("Change.Cost", *ch.Cost); err != nil {
 			return err
 		}
 	}

@@ -181,6 +181,9 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 	if err := CheckName("encoding", in.Encoding); err != nil {
 		return err
 	}
+	if err := checkCost("Insert.Cost", in.Cost); err != nil {
+		return err
+	}
 	if in.Partition != "" {
 		if err := CheckPartition(in.Partition); err != nil {
 			return err

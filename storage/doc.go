@@ -198,18 +198,21 @@
 // that makes the task pending counts it; a repeat of the call counts nothing.
 //
 // The Concurrency counts the pending tasks of the queue and nothing else. So the slot of a
-// dead runner is free once its lease has been recovered. The Rate counts starts, by the
-// storage's clock and in parts of Per: a start counts until Per has passed since the end of
-// its part. No start is taken back, neither by a release, a decline or a failure, nor by an
+// dead runner is free once its lease has been recovered. The Rate counts the costs of
+// starts, by the storage's clock and in parts of Per: a start counts until Per has passed
+// since the end of its part. A [Cost] over N counts as N. A task whose cost the Rate does not
+// admit yet holds all others of its queue back that would come after it in the same claim, so
+// that nothing cheaper overtakes it. A Rate that is spent admits no task, even if it costs
+// nothing. No start is taken back, neither by a release, a decline or a failure, nor by an
 // answer that is lost. Starts after now, which a clock that was ahead has stamped, count as
 // made now. During a wait of the clock no start ceases to count.
 //
 // A limit that is lowered stops no task that runs. A limit that is raised or cleared wakes all
 // callers. A change of the Rate leaves the starts counted, unless there is no Rate any more.
-// Claimed.Bounded names the queues whose limit admits no task of the claim: their tasks do not
-// count for More, and NextDue covers the next start that a Rate admits. A queue with a limit
-// is not removed for being empty. A limit that cannot be read counts as none and in
-// Stats.Damaged.
+// Claimed.Bounded names the queues whose limit admits no task of the claim, or not the one that
+// comes next: their tasks do not count for More, and NextDue covers the next start that a Rate
+// admits. A queue with a limit is not removed for being empty. A limit that cannot be read counts
+// as none and in Stats.Damaged.
 //
 // # Rules of partitions
 //

@@ -16,11 +16,56 @@ type Limit struct {
 	Rate Rate
 }
 
-// Rate allows N starts in any span of Per by the storage's clock. A start counts for Per and up to a
-// RateParts-th of Per more.
+// Rate allows starts whose costs sum up to N in any span of Per by the storage's clock. A start counts for
+// Per and up to a RateParts-th of Per more. A cost over N counts as N.
 type Rate struct {
 	N   int           // 1 to MaxRate
 	Per time.Duration // MinSpan to MaxPer
+}
+
+// Cost is how much of the rate of its queue the start of a task uses up. The zero Cost is 1.
+type Cost int32
+
+// The costs that are not the number itself.
+const (
+	// NoCost is the cost of a start that uses up nothing. While a rate is spent, such a task waits too.
+	NoCost  Cost = -1
+	MaxCost      = 1_000_000
+)
+
+// CostOf returns the cost n, 0 to MaxCost. Any other n gives an *[InvalidError] that names it as what.
+func CostOf(what string, n int) (Cost, error) {
+	switch {
+	case n < 0 || n > MaxCost:
+		return 0, Invalid(what, n, "0 to %d", MaxCost)
+	case n == 0:
+		return NoCost, nil
+	case n == 1:
+		return 0, nil
+	}
+	return Cost(n), nil
+}
+
+// N returns the cost as a number, 0 to MaxCost.
+func (c Cost) N() int {
+	switch c {
+	case 0:
+		return 1
+	case NoCost:
+		return 0
+	}
+	return int(c)
+}
+
+// Of returns how much of the rate must be left for a start of a cost, at least 1.
+func (r Rate) Of(c Cost) int64 { return int64(max(min(c.N(), r.N), 1)) }
+
+// checkCost checks a cost; what names it in the error.
+func checkCost(what string, c Cost) error {
+	if c < NoCost || c > MaxCost {
+		return Invalid(what, int(c), "1 to %d, or NoCost", MaxCost)
+	}
+	return nil
 }
 
 // The bounds of a Limit.
@@ -89,10 +134,35 @@ type QueueLimit struct {
 	Operator *Limit
 	// Declared is the limit that programs declare or have declared, nil if none has.
 	Declared *DeclaredLimit
-	// Started is how many starts count for the Rate now.
+	// Started is the sum of the costs of the starts that count for the Rate now.
 	Started int64
-	// Next is the moment from which the Rate admits another start, zero if it admits one now.
+	// Next is the moment from which the Rate admits another start of cost 1, zero if it admits one now.
 	Next time.Time
+	// Counts are the starts that count for the Rate now, the oldest first.
+	Counts []RateCount
+}
+
+// RateCount is the sum of the costs of starts that count for a rate until a moment.
+type RateCount struct {
+	Until time.Time
+	N     int64
+}
+
+// NextOf returns the moment from which the Rate admits a start of a cost, zero if it admits one now. A Rate
+// that is spent admits no start, even if the start costs nothing. q may be nil.
+func (q *QueueLimit) NextOf(c Cost) time.Time {
+	r := q.InForce().Rate
+	if r.N == 0 {
+		return time.Time{}
+	}
+	left, at := q.Started, time.Time{}
+	for _, n := range q.Counts {
+		if left+r.Of(c) <= int64(r.N) {
+			break
+		}
+		left, at = left-n.N, n.Until
+	}
+	return at
 }
 
 // InForce returns the limit that holds: that of the operator if there is one, else the declared one.

@@ -55,7 +55,8 @@ type Task struct {
 	// enqueue enqueued nothing. Only midge's client sets it. It fills Ref, Kind, State and
 	// Version of the existing task, and no other fields.
 	Existing bool
-	Priority int // -9 to 9, higher first
+	Cost     Cost // how much of the rate of its queue a start uses up
+	Priority int  // -9 to 9, higher first
 	// Partition is the key of the task's partition, "" if it has none.
 	Partition string
 

@@ -76,6 +76,7 @@ type Insert struct {
 	Keep       Keep
 	Unique     Unique
 	OnConflict Conflict
+	Cost       Cost // how much of the rate of its queue a start uses up
 	// Partition is the key of the task's partition within its queue, "" for none: see CheckPartition.
 	Partition string
 	// Cursor makes this a schedule. Its id begins with CursorPrefix; it has

@@ -69,7 +69,7 @@ func (c *Claim) Take() {
 				break
 			}
 			r, turn := c.next(i, starts)
-			if r == nil || !c.admit(i, n, c.step.Lines.Size(r)) {
+			if r == nil || !c.affords(r) || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)
@@ -174,10 +174,16 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// LimitAdmits reports whether there is an i-th queue and its limit admits another task.
+// LimitAdmits reports whether there is an i-th queue and its limit admits another task of cost 1.
 func (c *Claim) LimitAdmits(i int, starts bool) bool {
 	q := c.Queues[i]
-	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q))
+	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q, 0))
+}
+
+// affords reports whether the limit of its queue admits the start of a task. If it does not, the claim takes
+// nothing else of the queue, so that nothing cheaper overtakes the task.
+func (c *Claim) affords(r *Record) bool {
+	return r.Queue.Limit == nil || r.Queue.Limit.affords(r.Cost, c.step.Now, c.step.Come)
 }
 
 // admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
@@ -206,7 +212,7 @@ func (c *Claim) start(r *Record, starts bool) {
 		r.Flags |= Started
 	}
 	if r.Queue.Limit != nil {
-		r.Queue.Limit.count(s.Now, s.Come, 1)
+		r.Queue.Limit.count(r.Cost, s.Now, s.Come)
 	}
 	c.add(r)
 }
@@ -239,7 +245,8 @@ func (c *Claim) Give(a *storage.Claimed) {
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
-// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim.
+// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or not
+// the one that comes next.
 func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
@@ -253,12 +260,17 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req))
 		if c.Req.Queues[i].Max >= 0 && !again.LimitAdmits(i, c.Req.Start > 0) {
 			bounded = append(bounded, q.Name)
-			if q.hasSlot() && q.Limit.isSpent(c.step.Now, c.step.Come) {
-				next = sooner(next, q.Limit.next(c.step.Now, c.step.Come))
+			if q.hasSlot() {
+				next = sooner(next, q.Limit.next(0, c.step.Now, c.step.Come))
 			}
 			continue
 		}
 		r, _ := again.next(i, c.Req.Start > 0)
+		if r != nil && c.Req.Queues[i].Max >= 0 && !c.affords(r) {
+			bounded = append(bounded, q.Name)
+			next = sooner(next, q.Limit.next(r.Cost, c.step.Now, c.step.Come))
+			continue
+		}
 		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
 	}
 	return next, more, bounded

@@ -27,7 +27,7 @@ type Limit struct {
 // Starts counts starts in parts of the Per of a rate, the oldest part first.
 type Starts []Start
 
-// Start is the number of starts in a part of time.
+// Start is the sum of the costs of the starts in a part of time.
 type Start struct {
 	End int64 // the last moment of the part
 	N   int64
@@ -117,29 +117,25 @@ func (s Starts) sum() (n int64) {
 	return n
 }
 
-// isSpent reports whether the rate of a limit admits no other start at a moment.
-func (l *Limit) isSpent(now, come int64) bool {
+// affords reports whether the rate of a limit admits the start of a task of a cost at a moment.
+func (l *Limit) affords(cost storage.Cost, now, come int64) bool {
 	r := l.InForce().Rate
-	return r.N > 0 && l.Starts.at(r.Per.Microseconds(), now, come).sum() >= int64(r.N)
+	return r.N == 0 || l.Starts.at(r.Per.Microseconds(), now, come).sum()+r.Of(cost) <= int64(r.N)
 }
 
-// next returns the moment at which the rate admits another start after a moment at which it admits none.
-func (l *Limit) next(now, come int64) int64 {
-	r := l.InForce().Rate
-	starts := l.Starts.at(r.Per.Microseconds(), now, come)
-	left := starts.sum()
-	for _, p := range starts {
-		if left -= p.N; left < int64(r.N) {
-			return p.End + r.Per.Microseconds()
-		}
+// next returns the moment from which the rate of a limit admits a start of a cost, 0 if it admits one now.
+func (l *Limit) next(cost storage.Cost, now, come int64) int64 {
+	if l == nil || l.InForce().Rate.N == 0 {
+		return 0
 	}
-	return now
+	return Moment(l.Stats(now, come).NextOf(cost))
 }
 
-// count counts starts for the rate.
-func (l *Limit) count(now, come, n int64) {
-	per := l.InForce().Rate.Per.Microseconds()
-	if per == 0 {
+// count counts the start of a task for the rate.
+func (l *Limit) count(cost storage.Cost, now, come int64) {
+	rate := l.InForce().Rate
+	per, n := rate.Per.Microseconds(), int64(min(cost.N(), rate.N))
+	if n == 0 {
 		return
 	}
 	starts, end := l.Starts.at(per, now, come), part(per, now)
@@ -157,8 +153,10 @@ func (q *Queue) hasSlot() bool {
 	return most == 0 || q.Limit.Running+q.Sizes[Pending]+q.Sizes[Asked] < most
 }
 
-// mayStart reports whether the limit of a queue admits another start.
-func (s *Step) mayStart(q *Queue) bool { return q.hasSlot() && !q.Limit.isSpent(s.Now, s.Come) }
+// mayStart reports whether the limit of a queue admits the start of a task of a cost.
+func (s *Step) mayStart(q *Queue, cost storage.Cost) bool {
+	return q.hasSlot() && q.Limit.affords(cost, s.Now, s.Come)
+}
 
 // Stats returns the limit for the Stats of a queue at a moment, nil where l is nil. come is that moment, or 0
 // during a wait of the clock.
@@ -175,10 +173,12 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 		st.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: slices.Clone(d.Replaced)}
 	}
 	if r := st.InForce().Rate; r.N > 0 {
-		st.Started = l.Starts.at(r.Per.Microseconds(), now, come).sum()
-		if l.isSpent(now, come) {
-			st.Next = Time(l.next(now, come))
+		per := r.Per.Microseconds()
+		for _, p := range l.Starts.at(per, now, come) {
+			st.Started += p.N
+			st.Counts = append(st.Counts, storage.RateCount{Until: Time(p.End + per), N: p.N})
 		}
+		st.Next = st.NextOf(0)
 	}
 	return st
 }

@@ -17,7 +17,7 @@ func TestNoSpanHasMoreStarts(t *testing.T) {
 		p.limit = &Limit{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Rate: rate}}}
 		now := int64(1_000_000_000)
 		for range 500 {
-			if !p.limit.isSpent(now, now) {
+			if p.limit.affords(0, now, now) {
 				p.start(now)
 			} else if next := p.next(now); rng.IntN(2) == 0 {
 				now = next
@@ -43,7 +43,7 @@ type rated struct {
 
 // start counts a start, and checks the span before it.
 func (p *rated) start(now int64) {
-	p.limit.count(now, now, 1)
+	p.limit.count(0, now, now)
 	p.made = append(p.made, now)
 	if i := len(p.made) - p.n - 1; i >= 0 && now-p.made[i] < p.span {
 		p.Fatalf("seed %d: %d starts in %d µs", p.seed, p.n+1, now-p.made[i])
@@ -52,8 +52,8 @@ func (p *rated) start(now int64) {
 
 // next returns the moment of the next start of a rate that is spent, which it checks.
 func (p *rated) next(now int64) int64 {
-	next := p.limit.next(now, now)
-	if next <= now || p.limit.isSpent(next, next) || !p.limit.isSpent(next-1, next-1) {
+	next := p.limit.next(0, now, now)
+	if next <= now || !p.limit.affords(0, next, next) || p.limit.affords(0, next-1, next-1) {
 		p.Fatalf("seed %d: next start %d is not the first moment with room after %d", p.seed, next, now)
 	}
 	oldest := p.made[len(p.made)-p.n]
@@ -67,24 +67,24 @@ func (p *rated) next(now int64) int64 {
 func TestAClockSetBackCostsOnePer(t *testing.T) {
 	l := &Limit{Operator: &storage.Limit{Rate: storage.Rate{N: 2, Per: time.Second}}}
 	now := int64(10_000_000_000)
-	l.count(now+time.Hour.Microseconds(), now+time.Hour.Microseconds(), 2)
-	if next := l.next(now, now); next < now+999_000 || next > now+1_050_000 {
+	l.count(2, now+time.Hour.Microseconds(), now+time.Hour.Microseconds())
+	if next := l.next(0, now, now); next < now+999_000 || next > now+1_050_000 {
 		t.Errorf("the next start is %d µs after the clock was set back", next-now)
 	}
 	l.settle(now, now)
 	if starts := unpackStarts(l.Starts.pack()); !l.Changed || starts.sum() != 2 {
 		t.Errorf("changed %v, and %v are kept", l.Changed, starts)
 	}
-	if later := now + 2_000_000; l.isSpent(later, later) {
+	if later := now + 2_000_000; !l.affords(0, later, later) {
 		t.Error("starts of a clock that was ahead count for more than a Per")
 	}
-	l.count(now, now, 1)
-	l.count(now+500_000, now+500_000, 1)
+	l.count(0, now, now)
+	l.count(0, now+500_000, now+500_000)
 	l.settle(now, now)
 	if starts := unpackStarts(l.Starts.pack()); starts.sum() != 4 {
 		t.Errorf("%v are kept, want 4 starts", starts)
 	}
-	if l.isSpent(now+3_600_000_000+2_000_000, 0) == false {
+	if l.affords(0, now+3_600_000_000+2_000_000, 0) {
 		t.Error("starts ceased to count in a wait of the clock")
 	}
 }

@@ -50,6 +50,7 @@ type Spec struct {
 
 	MaxRetries, CrashLimit int
 
+	Cost    storage.Cost
 	Timeout time.Duration
 	Keep    storage.Keep
 	Unique  storage.Unique
@@ -86,7 +87,7 @@ func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{
 		Kind: in.Kind, Encoding: in.Encoding, Partition: in.Partition, Payload: in.Payload, Headers: in.Headers,
 		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout.Truncate(time.Microsecond),
-		Keep: in.Keep, Unique: in.Unique, Cursor: in.Cursor,
+		Keep: in.Keep, Unique: in.Unique, Cursor: in.Cursor, Cost: in.Cost,
 	}
 	sp.Keep.For = in.Keep.For.Truncate(time.Microsecond)
 	sp.Unique.For = in.Unique.For.Truncate(time.Microsecond)
@@ -116,7 +117,7 @@ func (r *Record) IsForAnyClaim() bool {
 func (r *Record) CopyTo(t *storage.Task) {
 	*t = storage.Task{
 		Ref: r.Ref, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload, Headers: r.Headers,
-		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority), Partition: r.Partition,
+		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority), Partition: r.Partition, Cost: r.Cost,
 		MaxRetries: r.MaxRetries, Retries: r.Retries, CrashLimit: r.CrashLimit, Crashes: r.Crashes,
 		Snoozes: r.Snoozes, SnoozedSince: Time(r.SnoozedSince), Timeout: r.Timeout, Keep: r.Keep,
 		Unique: r.Unique, Created: Time(r.Created), Reason: r.Reason, Cursor: r.Cursor,

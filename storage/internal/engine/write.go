@@ -80,6 +80,10 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 		r.Headers = ch.Headers
 		r.touch(PartSpec)
 	}
+	if ch.Cost != nil {
+		r.Cost = *ch.Cost
+		r.touch(PartSpec)
+	}
 	if ch.Priority != nil {
 		r.Priority = int16(*ch.Priority)
 	}

@@ -22,7 +22,7 @@ func Check(r *engine.Record) error {
 	in := storage.Insert{
 		Ref: r.Ref, Kind: sp.Kind, Encoding: sp.Encoding, Payload: sp.Payload, Headers: sp.Headers,
 		Priority: int(r.Priority), MaxRetries: sp.MaxRetries, CrashLimit: sp.CrashLimit, Timeout: sp.Timeout,
-		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor, Partition: sp.Partition,
+		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor, Partition: sp.Partition, Cost: sp.Cost,
 	}
 	// The limit may have been higher when the task was inserted than it is today.
 	if err := storage.CheckInsert(storage.Limits{MaxPayload: storage.MaxPayloadCap}, &in); err != nil {

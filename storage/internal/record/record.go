@@ -11,9 +11,10 @@
 //	(JSON), parts after their length, and the payload to the end. The registry of the engine has
 //	the numbers.
 //
-// Each part has a number, its length and its content. Part 1 is the partition. All other parts are
-// for newer versions: this version writes them again as it read them. Where an older process must not
-// ignore a part, the newer version also sets a flag of the task that the older does not know ([Newer]).
+// Each part has a number, its length and its content. Part 1 is the partition, part 2 the cost as a varint,
+// 0 for none. All other parts are for newer versions: this version writes them again as it read them. Where an
+// older process must not ignore a part, the newer version also sets a flag of the task that the older does
+// not know ([Newer]).
 package record
 
 import (
@@ -70,6 +71,10 @@ func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 	if sp.Partition != "" {
 		rest = append(AppendText(binary.AppendUvarint(nil, partPartition), sp.Partition), rest...)
 	}
+	if sp.Cost != 0 {
+		cost := binary.AppendUvarint(nil, uint64(sp.Cost.N()))
+		rest = append(AppendText(binary.AppendUvarint(nil, partCost), string(cost)), rest...)
+	}
 	if len(rest) > 0 {
 		flags |= engine.RecordParts
 		b = AppendText(b, rest)
@@ -78,25 +83,38 @@ func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 	return append(b, sp.Payload...)
 }
 
-// partPartition is the number of the part that holds the partition.
-const partPartition = 1
+// The numbers of the parts that hold the partition and the cost.
+const (
+	partPartition = 1
+	partCost      = 2
+)
 
-// partsOf takes the partition from the parts of a record, and returns the other parts. It reports false for
-// bytes that are no parts.
-func partsOf(parts []byte) (partition string, rest []byte, ok bool) {
+// setParts takes partition and cost from the parts of a record, and returns the other parts. It reports false
+// for bytes that are no parts.
+func setParts(sp *engine.Spec, parts []byte) (rest []byte, ok bool) {
 	for r := (Reader{Rest: parts}); len(r.Rest) > 0; {
 		before := r.Rest
 		number, content := r.Number(), r.Bytes()
 		switch {
-		case r.Bad, number == partPartition && (partition != "" || len(content) == 0):
-			return "", nil, false
+		case r.Bad, number == partPartition && (sp.Partition != "" || len(content) == 0),
+			number == partCost && sp.Cost != 0:
+			return nil, false
 		case number == partPartition:
-			partition = string(content)
+			sp.Partition = string(content)
+		case number == partCost:
+			c := Reader{Rest: content}
+			n := c.Number()
+			if c.Bad || len(c.Rest) > 0 || n > storage.MaxCost {
+				return nil, false
+			}
+			if sp.Cost = storage.Cost(n); n == 0 {
+				sp.Cost = storage.NoCost
+			}
 		default:
 			rest = append(rest, before[:len(before)-len(r.Rest)]...)
 		}
 	}
-	return partition, rest, true
+	return rest, true
 }
 
 func appendEncoding(b []byte, name string) []byte {
@@ -168,7 +186,7 @@ func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 	}
 	sound := true
 	if flags&engine.RecordParts != 0 {
-		sp.Partition, rest, sound = partsOf(r.Bytes())
+		rest, sound = setParts(&sp, r.Bytes())
 	}
 	if r.Bad || !sound {
 		return sp, nil, storage.ErrDamaged

@@ -30,7 +30,9 @@ func specs() []engine.Spec {
 		},
 		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}},
 		{Kind: "k", Encoding: "raw", CrashLimit: 3, Partition: "é/acme", Payload: []byte("p")},
-		{Kind: "k", Encoding: "json", CrashLimit: 3, Partition: "a"},
+		{Kind: "k", Encoding: "json", CrashLimit: 3, Partition: "a", Cost: storage.NoCost},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Partition: "b", Cost: storage.MaxCost, Payload: []byte("p")},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Cost: 1},
 	}
 }
 
@@ -45,7 +47,7 @@ var pasts = []engine.Past{
 
 func TestRecordsReadAsWritten(t *testing.T) {
 	for i, want := range specs() {
-		parts := []byte{2, 2, 'h', 'i'}[:4*(i%2)]
+		parts := []byte{3, 2, 'h', 'i'}[:4*(i%2)]
 		b := record.AppendSpec([]byte("head"), &want, parts)
 		got, rest, err := record.Spec(b[len("head"):], "")
 		if len(got.Payload) == 0 {
