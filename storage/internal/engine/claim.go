@@ -68,25 +68,25 @@ func (c *Claim) Take() {
 			if !c.LimitAdmits(i, starts) {
 				break
 			}
-			r, turn := c.next(i, starts)
+			r, keyed := c.next(i, starts)
 			if r == nil || !c.affords(r) || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)
-			if turn >= 0 {
-				c.serve(i, turn)
+			if keyed {
+				c.serve(i)
 			}
 		}
 	}
 }
 
 // next returns the waiting task of the i-th queue that the claim takes next, or nil. starts says that the
-// task is to start at once: only then may it be start-only or, once in a claim, a suspect. turn is the index
-// of the task's turn in the ring of the queue, -1 if the queue has no partitions.
-func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
+// task is to start at once: only then may it be start-only or, once in a claim, a suspect. keyed reports
+// whether the queue has partitions: then the task has the first turn of the ring.
+func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 	q := c.Queues[i]
 	if q == nil {
-		return nil, -1
+		return nil, false
 	}
 	without := StartOnly | IsSuspect
 	if starts {
@@ -96,19 +96,19 @@ func (c *Claim) next(i int, starts bool) (r *Record, turn int) {
 		without = 0
 	}
 	if c.step.Local != nil && q.Sizes[Keyed] == 0 {
-		return c.nextOrdinary(i, without), -1
+		return c.nextOrdinary(i, without), false
 	}
-	for g, n := c.ring(i), 0; n < len(g.turns) || c.readOn(i); n++ {
-		if l := g.turns[n].line; l == nil {
+	for g := c.ring(i); len(g.turns) > 0 || c.readOn(i); g.turns = g.turns[1:] {
+		if l := g.turns[0].line; l == nil {
 			r = c.nextOrdinary(i, without)
 		} else {
 			r = l.first(without)
 		}
 		if r != nil {
-			return r, n
-		}
+			return r, true
+		} // and this claim finds none there later, because without only grows
 	}
-	return nil, -1
+	return nil, true
 }
 
 // nextOrdinary returns the first waiting task of the i-th queue, of those without a partition and of the

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"slices"
-
-	"github.com/midgehq/midge/storage"
-)
+import "github.com/midgehq/midge/storage"
 
 // ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of
 // their turns, and the tasks without a partition, which are served in turn with them.
@@ -60,16 +56,12 @@ func (c *Claim) readOn(i int) bool {
 	return len(g.turns) > before
 }
 
-// serve moves the partition that a claim has served to the end of the ring.
-func (c *Claim) serve(i, served int) {
+// serve moves the first partition, which a claim has served, to the end of the ring.
+func (c *Claim) serve(i int) {
 	g, q := &c.rings[i], c.Queues[i]
 	g.served = true
-	t := g.turns[served]
-	if served == 0 {
-		g.turns = g.turns[1:]
-	} else {
-		g.turns = slices.Delete(g.turns, served, served+1)
-	}
+	t := g.turns[0]
+	g.turns = g.turns[1:]
 	t.at = c.step.turn()
 	switch {
 	case t.line == nil:
