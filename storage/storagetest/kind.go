@@ -134,6 +134,9 @@ func kindNoWork(r *rig) {
 	r.configure(pausing(time.Hour))
 	r.want("NextDue of another", r.claim(knows(1, "news")).NextDue.IsZero(), true)
 	r.want("NextDue", r.claim(knows(1, "mail")).NextDue.IsZero(), false)
+	none := knows(1, "mail")
+	none.Queues[0].Max = storage.MaxNone
+	r.want("NextDue of a caller that takes nothing", r.claim(none).NextDue.IsZero(), true)
 	r.configure(resuming())
 	c = r.claim(knows(1, "mail"))
 	r.want("claimed and More of the last", [2]any{ids(c.Tasks)[0], c.More}, [2]any{"b", false})

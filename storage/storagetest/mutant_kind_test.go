@@ -53,7 +53,7 @@ func kindMutants() []mutant {
 			for i := range c.Queues {
 				c.Queues[i].Max = max(c.Queues[i].Max, 0)
 			}
-		})}, "kind/maintained alone"),
+		})}, "kind/maintained alone", "kind/no work for others"),
 		breaks("a full queue names no kinds", fault{claim: asked(func(c *storage.ClaimRequest) {
 			for i := range c.Queues {
 				c.Queues[i].Max = max(c.Queues[i].Max, storage.MaxNone)

@@ -152,7 +152,7 @@ func (c *Claim) lookForDeclined() {
 	}
 	c.looked = true
 	for i, q := range c.Queues {
-		if q == nil {
+		if q == nil || !c.Req.Queues[i].Names() {
 			continue
 		}
 		lines := c.step.among(q, c.Req.Kinds, storage.MaxKinds)
