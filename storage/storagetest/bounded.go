@@ -3,6 +3,7 @@ package storagetest
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,7 @@ import (
 )
 
 func boundedRules() []rule {
-	return []rule{
+	rules := []rule{
 		state("bounded/concurrency", boundedConcurrency,
 			"Over all claims, never more tasks of a queue are pending than its Concurrency."),
 		state("bounded/many claimers", boundedClaimers,
@@ -70,6 +71,7 @@ func boundedRules() []rule {
 		state("bounded/model", boundedModel,
 			"After random steps the tasks pending are within the Concurrency, and the starts within the Rate."),
 	}
+	return slices.Concat(rules, boundedCostRules())
 }
 
 // limiting returns settings that set the limit of an operator.

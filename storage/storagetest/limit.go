@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -92,6 +93,9 @@ func badValues() []alter[storage.Insert] {
 		{"a timeout under 1ms", func(j *storage.Insert) { j.Timeout = time.Millisecond - 1 }},
 		{"a negative keep", func(j *storage.Insert) { j.Keep.For = -1 }},
 		{"a keep under 1ms", func(j *storage.Insert) { j.Keep.For = time.Millisecond - 1 }},
+		{"a cost below none", func(j *storage.Insert) { j.Cost = storage.NoCost - 1 }},
+		{"a cost too high", func(j *storage.Insert) { j.Cost = storage.MaxCost + 1 }},
+		{"a cost far too high", func(j *storage.Insert) { j.Cost = math.MaxInt32 }},
 		{"a key without a mode", func(j *storage.Insert) { j.Unique.Key = "k" }},
 		{"a window without a length", func(j *storage.Insert) {
 			j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow}
@@ -114,11 +118,12 @@ func limitInsert(r *rig) {
 	j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
 	j.Priority, j.MaxRetries, j.CrashLimit = 9, storage.MaxLimit, storage.MaxLimit
 	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.NoTimeout, storage.MaxDelay
+	j.Cost = storage.MaxCost
 	r.insert(j)
 	r.want("payload", len(r.is(long, storage.Scheduled).Payload), 1000)
 	r.want("no timeout", r.read(long).Timeout, storage.NoTimeout)
 	j = job("short")
-	j.Timeout, j.Keep.For = storage.MinSpan, storage.MinSpan
+	j.Timeout, j.Keep.For, j.Cost = storage.MinSpan, storage.MinSpan, storage.NoCost
 	r.insert(j)
 	r.want("timeout", r.read("short").Timeout, storage.MinSpan)
 }
@@ -202,6 +207,9 @@ func badChanges(h held, version int64) map[string]storage.Tx {
 		"a payload too big":       change(storage.Change{Encoding: "raw", Payload: make([]byte, 1001)}),
 		"a payload, no encoding":  change(storage.Change{Payload: []byte("x")}),
 		"a priority too high":     change(storage.Change{Priority: &ten}),
+		"a cost below none":       change(repriced(storage.NoCost - 1)),
+		"a cost too high":         change(repriced(storage.MaxCost + 1)),
+		"a cancel and a cost":     change(storage.Change{Cancel: true, Cost: repriced(1).Cost}),
 		"now and a delay":         change(storage.Change{Now: true, Delay: 1}),
 		"a negative delay":        change(storage.Change{Delay: -1}),
 		"a cursor of a task":      change(storage.Change{Cursor: &storage.Cursor{}}),

@@ -12,7 +12,7 @@ func mutants() []mutant {
 		claimMutants(),
 		recoverMutants(), settleMutants(), fenceMutants(), applyMutants(), changeMutants(), cancelMutants(),
 		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(), jumpMutants(), togetherMutants(), toldMutants(), kindMutants(), whyMutants(),
-		boundedMutants(), partitionMutants(), partitionLineMutants(), partitionPauseMutants(), partitionReadMutants(),
+		boundedMutants(), costMutants(), costKeptMutants(), partitionMutants(), partitionLineMutants(), partitionPauseMutants(), partitionReadMutants(),
 	)
 }
 

@@ -42,6 +42,10 @@ type ringModel struct {
 	paused map[string]bool
 	next   int // numbers tasks and places at the tail
 	head   int // numbers places at the head
+
+	// costs is set if the queue has a limit, and slots are the tasks that may be pending then, 0 for any number.
+	costs *costLedger
+	slots int
 }
 
 var (
@@ -52,23 +56,48 @@ var (
 // partitionModel makes random steps. It compares every line, every size and what is paused after each of
 // them, and every claim, whose order shows the turns.
 func partitionModel(r *rig) {
-	seed, steps := uint64(time.Now().UnixNano()), 150
+	m := newRingModel(r)
+	m.steps(m.all()...)
+	m.end()
+}
+
+func newRingModel(r *rig) *ringModel {
+	r.Helper()
+	seed := uint64(time.Now().UnixNano())
 	if r.virtual {
-		seed, steps = 1, 600
+		seed = 1
 	}
 	r.Logf("seed %d", seed)
-	m := &ringModel{
+	return &ringModel{
 		rig: r, random: rand.New(rand.NewPCG(seed, 17)), tasks: map[string]*ringTask{}, fences: map[string]held{},
 		ring: []string{""}, paused: map[string]bool{},
 	}
-	all := []func(){
+}
+
+// all returns the steps, the frequent ones more than once.
+func (m *ringModel) all() []func() {
+	return []func(){
 		m.insert, m.insert, m.insert, m.claim, m.claim, m.claim, m.claim, m.settle, m.settle, m.settle,
 		m.cancel, m.delete, m.change, m.change, m.move, m.pause, m.resume, m.resume, m.late, m.crash, m.rest,
 	}
-	for range steps {
+}
+
+// steps makes random steps.
+func (m *ringModel) steps(all ...func()) {
+	m.Helper()
+	n := 150
+	if m.virtual {
+		n = 600
+	}
+	for range n {
 		all[m.random.IntN(len(all))]()
 		m.check()
 	}
+}
+
+// end ends all pauses and claims all tasks that are left.
+func (m *ringModel) end() {
+	m.Helper()
 	for _, key := range slices.Sorted(maps.Keys(m.paused)) {
 		m.resumes(key)
 	}
@@ -162,6 +191,9 @@ func (m *ringModel) insert() {
 	if m.random.IntN(5) == 0 {
 		t.Delay, t.state = time.Hour, storage.Scheduled
 	}
+	if m.costs != nil {
+		t.Cost = m.cost()
+	}
 	m.want("placed", m.rig.insert(t.Insert)[0].State, t.state)
 	m.tasks[t.Ref.ID] = t
 	m.enter(t, t.state, false)
@@ -194,6 +226,9 @@ func (m *ringModel) claimed(req storage.ClaimRequest) int {
 			at++
 			continue
 		}
+		if !m.admits(req, t, c, len(want)) {
+			break
+		}
 		suspect = suspect || t.suspect()
 		want = append(want, t.Ref.ID)
 		m.ring = append(slices.Delete(m.ring, at, at+1), key)
@@ -205,8 +240,12 @@ func (m *ringModel) claimed(req storage.ClaimRequest) int {
 	for i, t := range c.Tasks {
 		m.fences[t.ID] = held{t, c.Fences[i]}
 		known := m.tasks[t.ID]
-		m.want("partition, priority, crashes of "+t.ID, [3]any{t.Partition, t.Priority, t.Crashes},
-			[3]any{known.Partition, known.Priority, known.crashes})
+		m.want("partition, priority, cost, crashes of "+t.ID, [4]any{t.Partition, t.Priority, t.Cost, t.Crashes},
+			[4]any{known.Partition, known.Priority, known.Cost, known.crashes})
+	}
+	if m.costs != nil {
+		m.bounded(req, c, suspect)
+		return len(want)
 	}
 	if req.Start > 0 {
 		more := slices.ContainsFunc(m.ring, func(key string) bool { return m.takes(req, key, 0, suspect) != nil })
@@ -297,6 +336,10 @@ func (m *ringModel) change() {
 		p := m.random.IntN(3) - 1
 		ch.Priority = &p
 		joins = true
+	}
+	if m.costs != nil && m.random.IntN(3) == 0 {
+		t.Cost = m.cost()
+		ch.Cost = &t.Cost
 	}
 	p := m.changeNow(t.Ref.ID, ch)
 	if again {
@@ -448,4 +491,5 @@ func (m *ringModel) check() {
 	s := m.stats()
 	m.want("waiting, partitioned", [2]int64{s.Waiting, s.Partitioned}, [2]int64{int64(len(want)), partitioned})
 	m.balanced(s)
+	m.checkCosts()
 }
