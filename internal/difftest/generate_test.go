@@ -171,7 +171,7 @@ func (g *generator) inserts(live int) step {
 // bulkInsert returns a call of so many plain inserts that the storages use their bulk path.
 func (g *generator) bulkInsert() step {
 	a := &apply{spanning: -1}
-	queue, divided := pick(g, queues...), g.chance(50)
+	queue, divided, costs := pick(g, queues...), g.chance(50), g.chance(50)
 	for range 100 + g.IntN(20) {
 		g.bulk++
 		in := &storage.Insert{
@@ -180,6 +180,9 @@ func (g *generator) bulkInsert() step {
 		}
 		if divided {
 			in.Partition = g.partition()
+		}
+		if costs {
+			in.Cost = g.cost()
 		}
 		a.txs = append(a.txs, tx{{insert: in}})
 	}
@@ -225,6 +228,7 @@ func (g *generator) insert(queue string) *storage.Insert {
 	in := &storage.Insert{
 		Ref: storage.Ref{Queue: queue, ID: g.taskID()}, Kind: "k0", Encoding: "e", Payload: g.payload(),
 		Priority: g.priority(), MaxRetries: g.IntN(4), CrashLimit: 1 + g.IntN(3), Headers: g.headers(),
+		Cost: g.cost(),
 	}
 	switch g.IntN(8) {
 	case 0, 1:
@@ -256,6 +260,11 @@ func (g *generator) insert(queue string) *storage.Insert {
 
 // partition returns the key of one of a few partitions, some of which have many tasks.
 func (g *generator) partition() string { return pick(g, slices.Concat(partitions, partitions[:1])...) }
+
+// cost returns the cost of a start, rarely more than the N of any rate.
+func (g *generator) cost() storage.Cost {
+	return pick[storage.Cost](g, 0, 0, 0, 0, storage.NoCost, 2, 3, 6, 20)
+}
 
 // payload returns one of a few payloads, so that repeated inserts are often alike. It is
 // rarely large.
@@ -444,6 +453,10 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 		ch.Partition = &key
 	}
 	if g.chance(25) {
+		c := g.cost()
+		ch.Cost = &c
+	}
+	if g.chance(25) {
 		ch.Encoding, ch.Payload = "e2", g.payload()
 	}
 	if g.chance(20) {
@@ -456,14 +469,14 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 	if cursor {
 		ch.Queue, ch.Now, ch.Delay, ch.At, ch.Requeue, ch.FromStart = "", false, 0, time.Time{}, false, false
 	}
-	return ch, !cursor || ch.Priority != nil || ch.Partition != nil || ch.Encoding != ""
+	return ch, !cursor || ch.Priority != nil || ch.Partition != nil || ch.Cost != nil || ch.Encoding != ""
 }
 
 // cursor returns an insert that declares a schedule.
 func (g *generator) cursor(queue string) *storage.Insert {
 	in := &storage.Insert{
 		Ref: storage.Ref{Queue: queue, ID: storage.CursorPrefix + fmt.Sprint("c", g.IntN(3))}, Kind: "tick",
-		Encoding: "e", Payload: []byte("tick"), Priority: g.priority(), CrashLimit: 1, Cursor: g.schedule(),
+		Encoding: "e", Payload: []byte("tick"), Priority: g.priority(), CrashLimit: 1, Cursor: g.schedule(), Cost: g.cost(),
 	}
 	if g.chance(20) {
 		in.Partition = g.partition()

@@ -34,6 +34,7 @@ func (s *side) task(t *storage.Task) string {
 	add("headers", t.Headers, len(t.Headers) > 0)
 	add("priority", t.Priority, t.Priority != 0)
 	add("partition", t.Partition, t.Partition != "")
+	add("cost", t.Cost, t.Cost != 0)
 	add("retries", fmt.Sprint(t.Retries, "/", t.MaxRetries), t.Retries+t.MaxRetries > 0)
 	add("crashes", fmt.Sprint(t.Crashes, "/", t.CrashLimit), true)
 	add("snoozes", t.Snoozes, t.Snoozes > 0)
@@ -101,7 +102,7 @@ func stats(s *storage.Stats, loosely bool) string {
 		moment(s.PausedUntil), s.Totals, limitOf(s.Limit))
 }
 
-// limitOf renders the limit of a queue. It leaves out Next, which depends on the part of Per in which a start
+// limitOf renders the limit of a queue. It leaves out moments, which depend on the part of Per in which a start
 // was counted.
 func limitOf(l *storage.QueueLimit) string {
 	if l == nil {
@@ -114,7 +115,17 @@ func limitOf(l *storage.QueueLimit) string {
 	if l.Declared != nil {
 		declared = fmt.Sprintf("%+v", *l.Declared)
 	}
-	return fmt.Sprintf("limit of the operator %s, declared %s, started %d", operator, declared, l.Started)
+	counted, admitted := int64(0), []storage.Cost{}
+	for _, c := range l.Counts {
+		counted += c.N
+	}
+	for _, c := range []storage.Cost{storage.NoCost, 0, 2, 3, 6, 20} {
+		if l.NextOf(c).IsZero() {
+			admitted = append(admitted, c)
+		}
+	}
+	return fmt.Sprintf("limit of the operator %s, declared %s, started %d, counted %d, admits %d", operator, declared,
+		l.Started, counted, admitted)
 }
 
 // runners renders the live runners.

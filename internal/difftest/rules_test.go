@@ -101,6 +101,7 @@ func (g *generator) limit() storage.Limit {
 		storage.Limit{}, storage.Limit{Concurrency: 1}, storage.Limit{Concurrency: 2}, storage.Limit{Concurrency: 5},
 		storage.Limit{Rate: storage.Rate{N: 3, Per: storage.MaxPer}},
 		storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 8, Per: storage.MaxPer}},
+		storage.Limit{Rate: storage.Rate{N: 30, Per: storage.MaxPer}},
 	)
 }
 

@@ -68,6 +68,9 @@ func (o *op) String() string {
 		if ch.Partition != nil {
 			add("partition", fmt.Sprintf("%q", *ch.Partition), true)
 		}
+		if ch.Cost != nil {
+			add("cost", *ch.Cost, true)
+		}
 		add("cursor", cursor(ch.Cursor), ch.Cursor != nil)
 	case o.settle != nil:
 		fmt.Fprintf(b, "settle %s %s", o.ref(), o.settle.Outcome)
@@ -94,6 +97,7 @@ func inserted(in *storage.Insert) string {
 	add("headers", in.Headers, len(in.Headers) > 0)
 	add("priority", in.Priority, in.Priority != 0)
 	add("partition", in.Partition, in.Partition != "")
+	add("cost", in.Cost, in.Cost != 0)
 	add("delay", in.Delay, in.Delay != 0)
 	add("at", moment(in.At), !in.At.IsZero())
 	add("retries", in.MaxRetries, in.MaxRetries > 0)
