@@ -14,6 +14,10 @@ import (
 // Where some have changed, the engine chooses again. The function claim does everything else, as in the
 // short way: it presents the call to its lane, promotes due tasks and hands out due cursors.
 //
+// Where a queue has a rate, the task behind the chosen ones is read too, because its cost decides. Candidates
+// that are not read yet count as of cost 1 at first. If that is not enough of them, the others count as of no
+// cost, so that the claim reads them all at once.
+//
 // The limits of queues are locked first, before the transaction has any other lock, so that two claims never
 // take the same slot, and never wait for each other in a circle (limits.go).
 
@@ -36,6 +40,7 @@ type choice struct {
 	step       *step
 	candidates []candidate
 	gone       map[storage.Ref]bool // candidates that have changed or are locked
+	read       bool                 // some were locked and read
 	held       bool                 // another transaction has locked some of them
 	left       map[string]bool      // queues in which some tasks were not looked at
 	limits     limits
@@ -150,8 +155,12 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 	for round := 0; ; {
 		w, chosen := ch.choose(round == chooseRounds)
 		wanted := make(map[storage.Ref]bool)
-		for _, r := range chosen.Taken {
-			if !ch.repeat && ch.step.loaded[r.Ref] == nil {
+		read := chosen.Heads()
+		if !ch.repeat {
+			read = append(read, chosen.Taken...)
+		}
+		for _, r := range read {
+			if ch.step.loaded[r.Ref] == nil {
 				wanted[r.Ref] = true
 			}
 		}
@@ -161,6 +170,7 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 		if err := ch.step.link.run(ctx, ch.step.loading(wanted)); err != nil {
 			return nil, nil, err
 		}
+		ch.read = true
 		changed, held := ch.lookAgain(wanted)
 		if changed || held {
 			round++
@@ -208,6 +218,9 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 				Ref: cand.ref, Queue: w.Queue(cand.ref.Queue), Place: engine.Place{Sort: cand.sort},
 				State: engine.State(cand.state), Flags: engine.Flags(cand.flags), Version: cand.version,
 			}}
+			if ch.read {
+				r.Cost = storage.NoCost
+			}
 			w.rows[cand.ref] = r
 		}
 		r.size = int(cand.size)
