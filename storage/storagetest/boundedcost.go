@@ -97,11 +97,13 @@ func costCharged(r *rig) {
 
 func costSpent(r *rig) {
 	r.hourly(3)
-	for i := range 3 {
-		r.end(r.holding(costing(storage.NoCost, fmt.Sprint("free", i))), storage.Complete)
+	r.spend(2)
+	for i := range 20 {
+		r.insert(costing(storage.NoCost, fmt.Sprint("free", i)))
 	}
-	r.charged("by tasks that cost nothing", 0)
-	r.spend(3)
+	r.hold(ask(20), 20)
+	r.charged("by tasks that cost nothing", 2)
+	r.spend(1)
 	for id, c := range []storage.Cost{storage.NoCost, storage.NoCost, 1, storage.NoCost} {
 		r.insert(costing(c, fmt.Sprint("t", id)))
 	}

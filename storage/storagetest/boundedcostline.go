@@ -164,11 +164,11 @@ func costMore(r *rig) {
 		r.want("claimed, more, bounded "+what, [3]any{len(c.Tasks), c.More, len(c.Bounded)},
 			[3]any{tasks, more, map[bool]int{true: 1}[bounded]})
 	}
-	r.hourly(10)
+	r.hourly(12)
 	r.insert(costing(2, "a"), costing(4, "b"), costing(4, "c"), costing(7, "d"))
+	claims("with 12 left", ask(1), 1, true, false)
 	claims("with 10 left", ask(1), 1, true, false)
-	claims("with 8 left", ask(1), 1, true, false)
-	claims("with 4 left", ask(1), 1, false, true)
+	claims("with 6 left", ask(1), 1, false, true)
 	r.hourly(16)
 	for _, n := range []int{0, 1, 9} {
 		claims(fmt.Sprint("with 6 left by a claim of ", n), ask(n), 0, false, true)
