@@ -24,7 +24,8 @@ func partitionMutants() []mutant {
 	return []mutant{
 		breaks("partitions ignored", fault{apply: inserts(func(j *storage.Insert) { j.Partition = "" })},
 			"partition/turns", "partition/small beside big", "partition/priorities", "partition/new at the end",
-			"partition/without one", "partition/passed over", "partition/runners", "partition/many claimers",
+			"partition/without one", "partition/passed over", "partition/many passed over", "partition/runners",
+			"partition/many claimers",
 			"partition/queues apart", "partition/under a limit", "partition/4 MiB", "partition/inserted",
 			"partition/clock back", "partition/model"),
 		breaks("partitions in one line", fault{apply: inserts(func(j *storage.Insert) {

@@ -29,6 +29,9 @@ func partitionRules() []rule {
 		state("partition/passed over", partitionPassedOver,
 			"Suspects and tasks that are claimed only to start at once hold back neither the tasks behind them "+
 				"in their line nor other partitions, and a partition that is passed over keeps its turn."),
+		state("partition/many passed over", partitionManyPassedOver,
+			"A task that is claimed ahead does not wait for tasks before it in its line that are claimed only to "+
+				"start at once, however many they are."),
 		state("partition/more", partitionMore,
 			"More is set while a partition holds a task that the same claim may take, and not for others."),
 		state("partition/joined together", partitionTogether,
@@ -221,6 +224,26 @@ func partitionPassedOver(r *rig) {
 	r.want("claimed ahead", ids(r.claim(req).Tasks), []string{"d1", "e0"})
 	r.addKeyed("f", 1)
 	r.want("claimed to start", r.claims(1, 1), []string{"cold", "f0"})
+}
+
+func partitionManyPassedOver(r *rig) {
+	const many = 40
+	for i := range many {
+		r.insert(keyed("a", fmt.Sprintf("cold%02d", i)))
+	}
+	req := ahead()
+	req.Ahead = many
+	r.expire(r.hold(req, many)[many-1])
+	r.want("passed over", r.read("cold39").PassedOver, storage.PassedOverStartOnly)
+	r.addKeyed("a", 3)
+	r.addKeyed("b", 3)
+	for i := range 2 {
+		req := ask(1)
+		req.Ahead = 2
+		c := r.claim(req)
+		r.want("claimed", ids(c.Tasks), [][]string{{"cold00", "b0", "a0"}, {"b1", "a1", "b2"}}[i])
+	}
+	r.want("claimed to start", r.claims(2), []string{"cold01", "cold02"})
 }
 
 func partitionMore(r *rig) {
