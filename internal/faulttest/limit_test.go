@@ -111,6 +111,25 @@ func backlog(t *testing.T, f *fleet, n int, job stepJob) {
 	}
 }
 
+// price gives the waiting tasks of q these costs, in turn.
+func price(t *testing.T, f *fleet, costs ...storage.Cost) {
+	t.Helper()
+	var txs []storage.Tx
+	for task, err := range storage.Each(t.Context(), f.store, "q", storage.Waiting) {
+		must(t, err)
+		txs = append(txs, storage.Tx{Changes: []storage.Change{
+			{Ref: task.Ref, Version: task.Version, Cost: &costs[len(txs)%len(costs)]},
+		}})
+	}
+	for some := range slices.Chunk(txs, 100) {
+		applied, err := storage.NewSession(f.store, 0).Apply(t.Context(), some...)
+		must(t, err)
+		for _, a := range applied {
+			must(t, a.Err)
+		}
+	}
+}
+
 // pendingIn returns how many tasks of q are pending.
 func pendingIn(t *testing.T, f *fleet) int64 {
 	t.Helper()
@@ -220,8 +239,8 @@ func TestALimitOutlivesKills(t *testing.T) {
 	})
 }
 
-// TestARateOutlivesKills checks by the storage's moments of all claims that in any span of a rate no more tasks
-// start than it allows, and nearly as many under a backlog, while runners are killed.
+// TestARateOutlivesKills checks by the storage's moments of all claims that in any span of a rate the starts cost
+// no more than it allows, and nearly as much under a backlog, while runners are killed.
 func TestARateOutlivesKills(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		const n, per, runners = 100, 5 * time.Second, 3
@@ -229,6 +248,7 @@ func TestARateOutlivesKills(t *testing.T) {
 		f := newFleet(t, s)
 		limited(t, f, storage.Limit{Rate: storage.Rate{N: n, Per: per}})
 		backlog(t, f, n*(spans+kills+3), steps())
+		price(t, f, 0, storage.NoCost, maxPrice, 0, 2, 0)
 		runner := workerConfig{Queues: []string{"q"}, Concurrency: 20, Lease: s.lease()}
 		var workers []*worker
 		for range runners {
@@ -253,15 +273,36 @@ func TestARateOutlivesKills(t *testing.T) {
 	})
 }
 
-// allStarts returns the storage's moments of all claims of q in order: those that the runners recorded, and those
-// of runners that were killed before they could, as the storage remembers them.
-func allStarts(t *testing.T, f *fleet) []time.Time {
+// maxPrice is the most that a start costs in TestARateOutlivesKills.
+const maxPrice = 3
+
+// pricedStart is a claim of a task of some cost.
+type pricedStart struct {
+	at   time.Time // the storage's moment
+	cost int
+}
+
+// costOf returns what starts cost together.
+func costOf(starts []pricedStart) (sum int) {
+	for _, s := range starts {
+		sum += s.cost
+	}
+	return sum
+}
+
+// allStarts returns all claims of q in order: those that the runners recorded, and those of runners that were
+// killed before they could, as the storage remembers them.
+func allStarts(t *testing.T, f *fleet) []pricedStart {
 	t.Helper()
 	type start struct {
 		id      string
 		version int64
 	}
-	found := make(map[start]time.Time)
+	found := make(map[start]pricedStart)
+	tasks := tasksOf(t, f.store, "q")
+	note := func(id string, version int64, at time.Time) {
+		found[start{id, version}] = pricedStart{at, tasks[id].Cost.N()}
+	}
 	for _, e := range f.history().of(claimed) {
 		if e.Ref.Queue != "q" {
 			continue
@@ -269,42 +310,50 @@ func allStarts(t *testing.T, f *fleet) []time.Time {
 		if e.Ahead {
 			t.Errorf("%s: claimed ahead, want every task of a queue with a limit started", e.Ref)
 		}
-		found[start{e.Ref.ID, e.Fence}] = e.Claimed
+		note(e.Ref.ID, e.Fence, e.Claimed)
 	}
-	for id, task := range tasksOf(t, f.store, "q") {
+	for id, task := range tasks {
 		if task.State == storage.Pending {
-			found[start{id, task.Version}] = task.Claimed
+			note(id, task.Version, task.Claimed)
 		}
 		for _, a := range task.Attempts {
-			found[start{id, a.Version}] = a.Claimed
+			note(id, a.Version, a.Claimed)
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), time.Time.Compare)
+	return slices.SortedFunc(maps.Values(found), func(a, b pricedStart) int { return a.at.Compare(b.at) })
 }
 
-// checkRate checks the moments of all claims. A full span begins with the first start after the span before.
-func checkRate(t *testing.T, starts []time.Time, n int, per, took time.Duration) {
+// checkRate checks the costs and the moments of all claims. A full span begins with the first start after the
+// span before.
+func checkRate(t *testing.T, starts []pricedStart, n int, per, took time.Duration) {
 	t.Helper()
 	if len(starts) == 0 {
 		t.Fatal("starts: got none")
 	}
-	for i := n; i < len(starts); i++ {
-		if d := starts[i].Sub(starts[i-n]); d < per {
-			t.Errorf("starts: got %d in %v from %v, want at most %d in %v", n+1, d, starts[i-n], n, per)
+	for end, first := 0, 0; end < len(starts); end++ {
+		for starts[end].at.Sub(starts[first].at) >= per {
+			first++
+		}
+		if cost := costOf(starts[first : end+1]); cost > n {
+			t.Errorf("starts from %v to %v: got a cost of %d, want at most %d in %v", starts[first].at, starts[end].at,
+				cost, n, per)
 		}
 	}
-	const least, late = 95, time.Second // of the hundred in each full span, and how late the next may begin
-	begun, last := time.Now(), starts[0].Add(took)
-	for first := 0; first < len(starts) && !starts[first].Add(per).After(last); {
-		from := starts[first]
-		end, _ := slices.BinarySearchFunc(starts, from.Add(per), time.Time.Compare)
-		if end-first < least {
-			t.Errorf("starts from %v on: got %d in %v, want at least %d", from, end-first, per, least)
+	// least is the cost of each full span, and late is how late the next may begin.
+	least, late := n-5-maxPrice, time.Second
+	begun, last := time.Now(), starts[0].at.Add(took)
+	for first := 0; first < len(starts) && !starts[first].at.Add(per).After(last); {
+		from := starts[first].at
+		end, _ := slices.BinarySearchFunc(starts, from.Add(per), func(s pricedStart, at time.Time) int {
+			return s.at.Compare(at)
+		})
+		if cost := costOf(starts[first:end]); cost < least {
+			t.Errorf("starts from %v on: got a cost of %d in %v, want at least %d", from, cost, per, least)
 		}
-		if bound := machine.Stretch(late, begun); end < len(starts) && starts[end].Sub(from) > per+bound {
-			t.Errorf("starts after %v: got the next at %v, want it within %v", from.Add(per), starts[end], bound)
+		if bound := machine.Stretch(late, begun); end < len(starts) && starts[end].at.Sub(from) > per+bound {
+			t.Errorf("starts after %v: got the next at %v, want it within %v", from.Add(per), starts[end].at, bound)
 		}
 		first = end
 	}
-	t.Logf("%d starts in %v", len(starts), took.Round(time.Millisecond))
+	t.Logf("%d starts, which cost %d, in %v", len(starts), costOf(starts), took.Round(time.Millisecond))
 }
