@@ -214,13 +214,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 			r = rec.row(cand.ref, st.queues[cand.ref.Queue])
 			w.load(r)
 		} else {
-			r = &row{Record: engine.Record{
-				Ref: cand.ref, Queue: w.Queue(cand.ref.Queue), Place: engine.Place{Sort: cand.sort},
-				State: engine.State(cand.state), Flags: engine.Flags(cand.flags), Version: cand.version,
-			}}
-			if ch.read {
-				r.Cost = storage.NoCost
-			}
+			r = ch.unread(w, cand)
 			w.rows[cand.ref] = r
 		}
 		r.size = int(cand.size)
@@ -247,6 +241,18 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 		claim.Take()
 	}
 	return w, &claim
+}
+
+// unread makes a row for a candidate that was not read.
+func (ch *choice) unread(w *work, cand *candidate) *row {
+	r := &row{Record: engine.Record{
+		Ref: cand.ref, Queue: w.Queue(cand.ref.Queue), Place: engine.Place{Sort: cand.sort},
+		State: engine.State(cand.state), Flags: engine.Flags(cand.flags), Version: cand.version,
+	}}
+	if ch.read {
+		r.Cost = storage.NoCost
+	}
+	return r
 }
 
 // again makes rows for the tasks that a repeated call was given, and returns their fences.

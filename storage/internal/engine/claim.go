@@ -276,12 +276,14 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 	return next, more, bounded
 }
 
-// Heads returns the tasks whose cost decides whether the rates of their queues admit another task: in each queue
-// with a rate that is not spent, the task that comes next. A Store that reads tasks in part has to read these.
+// Heads returns the tasks whose cost decides whether the rates of their queues admit another task: in each
+// queue with a rate that is not spent, the task that comes next. A Store that reads tasks in part has to read
+// these.
 func (c *Claim) Heads() (heads []*Record) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
-		if q != nil && q.Limit.InForce().Rate.N > 0 && c.Req.Queues[i].Max >= 0 && again.LimitAdmits(i, c.Req.Start > 0) {
+		rated := q != nil && q.Limit.InForce().Rate.N > 0 && c.Req.Queues[i].Max >= 0
+		if rated && again.LimitAdmits(i, c.Req.Start > 0) {
 			if r, _ := again.next(i, true); r != nil {
 				heads = append(heads, r)
 			}
