@@ -10,7 +10,6 @@ import (
 // costModel makes the random steps of the model of partitions in a queue with a rate.
 func costModel(r *rig) {
 	m := newRingModel(r)
-	r.pace.last = true // no step relies on calls that are fast
 	m.costs = &costLedger{rate: storage.Rate{N: 12, Per: time.Second}}
 	m.limit()
 	m.steps(append(m.all(),
