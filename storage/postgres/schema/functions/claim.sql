@@ -101,7 +101,7 @@ BEGIN
 			EXIT;
 		END IF;
 	END LOOP;
-	base := {schema}.stamp(now, turns + p_max + 1) + turns; -- behind the turns that ready has given
+	base := {schema}.stamp(now, turns + 2 * p_max + 1) + turns; -- behind the turns that ready has given
 	IF p_seq > 0 AND lane <> 'g' THEN
 		lane := {schema}.admit(p_lane, p_opened, p_seq, base, 'c', now);
 	END IF;
