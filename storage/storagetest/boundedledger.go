@@ -101,6 +101,9 @@ func costDue(r *rig) {
 			from = l.from(storage.NoCost)
 		}
 		r.between("NextDue", c.NextDue, from, first.Add(l.late()))
+		if next := r.stats().Limit.NextOf(costs[taken]); !next.IsZero() { // else it has come
+			r.between("NextOf", next, first, first.Add(l.late()))
+		}
 		if claims%2 == 0 {
 			r.pass(c.NextDue.Sub(c.Now) / 2)
 			continue
