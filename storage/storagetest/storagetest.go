@@ -137,8 +137,8 @@ func rules() []rule {
 	return all
 }
 
-// jumping lists the rules that set the clock: the rules on jumps, and those on limits and partitions that name
-// the clock.
+// jumping lists the rules that set the clock: all rules on jumps, and the rules on limits and partitions
+// that name the clock.
 func jumping() []rule {
 	return slices.DeleteFunc(rules(), func(ru rule) bool {
 		return !strings.HasPrefix(ru.name, "jump/") && !strings.Contains(ru.name, "clock")
