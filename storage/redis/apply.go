@@ -224,7 +224,8 @@ func needsRoom(tx *storage.Tx) bool {
 	}
 	for i := range tx.Changes {
 		ch := &tx.Changes[i]
-		if ch.Encoding != "" || ch.Headers != nil || ch.Cursor != nil || ch.Queue != "" || ch.Partition != nil {
+		if ch.Encoding != "" || ch.Headers != nil || ch.Cost != nil || ch.Cursor != nil || ch.Queue != "" ||
+			ch.Partition != nil {
 			return true
 		}
 	}
@@ -512,7 +513,7 @@ func cursorDue(c *storage.Cursor) string {
 }
 
 func appendChange(args []any, ch *storage.Change) []any {
-	target, to, priority, partition, parts, due := "", "", "", "", "", dueArg(ch.Delay, ch.At)
+	target, to, priority, partition, cost, parts, due := "", "", "", "", "", "", dueArg(ch.Delay, ch.At)
 	switch {
 	case ch.Cancel:
 		to = letterOf(storage.Cancelled)
@@ -534,6 +535,9 @@ func appendChange(args []any, ch *storage.Change) []any {
 	if ch.Partition != nil {
 		partition = "=" + *ch.Partition
 	}
+	if ch.Cost != nil {
+		cost = "=" + packCost(*ch.Cost)
+	}
 	if ch.Encoding != "" {
 		parts += "p"
 		if len(ch.Payload) > largePayload {
@@ -550,5 +554,6 @@ func appendChange(args []any, ch *storage.Change) []any {
 		cursor, due = packCursor(ch.Cursor), cursorDue(ch.Cursor)
 	}
 	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, to, due,
-		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor, partition)
+		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor, partition,
+		cost)
 }

@@ -32,7 +32,8 @@ import (
 //	    kind, encoding, headers, payload
 //
 // A part is its number (1), its length (2) and its content. Part 1 is the attempt that completed a kept task,
-// packed as in the history. All other parts are of later versions.
+// packed as in the history, and comes first. Part 2 is the cost as a number (3), and is there unless the task
+// has the zero Cost. All other parts are of later versions.
 const (
 	format       = 1
 	latestFormat = 15
@@ -54,6 +55,8 @@ const (
 	inPartition = 32
 	placeSize   = 7
 	runPart     = 1
+	costPart    = 2
+	costSize    = 3 // of the content of costPart
 
 	// largePayload is the largest payload in bytes that stays in the record. A larger one moves to
 	// the side hash, so that reading and rewriting a record stays cheap.
@@ -117,6 +120,10 @@ func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 		flags |= hasKeep
 		b = appendUint(b, keep, 7)
 	}
+	if cost := packCost(in.Cost); cost != "" {
+		more |= hasMore
+		b = append(appendUint(b, int64(len(cost)), 2), cost...)
+	}
 	if in.Keep.UntilRead {
 		flags |= untilRead
 	}
@@ -140,6 +147,14 @@ func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 	b[1], b[2] = flags, more
 	b = append(append(b, in.Kind...), encoding...)
 	return append(append(b, headers...), payload...), body
+}
+
+// packCost returns the part of a cost, "" for the zero Cost.
+func packCost(c storage.Cost) string {
+	if c == 0 {
+		return ""
+	}
+	return string(appendUint([]byte{costPart, 0, costSize}, int64(c.N()), costSize))
 }
 
 // packHeaders returns the bytes of headers, sorted by name.
@@ -296,12 +311,9 @@ func readInto(record string, t *storage.Task, keep func(payload string, size int
 		t.Snoozes = int(r.number(2))
 		t.SnoozedSince = moment(r.number(7))
 	}
-	t.Attempts = nil
+	t.Attempts, t.Cost = nil, 0
 	if more&hasMore != 0 {
-		parts := reader{rest: r.text(int(r.number(2)))}
-		if parts.number(1) == runPart {
-			t.Attempts = appendAttempt(nil, parts.text(int(parts.number(2))))
-		}
+		r.parts(t)
 	}
 	if flags&hasTimeout != 0 {
 		t.Timeout = span(r.number(7))
@@ -368,6 +380,33 @@ func (b *batch) bytes(s string) []byte {
 	from := len(b.free)
 	b.free = append(b.free, s...)
 	return b.free[from:len(b.free):len(b.free)]
+}
+
+// parts reads the parts of a record that have numbers.
+func (r *reader) parts(t *storage.Task) {
+	p := reader{rest: r.text(int(r.number(2))), bad: r.bad}
+	for p.rest != "" && !p.bad {
+		number, content := p.number(1), p.text(int(p.number(2)))
+		switch {
+		case number == runPart:
+			t.Attempts = appendAttempt(nil, content)
+		case number == costPart && t.Cost == 0:
+			p.bad = p.bad || !readCost(content, t)
+		case number == costPart:
+			p.bad = true
+		}
+	}
+	r.bad = r.bad || p.bad
+}
+
+// readCost fills in the cost of t, and reports whether its content is that of a cost.
+func readCost(content string, t *storage.Task) bool {
+	r := reader{rest: content}
+	n := r.number(costSize)
+	if t.Cost = storage.Cost(n); n == 0 {
+		t.Cost = storage.NoCost
+	}
+	return !r.bad && r.rest == "" && n <= storage.MaxCost
 }
 
 func (r *reader) unique(flags byte, t *storage.Task) {

@@ -80,6 +80,8 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"HASMORE":       strconv.Itoa(hasMore),
 		"INPARTITION":   strconv.Itoa(inPartition),
 		"RUN":           strconv.Itoa(runPart),
+		"COSTPART":      strconv.Itoa(costPart),
+		"COSTSIZE":      strconv.Itoa(costSize),
 		"FENCE":         strconv.Itoa(fenceSize),
 		"STARTED":       strconv.Itoa(leaseStarted),
 		"ASKED":         strconv.Itoa(leaseAsked),

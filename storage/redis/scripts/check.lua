@@ -29,7 +29,7 @@ function version(e)
   return h and h.version
 end
 
-WIDTH = {c = 4, C = 5, f = 9, s = 9, r = 9, b = 9, x = 9, y = 9, i = 6, k = 6, m = 14, d = 4, n = 4}
+WIDTH = {c = 4, C = 5, f = 9, s = 9, r = 9, b = 9, x = 9, y = 9, i = 6, k = 6, m = 15, d = 4, n = 4}
 -- SETTLES has for each settle the state to which it leads.
 SETTLES = {c = 'c', C = 'c', f = 'r', s = 's', r = 'w', b = 'd', x = 'x', y = 'k'}
 

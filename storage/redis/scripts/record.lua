@@ -64,6 +64,33 @@ end
 
 end
 
+-- part: the parts of a record that have numbers.
+local part = {}
+
+-- part.at returns the positions of the first and the last byte of the part of a number, nil if there is none.
+function part.at(parts, wanted)
+  local i = 1
+  while i <= #parts do
+    local last = i + 2 + number(parts, i + 1, 2)
+    if byte(parts, i) == wanted then return i, last end
+    i = last + 1
+  end
+end
+
+-- part.without returns the parts without the part of a number.
+function part.without(parts, wanted)
+  local first, last = part.at(parts, wanted)
+  return first and sub(parts, 1, first - 1) .. sub(parts, last + 1) or parts
+end
+
+-- part.cost returns the cost in a record, 1 if the record has none or one that is damaged.
+function part.cost(rec)
+  local h = has(byte(rec, 3) or 0, HASMORE) and head(rec)
+  local first, last = part.at(h and h.parts or '', COSTPART)
+  if not first or last ~= first + 2 + COSTSIZE then return 1 end
+  return number(h.parts, first + 3, COSTSIZE)
+end
+
 -- compose returns the record with the changed header h. It keeps flags and parts of later versions.
 local function compose(h)
   local f, g, partition, keep, snooze, parts = h.unknown[1], h.unknown[2], '', '', '', ''

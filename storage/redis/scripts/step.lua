@@ -156,6 +156,7 @@ local function change(a)
   end
   if ARGV[a + 7] ~= '' then h.priority = tonumber(ARGV[a + 7]) end
   if ARGV[a + 13] ~= '' then h.partition = sub(ARGV[a + 13], 2) end
+  if ARGV[a + 14] ~= '' then h.parts = part.without(h.parts, COSTPART) .. sub(ARGV[a + 14], 2) end
   if parts ~= '' then replace(q, e, h, parts, a + 8) end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
   local st, score = reach(q, e, a, to)
