@@ -92,7 +92,7 @@
 //	                         under "t:": where the walk through the records goes on; under "l:p":
 //	                         the line of a partition behind which the search for damage goes on;
 //	                         "q:operator" and "q:declared": the limits of the queue as texts, and
-//	                         "q:starts": the starts that count for its rate
+//	                         "q:starts": the costs of the starts that count for its rate
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window

@@ -19,7 +19,7 @@
 --       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
 --       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
 --       tasks that ended (maintain.lua). lines is "b" where the limit of the queue admits no task of
---       this call (limit.lua), else the field of the meta hash where the queue has no task in lines of these
+--       this call, or not the one that comes next (limit.lua), else the field of the meta hash where the queue has no task in lines of these
 --       kinds, and no limit.
 
 local total = tonumber(ARGV[1])
@@ -36,10 +36,6 @@ local news = {} -- the queues that were maintained, with the results
 local LOOKED = 128 -- how many lines of kinds a claim looks at, in all its queues together
 ring.looked = 0 -- how many partitions of all queues it has looked at
 local crowd = 0 -- how many queues have lines of the claim's kinds
-
-local function duesoon(at)
-  if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
-end
 
 local named
 
@@ -109,10 +105,17 @@ local function upkeep()
   return nil
 end
 
+local soonest
+
+do
+local function duesoon(at)
+  if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
+end
+
 -- soonest notes when the next task or cursor of a queue is due, or after a jump the end of the wait. It
 -- also notes when a rate that is spent admits the next start, and the end of a pause during which tasks wait that
 -- the claim could take.
-local function soonest(q)
+function soonest(q)
   duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
   if q.m.jumped == 0 then duesoon(limits.next(q)) end
   if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
@@ -120,3 +123,4 @@ local function soonest(q)
   if waiting > 0 or q.m.lines < 0 and call('ZCARD', q[RING]) > 0 then duesoon(q.m.paused) end
 end
 
+end

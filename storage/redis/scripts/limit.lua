@@ -26,7 +26,7 @@ local function inforce(operator, declared)
   return parse(declared and string.match(declared, '^[^;]*'))
 end
 
--- unpacked returns the starts of a text that count for a rate now, as the last moment and the number of starts
+-- unpacked returns the starts of a text that count for a rate now, as the last moment and the costs of the starts
 -- of one part of time after the other. It also returns their sum, and whether some are from after the part of
 -- now, which ends at the moment last: these count as made now. While timed work waits after a jump of the clock,
 -- no start ceases to count.
@@ -88,35 +88,62 @@ function limits.look(q, takes)
   q.limit = l
 end
 
--- free returns how many tasks of a queue may start now.
-function limits.free(q) return q.limit and min(q.limit.slots, q.limit.left) or NEVER end
+-- spent reports whether the rate of a queue admits nothing else to the claim: it is spent, or the claim has met a task
+-- that costs more than is left. Nothing cheaper overtakes such a task.
+function limits.spent(q) return q.limit and (q.limit.wants or q.limit.left <= 0) end
 
--- bounds reports whether the limit of a queue admits no task of a claim; starts is how many tasks of it start,
--- -1 if the caller wants none to start.
+-- free returns how many tasks of a queue may start now, if they cost nothing.
+function limits.free(q) return not q.limit and NEVER or limits.spent(q) and 0 or q.limit.slots end
+
+-- rated reports whether the rate of a queue decides about the start of another task.
+function limits.rated(q) return q.limit and q.limit.starts and limits.free(q) > 0 end
+
+-- reads returns how many records a claim of n tasks of a queue reads at once: not many more than the rate admits.
+function limits.reads(q, n) return limits.rated(q) and min(n, q.limit.left) + 1 or n end
+
+-- admits reports whether the rate of a queue admits the start of the task of a record. If not, it notes how much of the
+-- rate the task wants.
+function limits.admits(q, rec)
+  local l = q.limit
+  if not l or not l.starts then return true end
+  l.cost = min(part.cost(rec), l.n)
+  if l.cost > l.left then l.wants = l.cost end
+  return not limits.spent(q)
+end
+
+-- charge charges the start of the task that was admitted last.
+function limits.charge(q)
+  local l = q.limit
+  if not l then return end
+  l.slots = l.slots - 1
+  if l.starts then l.left = l.left - l.cost end
+end
+
+-- bounds reports whether the limit of a queue admits no task of a claim, or not the one that comes next; starts is how
+-- many tasks of the claim start, -1 if the caller wants none to start.
 function limits.bounds(q, starts) return q.limit and (starts < 0 or limits.free(q) <= 0) end
 
--- start counts n tasks of a queue that start now.
-function limits.start(q, n)
+-- start counts the starts that the claim has charged.
+function limits.start(q)
   local l = q.limit
-  if n == 0 or not l then return end
-  l.slots, l.left = l.slots - n, l.left - n
+  local charged = l and l.starts and l.n - l.left - l.sum or 0
+  if charged == 0 then return end
   local starts = l.starts
-  if not starts then return end
-  l.sum = l.sum + n
-  if starts[#starts - 1] == l.last then starts[#starts] = starts[#starts] + n
-  else starts[#starts + 1], starts[#starts + 2] = l.last, n end
+  l.sum = l.sum + charged
+  if starts[#starts - 1] == l.last then starts[#starts] = starts[#starts] + charged
+  else starts[#starts + 1], starts[#starts + 2] = l.last, charged end
   put(q, STARTS, pack(starts))
 end
 
--- next returns when the rate of a queue admits another start, 0 where the rate admits one now or the queue has
+-- next returns when the rate of a queue admits the next start, 0 where the rate admits one now or the queue has
 -- no free slot.
 function limits.next(q)
   local l = q.limit
-  if not l or l.slots <= 0 or l.left > 0 then return 0 end
-  local sum = l.sum
+  if not l or l.slots <= 0 or l.left > 0 and not l.wants then return 0 end -- without a rate left is NEVER
+  local sum, wants = l.sum, l.left > 0 and l.wants or 1
   for i = 1, #l.starts, 2 do
     sum = sum - l.starts[i + 1]
-    if sum < l.n then return l.starts[i] + l.per end
+    if sum + wants <= l.n then return l.starts[i] + l.per end
   end
   return 0
 end

@@ -125,7 +125,7 @@ local function give(q, c, rec)
 end
 
 -- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart',
--- 'taken', or 'full' where the reply has no room for it.
+-- 'taken', or 'full' where the reply has no room for it or the rate of the queue does not admit it yet.
 local function fate(q, c, rec)
   if not c.id then return 'void' end
   if later(rec) then -- left to processes that know the format; this caller is not told of work here
@@ -150,7 +150,9 @@ local function fate(q, c, rec)
     q.passed = true
     return 'passed'
   end
-  return give(q, c, rec) and 'taken' or 'full'
+  if not limits.admits(q, rec) or not give(q, c, rec) then return 'full' end
+  limits.charge(q)
+  return 'taken'
 end
 
 local own = {} -- the tasks that have no partition, and the declined ones
@@ -158,8 +160,8 @@ local own = {} -- the tasks that have no partition, and the declined ones
 -- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
 function own.begin(q, n)
   local list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
-  return {list = list, from = from, i = 0, some = min(max(n, 10), 250), recs = nil, popped = 0, void = 0, stay = {},
-    gone = {w = {}, z = {}, k = {}}}
+  return {list = list, from = from, i = 0, some = min(max(limits.reads(q, n), 10), 250), recs = nil, popped = 0,
+    void = 0, stay = {}, gone = {w = {}, z = {}, k = {}}}
 end
 
 -- own.record returns the record of the i-th candidate. It reads some records together.
@@ -219,6 +221,7 @@ function own.pick(q, n)
   local limit, o = taken + n, own.begin(q, n)
   while taken < limit and own.advance(q, o) do end
   own.finish(q, o)
+  if limits.rated(q) then own.remain(q, o) end
 end
 
 -- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. If
@@ -349,16 +352,27 @@ function ring.served(q, g, i)
   list[#list + 1] = t
 end
 
--- own.remain reports whether another claim like this one would find a task among those without a partition.
+-- own.remain reports whether another claim like this one would find a task among those without a partition. It asks
+-- the rate of the queue for the first one.
 function own.remain(q, o)
-  if full then return o.i < #o.list end
+  if full and not limits.rated(q) then return o.i < #o.list end
   for i = o.i + 1, min(#o.list, o.i + PASSED) do
     local c, rec = o.list[i], own.record(q, o, i)
     local doubted = c.st == 'z' or c.doubtful
     if c.id and rec and not later(rec) and not ring.holds(q, c, rec)
-      and (starts > 0 or not doubted and byte(rec, 3) % 2 == 0) and not (doubted and suspect) then return true end
+      and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0) and not (doubted and suspect) then
+      return limits.admits(q, rec)
+    end
   end
   return q.short or q.passed and starts > 0 or q.cut and not q.held and (starts > 0 or not q.passed)
+end
+
+-- ring.remain reports whether another claim like this one would find a task of the i-th turn, that of a partition. It
+-- asks the rate of the queue for it.
+function ring.remain(q, g, i)
+  local c = ring.next(q, g[i], starts > 0, starts > 0 and suspects and not suspect)
+  if c and c.rec == nil and limits.rated(q) then c.rec = call('HGET', q[TASKS], c.id) end
+  return c and (not c.rec or limits.admits(q, c.rec))
 end
 
 -- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
@@ -367,9 +381,9 @@ function ring.take(q, n)
   local limit, before, g, o = taken + n, taken, {read = 0, served = {}}, nil
   q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - ring.looked, 100))
   local i = 1
-  while taken < limit and not full and (g[i] or ring.readon(q, g, most)) do
+  while taken < limit and not full and not limits.spent(q) and (g[i] or ring.readon(q, g, most)) do
     local t, some = g[i], nil
-    if t.line then some = ring.advance(q, g, i, limit - taken) else
+    if t.line then some = ring.advance(q, g, i, limits.reads(q, limit - taken)) else
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
@@ -377,15 +391,16 @@ function ring.take(q, n)
     i = i + 1
   end
   o = o or own.begin(q, n)
-  local left = own.remain(q, o)
-  own.finish(q, o)
+  local rated = limits.rated(q)
+  local left = not (rated or limits.bounds(q, starts)) and own.remain(q, o)
   write(q, 'ZREM', LINES, q.keyed)
   i = 1
-  while not left and (g[i] ~= nil or ring.readon(q, g, most)) do
+  while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, most)) do
     local t = g[i]
-    left = t and t.line and ring.next(q, t, starts > 0, starts > 0 and suspects and not suspect)
+    if t and t.line then left = ring.remain(q, g, i) elseif t and rated then left = own.remain(q, o) end
     i = i + 1
   end
+  own.finish(q, o)
   i = 1
   while telling and not suspicious and (g[i] ~= nil or ring.readon(q, g, most)) do
     local from, to = ring.span(g[i] and g[i].line or '', DOUBTFUL)
@@ -413,8 +428,9 @@ function take(q, limit)
   local n, before = min(limit == 0 and most or limit, most - taken), taken
   if q.limit then n = min(n, starts - taken, limits.free(q)) end
   local keyed, left = q.m.lines < 0 and call('ZCARD', q[RING]) > 0, false
-  if keyed then left = ring.take(q, n) elseif n > 0 and not full then own.pick(q, n) end
-  limits.start(q, taken - before)
+  if keyed then left = ring.take(q, n)
+  elseif n > 0 and not full or starts > 0 and limits.rated(q) then own.pick(q, full and 0 or max(n, 0)) end
+  limits.start(q)
   if limits.bounds(q, starts) then return false end
   suspicious = suspicious or telling and doubted > 0
   local others = keyed or waiting > q.out
