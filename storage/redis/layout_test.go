@@ -138,7 +138,7 @@ func TestPartsOfALaterVersionSurvive(t *testing.T) {
 	if _, err := s.Apply(t.Context(), callOf(1), in); err != nil {
 		t.Fatal(err)
 	}
-	const parts = "\x00\x05later"
+	const parts = "\x00\x08\x09\x00\x05later"
 	record := server.HGet("midge:{mail}:tasks", "a")
 	record = record[:1] + string([]byte{record[1] + 128, record[2] + hasMore + 64}) +
 		record[3:headerSize+placeSize] + parts + record[headerSize+placeSize:]

@@ -22,6 +22,7 @@ func full() storage.Insert {
 		Cursor: &storage.Cursor{
 			Next: time.UnixMicro(1 << 50).UTC(), Last: time.UnixMicro(1).UTC(), Declaration: `{"spec":"every 1h"}`,
 		},
+		Cost: storage.MaxCost,
 	}
 }
 
@@ -30,7 +31,7 @@ func wantTask(in storage.Insert) storage.Task {
 	t := storage.Task{
 		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers, Priority: in.Priority,
 		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout, Keep: in.Keep,
-		Unique: in.Unique, Cursor: in.Cursor, Created: time.UnixMicro(0).UTC(),
+		Unique: in.Unique, Cursor: in.Cursor, Cost: in.Cost, Created: time.UnixMicro(0).UTC(),
 	}
 	if len(t.Payload) == 0 {
 		t.Payload = nil
@@ -53,6 +54,9 @@ func TestRecordReadsAsItWasWritten(t *testing.T) {
 			Kind: "k", Encoding: "e", CrashLimit: 1,
 			Unique: storage.Unique{Key: "key", Mode: storage.UniqueLife},
 		},
+		"cost":    {Kind: "k", Encoding: "e", CrashLimit: 1, Cost: 300, Timeout: time.Minute},
+		"cost 1":  {Kind: "k", Encoding: "e", CrashLimit: 1, Cost: 1, Keep: storage.Keep{For: time.Minute}},
+		"no cost": {Kind: "k", Encoding: "e", CrashLimit: 1, Cost: storage.NoCost, Payload: make([]byte, largePayload+1)},
 	}
 	for name, in := range ins {
 		record, body := newRecord(&in, nil)
@@ -96,6 +100,7 @@ func FuzzReadRecord(f *testing.F) {
 	in := full()
 	record, _ := newRecord(&in, nil)
 	f.Add(record)
+	f.Add(withParts(record, packCost(storage.NoCost)+packCost(2)))
 	f.Add([]byte("garbage"))
 	f.Add(bytes.Repeat([]byte{1}, 60))
 	f.Fuzz(func(_ *testing.T, record []byte) {
