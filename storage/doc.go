@@ -227,10 +227,11 @@
 // goes to the end, then a task of the next, round after round. A partition that has its first
 // waiting task joins the end of the ring, also if that task was its only one before. The tasks
 // without a partition, and the declined tasks, are served together as one partition, which always
-// has its place. So priorities count within a partition, and not between partitions. If all tasks
-// of a partition are suspects, and the Claim may take none, it passes the partition over, and the
-// partition keeps its turn. A Claim looks at MaxTurns partitions of a queue at most. If others are
-// left, and it has taken a task, it sets More.
+// has its place. So priorities count within a partition, and not between partitions. If a Claim can
+// take no task of a partition, because all of them are suspects for example, it passes the partition
+// over, and the partition keeps its turn. A Claim looks at MaxTurns partitions of a queue at most. If
+// others are left, and it has taken a task, it sets More. It may take fewer tasks of a queue with
+// partitions than it asks for, and set More.
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
 // no task of a paused partition, not even a declined one. A resume, or the end of the pause, puts
