@@ -312,7 +312,8 @@
 // never split, can hold the server for more than five milliseconds.
 //
 // A script call of a claim passes over at most storage.MaxTurns partitions of a queue, and over twice as many
-// of all its queues, but at least over a hundred of each.
+// of all its queues, but at least over a hundred of each. It takes at most 200 tasks of queues with
+// partitions, about 15 µs each, and tells that there is more.
 //
 // Bounds keep a claim of declined tasks below that time. One script call of a claim reads at most 500
 // declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but at least four

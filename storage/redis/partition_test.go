@@ -271,3 +271,27 @@ func TestPausesThatAreOverHideNoPartition(t *testing.T) {
 		t.Errorf("listed %q, want %q", got, want)
 	}
 }
+
+// TestABoundedClaimKeepsTheOrderOfQueues: a claim that takes no more tasks of a queue with partitions takes none of
+// the queues behind it while the first one has some.
+func TestABoundedClaimKeepsTheOrderOfQueues(t *testing.T) {
+	_, _, session := tended(t)
+	const parts = mostKeyed + 50
+	txs := []storage.Tx{insertOf("side", "plain"), insertOf("side", "other")}
+	txs[1].Inserts[0].Partition = "a"
+	for i := range parts {
+		txs = append(txs, keyedOf(fmt.Sprint("of ", i), fmt.Sprint("t", i)))
+	}
+	insertAll(t, session, txs...)
+	req := claimOfKind("job", 1000)
+	req.Queues = []storage.ClaimQueue{{Name: "mail"}, {Name: "side"}}
+	for _, want := range []int{mostKeyed, parts - mostKeyed + 2} {
+		c, err := session.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Tasks) != want || c.More != (want == mostKeyed) {
+			t.Errorf("claimed %d, more %v, want %d", len(c.Tasks), c.More, want)
+		}
+	}
+}

@@ -35,6 +35,7 @@ local nextdue = 0
 local news = {} -- the queues that were maintained, with the results
 local LOOKED = 128 -- how many lines of kinds a claim looks at, in all its queues together
 ring.looked = 0 -- how many partitions of all queues it has looked at
+ring.took = 0 -- how many tasks of queues with partitions it has taken
 local crowd = 0 -- how many queues have lines of the claim's kinds
 
 local named

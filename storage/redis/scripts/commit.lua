@@ -249,13 +249,18 @@ end
 
 -- planring plans the changes of the ring (ring.lua).
 local function planring(q)
-  local gone, moved = {}, {}
-  for line, p in pairs(q.parts or {}) do
-    local rests, listed = p.score and p.score >= 0, 'q' .. sub(line, 2)
-    if p.changed and p.was and p.was >= 0 and not rests then gone[#gone + 1] = listed end
-    if p.changed and p.was and not p.score then gone[#gone + 1] = line end
-    if p.changed and p.score then moved[#moved + 1], moved[#moved + 2] = text(p.score), line end
-    if p.changed and rests then moved[#moved + 1], moved[#moved + 2] = text(LISTED), listed end
+  if not q.parts then return end
+  local gone, moved, format = {}, {}, string.format
+  local digits = format('%d', NEVER) == 'NEVER' and '%d' or '%.0f' -- %d takes a third of the time, but not on 32 bits
+  for line, p in pairs(q.parts) do
+    local score, was = p.score, p.was
+    if score ~= was then
+      local rests = score and score >= 0
+      if was and was >= 0 and not rests then gone[#gone + 1] = 'q' .. sub(line, 2) end
+      if score then moved[#moved + 1], moved[#moved + 2] = format(digits, score), line
+      else gone[#gone + 1] = line end
+      if rests then moved[#moved + 1], moved[#moved + 2] = text(LISTED), 'q' .. sub(line, 2) end
+    end
   end
   write(q, 'ZREM', RING, gone)
   write(q, 'ZADD', RING, moved)

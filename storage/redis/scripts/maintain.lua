@@ -217,7 +217,7 @@ function stray(q, member)
   q.strays[member] = true
   q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
   write(q, 'ZREM', LINES, {member})
-  if ring.is(member) and find(member, '%z') then ring.leave(q, byname.line(member)) end
+  if ring.is(member) and find(member, '%z') then ring.leave(q, ring.of(q, byname.line(member))) end
   if byname.valid(byname.line(member)) then recount(q, byname.line(member)) end
 end
 

@@ -53,19 +53,31 @@ end
 -- count returns how many tasks stand in the lines of all partitions of a queue whose set of lines has a key.
 function ring.count(lines) return call('ZLEXCOUNT', lines, '[p', '(q') end
 
--- of returns the partition of a line as this call sees it: how many tasks it has, or with least at least has, and its
--- score in the ring, nil for none.
-function ring.of(q, line, score)
+-- add adds the partition of a line, and returns it as this call sees it: how many tasks it has, or with least at
+-- least has, and its score in the ring, nil for none. A claim adds its first tasks (take.lua). All fields stand here
+-- so that Lua makes room for them at once.
+function ring.add(q, line, score, least)
+  local p = {line = line, size = 1, least = least, net = 0, score = score, was = score, upto = nil, [PLAIN] = nil}
+  q.parts[line] = p
+  return p
+end
+
+-- of returns the partition of a line.
+function ring.of(q, line)
   q.parts = q.parts or {}
   local p = q.parts[line]
   if not p then
-    score = score or tonumber(call('ZSCORE', q[RING], line) or nil)
-    local least = score and score < 0
-    p = {size = 1, least = least, net = 0, score = score, was = score}
-    if not least then p.size = call('ZLEXCOUNT', q[LINES], ring.whole(line)) end
-    q.parts[line] = p
+    local score = tonumber(call('ZSCORE', q[RING], line) or nil)
+    p = ring.add(q, line, score, score and score < 0)
+    if not p.least then p.size = call('ZLEXCOUNT', q[LINES], ring.whole(line)) end
   end
   return p
+end
+
+-- inturn returns the partition of a line that the ring has among the ready ones. -NEVER stands for its score.
+function ring.inturn(q, line)
+  q.parts = q.parts or {}
+  return q.parts[line] or ring.add(q, line, -NEVER, true)
 end
 
 -- paused reports whether a claim takes no task of a partition.
@@ -76,7 +88,7 @@ end
 
 -- ready puts a partition at the end of the ring. It removes a partition without tasks.
 function ring.ready(q, p)
-  p.score, p.changed = nil, true
+  p.score = nil
   if p.size <= 0 then return end
   bump(q, 'turn', 1)
   p.score = q.m.turn - NEVER
@@ -84,8 +96,7 @@ end
 
 -- pause pauses a partition until a moment.
 function ring.pause(q, line, till)
-  local p = ring.of(q, line)
-  p.score, p.changed = till, true
+  ring.of(q, line).score = till
 end
 
 -- join notes that a task joined a line.
@@ -97,18 +108,17 @@ function ring.join(q, line, class)
   if class == PLAIN then q.work = true else q.news = true end
 end
 
--- leave notes that a task left a line.
-function ring.leave(q, line)
-  local p = ring.of(q, line)
+-- leave notes that a task left the line of a partition.
+function ring.leave(q, p)
   p.size, p.net = p.size - 1, p.net - 1
-  if p.size <= 0 and p.least then p.size, p.least = call('ZLEXCOUNT', q[LINES], ring.whole(line)) + p.net, nil end
-  if p.size <= 0 and p.score and p.score < 0 then p.score, p.changed = nil, true end
+  if p.size <= 0 and p.least then p.size, p.least = call('ZLEXCOUNT', q[LINES], ring.whole(p.line)) + p.net, nil end
+  if p.size <= 0 and p.score and p.score < 0 then p.score = nil end
 end
 
 -- moved notes that a task moved from a member of the set of lines to another; either may be nil or false.
 function ring.moved(q, from, to)
   local line = from and byname.line(from)
-  if line and ring.is(line) then ring.leave(q, line) end
+  if line and ring.is(line) then ring.leave(q, ring.of(q, line)) end
   line = to and byname.line(to)
   if line and ring.is(line) then ring.join(q, line, floor((byte(to, #line + 2) or 0) / DOUBTFUL) * DOUBTFUL) end
 end

@@ -155,6 +155,8 @@ local function fate(q, c, rec)
   return 'taken'
 end
 
+local NOCLASS = '\0' .. char(PLAIN + DOUBTFUL) -- the end of what can stand in the line of a partition
+
 local own = {} -- the tasks that have no partition, and the declined ones
 
 -- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
@@ -224,45 +226,55 @@ function own.pick(q, n)
   if limits.rated(q) then own.remain(q, o) end
 end
 
--- ring.begin reads the first tasks of a partition, which keeps the tasks that were read by their class. If
--- the first one is plain, the partition has no others than plain ones.
+-- ring.begin reads the first tasks of a partition, which keeps them by their class, and parses each when its turn
+-- comes. If the first one is plain, the partition has no others than plain ones, and upto is PLAIN. Else the classes
+-- from upto on are still to be read.
 function ring.begin(q, t)
-  local line = t.line
-  local from, to = ring.whole(line)
-  local v = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 3)
-  t.upto = #v < 3 and NEVER or 0
-  q.parts = q.parts or {}
-  local p = q.parts[line] or {size = #v, least = #v == 3, net = 0, score = t.score, was = t.score}
-  q.parts[line] = p
-  if #v == 0 then p.size, p.least, p.score, p.changed = 0, nil, nil, true end -- the ring is damaged
-  for i = 1, #v do
-    local c = parse(q, v[i], line)
-    if c then
-      local l = t[c.class] or {n = 2, i = 1}
-      t[c.class], t.upto = l, max(t.upto, c.class)
-      l[#l + 1], l.from = c, '(' .. v[i]
+  local from, at = ring.whole(t.line), #t.line + 2
+  local list = call('ZRANGEBYLEX', q[LINES], from, '(' .. t.line .. NOCLASS, 'LIMIT', 0, q.page)
+  local n = #list
+  local more = n == q.page
+  if t.least and t.net == 0 then t.size, t.least = n, more end
+  if n == 0 then t.size, t.least, t.score = 0, nil, nil end -- the ring is damaged
+  if n == 0 or (byte(list[1], at) or 0) >= PLAIN then
+    t[PLAIN], t.upto = {list = list, i = 1, more = more, c = nil}, PLAIN
+    return
+  end
+  local last = 0
+  for i = 1, n do
+    local class = byte(list[i], at) or 0
+    last = class - class % DOUBTFUL
+    local l = t[last]
+    if not l then
+      l = {list = {}, i = 1, more = false, c = nil}
+      t[last] = l
     end
+    l.list[#l.list + 1] = list[i]
   end
-  for class = 0, min(t.upto - 1, PLAIN), DOUBTFUL do
-    if t[class] then t[class].from = nil end
-  end
+  t[last].more, t.upto = more, more and last + 1 or NEVER
 end
 
 -- ring.first returns the first task of a class of a partition, nil for none.
 function ring.first(q, t, class)
   local l = t[class]
   if not l and class >= t.upto then
-    l = {n = 2, i = 1, from = (ring.span(t.line, class))}
+    l = {list = {t.line .. '\0' .. char(class)}, i = 2, more = true, c = nil}
     t[class] = l
   end
-  while l and not l[l.i] and l.from do
-    local _, to = ring.span(t.line, class)
-    local v = call('ZRANGEBYLEX', q[LINES], l.from, to, 'LIMIT', 0, l.n)
-    l = {n = min(2 * l.n, 100), i = 1, from = v[l.n] and '(' .. v[l.n]}
-    t[class] = l
-    for i = 1, #v do l[#l + 1] = parse(q, v[i], t.line) end
+  while l and not l.c do
+    local list = l.list
+    if list[l.i] then
+      l.c = parse(q, list[l.i], t.line)
+      if not l.c then l.i = l.i + 1 end
+    elseif l.more then
+      local n, _, to = min(2 * #list, 100), ring.span(t.line, class)
+      list = call('ZRANGEBYLEX', q[LINES], '(' .. list[#list], to, 'LIMIT', 0, n)
+      l.list, l.i, l.more = list, 1, #list == n
+    else
+      return nil
+    end
   end
-  return l and l[l.i]
+  return l and l.c
 end
 
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted
@@ -270,6 +282,7 @@ end
 function ring.next(q, t, starts, wanted)
   if not t.upto then ring.begin(q, t) end
   local next = ring.first(q, t, PLAIN)
+  if t.upto == PLAIN then return next end
   local other = starts and ring.first(q, t, 0)
   if other and not (next and next.at < other.at) then next = other end
   other = wanted and ring.first(q, t, DOUBTFUL)
@@ -300,10 +313,10 @@ function ring.advance(q, g, i, n)
     local what = fate(q, c, c.rec)
     if what == 'full' then return false end
     local l = t[c.class]
-    l.i = l.i + 1
+    l.i, l.c = l.i + 1, nil
     if what == 'taken' then
       q.keyed[#q.keyed + 1] = c.member
-      ring.leave(q, t.line)
+      ring.leave(q, t)
       return true
     end
   end
@@ -314,17 +327,16 @@ end
 function ring.readon(q, g, most)
   local before, n = #g, min(max(most, g.read) + 1, q.turns - g.read)
   if not g.whole and n > 0 then
-    local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'WITHSCORES', 'LIMIT', g.read, n)
-    g.whole = #v < 2 * n
-    g.read = g.read + #v / 2
-    for i = 1, #v, 2 do
-      local at = tonumber(v[i + 1]) + NEVER
-      if not g.own and q.m.own < at then
+    local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'LIMIT', g.read, n)
+    g.whole = #v < n
+    for i = 1, #v do
+      if not g.own and g.read + i > g.before then
         g.own = true
         g[#g + 1] = {}
       end
-      g[#g + 1] = {line = v[i], score = at - NEVER}
+      g[#g + 1] = ring.inturn(q, v[i])
     end
+    g.read = g.read + #v
   end
   if not g.own and (g.whole or g.read >= q.turns) then
     g.own = true
@@ -342,8 +354,8 @@ function ring.served(q, g, i)
   local t = g[i]
   g[i] = false
   if t.line then
-    if ring.of(q, t.line).size <= 0 then return end
-    ring.ready(q, ring.of(q, t.line))
+    if t.size <= 0 then return end
+    ring.ready(q, t)
   else
     bump(q, 'turn', 1)
     set(q, 'own', q.m.turn)
@@ -378,10 +390,14 @@ end
 -- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
 -- like this one would find a task.
 function ring.take(q, n)
-  local limit, before, g, o = taken + n, taken, {read = 0, served = {}}, nil
+  n = max(min(n, MOSTKEYED - ring.took), 0)
+  local limit, before, o = taken + n, taken, nil
+  -- Scores of 16 digits are slow to read: so a count tells how many partitions come before the tasks without one.
+  local g = {read = 0, served = {}, before = call('ZCOUNT', q[RING], '-inf', text(q.m.own - NEVER))}
+  q.page = min(floor(n / call('ZCARD', q[RING])) + 2, 100) -- enough to see whether a partition empties
   q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - ring.looked, 100))
   local i = 1
-  while taken < limit and not full and not limits.spent(q) and (g[i] or ring.readon(q, g, most)) do
+  while taken < limit and not full and not limits.spent(q) and (g[i] or ring.readon(q, g, n)) do
     local t, some = g[i], nil
     if t.line then some = ring.advance(q, g, i, limits.reads(q, limit - taken)) else
       o = o or own.begin(q, n)
@@ -395,20 +411,23 @@ function ring.take(q, n)
   local left = not (rated or limits.bounds(q, starts)) and own.remain(q, o)
   write(q, 'ZREM', LINES, q.keyed)
   i = 1
-  while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, most)) do
+  while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, n)) do
     local t = g[i]
     if t and t.line then left = ring.remain(q, g, i) elseif t and rated then left = own.remain(q, o) end
     i = i + 1
   end
   own.finish(q, o)
   i = 1
-  while telling and not suspicious and (g[i] ~= nil or ring.readon(q, g, most)) do
-    local from, to = ring.span(g[i] and g[i].line or '', DOUBTFUL)
-    suspicious = g[i] and g[i].line and #call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, 1) > 0
+  while telling and not suspicious and (g[i] ~= nil or ring.readon(q, g, n)) do
+    local t = g[i] and g[i].line and g[i]
+    if t and not t.upto then ring.begin(q, t) end
+    suspicious = t and t.upto ~= PLAIN and ring.first(q, t, DOUBTFUL)
     i = i + 1
   end
-  ring.looked = ring.looked + g.read
-  return left or taken > before and not g.whole
+  ring.looked, ring.took = ring.looked + g.read, ring.took + taken - before
+  left = left or taken > before and not g.whole
+  full = full or left and ring.took >= MOSTKEYED -- the next queues wait until this one is empty
+  return left
 end
 
 -- own.doubtful reports whether another claim like this one would find a suspect.
