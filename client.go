@@ -389,7 +389,7 @@ func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 	}
 	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
-	t.Partition = in.Partition
+	t.Partition, t.Cost = in.Partition, in.Cost
 	t.Timeout, t.Keep, t.Unique = in.Timeout, in.Keep, in.Unique
 	t.Created = at.CreatedAt()
 	switch {

@@ -49,7 +49,9 @@ type RunInfo struct {
 	Headers        map[string]string
 	// Partition is the key of the task's partition, "" if it has none.
 	Partition string
-	Created   time.Time
+	// Cost is how much of the rate of its queue the start of the task uses up, 1 by default.
+	Cost    int
+	Created time.Time
 	// Due is when the task was due: its tick, the moment for which it was enqueued, or its
 	// creation. It is zero where that is not known, as is usual after the first attempt.
 	Due time.Time
@@ -77,7 +79,7 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes), Snoozes: a.Snoozes,
 		Fence:          a.Fence.Version,
 		IdempotencyKey: string(key),
-		Headers:        a.Headers, Partition: a.Partition,
+		Headers:        a.Headers, Partition: a.Partition, Cost: a.Cost.N(),
 		Created: time.UnixMicro(a.Created).UTC(), Due: a.Due(), Tick: tick,
 	}, true
 }

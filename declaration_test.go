@@ -66,6 +66,8 @@ func TestDeclarationTellsSchedulesApart(t *testing.T) {
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{"x"}) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Priority(1)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Partition("1")) },
+		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Cost(0)) },
+		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Cost(2)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Retries(1)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Retries(11)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Timeout(time.Second)) },

@@ -22,6 +22,7 @@ type definition struct {
 	codec   codec.Parameters
 	asks    bool // the type has a method BeforeEnqueue
 	names   bool // the type has a method Partition, and no Options.Partition
+	costs   bool // the type has a method Cost, and no Options.Cost
 
 	verifier codec.Verifier // nil in production
 }
@@ -92,6 +93,8 @@ func define(typ reflect.Type) (*definition, error) {
 	})
 	_, d.names = zero.(partitioned)
 	d.names = d.names && d.options.Partition == ""
+	_, d.costs = zero.(costed)
+	d.costs = d.costs && d.options.Cost == 0
 	d.options.fill()
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
@@ -113,6 +116,7 @@ func checkMethods(typ reflect.Type, zero any) error {
 		BeforeEnqueue(ctx context.Context) error
 	})
 	_, names := zero.(partitioned)
+	_, costs := zero.(costed)
 	_, before := zero.(interface {
 		BeforeRun(ctx context.Context) error
 	})
@@ -121,7 +125,7 @@ func checkMethods(typ reflect.Type, zero any) error {
 	})
 	for name, ok := range map[string]bool{
 		"Kind() string": kind, "Aliases() []string": aliases, "Options() midge.Options": options,
-		"Partition() string": names, "BeforeEnqueue(context.Context) error": asks,
+		"Partition() string": names, "Cost() int": costs, "BeforeEnqueue(context.Context) error": asks,
 		"BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
 	} {
 		if ok {
@@ -173,22 +177,42 @@ func (d *definition) check() error {
 // partitioned is a job that names its partition.
 type partitioned interface{ Partition() string }
 
+// costed is a job that names the cost of its start.
+type costed interface{ Cost() int }
+
 // partitionOf returns the partition that a job names. A panic of its method is an *InvalidError.
-func (d *definition) partitionOf(job any) (key string, err error) {
-	named, ok := job.(partitioned)
+func (d *definition) partitionOf(job any) (string, error) {
+	key, err := askJob(d, job, "Partition", partitioned.Partition)
+	if err != nil {
+		return "", err
+	}
+	return key, checkPartition("answer of Partition of "+d.typ.String(), key)
+}
+
+// costOf returns the cost that a job names. A panic of its method is an *InvalidError.
+func (d *definition) costOf(job any) (storage.Cost, error) {
+	n, err := askJob(d, job, "Cost", costed.Cost)
+	if err != nil {
+		return 0, err
+	}
+	return storage.CostOf("answer of Cost of "+d.typ.String(), n) //nolint:wrapcheck // it names the type
+}
+
+// askJob calls a method of a job or of a pointer to it. A panic of the method is an *InvalidError.
+func askJob[M, A any](d *definition, job any, method string, call func(M) A) (answer A, err error) {
+	m, ok := job.(M)
 	if !ok {
-		named, ok = codec.Addressable(job).(partitioned)
+		m, ok = codec.Addressable(job).(M)
 	}
 	if !ok {
-		return "", storage.Invalid("job", fmt.Sprintf("%T", job), "a struct, or a pointer to one")
+		return answer, storage.Invalid("job", fmt.Sprintf("%T", job), "a struct, or a pointer to one")
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = storage.Invalid("job", d.typ.String(), "a method Partition that returns, not a panic: %v", p)
+			err = storage.Invalid("job", d.typ.String(), "a method %s that returns, not a panic: %v", method, p)
 		}
 	}()
-	key = named.Partition()
-	return key, checkPartition("answer of Partition of "+d.typ.String(), key)
+	return call(m), nil
 }
 
 // oldest returns the first kind that the type had. Names that must survive a rename are made of it.

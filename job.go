@@ -31,6 +31,10 @@ type Options struct {
 	// partitions of a queue are served in turn; see [Partition]. A type whose jobs differ in their
 	// partition has a method Partition instead, which this field overrules: see [Register].
 	Partition string
+	// Cost is how much of the rate of its queue the start of a task uses up: default 1, at most 1,000,000,
+	// None for nothing; see [Cost]. A type whose jobs differ in their cost has a method Cost instead, which
+	// this field overrules: see [Register].
+	Cost int
 	// Retries is how many times a failed task is run again before it is dead: default 20, None for
 	// no retry.
 	Retries int
@@ -91,6 +95,9 @@ type Keep = storage.Keep
 // they are enqueued, and by [Client.ChangeJob]. A schedule stores the answer for its ticks. The method
 // must be fast and must not panic.
 //
+// Cost() int returns how much of the rate of its queue the start of the task of a job uses up, 0 to
+// 1,000,000, such as the number of mails that the job sends: see [Rate]. It is called as Partition is.
+//
 // A type whose kind was renamed returns its earlier kinds from a method Aliases() []string, the
 // oldest first. Tasks of those kinds run on the type, and logs show them under its current kind.
 // Unique keys and names of schedules are made of the oldest kind, so that a rename lets no
@@ -106,8 +113,8 @@ func Register[J any, P interface {
 }
 
 // Handle registers a function for a job type, which is a struct. A closure can hold dependencies
-// that parameters cannot. Its errors, and the methods BeforeRun, AfterRun, BeforeEnqueue and Partition
-// of the type, are those of [Register].
+// that parameters cannot. Its errors, and the methods BeforeRun, AfterRun, BeforeEnqueue,
+// Partition and Cost of the type, are those of [Register].
 func Handle[J any](r *Runner, fn func(ctx context.Context, job J) error) error {
 	if fn == nil {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("function", "nil", "a function of a job"))
@@ -225,6 +232,17 @@ const (
 	// digits.
 	JSON Encoding = "json"
 )
+
+// cost returns the cost of a start that the options declare.
+func (o *Options) cost() storage.Cost {
+	switch o.Cost {
+	case 1:
+		return 0
+	case None:
+		return storage.NoCost
+	}
+	return storage.Cost(o.Cost)
+}
 
 // kindOf returns the kind of a job type: the answer of its method Kind, or else its name in snake
 // case.

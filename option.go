@@ -37,6 +37,17 @@ func Partition(key string) Option {
 	return option(func(c *call) { c.fail(checkPartition("Partition", key)); c.partition = &key })
 }
 
+// Cost sets how much of the rate of its queue the start of the task uses up, 0 to 1,000,000, in place of
+// [Options].Cost and of the answer of the type's method Cost. The default is 1. A cost over the N of the
+// [Rate] counts as N. A task of cost 0 waits too while the rate is spent.
+func Cost(n int) Option {
+	return option(func(c *call) {
+		cost, err := storage.CostOf("Cost", n)
+		c.fail(err)
+		c.cost = &cost
+	})
+}
+
 // To enqueues the task in another queue than the type declares.
 func To(queue string) Option {
 	return option(func(c *call) { c.fail(checkQueue("To", queue)); c.queue = &queue })
@@ -173,6 +184,7 @@ type call struct {
 	queue     *string
 	priority  *int
 	partition *string
+	cost      *storage.Cost
 	id        *string
 	backoff   *Geometric
 
@@ -235,15 +247,15 @@ func (c *call) moment(option string) {
 	c.ofOne(option)
 }
 
-// insert returns the insert of a task. insertOf sets the partition that the job names, and newInsert the
-// unique key.
+// insert returns the insert of a task. insertOf sets the partition and the cost that the job names, and
+// newInsert the unique key.
 func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	o := &c.options
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: d.queue, ID: storage.NewID()}, Kind: d.kind,
 		Encoding: string(o.Encoding), Payload: payload, Headers: o.Headers, Priority: o.Priority,
 		Partition: o.Partition, Delay: c.delay, At: c.at, MaxRetries: o.Retries, CrashLimit: o.CrashLimit,
-		Timeout: o.Timeout, Keep: o.Keep,
+		Timeout: o.Timeout, Keep: o.Keep, Cost: o.cost(),
 	}
 	if c.queue != nil {
 		in.Ref.Queue = *c.queue
@@ -256,6 +268,9 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	}
 	if c.partition != nil {
 		in.Partition = *c.partition
+	}
+	if c.cost != nil {
+		in.Cost = *c.cost
 	}
 	if c.backoff != nil {
 		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
@@ -316,15 +331,19 @@ func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
-// insertOf returns the insert of a job, with the partition that its method names if neither an option nor the
-// options of the type do.
+// insertOf returns the insert of a job, with the partition and the cost that its methods name if neither an option nor
+// the options of the type do.
 func (c *call) insertOf(d *definition, job any, payload []byte) (storage.Insert, error) {
 	in := c.insert(d, payload)
-	if c.partition != nil || !d.names {
-		return in, nil
-	}
 	var err error
-	in.Partition, err = d.partitionOf(job)
+	if c.partition == nil && d.names {
+		if in.Partition, err = d.partitionOf(job); err != nil {
+			return in, err
+		}
+	}
+	if c.cost == nil && d.costs {
+		in.Cost, err = d.costOf(job)
+	}
 	return in, err
 }
 

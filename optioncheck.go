@@ -28,6 +28,7 @@ func (o *Options) check() error {
 		checkQueue("Options.Queue", o.Queue),
 		checkPriority("Options.Priority", o.Priority),
 		checkPartition("Options.Partition", o.Partition),
+		checkCost(o.Cost),
 		checkRange("Options.Retries", o.Retries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
 		checkSpan("Options.Timeout", o.Timeout, "0 for the runner's"),
@@ -78,6 +79,14 @@ func checkPartition(what, key string) error {
 		invalid.What = what
 	}
 	return err
+}
+
+// checkCost checks the cost in Options.
+func checkCost(n int) error {
+	if n == None {
+		return nil
+	}
+	return checkRange("Options.Cost", n, 0, storage.MaxCost, ", or None for 0; 0 means the default, 1")
 }
 
 // checkRange refuses a number out of bounds. hint is appended to the wanted range.

@@ -169,7 +169,7 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, In(-1)), "In", "-1ns: want")
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, At(time.Time{})), "At", "zero time")
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, To("a b")), "To", `"a b": want`)
-	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, Retries(1)), "option Retries", "want Priority, Partition, In, At, Deadline, Header or To")
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, Retries(1)), "option Retries", "want Priority, Partition, Cost, In, At, Deadline, Header or To")
 }
 
 func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {

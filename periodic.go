@@ -41,8 +41,8 @@ func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after
 // and at each of them where the number has changed, and every five minutes. A schedule that no live
 // runner declares stands still. A later version of the declaration replaces the stored one and keeps
 // its last tick. A name that [Queue.SetSchedule] has taken stays as it is: the runner logs that as an
-// error, and does not tick its own schedule. The partition that the job names is stored with the schedule,
-// for the tasks of all its ticks.
+// error, and does not tick its own schedule. The partition and the cost that the job
+// names are stored with the schedule, for the tasks of all its ticks.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {

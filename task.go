@@ -140,7 +140,7 @@ func (c *Client) Delete(ctx context.Context, ref Ref) error {
 }
 
 // Change alters a task that waits for a runner or for its moment. It accepts the options
-// [Priority], [Partition], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a
+// [Priority], [Partition], [Cost], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a
 // task is enqueued. A waiting task that gets a priority or another partition joins the end of its
 // new line. To moves the task to another queue and is refused beside In and At. Errors:
 // [ErrNotFound]; a *[DependencyError] that names the task's state where it runs or has ended.
@@ -149,8 +149,8 @@ func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 }
 
 // ChangeJob is Change that also replaces the parameters by those of job, which must be of the
-// task's own kind. The task's unique key does not change. Its partition becomes the one that the
-// method Partition of job names; it stays if the type has no such method. ChangeJob also accepts a
+// task's own kind. The task's unique key does not change. Its partition and its cost become
+// those that the methods Partition and Cost of job name; they stay if the type has no such method. ChangeJob also accepts a
 // dead task, but cannot change its moment: the task stays dead, with its new parameters, until
 // [Client.Requeue].
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
@@ -170,6 +170,13 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 		}
 		r.partition = &key
 	}
+	if d.costs {
+		cost, err := d.costOf(job)
+		if err != nil {
+			return ofTask(err, "change", ref)
+		}
+		r.cost = &cost
+	}
 	return c.change(ctx, ref, r, opts)
 }
 
@@ -180,6 +187,8 @@ type replacement struct {
 	payload  []byte
 	// partition is the one that the job names, nil if its type has no method Partition.
 	partition *string
+	// cost is the one that the job names, nil if its type has no method Cost.
+	cost *storage.Cost
 }
 
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
@@ -210,7 +219,7 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 	}
 	if c.enqueueOnly != "" {
 		return storage.Invalid("option "+c.enqueueOnly, "in a change",
-			"Priority, Partition, In, At, Deadline, Header or To")
+			"Priority, Partition, Cost, In, At, Deadline, Header or To")
 	}
 	if c.queue != nil && c.timed != "" {
 		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
@@ -241,7 +250,10 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 		}
 	}
 	if r != nil {
-		ch.Encoding, ch.Payload, ch.Partition = r.encoding, r.payload, r.partition
+		ch.Encoding, ch.Payload, ch.Partition, ch.Cost = r.encoding, r.payload, r.partition, r.cost
+	}
+	if c.cost != nil {
+		ch.Cost = c.cost
 	}
 	if c.partition != nil {
 		ch.Partition = c.partition

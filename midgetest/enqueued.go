@@ -311,6 +311,9 @@ func (one *seen) line() string {
 	if one.Partition != "" {
 		text += " partition " + one.Partition
 	}
+	if n := one.Cost.N(); n != 1 {
+		text += fmt.Sprintf(" cost %d", n)
+	}
 	if one.Priority != 0 {
 		text += fmt.Sprintf(" priority %d", one.Priority)
 	}

@@ -96,13 +96,14 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 	client := newClient(t)
 	enqueue(t, client, mail{To: "ann", Text: "hello"})
 	bob := enqueue(t, client, mail{To: "bob"}, midge.In(time.Hour), midge.Priority(3), midge.To("slow"),
-		midge.Header("tenant", "7"), midge.Timeout(0), midge.Partition("acme"))
+		midge.Header("tenant", "7"), midge.Timeout(0), midge.Partition("acme"), midge.Cost(5))
 	enqueue(t, client, sheet{Pages: 3, When: time.Now()})
 	for name, match := range map[string]midgetest.Match{
 		"params":   midgetest.Params(mail{To: "bob"}),
 		"where":    midgetest.Where(func(m mail) bool { return m.To == "bob" }),
 		"in":       midgetest.With(midge.In(time.Hour)),
 		"acme":     midgetest.With(midge.Partition("acme")),
+		"cost":     midgetest.With(midge.Cost(5)),
 		"priority": midgetest.With(midge.Priority(3)),
 		"queue":    midgetest.With(midge.To("slow")),
 		"header":   midgetest.With(midge.Header("tenant", "7")),
@@ -131,6 +132,7 @@ func TestWithReadsEachOption(t *testing.T) {
 	}{
 		"queue":      {midge.To("paper"), midge.To("default")},
 		"partition":  {midge.Partition(""), midge.Partition("acme")},
+		"cost":       {midge.Cost(1), midge.Cost(0)},
 		"priority":   {midge.Priority(0), midge.Priority(1)},
 		"retries":    {midge.Retries(20), midge.Retries(1)},
 		"crashes":    {midge.CrashLimit(3), midge.CrashLimit(4)},

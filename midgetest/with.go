@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 )
 
 // With matches the tasks that were enqueued with these options, whether the call or the type's
-// Options set them: the queue, the partition, the priority, the id, the headers, the retries and so
-// on. Values that the options do not set may be anything.
+// Options set them: the queue, the partition, the priority, the cost, the id, the headers, the
+// retries and so on. Values that the options do not set may be anything.
 //
 //	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
 //
@@ -74,7 +75,7 @@ type (
 
 func (probeA) Options() midge.Options {
 	return midge.Options{
-		Queue: "a", Partition: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour,
+		Queue: "a", Partition: "a", Priority: 1, Cost: 2, Retries: 1, CrashLimit: 1, Timeout: time.Hour,
 		Encoding: midge.JSON, Keep: midge.Keep{For: time.Hour}, Unique: &midge.Unique{Key: "a"},
 		Headers: map[string]string{},
 	}
@@ -82,7 +83,7 @@ func (probeA) Options() midge.Options {
 
 func (probeB) Options() midge.Options {
 	return midge.Options{
-		Queue: "b", Partition: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour,
+		Queue: "b", Partition: "b", Priority: 2, Cost: 3, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour,
 		Encoding: midge.JSON, Keep: midge.Keep{For: 2 * time.Hour}, Unique: &midge.Unique{Key: "b"},
 		Headers: map[string]string{},
 	}
@@ -144,6 +145,9 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 func shown(value any) string {
 	if value == storage.NoTimeout {
 		return "none"
+	}
+	if cost, ok := value.(storage.Cost); ok {
+		return strconv.Itoa(cost.N())
 	}
 	return fmt.Sprint(value)
 }

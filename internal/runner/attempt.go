@@ -25,6 +25,7 @@ type Attempt struct {
 	Created          int64 // in microseconds
 	Job              any   // a pointer to the decoded job, set by Jobs; nil before that
 	Retries, Crashes int32
+	Cost             storage.Cost
 
 	suspect          bool
 	explained        bool  // its error already names its timeout; written by the goroutine of its job
@@ -116,7 +117,7 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 		}
 		a.batch, a.Fence, a.extended, a.index = from, claimed.Fences[i], sent, int32(i)
 		a.Payload, a.Headers, a.Created = t.Payload, t.Headers, t.Created.UnixMicro()
-		a.Partition = t.Partition
+		a.Partition, a.Cost = t.Partition, t.Cost
 		a.Retries, a.Crashes = int32(t.Retries), int32(t.Crashes)
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
 		if len(t.Headers) > 0 {

@@ -41,7 +41,7 @@ func Name(cursor storage.Ref) string {
 func Hash(in *storage.Insert, d *storage.Declaration) string {
 	parts := [][]byte{
 		[]byte(in.Kind), []byte(in.Encoding), in.Payload, []byte(in.Partition),
-		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, in.Timeout, in.Keep.For, in.Keep.UntilRead),
+		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, in.Timeout, in.Keep.For, in.Keep.UntilRead, in.Cost),
 		[]byte(d.Spec), []byte(d.Zone), []byte(d.CatchUp), fmt.Append(nil, d.CatchUpCap), []byte(d.Overlap),
 	}
 	parts = slices.Grow(parts, 2*len(in.Headers))
