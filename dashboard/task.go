@@ -308,6 +308,9 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	if t.Priority != 0 {
 		add("priority", format.Exact(int64(t.Priority)), "", "")
 	}
+	if n := t.Cost.N(); n != 1 {
+		add("cost", format.Exact(int64(n)), "how much of the rate of its queue a start uses up", "")
+	}
 	if t.State == storage.Pending {
 		add("runner", t.Runner, "", v.URL("/runners/"+t.Runner))
 		at("lease until", t.LeaseUntil)

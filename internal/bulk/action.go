@@ -23,13 +23,14 @@ const (
 	Move       Verb = "move"       // a task goes to Action.Queue and keeps its state
 	Prioritise Verb = "prioritise" // a task gets Action.Priority
 	Partition  Verb = "partition"  // a task gets Action.Partition
+	Cost       Verb = "cost"       // the start of a task gets Action.Cost
 	Reschedule Verb = "reschedule" // a task becomes due at Action.At, or now
 	Edit       Verb = "edit"       // a task gets the parameters Action.Params, or the fields of Action.Set
 )
 
 // Verbs lists every verb.
 func Verbs() []Verb {
-	return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Partition, Reschedule, Edit}
+	return []Verb{Requeue, Delete, Cancel, Move, Prioritise, Partition, Cost, Reschedule, Edit}
 }
 
 // Action is a change to be made to each task of a request.
@@ -42,6 +43,9 @@ type Action struct {
 	// Partition is the partition that Partition gives tasks, "" for none. Unless it is nil, Prioritise and Edit
 	// give it in the same step.
 	Partition *string
+	// Cost is the cost of a start that Cost gives tasks. Unless it is nil, Prioritise, Partition and Edit give it
+	// in the same step.
+	Cost *storage.Cost
 	// At is the moment at which Reschedule makes a task due, by the storage's clock. Zero means now, and so does
 	// a moment that has passed when the run begins.
 	At time.Time
@@ -71,6 +75,8 @@ func (a *Action) Check() error {
 		return storage.Invalid("partition", "nil", `a key, or "" for none`)
 	case a.Partition != nil && *a.Partition != "" && storage.CheckPartition(*a.Partition) != nil:
 		return storage.CheckPartition(*a.Partition)
+	case a.Verb == Cost && a.Cost == nil:
+		return storage.Invalid("cost", "nil", "0 to %d", storage.MaxCost)
 	case a.Verb == Edit && (len(a.Params) == 0) == (len(a.Set) == 0):
 		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
 	case a.Requeue && a.Rescheduled:
@@ -103,7 +109,7 @@ func (a *Action) permitted(t *storage.Task) bool {
 	switch {
 	case a.Verb == Delete:
 		return t.State != storage.Pending
-	case t.State == storage.Cursors && a.Verb != Edit && a.Verb != Prioritise && a.Verb != Partition:
+	case t.State == storage.Cursors && a.Verb != Edit && a.Verb != Cost && !a.places():
 		return false
 	}
 	return ch.Permitted(t.State) && (a.Verb != Cancel || !t.State.Ended())
@@ -121,9 +127,9 @@ func (a *Action) change(t *storage.Task) storage.Change {
 	case Move:
 		ch.Queue = a.Queue
 	case Prioritise:
-		ch.Priority, ch.Partition = &a.Priority, a.Partition
-	case Partition:
-		ch.Partition = a.Partition
+		ch.Priority, ch.Partition, ch.Cost = &a.Priority, a.Partition, a.Cost
+	case Partition, Cost:
+		ch.Partition, ch.Cost = a.Partition, a.Cost
 	case Reschedule:
 		ch.At, ch.Now = a.At, a.At.IsZero()
 	case Edit:
@@ -134,7 +140,7 @@ func (a *Action) change(t *storage.Task) storage.Change {
 		if a.Rescheduled {
 			ch.At, ch.Now = a.At, a.At.IsZero()
 		}
-		ch.Partition = a.Partition
+		ch.Partition, ch.Cost = a.Partition, a.Cost
 		if a.Prioritised {
 			ch.Priority = &a.Priority
 		}
@@ -191,7 +197,7 @@ func (a *Action) edited(t *storage.Task) ([]byte, error) {
 func (a *Action) stays(t *storage.Task, ch *storage.Change) bool {
 	runs := a.Requeue || a.Rescheduled
 	waits := t.State == storage.Waiting && t.Declined.IsZero() && !a.FromStart
-	return bytes.Equal(ch.Payload, t.Payload) && a.partitioned(t) &&
+	return bytes.Equal(ch.Payload, t.Payload) && a.partitioned(t) && a.costed(t) &&
 		(!a.Prioritised || t.Priority == a.Priority) &&
 		(!runs || a.At.IsZero() && waits || !a.At.IsZero() && t.Due.Equal(a.At.Truncate(time.Microsecond)))
 }
@@ -203,9 +209,9 @@ func (a *Action) was(t *storage.Task) bool {
 	case Move:
 		return t.Queue == a.Queue
 	case Prioritise:
-		return t.Priority == a.Priority && a.partitioned(t)
-	case Partition:
-		return a.partitioned(t)
+		return t.Priority == a.Priority && a.partitioned(t) && a.costed(t)
+	case Partition, Cost:
+		return a.partitioned(t) && a.costed(t)
 	case Cancel:
 		return t.CancelAsked || t.State == storage.Cancelled
 	case Requeue: // whether a waiting task has a checkpoint, a listing does not show
@@ -221,6 +227,12 @@ func (a *Action) was(t *storage.Task) bool {
 func (a *Action) partitioned(t *storage.Task) bool {
 	return a.Partition == nil || t.Partition == *a.Partition
 }
+
+// costed reports whether the task has the cost that the action gives it, if it gives one.
+func (a *Action) costed(t *storage.Task) bool { return a.Cost == nil || t.Cost.N() == a.Cost.N() }
+
+// places reports whether the action moves tasks to another place in a line.
+func (a *Action) places() bool { return a.Verb == Prioritise || a.Verb == Partition }
 
 // Consequence returns a sentence that tells what happens to the tasks.
 func (a *Action) Consequence() string {
@@ -238,7 +250,7 @@ func (a *Action) Consequence() string {
 	case Prioritise:
 		return fmt.Sprintf("The tasks get priority %d. Waiting tasks join the end of the line of that priority.",
 			a.Priority) + a.lines()
-	case Partition:
+	case Partition, Cost:
 		return strings.TrimPrefix(a.lines(), " ")
 	case Reschedule:
 		if a.At.IsZero() {
@@ -261,15 +273,19 @@ func (a *Action) Consequence() string {
 	return ""
 }
 
-// lines returns a sentence about the partition that tasks get, "" if they get none.
-func (a *Action) lines() string {
+// lines returns a sentence about the partition, and one about the cost, that tasks get, "" if they get none.
+func (a *Action) lines() (text string) {
 	switch {
 	case a.Partition == nil:
-		return ""
 	case *a.Partition == "":
-		return " The tasks get no partition. Waiting tasks join the end of the line without a partition."
+		text = " The tasks get no partition. Waiting tasks join the end of the line without a partition."
+	default:
+		text = fmt.Sprintf(" The tasks get the partition %q. Waiting tasks join the end of its line.", *a.Partition)
 	}
-	return fmt.Sprintf(" The tasks get the partition %q. Waiting tasks join the end of its line.", *a.Partition)
+	if a.Cost != nil {
+		text += fmt.Sprintf(" The next start of each task costs %d.", a.Cost.N())
+	}
+	return text
 }
 
 // forgets returns a sentence for FromStart, "" without it.

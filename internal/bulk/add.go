@@ -24,6 +24,8 @@ type Add struct {
 	Priority int
 	// Partition is the key of the task's partition, "" for none.
 	Partition string
+	// Cost is how much of the rate of its queue the start of the task uses up.
+	Cost storage.Cost
 	// In is the delay of the task, and At the moment at which it is due. At most one of them is set.
 	In                  time.Duration
 	At                  time.Time
@@ -51,7 +53,7 @@ func (a *Add) Insert() (storage.Insert, error) {
 	}
 	in := storage.Insert{
 		Ref: a.Ref, Kind: a.Kind, Encoding: a.Encoding, Payload: encoded, Priority: a.Priority,
-		Partition: a.Partition, Delay: a.In, At: a.At, MaxRetries: a.Retries, CrashLimit: a.CrashLimit,
+		Partition: a.Partition, Cost: a.Cost, Delay: a.In, At: a.At, MaxRetries: a.Retries, CrashLimit: a.CrashLimit,
 		Timeout: a.Timeout, Keep: storage.Keep{For: a.Keep}, Headers: a.Headers,
 	}
 	if a.Unique == "" {

@@ -22,7 +22,7 @@ func TestABackupComesBack(t *testing.T) {
 		in.Headers, in.Timeout = map[string]string{"n": fmt.Sprint(i)}, time.Minute
 		if i == 7 {
 			in.Delay, in.Unique = time.Hour, storage.Unique{Key: "k", Mode: storage.UniqueLife}
-			in.Partition = "acme"
+			in.Partition, in.Cost = "acme", storage.NoCost
 		}
 	})
 	was := r.task("t0007")
@@ -52,6 +52,10 @@ func TestABackupComesBack(t *testing.T) {
 	}
 	if _, err := (Record{Timeout: "soon"}).Insert(); err == nil {
 		t.Error("a timeout that is none was read")
+	}
+	cost := -1
+	if _, err := (Record{Cost: &cost}).Insert(); err == nil {
+		t.Error("a cost below 0 was read")
 	}
 }
 

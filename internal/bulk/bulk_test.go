@@ -431,6 +431,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{Action: Action{Verb: Move, Queue: "?"}},
 		{Action: Action{Verb: Move, Queue: "midge.own"}},
 		{Action: Action{Verb: Prioritise, Priority: 10}},
+		{Action: Action{Verb: Partition}},
+		{Action: Action{Verb: Cost}},
 		{Action: Action{Verb: Edit, Params: []byte("1")}},
 		{Action: Action{Verb: Edit}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
 		{Action: Action{Verb: Delete, FromStart: true}},
@@ -469,7 +471,7 @@ func TestStatesOfActions(t *testing.T) {
 	}
 	key := "acme"
 	for _, v := range Verbs() {
-		a := Action{Verb: v, Partition: &key}
+		a := Action{Verb: v, Partition: &key, Cost: new(storage.Cost)}
 		if a.Consequence() == "" || !strings.HasSuffix(a.Done(), "ed") || slices.Contains(live, storage.Dead) {
 			t.Errorf("%s has no words", v)
 		}

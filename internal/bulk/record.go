@@ -20,6 +20,7 @@ type Record struct {
 	Headers    map[string]string `json:"headers,omitempty"`
 	Priority   int               `json:"priority,omitempty"`
 	Partition  string            `json:"partition,omitempty"`
+	Cost       *int              `json:"cost,omitempty"` // nil for 1
 	MaxRetries int               `json:"max_retries"`
 	CrashLimit int               `json:"crash_limit"`
 	Timeout    string            `json:"timeout,omitempty"`
@@ -81,6 +82,9 @@ func RecordOf(t storage.Task) Record {
 		State: t.State, Retries: t.Retries, Crashes: t.Crashes, Reason: t.Reason, Created: t.Created, Due: t.Due,
 		Ended: t.Ended, Stack: t.Stack, Result: t.Result, Progress: t.Progress, Checkpoint: t.Checkpoint,
 	}
+	if n := t.Cost.N(); n != 1 {
+		r.Cost = &n
+	}
 	switch t.Unique.Mode {
 	case storage.UniqueLife:
 		r.UniqueKey = t.Unique.Key
@@ -110,8 +114,8 @@ func text(d time.Duration) string {
 }
 
 // Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
-// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read and an
-// invalid partition give a *[storage.InvalidError]. The storage checks the rest.
+// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read, an
+// invalid partition and an invalid cost give a *[storage.InvalidError]. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
@@ -120,6 +124,12 @@ func (r Record) Insert() (storage.Insert, error) {
 	}
 	if r.Partition != "" {
 		if err := storage.CheckPartition(r.Partition); err != nil {
+			return storage.Insert{}, err
+		}
+	}
+	if r.Cost != nil {
+		var err error
+		if in.Cost, err = storage.CostOf("cost", *r.Cost); err != nil {
 			return storage.Insert{}, err
 		}
 	}

@@ -75,6 +75,7 @@ var fields = []field{
 	{name: "encoding", kind: ofText, text: func(t *storage.Task) string { return t.Encoding }},
 	{name: "is", kind: ofFlag},
 	{name: "priority", kind: ofNumber, number: func(t *storage.Task) int { return t.Priority }},
+	{name: "cost", kind: ofNumber, number: func(t *storage.Task) int { return t.Cost.N() }},
 	{name: "retries", kind: ofNumber, number: func(t *storage.Task) int { return t.Retries }},
 	{name: "crashes", kind: ofNumber, number: func(t *storage.Task) int { return t.Crashes }},
 	{name: "snoozes", kind: ofNumber, number: func(t *storage.Task) int { return t.Snoozes }},

@@ -25,7 +25,8 @@
 //	is:                                  declined suspect start-only (waiting tasks), cancel-asked started ahead
 //	                                     (running tasks; ahead: claimed, not started), unique (with a unique key)
 //	priority retries crashes snoozes     numbers: retries>3 crashes:0 priority<=-1
-//	attempts size                        the attempts in the history, and the bytes of the parameters
+//	cost attempts size                   the cost of a start, the attempts in the history, and the bytes of the
+//	                                     parameters
 //	age                                  since the creation: age>1h age<2d12h
 //	created started declined ended       moments that have passed: ended<1h is less than an hour ago, and
 //	                                     created>2026-11-23 after the start of that day (UTC)
@@ -54,7 +55,7 @@ var Syntax = `A filter is words that a task must all match: kind:send_* retries>
   cause:      the id of a cause, as the groups of dead tasks show it
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
   is:         declined suspect start-only cancel-asked started ahead unique
-  priority retries crashes snoozes attempts size    numbers, with : > < >= <=
+  priority cost retries crashes snoozes attempts size    numbers, with : > < >= <=
   age created started declined ended   age>1h, ended<30m (ago), created>2026-11-23
   due expires                          due<10m (from now)
 A - before a word means not. A word alone is searched for in the ref, the kind and the last error.

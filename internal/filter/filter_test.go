@@ -38,6 +38,8 @@ func TestMatch(t *testing.T) {
 		`kind:"send_*"`:                     false,
 		`-kind:send_*`:                      false,
 		`retries>3 crashes<2`:               true,
+		`cost:1 cost<2 -cost>1`:             true,
+		`cost:0`:                            false,
 		`retries>=5`:                        false,
 		`retries:3,4`:                       true,
 		`partition:"acme west"`:             true,

@@ -134,9 +134,9 @@ func note(action *bulk.Action) string {
 	case action.Verb == bulk.Move:
 		return "to " + action.Queue
 	case action.Verb == bulk.Prioritise:
-		return strings.TrimSpace(fmt.Sprintf("to %d %s", action.Priority, partitionNote(action)))
-	case action.Verb == bulk.Partition:
-		return strings.TrimPrefix(partitionNote(action), "and ")
+		return strings.TrimSpace(fmt.Sprintf("to %d %s", action.Priority, placeNote(action)))
+	case action.Verb == bulk.Partition, action.Verb == bulk.Cost:
+		return strings.TrimPrefix(placeNote(action), "and ")
 	case action.Verb == bulk.Reschedule && !action.At.IsZero():
 		return "to " + action.At.UTC().Format(time.RFC3339)
 	case action.Verb == bulk.Reschedule:
@@ -160,7 +160,7 @@ func editNote(action *bulk.Action) string {
 		{action.Requeue, "and requeue"},
 		{action.FromStart, "from the start"},
 		{action.Prioritised, fmt.Sprintf("and prioritise to %d", action.Priority)},
-		{action.Partition != nil, partitionNote(action)},
+		{action.Partition != nil || action.Cost != nil, placeNote(action)},
 		{action.Rescheduled && action.At.IsZero(), "and run now"},
 		{action.Rescheduled && !action.At.IsZero(), "and reschedule to " + action.At.UTC().Format(time.RFC3339)},
 	} {
@@ -171,13 +171,18 @@ func editNote(action *bulk.Action) string {
 	return strings.Join(parts, " ")
 }
 
-// partitionNote names the partition to which an action moves tasks, "" if it moves none.
-func partitionNote(action *bulk.Action) string {
+// placeNote names the partition to which an action moves tasks and the cost that it gives them, "" for none.
+func placeNote(action *bulk.Action) string {
+	var parts []string
 	switch {
 	case action.Partition == nil:
-		return ""
 	case *action.Partition == "":
-		return "and to no partition"
+		parts = append(parts, "and to no partition")
+	default:
+		parts = append(parts, fmt.Sprintf("and to the partition %q", *action.Partition))
 	}
-	return fmt.Sprintf("and to the partition %q", *action.Partition)
+	if action.Cost != nil {
+		parts = append(parts, fmt.Sprintf("and to the cost %d", action.Cost.N()))
+	}
+	return strings.Join(parts, " ")
 }

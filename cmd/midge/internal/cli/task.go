@@ -159,6 +159,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("snoozes", func() string { return strconv.Itoa(t.Snoozes) }, t.Snoozes > 0)
 	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)
 	moment("partition", func() string { return show.Text(t.Partition) }, t.Partition != "")
+	moment("cost", func() string { return strconv.Itoa(t.Cost.N()) }, t.Cost.N() != 1)
 	moment("timeout", func() string { return show.Timeout(t.Timeout) }, t.Timeout > 0)
 	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
 	return append(append(fields, show.Field{Name: "params", Text: value(payload.Params(t))}),

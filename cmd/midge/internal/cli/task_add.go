@@ -98,7 +98,7 @@ type addFlags struct {
 	in, timeout, keep, uniqueFor, within      span
 	at                                        moment
 	retries                                   retries
-	priority, crashes                         int
+	priority, crashes, cost                   int
 	partition                                 partitionKey
 	headers                                   []string
 }
@@ -128,6 +128,7 @@ func (a *app) taskAdd() *cobra.Command {
 		"with --unique: reserve the key for this time, whether or not the task is live")
 	a.partitionFlag(cmd, &f.partition,
 		"the key of the partition of its queue in which the task waits; partitions are served in turn")
+	flags.IntVar(&f.cost, "cost", 1, "how much of the rate of its queue the start of the task uses up, 0 to 1000000")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		switch {
 		case (f.kind == "") == (len(args) == 0):
@@ -273,12 +274,16 @@ func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	if err != nil {
 		return storage.Insert{}, err
 	}
+	cost, err := storage.CostOf("--cost", f.cost)
+	if err != nil {
+		return storage.Insert{}, err //nolint:wrapcheck // it names the flag
+	}
 	if f.unique == "" && f.uniqueFor.Duration > 0 {
 		return storage.Insert{}, storage.Invalid("flags", "--unique-for alone", "--unique with it")
 	}
 	add := bulk.Add{
 		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Params: text,
-		Priority: f.priority, Partition: string(f.partition), In: f.in.Duration, At: f.at.Time,
+		Priority: f.priority, Partition: string(f.partition), Cost: cost, In: f.in.Duration, At: f.at.Time,
 		Retries: int(f.retries), CrashLimit: f.crashes, Timeout: f.timeout.Duration, Keep: f.keep.Duration,
 		Unique: f.unique, UniqueFor: f.uniqueFor.Duration, Headers: headers,
 	}

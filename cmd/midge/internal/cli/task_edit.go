@@ -25,6 +25,7 @@ type editFlags struct {
 	set       []string
 	priority  int
 	partition string
+	cost      int
 	now       bool
 	requeue   bool
 	start     bool
@@ -35,13 +36,13 @@ type editFlags struct {
 func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
-		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, priority, partition or due time of tasks",
+		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, priority, partition, cost or due time of tasks",
 		Long: "edit changes the parameters of one task, or fields of the parameters, the\n" +
-			"priority, the partition or the due time of any number of tasks. Values keep\n" +
-			"their types, so that the job can read them. Without a flag, the program that\n" +
-			"VISUAL or EDITOR names opens the parameters. With --params or --set, the flags\n" +
-			"for the priority, the partition, the due time and --requeue take effect in the\n" +
-			"same step." + changeLong,
+			"priority, the partition, the cost or the due time of any number of tasks. Values\n" +
+			"keep their types, so that the job can read them. Without a flag, the program\n" +
+			"that VISUAL or EDITOR names opens the parameters. With --params or --set, the\n" +
+			"flags for the priority, the partition, the cost, the due time and --requeue take\n" +
+			"effect in the same step." + changeLong,
 		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
 			"'{\"to\":\"bob\"}' --requeue\n" +
 			"  midge task edit 'state:dead kind:send_mail' --set user.host=mail2 --requeue\n" +
@@ -61,6 +62,7 @@ func (a *app) taskEdit() *cobra.Command {
 	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
 	flags.StringVar(&f.partition, "partition", "", "the `key` of the new partition, '' for none")
 	_ = cmd.RegisterFlagCompletionFunc("partition", a.ofQueue)
+	flags.IntVar(&f.cost, "cost", 1, "the new cost of a start, 0 to 1000000")
 	flags.Var(&f.in, "in", "run the tasks after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run the tasks at this time, such as 2026-11-23T15:00:00Z")
 	flags.BoolVar(&f.now, "now", false, "run the tasks now")
@@ -80,7 +82,14 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 	if changed("partition") {
 		action.Partition = &f.partition
 	}
-	placed := action.Prioritised || action.Partition != nil
+	if changed("cost") {
+		cost, err := storage.CostOf("--cost", f.cost)
+		if err != nil {
+			return err //nolint:wrapcheck // it names the flag
+		}
+		action.Cost = &cost
+	}
+	placed := action.Prioritised || action.Partition != nil || action.Cost != nil
 	for _, text := range f.set {
 		setting, err := payload.SettingOf(text)
 		if err != nil {
@@ -102,17 +111,19 @@ func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *ed
 	case len(action.Set) > 0:
 		return a.editFields(ctx, cmd, args, f, action)
 	case f.requeue && placed && !changed("params"):
-		return storage.Invalid("flags", "--requeue with --priority or --partition alone",
+		return storage.Invalid("flags", "--requeue with --priority, --partition or --cost alone",
 			"--params or --set with them")
 	case changed("params") || f.requeue || !placed && !action.Rescheduled:
 		return a.editParams(ctx, cmd, args, f, action)
 	case placed && action.Rescheduled:
-		return storage.Invalid("flags", "--priority or --partition with a moment",
+		return storage.Invalid("flags", "--priority, --partition or --cost with a moment",
 			"one of them, or both with --params or --set")
 	case action.Prioritised:
 		action.Verb, action.Prioritised = bulk.Prioritise, false
-	case placed:
+	case action.Partition != nil:
 		action.Verb = bulk.Partition
+	case placed:
+		action.Verb = bulk.Cost
 	default:
 		action.Verb, action.Rescheduled = bulk.Reschedule, false
 	}

@@ -66,6 +66,8 @@ var badLines = map[string]string{
 	"queue resume mail --partition 'a\x01b'":           `invalid --partition "a\x01b": want printable UTF-8`,
 	"task add k --partition 'a\x01b'":                  `invalid --partition "a\x01b": want printable UTF-8`,
 	"task ls --partition 'a\x01b'":                     `invalid --partition "a\x01b": want printable UTF-8`,
+	"task add k --cost -1":                             `invalid --cost -1: want 0 to 1000000`,
+	"task edit mail/a --cost 1000001":                  `invalid --cost 1000001: want 0 to 1000000`,
 	"task edit mail/a --partition 'a\x01b'":            `invalid partition "a\x01b": want printable UTF-8`,
 	"queue limit mail --concurrency -1":                `invalid --concurrency -1: want 1 to 10000, or 0 for no bound`,
 	"queue limit mail --concurrency x":                 `invalid --concurrency "x": want a whole number, such as 50`,

@@ -266,6 +266,7 @@ type Task struct {
 	Version     int64             `json:"version"`
 	Priority    int               `json:"priority"`
 	Partition   string            `json:"partition"`
+	Cost        int               `json:"cost"`
 	Retries     int               `json:"retries"`
 	MaxRetries  int               `json:"max_retries"`
 	Crashes     int               `json:"crashes"`
@@ -335,7 +336,7 @@ func TaskOf(t storage.Task) Task {
 	return Task{
 		Steps: steps, StepsProblem: damaged,
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
-		Priority: t.Priority, Partition: t.Partition, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		Priority: t.Priority, Partition: t.Partition, Cost: t.Cost.N(), Retries: t.Retries, MaxRetries: t.MaxRetries,
 		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
 		Snoozes: t.Snoozes, Created: survey.Moment(t.Created), Due: survey.Moment(t.Due),
 		Started:    survey.Moment(started),
