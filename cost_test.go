@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 // letters is a job whose start costs as many as it has letters. BeforeEnqueue fills in the number.
@@ -289,6 +290,48 @@ func TestAScheduleStoresTheCost(t *testing.T) {
 		}
 		if want := []int{7, 0, 5, 6}; !slices.Equal(seen, want) {
 			t.Errorf("got %v, want %v", seen, want)
+		}
+	})
+}
+
+// TestWhyNamesTheCost: the first task costs more than the rate has left, so that it waits, and the others wait
+// for it.
+func TestWhyNamesTheCost(t *testing.T) {
+	bubble(t, func(b *bench) {
+		c := newCrowd("default")
+		b.run(midge.RunnerConfig{
+			QueueLimits: map[string]midge.Limit{"default": {Rate: midge.Rate{N: 10, Per: time.Minute}}},
+		}, c.job(time.Millisecond))
+		b.enqueue("first", midge.Cost(6))
+		b.after(20 * time.Second)
+		first := b.enqueue("costs more than is left", midge.Cost(5))
+		high := b.enqueue("costs more than N", midge.Cost(1000), midge.Priority(-1))
+		cheap := b.enqueue("costs one", midge.Priority(-2))
+		free := b.enqueue("costs nothing", midge.Cost(0), midge.Priority(-3))
+		b.after(time.Second)
+		for _, w := range []struct {
+			task midge.Task
+			text string
+		}{
+			{first, "rate of default, 10 in 1m: next start of cost 5 in 4"},
+			{high, "rate of default, 10 in 1m: next start of cost 1000 in 4"},
+			{cheap, "rate of default, 10 in 1m: next start of cost 5 in 4"},
+			{free, "rate of default, 10 in 1m: next start of cost 5 in 4"},
+		} {
+			v, err := b.client.Why(b.ctx, w.task.Ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Cause != storage.CauseRate || !strings.HasPrefix(v.String(), w.text) || v.ETA < v.Until.Sub(v.Now) {
+				t.Errorf("%s: %s, in %v, want %s: %s", v.Cause, v, v.ETA, storage.CauseRate, w.text)
+			}
+		}
+		if got := c.ran["default"].Load(); got != 1 {
+			t.Errorf("%d jobs have run, want 1: something overtook", got)
+		}
+		b.after(45 * time.Second)
+		if got := c.ran["default"].Load(); got != 2 {
+			t.Errorf("%d jobs have run a minute after the first, want 2", got)
 		}
 	})
 }

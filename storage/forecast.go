@@ -49,7 +49,7 @@ const longest = 100 * 365 * 24 * time.Hour
 
 // Forecast estimates from two samples of a queue, the earlier first, when its backlog is gone. Samples
 // should be about ten seconds apart or more: a queue that is served in bursts looks different from
-// second to second.
+// second to second. At a Rate each start is taken as one of cost 1, because the average cost is not known.
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog(), limit: after.Limit, at: after.At}
 	o.Declined = after.Waiting - o.Backlog
@@ -78,7 +78,7 @@ func Forecast(before, after Sample) Outlook {
 	return o
 }
 
-// ratedUntil returns the least time after which the Rate of the queue has admitted so many starts.
+// ratedUntil returns the least time after which the Rate of the queue has admitted so many starts of cost 1.
 func (o Outlook) ratedUntil(starts int64) time.Duration {
 	r := o.limit.InForce().Rate
 	if r.N == 0 || starts <= 0 {

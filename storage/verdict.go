@@ -85,8 +85,12 @@ func (v told) waits() string {
 		return fmt.Sprintf("limit of %s: %d of %d run; %s",
 			v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
 	case CauseRate:
-		return fmt.Sprintf("rate of %s, %d in %s: next start in %s; %s",
-			v.Ref.Queue, v.Limit.Rate.N, v.duration(v.Limit.Rate.Per), v.in(v.Until), v.position())
+		of := ""
+		if n := v.Cost.N(); n > 1 {
+			of = fmt.Sprintf(" of cost %d", n)
+		}
+		return fmt.Sprintf("rate of %s, %d in %s: next start%s in %s; %s",
+			v.Ref.Queue, v.Limit.Rate.N, v.duration(v.Limit.Rate.Per), of, v.in(v.Until), v.position())
 	case CauseBusy:
 		slots := "slots"
 		if v.Bounded {

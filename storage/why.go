@@ -46,7 +46,8 @@ const (
 	CauseGated Cause = "gate closed"
 	// CauseLimit: as many tasks of the queue are pending as the Concurrency of its limit admits.
 	CauseLimit Cause = "limit reached"
-	// CauseRate: the Rate of the queue's limit admits the next start at Until.
+	// CauseRate: the Rate of the queue's limit admits a start of Cost at Until. That is the cost of the task, or
+	// of a task that stands before it in its line and holds it back.
 	CauseRate Cause = "rate spent"
 	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
 	// where the task stands.
@@ -109,6 +110,8 @@ type Verdict struct {
 	// Limit is the limit of the queue that is in force, and Pending how many tasks count for its Concurrency.
 	Limit   Limit
 	Pending int64
+	// Cost is the cost for which the Rate of the queue was judged.
+	Cost Cost
 	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
 	// the end of its process stops such a job.
 	Unstopped time.Time
@@ -202,6 +205,7 @@ type whyWalk struct {
 	limits    Limits
 	claims    map[string]bool // the kinds that the able runners know
 	gated     int             // able runners that keep the queue closed
+	ahead     Cost            // of the first task before the task in the listing of its line
 	v         Verdict
 }
 
@@ -335,6 +339,16 @@ func (w *whyWalk) unserved() bool {
 
 // line decides about a task that waits for its turn, and finds its place and ETA.
 func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) error {
+	if w.keyed() {
+		w.v.Of = w.partition.Waiting
+	} else {
+		w.v.Partition, w.v.Of = "", w.stats.Waiting-w.stats.Partitioned
+	}
+	if w.task.State == Waiting {
+		if err := w.place(ctx, store); err != nil {
+			return err
+		}
+	}
 	switch {
 	case w.gated == w.v.Able:
 		w.v.Cause = CauseGated
@@ -348,21 +362,14 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	default:
 		w.v.Cause = CauseInLine
 	}
-	if w.keyed() {
-		w.v.Of = w.partition.Waiting
-	} else {
-		w.v.Partition, w.v.Of = "", w.stats.Waiting-w.stats.Partitioned
-	}
-	if w.task.State == Waiting {
-		if err := w.place(ctx, store); err != nil {
-			return err
-		}
-	}
 	if err := w.turns(ctx, store); err != nil {
 		return err
 	}
 	starts := w.starts()
 	w.v.ETA = Outlook{limit: w.stats.Limit, at: w.v.Now}.ratedUntil(starts)
+	if w.v.Cause == CauseRate && starts > 0 {
+		w.v.ETA = max(w.v.ETA, w.v.Until.Sub(w.v.Now))
+	}
 	for _, b := range before {
 		if b.Queue == w.task.Queue {
 			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(starts))
@@ -406,18 +413,21 @@ func (w *whyWalk) starts() int64 {
 	return min(w.v.Position*int64(w.v.Turns), w.stats.Waiting)
 }
 
-// limited decides whether the limit of the queue admits no task now.
+// limited decides whether the limit of the queue does not admit the task now, or not the first of its line.
 func (w *whyWalk) limited() bool {
-	w.v.Limit, w.v.Pending = w.stats.Limit.InForce(), w.stats.Pending
-	switch full, spent := w.stats.AtLimit(); {
-	case full:
-		w.v.Cause = CauseLimit
-	case spent:
-		w.v.Cause, w.v.Until = CauseRate, w.stats.Limit.Next
-	default:
-		return false
+	w.v.Limit, w.v.Pending, w.v.Cost = w.stats.Limit.InForce(), w.stats.Pending, w.task.Cost
+	if w.ahead.N() > w.v.Cost.N() {
+		w.v.Cost = w.ahead
 	}
-	return true
+	if full, _ := w.stats.AtLimit(); full {
+		w.v.Cause = CauseLimit
+		return true
+	}
+	if until := w.stats.Limit.NextOf(w.v.Cost); !until.IsZero() {
+		w.v.Cause, w.v.Until = CauseRate, until
+		return true
+	}
+	return false
 }
 
 // place counts the tasks that a Claim of an able runner takes before the task in its line, in the first
@@ -445,7 +455,9 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 			if read += len(t.Payload); t.ID == w.task.ID {
 				found = true
 			} else if w.before(t, found) {
-				w.v.PositionAtLeast++
+				if w.v.PositionAtLeast++; w.v.PositionAtLeast == 1 {
+					w.ahead = t.Cost
+				}
 			}
 		}
 		query.After = page.Next

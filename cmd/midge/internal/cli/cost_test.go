@@ -21,7 +21,7 @@ func TestTheCostOfTasks(t *testing.T) {
 	text += r.transcript("task edit mail/a --cost 2 --now", "task edit mail/a --cost 2 --requeue")
 	golden(t, "cost", text)
 	r.audited("enqueue mail of kind send_mail", "enqueue mail of kind send_mail", "enqueue mail of kind send_mail",
-		"cost mail to the cost 7", "prioritise mail to 3 and to the cost 1", `partition mail to the partition "acme" and to the cost 2`,
+		"cost mail to the cost 7", "cost mail to the cost 7", "prioritise mail to 3 and to the cost 1", `partition mail to the partition "acme" and to the cost 2`,
 		"cost  to the cost 9", "edit mail and to the cost 3", "edit mail to and to the cost 4")
 	for id, want := range map[string]int{"a": 3, "b": 9, "c": 4} {
 		var task show.Task
