@@ -164,6 +164,25 @@ func TestATaskShowsItsPartition(t *testing.T) {
 	})
 }
 
+// TestATaskShowsItsCost checks the page of a task whose start costs more than 1 or nothing.
+func TestATaskShowsItsCost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", as(access.Viewer))
+		for want, cost := range map[string]storage.Cost{"7": 7, "0": storage.NoCost, "": 0} {
+			var ref storage.Ref
+			err := s.Add(t.Context(), "mail", "send_welcome", 1, func(_ int, in *storage.Insert) { in.Cost, ref = cost, in.Ref })
+			if err != nil {
+				t.Fatal(err)
+			}
+			page := s.get("/r/" + ref.String())
+			if _, after, shown := strings.Cut(page, "<dt>cost</dt>"); shown != (want != "") ||
+				shown && !strings.Contains(strings.SplitN(after, "</dd>", 2)[0], ">"+want) {
+				t.Errorf("the page of a task of cost %d does not show the cost %q", cost.N(), want)
+			}
+		}
+	})
+}
+
 // unlisted is a storage that cannot list partitions.
 type unlisted struct{ storage.Storage }
 
