@@ -11,7 +11,8 @@ import (
 // [Queue.SetLimit] sets it while programs run. The zero Limit sets no bound.
 type Limit = storage.Limit
 
-// Rate allows N jobs to start in any span of Per, by the storage's clock.
+// Rate allows N jobs to start in any span of Per, by the storage's clock, or as many as have costs that
+// sum up to N: see [Cost].
 type Rate = storage.Rate
 
 // SetLimit sets the limit of the queue in place of the limit that programs declare, until

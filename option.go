@@ -331,8 +331,8 @@ func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
-// insertOf returns the insert of a job, with the partition and the cost that its methods name if neither an option nor
-// the options of the type do.
+// insertOf returns the insert of a job, with the partition and the cost that its methods name if neither an
+// option nor the options of the type do.
 func (c *call) insertOf(d *definition, job any, payload []byte) (storage.Insert, error) {
 	in := c.insert(d, payload)
 	var err error

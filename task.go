@@ -149,10 +149,10 @@ func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 }
 
 // ChangeJob is Change that also replaces the parameters by those of job, which must be of the
-// task's own kind. The task's unique key does not change. Its partition and its cost become
-// those that the methods Partition and Cost of job name; they stay if the type has no such method. ChangeJob also accepts a
-// dead task, but cannot change its moment: the task stays dead, with its new parameters, until
-// [Client.Requeue].
+// task's own kind. The task's unique key does not change. Its partition and its cost become those
+// that the methods Partition and Cost of job name; they stay if the type has no such method.
+// ChangeJob also accepts a dead task, but cannot change its moment: the task stays dead, with its new
+// parameters, until [Client.Requeue].
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
 	d, err := c.definitions.of(job)
 	if err != nil {
