@@ -128,7 +128,7 @@ func (a *app) taskAdd() *cobra.Command {
 		"with --unique: reserve the key for this time, whether or not the task is live")
 	a.partitionFlag(cmd, &f.partition,
 		"the key of the partition of its queue in which the task waits; partitions are served in turn")
-	flags.IntVar(&f.cost, "cost", 1, "how much of the rate of its queue the start of the task uses up, 0 to 1000000")
+	flags.IntVar(&f.cost, "cost", 1, "how much of the rate of its queue a start uses up, 0 to 1000000")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		switch {
 		case (f.kind == "") == (len(args) == 0):

@@ -36,7 +36,8 @@ type editFlags struct {
 func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
-		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, priority, partition, cost or due time of tasks",
+		Use:   "edit TASK...|FILTER|-",
+		Short: "Change the parameters, priority, partition, cost or due time of tasks",
 		Long: "edit changes the parameters of one task, or fields of the parameters, the\n" +
 			"priority, the partition, the cost or the due time of any number of tasks. Values\n" +
 			"keep their types, so that the job can read them. Without a flag, the program\n" +

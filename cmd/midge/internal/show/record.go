@@ -336,8 +336,8 @@ func TaskOf(t storage.Task) Task {
 	return Task{
 		Steps: steps, StepsProblem: damaged,
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
-		Priority: t.Priority, Partition: t.Partition, Cost: t.Cost.N(), Retries: t.Retries, MaxRetries: t.MaxRetries,
-		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
+		Priority: t.Priority, Partition: t.Partition, Cost: t.Cost.N(),
+		Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
 		Snoozes: t.Snoozes, Created: survey.Moment(t.Created), Due: survey.Moment(t.Due),
 		Started:    survey.Moment(started),
 		LeaseUntil: survey.Moment(t.LeaseUntil), Ended: survey.Moment(t.Ended), Expires: survey.Moment(t.Expires),
