@@ -26,12 +26,11 @@ type Rate struct {
 // Cost is how much of the rate of its queue the start of a task uses up. The zero Cost is 1.
 type Cost int32
 
-// The costs that are not the number itself.
-const (
-	// NoCost is the cost of a start that uses up nothing. While a rate is spent, such a task waits too.
-	NoCost  Cost = -1
-	MaxCost      = 1_000_000
-)
+// NoCost is the cost of a start that uses up nothing. While a rate is spent, such a task waits too.
+const NoCost Cost = -1
+
+// MaxCost is the largest cost.
+const MaxCost = 1_000_000
 
 // CostOf returns the cost n, 0 to MaxCost. Any other n gives an *[InvalidError] that names it as what.
 func CostOf(what string, n int) (Cost, error) {

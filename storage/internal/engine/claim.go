@@ -245,8 +245,8 @@ func (c *Claim) Give(a *storage.Claimed) {
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
-// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or not
-// the one that comes next.
+// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or
+// not the one that comes next.
 func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {

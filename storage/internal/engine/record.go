@@ -117,7 +117,8 @@ func (r *Record) IsForAnyClaim() bool {
 func (r *Record) CopyTo(t *storage.Task) {
 	*t = storage.Task{
 		Ref: r.Ref, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload, Headers: r.Headers,
-		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority), Partition: r.Partition, Cost: r.Cost,
+		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority), Partition: r.Partition,
+		Cost:       r.Cost,
 		MaxRetries: r.MaxRetries, Retries: r.Retries, CrashLimit: r.CrashLimit, Crashes: r.Crashes,
 		Snoozes: r.Snoozes, SnoozedSince: Time(r.SnoozedSince), Timeout: r.Timeout, Keep: r.Keep,
 		Unique: r.Unique, Created: Time(r.Created), Reason: r.Reason, Cursor: r.Cursor,
