@@ -23,8 +23,8 @@ func costing(id string, c storage.Cost) storage.Tx {
 	return tx
 }
 
-// withParts returns a record that has a cost, and neither a place nor a partition, with other parts in the place
-// of its cost.
+// withParts returns a record that has a cost, and neither a place nor a partition, with other parts in the
+// place of its cost.
 func withParts(record []byte, parts string) []byte {
 	at := headerSize
 	if record[1]&hasKeep != 0 {
@@ -39,14 +39,14 @@ func TestADamagedCostIsNotRead(t *testing.T) {
 	in := full()
 	record, _ := newRecord(&in, nil)
 	sound := map[string]storage.Cost{
-		"":                                      0,
-		laterPart:                               0,
-		packCost(5):                             5,
-		packCost(storage.NoCost):                storage.NoCost,
-		packCost(storage.MaxCost):               storage.MaxCost,
-		laterPart + packCost(5) + laterPart:     5,
-		"\x01\x00\x00" + packCost(5):            5, // an attempt that cannot be read is left out
-		packCost(storage.NoCost) + laterPart[:]: storage.NoCost,
+		"":                                   0,
+		laterPart:                            0,
+		packCost(5):                          5,
+		packCost(storage.NoCost):             storage.NoCost,
+		packCost(storage.MaxCost):            storage.MaxCost,
+		laterPart + packCost(5) + laterPart:  5,
+		"\x01\x00\x00" + packCost(5):         5, // an attempt that cannot be read is left out
+		packCost(storage.NoCost) + laterPart: storage.NoCost,
 	}
 	for parts, want := range sound {
 		var task storage.Task
@@ -56,7 +56,8 @@ func TestADamagedCostIsNotRead(t *testing.T) {
 	}
 	for _, parts := range []string{
 		"\x02\x00\x00", "\x02\x00\x02\x00\x05", "\x02\x00\x04\x00\x00\x00\x05", "\x02\x00\x03\x0f\x42\x41",
-		"\x02\x00\x03\xff\xff\xff", packCost(5) + packCost(5), packCost(storage.NoCost) + laterPart + packCost(5),
+		"\x02\x00\x03\xff\xff\xff",
+		packCost(5) + packCost(5), packCost(storage.NoCost) + laterPart + packCost(5),
 		"\x02", "\x02\x00", "\x02\x00\x03\x00\x00", laterPart[:7], packCost(5) + "\x09\x00",
 	} {
 		if err := readRecord(string(withParts(record, parts)), new(storage.Task)); err == nil {
@@ -83,7 +84,8 @@ func TestATaskWithADamagedCostIsSetApart(t *testing.T) {
 		if len(c.Tasks) != 2 || c.Tasks[0].ID != "a" || c.Tasks[1].ID != "c" {
 			t.Errorf("rated %v: claimed %v, want a and c", rated, c.Tasks)
 		}
-		if stats := mailStats(t, s); stats.Damaged != 1 || stats.Pending != 2 || server.HGet("midge:{mail}:damaged", "b") == "" {
+		kept := server.HGet("midge:{mail}:damaged", "b")
+		if stats := mailStats(t, s); stats.Damaged != 1 || stats.Pending != 2 || kept == "" {
 			t.Errorf("rated %v: %d damaged and %d pending, want 1 and 2", rated, stats.Damaged, stats.Pending)
 		}
 	}
@@ -179,11 +181,13 @@ func TestACostSurvivesEachChange(t *testing.T) {
 		c.change("requeued", storage.Change{Requeue: true, Delay: time.Hour})
 		c.change("the cost of a scheduled task changed", storage.Change{Cost: pointer(storage.Cost(1))})
 		c.change("in a partition", storage.Change{Partition: pointer("p"), Now: true, Priority: pointer(3)})
-		c.change("in another queue", storage.Change{Queue: "other", Payload: make([]byte, 2*largePayload), Encoding: "raw"})
+		large := make([]byte, 2*largePayload)
+		c.change("in another queue", storage.Change{Queue: "other", Payload: large, Encoding: "raw"})
 		c.change("in no partition", storage.Change{Partition: pointer("")})
 		c.claim("claimed there")
-		if task := c.settle("completed", storage.Complete, 0); task.Attempts[len(task.Attempts)-1].Outcome != storage.AttemptSucceeded {
-			t.Errorf("the attempts are %+v, want one that succeeded at the end", task.Attempts)
+		done := c.settle("completed", storage.Complete, 0).Attempts
+		if len(done) == 0 || done[len(done)-1].Outcome != storage.AttemptSucceeded {
+			t.Errorf("the attempts are %+v, want one that succeeded at the end", done)
 		}
 		c.change("requeued after its end", storage.Change{Requeue: true, Cost: pointer(storage.Cost(2))})
 		c.change("with no cost of its own", storage.Change{Cost: pointer(storage.Cost(0))})
@@ -194,8 +198,8 @@ func TestACostSurvivesEachChange(t *testing.T) {
 	}
 }
 
-// TestAChangeOfTheCostChangesNothingElse: a waiting task keeps its place, and a task without a cost of its own has the
-// record of a task that never had one.
+// TestAChangeOfTheCostChangesNothingElse: a waiting task keeps its place, and a task without a cost of its own
+// has the record of a task that never had one.
 func TestAChangeOfTheCostChangesNothingElse(t *testing.T) {
 	s, server := openMini(t)
 	session := storage.NewSession(s, 0)
@@ -241,8 +245,8 @@ func idsOf(c storage.Claimed) (ids []string) {
 	return ids
 }
 
-// TestCostsGoTheShortWays in a queue without a limit: tasks with a cost are inserted, claimed and completed there as
-// others are.
+// TestCostsGoTheShortWays in a queue without a limit: tasks with a cost are inserted, claimed and completed
+// there as others are.
 func TestCostsGoTheShortWays(t *testing.T) {
 	s, server := plainWorld(t)
 	insertAll(t, storage.NewSession(s, 0), costing("x", 9), costing("y", storage.NoCost))
@@ -258,71 +262,35 @@ func TestCostsGoTheShortWays(t *testing.T) {
 	}
 }
 
-// TestARateAdmitsCostsAsTheContractSays plays random claims of tasks with costs, of which some stand in partitions. Each
-// takes the tasks in their order, up to the first that the rate does not admit by the Stats before it.
+// TestARateAdmitsCostsAsTheContractSays plays random claims of tasks with costs, of which some stand in
+// partitions. Each takes the tasks in their order, up to the first that the rate does not admit by the Stats
+// before it.
 func TestARateAdmitsCostsAsTheContractSays(t *testing.T) {
-	costs := []storage.Cost{0, 0, storage.NoCost, 2, 3, 5, 9, 40}
 	for seed := range uint64(12) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		s, server := openMini(t)
-		session := storage.NewSession(s, 0)
-		now := time.Now().Truncate(time.Microsecond)
-		server.SetTime(now)
-		r := storage.Rate{N: 1 + rng.IntN(12), Per: time.Duration(1+rng.IntN(9000)) * time.Millisecond}
-		limit(t, s, storage.Limit{Rate: r})
-		lines := &turns{of: map[string][]storage.Insert{}}
-		var txs []storage.Tx
-		for i := range 120 {
-			tx := costing(fmt.Sprint("t", i), costs[rng.IntN(len(costs))])
-			if seed%2 == 1 {
-				tx.Inserts[0].Partition = []string{"", "a", "b", "c"}[rng.IntN(4)]
-			}
-			txs = append(txs, tx)
-			lines.add(tx.Inserts[0])
-		}
-		insertAll(t, session, txs...)
-		for step := range 40 {
-			before := mailStats(t, s).Limit
-			most := 1 + rng.IntN(9)
-			want, started := lines.take(before, r, most)
-			req := asking(storage.Call{}, most, "mail")
-			req.Lease = time.Hour
-			claimed, err := s.Claim(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(idsOf(claimed), want) {
-				t.Fatalf("seed %d, step %d: claimed %v with %d of %d, want %v", seed, step, idsOf(claimed), before.Started, r.N, want)
-			}
-			after := mailStats(t, s)
-			if after.Limit.Started != started || after.Damaged > 0 {
-				t.Fatalf("seed %d, step %d: %d count, want %d", seed, step, after.Limit.Started, started)
-			}
-			cost := storage.NoCost // admitted unless the rate is spent
-			if first := lines.first(); first != nil {
-				cost = first.Cost
-			}
-			next := after.Limit.NextOf(cost)
-			if after.Limit.Started >= int64(r.N) {
-				next = after.Limit.Next
-			}
-			if !claimed.NextDue.Equal(next) || len(claimed.Bounded) == 1 != !next.IsZero() ||
-				claimed.More != (next.IsZero() && lines.first() != nil) {
-				t.Fatalf("seed %d, step %d: next %v, bounded %v, more %v; want next %v", seed, step, claimed.NextDue,
-					claimed.Bounded, claimed.More, next)
-			}
-			if !next.IsZero() && rng.IntN(2) == 0 {
-				now = next
-			} else {
-				now = now.Add(time.Duration(rng.Int64N(int64(r.Per) / 2)).Truncate(time.Microsecond))
-			}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			s, server := openMini(t)
+			now := time.Now().Truncate(time.Microsecond)
 			server.SetTime(now)
-		}
+			per := time.Duration(1+rng.IntN(9000)) * time.Millisecond
+			l := turnsOf(rng, []string{"", "a", "b", "c"}[:1+3*(seed%2)])
+			l.rate = storage.Rate{N: 1 + rng.IntN(12), Per: per}
+			limit(t, s, storage.Limit{Rate: l.rate})
+			insertAll(t, storage.NewSession(s, 0), l.inserts...)
+			for range 40 {
+				next := l.check(t, s, 1+rng.IntN(9))
+				if next.IsZero() || rng.IntN(2) == 0 {
+					next = now.Add(time.Duration(rng.Int64N(per.Microseconds()/2)) * time.Microsecond)
+				}
+				now = next
+				server.SetTime(now)
+			}
+		})
 	}
 }
 
-// TestACostIsToldWhereAClaimTakesNothing: a claim that has no start left for a queue, or no room, reads the cost of the
-// task that comes next all the same, since it may not tell of more.
+// TestACostIsToldWhereAClaimTakesNothing: a claim that has no start left for a queue reads the cost of the task
+// that comes next all the same, since the task does not count for More.
 func TestACostIsToldWhereAClaimTakesNothing(t *testing.T) {
 	for _, partition := range []string{"", "p"} {
 		s, _ := openMini(t)
@@ -336,11 +304,12 @@ func TestACostIsToldWhereAClaimTakesNothing(t *testing.T) {
 		}
 		insertAll(t, session, append(txs, insertOf("bulk", "b"))...)
 		if c := claims(t, s, 1); fmt.Sprint(idsOf(c)) != "[t0]" || fmt.Sprint(c.Bounded) != "[mail]" || c.More {
-			t.Errorf("%q: claimed %v, bounded %v, more %v; want t0, and mail bounded", partition, idsOf(c), c.Bounded, c.More)
+			t.Errorf("%q: %v, bounded %v, more %v; want t0, and mail bounded", partition, idsOf(c), c.Bounded, c.More)
 		}
 		c, err := s.Claim(t.Context(), asking(storage.Call{}, 1, "bulk", "mail"))
 		if err != nil || fmt.Sprint(idsOf(c)) != "[b]" || fmt.Sprint(c.Bounded) != "[mail]" || c.More {
-			t.Errorf("%q: claimed %v, bounded %v, more %v, %v; want b, and mail bounded", partition, idsOf(c), c.Bounded, c.More, err)
+			t.Errorf("%q: %v, bounded %v, more %v, %v; want b, and mail bounded", partition, idsOf(c), c.Bounded,
+				c.More, err)
 		}
 		if next := mailStats(t, s).Limit.NextOf(5); next.IsZero() || !c.NextDue.Equal(next) {
 			t.Errorf("%q: the next start is at %v, want %v", partition, c.NextDue, next)
@@ -350,19 +319,31 @@ func TestACostIsToldWhereAClaimTakesNothing(t *testing.T) {
 
 // turns are the waiting tasks of a queue by partition, and its partitions in the order of their turns.
 type turns struct {
-	ring []string
-	of   map[string][]storage.Insert
+	rate    storage.Rate
+	ring    []string
+	of      map[string][]storage.Insert
+	inserts []storage.Tx // all of its tasks
 }
 
-func (l *turns) add(in storage.Insert) {
-	switch {
-	case len(l.of[in.Partition]) > 0:
-	case in.Partition == "": // before all turns that a partition has been given
-		l.ring = append([]string{""}, l.ring...)
-	default:
-		l.ring = append(l.ring, in.Partition)
+// turnsOf returns tasks of random costs, in some partitions.
+func turnsOf(rng *rand.Rand, partitions []string) *turns {
+	costs := []storage.Cost{0, 0, storage.NoCost, 2, 3, 5, 9, 40}
+	l := &turns{of: make(map[string][]storage.Insert)}
+	for i := range 120 {
+		tx := costing(fmt.Sprint("t", i), costs[rng.IntN(len(costs))])
+		in := &tx.Inserts[0]
+		in.Partition = partitions[rng.IntN(len(partitions))]
+		switch {
+		case len(l.of[in.Partition]) > 0:
+		case in.Partition == "": // before all turns that a partition has been given
+			l.ring = append([]string{""}, l.ring...)
+		default:
+			l.ring = append(l.ring, in.Partition)
+		}
+		l.of[in.Partition] = append(l.of[in.Partition], *in)
+		l.inserts = append(l.inserts, tx)
 	}
-	l.of[in.Partition] = append(l.of[in.Partition], in)
+	return l
 }
 
 // first returns the task that comes next, nil for none.
@@ -374,11 +355,11 @@ func (l *turns) first() *storage.Insert {
 }
 
 // take takes up to most tasks that the rate admits, and returns their ids and the costs that count then.
-func (l *turns) take(q *storage.QueueLimit, r storage.Rate, most int) (ids []string, started int64) {
-	started = q.Started
-	for len(ids) < most && l.first() != nil && started+r.Of(l.first().Cost) <= int64(r.N) {
+func (l *turns) take(started int64, most int) ([]string, int64) {
+	var ids []string
+	for len(ids) < most && l.first() != nil && started+l.rate.Of(l.first().Cost) <= int64(l.rate.N) {
 		in, key := *l.first(), l.ring[0]
-		started += int64(min(in.Cost.N(), r.N))
+		started += int64(min(in.Cost.N(), l.rate.N))
 		ids = append(ids, in.Ref.ID)
 		l.ring, l.of[key] = l.ring[1:], l.of[key][1:]
 		if len(l.of[key]) > 0 {
@@ -386,4 +367,35 @@ func (l *turns) take(q *storage.QueueLimit, r storage.Rate, most int) (ids []str
 		}
 	}
 	return ids, started
+}
+
+// check claims up to most tasks, checks the answer, and returns the moment from which the rate admits the next
+// one, zero if it admits that now.
+func (l *turns) check(t *testing.T, s *Storage, most int) time.Time {
+	t.Helper()
+	before := mailStats(t, s).Limit.Started
+	want, started := l.take(before, most)
+	req := asking(storage.Call{}, most, "mail")
+	req.Lease = time.Hour
+	c, err := s.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(idsOf(c), want) {
+		t.Fatalf("claimed %v with %d of %d, want %v", idsOf(c), before, l.rate.N, want)
+	}
+	after := mailStats(t, s)
+	if after.Limit.Started != started || after.Damaged > 0 {
+		t.Fatalf("%d count, and %d are damaged, want %d and 0", after.Limit.Started, after.Damaged, started)
+	}
+	cost, first := storage.Cost(0), l.first()
+	if first != nil && started < int64(l.rate.N) {
+		cost = first.Cost
+	}
+	next := after.Limit.NextOf(cost)
+	more := next.IsZero() && first != nil
+	if !c.NextDue.Equal(next) || len(c.Bounded) == 1 == next.IsZero() || c.More != more {
+		t.Fatalf("next %v, bounded %v, more %v; want next %v", c.NextDue, c.Bounded, c.More, next)
+	}
+	return next
 }

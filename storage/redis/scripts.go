@@ -72,16 +72,6 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"MAXATTEMPTS":   strconv.Itoa(storage.MaxAttempts),
 		"REASONRETRIES": quote(storage.ReasonRetries),
 		"REASONCRASHES": quote(storage.ReasonCrashes),
-		"FORMAT":        strconv.Itoa(format),
-		"LATEST":        strconv.Itoa(latestFormat),
-		"HEADER":        strconv.Itoa(headerSize),
-		"PLACE":         strconv.Itoa(placeSize),
-		"HASPLACE":      strconv.Itoa(hasPlace),
-		"HASMORE":       strconv.Itoa(hasMore),
-		"INPARTITION":   strconv.Itoa(inPartition),
-		"RUN":           strconv.Itoa(runPart),
-		"COSTPART":      strconv.Itoa(costPart),
-		"COSTSIZE":      strconv.Itoa(costSize),
 		"FENCE":         strconv.Itoa(fenceSize),
 		"STARTED":       strconv.Itoa(leaseStarted),
 		"ASKED":         strconv.Itoa(leaseAsked),
@@ -97,9 +87,26 @@ func constants(limits storage.Limits, by ways) map[string]string {
 	}
 	maps.Copy(all, keyPlaces())
 	maps.Copy(all, stateTables())
+	maps.Copy(all, recordNumbers())
 	maps.Copy(all, limitBounds())
 	maps.Copy(all, ringBounds())
 	return all
+}
+
+// recordNumbers returns the numbers of the format of records, as Lua text, by their names in the scripts.
+func recordNumbers() map[string]string {
+	return map[string]string{
+		"FORMAT":      strconv.Itoa(format),
+		"LATEST":      strconv.Itoa(latestFormat),
+		"HEADER":      strconv.Itoa(headerSize),
+		"PLACE":       strconv.Itoa(placeSize),
+		"HASPLACE":    strconv.Itoa(hasPlace),
+		"HASMORE":     strconv.Itoa(hasMore),
+		"INPARTITION": strconv.Itoa(inPartition),
+		"RUN":         strconv.Itoa(runPart),
+		"COSTPART":    strconv.Itoa(costPart),
+		"COSTSIZE":    strconv.Itoa(costSize),
+	}
 }
 
 // limitBounds returns the bounds of the limits of queues, as Lua text, by their names in the scripts.

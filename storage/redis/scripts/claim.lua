@@ -17,10 +17,10 @@
 --       of their own in the list. Behind them stand lists for the queues of which there is more to tell:
 --       index of the queue, info, {cursor id, record, ...}, last, lines. info has 15 bytes for each task:
 --       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
---       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
---       tasks that ended (maintain.lua). lines is "b" where the limit of the queue admits no task of
---       this call, or not the one that comes next (limit.lua), else the field of the meta hash where the queue has no task in lines of these
---       kinds, and no limit.
+--       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be
+--       forgotten, or "!" and the tasks that ended (maintain.lua). lines is "b" where the limit of the queue
+--       admits no task of this call, or not the one that comes next (limit.lua), else the field of the meta
+--       hash where the queue has no task in lines of these kinds, and no limit.
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
