@@ -12,8 +12,8 @@
 //	the numbers.
 //
 // Each part has a number, its length and its content. Part 1 is the partition, part 2 the cost as a varint,
-// 0 for none. All other parts are for newer versions: this version writes them again as it read them. Where an
-// older process must not ignore a part, the newer version also sets a flag of the task that the older does
+// 0 for none. All other parts are for newer versions: this version writes them again as it read them. Where
+// an older process must not ignore a part, the newer version also sets a flag of the task that the older does
 // not know ([Newer]).
 package record
 
