@@ -48,7 +48,7 @@ func (s *shop) maintained(session *storage.Session, req storage.ClaimRequest, en
 		var err error
 		c, err = session.Claim(s.Context(), req)
 		s.must(err)
-		return !ends || len(c.Ended) > 0
+		return ends && len(c.Ended) > 0 || !ends && (len(c.Tasks) > 0 || !c.More) // More: a line was locked
 	})
 	return c
 }
