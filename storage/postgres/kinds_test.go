@@ -39,9 +39,9 @@ func (s *shop) daysPass() {
 	s.damage("UPDATE %s.lines SET named = named - " + days + ", look = look - " + days)
 }
 
-// maintained claims until a claim ends tasks, or once if none is to end. A claim passes over a line of a kind
-// that another transaction has locked, such as that of a storage that adds up the sizes of lines in the
-// background.
+// maintained claims until a claim ends tasks or, if none is to end, until it takes one or finds no more. A claim
+// passes over a line of a kind that another transaction has locked, such as that of a storage that adds up the
+// sizes of lines in the background.
 func (s *shop) maintained(session *storage.Session, req storage.ClaimRequest, ends bool) (c storage.Claimed) {
 	s.Helper()
 	testserver.Await(s, "a claim ends declined tasks", func() bool {
