@@ -15,7 +15,6 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/steps"
-	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
 )
 
