@@ -63,9 +63,10 @@ func positive(t *testing.T, found map[string]float64, names ...string) {
 
 func TestMemoryIsMeasured(t *testing.T) {
 	t.Parallel()
-	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory", "-metrics", "drain_c100,drain_q20,mixed,kinds_*")
-	positive(t, found, "midge drain_c100", "midge drain_q20", "midge mixed", "midge kinds_drain", "midge kinds_p99",
-		"midge kinds_worst")
+	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory",
+		"-metrics", "drain_c100,drain_q20,drain_partitions,mixed,kinds_*")
+	positive(t, found, "midge drain_c100", "midge drain_q20", "midge drain_partitions", "midge mixed",
+		"midge kinds_drain", "midge kinds_p99", "midge kinds_worst")
 }
 
 func TestRedisIsMeasured(t *testing.T) {
@@ -80,8 +81,9 @@ func TestRedisIsMeasured(t *testing.T) {
 	}
 	positive(t, found, "midge enqueue_bulk")
 	found = measured(t, "-quick", "-scale", "0.01", "-storages", "redis", "-systems", "midge",
-		"-metrics", "drain_q20,mixed,depth,ping_p999")
-	positive(t, found, "midge drain_q20", "midge mixed", "midge depth", "midge mem_per_job", "midge ping_p999")
+		"-metrics", "drain_q20,drain_partitions,mixed,depth,mem_per_partition,ping_p999")
+	positive(t, found, "midge drain_q20", "midge drain_partitions", "midge mixed", "midge depth", "midge mem_per_job",
+		"midge mem_per_partition", "midge ping_p999")
 }
 
 // The bare system is not a peer: it is measured only if named.

@@ -20,6 +20,8 @@ type stage struct {
 	Litter   bool     // the queues also hold scheduled, retried, dead and suspect tasks
 	Declined int      // number of tasks in each queue that the worker has declined
 	Limited  bool     // the queues have a limit that never binds
+	// Partitions is the number of partitions in each queue, which have equally many jobs, 0 for none.
+	Partitions int
 }
 
 func oneQueue(tasks int) []stage {
@@ -149,7 +151,7 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var d drained
 	for _, s := range spec.Stages {
 		left, err := s.litter(ctx, instance)
-		if err == nil && (spec.Target.inProcess() || s.Litter || s.Declined > 0 || s.Limited) {
+		if err == nil && (spec.Target.inProcess() || s.fills()) {
 			err = s.fill(ctx, instance)
 		}
 		if err == nil && s.Limited {
@@ -166,10 +168,19 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	return d, errors.Join(err, leave())
 }
 
-// fill enqueues the stage's jobs in the worker's own process.
+// fills reports whether the worker's own process enqueues the jobs on every storage.
+func (s stage) fills() bool { return s.Litter || s.Declined > 0 || s.Limited || s.Partitions > 0 }
+
+// fill enqueues the stage's jobs.
 func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	for _, queue := range s.Queues {
-		if err := fill(ctx, instance, queue, s.Tasks/len(s.Queues), time.Time{}); err != nil {
+		var err error
+		if jobs := s.Tasks / len(s.Queues); s.Partitions > 0 {
+			err = fillPartitions(ctx, instance, queue, jobs, s.Partitions)
+		} else {
+			err = fill(ctx, instance, queue, jobs, time.Time{})
+		}
+		if err != nil {
 			return err
 		}
 	}

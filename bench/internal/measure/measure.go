@@ -80,6 +80,7 @@ func All() []Measurement {
 		{[]string{"drain_littered"}, drainLittered, onEvery, midgeOnly},
 		{[]string{"kinds_drain"}, drainDeclined, onEvery, midgeOnly},
 		{[]string{"drain_limited"}, drainLimited, onEvery, midgeOnly},
+		{[]string{"drain_partitions"}, drainPartitions, onEvery, midgeOnly},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
@@ -95,6 +96,7 @@ func All() []Measurement {
 		},
 		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, framework},
 		{[]string{"depth", "mem_per_job"}, depth, onBoth, byDefault},
+		{[]string{"mem_per_partition"}, partitionMemory, onRedis, midgeOnly},
 		{
 			[]string{
 				"slowlog", "slowlog_waiting", "slowlog_due", "slowlog_dead", "slowlog_max", "ping_p999",

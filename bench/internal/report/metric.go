@@ -26,6 +26,7 @@ var units = []struct{ ending, unit string }{
 	{"sched_early", "jobs"},
 	{"burst_all", "s"},
 	{"mem_per_job", "B"},
+	{"mem_per_partition", "B"},
 	{"idle_cmds", "per s"},
 	{"idle_cpu", "%"},
 	{"depth", "ratio"},
@@ -88,6 +89,7 @@ var targets = map[string]target{
 	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
 	"kinds_drain":       {bound: 0.95, system: self, metric: "drain_c100"},
 	"drain_limited":     {bound: 0.5, system: self, metric: "drain_c100"},
+	"drain_partitions":  {bound: 15_000},
 	"kinds_p99":         {bound: 50, most: true},
 	"kinds_worst":       {bound: 1000, most: true},
 	"drain_c100_net1ms": {bound: 60_000},
@@ -103,18 +105,20 @@ var targets = map[string]target{
 	"idle_cpu":          {bound: 0.1, most: true},
 	"depth":             {bound: 0.85},
 	"mem_per_job":       {bound: 0.6, most: true, system: asynq},
+	"mem_per_partition": {bound: 150, most: true},
 	"slowlog":           {bound: 0, most: true},
 	"ping_p999":         {bound: 15, most: true},
 }
 
 // memoryTargets are the targets on the memory storage.
 var memoryTargets = map[string]target{
-	"drain_c100":     {bound: 800_000},
-	"drain_littered": {bound: 0.8, system: self, metric: "drain_c100"},
-	"kinds_drain":    {bound: 0.95, system: self, metric: "drain_c100"},
-	"drain_limited":  {bound: 0.6, system: self, metric: "drain_c100"},
-	"kinds_p99":      {bound: 50, most: true},
-	"kinds_worst":    {bound: 1000, most: true},
+	"drain_c100":       {bound: 800_000},
+	"drain_littered":   {bound: 0.8, system: self, metric: "drain_c100"},
+	"kinds_drain":      {bound: 0.95, system: self, metric: "drain_c100"},
+	"drain_limited":    {bound: 0.6, system: self, metric: "drain_c100"},
+	"drain_partitions": {bound: 150_000},
+	"kinds_p99":        {bound: 50, most: true},
+	"kinds_worst":      {bound: 1000, most: true},
 }
 
 // postgresTargets are the targets on PostgreSQL.
@@ -128,6 +132,7 @@ var postgresTargets = map[string]target{
 	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
 	"kinds_drain":       {bound: 0.95, system: self, metric: "drain_c100"},
 	"drain_limited":     {bound: 0.35, system: self, metric: "drain_c100"},
+	"drain_partitions":  {bound: 4000},
 	"kinds_p99":         {bound: 50, most: true},
 	"kinds_worst":       {bound: 1000, most: true},
 	"drain_c100_srvcpu": {bound: 18, most: true},

@@ -1,0 +1,82 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// perPartition is the number of jobs in each partition.
+const perPartition = 10
+
+// drainPartitions measures a drain in a queue whose jobs stand in many partitions, which are served in turn.
+func drainPartitions(ctx context.Context, r *Rig) (Values, error) {
+	return r.drainBeside(ctx, "drain_partitions", stage{Partitions: r.Sizes.Tasks / perPartition})
+}
+
+// partitionMemory measures how many bytes of the server's memory each partition takes beside its waiting jobs:
+// the same jobs wait without partitions and with them.
+func partitionMemory(ctx context.Context, r *Rig) (Values, error) {
+	s := stage{Queues: []string{defaultQueue}, Tasks: r.Sizes.Tasks}
+	without, err := r.memoryOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Server.Reset(ctx); err != nil {
+		return nil, err
+	}
+	s.Partitions = s.Tasks / perPartition
+	with, err := r.memoryOf(ctx, s)
+	return Values{"mem_per_partition": float64(with-without) / float64(s.Partitions)}, err
+}
+
+// memoryOf returns how many bytes of the server's memory the waiting jobs of a stage take.
+func (r *Rig) memoryOf(ctx context.Context, s stage) (bytes int64, err error) {
+	if err := r.once(ctx); err != nil { // memory that is allocated only once does not count
+		return 0, err
+	}
+	before, err := r.Server.Memory(ctx)
+	if err != nil {
+		return 0, err
+	}
+	instance, err := r.target().open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(s.fill(ctx, instance), instance.Close()); err != nil {
+		return 0, err
+	}
+	after, err := r.Server.Memory(ctx)
+	if err == nil {
+		err = r.holds(ctx, defaultQueue, system.Totals{Waiting: int64(s.Tasks)})
+	}
+	return after - before, err
+}
+
+// partitioner is an instance whose jobs can stand in partitions. It is declared here, so that the guard can
+// measure a reference without partitions.
+type partitioner interface {
+	// EnqueuePartitioned enqueues jobs in one call, each in the partition whose key has its index.
+	EnqueuePartitioned(ctx context.Context, queue string, payloads [][]byte, keys []string) error
+}
+
+// fillPartitions enqueues jobs in calls of a thousand, one after the other in each partition of a queue.
+func fillPartitions(ctx context.Context, instance system.Instance, queue string, jobs, partitions int) error {
+	own, ok := instance.(partitioner)
+	if !ok {
+		return errors.New("the system has no partitions")
+	}
+	for from := 0; from < jobs; from += bulkItems {
+		payloads := make([][]byte, min(bulkItems, jobs-from))
+		keys := make([]string, len(payloads))
+		for i := range payloads {
+			payloads[i], keys[i] = payload(), fmt.Sprintf("customer-%06d", (from+i)%partitions)
+		}
+		if err := own.EnqueuePartitioned(ctx, queue, payloads, keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
