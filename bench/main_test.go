@@ -81,9 +81,9 @@ func TestRedisIsMeasured(t *testing.T) {
 	}
 	positive(t, found, "midge enqueue_bulk")
 	found = measured(t, "-quick", "-scale", "0.01", "-storages", "redis", "-systems", "midge",
-		"-metrics", "drain_q20,drain_partitions,mixed,depth,mem_per_partition,ping_p999")
+		"-metrics", "drain_q20,drain_partitions,mixed,depth,mem_*_partition,ping_p999")
 	positive(t, found, "midge drain_q20", "midge drain_partitions", "midge mixed", "midge depth", "midge mem_per_job",
-		"midge mem_per_partition", "midge ping_p999")
+		"midge mem_in_partition", "midge ping_p999")
 }
 
 // The bare system is not a peer: it is measured only if named.

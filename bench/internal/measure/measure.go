@@ -96,7 +96,7 @@ func All() []Measurement {
 		},
 		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, framework},
 		{[]string{"depth", "mem_per_job"}, depth, onBoth, byDefault},
-		{[]string{"mem_per_partition"}, partitionMemory, onRedis, midgeOnly},
+		{[]string{"mem_in_partition", "mem_per_partition"}, partitionMemory, onRedis, midgeOnly},
 		{
 			[]string{
 				"slowlog", "slowlog_waiting", "slowlog_due", "slowlog_dead", "slowlog_max", "ping_p999",

@@ -16,20 +16,25 @@ func drainPartitions(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "drain_partitions", stage{Partitions: r.Sizes.Tasks / perPartition})
 }
 
-// partitionMemory measures how many bytes of the server's memory each partition takes beside its waiting jobs:
-// the same jobs wait without partitions and with them.
+// partitionMemory measures how many bytes of the server's memory a job takes more if it stands in a partition, and
+// how many each partition takes beside its jobs. The same jobs wait without partitions, in one, and in many.
 func partitionMemory(ctx context.Context, r *Rig) (Values, error) {
-	s := stage{Queues: []string{defaultQueue}, Tasks: r.Sizes.Tasks}
-	without, err := r.memoryOf(ctx, s)
-	if err != nil {
-		return nil, err
+	many := r.Sizes.Tasks / perPartition
+	var bytes [3]int64
+	for i, partitions := range []int{0, 1, many} {
+		if err := r.Server.Reset(ctx); err != nil {
+			return nil, err
+		}
+		var err error
+		s := stage{Queues: []string{defaultQueue}, Tasks: r.Sizes.Tasks, Partitions: partitions}
+		if bytes[i], err = r.memoryOf(ctx, s); err != nil {
+			return nil, err
+		}
 	}
-	if err := r.Server.Reset(ctx); err != nil {
-		return nil, err
-	}
-	s.Partitions = s.Tasks / perPartition
-	with, err := r.memoryOf(ctx, s)
-	return Values{"mem_per_partition": float64(with-without) / float64(s.Partitions)}, err
+	return Values{
+		"mem_in_partition":  float64(bytes[1]-bytes[0]) / float64(r.Sizes.Tasks),
+		"mem_per_partition": float64(bytes[2]-bytes[1]) / float64(many-1),
+	}, nil
 }
 
 // memoryOf returns how many bytes of the server's memory the waiting jobs of a stage take.

@@ -26,6 +26,7 @@ var units = []struct{ ending, unit string }{
 	{"sched_early", "jobs"},
 	{"burst_all", "s"},
 	{"mem_per_job", "B"},
+	{"mem_in_partition", "B"},
 	{"mem_per_partition", "B"},
 	{"idle_cmds", "per s"},
 	{"idle_cpu", "%"},

@@ -66,7 +66,7 @@ func TestUnit(t *testing.T) {
 	for metric, want := range map[string]string{
 		"drain_c100": "jobs/s", "drain_c100_srvcpu": "µs/job", "drain_c100_cmds": "per job",
 		"idle_cmds": "per s", "latency_idle_p50": "ms", "ping_p999": "ms", "slowlog": "scripts",
-		"slowlog_max": "ms", "mem_per_job": "B", "mem_per_partition": "B", "depth": "ratio", "enqueue_p1": "jobs/s",
+		"slowlog_max": "ms", "mem_per_job": "B", "mem_per_partition": "B", "mem_in_partition": "B", "depth": "ratio", "enqueue_p1": "jobs/s",
 	} {
 		if got := Unit(metric); got != want {
 			t.Errorf("unit of %s = %q, want %q", metric, got, want)
