@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -82,6 +83,9 @@ func everything(t *testing.T, session *storage.Session, n int) {
 		in.Keep.For = time.Hour
 		if i%2 == 0 {
 			in.Delay = time.Millisecond
+		}
+		if i%4 < 2 {
+			in.Partition = fmt.Sprint("p", i)
 		}
 	}
 	must(session.Apply(t.Context(), plain...))

@@ -3,10 +3,10 @@
 CREATE FUNCTION {schema}.begun(queues int4[], subs text[], counts int4[], turns int8[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+	lines int8[] := {schema}.numbers(queues, array_fill({state.keyed}::int2, ARRAY[cardinality(queues)]), subs);
 	fresh bool[] := ARRAY(
-		SELECT (SELECT count(*) FROM (SELECT FROM {schema}.tasks t WHERE t.line = k.line LIMIT u.n + 1) x) = u.n
-		FROM unnest(queues, subs, counts) WITH ORDINALITY AS u (queue, sub, n, nth)
-		LEFT JOIN {schema}.lines k ON k.queue = u.queue AND k.state = {state.keyed} AND k.sub = u.sub ORDER BY u.nth);
+		SELECT (SELECT count(*) FROM (SELECT FROM {schema}.tasks t WHERE t.line = u.line LIMIT u.n + 1) x) = u.n
+		FROM unnest(lines, counts) WITH ORDINALITY AS u (line, n, nth) ORDER BY u.nth);
 BEGIN
 	IF true = ANY (fresh) THEN
 		PERFORM {schema}.served(ARRAY(SELECT u.queue FROM unnest(queues, fresh) AS u (queue, fresh) WHERE u.fresh),

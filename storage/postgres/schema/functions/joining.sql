@@ -7,14 +7,16 @@ CREATE FUNCTION {schema}.joining(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	wanted int8 := cardinality(array_positions(joined, true));
+	lines int8[];
 	n int8;
 BEGIN
 	IF patient THEN
 		PERFORM set_config('lock_timeout', '2s', true);
 	END IF;
 	FOR try IN 1..10 LOOP -- an empty line may be removed before it is locked
-		PERFORM FROM unnest(queues, states, subs, joined) AS u (queue, state, sub, joined)
-		JOIN {schema}.lines k ON k.queue = u.queue AND k.state = u.state AND k.sub = u.sub WHERE u.joined FOR KEY SHARE OF k;
+		lines := {schema}.numbers(queues, states, subs);
+		PERFORM FROM {schema}.lines k
+		WHERE k.line = ANY (ARRAY(SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined)) FOR KEY SHARE OF k;
 		GET DIAGNOSTICS n = ROW_COUNT;
 		EXIT WHEN n = wanted;
 		PERFORM {schema}.open(queues, states, subs, joined, turns, now, look);
@@ -23,6 +25,5 @@ BEGIN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line was removed meanwhile';
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n)
-	SELECT k.line, k.state, u.n FROM unnest(queues, states, subs, counts) AS u (queue, state, sub, n)
-	JOIN {schema}.lines k ON k.queue = u.queue AND k.state = u.state AND k.sub = u.sub WHERE u.n <> 0;
+	SELECT u.line, u.state, u.n FROM unnest(lines, states, counts) AS u (line, state, n) WHERE u.line IS NOT NULL AND u.n <> 0;
 END $$;

@@ -18,10 +18,11 @@ BEGIN
 	n := cardinality(names);
 	PERFORM {schema}.joining(array_fill(q, ARRAY[n]), array_fill({state.keyed}::int2, ARRAY[n]), names, counts,
 		array_fill(true, ARRAY[n]), turns, now, 0, false);
-	UPDATE {schema}.tasks t SET line = k.line, sort = {schema}.place(t.priority, u.place)
-	FROM unnest(cs, places, subs) AS u (c, place, sub)
-	JOIN {schema}.lines k ON k.queue = q AND k.state = {state.keyed} AND k.sub = u.sub WHERE t.ctid = u.c;
+	n := cardinality(subs);
+	UPDATE {schema}.tasks t SET line = u.line, sort = {schema}.place(t.priority, u.place)
+	FROM unnest(cs, places, {schema}.numbers(array_fill(q, ARRAY[n]), array_fill({state.keyed}::int2, ARRAY[n]), subs))
+		AS u (c, place, line) WHERE t.ctid = u.c;
 	PERFORM {schema}.passed(q, m.n, m.was, {state.keyed}, 0)
 	FROM (SELECT u.was, count(*)::int4 AS n FROM unnest(was) AS u (was) GROUP BY u.was) m;
-	RETURN n;
+	RETURN cardinality(names);
 END $$;
