@@ -309,6 +309,60 @@ func TestADeclinedTaskOfAPausedPartition(t *testing.T) {
 	s.takes(5, "a0", "a1")
 }
 
+// TestNoRowIsLeftOfPartitions has many partitions come and go, each with a task, and some that are paused and resumed
+// meanwhile. The tables have the rows that they had before.
+func TestNoRowIsLeftOfPartitions(t *testing.T) {
+	s := newShop(t)
+	s.passing(0, 1)
+	s.store.Look(t.Context())
+	before := s.rows()
+	const together = 10_000
+	for from := 0; from < passingPartitions; from += together {
+		s.passing(from, together)
+	}
+	testserver.Await(t, "the tables have the rows that they had before", func() bool {
+		s.store.Look(t.Context())
+		return s.rows() == before
+	})
+}
+
+// passing lets n partitions with a task come and go, and one that is paused and resumed meanwhile.
+func (s *shop) passing(from, n int) {
+	s.Helper()
+	for i := 0; i < n; i += 100 {
+		var txs []storage.Tx
+		for j := i; j < min(i+100, n); j++ {
+			txs = append(txs, keyed(fmt.Sprint("k", from+j, "-"), 0))
+		}
+		_, err := s.session.Apply(s.Context(), txs...)
+		s.must(err)
+	}
+	s.partition("empty", storage.Pause{On: true})
+	s.partition("empty", storage.Pause{})
+	for done := 0; done < n; {
+		c := s.claim(storage.MaxClaim)
+		var tx storage.Tx
+		for _, f := range c.Fences {
+			tx.Settles = append(tx.Settles, storage.Settle{Fence: f, Outcome: storage.Complete})
+		}
+		s.must(s.apply(s.store, tx).Err)
+		if done += len(c.Fences); done < n && !c.More {
+			s.Fatalf("after %d of %d tasks: got no more, want more", done, n)
+		}
+	}
+}
+
+// rows returns the number of rows of each table that has rows of queues and tasks.
+func (s *shop) rows() (found string) {
+	s.Helper()
+	for _, table := range []string{"queues", "limits", "deltas", "lines", "tasks", "ended", "sides", "keys", "idle"} {
+		var n int
+		s.must(s.conn.QueryRow(s.Context(), "SELECT count(*) FROM "+s.cfg.Schema+"."+table).Scan(&n))
+		found += fmt.Sprintf("%s %d ", table, n)
+	}
+	return found
+}
+
 // TestAClaimReadsAFewOfManyPartitions expects a claim from many partitions to read a few of them.
 func TestAClaimReadsAFewOfManyPartitions(t *testing.T) {
 	s := newShop(t)

@@ -4,3 +4,6 @@ package postgres_test
 
 // generalTopics are the topics of the contract that are tested without the short ways: nil for all.
 var generalTopics []string
+
+// passingPartitions is how many partitions come and go in the test that nothing is left of them.
+const passingPartitions = 1_000_000

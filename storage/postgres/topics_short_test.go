@@ -6,3 +6,7 @@ package postgres_test
 // completions have short ways, and a claim looks at the lines of kinds in both. All other rules take the general way with and
 // without them. make test-long tests all topics.
 var generalTopics = []string{"insert", "bulk", "claim", "kind", "settle"}
+
+// passingPartitions is how many partitions come and go in the test that nothing is left of them. make test-long has
+// a million.
+const passingPartitions = 10_000

@@ -11,5 +11,8 @@ const (
 	window = 10_000
 )
 
+// passingPartitions is how many partitions come and go in the test that nothing is left of them.
+const passingPartitions = 1_000_000
+
 // cells are the things that happen to files.
 func cells() []cell { return allCells() }

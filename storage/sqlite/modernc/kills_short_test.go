@@ -11,6 +11,10 @@ const (
 	window = 2_000
 )
 
+// passingPartitions is how many partitions come and go in the test that nothing is left of them. make test-long has
+// a million.
+const passingPartitions = 10_000
+
 // cells are the things that happen to files. The test with the tag long has all of them.
 func cells() (some []cell) {
 	for i, c := range allCells() {
