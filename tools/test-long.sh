@@ -9,8 +9,8 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash torn stale schedules sqlite sequences-race
-sequences-files sequences-1 sequences-2 sequences-3
+parts="postgres contract crash torn stale schedules partitions sqlite
+sequences-race sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
 parts=${parts//$'\n'/ }
@@ -43,6 +43,13 @@ stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthers
 
 # 10,000 and 100,000 schedules of the same moments, and 100,000 that are spread. 45 minutes
 schedules() { faults 'TestManySchedulesTickTogether|TestKeptSchedulesTickOnTime'; }
+
+# A million partitions that come and go on each storage, and a million tasks beside one of a small tenant. 40 minutes
+partitions() {
+  local gone='TestNothingIsLeftOfPartitions|TestPartitionsLeaveNothingBehind|TestNoRowIsLeftOfPartitions'
+  long . -run "$gone" ./storage/memory ./storage/redis ./storage/postgres &&
+    long storage/sqlite/modernc -run "$gone" . && faults TestASmallTenantIsClaimedNext
+}
 
 # Kills and power cuts of SQLite, and files that are taken from processes. 15 minutes
 sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFile(StaysSmall|ThatIsTaken)' .; }

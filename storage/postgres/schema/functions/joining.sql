@@ -15,8 +15,8 @@ BEGIN
 	END IF;
 	FOR try IN 1..10 LOOP -- an empty line may be removed before it is locked
 		lines := {schema}.numbers(queues, states, subs);
-		PERFORM FROM {schema}.lines k
-		WHERE k.line = ANY (ARRAY(SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined)) FOR KEY SHARE OF k;
+		PERFORM FROM {schema}.lines k WHERE k.line = ANY (ARRAY(
+			SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined)) FOR KEY SHARE OF k;
 		GET DIAGNOSTICS n = ROW_COUNT;
 		EXIT WHEN n = wanted;
 		PERFORM {schema}.open(queues, states, subs, joined, turns, now, look);
@@ -25,5 +25,6 @@ BEGIN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line was removed meanwhile';
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n)
-	SELECT u.line, u.state, u.n FROM unnest(lines, states, counts) AS u (line, state, n) WHERE u.line IS NOT NULL AND u.n <> 0;
+	SELECT u.line, u.state, u.n FROM unnest(lines, states, counts) AS u (line, state, n)
+	WHERE u.line IS NOT NULL AND u.n <> 0;
 END $$;
