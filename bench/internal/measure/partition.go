@@ -16,8 +16,9 @@ func drainPartitions(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "drain_partitions", stage{Partitions: r.Sizes.Tasks / perPartition})
 }
 
-// partitionMemory measures how many bytes of the server's memory a job takes more if it stands in a partition, and
-// how many each partition takes beside its jobs. The same jobs wait without partitions, in one, and in many.
+// partitionMemory measures how many bytes of the server's memory a job takes more if it stands in a
+// partition, and how many each partition takes beside its jobs. The same jobs wait without partitions, in
+// one, and in many.
 func partitionMemory(ctx context.Context, r *Rig) (Values, error) {
 	many := r.Sizes.Tasks / perPartition
 	var bytes [3]int64
