@@ -235,6 +235,26 @@ func TestALostRingIsMadeAgain(t *testing.T) {
 	}
 }
 
+// TestTheSearchForDamageLeavesNoPlaceBehind: where the search among the lines of partitions goes on is forgotten once
+// there are none.
+func TestTheSearchForDamageLeavesNoPlaceBehind(t *testing.T) {
+	_, server, session := tended(t)
+	const parts = 150 // more than a step looks at
+	txs := make([]storage.Tx, parts)
+	for i := range txs {
+		txs[i] = keyedOf(fmt.Sprintf("of %03d", i), fmt.Sprint("t", i))
+	}
+	insertAll(t, session, txs...)
+	now := time.Now()
+	server.SetTime(now)
+	completedOf(t, session, parts)
+	server.SetTime(now.Add(2 * time.Minute))
+	completedOf(t, session, 1)
+	if fields, _ := server.HKeys("midge:{mail}:side"); len(fields) > 0 {
+		t.Errorf("the side hash has %q, want nothing", fields)
+	}
+}
+
 // TestATaskOfAPartitionThatLostItsPlaceWaitsAgain: a torn append-only file can cost it its place.
 func TestATaskOfAPartitionThatLostItsPlaceWaitsAgain(t *testing.T) {
 	s, server, session := tended(t)

@@ -426,8 +426,9 @@ end
 function ring.tend(q)
   local members, lines = call('ZCARD', q[RING]), call('ZCARD', q[LINES])
   if members > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end -- lines was damaged
-  if lines == 0 or misplaced(q) then return lines > 0 end
   local behind, found = aside(q, 'l:p') or 'o', false
+  if lines == 0 and behind ~= 'o' then put(q, 'l:p', false) end
+  if lines == 0 or misplaced(q) then return lines > 0 end
   local some = byname.lines(q[LINES], behind, BATCH, true)
   for _, line in ipairs(some) do
     local v = {}
