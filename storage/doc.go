@@ -146,11 +146,12 @@
 // started from the first Extend that says so.
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step. NextDue,
-// More and Cancels are what the step knew: another step may have made them wrong by the
-// time they are read, and a repeated call may set More where nothing is left. A runner
-// finds what it misses by a scan of its own every few seconds. NextDue covers the end of
-// a pause that keeps tasks waiting. It does not cover leases, which a scan finds too:
-// after a crash a task starts again within its lease and the time of two scans.
+// More, Cancels and Bounded are what the step knew: another step may have made them wrong
+// by the time they are read. A repeated call may set More where nothing is left, and then
+// Bounded and NextDue need not cover the rates of the queues. A runner finds what it misses
+// by a scan of its own every few seconds. NextDue covers the end of a pause that keeps tasks
+// waiting. It does not cover leases, which a scan finds too: after a crash a task starts
+// again within its lease and the time of two scans.
 //
 // A recovery ends an expired lease. A task whose cancel was asked ends in cancelled. A
 // started task gets Crashes+1, and is dead ([ReasonCrashes]) where that reaches its

@@ -211,13 +211,14 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 		out = append(out, more)
 	}
 	slices.Sort(c.Bounded) // the queues may be in another order
-	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint("bounded ", c.Bounded), nextDue+moment(c.NextDue))
+	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint(bounded, c.Bounded), nextDue+moment(c.NextDue))
 }
 
 // The lines that are not always compared.
 const (
 	more    = "more"
 	nextDue = "next due "
+	bounded = "bounded "
 )
 
 // found renders what the maintenance of a claim found, sorted, because its order may differ.

@@ -178,6 +178,10 @@ func costMore(r *rig) {
 		req.Queues[0].Max = none
 		claims(fmt.Sprint("with Max ", none), req, 0, false, false)
 	}
+	r.configure(storage.Settings{Pause: &storage.Pause{On: true}})
+	claims("during a pause", ask(9), 0, false, false)
+	r.configure(storage.Settings{Pause: &storage.Pause{}})
+	claims("after a pause", ask(9), 0, false, true)
 	r.insert(costing(7, "e"))
 	r.hourly(18)
 	claims("with 8 left by a claim of many", ask(9), 1, false, true)

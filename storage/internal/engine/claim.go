@@ -266,7 +266,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			continue
 		}
 		r, _ := again.next(i, c.Req.Start > 0)
-		if r != nil && c.Req.Queues[i].Max >= 0 && !c.affords(r) {
+		if r != nil && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come) && !c.affords(r) {
 			bounded = append(bounded, q.Name)
 			next = sooner(next, q.Limit.next(r.Cost, c.step.Now, c.step.Come))
 			continue
@@ -277,12 +277,12 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 }
 
 // Heads returns the tasks whose cost decides whether the rates of their queues admit another task: in each
-// queue with a rate that is not spent, the task that comes next. A Store that reads tasks in part has to read
-// these.
+// queue that is not paused and has a rate that is not spent, the task that comes next. A Store that reads
+// tasks in part has to read these.
 func (c *Claim) Heads() (heads []*Record) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
-		rated := q != nil && q.Limit.InForce().Rate.N > 0 && c.Req.Queues[i].Max >= 0
+		rated := q != nil && q.Limit.InForce().Rate.N > 0 && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come)
 		if rated && again.LimitAdmits(i, c.Req.Start > 0) {
 			if r, _ := again.next(i, true); r != nil {
 				heads = append(heads, r)
