@@ -133,7 +133,7 @@ func TestSchedules(t *testing.T) {
 func TestKeptSchedules(t *testing.T) {
 	r := newRig(t)
 	r.night()
-	golden(t, "schedule_set", r.transcript(
+	golden(t, "schedule_set", steady(r.transcript(
 		"schedule set mail/ann --every 24h --jitter 6h --kind send_mail --params {\"to\":\"ann\"} --priority 2 --no-overlap",
 		"schedule show mail/ann --utc", "schedule pause mail/ann", "schedule ls --utc", "task why mail/ann",
 		"schedule set mail/ann --cron @daily --zone Europe/Paris", "schedule resume mail/ann",
@@ -143,7 +143,7 @@ func TestKeptSchedules(t *testing.T) {
 		"schedule set mail/ann --every 1ms", "schedule set mail/ann --every 1h --jitter 25h", "schedule set mail/ann --cron 0",
 		"schedule set mail/ann --every 1h --missed some", "schedule pause mail/none", "schedule rm mail/ann --yes",
 		"schedule set mail/eve --every 1h --kind send_fax", "doctor", "task why mail/eve", "audit -o wide",
-	))
+	)))
 }
 
 // TestAScheduleHasOneName checks that people see the name of schedule ls in all commands.

@@ -17,17 +17,6 @@ import (
 func TestTheStorageIsLookedOver(t *testing.T) {
 	r := newRig(t)
 	r.night()
-	steady := func(text string) string {
-		lines := strings.Split(text, "\n")
-		for i, line := range lines {
-			for _, begin := range []string{"answers in", `  "round_trip_seconds"`} {
-				if strings.HasPrefix(line, begin) {
-					lines[i] = begin + " …"
-				}
-			}
-		}
-		return strings.Join(lines, "\n")
-	}
 	golden(t, "doctor", steady(r.transcript("", "doctor", "doctor -q --max-oldest 1m --max-dead 2", "doctor --max-dead 3 -o json",
 		"doctor --max-oldest 0s", "doctor --max-dead -2", "doctor --max-oldest 1m --max-dead 2 --accept paused:reports --accept cause:3bixdebokt98e",
 		"doctor --accept paused", "doctor --accept ''", "doctor --accept damaged:mail", "stats", "stats -o json")))
