@@ -89,13 +89,15 @@ func (m *ringModel) bounded(req storage.ClaimRequest, c storage.Claimed, suspect
 		cost = first.Cost
 	}
 	bounded := slices.Contains(c.Bounded, mainQueue)
+	closed := req.Start == 0 || m.full()
 	must, may := m.costs.admits(cost, c.Now)
-	if closed := req.Start == 0 || m.full(); closed || must == may {
+	if closed || must == may {
 		m.want("bounded", bounded, closed || !may)
 	}
 	m.want("more", c.More, !bounded && first != nil)
 	distant := c.NextDue.IsZero() || c.NextDue.After(c.Now.Add(time.Minute))
-	switch left, _ := m.costs.admits(storage.NoCost, c.Now); {
+	switch left, may := m.costs.admits(storage.NoCost, c.Now); {
+	case closed && may && !left: // NextDue is the end of a part of Per, or that has passed
 	case !bounded, m.full() || req.Start == 0 && left:
 		m.want("NextDue in an hour or never", distant, true)
 	case left:
