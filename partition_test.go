@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -328,7 +329,7 @@ func TestAPauseOfAPartitionHoldsItAlone(t *testing.T) {
 		ran(2)
 		stats, err := ann.Stats(b.ctx)
 		must(err)
-		if stats != (midge.PartitionStats{Key: "ann", Waiting: 1, Paused: true}) {
+		if want := (midge.PartitionStats{Key: "ann", Waiting: 1, Paused: true}); !reflect.DeepEqual(stats, want) {
 			t.Errorf("got %+v", stats)
 		}
 		v, err := b.client.Why(b.ctx, first.Ref)
@@ -390,7 +391,7 @@ func TestPartitionsAreListed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (midge.PartitionStats{Key: fmt.Sprintf("tenant %04d", n), Waiting: 1 + map[int]int64{1: 1}[n]}); p != want {
+			if want := (midge.PartitionStats{Key: fmt.Sprintf("tenant %04d", n), Waiting: 1 + map[int]int64{1: 1}[n]}); !reflect.DeepEqual(p, want) {
 				t.Fatalf("got %+v, want %+v", p, want)
 			}
 			n++

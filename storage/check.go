@@ -229,8 +229,8 @@ func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
 		return Invalid("Settle.As", s.As+" with outcome "+string(s.Outcome),
 			"one of the constants from AttemptFailed to AttemptCancelled, with outcome fail, bury or cancel")
 	}
-	if s.Delay != 0 && s.Outcome != Fail && s.Outcome != Snooze {
-		return Invalid("Settle.Delay", "with outcome "+string(s.Outcome), "outcome fail or snooze")
+	if s.Delay != 0 && s.Outcome != Fail && s.Outcome != Snooze && s.Outcome != Release {
+		return Invalid("Settle.Delay", "with outcome "+string(s.Outcome), "outcome fail, snooze or release")
 	}
 	return firstError(
 		checkVersioned("Settle.Fence", s.Fence.Ref, s.Fence.Version, once),

@@ -235,12 +235,30 @@
 // partitions than it asks for, and set More.
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
-// no task of a paused partition, not even a declined one. A resume, or the end of the pause, puts
-// the partition at the end of the ring. A resume wakes all callers; the end of a pause wakes
-// nobody, because NextDue covers the first end, whether tasks wait in that partition or not. A
-// Claim ends MaxRest pauses of a queue in a step, and leaves others that are over to the next step
-// or Claim. It ends none during a wait of the clock. A partition without tasks and without a pause
-// leaves nothing behind. A queue in which a partition is paused is not removed for being empty.
+// no task of a paused partition, not even a declined one. A Release with a Delay, by which a job is
+// throttled, does the same for the Delay: the partition rests. Of two rests the later one holds. A
+// pause and a rest are apart: a resume ends no rest. A task that has no partition puts the
+// tasks without a partition to rest, together with the declined tasks, and no partition.
+//
+// The limit of a queue may bound each of its partitions ([PartitionLimit]): a Claim then takes a
+// task, declined or not, only if its partition admits it too, and only as one of the tasks that are
+// started at once. The step that makes the task pending counts it. The Concurrency counts the tasks
+// that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
+// A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
+// in Claimed.Held. If it has looked at MaxTurns partitions and others are left, those that it
+// passed over go to the end of the ring. If the Rate does not admit the next task of a partition
+// yet, a Claim that looks at it puts the partition to rest until then, so that nothing cheaper of the
+// partition overtakes it. The limit of partitions concerns no task without one. A change of
+// it puts the first MaxTurns partitions that rest because of their rate at the end of the ring; the
+// others rest on.
+//
+// The end of a pause, of a rest, and a resume put the partition at the end of the ring. A resume
+// wakes all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end,
+// whether tasks wait in that partition or not. A Claim ends MaxRest pauses and rests of a queue in a
+// step, and leaves others that are over to the next step or Claim. It ends none during a wait of
+// the clock. A partition stays while it has waiting tasks, tasks that count for its Concurrency, a
+// pause, a rest, or starts that count for its Rate, and else leaves nothing behind. A queue with such a
+// partition is not removed for being empty.
 //
 // # Rules of kinds
 //

@@ -14,7 +14,22 @@ type Limit struct {
 	Concurrency int
 	// Rate is how many tasks of the queue start in a span of time; the zero Rate sets no bound.
 	Rate Rate
+	// Partition bounds the tasks of each partition of the queue, and not the tasks without one.
+	Partition PartitionLimit
 }
+
+// PartitionLimit bounds the tasks of each partition of a queue over all runners. The zero PartitionLimit sets
+// no bound.
+type PartitionLimit struct {
+	// Concurrency is how many tasks of a partition are pending at once, 1 to MaxLimitConcurrency; 0 sets no
+	// bound. Tasks that were claimed while the limit had no such bound do not count.
+	Concurrency int
+	// Rate is how many tasks of a partition start in a span of time; the zero Rate sets no bound.
+	Rate Rate
+}
+
+// IsZero reports whether p sets no bound.
+func (p PartitionLimit) IsZero() bool { return p == PartitionLimit{} }
 
 // Rate allows starts whose costs sum up to N in any span of Per by the storage's clock. A start counts for
 // Per and up to a RateParts-th of Per more. A cost over N counts as N.
@@ -79,15 +94,20 @@ const (
 // IsZero reports whether l sets no bound.
 func (l Limit) IsZero() bool { return l == Limit{} }
 
-// String returns a text such as "50 at once, 100 in 1m0s", or "none" for the zero Limit.
+// String returns a text such as "50 at once, 100 in 1m0s, 3 at once in a partition", or "none" for the zero
+// Limit.
 func (l Limit) String() string {
 	var parts []string
-	if l.Concurrency > 0 {
-		parts = append(parts, strconv.Itoa(l.Concurrency)+" at once")
+	add := func(concurrency int, r Rate, of string) {
+		if concurrency > 0 {
+			parts = append(parts, strconv.Itoa(concurrency)+" at once"+of)
+		}
+		if r.N > 0 {
+			parts = append(parts, r.String()+of)
+		}
 	}
-	if l.Rate.N > 0 {
-		parts = append(parts, l.Rate.String())
-	}
+	add(l.Concurrency, l.Rate, "")
+	add(l.Partition.Concurrency, l.Partition.Rate, " in a partition")
 	if len(parts) == 0 {
 		return "none"
 	}
@@ -150,18 +170,34 @@ type RateCount struct {
 // NextOf returns the moment from which the Rate admits a start of a cost, zero if it admits one now. A Rate
 // that is spent admits no start, even if the start costs nothing. q may be nil.
 func (q *QueueLimit) NextOf(c Cost) time.Time {
-	r := q.InForce().Rate
-	if r.N == 0 {
+	if q == nil {
 		return time.Time{}
 	}
-	left, at := q.Started, time.Time{}
-	for _, n := range q.Counts {
+	return q.InForce().Rate.NextOf(c, q.Counts)
+}
+
+// NextOf returns the moment from which the rate admits a start of a cost beside the starts that count for it, the
+// oldest first; zero if it admits one now.
+func (r Rate) NextOf(c Cost, counts []RateCount) (at time.Time) {
+	if r.N == 0 {
+		return at
+	}
+	left := Started(counts)
+	for _, n := range counts {
 		if left+r.Of(c) <= int64(r.N) {
 			break
 		}
 		left, at = left-n.N, n.Until
 	}
 	return at
+}
+
+// Started returns the sum of the costs of starts.
+func Started(counts []RateCount) (sum int64) {
+	for _, n := range counts {
+		sum += n.N
+	}
+	return sum
 }
 
 // InForce returns the limit that holds: that of the operator if there is one, else the declared one.
@@ -200,10 +236,18 @@ func DeclaresLimit(runners []RunnerInfo, queue string, l Limit) bool {
 
 // CheckLimit checks the limit of a queue; what names it in the error.
 func CheckLimit(what string, l Limit) error {
-	if l.Concurrency < 0 || l.Concurrency > MaxLimitConcurrency {
-		return Invalid(what+".Concurrency", l.Concurrency, "1 to %d, or 0 for no bound", MaxLimitConcurrency)
+	if err := checkBounds(what, l.Concurrency, l.Rate); err != nil {
+		return err
 	}
-	switch r := l.Rate; {
+	return checkBounds(what+".Partition", l.Partition.Concurrency, l.Partition.Rate)
+}
+
+// checkBounds checks the bounds of a queue, or of its partitions.
+func checkBounds(what string, concurrency int, r Rate) error {
+	if concurrency < 0 || concurrency > MaxLimitConcurrency {
+		return Invalid(what+".Concurrency", concurrency, "1 to %d, or 0 for no bound", MaxLimitConcurrency)
+	}
+	switch {
 	case r == Rate{}:
 		return nil
 	case r.N < 1 || r.N > MaxRate:

@@ -41,13 +41,26 @@ type PartitionStats struct {
 	// Waiting counts the tasks in the line of the partition. Declined tasks do not count: they stand in the
 	// line of their kind.
 	Waiting int64
+	// Running counts the pending tasks that count for the Concurrency of the limit of partitions.
+	Running int64
+	// Counts are the starts that count for the Rate of the limit of partitions now, the oldest first, and Next is
+	// the moment from which that Rate admits another start of cost 1, zero if it admits one now.
+	Counts []RateCount
+	Next   time.Time
+	// Rests is when the rest ends that a throttled task began, zero if there is none.
+	Rests time.Time
 	// Paused says that the partition is paused, and PausedUntil when the pause ends; a zero PausedUntil means
 	// when it is resumed.
 	Paused      bool
 	PausedUntil time.Time
 }
 
-// PartitionOf returns the stats of one partition, with zeros if it neither has waiting tasks nor is paused.
+// IsZero reports whether the storage has nothing of the partition.
+func (s *PartitionStats) IsZero() bool {
+	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused
+}
+
+// PartitionOf returns the stats of one partition, with zeros if the storage has nothing of it.
 func PartitionOf(ctx context.Context, store Storage, queue, key string) (PartitionStats, error) {
 	if err := CheckPartition(key); err != nil {
 		return PartitionStats{}, err

@@ -109,8 +109,10 @@ type Depend struct {
 type Settle struct {
 	Fence   Fence
 	Outcome Outcome
-	Delay   time.Duration // of Fail and Snooze
-	Reason  string        // of Bury and Snooze: a word or two, for Task.Reason
+	// Delay is of Fail and Snooze. With Release it is how long the partition of the task rests: no task of it is
+	// claimed. If the task has none, all tasks of the queue without a partition rest.
+	Delay  time.Duration
+	Reason string // of Bury and Snooze: a word or two, for Task.Reason
 	// As says how the attempt ended, for Attempt.Outcome: with Fail, Bury and Cancel it is one
 	// of the constants from AttemptFailed to AttemptCancelled. "" means AttemptFailed with Fail,
 	// AttemptDiscarded with Bury, and AttemptCancelled with Cancel.

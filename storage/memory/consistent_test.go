@@ -285,7 +285,7 @@ func (q *queue) namedStand() (stand int, err error) {
 	}
 	for _, e := range q.ring.from(place{Sort: math.MinInt64}, q.ring.size) {
 		l := e.value
-		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.size == 0 && !l.IsPaused() {
+		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.IsSpare() {
 			return 0, fmt.Errorf("the partition %s holds %d, counted %d, at %+v", l.Sub, l.size, l.Size, l.Ring)
 		}
 		stand += l.size

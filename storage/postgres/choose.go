@@ -95,14 +95,14 @@ func (c *claim) choose(ctx context.Context) error {
 	if err := tx.commit(ctx, writes...); err != nil {
 		return err
 	}
-	next, more, bounded := chosen.Survey()
+	next, more, bounded, held := chosen.Survey()
 	if ch.limits.wait { // no start ceases to count before its end, which the function claim told
 		next = 0
 	}
 	for _, name := range bounded {
 		delete(ch.left, name)
 	}
-	c.Bounded, c.More = bounded, c.More || more || len(ch.left) > 0
+	c.Bounded, c.Held, c.More = bounded, held, c.More || more || len(ch.left) > 0
 	if (ch.held || ch.limits.held) && !c.More {
 		next = c.Now.Add(heldPause).UnixMicro()
 	}

@@ -197,7 +197,7 @@ func (w *work) readLines(
 		if own.astray {
 			l.Ring, l.Changed, own.astray = engine.Place{}, true, false
 		}
-		if own.bad || l.Size <= 0 && !l.IsPaused() && !own.gone {
+		if own.bad || l.IsSpare() && !own.gone {
 			w.countLine(own)
 		}
 	}
@@ -208,7 +208,7 @@ func (w *work) readLines(
 func (w *work) countLine(l *namedLine) {
 	w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{l.line()}, &l.Size)
 	l.bad, l.Changed = false, true
-	if l.Size == 0 && !l.IsPaused() && !w.readOnly {
+	if l.IsSpare() && !w.readOnly {
 		w.DeleteLine(&l.Line)
 	}
 }
@@ -252,7 +252,7 @@ func (w *work) InsertLine(of engine.Line) *engine.Line {
 // DeleteLine deletes a line. Its row goes when the changes are saved.
 func (w *work) DeleteLine(l *engine.Line) {
 	own, q := namedOf(l), ours(l.Queue)
-	if l.IsPaused() {
+	if !l.IsReady() {
 		q.resting--
 	}
 	own.gone, l.Changed = true, true
@@ -376,7 +376,7 @@ func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found
 		}
 	}
 	whole := from.Sort == math.MinInt64 && without == 0
-	if whole && len(found) == 0 && !l.IsPaused() && !l.gone && !w.readOnly {
+	if whole && len(found) == 0 && l.IsReady() && !l.gone && !w.readOnly {
 		l.Size = 0
 		w.DeleteLine(&l.Line)
 	}

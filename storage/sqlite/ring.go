@@ -29,7 +29,7 @@ func (w *work) Turns(eq *engine.Queue, from engine.Place, n int) []*engine.Line 
 // SetTurn counts the partitions that are paused. The place of a line is written with its other changes.
 func (w *work) SetTurn(l *engine.Line, to engine.Place) {
 	q := ours(l.Queue)
-	if l.IsPaused() {
+	if !l.IsReady() {
 		q.resting--
 	}
 	if to.Sort != 0 {

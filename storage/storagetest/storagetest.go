@@ -128,7 +128,7 @@ func rules() []rule {
 		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
 		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
 		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(), jumpRules(),
-		togetherRules(), listRules(), kindRules(), whyRules(), boundedRules(), partitionRules(),
+		togetherRules(), listRules(), kindRules(), whyRules(), boundedRules(), partitionRules(), shareRules(),
 	}
 	var all []rule
 	for _, topic := range topics {

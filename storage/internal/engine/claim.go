@@ -20,6 +20,7 @@ type Claim struct {
 	bytes   int  // of the payloads of all tasks that admit was asked about
 	suspect bool // a suspect was taken
 	looked  bool // lookForDeclined was called
+	looks   bool // the claim takes nothing, and changes nothing
 	// declined has the declined tasks of each queue; nil where there are none for this claim.
 	declined []declined
 	// rings are the rings of the queues with partitions; nil if the claim has looked at none.
@@ -77,6 +78,7 @@ func (c *Claim) Take() {
 				c.serve(i)
 			}
 		}
+		c.rotate(i)
 	}
 }
 
@@ -99,14 +101,18 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 		return c.nextOrdinary(i, without), false
 	}
 	for g := c.ring(i); len(g.turns) > 0 || c.readOn(i); g.turns = g.turns[1:] {
-		if l := g.turns[0].line; l == nil {
+		l := g.turns[0].line
+		if l == nil {
 			r = c.nextOrdinary(i, without)
-		} else {
-			r = l.first(without)
+		} else if r = l.first(without); r != nil && !c.serves(i, l, r) {
+			r = nil
 		}
 		if r != nil {
 			return r, true
-		} // and this claim finds none there later, because without only grows
+		} // and this claim finds none there later, because without only grows, and limits admit no more
+		if l != nil {
+			g.passed = append(g.passed, l)
+		}
 	}
 	return nil, true
 }
@@ -115,6 +121,9 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 // declined ones, that has none of the flags without.
 func (c *Claim) nextOrdinary(i int, without Flags) *Record {
 	q := c.Queues[i]
+	if q.Rest > c.step.Come {
+		return nil
+	}
 	first := c.step.Lines.First(q, Waiting)
 	if without&StartOnly == 0 {
 		first = earlier(first, c.step.Lines.First(q, Prompt))
@@ -136,8 +145,9 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	again := d.without != without
 	d.without = without
 	for n, l := range d.lines {
-		if first := d.first[n]; again || first != nil && first.State != Declined { // first was taken meanwhile
-			d.first[n] = c.step.firstServed(l, without)
+		first := d.first[n]
+		if again || first != nil && (first.State != Declined || !c.serves(i, c.step.partition(first), first)) { // meanwhile
+			d.first[n] = c.firstServed(i, l, without)
 		}
 		next = earlier(next, d.first[n])
 	}
@@ -204,6 +214,7 @@ func (c *Claim) admit(i, n, bytes int) bool {
 // start moves a waiting task to pending.
 func (c *Claim) start(r *Record, starts bool) {
 	s := c.step
+	s.charge(r)
 	s.put(r, Pending, Place{s.after(c.Req.Lease), s.turn()})
 	s.grow(r)
 	r.At = ClaimedAt(r.Version, s.Now)
@@ -246,14 +257,17 @@ func (c *Claim) Give(a *storage.Claimed) {
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
 // given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or
-// not the one that comes next.
-func (c *Claim) Survey() (next int64, more bool, bounded []string) {
-	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
+// not the one that comes next, and held those in which the limit of partitions holds tasks back.
+func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
+	again := c.again()
 	for i, q := range c.Queues {
 		if q == nil {
 			continue
 		}
 		next = sooner(sooner(next, c.step.nextDue(q)), c.step.rests(q))
+		if q.Rest > c.step.Now {
+			next = sooner(next, q.Rest)
+		}
 		if q.IsPaused(c.step.Now) && again.waits(i) {
 			next = sooner(next, q.PausedUntil)
 		}
@@ -266,6 +280,12 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 			continue
 		}
 		r, _ := again.next(i, c.Req.Start > 0)
+		if again.rings != nil {
+			next = sooner(next, again.rings[i].rated)
+		}
+		if (c.holds(i) || again.holds(i)) && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come) {
+			held = append(held, q.Name)
+		}
 		if r != nil && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come) && !c.affords(r) {
 			bounded = append(bounded, q.Name)
 			next = sooner(next, q.Limit.next(r.Cost, c.step.Now, c.step.Come))
@@ -273,14 +293,22 @@ func (c *Claim) Survey() (next int64, more bool, bounded []string) {
 		}
 		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
 	}
-	return next, more, bounded
+	return next, more, bounded, held
+}
+
+// holds reports whether the claim has found tasks of the i-th queue that the limit of partitions holds back.
+func (c *Claim) holds(i int) bool { return c.rings != nil && c.rings[i].held }
+
+// again returns a claim like this one that comes after it, and only looks.
+func (c *Claim) again() Claim {
+	return Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect, looks: true}
 }
 
 // Heads returns the tasks whose cost decides whether the rates of their queues admit another task: in each
 // queue that is not paused and has a rate that is not spent, the task that comes next. A Store that reads
 // tasks in part has to read these.
 func (c *Claim) Heads() (heads []*Record) {
-	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
+	again := c.again()
 	for i, q := range c.Queues {
 		rated := q != nil && q.Limit.InForce().Rate.N > 0 && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come)
 		if rated && again.LimitAdmits(i, c.Req.Start > 0) {

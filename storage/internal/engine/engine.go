@@ -77,7 +77,8 @@ type Lines interface {
 	LinesNamed(q *Queue, kinds []string) []*Line
 	// LinesFrom returns up to n lines of a state at a name or after it, by name.
 	LinesFrom(q *Queue, state State, sub string, n int) []*Line
-	// Partition returns a partition, nil if it neither has waiting tasks nor is paused.
+	// Partition returns a partition, nil if the storage has nothing of it. If the limit of a queue bounds partitions, a
+	// Store that is not Local returns one even then.
 	Partition(q *Queue, key string) *Line
 	// Turns returns up to n partitions that stand at a place of the ring of a queue or after it, in order.
 	Turns(q *Queue, from Place, n int) []*Line
@@ -149,6 +150,9 @@ type Step struct {
 	// Busy is set where the step relies on a record that another transaction has locked.
 	Busy bool
 
+	// Rests are those that throttled tasks have begun, if Local is nil.
+	Rests []Rest
+
 	plan     plan     // of the Tx under way
 	overfull []*Queue // the queues with more dead tasks than the limit
 }
@@ -192,7 +196,11 @@ func (s *Step) Configure(name string, named *storage.Settings) error {
 	if named.Partition != "" {
 		s.pausePartition(q, named.Partition, named.Pause)
 	} else {
+		before := q.Limit.InForce().Partition
 		q.Set(named, s.Now)
+		if q.Limit.InForce().Partition != before {
+			s.loosen(q)
+		}
 	}
 	s.Local.Configured(q, !named.Create)
 	return nil

@@ -25,6 +25,9 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 		if se.Outcome == storage.Decline {
 			s.decline(r)
 		} else {
+			if se.Delay > 0 {
+				s.throttle(r.Queue, r.Partition, s.after(se.Delay))
+			}
 			s.waitAtHead(r)
 		}
 	case storage.Scheduled:

@@ -105,9 +105,15 @@ func (s Starts) at(per, now, come int64) Starts {
 // and so does a clock that was ahead.
 func (l *Limit) settle(now, come int64) {
 	per := l.InForce().Rate.Per.Microseconds()
-	if last := len(l.Starts) - 1; per > 0 && last >= 0 && l.Starts[last].End > part(per, now) {
+	if l.Starts.areAhead(per, now) {
 		l.Starts, l.Changed = l.Starts.at(per, now, come), true
 	}
+}
+
+// areAhead reports whether some starts are after the part of Per that holds a moment.
+func (s Starts) areAhead(per, now int64) bool {
+	last := len(s) - 1
+	return per > 0 && last >= 0 && s[last].End > part(per, now)
 }
 
 func (s Starts) sum() (n int64) {
@@ -117,34 +123,59 @@ func (s Starts) sum() (n int64) {
 	return n
 }
 
+// afford reports whether a rate admits the start of a task of a cost at a moment, beside these starts.
+func (s Starts) afford(r storage.Rate, cost storage.Cost, now, come int64) bool {
+	return r.N == 0 || s.at(r.Per.Microseconds(), now, come).sum()+r.Of(cost) <= int64(r.N)
+}
+
+// next returns the moment from which a rate admits a start of a cost, 0 if it admits one now.
+func (s Starts) next(r storage.Rate, cost storage.Cost, now, come int64) int64 {
+	return Moment(r.NextOf(cost, s.Counts(r, now, come)))
+}
+
+// Counts returns the starts that count for a rate at a moment. come is that moment, or 0 during a wait of the clock.
+func (s Starts) Counts(r storage.Rate, now, come int64) (counts []storage.RateCount) {
+	if r.N == 0 {
+		return nil
+	}
+	per := r.Per.Microseconds()
+	for _, p := range s.at(per, now, come) {
+		counts = append(counts, storage.RateCount{Until: Time(p.End + per), N: p.N})
+	}
+	return counts
+}
+
+// with returns the starts with that of a task of a cost at a moment.
+func (s Starts) with(rate storage.Rate, cost storage.Cost, now, come int64) Starts {
+	per, n := rate.Per.Microseconds(), int64(min(cost.N(), rate.N))
+	if n == 0 {
+		return s
+	}
+	starts, end := s.at(per, now, come), part(per, now)
+	if last := len(starts) - 1; last >= 0 && starts[last].End == end {
+		return append(starts[:last:last], Start{end, starts[last].N + n})
+	}
+	return append(slices.Clip(starts), Start{end, n})
+}
+
 // affords reports whether the rate of a limit admits the start of a task of a cost at a moment.
 func (l *Limit) affords(cost storage.Cost, now, come int64) bool {
-	r := l.InForce().Rate
-	return r.N == 0 || l.Starts.at(r.Per.Microseconds(), now, come).sum()+r.Of(cost) <= int64(r.N)
+	return l.Starts.afford(l.InForce().Rate, cost, now, come)
 }
 
 // next returns the moment from which the rate of a limit admits a start of a cost, 0 if it admits one now.
 func (l *Limit) next(cost storage.Cost, now, come int64) int64 {
-	if l == nil || l.InForce().Rate.N == 0 {
+	if l == nil {
 		return 0
 	}
-	return Moment(l.Stats(now, come).NextOf(cost))
+	return l.Starts.next(l.InForce().Rate, cost, now, come)
 }
 
 // count counts the start of a task for the rate.
 func (l *Limit) count(cost storage.Cost, now, come int64) {
-	rate := l.InForce().Rate
-	per, n := rate.Per.Microseconds(), int64(min(cost.N(), rate.N))
-	if n == 0 {
-		return
+	if rate := l.InForce().Rate; rate.N > 0 && cost.N() > 0 {
+		l.Starts, l.Changed = l.Starts.with(rate, cost, now, come), true
 	}
-	starts, end := l.Starts.at(per, now, come), part(per, now)
-	if last := len(starts) - 1; last >= 0 && starts[last].End == end {
-		starts = append(starts[:last:last], Start{end, starts[last].N + n})
-	} else {
-		starts = append(slices.Clip(starts), Start{end, n})
-	}
-	l.Starts, l.Changed = starts, true
 }
 
 // hasSlot reports whether the Concurrency of a queue's limit admits another pending task.
@@ -172,19 +203,13 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	if d := l.Declared; d != nil {
 		st.Declared = &storage.DeclaredLimit{Limit: d.Limit, Replaced: slices.Clone(d.Replaced)}
 	}
-	if r := st.InForce().Rate; r.N > 0 {
-		per := r.Per.Microseconds()
-		for _, p := range l.Starts.at(per, now, come) {
-			st.Started += p.N
-			st.Counts = append(st.Counts, storage.RateCount{Until: Time(p.End + per), N: p.N})
-		}
-		st.Next = st.NextOf(0)
-	}
+	st.Counts = l.Starts.Counts(st.InForce().Rate, now, come)
+	st.Started, st.Next = storage.Started(st.Counts), st.NextOf(0)
 	return st
 }
 
-// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
-// In the text of a declaration the limits that it replaced follow, with semicolons between.
+// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds. If
+// the limit bounds partitions, their Concurrency, N and Per follow. In the text of a declaration the limits that it replaced follow, with semicolons between.
 
 // Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
 func (l *Limit) Texts() (operator, declared string, starts []byte) {
@@ -221,7 +246,11 @@ func OperatorText(o *storage.OperatorLimit) string {
 }
 
 func limitText(l storage.Limit) string {
-	return fmt.Sprintf("%d %d %d", l.Concurrency, l.Rate.N, l.Rate.Per.Microseconds())
+	text := fmt.Sprintf("%d %d %d", l.Concurrency, l.Rate.N, l.Rate.Per.Microseconds())
+	if p := l.Partition; !p.IsZero() {
+		text += fmt.Sprintf(" %d %d %d", p.Concurrency, p.Rate.N, p.Rate.Per.Microseconds())
+	}
+	return text
 }
 
 // LimitOf returns the limit that the results of Texts describe, nil for none. A part that cannot be read is
@@ -267,10 +296,10 @@ func LimitOf(operator, declared string, starts []byte) *Limit {
 // parseLimit returns the limit of a text, and false for a text that limitText cannot have made.
 func parseLimit(text string) (l storage.Limit, ok bool) {
 	fields := strings.Split(text, " ")
-	if len(fields) != 3 {
+	if len(fields) != 3 && len(fields) != 6 {
 		return l, false
 	}
-	var n [3]int64
+	var n [6]int64
 	for i, field := range fields {
 		v, err := strconv.ParseInt(field, 10, 64)
 		if err != nil || v < 0 || v > storage.MaxPer.Microseconds() {
@@ -280,7 +309,9 @@ func parseLimit(text string) (l storage.Limit, ok bool) {
 	}
 	l.Concurrency = int(n[0])
 	l.Rate = storage.Rate{N: int(n[1]), Per: time.Duration(n[2]) * time.Microsecond}
-	return l, storage.CheckLimit("limit", l) == nil
+	l.Partition.Concurrency = int(n[3])
+	l.Partition.Rate = storage.Rate{N: int(n[4]), Per: time.Duration(n[5]) * time.Microsecond}
+	return l, (len(fields) == 3) == l.Partition.IsZero() && storage.CheckLimit("limit", l) == nil
 }
 
 // startBytes is the length of a packed Start: End in 8 bytes and N in 4, big-endian.

@@ -8,7 +8,7 @@ import (
 
 // Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
 // have a line for each kind, and tasks with a partition one for each partition. A line begins with its first
-// task and goes with its last, but a paused partition stays.
+// task and goes with its last, but a partition stays while it is paused, rests, runs or has starts that count.
 type Line struct {
 	Queue *Queue
 	State State
@@ -22,14 +22,25 @@ type Line struct {
 	Look  int64 // when the line is searched next for tasks that waited too long
 	From  Place // where that search begins
 	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
-	// orders them. Paused ones have as their Sort the moment at which the pause ends, or Never.
+	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see arrange.
 	Ring Place
+	// Paused is when the pause of a partition ends, Never if a resume ends it. Rest is when the rest ends that a
+	// throttled task began. Both are 0 for none.
+	Paused, Rest int64
+	// Running is how many pending tasks of a partition are Counted, and Starts are those that count for its rate.
+	Running int64
+	Starts  Starts
 	// Changed is set by each change, for a Store that writes them.
 	Changed bool
 }
 
-// IsPaused reports whether the line is that of a partition whose pause has not been ended.
-func (l *Line) IsPaused() bool { return l.Ring.Sort != 0 }
+// IsReady reports whether the line is that of a partition among the ready ones of its ring.
+func (l *Line) IsReady() bool { return l.Ring.Sort == 0 }
+
+// IsSpare reports whether nothing is left of a line.
+func (l *Line) IsSpare() bool {
+	return l.Size <= 0 && l.Running <= 0 && l.Paused == 0 && l.Rest == 0 && len(l.Starts) == 0
+}
 
 // Tasks finds the tasks of a line.
 type Tasks interface {
@@ -52,6 +63,9 @@ func (s *Step) Join(q *Queue, state State, sub string) {
 	}
 	l.Size++
 	l.Changed = true
+	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was there for its running tasks, or for its starts
+		s.arrange(l)
+	}
 }
 
 // begin begins a line.
@@ -73,7 +87,11 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 	if l := s.Local.Line(q, state, sub); l != nil {
 		l.Size--
 		l.Changed = true
-		if l.Size <= 0 && !l.IsPaused() {
+		switch {
+		case l.Size > 0:
+		case state == Keyed:
+			s.arrange(l)
+		default:
 			s.Local.DeleteLine(l)
 		}
 	}
@@ -90,15 +108,15 @@ func (l *Line) first(without Flags) *Record {
 }
 
 // firstServed returns the first task of the line of a kind that has none of the flags without and whose
-// partition is not paused. It looks at mostPassed tasks at most.
-func (s *Step) firstServed(l *Line, without Flags) *Record {
+// partition can be served. It looks at mostPassed tasks at most.
+func (c *Claim) firstServed(i int, l *Line, without Flags) *Record {
 	if l.Size <= 0 {
 		return nil
 	}
 	for n, from := 1, beginning.Place; n <= mostPassed; n = mostPassed {
 		all := l.Tasks.Range(from, without, n)
 		for _, r := range all {
-			if p := s.partition(r); p == nil || !p.IsPaused() {
+			if c.serves(i, c.step.partition(r), r) {
 				return r
 			}
 			from = Place{r.Sort, r.Turn + 1}
@@ -110,7 +128,7 @@ func (s *Step) firstServed(l *Line, without Flags) *Record {
 	return nil
 }
 
-// mostPassed is how many declined tasks of a line a claim passes over because their partitions are paused.
+// mostPassed is how many declined tasks of a line a claim passes over because their partitions are not served.
 const mostPassed = 100
 
 // partition returns the partition of a task, nil if the storage knows nothing of it.

@@ -104,9 +104,9 @@ func (c *Claim) Finish(a *storage.Claimed) {
 	for _, q := range c.Queues {
 		a.Cancels = a.Cancels || q != nil && q.Sizes[Asked] > 0
 	}
-	next, more, bounded := c.Survey()
+	next, more, bounded, held := c.Survey()
 	if s.Jumped != 0 {
 		next = s.Jumped + storage.JumpWait.Microseconds()
 	}
-	a.NextDue, a.More, a.Bounded = Time(next), a.More || more, bounded
+	a.NextDue, a.More, a.Bounded, a.Held = Time(next), a.More || more, bounded, held
 }

@@ -35,7 +35,7 @@ func (s *Step) waitAtHead(r *Record) { s.wait(r, -s.turn()) }
 
 func (s *Step) wait(r *Record, turn int64) {
 	s.put(r, r.waitingLine(), Place{Band(r.Priority) + turn, 0})
-	if r.State == Keyed && s.Local != nil && s.Local.Line(r.Queue, Keyed, r.Partition).IsPaused() {
+	if r.State == Keyed && s.Local != nil && !s.Local.Line(r.Queue, Keyed, r.Partition).IsReady() {
 		return // no claim could take it
 	}
 	s.Store.Ring(r, false)
@@ -159,6 +159,10 @@ func (s *Step) count(r *Record, to State) {
 		if from.HasSubs() {
 			s.Leave(q, from, r.Sub(from))
 		}
+	}
+	if r.Flags&Counted != 0 && !to.IsPending() {
+		r.Flags &^= Counted
+		s.free(q, r.Partition)
 	}
 	life := r.Unique.Mode == storage.UniqueLife
 	switch {

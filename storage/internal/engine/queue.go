@@ -23,6 +23,11 @@ type Queue struct {
 	Turn        int64
 	TurnChanged bool
 
+	// Rest is until when the tasks without a partition rest, because one of them was throttled; 0 for no rest, or a
+	// moment that may have passed. RestChanged is set if it changed, for a Store that writes it.
+	Rest        int64
+	RestChanged bool
+
 	Touched int64 // when a record was last removed, or the settings changed; see IsAbandoned
 
 	Own any // for the Store's own use

@@ -109,6 +109,7 @@ const (
 	StartOnly                   // its lease expired while it was only claimed ahead
 	IsSuspect                   // it is one crash short of its limit
 	HasSide                     // it has a Side
+	Counted                     // pending, and counted in Running of its partition
 )
 
 // Parts is a set of parts of a record. The low bits are the fields of Side, in its order.

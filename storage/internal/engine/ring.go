@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/midgehq/midge/storage"
+import (
+	"encoding/binary"
+
+	"github.com/midgehq/midge/storage"
+)
 
 // ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of
 // their turns, and the tasks without a partition, which are served in turn with them.
@@ -12,6 +16,11 @@ type ring struct {
 	whole bool  // no ready partition is left
 	// served is set once the claim has taken a task.
 	served bool
+	// passed are the partitions of which the claim takes nothing, though they are ready. held is set if one of
+	// them, or the partition of a declined task, has as many pending tasks as its limit admits.
+	passed []*Line
+	held   bool
+	rated  int64 // the first moment from which the rate of a partition admits its next task, 0 for none
 }
 
 // turn is a place in a ring: that of a partition, or of the tasks without one.
@@ -39,7 +48,7 @@ func (c *Claim) readOn(i int) bool {
 		g.whole = len(lines) < n
 		g.read += len(lines)
 		for _, l := range lines {
-			if l.IsPaused() { // and so are all behind it
+			if !l.IsReady() { // and so are all behind it
 				g.whole = true
 				break
 			}
@@ -79,32 +88,180 @@ func (c *Claim) serve(i int) {
 	}
 }
 
+// serves reports whether a task is claimable as far as its partition decides: l is nil if the storage has nothing
+// of it. A claim that takes tasks puts a partition whose rate does not admit the task yet to rest until then.
+func (c *Claim) serves(i int, l *Line, r *Record) bool {
+	if l == nil {
+		return true
+	}
+	p, s := r.Queue.Limit.InForce().Partition, c.step
+	switch {
+	case l.Paused != 0 || l.Rest != 0:
+		return false
+	case p.Concurrency > 0 && l.Running >= int64(p.Concurrency):
+		c.ring(i).held = true
+		return false
+	case l.Starts.afford(p.Rate, r.Cost, s.Now, s.Come):
+		return true
+	}
+	at := l.Starts.next(p.Rate, r.Cost, s.Now, s.Come)
+	c.ring(i).rated = sooner(c.ring(i).rated, at)
+	if !c.looks && r.State == Keyed {
+		if per := p.Rate.Per.Microseconds(); l.Starts.areAhead(per, s.Now) {
+			l.Starts = l.Starts.at(per, s.Now, s.Come)
+		}
+		s.move(l, Place{at, s.turn()})
+	}
+	return false
+}
+
+// rotate puts the partitions that a claim has passed over at the end of the ring, if it has looked at MaxTurns and
+// others are left, so that the next claim looks at these.
+func (c *Claim) rotate(i int) {
+	if c.rings == nil || c.rings[i].whole || c.rings[i].read < storage.MaxTurns {
+		return
+	}
+	for _, l := range c.rings[i].passed {
+		if l.IsReady() {
+			c.step.move(l, Place{Turn: c.step.turn()})
+		}
+	}
+}
+
+// charge counts a task that starts for the limit of its partition. It comes before the task leaves its line.
+func (s *Step) charge(r *Record) {
+	p := r.Queue.Limit.InForce().Partition
+	if r.Partition == "" || p.IsZero() {
+		return
+	}
+	l := s.partition(r)
+	if l == nil && s.Local != nil {
+		l = s.begin(r.Queue, Keyed, r.Partition)
+	}
+	if p.Concurrency > 0 {
+		r.Flags |= Counted
+		l.Running++
+	}
+	if p.Rate.N > 0 {
+		l.Starts = l.Starts.with(p.Rate, r.Cost, s.Now, s.Come)
+	}
+	l.Changed = true
+	if l.Size <= 0 {
+		s.arrange(l)
+	}
+}
+
+// free counts that a task of a partition runs no more.
+func (s *Step) free(q *Queue, key string) {
+	if s.Local == nil {
+		return
+	}
+	l := s.Local.Line(q, Keyed, key)
+	if l == nil {
+		return
+	}
+	l.Running--
+	l.Changed = true
+	if l.Size <= 0 && l.Running <= 0 {
+		s.arrange(l)
+	}
+}
+
+// throttle lets a partition rest until a moment, or the tasks without a partition.
+func (s *Step) throttle(q *Queue, key string, until int64) {
+	switch {
+	case s.Local == nil:
+		s.Rests = append(s.Rests, Rest{q, key, until})
+	case key == "":
+		q.Rest, q.RestChanged = max(q.Rest, until), true
+	default:
+		l := s.partitionOf(q, key)
+		l.Rest = max(l.Rest, until)
+		s.arrange(l)
+	}
+}
+
+// Rest is a rest that a throttled task began, until a moment. Key is "" for the tasks without a partition.
+type Rest struct {
+	Queue *Queue
+	Key   string
+	Until int64
+}
+
+// partitionOf returns a partition, which it begins if there is none.
+func (s *Step) partitionOf(q *Queue, key string) *Line {
+	if l := s.Local.Line(q, Keyed, key); l != nil {
+		return l
+	}
+	return s.begin(q, Keyed, key)
+}
+
 // move moves a partition to another place of the ring.
 func (s *Step) move(l *Line, to Place) {
 	s.Lines.SetTurn(l, to)
 	l.Ring, l.Changed = to, true
 }
 
-// resume puts the partitions whose pause is over at the end of the ring.
+// arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for the end of
+// its pause and its rest. Without waiting tasks it waits, out of the way, for its running tasks, or for the moment from
+// which its starts do not count. arrange removes a partition of which nothing is left.
+func (s *Step) arrange(l *Line) {
+	rate := l.Queue.Limit.InForce().Partition.Rate
+	if rate.N == 0 {
+		l.Starts = nil
+	}
+	at := max(l.Paused, l.Rest)
+	switch last := len(l.Starts) - 1; {
+	case l.Size > 0:
+	case l.Running > 0:
+		at = Never
+	case last >= 0:
+		at = max(at, l.Starts[last].End+rate.Per.Microseconds())
+	case at == 0 && s.Local != nil:
+		s.Local.DeleteLine(l)
+		return
+	}
+	l.Changed = true
+	if at == 0 || l.Ring.Sort != at {
+		s.move(l, Place{at, s.turn()})
+	}
+}
+
+// resume puts the partitions whose moment has come where they belong then.
 func (s *Step) resume(q *Queue) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest) {
 		if l.Ring.Sort > s.Come {
 			return
 		}
-		s.ready(l)
+		s.ended(l)
 	}
 }
 
-// ready puts a partition at the end of the ring. It removes a partition without tasks.
-func (s *Step) ready(l *Line) {
-	if s.Local != nil && l.Size <= 0 {
-		s.Local.DeleteLine(l)
-		return
+// ended clears whatever of a partition is over, and puts it where it belongs then.
+func (s *Step) ended(l *Line) {
+	if l.Paused <= s.Come {
+		l.Paused = 0
 	}
-	s.move(l, Place{Turn: s.turn()})
+	if l.Rest <= s.Come {
+		l.Rest = 0
+	}
+	if rate := l.Queue.Limit.InForce().Partition.Rate; rate.N > 0 {
+		l.Starts = l.Starts.at(rate.Per.Microseconds(), s.Now, s.Come)
+	}
+	s.arrange(l)
 }
 
-// rests returns the moment at which the first pause of a partition ends, 0 if none ends.
+// loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of the limit.
+// The others rest on.
+func (s *Step) loosen(q *Queue) {
+	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxTurns) {
+		if l.Paused == 0 && l.Rest == 0 {
+			s.arrange(l)
+		}
+	}
+}
+
+// rests returns the first moment from which a partition that waits for one may be ready, 0 if there is none.
 func (s *Step) rests(q *Queue) int64 {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, 1) {
 		if l.Ring.Sort != Never {
@@ -116,19 +273,17 @@ func (s *Step) rests(q *Queue) int64 {
 
 // pausePartition pauses a partition or resumes it.
 func (s *Step) pausePartition(q *Queue, key string, p *storage.Pause) {
-	l := s.Local.Line(q, Keyed, key)
-	switch {
-	case p.On && l == nil:
-		l = s.begin(q, Keyed, key)
-		fallthrough
+	switch l := s.Local.Line(q, Keyed, key); {
 	case p.On:
-		until := int64(Never)
+		l = s.partitionOf(q, key)
+		l.Paused = Never
 		if p.For > 0 {
-			until = s.after(p.For)
+			l.Paused = s.after(p.For)
 		}
-		s.move(l, Place{until, s.turn()})
-	case l != nil && l.IsPaused():
-		s.ready(l)
+		s.arrange(l)
+	case l != nil && l.Paused != 0:
+		l.Paused = 0
+		s.arrange(l)
 	}
 	q.Touched = s.Now
 }
@@ -160,14 +315,8 @@ func (s *Step) Partitions(q *Queue, query *storage.PartitionsQuery) (page storag
 		if query.Key == "" && l.Sub == query.After {
 			continue
 		}
-		st := storage.PartitionStats{Key: l.Sub, Waiting: l.Size}
-		if at := l.Ring.Sort; at > s.Now {
-			st.Paused = true
-			if at != Never {
-				st.PausedUntil = Time(at)
-			}
-		}
-		if st.Waiting == 0 && !st.Paused {
+		st := l.Stats(s.Now, s.Come)
+		if st.IsZero() {
 			continue
 		}
 		if len(page.Partitions) == query.Limit {
@@ -177,4 +326,55 @@ func (s *Step) Partitions(q *Queue, query *storage.PartitionsQuery) (page storag
 		page.Partitions = append(page.Partitions, st)
 	}
 	return page
+}
+
+// Stats returns the stats of a partition at a moment. come is that moment, or 0 during a wait of the clock.
+func (l *Line) Stats(now, come int64) storage.PartitionStats {
+	st := storage.PartitionStats{Key: l.Sub, Waiting: l.Size, Running: l.Running, Paused: l.Paused > now}
+	if l.Paused != Never && st.Paused {
+		st.PausedUntil = Time(l.Paused)
+	}
+	if l.Rest > now {
+		st.Rests = Time(l.Rest)
+	}
+	rate := l.Queue.Limit.InForce().Partition.Rate
+	st.Counts = l.Starts.Counts(rate, now, come)
+	st.Next = rate.NextOf(0, st.Counts)
+	return st
+}
+
+// pauseBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian. Its packed
+// Starts follow.
+const pauseBytes = 24
+
+// Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
+func (l *Line) Pack() []byte {
+	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && len(l.Starts) == 0 {
+		return nil
+	}
+	b := make([]byte, 0, pauseBytes+len(l.Starts)*startBytes)
+	for _, n := range []int64{l.Paused, l.Rest, max(l.Running, 0)} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	return append(b, l.Starts.pack()...)
+}
+
+// Unpack sets what Pack packed. It reports false for bytes that Pack cannot have made, and then sets nothing.
+func (l *Line) Unpack(b []byte) bool {
+	l.Paused, l.Rest, l.Running, l.Starts = 0, 0, 0, nil
+	if len(b) == 0 {
+		return true
+	}
+	if len(b) < pauseBytes {
+		return false
+	}
+	starts := unpackStarts(b[pauseBytes:])
+	paused, rest, running := int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:])), int64(binary.BigEndian.Uint64(b[16:]))
+	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
+	if len(b) != pauseBytes+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||
+		!isMoment(running) {
+		return false
+	}
+	l.Paused, l.Rest, l.Running, l.Starts = paused, rest, running, starts
+	return true
 }
