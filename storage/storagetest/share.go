@@ -24,6 +24,9 @@ func shareRules() []rule {
 		state("share/throttle", shareThrottle,
 			"A Release with a Delay puts the partition of the task to rest, also while it is paused, and the later of two "+
 				"rests holds. Other partitions and the tasks without one go on. A resume does not end the rest."),
+		state("share/rest of an empty partition", shareRestEmpty,
+			"A task that joins a resting partition without other tasks is claimed once the rest is over, whether tasks of "+
+				"the partition run then, or starts count."),
 		state("share/throttle without a partition", shareThrottleOrdinary,
 			"A Release with a Delay of a task without a partition puts all these tasks to rest, and no partition."),
 		state("share/loosened", shareLoosened,
@@ -189,6 +192,30 @@ func shareThrottle(r *rig) {
 	r.nothing("during the pause after the rest")
 	r.configure(resumingOf("a"))
 	r.want("claimed after the rest", ids(r.claim(ask(9)).Tasks), []string{"a0", "a1", "late"})
+}
+
+func shareRestEmpty(r *rig) {
+	r.configure(inEach(3, storage.Rate{N: 9, Per: time.Minute}))
+	r.addKeyed("a", 2)
+	h := r.hold(ask(2), 2)
+	r.settle(h[0], storage.Settle{Outcome: storage.Release, Delay: 20 * time.Second})
+	r.delete("a0")
+	r.nothing("without tasks")
+	r.insert(keyed("a", "b"))
+	r.nothing("during the rest")
+	r.pass(21 * time.Second)
+	r.want("claimed beside a running task", r.finish(9), []string{"b"})
+	r.insert(keyed("a", "c"))
+	r.settle(r.take(ask(9), "c"), storage.Settle{Outcome: storage.Release, Delay: 20 * time.Second})
+	r.delete("c")
+	r.end(h[1], storage.Complete)
+	r.insert(keyed("a", "d"))
+	r.nothing("during the second rest")
+	r.pass(21 * time.Second)
+	r.want("claimed while starts count", r.finish(9), []string{"d"})
+	r.pass(62 * time.Second)
+	r.maintain()
+	r.want("partitions at the end", r.keys(), []string{})
 }
 
 func shareThrottleOrdinary(r *rig) {

@@ -146,7 +146,7 @@ func (s *Step) charge(r *Record) {
 		l.Starts = l.Starts.with(p.Rate, r.Cost, s.Now, s.Come)
 	}
 	l.Changed = true
-	if l.Size <= 0 {
+	if l.Size <= 0 && s.Local != nil {
 		s.arrange(l)
 	}
 }
@@ -203,23 +203,24 @@ func (s *Step) move(l *Line, to Place) {
 }
 
 // arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for the end of
-// its pause and its rest. Without waiting tasks it waits, out of the way, for its running tasks, or for the moment from
-// which its starts do not count. arrange removes a partition of which nothing is left.
+// its pause and its rest. If it has neither, and no waiting tasks, it waits out of the way for its running tasks, or for
+// the moment from which its starts do not count. arrange removes a partition of which nothing is left.
 func (s *Step) arrange(l *Line) {
 	rate := l.Queue.Limit.InForce().Partition.Rate
 	if rate.N == 0 {
 		l.Starts = nil
 	}
 	at := max(l.Paused, l.Rest)
-	switch last := len(l.Starts) - 1; {
-	case l.Size > 0:
-	case l.Running > 0:
-		at = Never
-	case last >= 0:
-		at = max(at, l.Starts[last].End+rate.Per.Microseconds())
-	case at == 0 && s.Local != nil:
-		s.Local.DeleteLine(l)
-		return
+	if last := len(l.Starts) - 1; at == 0 && l.Size <= 0 {
+		switch {
+		case l.Running > 0:
+			at = Never
+		case last >= 0:
+			at = l.Starts[last].End + rate.Per.Microseconds()
+		case s.Local != nil:
+			s.Local.DeleteLine(l)
+			return
+		}
 	}
 	l.Changed = true
 	if at == 0 || l.Ring.Sort != at {
