@@ -222,7 +222,7 @@ func (l *Limit) Texts() (operator, declared string, starts []byte) {
 	if l.Declared != nil {
 		declared = DeclaredText(l.Declared)
 	}
-	return operator, declared, l.Starts.pack()
+	return operator, declared, l.Starts.Pack()
 }
 
 // DeclaredText returns the text of a declaration, "" if it has no limit.
@@ -286,7 +286,7 @@ func LimitOf(operator, declared string, starts []byte) *Limit {
 			}
 		}
 	}
-	l.Starts, l.Damaged = unpackStarts(starts), !ok
+	l.Starts, l.Damaged = UnpackStarts(starts), !ok
 	if len(starts) != len(l.Starts)*startBytes {
 		l.Damaged = true
 	}
@@ -320,9 +320,9 @@ const startBytes = 12
 // MostStarts bounds the parts that count at once: those of a Per, and of a former one.
 const MostStarts = 4 * storage.RateParts
 
-// pack packs the starts. It counts the oldest ones as made in one part, if there are more parts than
-// unpackStarts accepts, as after a Per that was raised again and again.
-func (s Starts) pack() []byte {
+// Pack packs the starts. It counts the oldest ones as made in one part, if there are more parts than
+// UnpackStarts accepts, as after a Per that was raised again and again.
+func (s Starts) Pack() []byte {
 	if more := len(s) - MostStarts; more > 0 {
 		oldest := s[:more+1]
 		s = slices.Concat(Starts{{oldest[more].End, oldest.sum()}}, s[more+1:])
@@ -335,8 +335,8 @@ func (s Starts) pack() []byte {
 	return b
 }
 
-// unpackStarts returns the starts that pack packed. It returns none for bytes that pack cannot have made.
-func unpackStarts(b []byte) Starts {
+// UnpackStarts returns the starts that Pack packed. It returns none for bytes that Pack cannot have made.
+func UnpackStarts(b []byte) Starts {
 	if len(b)%startBytes != 0 || len(b) > MostStarts*startBytes {
 		return nil
 	}

@@ -23,7 +23,7 @@ func TestNoSpanHasMoreStarts(t *testing.T) {
 				now = next
 			}
 			now += rng.Int64N(p.span/int64(p.n) + 1)
-			p.limit.Starts = unpackStarts(p.limit.Starts.pack())
+			p.limit.Starts = UnpackStarts(p.limit.Starts.Pack())
 		}
 		if len(p.limit.Starts) > storage.RateParts+1 {
 			t.Fatalf("seed %d: %d parts", seed, len(p.limit.Starts))
@@ -72,7 +72,7 @@ func TestAClockSetBackCostsOnePer(t *testing.T) {
 		t.Errorf("the next start is %d µs after the clock was set back", next-now)
 	}
 	l.settle(now, now)
-	if starts := unpackStarts(l.Starts.pack()); !l.Changed || starts.sum() != 2 {
+	if starts := UnpackStarts(l.Starts.Pack()); !l.Changed || starts.sum() != 2 {
 		t.Errorf("changed %v, and %v are kept", l.Changed, starts)
 	}
 	if later := now + 2_000_000; !l.affords(0, later, later) {
@@ -81,7 +81,7 @@ func TestAClockSetBackCostsOnePer(t *testing.T) {
 	l.count(0, now, now)
 	l.count(0, now+500_000, now+500_000)
 	l.settle(now, now)
-	if starts := unpackStarts(l.Starts.pack()); starts.sum() != 4 {
+	if starts := UnpackStarts(l.Starts.Pack()); starts.sum() != 4 {
 		t.Errorf("%v are kept, want 4 starts", starts)
 	}
 	if l.affords(0, now+3_600_000_000+2_000_000, 0) {

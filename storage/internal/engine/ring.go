@@ -357,7 +357,7 @@ func (l *Line) Pack() []byte {
 	for _, n := range []int64{l.Paused, l.Rest, max(l.Running, 0)} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	return append(b, l.Starts.pack()...)
+	return append(b, l.Starts.Pack()...)
 }
 
 // Unpack sets what Pack packed. It reports false for bytes that Pack cannot have made, and then sets nothing.
@@ -369,7 +369,7 @@ func (l *Line) Unpack(b []byte) bool {
 	if len(b) < pauseBytes {
 		return false
 	}
-	starts := unpackStarts(b[pauseBytes:])
+	starts := UnpackStarts(b[pauseBytes:])
 	paused, rest, running := int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:])), int64(binary.BigEndian.Uint64(b[16:]))
 	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
 	if len(b) != pauseBytes+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||

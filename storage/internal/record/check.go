@@ -10,7 +10,8 @@ import (
 
 // Newer is the set of flags that this version does not know. A task with one of them has a form that
 // only a newer version can read: this version leaves the task to processes of that version.
-const Newer = ^(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide)
+const Newer = ^(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide |
+	engine.Counted)
 
 // ErrNewer is the error for a task that this version leaves to processes of a newer version.
 var ErrNewer = errors.New("a newer version of midge wrote this task, and can read it")
