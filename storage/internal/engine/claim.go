@@ -340,11 +340,7 @@ func (s *Step) Stats(q *Queue) storage.Stats {
 	if q.IsPaused(s.Now) {
 		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
 	}
-	come := s.Now // the last step that wrote may have set Come long ago
-	if s.isWaiting(s.Now) {
-		come = 0
-	}
-	st.Limit = q.Limit.Stats(s.Now, come)
+	st.Limit = q.Limit.Stats(s.Now, s.come())
 	return st
 }
 

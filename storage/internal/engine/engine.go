@@ -179,6 +179,14 @@ func (s *Step) isWaiting(now int64) bool {
 	return s.Jumped != 0 && now >= s.Jumped && now < s.Jumped+storage.JumpWait.Microseconds()
 }
 
+// come returns Come for a step that only reads: the last step that wrote may have set Come long ago.
+func (s *Step) come() int64 {
+	if s.isWaiting(s.Now) {
+		return 0
+	}
+	return s.Now
+}
+
 // Configure changes the settings of a queue, or makes or removes it. It returns storage.ErrNotEmpty for a
 // queue that is to be removed and holds a record.
 func (s *Step) Configure(name string, named *storage.Settings) error {

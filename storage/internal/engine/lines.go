@@ -22,7 +22,7 @@ type Line struct {
 	Look  int64 // when the line is searched next for tasks that waited too long
 	From  Place // where that search begins
 	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
-	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see arrange.
+	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see Arrange.
 	Ring Place
 	// Paused is when the pause of a partition ends, Never if a resume ends it. Rest is when the rest ends that a
 	// throttled task began. Both are 0 for none.
@@ -64,7 +64,7 @@ func (s *Step) Join(q *Queue, state State, sub string) {
 	l.Size++
 	l.Changed = true
 	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was there for its running tasks, or for its starts
-		s.arrange(l)
+		s.Arrange(l)
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 		switch {
 		case l.Size > 0:
 		case state == Keyed:
-			s.arrange(l)
+			s.Arrange(l)
 		default:
 			s.Local.DeleteLine(l)
 		}

@@ -147,7 +147,7 @@ func (s *Step) charge(r *Record) {
 	}
 	l.Changed = true
 	if l.Size <= 0 && s.Local != nil {
-		s.arrange(l)
+		s.Arrange(l)
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *Step) free(q *Queue, key string) {
 	l.Running--
 	l.Changed = true
 	if l.Size <= 0 && l.Running <= 0 {
-		s.arrange(l)
+		s.Arrange(l)
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *Step) throttle(q *Queue, key string, until int64) {
 	default:
 		l := s.partitionOf(q, key)
 		l.Rest = max(l.Rest, until)
-		s.arrange(l)
+		s.Arrange(l)
 	}
 }
 
@@ -202,10 +202,10 @@ func (s *Step) move(l *Line, to Place) {
 	l.Ring, l.Changed = to, true
 }
 
-// arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for the end of
+// Arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for the end of
 // its pause and its rest. If it has neither, and no waiting tasks, it waits out of the way for its running tasks, or for
-// the moment from which its starts do not count. arrange removes a partition of which nothing is left.
-func (s *Step) arrange(l *Line) {
+// the moment from which its starts do not count. Arrange removes a partition of which nothing is left.
+func (s *Step) Arrange(l *Line) {
 	rate := l.Queue.Limit.InForce().Partition.Rate
 	if rate.N == 0 {
 		l.Starts = nil
@@ -226,6 +226,20 @@ func (s *Step) arrange(l *Line) {
 	if at == 0 || l.Ring.Sort != at {
 		s.move(l, Place{at, s.turn()})
 	}
+}
+
+// IsMisplaced reports whether a partition is not where Arrange puts it, so that it could stay there for ever. A ready
+// partition with tasks may rest because of its rate.
+func (l *Line) IsMisplaced() bool {
+	switch at := max(l.Paused, l.Rest); {
+	case at != 0:
+		return l.Ring.Sort != at
+	case l.Size > 0:
+		return l.Ring.Sort < 0 || l.Ring.Sort == Never
+	case l.Running > 0:
+		return l.Ring.Sort != Never
+	}
+	return l.Ring.Sort <= 0 || l.Ring.Sort == Never
 }
 
 // resume puts the partitions whose moment has come where they belong then.
@@ -249,7 +263,7 @@ func (s *Step) ended(l *Line) {
 	if rate := l.Queue.Limit.InForce().Partition.Rate; rate.N > 0 {
 		l.Starts = l.Starts.at(rate.Per.Microseconds(), s.Now, s.Come)
 	}
-	s.arrange(l)
+	s.Arrange(l)
 }
 
 // loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of the limit.
@@ -257,7 +271,7 @@ func (s *Step) ended(l *Line) {
 func (s *Step) loosen(q *Queue) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxTurns) {
 		if l.Paused == 0 && l.Rest == 0 {
-			s.arrange(l)
+			s.Arrange(l)
 		}
 	}
 }
@@ -281,10 +295,10 @@ func (s *Step) pausePartition(q *Queue, key string, p *storage.Pause) {
 		if p.For > 0 {
 			l.Paused = s.after(p.For)
 		}
-		s.arrange(l)
+		s.Arrange(l)
 	case l != nil && l.Paused != 0:
 		l.Paused = 0
-		s.arrange(l)
+		s.Arrange(l)
 	}
 	q.Touched = s.Now
 }
@@ -316,7 +330,7 @@ func (s *Step) Partitions(q *Queue, query *storage.PartitionsQuery) (page storag
 		if query.Key == "" && l.Sub == query.After {
 			continue
 		}
-		st := l.Stats(s.Now, s.Come)
+		st := l.Stats(s.Now, s.come())
 		if st.IsZero() {
 			continue
 		}
