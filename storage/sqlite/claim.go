@@ -77,7 +77,8 @@ func (w *work) loadWaiting(c *engine.Claim) {
 		if left <= 0 || !c.LimitAdmits(i, c.Req.Start > 0) {
 			continue
 		}
-		if q.Sizes[engine.Waiting] > 0 && q.Sizes[engine.Keyed] == 0 && !q.IsPaused(w.step.Come) {
+		come := w.step.Come
+		if q.Sizes[engine.Waiting] > 0 && q.Sizes[engine.Keyed] == 0 && !q.IsPaused(come) && q.Rest <= come {
 			w.load(ours(q), engine.Waiting, int(left)+1)
 			left -= q.Sizes[engine.Waiting]
 		}
@@ -154,7 +155,7 @@ func (w *work) hasTasks(q *queue) bool {
 	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? LIMIT 1", []any{q.number}, &one)
 }
 
-// isHeld reports whether a unique window of a queue is held, or a partition of it is paused.
+// isHeld reports whether a unique window of a queue is held, or a partition of it is there for a moment that has not come.
 func (w *work) isHeld(q *queue) bool {
 	var one int
 	return w.one("SELECT 1 FROM {p}keys WHERE queue = ? AND until > ? UNION ALL "+

@@ -99,9 +99,10 @@
 // in one transaction; concurrent calls share the transaction, and its fsync
 // (storage/internal/combine).
 //
-// A partition has a row while it has waiting tasks or is paused: its size, and its place in the ring of its
-// queue. A queue counts its tasks in partitions and its paused partitions among its sizes, so that claims
-// and inserts in a queue without partitions make no statement more.
+// A partition has a row while it has waiting tasks, or keeps anything else (Rules of partitions in package
+// storage): its size, its place in the ring of its queue, and what it keeps. A queue counts its tasks in partitions
+// and its partitions that are not ready among its sizes, so that claims and inserts in a queue without partitions
+// make no statement more.
 //
 // # For people
 //

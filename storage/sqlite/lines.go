@@ -78,13 +78,18 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 		slices.SortStableFunc(all, func(a, b *row) int { return markOf(a).Compare(markOf(b)) })
 		all = all[:min(len(all), most)]
 	}
-	return slices.DeleteFunc(all, func(r *row) bool {
+	whole := len(all)
+	all = slices.DeleteFunc(all, func(r *row) bool {
 		if r.State == engine.Damaged {
 			w.setApart(q, r, "")
 			return true
 		}
 		return false
 	})
+	if len(all) < whole && state == engine.Pending {
+		w.mendPartitions(q)
+	}
+	return all
 }
 
 // Due gives the first records of a line whose moments have come.
@@ -107,7 +112,7 @@ func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found
 }
 
 // setApart moves a task that cannot be read to where it stops nobody, and counts it. sub is the name of
-// the line in which it stands if its state has several lines.
+// the line in which it stands if its state has several lines. If it was pending, mendPartitions frees its slot.
 func (w *work) setApart(q *queue, r *row, sub string) {
 	q.Sizes[r.was]--
 	q.Sizes[engine.Damaged]++
@@ -128,7 +133,7 @@ type namedLine struct {
 	number int64 // 0 if the line is not written yet
 	gone   bool  // it was deleted
 	bad    bool  // the column tasks held no number
-	astray bool  // its place in the ring was none that a step has written
+	astray bool  // its place in the ring, or what it keeps, was nothing that a step has written
 }
 
 // lineName is the state and the name of a line.
@@ -148,6 +153,9 @@ func (l *namedLine) place() engine.Place {
 	}
 	return engine.Place{Sort: l.Look, Turn: l.Named}
 }
+
+// kept returns the column kept. It is never nil, which would be NULL.
+func (l *namedLine) kept() []byte { return append([]byte{}, l.Pack()...) }
 
 // namedOf returns a line with its row.
 func namedOf(l *engine.Line) *namedLine {
@@ -180,25 +188,28 @@ func (w *work) readLines(
 		l.From = engine.FirstLook
 		sort, turn = moment(&l.Look), number{to: &l.Named, or: w.step.Now, most: record.LastMoment}
 	}
-	text := "SELECT line, name, tasks, sort, turn FROM {p}lines WHERE queue = ? AND state = ? AND " +
+	text := "SELECT line, name, tasks, sort, turn, kept FROM {p}lines WHERE queue = ? AND state = ? AND " +
 		where + " LIMIT ?"
+	var kept written
+	var unread []*namedLine
 	w.each(text, slices.Concat([]any{q.number, int(state)}, args, []any{most}),
 		func() bool {
 			own := q.named[lineName{state, l.Sub}]
 			if own == nil {
+				l.astray = !l.Unpack([]byte(kept)) || l.astray
 				own = namedOf(w.note(l))
+				unread = append(unread, own)
 			}
 			l.bad, l.astray = false, false
 			found = append(found, &own.Line)
 			return true
-		}, &l.number, &l.Sub, number{to: &l.Size, bad: &l.bad}, sort, turn)
-	for _, l := range found {
-		own := namedOf(l)
-		if own.astray {
-			l.Ring, l.Changed, own.astray = engine.Place{}, true, false
+		}, &l.number, &l.Sub, number{to: &l.Size, bad: &l.bad}, sort, turn, &kept)
+	for _, l := range unread {
+		if l.bad || l.IsSpare() {
+			w.countLine(l)
 		}
-		if own.bad || l.IsSpare() && !own.gone {
-			w.countLine(own)
+		if w.mendPlace(l); l.Changed {
+			w.mended = true
 		}
 	}
 	return found
@@ -210,6 +221,21 @@ func (w *work) countLine(l *namedLine) {
 	l.bad, l.Changed = false, true
 	if l.IsSpare() && !w.readOnly {
 		w.DeleteLine(&l.Line)
+	}
+}
+
+// mendPlace puts a partition that is astray at the beginning of the ring, unless it belongs elsewhere.
+func (w *work) mendPlace(l *namedLine) {
+	if l.State != engine.Keyed || l.gone || w.readOnly {
+		return
+	}
+	if l.astray || l.Ring.Sort < 0 {
+		l.Ring.Sort = max(l.Ring.Sort, 0)
+		w.SetTurn(&l.Line, engine.Place{})
+		l.Ring, l.Changed, l.astray = engine.Place{}, true, false
+	}
+	if l.IsMisplaced() {
+		w.step.Arrange(&l.Line)
 	}
 }
 
@@ -276,8 +302,8 @@ func (w *work) saveLines(q *queue) {
 			w.writeLine(l)
 		default:
 			at := l.place()
-			w.exec("UPDATE {p}lines SET tasks = ?, sort = ?, turn = ? WHERE line = ?",
-				l.Size, at.Sort, at.Turn, l.number)
+			w.exec("UPDATE {p}lines SET tasks = ?, sort = ?, turn = ?, kept = ? WHERE line = ?",
+				l.Size, at.Sort, at.Turn, l.kept(), l.number)
 		}
 		if l.State == engine.Declined && l.From != engine.FirstLook {
 			w.store.looks.Store(l.number, l.From)
@@ -291,8 +317,9 @@ func (w *work) saveLines(q *queue) {
 // writeLine writes the row of a new line.
 func (w *work) writeLine(l *namedLine) {
 	at := l.place()
-	l.number = w.exec("INSERT INTO {p}lines (queue, state, name, tasks, sort, turn) VALUES (?, ?, ?, ?, ?, ?)",
-		ours(l.Queue).number, int(l.State), l.Sub, l.Size, at.Sort, at.Turn)
+	l.number = w.exec("INSERT INTO {p}lines (queue, state, name, tasks, sort, turn, kept) "+
+		"VALUES (?, ?, ?, ?, ?, ?, ?)",
+		ours(l.Queue).number, int(l.State), l.Sub, l.Size, at.Sort, at.Turn, l.kept())
 	l.Changed = false
 }
 
@@ -358,8 +385,8 @@ var inLine = "SELECT " + columns + " FROM {p}tasks t " +
 	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable +
 	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
 
-// Range returns up to n tasks of the line, from a place on, without any of some flags. It deletes a line
-// without tasks, whose size was too large.
+// Range returns up to n tasks of the line, from a place on, without any of some flags. If there is none at all, the
+// size was too large: it deletes the line then, or arranges what is left of a partition.
 func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	w := l.w
 	w.save()
@@ -377,8 +404,11 @@ func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found
 	}
 	whole := from.Sort == math.MinInt64 && without == 0
 	if whole && len(found) == 0 && l.IsReady() && !l.gone && !w.readOnly {
-		l.Size = 0
-		w.DeleteLine(&l.Line)
+		if l.Size = 0; l.IsSpare() {
+			w.DeleteLine(&l.Line)
+		} else {
+			w.step.Arrange(&l.Line)
+		}
 	}
 	return found
 }

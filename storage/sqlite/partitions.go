@@ -4,11 +4,9 @@ import (
 	"context"
 
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of
-// the page's last partition.
+// Partitions lists the partitions of a queue. Next is the key of the page's last partition.
 func (s *Storage) Partitions(
 	ctx context.Context, query storage.PartitionsQuery,
 ) (page storage.PartitionsPage, err error) {
@@ -17,7 +15,7 @@ func (s *Storage) Partitions(
 	}
 	err = s.look(ctx, func(w *work) {
 		page = storage.PartitionsPage{}
-		w.step.Now = engine.Moment(w.store.cfg.Now())
+		w.begin()
 		if q := w.Lookup(query.Queue); q != nil {
 			page = w.step.Partitions(q, &query)
 		}

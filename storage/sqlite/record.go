@@ -47,7 +47,7 @@ func packPast(r *row) []byte { return record.AppendPast([]byte{}, &r.Past) }
 type counts struct {
 	Sizes  [engine.States]int64
 	Totals storage.Totals
-	// Resting counts the partitions that are paused, and Turn is the place of the tasks without a partition
+	// Resting counts the partitions that are not ready, and Turn is the place of the tasks without a partition
 	// in the ring.
 	Resting int64 `json:",omitzero"`
 	Turn    int64 `json:",omitzero"`

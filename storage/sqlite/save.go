@@ -171,6 +171,10 @@ func (w *work) saveQueue(q *queue) {
 		w.exec("UPDATE {p}queues SET starts = ? WHERE queue = ?", append([]byte{}, starts...), q.number)
 		q.Limit.Changed = false
 	}
+	if q.RestChanged {
+		w.exec("UPDATE {p}queues SET rest = ? WHERE queue = ?", q.Rest, q.number)
+		q.RestChanged = false
+	}
 	counts := packCounts(q)
 	if counts == q.was && !q.rang {
 		return

@@ -22,7 +22,8 @@ const applicationID = 0x6d696467
 //	        the mark and the clock of the last step, and when a wait after a jump of the clock began
 //	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang.
 //	        operator and declared: the limits of an operator and of a program, '' for none, as the engine's
-//	        Limit.Texts writes them, and starts: the starts that count for the rate
+//	        Limit.Texts writes them, and starts: the starts that count for the rate. rest: until when the
+//	        tasks without a partition rest
 //	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
 //	        task of the line of its kind, and in a partition of that of the partition, plus its state (the
 //	        registry of the engine).
@@ -32,7 +33,8 @@ const applicationID = 0x6d696467
 //	sides   parts that few tasks have: their history, results, progress and checkpoints
 //	lines   the lines of declined tasks, one for each kind of a queue, and the partitions of queues (lines.go):
 //	        name is a kind or a key. sort and turn are the place of a partition in the ring, and for a kind
-//	        the engine's moments Look and Named
+//	        the engine's moments Look and Named. kept: what a partition keeps besides, as the engine's
+//	        Line.Pack packs it
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
 //	lanes   the last call of each lane and its outcome (lane.go)
 //	runners their last heartbeats
@@ -45,6 +47,7 @@ CREATE TABLE {p}queues (
 	queue INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
 	paused INTEGER NOT NULL DEFAULT 0, paused_until INTEGER NOT NULL DEFAULT 0, touched INTEGER NOT NULL,
 	operator TEXT NOT NULL DEFAULT '', declared TEXT NOT NULL DEFAULT '', starts BLOB NOT NULL DEFAULT x'',
+	rest INTEGER NOT NULL DEFAULT 0,
 	rings INTEGER NOT NULL DEFAULT 0, alerts INTEGER NOT NULL DEFAULT 0, counts TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE {p}tasks (
@@ -60,7 +63,8 @@ CREATE TABLE {p}sides (
 );
 CREATE TABLE {p}lines (
 	line INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, state INTEGER NOT NULL, name TEXT NOT NULL,
-	tasks INTEGER NOT NULL, sort INTEGER NOT NULL, turn INTEGER NOT NULL, UNIQUE (queue, state, name)
+	tasks INTEGER NOT NULL, sort INTEGER NOT NULL, turn INTEGER NOT NULL, kept BLOB NOT NULL DEFAULT x'',
+	UNIQUE (queue, state, name)
 );
 CREATE INDEX {p}lines_place ON {p}lines (queue, state, sort, turn);
 CREATE TABLE {p}keys (

@@ -231,13 +231,13 @@ var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).Fin
 // the direction. The statements of tables name all columns.
 var ends = []string{
 	"SELECT mark, clock, jumped FROM {p}meta ORDER BY one %",
-	"SELECT name, paused, paused_until, touched, operator, declared, starts, rings, alerts, counts FROM " +
+	"SELECT name, paused, paused_until, touched, operator, declared, starts, rest, rings, alerts, counts FROM " +
 		"{p}queues ORDER BY queue %",
 	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task %",
 	"SELECT id FROM {p}tasks ORDER BY queue %, id %",
 	"SELECT turn FROM {p}tasks ORDER BY line %, sort %, turn %",
 	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task %",
-	"SELECT queue, state, name, tasks, sort, turn FROM {p}lines ORDER BY line %",
+	"SELECT queue, state, name, tasks, sort, turn, kept FROM {p}lines ORDER BY line %",
 	"SELECT id, until FROM {p}keys ORDER BY queue %, key %",
 	"SELECT opened, seq, verb, outcome FROM {p}lanes ORDER BY lane %",
 	"SELECT until, info FROM {p}runners ORDER BY id %",

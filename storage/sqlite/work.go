@@ -28,6 +28,7 @@ type work struct {
 	queues  map[string]*queue    // nil where there is no queue
 	changed bool                 // the transaction has written something
 	moved   bool                 // a task left its queue
+	mended  bool                 // the place of a line was wrong, or its size
 
 	affected int64 // how many rows the last statement wrote
 	readOnly bool  // the transaction must write nothing
@@ -55,7 +56,7 @@ type queue struct {
 	limit         *engine.Limit // as it was read or written
 	lines         [engine.States]*line
 	named         map[lineName]*namedLine // the lines that were looked at, nil where there is none
-	resting       int64                   // how many of its partitions are paused
+	resting       int64                   // how many of its partitions are not ready
 	soon          [engine.States]int64    // the earliest moment in a line, 0 where it was not read
 }
 
@@ -198,10 +199,10 @@ func (w *work) lookup(name string) *queue {
 	q = newQueue(name)
 	var paused int64
 	var operator, declared, starts written
-	if !w.one("SELECT queue, paused, paused_until, touched, operator, declared, starts, rings, alerts, counts "+
-		"FROM {p}queues WHERE name = ?",
+	if !w.one("SELECT queue, paused, paused_until, touched, operator, declared, starts, rest, rings, "+
+		"alerts, counts FROM {p}queues WHERE name = ?",
 		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.Touched),
-		&operator, &declared, &starts, number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
+		&operator, &declared, &starts, moment(&q.Rest), number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
 		q = nil
 	} else {
 		q.Paused = paused != 0
