@@ -126,6 +126,7 @@ func try(t *testing.T, seed uint64, steps int, open opener) bool {
 	sides, move := open(t)
 	w := newWorld(t, sides, move)
 	g := newGenerator(seed, w)
+	g.plan = g.dividedFirst()
 	var done []step
 	for n := 1; n <= steps; n++ {
 		var st step

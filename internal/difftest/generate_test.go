@@ -49,12 +49,14 @@ func (g *generator) halved(least, most int) time.Duration {
 	return time.Duration(least+g.IntN(most-least+1))*grid + grid/2
 }
 
-// delay returns a duration like halved, but one after which no task of another step falls
-// due. The steps take a little time, more on some sides than on others, so that the order of
-// two close moments could differ.
-func (g *generator) delay() time.Duration {
-	for {
-		d := g.halved(1, 80)
+// delay returns a duration like apart, of up to 80 steps of the clock.
+func (g *generator) delay() time.Duration { return g.apart(80) }
+
+// apart returns a duration like halved, of up to most steps of the clock or somewhat more: one after which no task of
+// another step falls due, and no rest of another step ends. The steps take a little time, more on some sides than on
+// others, so that the order of two close moments could differ.
+func (g *generator) apart(most int) time.Duration {
+	for d := g.halved(1, most); ; d += grid {
 		due := g.w.now.Add(grid + d)
 		if said, some := g.dues[due]; !some || said.Equal(g.w.now) {
 			g.dues[due] = g.w.now
@@ -104,9 +106,9 @@ func (g *generator) next() step {
 			st = g.mixed()
 		case n < 75:
 			st = g.claim()
-		case n < 81:
+		case n < 80:
 			st = g.extend()
-		case n < 87:
+		case n < 85:
 			st = &advance{grid * time.Duration(pick(g, 1, 1, 1, 2, 3, 5, 10, 15, 60))}
 		case n < 91:
 			st = g.configure()
@@ -351,6 +353,10 @@ func (g *generator) settle(domain []string) (op, bool) {
 	case storage.Fail, storage.Snooze:
 		if g.chance(80) {
 			se.Delay = g.delay()
+		}
+	case storage.Release:
+		if g.chance(75) {
+			se.Delay = g.apart(20)
 		}
 	default:
 	}

@@ -128,6 +128,21 @@ func limitOf(l *storage.QueueLimit) string {
 		l.Started, counted, admitted)
 }
 
+// partition renders the stats of a partition. The starts that count for a rate end at moments that do not depend on
+// the short time that a step takes: see begin.
+func partition(p *storage.PartitionStats) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "partition %q: %d waiting %d running", p.Key, p.Waiting, p.Running)
+	add := adder(b)
+	for _, c := range p.Counts {
+		add("starts", fmt.Sprint(c.N, " until ", moment(c.Until)), true)
+	}
+	add("next", moment(p.Next), !p.Next.IsZero())
+	add("rests", moment(p.Rests), !p.Rests.IsZero())
+	add("paused", moment(p.PausedUntil), p.Paused)
+	return b.String()
+}
+
 // runners renders the live runners.
 func runners(all []storage.RunnerInfo) outcome {
 	var out outcome

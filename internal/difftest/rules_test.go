@@ -94,21 +94,45 @@ func (g *generator) extend() step {
 	return e
 }
 
-// limit returns a limit of a queue. Its rates do not depend on the short time that a step takes: Per is longer
-// than the steps of a sequence.
-func (g *generator) limit() storage.Limit {
-	return pick(g,
-		storage.Limit{}, storage.Limit{Concurrency: 1}, storage.Limit{Concurrency: 2}, storage.Limit{Concurrency: 5},
-		storage.Limit{Rate: storage.Rate{N: 3, Per: storage.MaxPer}},
-		storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 8, Per: storage.MaxPer}},
-		storage.Limit{Rate: storage.Rate{N: 30, Per: storage.MaxPer}},
-	)
+// partsPer is the Per of rates whose parts are as long as a step of the clock, so that each ends between two steps.
+const partsPer = storage.RateParts * grid
+
+// limit returns a limit of a queue, of its partitions, or both. Its rates do not depend on the short time that a step
+// takes: see partsPer, or Per is longer than the steps of a sequence.
+func (g *generator) limit() (l storage.Limit) {
+	partitions := g.chance(60)
+	if !partitions || g.chance(30) {
+		l = pick(g,
+			storage.Limit{}, storage.Limit{Concurrency: 1}, storage.Limit{Concurrency: 2}, storage.Limit{Concurrency: 5},
+			storage.Limit{Rate: storage.Rate{N: 3, Per: storage.MaxPer}},
+			storage.Limit{Concurrency: 3, Rate: storage.Rate{N: 8, Per: storage.MaxPer}},
+			storage.Limit{Rate: storage.Rate{N: 30, Per: storage.MaxPer}},
+		)
+	}
+	if partitions {
+		l.Partition = pick(g,
+			storage.PartitionLimit{Concurrency: 1}, storage.PartitionLimit{Concurrency: 1},
+			storage.PartitionLimit{Concurrency: 2}, storage.PartitionLimit{Rate: storage.Rate{N: 3, Per: partsPer}},
+			storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 6, Per: partsPer}},
+			storage.PartitionLimit{Rate: storage.Rate{N: 5, Per: storage.MaxPer}},
+		)
+	}
+	return l
+}
+
+// dividedFirst returns steps that bound the partitions of two queues.
+func (g *generator) dividedFirst() (plan []step) {
+	for i, l := range []storage.PartitionLimit{{Concurrency: 1}, {Rate: storage.Rate{N: 3, Per: partsPer}}} {
+		s := storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: storage.Limit{Partition: l}}}
+		plan = append(plan, &configure{call: g.call("configure", apart[i:i+1]), queue: apart[i], settings: s})
+	}
+	return plan
 }
 
 // limiting returns a change of the limits of a queue.
 func (g *generator) limiting() (s storage.Settings) {
 	if g.chance(60) {
-		s.Limit = &storage.OperatorLimit{On: g.chance(60)}
+		s.Limit = &storage.OperatorLimit{On: g.chance(75)}
 		if s.Limit.On {
 			s.Limit.Limit = g.limit()
 		}
@@ -128,7 +152,7 @@ func (g *generator) limiting() (s storage.Settings) {
 func (g *generator) dividing() storage.Settings {
 	s := storage.Settings{Partition: g.partition(), Pause: new(storage.Pause)}
 	if s.Pause.On = g.chance(50); s.Pause.On && g.chance(80) {
-		s.Pause.For = g.halved(1, 20)
+		s.Pause.For = g.apart(20)
 	}
 	return s
 }
@@ -138,10 +162,10 @@ func (g *generator) dividing() storage.Settings {
 func (g *generator) configure() step {
 	resume := storage.Settings{Pause: &storage.Pause{}}
 	c := &configure{queue: pick(g, queues...), settings: resume}
-	switch n := g.IntN(22); {
-	case n >= 16:
+	switch n := g.IntN(26); {
+	case n >= 20:
 		c.settings = g.dividing()
-	case n >= 14: // else many queues would stand still for good
+	case n >= 18: // else many queues would stand still for good
 		c.settings = storage.Settings{Limit: &storage.OperatorLimit{}, Declared: &storage.DeclaredLimit{}}
 	case n >= 10:
 		c.settings = g.limiting()

@@ -50,8 +50,9 @@ func newSide(name string, store storage.Storage) *side {
 	}
 }
 
-// begin is the time at which each sequence begins.
-var begin = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+// begin is the time at which each sequence begins. It is half a step of the clock after a multiple of such steps, at
+// which the parts end in which starts are counted, so that no step comes near the end of a part.
+var begin = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Add(grid / 2)
 
 // saw returns the number of a version in the order in which the versions of the task were first
 // seen.
@@ -211,7 +212,9 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 		out = append(out, more)
 	}
 	slices.Sort(c.Bounded) // the queues may be in another order
-	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint(bounded, c.Bounded), nextDue+moment(c.NextDue))
+	slices.Sort(c.Held)
+	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint(bounded, c.Bounded), fmt.Sprint(held, c.Held),
+		nextDue+moment(c.NextDue))
 }
 
 // The lines that are not always compared.
@@ -219,6 +222,7 @@ const (
 	more    = "more"
 	nextDue = "next due "
 	bounded = "bounded "
+	held    = "held "
 )
 
 // found renders what the maintenance of a claim found, sorted, because its order may differ.

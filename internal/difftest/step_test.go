@@ -409,8 +409,7 @@ func (s *side) partitions(ctx context.Context, query storage.PartitionsQuery) (o
 				out = append(out, fmt.Sprintf("partition %q is %+v, and read by itself %+v, %v", p.Key, p, one, err))
 			}
 			line := s.ids(ctx, storage.TasksQuery{Queue: query.Queue, State: storage.Waiting, Partition: p.Key, Limit: query.Limit})
-			out = append(out, fmt.Sprintf("partition %q of %s: %d waiting %v paused %v %s", p.Key, query.Queue, p.Waiting, line,
-				p.Paused, moment(p.PausedUntil)))
+			out = append(out, fmt.Sprintf("%s of %s with %v", partition(&p), query.Queue, line))
 		}
 		if query.After = page.Next; page.Next == "" {
 			return out
