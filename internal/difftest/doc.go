@@ -4,8 +4,8 @@
 // those of the memory storage. Every four steps, the waiting tasks of a queue must have the same
 // order too, and every fifty steps the whole states must be equal, in the same order.
 //
-// Before each step, the clocks of all storages are moved on to a multiple of eight seconds, while
-// every delay, lease and window ends three or four seconds after such a multiple. A step takes
+// Before each step, the clocks of all storages are moved on by a multiple of eight seconds, while
+// every delay, lease and window ends three or four seconds after the time of a step. A step takes
 // much less time, and a sequence in which a step took longer begins again. So no moment is ever
 // close to the time of a step, and every outcome is certain.
 //

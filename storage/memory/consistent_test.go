@@ -90,7 +90,7 @@ func isAt(r *engine.Record) func(entry[*engine.Record]) bool {
 	return func(e entry[*engine.Record]) bool { return e.value == r && e.place == r.Place }
 }
 
-// chaos carries out random operations on a few tasks of two queues.
+// chaos carries out random operations on a few tasks of two queues and their partitions.
 type chaos struct {
 	*harness
 	*caller
@@ -112,10 +112,12 @@ func (c *chaos) pick(from ...string) string { return from[c.random.IntN(len(from
 func (c *chaos) delay() time.Duration { return time.Duration(c.random.IntN(4)) * time.Second }
 
 func (c *chaos) step() {
-	switch c.random.IntN(8) {
-	case 0, 1:
+	switch c.random.IntN(33) {
+	case 0:
+		c.configure()
+	case 1, 2, 3, 4, 5, 6, 7, 8:
 		c.claim()
-	case 2:
+	case 9, 10, 11, 12:
 		c.extend()
 	default:
 		tx := storage.Tx{}
@@ -150,6 +152,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 			Ref: c.ref(), Kind: c.pick("x", "y", "z"), Encoding: "raw", Delay: c.delay(), MaxRetries: c.random.IntN(2),
 			CrashLimit: 1 + c.random.IntN(3), Priority: c.random.IntN(3),
 			Keep: storage.Keep{For: c.delay()}, OnConflict: storage.Conflict(c.pick("skip", "refuse")),
+			Partition: c.pick("", "p", "p", "r"),
 		}
 		switch c.random.IntN(3) {
 		case 0:
@@ -161,6 +164,10 @@ func (c *chaos) addTo(tx *storage.Tx) {
 	case 2:
 		ch := storage.Change{Ref: c.ref()}
 		ch.Version = c.version(ch.Ref)
+		if c.random.IntN(4) == 0 {
+			key := c.pick("", "p", "r")
+			ch.Partition = &key
+		}
 		switch c.random.IntN(4) {
 		case 0:
 			ch.Now = true
@@ -182,7 +189,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 		i := c.random.IntN(len(c.fences))
 		outcome := storage.Outcome(c.pick("complete", "fail", "snooze", "release", "bury", "cancel", "decline", "decline"))
 		se := storage.Settle{Fence: c.fences[i], Outcome: outcome}
-		if outcome == storage.Fail || outcome == storage.Snooze {
+		if outcome == storage.Fail || outcome == storage.Snooze || outcome == storage.Release {
 			se.Delay = c.delay()
 		}
 		tx.Settles = append(tx.Settles, se)
@@ -212,6 +219,28 @@ func (c *chaos) claim() {
 		c.Error(err)
 	}
 	c.fences = append(c.fences, claimed.Fences...)
+}
+
+// configure bounds the partitions of a queue, or pauses or resumes one of them.
+func (c *chaos) configure() {
+	s := storage.Settings{Limit: new(storage.OperatorLimit)}
+	switch s.Limit.On = true; c.random.IntN(6) {
+	case 0:
+		s.Limit.On = false
+	case 1:
+		s.Limit.Limit.Partition.Rate = storage.Rate{N: 2, Per: 3 * time.Second}
+	case 2:
+		s.Limit.Limit.Partition = storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 5, Per: 9 * time.Second}}
+	case 3:
+		s = storage.Settings{Partition: c.pick("p", "r"), Pause: &storage.Pause{On: true, For: c.delay()}}
+	case 4:
+		s = storage.Settings{Partition: c.pick("p", "r"), Pause: new(storage.Pause)}
+	default:
+		s.Limit.Limit.Partition.Concurrency = 1
+	}
+	if err := c.store.Configure(c.Context(), c.next(), c.pick("a", "b"), s); err != nil {
+		c.Error(err)
+	}
 }
 
 func (c *chaos) extend() {
@@ -283,12 +312,38 @@ func (q *queue) namedStand() (stand int, err error) {
 	if len(q.parts) != q.ring.size || len(q.parts) != len(q.byKey.from("", len(q.parts)+1)) {
 		return 0, fmt.Errorf("%d partitions, %d in the ring, %d keys", len(q.parts), q.ring.size, len(q.byKey.from("", 1<<30)))
 	}
+	running, err := q.running()
+	if err != nil {
+		return 0, err
+	}
 	for _, e := range q.ring.from(place{Sort: math.MinInt64}, q.ring.size) {
 		l := e.value
-		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.IsSpare() {
-			return 0, fmt.Errorf("the partition %s holds %d, counted %d, at %+v", l.Sub, l.size, l.Size, l.Ring)
+		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.IsSpare() || l.IsMisplaced() {
+			return 0, fmt.Errorf("the partition %s holds %d, and is %+v", l.Sub, l.size, l.Line)
 		}
+		if l.Running != running[l.Sub] {
+			return 0, fmt.Errorf("%d tasks of the partition %s run, counted %d", running[l.Sub], l.Sub, l.Running)
+		}
+		delete(running, l.Sub)
 		stand += l.size
 	}
+	if len(running) > 0 {
+		return 0, fmt.Errorf("tasks run of partitions that are not there: %v", running)
+	}
 	return stand, nil
+}
+
+// running counts the tasks that count for the Concurrency of their partition, by partition.
+func (q *queue) running() (map[string]int64, error) {
+	running := make(map[string]int64)
+	for _, r := range q.records {
+		switch {
+		case r.Flags&engine.Counted == 0:
+			continue
+		case !r.State.IsPending() || r.Partition == "":
+			return nil, fmt.Errorf("%s of the partition %q is counted and %s", r.Ref, r.Partition, r.State.Public())
+		}
+		running[r.Partition]++
+	}
+	return running, nil
 }
