@@ -148,6 +148,7 @@ func TestADamagedSettingStopsNoClaim(t *testing.T) {
 		"midge_meta SET mark = 9223372036854775807, clock = 9223372036854775807",
 		"midge_meta SET jumped = 'abc'", "midge_queues SET operator = 'abc', declared = 7, starts = 'abc'",
 		"midge_queues SET operator = 7, declared = ';1 0 0', starts = 7", "midge_queues SET operator = '-1 0 0'",
+		"midge_queues SET rest = 'abc'", "midge_queues SET rest = 9223372036854775807",
 	} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)

@@ -143,7 +143,8 @@ func TestADamagedPartitionKeepsItsTasks(t *testing.T) {
 		"UPDATE midge_lines SET turn = 9223372036854775807", "UPDATE midge_lines SET turn = -1",
 		"UPDATE midge_lines SET sort = 'abc'", "UPDATE midge_lines SET sort = -1", "UPDATE midge_lines SET sort = 0.5",
 		"UPDATE midge_lines SET sort = 1", "UPDATE midge_lines SET name = 'z' || name", "DELETE FROM midge_lines",
-		"UPDATE midge_lines SET queue = 77", "UPDATE midge_lines SET state = 14", "UPDATE midge_lines SET state = 77",
+		"UPDATE midge_lines SET kept = 'abc'", "UPDATE midge_lines SET kept = 7", "UPDATE midge_lines SET kept = x'00'",
+		"UPDATE midge_lines SET sort = 9223372036854775807", "UPDATE midge_lines SET queue = 77", "UPDATE midge_lines SET state = 14", "UPDATE midge_lines SET state = 77",
 	} {
 		for _, which := range []string{" WHERE name = 'b'", ""} {
 			t.Run(damage+which, func(t *testing.T) {
