@@ -44,6 +44,9 @@ type choice struct {
 	held       bool                 // another transaction has locked some of them
 	left       map[string]bool      // queues in which some tasks were not looked at
 	limits     limits
+	starts     map[line]engine.Starts // those that count, of the partitions of candidates
+	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
+	passed     []line                 // partitions that go to the end of the ring
 }
 
 // candidate is a task that the claim may take, as it was read without a lock.
@@ -59,6 +62,8 @@ type candidate struct {
 	ref          storage.Ref
 	sub          string // the name of its line, if it has one
 	turn         int64  // of its partition, if it stands in the line of one
+	partition    string
+	running      int64 // how many tasks of its partition count for the Concurrency
 }
 
 // line identifies a sequence of candidates.
@@ -88,7 +93,7 @@ func (c *claim) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	writes := slices.Concat(w.turning(), w.save(false), ch.starting(w))
+	writes := slices.Concat(w.turning(ch.passedOver(chosen)), w.save(false), ch.starting(w))
 	if len(writes) > 0 { // the function claim, which took nothing, may have turned the wait for the disk off
 		writes = append(writes, query{text: "SET LOCAL synchronous_commit TO DEFAULT"})
 	}
@@ -102,7 +107,7 @@ func (c *claim) choose(ctx context.Context) error {
 	for _, name := range bounded {
 		delete(ch.left, name)
 	}
-	c.Bounded, c.Held, c.More = bounded, held, c.More || more || len(ch.left) > 0
+	c.Bounded, c.Held, c.More = bounded, ch.allHeld(held), c.More || more || len(ch.left) > 0
 	if (ch.held || ch.limits.held) && !c.More {
 		next = c.Now.Add(heldPause).UnixMicro()
 	}
@@ -120,7 +125,8 @@ func (c *claim) choose(ctx context.Context) error {
 
 // query reads the candidates; with free only those that no other transaction has locked.
 func (ch *choice) query(free bool) query {
-	ch.candidates = nil
+	ch.candidates, ch.passed = nil, nil
+	ch.starts, ch.full = make(map[line]engine.Starts), make(map[string]bool)
 	starts, suspects := 0, 0
 	if ch.req.Start > 0 {
 		starts = ch.req.Start + spare
@@ -129,6 +135,7 @@ func (ch *choice) query(free bool) query {
 		}
 	}
 	var r candidate
+	var packed []byte
 	return query{
 		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
@@ -136,9 +143,16 @@ func (ch *choice) query(free bool) query {
 			int32(ch.req.Most() + spareTurns), ch.rings,
 		},
 		scan: each(func() error {
-			got := r
+			got, queue := r, ch.req.Queues[r.place-1].Name
+			if r.id == nil {
+				ch.passes(queue, r.sub)
+				return nil
+			}
+			if len(packed) > 0 {
+				ch.starts[line{queue, engine.Keyed, r.partition}] = engine.UnpackStarts(packed)
+			}
 			got.id = slices.Clone(r.id)
-			got.ref = storage.Ref{Queue: ch.req.Queues[r.place-1].Name, ID: unpackID(got.id)}
+			got.ref = storage.Ref{Queue: queue, ID: unpackID(got.id)}
 			if got.foreign || got.ref.ID == "" {
 				ch.damaged = append(ch.damaged, damage{got.ref.Queue, got.id})
 			} else {
@@ -146,7 +160,7 @@ func (ch *choice) query(free bool) query {
 			}
 			return nil
 		}, &r.place, &r.foreign, &r.state, &r.sub, &r.id, &r.version, &r.sort, &r.flags, &r.size,
-			&r.last, &r.turn),
+			&r.last, &r.turn, &r.partition, &r.running, &packed),
 	}
 }
 
@@ -188,15 +202,16 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	st := ch.step
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
-	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), make(map[string]bool)
+	w.step.Lines, w.lines, w.shares, ch.left = w, make(map[line][]*row), make(map[line]*engine.Line), make(map[string]bool)
+	var taken []*candidate // by this claim or another, without a look at those behind them
 	if !ch.limits.wait {
 		w.step.Come = st.now
 	}
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		rec := st.loaded[cand.ref]
-		if cand.last && rec != nil { // whether this claim or another has taken it
-			ch.left[cand.ref.Queue] = true
+		if cand.last && rec != nil {
+			taken = append(taken, cand)
 		}
 		if ch.gone[cand.ref] {
 			continue
@@ -219,10 +234,8 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 		}
 		r.size = int(cand.size)
 		at := line{cand.ref.Queue, r.State, cand.sub}
-		if w.lines[at] == nil && r.State == engine.Keyed {
-			w.parts = append(w.parts, &engine.Line{
-				Queue: r.Queue, State: engine.Keyed, Sub: cand.sub, Ring: engine.Place{Turn: cand.turn},
-			})
+		if cand.partition != "" {
+			w.share(r.Queue, cand, ch.starts)
 		}
 		w.lines[at] = append(w.lines[at], r)
 	}
@@ -240,7 +253,45 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	} else {
 		claim.Take()
 	}
+	for _, cand := range taken {
+		if cand.state != int16(engine.Keyed) || !w.isHeld(line{cand.ref.Queue, engine.Keyed, cand.sub}) {
+			ch.left[cand.ref.Queue] = true
+		}
+	}
 	return w, &claim
+}
+
+// passes notes a partition that was passed over because of what it has at its place in the ring, or with no key
+// that partitions of the queue are held back.
+func (ch *choice) passes(queue, key string) {
+	if key == "" {
+		ch.full[queue] = true
+	} else {
+		ch.passed = append(ch.passed, line{queue, engine.Keyed, key})
+	}
+}
+
+// passedOver returns the partitions that go to the end of the ring, after a look at MaxTurns that left out others. If
+// the claim has taken tasks of the queue, another claim finds more.
+func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
+	for _, at := range ch.passed {
+		if _, locked := ch.limits.turns[at.queue]; locked && !ch.repeat {
+			passed = append(passed, at)
+			ch.left[at.queue] = ch.left[at.queue] ||
+				slices.ContainsFunc(chosen.Taken, func(r *engine.Record) bool { return r.Queue.Name == at.queue })
+		}
+	}
+	return passed
+}
+
+// allHeld returns the queues in which the limit of partitions holds tasks back, as the engine found and the server.
+func (ch *choice) allHeld(found []string) (held []string) {
+	for i := range ch.req.Queues {
+		if name := ch.req.Queues[i].Name; ch.full[name] || slices.Contains(found, name) {
+			held = append(held, name)
+		}
+	}
+	return held
 }
 
 // unread makes a row for a candidate that was not read.
@@ -249,6 +300,7 @@ func (ch *choice) unread(w *work, cand *candidate) *row {
 		Ref: cand.ref, Queue: w.Queue(cand.ref.Queue), Place: engine.Place{Sort: cand.sort},
 		State: engine.State(cand.state), Flags: engine.Flags(cand.flags), Version: cand.version,
 	}}
+	r.Partition = cand.partition
 	if ch.read {
 		r.Cost = storage.NoCost
 	}

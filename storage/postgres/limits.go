@@ -93,10 +93,12 @@ func bounding(number int32, settings *storage.Settings, operator, declared strin
 		return nil
 	}
 	q := engine.Queue{Limit: engine.LimitOf(operator, declared, starts)}
+	before := q.Limit.InForce().Partition
 	q.Set(settings, 0)
+	loosens := q.Limit.InForce().Partition != before
 	operator, declared, starts = q.Limit.Texts()
 	return []query{{
-		text: "SELECT {schema}.bound($1, $2, $3, $4)",
-		args: []any{number, operator, declared, append([]byte{}, starts...)}, // appended to: nil would be null
+		text: "SELECT {schema}.bound($1, $2, $3, $4, $5)",
+		args: []any{number, operator, declared, append([]byte{}, starts...), loosens}, // appended to: nil would be null
 	}}
 }

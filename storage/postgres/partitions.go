@@ -7,28 +7,27 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Partitions lists a page of the partitions of a queue that have waiting tasks or are paused, by key.
-// Next is the last key of the page.
+// Partitions lists a page of the partitions of a queue, by key. Next is the last key of the page.
 func (s *Storage) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
 	if err := storage.CheckPartitions(&q); err != nil {
 		return storage.PartitionsPage{}, err
 	}
 	var page storage.PartitionsPage
-	var key string
-	var tasks, until, now int64
+	var l engine.Line
+	var starts []byte
+	var now, come int64
+	var operator, declared string
 	err := s.pooled().bounded(ctx, "partitions of "+q.Queue, func(ctx context.Context) error {
 		page = storage.PartitionsPage{}
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT * FROM {schema}.partitions($1, $2, $3, $4)",
 			args: []any{q.Queue, q.Key, q.After, int32(q.Limit + 1)},
 			scan: each(func() error {
-				st := storage.PartitionStats{Key: key, Waiting: tasks, Paused: until > now}
-				if st.Paused && until != engine.Never {
-					st.PausedUntil = engine.Time(until)
-				}
-				page.Partitions = append(page.Partitions, st)
+				l.Queue = &engine.Queue{Limit: engine.LimitOf(operator, declared, nil)}
+				l.Starts = engine.UnpackStarts(starts)
+				page.Partitions = append(page.Partitions, l.Stats(now, come))
 				return nil
-			}, &key, &tasks, &until, &now),
+			}, &l.Sub, &l.Size, &l.Paused, &l.Rest, &l.Running, &starts, &now, &come, &operator, &declared),
 		})
 	})
 	if len(page.Partitions) > q.Limit { // one more was asked for, to know whether there is a next page

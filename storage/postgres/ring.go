@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -9,8 +10,12 @@ import (
 
 // The ring of a queue consists of the places that the rows of its partitions have in the table lines. A
 // claim reads the first ready partitions that have a task for it (the function turned), and writes the
-// turns of those that it has served. The server ends pauses (resume), and a step removes a partition
-// whose last task it has taken (vacate).
+// places of those that it has served, or that have to rest because of their rate, and their starts. The server
+// ends pauses and rests (resume), and a step removes a partition of which nothing is left, or puts it out of the
+// way if its last task has been taken and runs (vacate).
+//
+// No row counts the running tasks of a partition: a claim counts the tasks with the flag Counted in the partitions at
+// which it looks, once it has locked the limit of the queue.
 
 // beginRing fills the lines of the partitions that have candidates.
 func (w *work) beginRing() {
@@ -20,21 +25,30 @@ func (w *work) beginRing() {
 	}
 }
 
-// Turns returns the first ready partitions of a ring that have candidates. The server knows the paused ones.
+// Turns returns the first partitions of a ring that have candidates. The server knows those that rested before the step.
 func (w *work) Turns(q *engine.Queue, from engine.Place, n int) (ready []*engine.Line) {
 	for _, l := range w.parts {
 		if l.Queue == q && !l.Ring.Before(from) {
 			ready = append(ready, l)
 		}
 	}
-	slices.SortFunc(ready, func(a, b *engine.Line) int { return cmp.Compare(a.Ring.Turn, b.Ring.Turn) })
+	slices.SortFunc(ready, func(a, b *engine.Line) int {
+		return cmp.Or(cmp.Compare(a.Ring.Sort, b.Ring.Sort), cmp.Compare(a.Ring.Turn, b.Ring.Turn))
+	})
 	return ready[:min(n, len(ready))]
 }
 
-// Partition returns nil: declined tasks whose partition is paused are no candidates.
-func (w *work) Partition(*engine.Queue, string) *engine.Line { return nil }
+// Partition returns a partition of which a claim has candidates. Declined tasks whose partition is paused or rests are
+// no candidates.
+func (w *work) Partition(q *engine.Queue, key string) *engine.Line {
+	at := line{q.Name, engine.Keyed, key}
+	if w.shares[at] == nil && !q.Limit.InForce().Partition.IsZero() {
+		w.share(q, &candidate{partition: key}, nil)
+	}
+	return w.shares[at]
+}
 
-// SetTurn does nothing: each partition tells the server its turn.
+// SetTurn does nothing: each partition tells the server its place.
 func (w *work) SetTurn(*engine.Line, engine.Place) {}
 
 // beginning says how a partition may have begun in a step: where its last task left it, the next one
@@ -94,20 +108,85 @@ func (w *work) beginningAgain() (query, bool) {
 	}, len(queues) > 0
 }
 
-// turning writes the turns of the partitions that a claim has served. It locks them before any other line, in
-// one order.
-func (w *work) turning() []query {
+// nowhereInRing is the place of a partition that a claim knows by its declined tasks alone.
+var nowhereInRing = engine.Place{Sort: -1}
+
+// share returns the partition of a candidate. If the candidate stands in its line, the partition has a turn.
+func (w *work) share(q *engine.Queue, cand *candidate, starts map[line]engine.Starts) {
+	at := line{q.Name, engine.Keyed, cand.partition}
+	l := w.shares[at]
+	if l == nil {
+		l = &engine.Line{
+			Queue: q, State: engine.Keyed, Sub: at.sub, Ring: nowhereInRing, Running: cand.running, Starts: starts[at],
+		}
+		w.shares[at] = l
+	}
+	if cand.state == int16(engine.Keyed) && l.Ring == nowhereInRing {
+		l.Ring = engine.Place{Turn: cand.turn}
+		w.parts = append(w.parts, l)
+	}
+}
+
+// isHeld reports whether the claim can take no more tasks of a partition now.
+func (w *work) isHeld(at line) bool {
+	l := w.shares[at]
+	if l == nil {
+		return false
+	}
+	most := int64(l.Queue.Limit.InForce().Partition.Concurrency)
+	return l.Ring.Sort > 0 || most > 0 && l.Running >= most
+}
+
+// turning writes the places of the partitions that a claim has served or put to rest, and their starts. It also puts
+// partitions that were passed over at the end of the ring. It locks all of them before any other line, in one order.
+func (w *work) turning(passed []line) []query {
 	var queues []int32
 	var names []string
+	var sorts []*int64 // nil for a partition that stays in its place
 	var turns []int64
-	for _, l := range w.parts {
-		if l.Changed {
-			queues, names = append(queues, w.ids(l.Queue.Name)), append(names, l.Sub)
-			turns = append(turns, l.Ring.Turn)
+	var starts [][]byte // nil for starts that stay
+	add := func(at line, sort *int64, turn int64, packed []byte) {
+		queues, names = append(queues, w.ids(at.queue)), append(names, at.sub)
+		sorts, turns, starts = append(sorts, sort), append(turns, turn), append(starts, packed)
+	}
+	for at, l := range w.shares {
+		if !l.Changed {
+			continue
 		}
+		var sort *int64
+		if l.Ring != nowhereInRing {
+			sort = &l.Ring.Sort
+		}
+		add(at, sort, l.Ring.Turn, append([]byte{}, l.Starts.Pack()...))
+	}
+	for _, at := range passed {
+		w.step.Turn++
+		add(at, new(int64), w.step.Turn, nil)
 	}
 	if len(queues) == 0 {
 		return nil
 	}
-	return []query{{text: "SELECT {schema}.served($1, $2, $3)", args: []any{queues, names, turns}}}
+	return []query{{
+		text: "SELECT {schema}.served($1, $2, $3, $4, $5)", args: []any{queues, names, sorts, turns, starts},
+	}}
+}
+
+// resting puts the partitions of throttled tasks to rest.
+func (w *work) resting() (query, bool) {
+	untils := make(map[standing]int64)
+	for _, r := range w.step.Rests {
+		at := standing{w.ids(r.Queue.Name), engine.Keyed, r.Key}
+		untils[at] = max(untils[at], r.Until)
+	}
+	var queues []int32
+	var names []string
+	var moments []int64
+	for _, at := range slices.SortedFunc(maps.Keys(untils), standing.compare) {
+		queues, names, moments = append(queues, at.queue), append(names, at.sub), append(moments, untils[at])
+	}
+	return query{
+		text: "SELECT {schema}.rest(r.queue, r.sub, $4, r.until) " +
+			"FROM unnest($1::int4[], $2::text[], $3::int8[]) AS r (queue, sub, until)",
+		args: []any{queues, names, moments, w.step.Turn},
+	}, len(queues) > 0
 }

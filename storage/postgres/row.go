@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/midgehq/midge/storage"
@@ -31,6 +32,12 @@ type standing struct {
 	queue int32
 	state engine.State
 	sub   string
+}
+
+// compare orders lines as all steps lock them.
+func (at standing) compare(other standing) int {
+	return cmp.Or(cmp.Compare(at.queue, other.queue), cmp.Compare(at.state, other.state),
+		cmp.Compare(at.sub, other.sub))
 }
 
 // sub returns the name of the line in which a row stands, "" for a line without a name.

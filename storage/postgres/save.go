@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
@@ -116,6 +114,9 @@ func (w *work) save(patient bool) []query {
 		queries = append(queries, q)
 	}
 	if q, some := w.counting(); some {
+		queries = append(queries, q)
+	}
+	if q, some := w.resting(); some {
 		queries = append(queries, q)
 	}
 	if !patient { // nobody waits for a transaction of the application's
@@ -288,9 +289,7 @@ func (w *work) subs() (l subs) {
 		}
 	}
 	maps.DeleteFunc(counts, func(at standing, _ int32) bool { return at.sub == "" })
-	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b standing) int {
-		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.state, b.state), strings.Compare(a.sub, b.sub))
-	}) {
+	for _, at := range slices.SortedFunc(maps.Keys(counts), standing.compare) {
 		l.queues, l.states = append(l.queues, at.queue), append(l.states, int16(at.state))
 		l.names, l.joined = append(l.names, at.sub), append(l.joined, joined[at])
 		l.changes, l.turns = append(l.changes, counts[at]), append(l.turns, turns[at])
@@ -298,15 +297,37 @@ func (w *work) subs() (l subs) {
 	return l
 }
 
-// vacating removes the partitions that tasks leave and none joins, where they have no task any more.
+// vacating looks at the partitions that tasks leave and none joins, in their lines or as running tasks. It removes
+// those of which nothing is left.
 func (w *work) vacating() (query, bool) {
+	left := make(map[standing]bool)
 	l := w.subs()
+	for i, joined := range l.joined {
+		if engine.State(l.states[i]) == engine.Keyed {
+			left[standing{l.queues[i], engine.Keyed, l.names[i]}] = !joined
+		}
+	}
+	leave := func(queue int32, partition string) {
+		at := standing{queue, engine.Keyed, partition}
+		if _, known := left[at]; !known {
+			left[at] = true
+		}
+	}
+	for _, r := range w.all {
+		if r.was.flags&engine.Counted != 0 && (w.rows[r.Ref] != r || r.Flags&engine.Counted == 0) {
+			leave(r.was.queue, r.Partition)
+		}
+	}
+	for at, s := range w.shares {
+		if s.Changed && s.Ring == nowhereInRing { // a declined task was taken
+			leave(w.ids(at.queue), at.sub)
+		}
+	}
+	maps.DeleteFunc(left, func(_ standing, leaves bool) bool { return !leaves })
 	var queues []int32
 	var names []string
-	for i, joined := range l.joined {
-		if !joined && engine.State(l.states[i]) == engine.Keyed {
-			queues, names = append(queues, l.queues[i]), append(names, l.names[i])
-		}
+	for _, at := range slices.SortedFunc(maps.Keys(left), standing.compare) {
+		queues, names = append(queues, at.queue), append(names, at.sub)
 	}
 	return query{text: "SELECT {schema}.vacate($1, $2)", args: []any{queues, names}}, len(queues) > 0
 }

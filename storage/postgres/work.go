@@ -26,11 +26,13 @@ type work struct {
 	needRows map[storage.Ref]bool // false: to be read without a lock
 	needKeys map[key]bool
 
-	lines map[line][]*row         // the candidates of a claim (choose.go)
-	parts []*engine.Line          // the ready partitions that have some (ring.go)
-	begun map[line]*beginning     // of the partitions that tasks join and leave (ring.go)
-	rings map[string]wakeup.Event // queues to wake, with the highest kind of event
-	ids   func(queue string) int32
+	lines map[line][]*row // the candidates of a claim (choose.go)
+	parts []*engine.Line  // the ready partitions that have some (ring.go)
+	// shares are the partitions of the candidates, which parts has too if they are ready.
+	shares map[line]*engine.Line
+	begun  map[line]*beginning     // of the partitions that tasks join and leave (ring.go)
+	rings  map[string]wakeup.Event // queues to wake, with the highest kind of event
+	ids    func(queue string) int32
 }
 
 // key is a unique key of a queue.

@@ -15,7 +15,8 @@ BEGIN
 			AND {schema}.state(t.line) <> {state.damaged} AND t.id = i AND t.queue <> q LIMIT 1 FOR UPDATE;
 	END IF;
 	IF FOUND THEN
-		UPDATE {schema}.tasks t SET line = {schema}.line(q, {state.damaged}), sort = {schema}.told() WHERE t.ctid = c;
+		UPDATE {schema}.tasks t SET line = {schema}.line(q, {state.damaged}), sort = {schema}.told(), flags = t.flags & ~32::int2
+		WHERE t.ctid = c;
 		INSERT INTO {schema}.deltas (queue, counter, n) SELECT was, {schema}.state(was), -1 WHERE was < 0;
 		PERFORM {schema}.passed(q, 1, {schema}.state(was), {state.damaged},
 			CASE WHEN {schema}.state(was) <> {state.cursor} THEN {total.deleted} ELSE 0 END);

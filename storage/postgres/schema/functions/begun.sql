@@ -9,8 +9,8 @@ DECLARE
 		FROM unnest(lines, counts) WITH ORDINALITY AS u (line, n, nth) ORDER BY u.nth);
 BEGIN
 	IF true = ANY (fresh) THEN
-		PERFORM {schema}.served(ARRAY(SELECT u.queue FROM unnest(queues, fresh) AS u (queue, fresh) WHERE u.fresh),
-			ARRAY(SELECT u.sub FROM unnest(subs, fresh) AS u (sub, fresh) WHERE u.fresh),
-			ARRAY(SELECT u.turn FROM unnest(turns, fresh) AS u (turn, fresh) WHERE u.fresh));
+		PERFORM {schema}.served(array_agg(u.queue), array_agg(u.sub), array_agg(0::int8), array_agg(u.turn),
+			array_agg(NULL::bytea))
+		FROM unnest(queues, subs, turns, fresh) AS u (queue, sub, turn, fresh) WHERE u.fresh;
 	END IF;
 END $$;

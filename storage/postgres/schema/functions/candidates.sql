@@ -5,15 +5,18 @@
 -- Declined tasks of the named kinds come from the heads of their lines, up to most of each. A line is
 -- read no further than share, so that no more than some 2,000 rows are read of all lines. o_last says
 -- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
--- candidates, and neither have declined tasks whose partition is paused.
+-- candidates, and neither have declined tasks whose partition is paused or rests. If the tasks without a
+-- partition rest, only partitions have candidates.
 --
--- Of the partitions that are ready, turned returns candidates. o_turn is the turn of the
--- partition. rings are the turns before which no ready partition is.
+-- Of the partitions that are ready, turned returns candidates, and rows without an id. o_turn is the turn
+-- of the partition. rings are the turns before which no ready partition is. o_running counts the running
+-- tasks of the partition of a task, up to the Concurrency of the limit of partitions, and o_starts are the
+-- starts of that partition.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[]
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
-	o_size int4, o_last bool, o_turn int8
+	o_size int4, o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -22,33 +25,39 @@ DECLARE
 BEGIN
 	RETURN QUERY
 	WITH q AS MATERIALIZED (
-		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
+		SELECT u.n::int4, q.queue, {schema}.share(q.queue, 1) AS concurrency FROM unnest(names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
+		WHERE NOT EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sub = ''
+			AND k.rest > come)
 	), l AS MATERIALIZED (
-		SELECT q.n, q.queue, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
+		SELECT q.n, q.queue, q.concurrency, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
 			SELECT k.line, k.sub AS kind
 			FROM {schema}.lines k, LATERAL (SELECT FROM {schema}.tasks x WHERE x.line = k.line LIMIT 1) x
 			WHERE k.queue = q.queue AND k.state = {state.declined} AND (kinds = '{}' OR k.sub = ANY (kinds))
 			ORDER BY k.sub LIMIT {maxkinds}
 		) k
 	), h AS MATERIALIZED (
-		SELECT q.n, q.queue, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,
+		SELECT q.n, q.queue, q.concurrency, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,
 			{schema}.heads({schema}.line(q.queue, s.state), s.most, free) AS cs
 		FROM q, (VALUES ({state.waiting}, most), ({state.prompt}, starts), ({state.suspect}, suspects)) AS s (state, most)
 		UNION ALL
-		SELECT l.n, l.queue, {state.declined}::int2, l.kind, most, l.share, barred,
+		SELECT l.n, l.queue, l.concurrency, {state.declined}::int2, l.kind, most, l.share, barred,
 			{schema}.heads(l.line, l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, t.partition, t.running, coalesce(t.starts, '')
 	FROM h, LATERAL (
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
-			SELECT y.*, c.nth FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
+			SELECT y.*, c.nth, p.starts, CASE WHEN h.concurrency > 0 AND y.partition <> '' THEN (SELECT count(*) FROM (
+				SELECT FROM {schema}.tasks r WHERE r.queue + 0 = h.queue AND r.partition = y.partition AND r.flags & 32 > 0
+				LIMIT h.concurrency) r) ELSE 0 END AS running
+			FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
 				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
-			) y WHERE y.flags & h.barred = 0 AND (y.partition = '' OR h.kind = '' OR (
-				SELECT p.sort > 0 FROM {schema}.lines p
-				WHERE p.queue = h.queue AND p.state = {state.keyed} AND p.sub = y.partition
-			) IS NOT TRUE) ORDER BY c.nth LIMIT h.most
+			) y LEFT JOIN LATERAL (
+				SELECT k.paused > 0 OR k.rest > 0 AS rests, k.starts FROM {schema}.lines k
+				WHERE y.partition <> '' AND k.queue = h.queue AND k.state = {state.keyed} AND k.sub = y.partition OFFSET 0
+			) p ON true
+			WHERE y.flags & h.barred = 0 AND p.rests IS NOT TRUE ORDER BY c.nth LIMIT h.most
 		) x
 	) t
 	ORDER BY 7;
@@ -58,5 +67,5 @@ BEGIN
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
 		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort = 0
 			AND k.turn >= rings[u.n] OFFSET 0)
-	) q, LATERAL {schema}.turned(q.queue, rings[q.n], turns, barred, free) t;
+	) q, LATERAL {schema}.turned(q.queue, rings[q.n], turns, barred, free, {schema}.share(q.queue, 1)) t;
 END $$;

@@ -78,7 +78,7 @@ BEGIN
 		s := {schema}.ready(p_names[i], CASE WHEN p_maxes[i] <> {maxnone} THEN p_kinds END, now, come,
 			p_lows[i], p_sinces[i], p_rings[i], p_batch);
 		numbers := numbers || s.number;
-		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 THEN -1
+		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR s.resting OR p_max = 0 THEN -1
 			ELSE coalesce(nullif(greatest(p_maxes[i], -1), 0), p_max) END;
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));

@@ -48,7 +48,8 @@ BEGIN
 		FROM e WHERE e.empty AND q.queue = number;
 		done := FOUND;
 		IF done THEN
-			UPDATE {schema}.lines k SET sort = 0 WHERE k.queue = number AND k.state = {state.keyed} AND k.sort > 0;
+			UPDATE {schema}.lines k SET sort = 0, paused = 0, rest = 0, starts = ''
+			WHERE k.queue = number AND k.state = {state.keyed} AND (k.sort > 0 OR k.starts <> '');
 			PERFORM {schema}.vacate(array_agg(k.queue), array_agg(k.sub)) FROM {schema}.lines k
 			WHERE k.queue = number AND k.state = {state.keyed} HAVING count(*) > 0;
 		END IF;
@@ -56,7 +57,7 @@ BEGIN
 	END IF;
 	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_makes, touched = {schema}.told() WHERE q.queue = number;
 	IF p_partition <> '' THEN
-		PERFORM {schema}.rest(number, p_partition, p_turn, CASE WHEN NOT p_paused THEN 0
+		PERFORM {schema}.pause(number, p_partition, p_turn, CASE WHEN NOT p_paused THEN 0
 			WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 9223372036854775807 END);
 		RETURN;
 	END IF;

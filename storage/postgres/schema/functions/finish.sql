@@ -12,17 +12,23 @@ CREATE FUNCTION {schema}.finish(
 SET jit = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int4;
+	counted int4[];
+	subs text[];
 	now int8;
 BEGIN
 	-- Each row is looked up by its id, whatever the planner believes. Given the ids as a list, or
 	-- equal queues, it would read a table that it takes for empty from end to end, with all the dead
 	-- rows there. It expects these comparisons to find many rows, enough to compile the plan: jit is
 	-- off.
-	DELETE FROM {schema}.tasks t USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
-	WHERE t.queue = ANY (ARRAY[u.queue]) AND t.id >= u.id AND t.id <= u.id
-		AND t.version = u.version AND {schema}.state(t.line) = {state.pending} AND t.flags & 1 = 0
-		AND substr(t.lease, 1, 16) = u.token;
-	GET DIAGNOSTICS n = ROW_COUNT;
+	WITH gone AS (
+		DELETE FROM {schema}.tasks t USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
+		WHERE t.queue = ANY (ARRAY[u.queue]) AND t.id >= u.id AND t.id <= u.id
+			AND t.version = u.version AND {schema}.state(t.line) = {state.pending} AND t.flags & 1 = 0
+			AND substr(t.lease, 1, 16) = u.token
+		RETURNING t.queue, t.partition, t.flags
+	)
+	SELECT count(*), array_agg(g.queue) FILTER (WHERE g.flags & 32 > 0), array_agg(g.partition) FILTER (WHERE g.flags & 32 > 0)
+	INTO n, counted, subs FROM gone g;
 	IF n <> cardinality(ends) THEN
 		RAISE 'not as expected';
 	END IF;
@@ -45,6 +51,9 @@ BEGIN
 	END IF;
 	IF base = 0 THEN
 		RAISE 'not as expected';
+	END IF;
+	IF counted IS NOT NULL THEN
+		PERFORM {schema}.vacate(counted, subs);
 	END IF;
 EXCEPTION WHEN raise_exception OR lock_not_available THEN
 	base := 0;

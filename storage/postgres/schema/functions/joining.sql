@@ -1,5 +1,6 @@
 -- joining counts the tasks that join and leave the lines with a name. It makes a line that tasks join
--- where there is none (open), and keeps it from being deleted until the commit.
+-- where there is none, and puts a partition that waits without tasks where it belongs with tasks (open). It
+-- keeps the line until the commit from being deleted, and a partition from being put out of the way.
 CREATE FUNCTION {schema}.joining(
 	queues int4[], states int2[], subs text[], counts int4[], joined bool[], turns int8[], now int8, look int8,
 	patient bool
@@ -8,6 +9,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeo
 DECLARE
 	wanted int8 := cardinality(array_positions(joined, true));
 	lines int8[];
+	waits int8[]; -- the partitions that wait for something else than the ends of their pauses and rests
 	n int8;
 BEGIN
 	IF patient THEN
@@ -15,14 +17,22 @@ BEGIN
 	END IF;
 	FOR try IN 1..10 LOOP -- an empty line may be removed before it is locked
 		lines := {schema}.numbers(queues, states, subs);
-		PERFORM FROM {schema}.lines k WHERE k.line = ANY (ARRAY(
-			SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined)) FOR KEY SHARE OF k;
-		GET DIAGNOSTICS n = ROW_COUNT;
+		waits := ARRAY(
+			SELECT CASE WHEN k.sort > greatest(k.paused, k.rest) THEN k.line END FROM {schema}.lines k
+			WHERE k.line = ANY (ARRAY(SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined))
+			FOR KEY SHARE OF k);
+		n := cardinality(waits);
 		EXIT WHEN n = wanted;
 		PERFORM {schema}.open(queues, states, subs, joined, turns, now, look);
 	END LOOP;
 	IF n < wanted THEN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line was removed meanwhile';
+	END IF;
+	waits := array_remove(waits, NULL);
+	IF waits <> '{}' THEN
+		PERFORM {schema}.open(queues, states, subs,
+			ARRAY(SELECT coalesce(u.line = ANY (waits), false) FROM unnest(lines) WITH ORDINALITY AS u (line, nth) ORDER BY u.nth),
+			turns, now, look);
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n)
 	SELECT u.line, u.state, u.n FROM unnest(lines, states, counts) AS u (line, state, n)

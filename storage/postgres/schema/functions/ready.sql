@@ -1,6 +1,7 @@
 -- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and
 -- tells a claim what it has to know of the queue: its number, null where there is none; whether it is
--- paused (held; no pause ends in a wait, see come); whether it has a limit (limited); whether tasks wait
+-- paused (held; no pause ends in a wait, see come); whether it has a limit (limited); whether its tasks
+-- without a partition rest (resting); whether tasks wait
 -- before the place low (early); whether some only start at once (prompts), are suspects, were declined
 -- and are of the named kinds (declined), or have a partition that is ready (keyed); whether somebody
 -- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks); whether
@@ -10,14 +11,14 @@
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4, OUT number int4,
 	OUT held bool,
-	OUT limited bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,
+	OUT limited bool, OUT resting bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,
 	OUT asked bool, OUT ticks tid[], OUT changed bool, OUT more bool, OUT clean bool, OUT next int8, OUT turns int4, OUT first int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	q ALIAS FOR number;
 	unusual bool;
 	lined bool; -- it has lines with a name
-	rests int8; -- when the first pause of a partition ends
+	rests int8; -- when the first pause or rest of a partition ends
 	until int8;
 	promoted int4 := 0;
 BEGIN
@@ -26,8 +27,8 @@ BEGIN
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
 		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue),
-		false, false, false, false, false, '{}', false, false, come > 0, 0
-	INTO number, held, limited, until, unusual, early, lined, declined, keyed, prompts, suspects, asked, ticks, changed,
+		false, false, false, false, false, false, '{}', false, false, come > 0, 0
+	INTO number, held, limited, until, unusual, early, lined, resting, declined, keyed, prompts, suspects, asked, ticks, changed,
 		more, clean, turns
 	FROM {schema}.queues q WHERE q.name = p_name;
 	next := {schema}.soonest(number, since);
@@ -62,6 +63,8 @@ BEGIN
 		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
 			AND k.turn >= first
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0));
+		resting := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed} AND k.sub = ''
+			AND k.rest > come);
 		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed}
 			AND k.sort > 0 AND k.sort < 9223372036854775807 ORDER BY k.sort LIMIT 1);
 		IF rests <= come THEN

@@ -3,27 +3,60 @@
 -- at least as many as there are, or most if there are more, and of no partition fewer than a claim can
 -- take that serves them in turn. Of the tasks that every claim takes, which have none of the flags 12, it
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
--- and in each passes over 1,000 tasks at most.
-CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool) RETURNS TABLE (
+-- and in each passes over 1,000 tasks at most. It passes over partitions with as many running tasks as
+-- concurrency, unless that is 0. o_running counts the running tasks of a partition, and o_starts are its starts,
+-- with its first task.
+--
+-- A row without an id says that partitions are held back by their concurrency, if o_kind is ''. Else it names a
+-- partition that was passed over, after a look at {maxturns} that left out others.
+CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool, concurrency int8) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
-	o_last bool, o_turn int8
+	o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	numbers int8[];
+	running int8[];
+	final int8; -- the last turn at which this looks
+	held bool;
+	others bool;
+	subs text[];
 	cs tid[];
 	share int4;
 	cut bool;
 BEGIN
-	numbers := ARRAY(
-		SELECT r.line FROM (
-			SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0
+	SELECT coalesce(array_agg(s.line), '{}'), array_agg(s.running), max(s.turn) INTO numbers, running, final FROM (
+		SELECT r.line, r.running, r.turn FROM (
+			SELECT k.line, k.turn, CASE WHEN concurrency = 0 THEN 0 ELSE (SELECT count(*) FROM (
+				SELECT FROM {schema}.tasks t WHERE t.queue + 0 = q AND t.partition = k.sub AND t.flags & 32 > 0
+				LIMIT concurrency) x) END AS running
+			FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0
 				AND k.turn >= ring AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 			ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
-		) r WHERE EXISTS (
+		) r WHERE (concurrency = 0 OR r.running < concurrency) AND EXISTS (
 			SELECT FROM (
 				SELECT t.flags FROM {schema}.tasks t WHERE t.line = r.line AND t.flags & {newer} = 0 ORDER BY t.sort LIMIT 1000
 			) x WHERE x.flags & barred = 0
-		) LIMIT least(most, {maxturns} + 1));
+		) LIMIT least(most, {maxturns} + 1)
+	) s;
+	IF cardinality(numbers) < most OR concurrency > 0 THEN
+		SELECT bool_or(r.nth > {maxturns}), bool_or(r.held), array_agg(r.sub ORDER BY r.turn) FILTER (WHERE r.nth <= {maxturns})
+		INTO others, held, subs FROM (
+			SELECT k.sub, k.turn, row_number() OVER () AS nth, k.line = ANY (numbers) AS chosen,
+				concurrency > 0 AND k.line <> ALL (numbers) AND concurrency <= (SELECT count(*) FROM (
+					SELECT FROM {schema}.tasks t WHERE t.queue + 0 = q AND t.partition = k.sub AND t.flags & 32 > 0
+					LIMIT concurrency) x) AS held
+			FROM (
+				SELECT k.line, k.sub, k.turn FROM {schema}.lines k
+				WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0 AND k.turn >= ring
+					AND (cardinality(numbers) < most OR k.turn <= final)
+					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
+				ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
+			) k
+		) r WHERE NOT r.chosen OR r.nth > {maxturns};
+		RETURN QUERY
+		SELECT false, {state.keyed}::int2, u.sub, NULL::bytea, 0::int8, 0::int8, 0::int2, 0, false, 0::int8, '', 0::int8, ''::bytea
+		FROM unnest(CASE WHEN held THEN ARRAY[''] END || CASE WHEN others THEN subs END) AS u (sub);
+	END IF;
 	IF numbers = '{}' THEN
 		RETURN;
 	END IF;
@@ -49,7 +82,9 @@ BEGIN
 	END LOOP;
 	RETURN QUERY
 	SELECT t.queue <> q, {state.keyed}::int2, k.sub, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		row_number() OVER (PARTITION BY k.line ORDER BY t.sort) >= share, k.turn
+		row_number() OVER (PARTITION BY k.line ORDER BY t.sort) >= share, k.turn, k.sub,
+		running[array_position(numbers, k.line)],
+		CASE WHEN row_number() OVER (PARTITION BY k.line ORDER BY t.sort) = 1 THEN k.starts ELSE '' END
 	FROM unnest(cs) AS c (c), LATERAL (SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0) t,
 	LATERAL (SELECT z.* FROM {schema}.lines z WHERE z.line = t.line OFFSET 0) k
 	WHERE k.queue = q AND k.state = {state.keyed} AND k.sort = 0 AND t.flags & barred = 0

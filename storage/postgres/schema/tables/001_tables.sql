@@ -80,23 +80,34 @@ CREATE TABLE {schema}.deltas (
 
 -- The lines with a name, in which some tasks of a queue and a state stand apart: declined tasks in the
 -- line of their kind, and waiting tasks with a partition in the line of that. The row of a kind may
--- outlive the tasks of its line by a day. That of a partition goes with the last task, but a paused
--- partition keeps it. The number of a line is below 0, and is never given again.
+-- outlive the tasks of its line by a day. That of a partition goes with the last task, unless the
+-- partition is paused or rests, or tasks of it run or starts of it count for the limit of partitions.
+-- The number of a line is below 0, and is never given again.
 --
 -- sort and turn are the place of a partition in the ring of its queue. Ready partitions have the sort 0,
--- and stand by their turns. The sort of a paused partition is the moment at which the pause ends, or
--- the highest number.
+-- and stand by their turns. The sort of any other is the moment from which it may be ready, or the
+-- highest number: see arrange().
+--
+-- The partition with the name '' stands for the tasks without a partition while they rest. It never has
+-- a task.
 CREATE SEQUENCE {schema}.linenumbers;
 CREATE TABLE {schema}.lines (
 	queue int4 NOT NULL,
 	state int2 NOT NULL,
 	sub   text COLLATE "C" NOT NULL, -- the name: a kind or the key of a partition
 	line  int8 NOT NULL,
-	named int8 NOT NULL, -- when a claim last named the kind, or the line began
+	-- When a claim last named the kind, or the line began. Of a partition that waits without tasks for a
+	-- moment: that moment, before which the sweep need not look at it.
+	named int8 NOT NULL,
 	look  int8 NOT NULL, -- when to look for declined tasks that waited too long
 	sort  int8 NOT NULL DEFAULT 0,
 	turn  int8 NOT NULL DEFAULT 0,
 	tasks int8 NOT NULL DEFAULT 0, -- without the deltas
+	-- When the pause of a partition ends, the highest number if a resume ends it, and when the rest ends
+	-- that a throttled task began; 0 for none.
+	paused int8 NOT NULL DEFAULT 0,
+	rest   int8 NOT NULL DEFAULT 0,
+	starts bytea NOT NULL DEFAULT '', -- those that count for the rate of a partition, as in limits
 	PRIMARY KEY (queue, state, sub)
 ) WITH (
 	fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.1,
@@ -120,8 +131,9 @@ CREATE INDEX lines_empty ON {schema}.lines (state, named) WHERE tasks <= 0;
 -- turn:  its place among tasks of the same sort: the mark when it was last scheduled. Declined:
 --        since when. Pending: when it was claimed
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
---        8 a suspect, 16 has a row in sides. All other flags belong to newer versions: a client
---        passes over a task with a flag that it does not know
+--        8 a suspect, 16 has a row in sides, 32 counts for the concurrency of its partition while it
+--        is pending. All other flags belong to newer versions: a client passes over a task with a flag
+--        that it does not know
 -- lease: token and runner while it is pending, else empty
 -- past:  when it was created, what it went through and why. Empty until its first claim or
 --        change: it was created at its version then, and has gone through nothing
@@ -151,6 +163,9 @@ CREATE TABLE {schema}.tasks (
 ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
 -- One order for all states: claims, promotions, recoveries, listings.
 CREATE INDEX tasks_order ON {schema}.tasks (line, sort, turn);
+-- The tasks that count for the concurrency of their partitions. The expression keeps this index and the
+-- key from doing each other's work.
+CREATE INDEX tasks_counted ON {schema}.tasks ((queue + 0), partition) WHERE flags & 32 > 0;
 
 -- Tasks that have ended and are kept.
 CREATE TABLE {schema}.ended (
