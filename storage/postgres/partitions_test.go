@@ -248,7 +248,7 @@ func TestPausesThatAreOverEnd(t *testing.T) {
 	c := s.claim(1)
 	s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
 	s.want("NextDue", c.NextDue.Sub(c.Now) > 50*time.Minute && c.NextDue.Sub(c.Now) < time.Hour, true)
-	s.damage("UPDATE %s.lines SET sort = sort - 3600000000")
+	s.damage("UPDATE %s.lines SET sort = sort - 3600000000, paused = paused - 3600000000")
 	tasks := 0
 	for more := true; more; {
 		c := s.claim(1)
@@ -263,7 +263,7 @@ func TestNoPauseOfAPartitionEndsDuringAWait(t *testing.T) {
 	s := newShop(t)
 	s.partition("a", storage.Pause{On: true, For: time.Hour})
 	s.addKeyed("a", 1)
-	s.damage("UPDATE %s.lines SET sort = sort - 3600000000")
+	s.damage("UPDATE %s.lines SET sort = sort - 3600000000, paused = paused - 3600000000")
 	s.damage("SELECT setval('%[1]s.mark', " + clockNow + " - 3600000000)")
 	c := s.claim(1)
 	s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{0, false})

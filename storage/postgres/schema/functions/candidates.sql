@@ -21,14 +21,14 @@ CREATE FUNCTION {schema}.candidates(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	come int8 := {schema}.come({schema}.told());
+	keyed int2 := {state.keyed}; -- a variable, so that the planner takes the key of lines
 	barred int2 := CASE WHEN starts = 0 THEN 12 WHEN suspects = 0 THEN 8 ELSE 0 END; -- flags
 BEGIN
 	RETURN QUERY
 	WITH q AS MATERIALIZED (
 		SELECT u.n::int4, q.queue, {schema}.share(q.queue, 1) AS concurrency FROM unnest(names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
-		WHERE NOT EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sub = ''
-			AND k.rest > come)
+		WHERE NOT {schema}.resting(q.queue, come)
 	), l AS MATERIALIZED (
 		SELECT q.n, q.queue, q.concurrency, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
 			SELECT k.line, k.sub AS kind
@@ -55,7 +55,7 @@ BEGIN
 				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
 			) y LEFT JOIN LATERAL (
 				SELECT k.paused > 0 OR k.rest > 0 AS rests, k.starts FROM {schema}.lines k
-				WHERE y.partition <> '' AND k.queue = h.queue AND k.state = {state.keyed} AND k.sub = y.partition OFFSET 0
+				WHERE y.partition <> '' AND k.queue = h.queue AND k.state = keyed AND k.sub = y.partition OFFSET 0
 			) p ON true
 			WHERE y.flags & h.barred = 0 AND p.rests IS NOT TRUE ORDER BY c.nth LIMIT h.most
 		) x

@@ -16,7 +16,7 @@ BEGIN
 	FOR o_place, q, keyed IN
 		SELECT x.n, x.queue, x.keyed FROM (
 			SELECT u.n, q.queue, q.limited, EXISTS (
-				SELECT FROM {schema}.lines k WHERE k.queue = q.queue AND k.state = {state.keyed} AND k.sub > ''
+				SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sub > ''
 			) AS keyed
 			FROM unnest(names) WITH ORDINALITY AS u (name, n) JOIN {schema}.queues q ON q.name = u.name
 		) x WHERE x.limited OR x.keyed ORDER BY x.queue

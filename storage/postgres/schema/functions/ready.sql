@@ -63,8 +63,7 @@ BEGIN
 		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
 			AND k.turn >= first
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0));
-		resting := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.keyed} AND k.sub = ''
-			AND k.rest > come);
+		resting := {schema}.resting(number, come);
 		rests := (SELECT k.sort FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed}
 			AND k.sort > 0 AND k.sort < 9223372036854775807 ORDER BY k.sort LIMIT 1);
 		IF rests <= come THEN

@@ -38,7 +38,7 @@ BEGIN
 			) x WHERE x.flags & barred = 0
 		) LIMIT least(most, {maxturns} + 1)
 	) s;
-	IF cardinality(numbers) < most OR concurrency > 0 THEN
+	IF cardinality(numbers) < least(most, {maxturns} + 1) OR concurrency > 0 THEN
 		SELECT bool_or(r.nth > {maxturns}), bool_or(r.held), array_agg(r.sub ORDER BY r.turn) FILTER (WHERE r.nth <= {maxturns})
 		INTO others, held, subs FROM (
 			SELECT k.sub, k.turn, row_number() OVER () AS nth, k.line = ANY (numbers) AS chosen,
