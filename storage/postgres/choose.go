@@ -277,8 +277,9 @@ func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 	for _, at := range ch.passed {
 		if _, locked := ch.limits.turns[at.queue]; locked && !ch.repeat {
 			passed = append(passed, at)
-			ch.left[at.queue] = ch.left[at.queue] ||
-				slices.ContainsFunc(chosen.Taken, func(r *engine.Record) bool { return r.Queue.Name == at.queue })
+			if slices.ContainsFunc(chosen.Taken, func(r *engine.Record) bool { return r.Queue.Name == at.queue }) {
+				ch.left[at.queue] = true
+			}
 		}
 	}
 	return passed
