@@ -202,7 +202,8 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	st := ch.step
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
-	w.step.Lines, w.lines, w.shares, ch.left = w, make(map[line][]*row), make(map[line]*engine.Line), make(map[string]bool)
+	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), make(map[string]bool)
+	w.shares = make(map[line]*engine.Line)
 	var taken []*candidate // by this claim or another, without a look at those behind them
 	if !ch.limits.wait {
 		w.step.Come = st.now
@@ -224,20 +225,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 			ch.left[cand.ref.Queue] = true
 			continue
 		}
-		var r *row
-		if rec != nil {
-			r = rec.row(cand.ref, st.queues[cand.ref.Queue])
-			w.load(r)
-		} else {
-			r = ch.unread(w, cand)
-			w.rows[cand.ref] = r
-		}
-		r.size = int(cand.size)
-		at := line{cand.ref.Queue, r.State, cand.sub}
-		if cand.partition != "" {
-			w.share(r.Queue, cand, ch.starts)
-		}
-		w.lines[at] = append(w.lines[at], r)
+		ch.stand(w, cand, rec)
 	}
 	w.beginRing()
 	queues := make([]*engine.Queue, len(ch.req.Queues))
@@ -261,8 +249,8 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	return w, &claim
 }
 
-// passes notes a partition that was passed over because of what it has at its place in the ring, or with no key
-// that partitions of the queue are held back.
+// passes notes a partition that was passed over because of what it has at its place in the ring, or with no
+// key that partitions of the queue are held back.
 func (ch *choice) passes(queue, key string) {
 	if key == "" {
 		ch.full[queue] = true
@@ -271,8 +259,8 @@ func (ch *choice) passes(queue, key string) {
 	}
 }
 
-// passedOver returns the partitions that go to the end of the ring, after a look at MaxTurns that left out others. If
-// the claim has taken tasks of the queue, another claim finds more.
+// passedOver returns the partitions that go to the end of the ring, after a look at MaxTurns that left out
+// others. If the claim has taken tasks of the queue, another claim finds more.
 func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 	for _, at := range ch.passed {
 		if _, locked := ch.limits.turns[at.queue]; locked && !ch.repeat {
@@ -285,7 +273,8 @@ func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 	return passed
 }
 
-// allHeld returns the queues in which the limit of partitions holds tasks back, as the engine found and the server.
+// allHeld returns the queues in which the limit of partitions holds tasks back, as the engine found and the
+// server.
 func (ch *choice) allHeld(found []string) (held []string) {
 	for i := range ch.req.Queues {
 		if name := ch.req.Queues[i].Name; ch.full[name] || slices.Contains(found, name) {
@@ -293,6 +282,24 @@ func (ch *choice) allHeld(found []string) (held []string) {
 		}
 	}
 	return held
+}
+
+// stand puts a candidate, which rec has if it was read, into its line.
+func (ch *choice) stand(w *work, cand *candidate, rec *raw) {
+	var r *row
+	if rec != nil {
+		r = rec.row(cand.ref, ch.step.queues[cand.ref.Queue])
+		w.load(r)
+	} else {
+		r = ch.unread(w, cand)
+		w.rows[cand.ref] = r
+	}
+	r.size = int(cand.size)
+	if cand.partition != "" {
+		w.share(r.Queue, cand, ch.starts)
+	}
+	at := line{cand.ref.Queue, r.State, cand.sub}
+	w.lines[at] = append(w.lines[at], r)
 }
 
 // unread makes a row for a candidate that was not read.

@@ -91,14 +91,18 @@
 //	functions   the versions whose functions the schema holds
 //	jobs        a view of the tasks for people with psql; see schema/jobs.sql for its cost
 //
-// The table tasks has two indexes: its key (queue, id), and (line, sort, turn), where a line is a
-// queue and a state. This one order serves claims, promotions, recoveries and listings, so that every
-// transition between states is one update. A declined task stands in the line of its kind, and any
-// other waiting task with a partition in the line of that; the numbers of these lines are below 0. A
-// row of lines is also the place of a partition in the ring of its queue, which has an index of its
-// own. A claim looks at the table lines once for each queue that it names; plain inserts and
-// completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the
-// table tasks, and most tasks are deleted when they complete.
+// The table tasks has two indexes that all tasks enter: its key (queue, id), and (line, sort, turn), where a
+// line is a queue and a state. This one order serves claims, promotions, recoveries and listings, so that
+// every transition between states is one update. A declined task stands in the line of its kind, and any
+// other waiting task with a partition in the line of that; the numbers of these lines are below 0. A row of
+// lines is also the place of a partition in the ring of its queue, which has an index of its own. It has the
+// pause and the rest of the partition, each by itself, and the starts that count for the rate of the limit of
+// partitions; the row with the key '' has the rest of the tasks without a partition. No row counts the
+// running tasks of a partition: a task that counts has a flag while it is pending, and a third, partial index
+// of tasks finds these by their partition. So every end of a task frees its place, whoever ends it, and
+// nothing can drift. A claim looks at the table lines once for each queue that it names; plain inserts and
+// completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the table
+// tasks, and most tasks are deleted when they complete.
 //
 // # Steps
 //
@@ -128,7 +132,10 @@
 // A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks
 // that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it
 // reads candidates without locks and without payloads, and locks exactly those that it chooses. Of
-// partitions it reads the first of the ring, as many as it may serve.
+// partitions it reads the first of the ring, as many as it may serve, and passes over those that are at
+// their Concurrency. It writes their places and their starts with the tasks that it takes. A partition
+// without waiting tasks stands apart from the ready ones while tasks of it run or its starts count. The
+// step of the end, a claim after the moment, or the sweep removes its row.
 //
 // # Locks
 //

@@ -10,12 +10,12 @@ import (
 
 // The ring of a queue consists of the places that the rows of its partitions have in the table lines. A
 // claim reads the first ready partitions that have a task for it (the function turned), and writes the
-// places of those that it has served, or that have to rest because of their rate, and their starts. The server
-// ends pauses and rests (resume), and a step removes a partition of which nothing is left, or puts it out of the
-// way if its last task has been taken and runs (vacate).
+// places of those that it has served, or that have to rest because of their rate, and their starts. The
+// server ends pauses and rests (resume), and a step removes a partition of which nothing is left, or puts it
+// out of the way if its last task has been taken and runs (vacate).
 //
-// No row counts the running tasks of a partition: a claim counts the tasks with the flag Counted in the partitions at
-// which it looks, once it has locked the limit of the queue.
+// No row counts the running tasks of a partition: a claim counts the tasks with the flag Counted in the
+// partitions at which it looks, once it has locked the limit of the queue.
 
 // beginRing fills the lines of the partitions that have candidates.
 func (w *work) beginRing() {
@@ -25,7 +25,8 @@ func (w *work) beginRing() {
 	}
 }
 
-// Turns returns the first partitions of a ring that have candidates. The server knows those that rested before the step.
+// Turns returns the first partitions of a ring that have candidates. The server knows those that rested
+// before the step.
 func (w *work) Turns(q *engine.Queue, from engine.Place, n int) (ready []*engine.Line) {
 	for _, l := range w.parts {
 		if l.Queue == q && !l.Ring.Before(from) {
@@ -38,8 +39,8 @@ func (w *work) Turns(q *engine.Queue, from engine.Place, n int) (ready []*engine
 	return ready[:min(n, len(ready))]
 }
 
-// Partition returns a partition of which a claim has candidates. Declined tasks whose partition is paused or rests are
-// no candidates.
+// Partition returns a partition of which a claim has candidates. Declined tasks whose partition is paused or
+// rests are no candidates.
 func (w *work) Partition(q *engine.Queue, key string) *engine.Line {
 	at := line{q.Name, engine.Keyed, key}
 	if w.shares[at] == nil && !q.Limit.InForce().Partition.IsZero() {
@@ -137,8 +138,9 @@ func (w *work) isHeld(at line) bool {
 	return l.Ring.Sort > 0 || most > 0 && l.Running >= most
 }
 
-// turning writes the places of the partitions that a claim has served or put to rest, and their starts. It also puts
-// partitions that were passed over at the end of the ring. It locks all of them before any other line, in one order.
+// turning writes the places of the partitions that a claim has served or put to rest, and their starts. It
+// also puts partitions that were passed over at the end of the ring. It locks all of them before any other
+// line, in one order.
 func (w *work) turning(passed []line) []query {
 	var queues []int32
 	var names []string
@@ -178,9 +180,7 @@ func (w *work) resting() (query, bool) {
 		at := standing{w.ids(r.Queue.Name), engine.Keyed, r.Key}
 		untils[at] = max(untils[at], r.Until)
 	}
-	var queues []int32
-	var names []string
-	var moments []int64
+	queues, names, moments := make([]int32, 0, len(untils)), make([]string, 0, len(untils)), make([]int64, 0, len(untils))
 	for _, at := range slices.SortedFunc(maps.Keys(untils), standing.compare) {
 		queues, names, moments = append(queues, at.queue), append(names, at.sub), append(moments, untils[at])
 	}

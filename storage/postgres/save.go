@@ -116,18 +116,16 @@ func (w *work) save(patient bool) []query {
 	if q, some := w.counting(); some {
 		queries = append(queries, q)
 	}
-	if q, some := w.resting(); some {
-		queries = append(queries, q)
-	}
-	if !patient { // nobody waits for a transaction of the application's
-		queries = append(queries, w.leaving()...)
-	}
-	return queries
+	return append(queries, w.leaving(patient)...)
 }
 
-// leaving looks at the partitions that tasks have left.
-func (w *work) leaving() (queries []query) {
-	for _, look := range []func() (query, bool){w.beginningAgain, w.vacating} {
+// leaving puts partitions to rest, and looks at those that tasks have left.
+func (w *work) leaving(patient bool) (queries []query) {
+	looks := []func() (query, bool){w.resting}
+	if !patient { // nobody waits for a transaction of the application's
+		looks = append(looks, w.beginningAgain, w.vacating)
+	}
+	for _, look := range looks {
 		if q, some := look(); some {
 			queries = append(queries, q)
 		}
@@ -297,8 +295,8 @@ func (w *work) subs() (l subs) {
 	return l
 }
 
-// vacating looks at the partitions that tasks leave and none joins, in their lines or as running tasks. It removes
-// those of which nothing is left.
+// vacating looks at the partitions that tasks leave and none joins, in their lines or as running tasks. It
+// removes those of which nothing is left.
 func (w *work) vacating() (query, bool) {
 	left := make(map[standing]bool)
 	l := w.subs()
@@ -324,8 +322,7 @@ func (w *work) vacating() (query, bool) {
 		}
 	}
 	maps.DeleteFunc(left, func(_ standing, leaves bool) bool { return !leaves })
-	var queues []int32
-	var names []string
+	queues, names := make([]int32, 0, len(left)), make([]string, 0, len(left))
 	for _, at := range slices.SortedFunc(maps.Keys(left), standing.compare) {
 		queues, names = append(queues, at.queue), append(names, at.sub)
 	}

@@ -41,8 +41,8 @@ func bothWays(t *testing.T, test func(t *testing.T, s *shop, prepare func(*postg
 	}
 }
 
-// TestHandlesShareALimitOfPartitions has several handles claim from partitions with a slot each: no two tasks of a
-// partition are pending at once, and nothing is left of the partitions.
+// TestHandlesShareALimitOfPartitions has several handles claim from partitions with a slot each: no two tasks
+// of a partition are pending at once, and nothing is left of the partitions.
 func TestHandlesShareALimitOfPartitions(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *shop, prepare func(*postgres.Storage)) {
 		const handles, keys, each = 6, 4, 25
@@ -64,8 +64,8 @@ func TestHandlesShareALimitOfPartitions(t *testing.T) {
 	})
 }
 
-// completeApart claims and completes tasks, and expects before each completion that no other task of its partition
-// is pending. It returns how many it completed.
+// completeApart claims and completes tasks, and expects before each completion that no other task of its
+// partition is pending. It returns how many it completed.
 func (s *shop) completeApart(session *storage.Session) int64 {
 	s.Helper()
 	c, err := session.Claim(s.Context(), claimOf(3))
@@ -141,7 +141,8 @@ func TestTasksJoinAPartitionWhoseTasksRun(t *testing.T) {
 	})
 }
 
-// TestHeldPartitionsHideNoOther: more partitions than a claim looks at are at their Concurrency, before one that is not.
+// TestHeldPartitionsHideNoOther: more partitions than a claim looks at are at their Concurrency, before one
+// that is not.
 func TestHeldPartitionsHideNoOther(t *testing.T) {
 	s := newShop(t)
 	s.share(1, storage.Rate{})

@@ -1,9 +1,10 @@
--- arrange puts partitions, whose lines the step has locked, where they belong in their rings: at the end of the
--- ready ones, behind the turn p_turn, or where they wait for the end of their pause and their rest. If a partition
--- has neither, and no waiting tasks, it waits out of the way for its running tasks, or for the moment from which its
--- starts do not count; if it has nothing at all, arrange deletes it. Pauses, rests and starts that are over at the
--- moment come have ended. A ready partition that stays ready keeps its turn. A partition that a task is about to join
--- counts as one with waiting tasks: whoever joins a line locks it (joining).
+-- arrange puts partitions, whose lines the step has locked, where they belong in their rings: at the end
+-- of the ready ones, behind the turn p_turn, or where they wait for the end of their pause and their
+-- rest. If a partition has neither, and no waiting tasks, it waits out of the way for its running tasks,
+-- or for the moment from which its starts do not count; if it has nothing at all, arrange deletes it.
+-- Pauses, rests and starts that are over at the moment come have ended. A ready partition that stays
+-- ready keeps its turn. A partition that a task is about to join counts as one with waiting tasks:
+-- whoever joins a line locks it (joining).
 CREATE FUNCTION {schema}.arrange(numbers int8[], p_turn int8, come int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

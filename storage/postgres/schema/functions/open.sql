@@ -1,6 +1,7 @@
--- open makes the lines with a name that tasks are to join (joined), if there are none. turns are the turns of
--- partitions, and look is the next moment to look for declined tasks that waited too long. A partition that
--- waits without tasks, because tasks of it run or its starts count, is put where it belongs with tasks.
+-- open makes the lines with a name that tasks are to join (joined), if there are none. turns are the
+-- turns of partitions, and look is the next moment to look for declined tasks that waited too long. A
+-- partition that waits without tasks, because tasks of it run or its starts count, is put where it
+-- belongs with tasks.
 CREATE FUNCTION {schema}.open(
 	queues int4[], states int2[], subs text[], joined bool[], turns int8[], now int8, look int8
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$

@@ -1,5 +1,6 @@
--- over returns the moment from which no start of a partition counts for the rate that partitions of its queue
--- have, 0 if none counts. The last start is packed in the last twelve bytes, and they begin with its moment.
+-- over returns the moment from which no start of a partition counts for the rate that partitions of its
+-- queue have, 0 if none counts. The last start is packed in the last twelve bytes, and they begin with
+-- its moment.
 CREATE FUNCTION {schema}.over(q int4, starts bytea) RETURNS int8 LANGUAGE plpgsql STABLE AS $$
 DECLARE
 	per int8;

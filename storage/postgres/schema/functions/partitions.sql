@@ -1,8 +1,8 @@
 -- partitions lists up to most partitions of a queue behind a key, or the one with the key p_key, unless
--- that is '': those that have tasks, waiting or running, that are paused or rest at the moment o_now, or whose
--- starts count for the limit of the queue, which is returned too. o_come is 0 during a wait of the clock (come). The
--- planner takes the scan of all deltas, which have no index, for so expensive that it would compile the plan: jit is
--- off.
+-- that is '': those that have tasks, waiting or running, that are paused or rest at the moment o_now, or
+-- whose starts count for the limit of the queue, which is returned too. o_come is 0 during a wait of the
+-- clock (come). The planner takes the scan of all deltas, which have no index, for so expensive that it
+-- would compile the plan: jit is off.
 CREATE FUNCTION {schema}.partitions(p_name text, p_key text, after text, most int4) RETURNS TABLE (
 	o_key text, o_tasks int8, o_paused int8, o_rest int8, o_running int8, o_starts bytea, o_now int8, o_come int8,
 	o_operator text, o_declared text

@@ -1,13 +1,13 @@
 -- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and
 -- tells a claim what it has to know of the queue: its number, null where there is none; whether it is
 -- paused (held; no pause ends in a wait, see come); whether it has a limit (limited); whether its tasks
--- without a partition rest (resting); whether tasks wait
--- before the place low (early); whether some only start at once (prompts), are suspects, were declined
--- and are of the named kinds (declined), or have a partition that is ready (keyed); whether somebody
--- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks); whether
--- anything was changed; whether more due work can be had at once (more); whether nothing due is left
--- (clean); when something is due next; and how many turns after now it gave to partitions (turns). ring
--- is the turn before which no ready partition is, and first the turn of the first one (hint.go).
+-- without a partition rest (resting); whether tasks wait before the place low (early); whether some only
+-- start at once (prompts), are suspects, were declined and are of the named kinds (declined), or have a
+-- partition that is ready (keyed); whether somebody asked to cancel a running task (asked); the places of
+-- the cursors that are handed out (ticks); whether anything was changed; whether more due work can be had
+-- at once (more); whether nothing due is left (clean); when something is due next; and how many turns
+-- after now it gave to partitions (turns). ring is the turn before which no ready partition is, and first
+-- the turn of the first one (hint.go).
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4, OUT number int4,
 	OUT held bool,
@@ -57,7 +57,7 @@ BEGIN
 		promoted := {schema}.resume(number, now, turns, come);
 		turns := turns + promoted;
 		declined := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = number AND k.state = {state.declined}
-			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds)) AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line));
+			AND (p_kinds = '{}' OR k.sub = ANY (p_kinds)) AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0));
 		first := (SELECT k.turn FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0
 			AND k.turn >= ring ORDER BY k.turn LIMIT 1);
 		keyed := EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = number AND k.state = {state.keyed} AND k.sort = 0

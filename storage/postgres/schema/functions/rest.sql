@@ -1,5 +1,5 @@
--- rest puts a partition to rest until a moment, unless it rests for longer. The key '' stands for the tasks
--- without a partition.
+-- rest puts a partition to rest until a moment, unless it rests for longer. The key '' stands for the
+-- tasks without a partition.
 CREATE FUNCTION {schema}.rest(q int4, p_sub text, p_turn int8, until int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- resume puts up to {maxrest} partitions of a queue whose moment has come where they belong then (arrange), behind the
--- turns that the claim has given already, and returns how many there were.
+-- resume puts up to {maxrest} partitions of a queue whose moment has come where they belong then
+-- (arrange), behind the turns that the claim has given already, and returns how many there were.
 CREATE FUNCTION {schema}.resume(q int4, now int8, given int4, come int8) RETURNS int4 LANGUAGE plpgsql AS $$
 DECLARE
 	numbers int8[];

@@ -1,6 +1,6 @@
--- served writes what a claim has done with partitions: it moves ready ones to the places that the claim has given
--- them, where sorts has a sort, and replaces the starts that count, where starts has any. It makes the row of a
--- partition whose declined tasks alone were taken.
+-- served writes what a claim has done with partitions: it moves ready ones to the places that the claim
+-- has given them, where sorts has a sort, and replaces the starts that count, where starts has any. It
+-- makes the row of a partition whose declined tasks alone were taken.
 CREATE FUNCTION {schema}.served(queues int4[], subs text[], sorts int8[], turns int8[], p_starts bytea[])
 RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$

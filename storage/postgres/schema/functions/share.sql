@@ -1,5 +1,5 @@
--- share returns a number of the limit that each partition of a queue has: its Concurrency (1), or the N (2) or
--- the Per (3) of its Rate; 0 if there is none (Limit.Texts in storage/internal/engine).
+-- share returns a number of the limit that each partition of a queue has: its Concurrency (1), or the N
+-- (2) or the Per (3) of its Rate; 0 if there is none (Limit.Texts in storage/internal/engine).
 CREATE FUNCTION {schema}.share(q int4, nth int4) RETURNS int8 LANGUAGE plpgsql STABLE AS $$
 BEGIN
 	RETURN coalesce((

@@ -4,11 +4,11 @@
 -- take that serves them in turn. Of the tasks that every claim takes, which have none of the flags 12, it
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
 -- and in each passes over 1,000 tasks at most. It passes over partitions with as many running tasks as
--- concurrency, unless that is 0. o_running counts the running tasks of a partition, and o_starts are its starts,
--- with its first task.
+-- concurrency, unless that is 0. o_running counts the running tasks of a partition, and o_starts are its
+-- starts, with its first task.
 --
--- A row without an id says that partitions are held back by their concurrency, if o_kind is ''. Else it names a
--- partition that was passed over, after a look at {maxturns} that left out others.
+-- A row without an id says that partitions are held back by their concurrency, if o_kind is ''. Else it
+-- names a partition that was passed over, after a look at {maxturns} that left out others.
 CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool, concurrency int8) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
 	o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea
@@ -39,7 +39,8 @@ BEGIN
 		) LIMIT least(most, {maxturns} + 1)
 	) s;
 	IF cardinality(numbers) < least(most, {maxturns} + 1) OR concurrency > 0 THEN
-		SELECT bool_or(r.nth > {maxturns}), bool_or(r.held), array_agg(r.sub ORDER BY r.turn) FILTER (WHERE r.nth <= {maxturns})
+		SELECT bool_or(r.nth > {maxturns}), bool_or(r.held), array_agg(r.sub ORDER BY r.turn)
+			FILTER (WHERE NOT r.chosen AND r.nth <= {maxturns})
 		INTO others, held, subs FROM (
 			SELECT k.sub, k.turn, row_number() OVER () AS nth, k.line = ANY (numbers) AS chosen,
 				concurrency > 0 AND k.line <> ALL (numbers) AND concurrency <= (SELECT count(*) FROM (
@@ -52,7 +53,7 @@ BEGIN
 					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 				ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
 			) k
-		) r WHERE NOT r.chosen OR r.nth > {maxturns};
+		) r;
 		RETURN QUERY
 		SELECT false, {state.keyed}::int2, u.sub, NULL::bytea, 0::int8, 0::int8, 0::int2, 0, false, 0::int8, '', 0::int8, ''::bytea
 		FROM unnest(CASE WHEN held THEN ARRAY[''] END || CASE WHEN others THEN subs END) AS u (sub);
