@@ -97,7 +97,7 @@
 // other waiting task with a partition in the line of that; the numbers of these lines are below 0. A row of
 // lines is also the place of a partition in the ring of its queue, which has an index of its own. It has the
 // pause and the rest of the partition, each by itself, and the starts that count for the rate of the limit of
-// partitions; the row with the key '' has the rest of the tasks without a partition. No row counts the
+// partitions; the row with the empty key has the rest of the tasks without a partition. No row counts the
 // running tasks of a partition: a task that counts has a flag while it is pending, and a third, partial index
 // of tasks finds these by their partition. So every end of a task frees its place, whoever ends it, and
 // nothing can drift. A claim looks at the table lines once for each queue that it names; plain inserts and

@@ -99,6 +99,7 @@ func bounding(number int32, settings *storage.Settings, operator, declared strin
 	operator, declared, starts = q.Limit.Texts()
 	return []query{{
 		text: "SELECT {schema}.bound($1, $2, $3, $4, $5)",
-		args: []any{number, operator, declared, append([]byte{}, starts...), loosens}, // appended to: nil would be null
+		// The starts are appended to a slice: nil would be null.
+		args: []any{number, operator, declared, append([]byte{}, starts...), loosens},
 	}}
 }

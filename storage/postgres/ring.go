@@ -180,7 +180,8 @@ func (w *work) resting() (query, bool) {
 		at := standing{w.ids(r.Queue.Name), engine.Keyed, r.Key}
 		untils[at] = max(untils[at], r.Until)
 	}
-	queues, names, moments := make([]int32, 0, len(untils)), make([]string, 0, len(untils)), make([]int64, 0, len(untils))
+	n := len(untils)
+	queues, names, moments := make([]int32, 0, n), make([]string, 0, n), make([]int64, 0, n)
 	for _, at := range slices.SortedFunc(maps.Keys(untils), standing.compare) {
 		queues, names, moments = append(queues, at.queue), append(names, at.sub), append(moments, untils[at])
 	}

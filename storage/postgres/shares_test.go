@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 )
@@ -102,9 +103,10 @@ func TestTheRowOfAPartitionGoes(t *testing.T) {
 		s.addKeyed("b", 1)
 		s.complete(s.claim(5).Fences...)
 		s.want("lines while a start counts", s.lines() != "", true)
-		time.Sleep(200 * time.Millisecond)
-		s.claim(5)
-		s.want("lines once it does not", s.lines(), "")
+		testserver.Await(s, "a claim removes the row once the start does not count", func() bool {
+			s.claim(5)
+			return s.lines() == ""
+		})
 	})
 }
 
