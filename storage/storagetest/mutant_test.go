@@ -13,6 +13,7 @@ func mutants() []mutant {
 		recoverMutants(), settleMutants(), fenceMutants(), applyMutants(), changeMutants(), cancelMutants(),
 		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(), jumpMutants(), togetherMutants(), toldMutants(), kindMutants(), whyMutants(),
 		boundedMutants(), costMutants(), costKeptMutants(), partitionMutants(), partitionLineMutants(), partitionPauseMutants(), partitionReadMutants(),
+		shareMutants(),
 	)
 }
 
