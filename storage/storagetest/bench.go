@@ -52,13 +52,13 @@ func benchLife(b *testing.B, open Opener, batch int) {
 	r := newRig(b, open, storage.Limits{}, false)
 	for b.Loop() {
 		r.insert(batchOf(batch)...)
-		r.complete(r.hold(ask(batch), batch))
+		r.complete(r.hold(ask(batch), batch)...)
 	}
 	perSecond(b, batch*b.N)
 }
 
 // complete completes each claimed task in a Tx of its own, all in one call.
-func (r *rig) complete(holds []held) {
+func (r *rig) complete(holds ...held) {
 	r.Helper()
 	txs := make([]storage.Tx, len(holds))
 	for i, h := range holds {

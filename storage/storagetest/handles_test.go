@@ -33,7 +33,8 @@ func openMemory(t testing.TB, limits storage.Limits) Opened {
 	}
 }
 
-// damages is a storage whose records can be damaged. It sets a damaged record apart at once.
+// damages is a storage whose records can be damaged. It sets a damaged record apart at once, and that of a
+// pending task once its lease has ended.
 type damages struct {
 	storage.Storage
 
@@ -43,7 +44,16 @@ type damages struct {
 
 func (d *damages) damage(t testing.TB, ref storage.Ref) {
 	t.Helper()
-	if err := storage.NewSession(d.Storage, 0).DeleteTask(t.Context(), ref); err != nil {
+	session := storage.NewSession(d.Storage, 0)
+	task, err := d.Task(t.Context(), ref)
+	switch {
+	case err != nil:
+	case task.State == storage.Pending:
+		_, err = session.ApplyOne(t.Context(), cancelOf(ref))
+	default:
+		err = session.DeleteTask(t.Context(), ref)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	d.mu.Lock()

@@ -2,12 +2,17 @@ package storagetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
 )
 
 func shareRules() []rule {
+	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules())
+}
+
+func shareFirstRules() []rule {
 	return []rule{
 		state("share/concurrency", shareConcurrency,
 			"No more tasks of a partition are pending than the limit of partitions admits. Other partitions and the "+
