@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"context"
+	"testing"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -28,7 +30,15 @@ func shareMutants() []mutant {
 	return []mutant{
 		breaks("limits of partitions ignored", fault{configure: limits(func(l *storage.Limit) {
 			l.Partition = storage.PartitionLimit{}
-		})}, "share/concurrency", "share/every end", "share/rate", "share/empty", "share/declined", "share/loosened"),
+		})}, "share/concurrency", "share/every end", "share/rate", "share/empty", "share/declined", "share/loosened",
+			"share/suspects", "share/priorities", "share/with slots of the queue", "share/with a rate of the queue",
+			"share/charged once admitted", "share/repeated", "share/no room", "share/damaged while it runs",
+			"share/damaged while it waits", "share/costs", "share/extended", "share/never ahead",
+			"share/expired together", "share/lowered", "share/cleared while tasks run", "share/moved",
+			"share/changed partition", "share/requeued", "share/cancelled and deleted", "share/unique",
+			"share/first after a rate", "share/many at their limit", "share/many loosened", "share/next due",
+			"share/held names", "share/many declined of a full partition", "share/clock ahead of a rate",
+			"share/promoted into a rest"),
 		breaks("one task too many in a partition", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			if l.Concurrency > 0 {
 				l.Concurrency++
@@ -51,11 +61,43 @@ func shareMutants() []mutant {
 			func(_ storage.ClaimRequest, c *storage.Claimed) { c.Held = nil },
 		)}, "share/concurrency", "share/declined"),
 		breaks("nothing rests", fault{apply: restings(func(s *storage.Settle) { s.Delay = 0 })},
-			"share/throttle", "share/rest of an empty partition", "share/throttle without a partition"),
+			"share/throttle", "share/rest of an empty partition", "share/throttle without a partition",
+			"share/pause, rest and rate", "share/later rest", "share/rest and declined", "share/throttled declined task",
+			"share/throttled suspect", "share/many declined of a full partition", "share/rest in a paused queue",
+			"share/rest of all in a paused queue", "share/next due", "share/many rests end", "share/rest is told",
+			"share/loosened beside a rest", "share/held names", "share/removal", "share/holds the queue",
+			"share/promoted into a rest", "share/changed partition", "share/cancelled and deleted",
+			"share/clock ahead", "share/clock back beside others", "share/unique"),
 		breaks("rests last too long", fault{apply: restings(func(s *storage.Settle) { s.Delay += s.Delay / 2 })},
 			"share/throttle", "share/rest of an empty partition", "share/throttle without a partition"),
 		breaks("NextDue without rests", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			c.NextDue = time.Time{}
 		})}, "share/rate", "share/throttle", "share/throttle without a partition"),
+		breaks("rates of partitions last too long", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
+			l.Rate.Per *= 2
+		})}, "share/nothing left", "share/pause, rest and rate", "share/first after a rate", "share/costs"),
+		breaks("full partitions are named everywhere", fault{claim: given(
+			func(req storage.ClaimRequest, c *storage.Claimed) { c.Held = []string{req.Queues[0].Name} },
+		)}, "share/held names", "share/suspects", "share/cancelled and deleted"),
+		breaks("repeats count in partitions", fault{claim: asked(func(c *storage.ClaimRequest) {
+			c.Call = storage.Call{}
+		})}, "share/repeated"),
+		breaks("changed limits of partitions wake nobody", fault{wait: waits(never)}, "share/wakes"),
+		breaks("all costs are 1 in partitions", fault{apply: pricing(func(storage.Cost) storage.Cost { return 0 })},
+			"share/costs", "share/with a rate of the queue", "share/first after a rate"),
+		breaks("limits of partitions are never loosened", fault{configure: func(next configureFunc) configureFunc {
+			set := map[string]bool{}
+			return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+				if s.Limit != nil && set[queue] {
+					return nil
+				}
+				set[queue] = set[queue] || s.Limit != nil
+				return next(ctx, call, queue, s)
+			}
+		}}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
+		{
+			name: "jumps end rests and rates", rules: []string{"share/clock ahead", "share/clock ahead of a rate"},
+			opened: func(t testing.TB, _ storage.Limits, o *Opened) { believing(t, o, 0) },
+		},
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func shareRules() []rule {
-	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules())
+	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules())
 }
 
 func shareFirstRules() []rule {

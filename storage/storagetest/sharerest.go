@@ -48,7 +48,7 @@ func shareRestRules() []rule {
 			"A queue with tasks of a resting partition is not removed. The removal of one without tasks removes its "+
 				"rests, and what its partitions have used up of their rates."),
 		state("share/holds the queue", shareStays,
-			"A queue in which a partition rests, or has starts that count, is not removed for being empty."),
+			"A queue in which a partition rests is not removed for being empty, and the rest lasts for days."),
 	}
 }
 
@@ -430,28 +430,22 @@ func shareStays(r *rig) {
 		return
 	}
 	const days = 4 * 24 * time.Hour
-	exists := func(when string, want int) {
-		r.Helper()
-		page, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
-		r.must("queues", err)
-		r.want("queues "+when, len(page.Names), want)
-	}
-	lasts := func(when string) {
-		r.Helper()
-		for range 5 {
-			r.pass(12 * time.Hour)
-			r.maintain()
-		}
-		exists(when, 1)
-	}
 	r.addKeyed("a", 1)
 	r.settle(r.take(ask(1), "a0"), storage.Settle{Outcome: storage.Release, Delay: days})
 	r.delete("a0")
-	lasts("during a rest")
-	r.want("partitions during a rest", r.keys(), []string{"a"})
-	for range 8 {
+	for range 5 {
 		r.pass(12 * time.Hour)
 		r.maintain()
 	}
-	exists("after the rest", 0)
+	page, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+	r.must("queues", err)
+	r.want("queues", page.Names, []string{mainQueue})
+	r.want("partitions during the rest", r.keys(), []string{"a"})
+	r.addKeyed("a", 1)
+	r.nothing("during the rest")
+	r.pass(days)
+	r.maintain()
+	r.pass(storage.JumpWait + time.Millisecond)
+	r.want("claimed after the rest", r.finish(9), []string{"a0"})
+	r.want("partitions after the rest", r.keys(), []string{})
 }

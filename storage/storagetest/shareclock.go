@@ -1,0 +1,76 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func shareClockAhead(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.addKeyed("a", 1)
+	r.add("x")
+	holds := r.gets("at first", ask(9), "x", "a0")
+	r.settle(holds[0], storage.Settle{Outcome: storage.Release, Delay: time.Hour})
+	r.settle(holds[1], storage.Settle{Outcome: storage.Release, Delay: time.Hour})
+	rests := r.partition("a").Rests
+	r.Jump(far)
+	for range 3 {
+		c := r.nothing("while the clock is ahead")
+		r.between("NextDue", c.NextDue, c.Now, c.Now.Add(storage.JumpWait))
+		r.pass(200 * time.Millisecond)
+	}
+	r.Jump(-far)
+	c := r.nothing("when it is right again")
+	r.between("NextDue", c.NextDue, rests.Add(-time.Minute), rests)
+	r.want("rests", r.partition("a").Rests.Equal(rests), true)
+	r.Jump(far)
+	r.nothing("when it has jumped for good")
+	r.pass(storage.JumpWait + time.Millisecond)
+	r.want("claimed after the wait", len(r.finish(9)), 2)
+}
+
+func shareClockAheadRate(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.configure(inEach(0, storage.Rate{N: 1, Per: time.Hour}))
+	r.addKeyed("a", 2)
+	r.addKeyed("b", 1)
+	r.want("claimed at first", r.finish(1), []string{"a0"})
+	r.Jump(far)
+	r.want("claimed of another while the clock is ahead", r.finish(9), []string{"b0"})
+	for range 3 {
+		c := r.nothing("while the clock is ahead")
+		r.between("NextDue", c.NextDue, c.Now, c.Now.Add(storage.JumpWait))
+		r.counted("while the clock is ahead", "a", 0, 1)
+		r.pass(200 * time.Millisecond)
+	}
+	r.Jump(-far)
+	r.nothing("when it is right again")
+	r.counted("when it is right again", "a", 0, 1)
+}
+
+func shareClockBackOthers(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.addKeyed("a", 1)
+	h := r.take(ask(1), "a0")
+	r.settle(h, storage.Settle{Outcome: storage.Release, Delay: time.Hour})
+	rests := r.partition("a").Rests
+	r.Jump(-far)
+	r.addKeyed("b", 1)
+	r.add("x")
+	r.want("claimed beside the rest", r.finish(9), []string{"x", "b0"})
+	r.want("rests", r.partition("a").Rests.Equal(rests), true)
+	r.Jump(far)
+	r.pass(storage.JumpWait + time.Millisecond)
+	r.nothing("when the clock is right again")
+	r.Jump(far)
+	r.nothing("when it has jumped for good")
+	r.pass(storage.JumpWait + time.Millisecond)
+	r.want("claimed after the rest", r.finish(9), []string{"a0"})
+}
