@@ -37,18 +37,18 @@ func shareMutants() []mutant {
 			"share/expired together", "share/lowered", "share/cleared while tasks run", "share/moved",
 			"share/changed partition", "share/requeued", "share/cancelled and deleted", "share/unique",
 			"share/first after a rate", "share/many at their limit", "share/many loosened", "share/next due",
-			"share/held names", "share/many declined of a full partition", "share/clock ahead of a rate",
-			"share/promoted into a rest"),
+			"share/held names", "share/many declined of a full partition", "share/clock ahead of a rate"),
 		breaks("one task too many in a partition", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			if l.Concurrency > 0 {
 				l.Concurrency++
 			}
-		})}, "share/concurrency", "share/every end", "share/empty", "share/declined", "share/loosened"),
+		})}, "share/concurrency", "share/every end", "share/empty", "share/declined", "share/loosened",
+			"share/model"),
 		breaks("one start too many in a partition", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			if l.Rate.N > 0 {
 				l.Rate.N++
 			}
-		})}, "share/rate", "share/empty", "share/loosened"),
+		})}, "share/rate", "share/empty", "share/loosened", "share/model"),
 		breaks("the limit of partitions is that of the queue", fault{configure: limits(func(l *storage.Limit) {
 			l.Concurrency, l.Rate, l.Partition = l.Partition.Concurrency, l.Partition.Rate, storage.PartitionLimit{}
 		})}, "share/concurrency", "share/rate", "share/declined"),
@@ -67,7 +67,7 @@ func shareMutants() []mutant {
 			"share/rest of all in a paused queue", "share/next due", "share/many rests end", "share/rest is told",
 			"share/loosened beside a rest", "share/held names", "share/removal", "share/holds the queue",
 			"share/promoted into a rest", "share/changed partition", "share/cancelled and deleted",
-			"share/clock ahead", "share/clock back beside others", "share/unique"),
+			"share/clock ahead", "share/clock back beside others", "share/model"),
 		breaks("rests last too long", fault{apply: restings(func(s *storage.Settle) { s.Delay += s.Delay / 2 })},
 			"share/throttle", "share/rest of an empty partition", "share/throttle without a partition"),
 		breaks("NextDue without rests", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
@@ -85,19 +85,31 @@ func shareMutants() []mutant {
 		breaks("changed limits of partitions wake nobody", fault{wait: waits(never)}, "share/wakes"),
 		breaks("all costs are 1 in partitions", fault{apply: pricing(func(storage.Cost) storage.Cost { return 0 })},
 			"share/costs", "share/with a rate of the queue", "share/first after a rate"),
-		breaks("limits of partitions are never loosened", fault{configure: func(next configureFunc) configureFunc {
-			set := map[string]bool{}
-			return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
-				if s.Limit != nil && set[queue] {
-					return nil
-				}
-				set[queue] = set[queue] || s.Limit != nil
-				return next(ctx, call, queue, s)
-			}
-		}}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
+		knowing("the first limit of partitions holds for ever", func(m *mind) *fault {
+			return &fault{configure: firstLimit(m)}
+		}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
 		{
 			name: "jumps end rests and rates", rules: []string{"share/clock ahead", "share/clock ahead of a rate"},
 			opened: func(t testing.TB, _ storage.Limits, o *Opened) { believing(t, o, 0) },
 		},
+	}
+}
+
+// firstLimit makes a Configure that sets the first limit, and no other.
+func firstLimit(m *mind) func(configureFunc) configureFunc {
+	return func(next configureFunc) configureFunc {
+		return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+			first := true
+			m.locked(func() {
+				if s.Limit != nil {
+					m.count++
+					first = m.count == 1
+				}
+			})
+			if !first {
+				return nil
+			}
+			return next(ctx, call, queue, s)
+		}
 	}
 }

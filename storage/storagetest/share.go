@@ -37,6 +37,9 @@ func shareFirstRules() []rule {
 		state("share/loosened", shareLoosened,
 			"A limit of partitions that is raised or cleared holds at once, also for a partition that rests because of its "+
 				"rate. Tasks that were claimed before a Concurrency was set do not count for it."),
+		state("share/model", shareModel,
+			"After random steps no partition is over its limits, each line was served in its order, what is counted is "+
+				"what runs, and a task waits only if something holds it back."),
 	}
 }
 
