@@ -12,10 +12,11 @@ import (
 func shareCountRules() []rule {
 	return []rule{
 		state("share/suspects", shareSuspects,
-			"A suspect, and a task that is claimed only to start at once, take a slot of their partition as other tasks "+
-				"do, and none while a Claim passes them over."),
+			"A suspect, and a task that is claimed only to start at once, take a slot of their partition as other "+
+				"tasks do, and none while a Claim passes them over."),
 		state("share/priorities", sharePriorities,
-			"Under a limit of partitions the tasks of a partition are claimed by priority, and a release goes to the head."),
+			"Under a limit of partitions the tasks of a partition are claimed by priority, and a release goes to the "+
+				"head."),
 		state("share/with slots of the queue", shareQueueSlots,
 			"A task is claimed only if its queue and its partition both admit it. A partition at its limit keeps its "+
 				"turn, and takes no slot of the queue."),
@@ -34,8 +35,8 @@ func shareCountRules() []rule {
 		state("share/damaged while it waits", shareDamagedWaiting,
 			"A waiting task whose record cannot be read is neither counted nor charged."),
 		state("share/costs", shareCosts,
-			"A cost over N counts as N in the rate of a partition, and a rate that is spent admits no task of it, even "+
-				"if the task costs nothing."),
+			"A cost over N counts as N in the rate of a partition, and a rate that is spent admits no task of it, "+
+				"even if the task costs nothing."),
 		state("share/extended", shareExtended,
 			"An extended lease keeps its slot in the partition, and counts no start."),
 		state("share/never ahead", shareAhead,
@@ -45,8 +46,8 @@ func shareCountRules() []rule {
 		state("share/lowered", shareLowered,
 			"A limit of partitions that is lowered stops no task that runs, and nothing starts until there is room."),
 		state("share/cleared while tasks run", shareCleared,
-			"Tasks that were counted count on if the limit of partitions is cleared and set again. Those claimed "+
-				"in between do not."),
+			"Tasks that were counted count on if the limit of partitions is cleared and set again. Those claimed in "+
+				"between do not."),
 	}
 }
 
@@ -68,7 +69,8 @@ func (r *rig) gets(when string, req storage.ClaimRequest, want ...string) []held
 func (r *rig) counted(when, key string, running, started int64) {
 	r.Helper()
 	p := r.partition(key)
-	r.want("running, started of "+key+" "+when, [2]int64{p.Running, storage.Started(p.Counts)}, [2]int64{running, started})
+	got := [2]int64{p.Running, storage.Started(p.Counts)}
+	r.want("running, started of "+key+" "+when, got, [2]int64{running, started})
 }
 
 // costly returns a job of a cost in a partition.
@@ -91,7 +93,8 @@ func shareSuspects(r *rig) {
 	r.counted("beside a suspect", "b", 1, 0)
 	r.complete(holds...)
 	c = r.claim(ask(9))
-	r.want("claimed, more, held without a suspect", [3]any{ids(c.Tasks), c.More, len(c.Held)}, [3]any{[]string{}, false, 0})
+	r.want("claimed, more, held without a suspect", [3]any{ids(c.Tasks), c.More, len(c.Held)},
+		[3]any{[]string{}, false, 0})
 	r.counted("passed over", "a", 0, 0)
 	h := r.take(asking(1), "s")
 	r.insert(keyed("a", "next"))
@@ -261,7 +264,8 @@ func shareCosts(r *rig) {
 	const per = 2 * time.Second
 	r.pace.rely(per)
 	r.configure(inEach(0, storage.Rate{N: 3, Per: per}))
-	r.insert(costly("a", "vast", 100), costly("a", "free", storage.NoCost), costly("b", "free-b", storage.NoCost),
+	r.insert(costly("a", "vast", 100), costly("a", "free", storage.NoCost))
+	r.insert(costly("b", "free-b", storage.NoCost),
 		costly("b", "two", 2), costly("b", "two-more", 2), costly("b", "one", 1))
 	r.want("claimed", r.finish(9), []string{"vast", "free-b", "two"})
 	r.counted("after a cost over N", "a", 0, 3)
@@ -288,7 +292,9 @@ func shareExtended(r *rig) {
 }
 
 func shareAhead(r *rig) {
-	for _, s := range []storage.Settings{inEach(9, storage.Rate{}), inEach(0, storage.Rate{N: 99, Per: time.Hour})} {
+	for _, s := range []storage.Settings{
+		inEach(9, storage.Rate{}), inEach(0, storage.Rate{N: 99, Per: time.Hour}),
+	} {
 		r.configure(s)
 		r.add("x", "y")
 		r.addKeyed("a", 2)

@@ -34,9 +34,9 @@ const sharePer = 2 * time.Second
 
 var shareKeys = []string{"a", "b", "c", "d"}
 
-// shareModel checks after each random step that the sizes of the partitions are those of the outside count, that
-// no partition is over its limits, that each line was served in its order, and that a task which waits is held
-// back by something that says so.
+// shareModel checks after each random step that the sizes of the partitions are those of the outside count,
+// that no partition is over its limits, that each line was served in its order, and that something that shows
+// in the stats holds back each task that waits.
 func shareModel(r *rig) {
 	seed := uint64(time.Now().UnixNano())
 	if r.virtual {
@@ -46,7 +46,8 @@ func shareModel(r *rig) {
 	r.pace.last = true // no step relies on calls that are fast
 	m := &shareSteps{
 		rig: r, random: rand.New(rand.NewPCG(seed, 23)), fences: map[string]held{}, shares: map[string]bool{},
-		starts: map[string][]shareStart{}, rests: map[string]time.Time{}, most: map[string]int{}, paused: map[string]bool{},
+		starts: map[string][]shareStart{}, rests: map[string]time.Time{}, most: map[string]int{},
+		paused: map[string]bool{},
 	}
 	m.change()
 	steps := []func(){
@@ -128,9 +129,9 @@ func (m *shareSteps) claimed(req storage.ClaimRequest, again bool) {
 		}
 		m.fences[t.ID] = held{t, c.Fences[i]}
 		m.started(t)
-		if line := lines[t.Partition]; slices.ContainsFunc(line, func(l storage.Task) bool { return l.ID == t.ID }) {
-			if want := line[at[t.Partition]].ID; t.ID != want {
-				m.Fatalf("claimed of partition %q: got %s, want %s, which is before it in its line", t.Partition, t.ID, want)
+		if line := ids(lines[t.Partition]); slices.Contains(line, t.ID) {
+			if want := line[at[t.Partition]]; t.ID != want {
+				m.Fatalf("claimed of partition %q: got %s, want %s, the first of its line", t.Partition, t.ID, want)
 			}
 			at[t.Partition]++
 		}
@@ -169,8 +170,9 @@ func (m *shareSteps) lines() map[string][]storage.Task {
 	return lines
 }
 
-// stuck fails the rule if an ordinary task of a partition waits after a claim that had room for it, though neither
-// a pause or a rest, nor a start that counts, nor the Concurrency holds it back. A rest may have ended since.
+// stuck fails the rule if an ordinary task of a partition waits after a claim that had room for it, though
+// neither a pause or a rest, nor a start that counts, nor the Concurrency holds it back. before are the
+// partitions before the claim: a rest that held then may have ended since.
 func (m *shareSteps) stuck(c storage.Claimed, before map[string]storage.PartitionStats) {
 	m.Helper()
 	held := false
@@ -195,7 +197,7 @@ func (m *shareSteps) stuck(c storage.Claimed, before map[string]storage.Partitio
 
 // one returns a task in one of these states, nil if there is none.
 func (m *shareSteps) one(states ...storage.State) *storage.Task {
-	var all []storage.Task
+	all := make([]storage.Task, 0, len(states))
 	for _, s := range states {
 		all = append(all, m.list(s)...)
 	}
@@ -251,7 +253,8 @@ func (m *shareSteps) delete() {
 }
 
 func (m *shareSteps) back() {
-	if t := m.one(storage.Dead, storage.Completed, storage.Cancelled, storage.Scheduled, storage.Retry); t != nil {
+	t := m.one(storage.Dead, storage.Completed, storage.Cancelled, storage.Scheduled, storage.Retry)
+	if t != nil {
 		m.changeNow(t.ID, storage.Change{Requeue: t.State.Ended(), Now: !t.State.Ended()})
 	}
 }

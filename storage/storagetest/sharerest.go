@@ -12,8 +12,8 @@ import (
 func shareRestRules() []rule {
 	return []rule{
 		state("share/pause, rest and rate", shareOrders,
-			"A pause, a rest and the rate of a partition begin and end alone, in whatever order: the partition is served "+
-				"once the last of them is over."),
+			"A pause, a rest and the rate of a partition begin and end alone, in whatever order: the partition is "+
+				"served once the last of them is over."),
 		state("share/later rest", shareLaterRest,
 			"Of two rests of a partition the later one holds, whichever began first, and NextDue is its end."),
 		state("share/rest and declined", shareRestDeclined,
@@ -24,8 +24,8 @@ func shareRestRules() []rule {
 		state("share/throttled suspect", shareThrottleSuspect,
 			"A suspect that is throttled stays a suspect, and its partition rests."),
 		state("share/many declined of a full partition", shareDeclinedMany,
-			"Declined tasks of a partition at its limit, or of a resting one, do not hold back those of others behind "+
-				"them in the line of their kind."),
+			"Declined tasks of a partition at its limit, or of a resting one, do not hold back those of others "+
+				"behind them in the line of their kind."),
 		state("share/rest in a paused queue", shareRestPaused,
 			"A rest runs on in a paused queue, and a resume of the queue does not end it."),
 		state("share/rest of all in a paused queue", shareRestOrdinaryPaused,
@@ -36,14 +36,16 @@ func shareRestRules() []rule {
 			"If more than MaxRest rests are over at once, Claims end them in the order of their ends, and set More "+
 				"until all tasks are taken."),
 		state("share/rest is told", shareRestTold,
-			"Stats of a partition return the end of its rest, which is the Delay after the release, and its waiting tasks."),
+			"Stats of a partition return the end of its rest, which is the Delay after the release, and its waiting "+
+				"tasks."),
 		state("share/loosened beside a rest", shareLoosenedRest,
 			"A change of the limit of partitions ends no rest and no pause."),
 		state("share/wakes", shareWakes,
-			"A limit of partitions that is raised or cleared, and a resume of a partition at its limit, wake all callers."),
+			"A limit of partitions that is raised or cleared, and a resume of a partition at its limit, wake all "+
+				"callers."),
 		state("share/held names", shareHeld,
-			"Held names a queue only if the claim takes tasks from it: none with MaxNone or MaxFull, no paused queue, "+
-				"and none of which the partition at its limit has no waiting task."),
+			"Held names a queue only if the claim takes tasks from it: none with MaxNone or MaxFull, no paused "+
+				"queue, and none of which the partition at its limit has no waiting task."),
 		state("share/removal", shareRemoval,
 			"A queue with tasks of a resting partition is not removed. The removal of one without tasks removes its "+
 				"rests, and what its partitions have used up of their rates."),
@@ -66,12 +68,17 @@ func (r *rig) passes(from time.Time, d time.Duration) {
 }
 
 func shareOrders(r *rig) {
-	const second = time.Second
+	const first, second, third = time.Second, 2 * time.Second, 3 * time.Second
 	for i, o := range []struct{ pause, rest, rate time.Duration }{
-		{1, 2, 3}, {1, 3, 2}, {2, 1, 3}, {2, 3, 1}, {3, 1, 2}, {3, 2, 1},
+		{first, second, third},
+		{first, third, second},
+		{second, first, third},
+		{second, third, first},
+		{third, first, second},
+		{third, second, first},
 	} {
 		key := fmt.Sprint("key", i)
-		per := o.rate * second
+		per := o.rate
 		r.pace.rely(per)
 		r.configure(clearing())
 		r.configure(inEach(0, storage.Rate{N: 1, Per: per}))
@@ -79,15 +86,15 @@ func shareOrders(r *rig) {
 		from := r.now()
 		h := r.take(ask(1), key+"0")
 		if i%2 > 0 {
-			r.configure(pausingOf(key, o.pause*second))
+			r.configure(pausingOf(key, o.pause))
 		}
-		r.throttle(h, o.rest*second)
-		r.configure(pausingOf(key, o.pause*second))
-		for n := range 3 {
-			r.passes(from, time.Duration(n)*second)
-			r.want(fmt.Sprintf("claimed %v s after %+v", n, o), ids(r.claim(ask(9)).Tasks), []string{})
+		r.throttle(h, o.rest)
+		r.configure(pausingOf(key, o.pause))
+		for _, d := range []time.Duration{0, first, second} {
+			r.passes(from, d)
+			r.want(fmt.Sprintf("claimed %v after %+v", d, o), ids(r.claim(ask(9)).Tasks), []string{})
 		}
-		r.passes(from, 3*second+per/storage.RateParts+20*time.Millisecond)
+		r.passes(from, third+per/storage.RateParts+20*time.Millisecond)
 		r.want(fmt.Sprintf("claimed after %+v", o), r.finish(9), []string{key + "0"})
 	}
 }
@@ -161,16 +168,16 @@ func shareThrottleDeclined(r *rig) {
 }
 
 func shareThrottleSuspect(r *rig) {
-	r.suspectIn("a", "s")
+	r.suspectIn("a", "poison")
 	r.addKeyed("a", 1)
-	h := r.take(asking(1), "s")
+	h := r.take(asking(1), "poison")
 	r.throttle(h, time.Second)
-	r.want("crashes, passed over", [2]any{r.read("s").Crashes, r.read("s").PassedOver},
+	r.want("crashes, passed over", [2]any{r.read("poison").Crashes, r.read("poison").PassedOver},
 		[2]any{1, storage.PassedOverSuspect})
 	r.nothing("during the rest")
 	r.passes(r.partition("a").Rests, 0)
 	r.gets("without a suspect", ask(9), "a0")
-	r.gets("with a suspect", asking(9), "s")
+	r.gets("with a suspect", asking(9), "poison")
 }
 
 func shareDeclinedMany(r *rig) {
