@@ -75,7 +75,7 @@ func shareMutants() []mutant {
 		})}, "share/rate", "share/throttle", "share/throttle without a partition"),
 		breaks("rates of partitions last too long", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			l.Rate.Per *= 2
-		})}, "share/nothing left", "share/pause, rest and rate",
+		})}, "share/nothing left", "share/pause, rest and rate", "share/clock back", "share/clock back in a rate",
 			"share/first after a rate", "share/costs"),
 		breaks("full partitions are named everywhere", fault{claim: given(
 			func(req storage.ClaimRequest, c *storage.Claimed) { c.Held = []string{req.Queues[0].Name} },

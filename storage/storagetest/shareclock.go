@@ -53,6 +53,48 @@ func shareClockAheadRate(r *rig) {
 	r.counted("when it is right again", "a", 0, 1)
 }
 
+// aheadOf starts a task of a partition under a rate while the clock is ahead, and sets the clock right.
+func (r *rig) aheadOf(per time.Duration) {
+	r.Helper()
+	r.pace.rely(per)
+	r.configure(inEach(0, storage.Rate{N: 1, Per: per}))
+	r.addKeyed("a", 3)
+	r.want("claimed at first", r.finish(9), []string{"a0"})
+}
+
+func shareClockBack(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	const per = 2 * time.Second
+	r.aheadOf(per)
+	r.Jump(-far)
+	c := r.nothing("after the clock was set back")
+	r.between("NextDue", c.NextDue, c.Now, c.Now.Add(per+per/storage.RateParts))
+	r.counted("after the clock was set back", "a", 0, 1)
+	r.pass(per + per/storage.RateParts + 10*time.Millisecond)
+	r.want("claimed a span later", r.finish(9), []string{"a1"})
+	r.nothing("after one start")
+}
+
+func shareClockBackRate(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	const per = 2 * time.Second
+	r.aheadOf(per)
+	r.addKeyed("c", 1)
+	r.want("claimed of one without other tasks", r.finish(9), []string{"c0"})
+	r.nothing("so that the partition rests")
+	r.Jump(-far)
+	r.addKeyed("b", 1)
+	r.want("claimed of another", r.finish(9), []string{"b0"})
+	r.pass(per + per/storage.RateParts + 10*time.Millisecond)
+	r.want("claimed a span later", r.finish(9), []string{"a1"})
+	r.maintain()
+	r.want("partitions a span later", r.keys(), []string{"a"})
+}
+
 func shareClockBackOthers(r *rig) {
 	if !r.jumps() {
 		return

@@ -40,6 +40,12 @@ func shareMoveRules() []rule {
 			"During a wait of the clock no rest ends, and NextDue is no later than the end of the wait."),
 		state("share/clock ahead of a rate", shareClockAheadRate,
 			"During a wait of the clock no start of a partition ceases to count."),
+		state("share/clock back", shareClockBack,
+			"After the clock was set back, starts of a partition that lie ahead count as made now: for Per, and no "+
+				"longer."),
+		state("share/clock back in a rate", shareClockBackRate,
+			"A partition that rests because of its rate when the clock is set back starts again within Per of that "+
+				"clock."),
 		state("share/clock back beside others", shareClockBackOthers,
 			"After the clock was set back, a rest ends at its moment, and other partitions are served meanwhile."),
 	}

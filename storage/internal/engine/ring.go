@@ -242,13 +242,24 @@ func (l *Line) IsMisplaced() bool {
 	return l.Ring.Sort <= 0 || l.Ring.Sort == Never
 }
 
-// resume puts the partitions whose moment has come where they belong then.
+// resume puts the partitions whose moment has come where they belong then. After the clock was set back, it does
+// so too with partitions that wait because of their rate for longer than a start now would let them.
 func (s *Step) resume(q *Queue) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest) {
 		if l.Ring.Sort > s.Come {
-			return
+			break
 		}
 		s.ended(l)
+	}
+	rate := q.Limit.InForce().Partition.Rate
+	if rate.N == 0 || s.Mark <= s.Now+SetBack {
+		return
+	}
+	per := rate.Per.Microseconds()
+	for _, l := range s.Lines.Turns(q, Place{Sort: part(per, s.Now) + per + 1}, storage.MaxRest) {
+		if l.Ring.Sort != Never && l.Paused == 0 && l.Rest == 0 {
+			s.ended(l)
+		}
 	}
 }
 
