@@ -245,7 +245,7 @@
 // started at once. The step that makes the task pending counts it. The Concurrency counts the tasks
 // that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
 // A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
-// in Claimed.Held. If it has looked at MaxTurns partitions and others are left, those that it
+// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has looked at MaxTurns partitions and others are left, those that it
 // passed over go to the end of the ring. If the Rate does not admit the next task of a partition
 // yet, a Claim that looks at it puts the partition to rest until then, so that nothing cheaper of the
 // partition overtakes it. The limit of partitions concerns no task without one. A change of

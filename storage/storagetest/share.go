@@ -17,6 +17,9 @@ func shareFirstRules() []rule {
 		state("share/concurrency", shareConcurrency,
 			"No more tasks of a partition are pending than the limit of partitions admits. Other partitions and the "+
 				"tasks without one go on. Held names the queue, and its tasks do not count for More."),
+		state("share/last slot", shareLastSlot,
+			"A claim that takes the last task that the Concurrency of a partition admits names the queue in Held, also "+
+				"if no other task waits there."),
 		state("share/every end", shareEnds,
 			"Each end of a pending task makes room in its partition: every outcome, a cancel and a recovery."),
 		state("share/rate", shareRate,
@@ -86,6 +89,19 @@ func shareConcurrency(r *rig) {
 	r.end(got[1], storage.Complete)
 	r.take(ask(9), "a2")
 	r.heldBack("at the limit again")
+}
+
+func shareLastSlot(r *rig) {
+	r.configure(inEach(2, storage.Rate{}))
+	for _, c := range []struct {
+		what string
+		held []string
+	}{{"the first", nil}, {"the last", []string{mainQueue}}} {
+		r.insert(keyed("a", c.what[4:]))
+		r.want("held after "+c.what, r.claim(ask(9)).Held, c.held)
+	}
+	r.insert(keyed("b", "b"))
+	r.want("held beside it", r.claim(ask(9)).Held, []string(nil))
 }
 
 func shareEnds(r *rig) {

@@ -73,7 +73,9 @@ func (c *Claim) Take() {
 			if r == nil || !c.affords(r) || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
-			c.start(r, starts)
+			if c.start(r, starts) {
+				c.ring(i).held = true
+			}
 			if keyed {
 				c.serve(i)
 			}
@@ -211,10 +213,10 @@ func (c *Claim) admit(i, n, bytes int) bool {
 	return len(c.Taken) == 0 || c.bytes <= storage.MaxClaimBytes
 }
 
-// start moves a waiting task to pending.
-func (c *Claim) start(r *Record, starts bool) {
+// start moves a waiting task to pending. It reports whether no other task of its partition may start then.
+func (c *Claim) start(r *Record, starts bool) (full bool) {
 	s := c.step
-	s.charge(r)
+	full = s.charge(r)
 	s.put(r, Pending, Place{s.after(c.Req.Lease), s.turn()})
 	s.grow(r)
 	r.At = ClaimedAt(r.Version, s.Now)
@@ -226,6 +228,7 @@ func (c *Claim) start(r *Record, starts bool) {
 		r.Queue.Limit.count(r.Cost, s.Now, s.Come)
 	}
 	c.add(r)
+	return full
 }
 
 // add appends a claimed task.
@@ -257,7 +260,7 @@ func (c *Claim) Give(a *storage.Claimed) {
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that was
 // given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or
-// not the one that comes next, and held those in which the limit of partitions holds tasks back.
+// not the one that comes next, and held those with a partition that is at its Concurrency.
 func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	again := c.again()
 	for i, q := range c.Queues {
@@ -296,7 +299,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	return next, more, bounded, held
 }
 
-// holds reports whether the claim has found tasks of the i-th queue that the limit of partitions holds back.
+// holds reports whether the claim has found, or made, a partition of the i-th queue that is at its Concurrency.
 func (c *Claim) holds(i int) bool { return c.rings != nil && c.rings[i].held }
 
 // again returns a claim like this one that comes after it, and only looks.

@@ -17,7 +17,7 @@ type ring struct {
 	// served is set once the claim has taken a task.
 	served bool
 	// passed are the partitions of which the claim takes nothing, though they are ready. held is set if one of
-	// them, or the partition of a declined task, has as many pending tasks as its limit admits.
+	// them, or the partition of a declined or taken task, has as many pending tasks as its limit admits.
 	passed []*Line
 	held   bool
 	rated  int64 // the first moment from which the rate of a partition admits its next task, 0 for none
@@ -98,7 +98,7 @@ func (c *Claim) serves(i int, l *Line, r *Record) bool {
 	switch {
 	case l.Paused != 0 || l.Rest != 0:
 		return false
-	case p.Concurrency > 0 && l.Running >= int64(p.Concurrency):
+	case l.isFull(p):
 		c.ring(i).held = true
 		return false
 	case l.Starts.afford(p.Rate, r.Cost, s.Now, s.Come):
@@ -128,11 +128,17 @@ func (c *Claim) rotate(i int) {
 	}
 }
 
-// charge counts a task that starts for the limit of its partition. It comes before the task leaves its line.
-func (s *Step) charge(r *Record) {
+// isFull reports whether as many tasks of a partition are pending as a limit admits.
+func (l *Line) isFull(p storage.PartitionLimit) bool {
+	return p.Concurrency > 0 && l.Running >= int64(p.Concurrency)
+}
+
+// charge counts a task that starts for the limit of its partition, and reports whether the partition is full then.
+// It comes before the task leaves its line.
+func (s *Step) charge(r *Record) (full bool) {
 	p := r.Queue.Limit.InForce().Partition
 	if r.Partition == "" || p.IsZero() {
-		return
+		return false
 	}
 	l := s.partition(r)
 	if l == nil && s.Local != nil {
@@ -149,6 +155,7 @@ func (s *Step) charge(r *Record) {
 	if l.Size <= 0 && s.Local != nil {
 		s.Arrange(l)
 	}
+	return l.isFull(p)
 }
 
 // free counts that a task of a partition runs no more.
