@@ -50,6 +50,13 @@ func (v told) text() string {
 			return fmt.Sprintf("partition %s of %s is paused until it is resumed", v.Partition, v.Ref.Queue)
 		}
 		return fmt.Sprintf("partition %s of %s is paused for another %s", v.Partition, v.Ref.Queue, v.in(v.Until))
+	case CauseThrottled:
+		if v.Partition == "" {
+			return fmt.Sprintf("the tasks of %s without a partition rest for another %s after a throttle",
+				v.Ref.Queue, v.in(v.Until))
+		}
+		return fmt.Sprintf("partition %s of %s rests for another %s after a throttle",
+			v.Partition, v.Ref.Queue, v.in(v.Until))
 	case CauseUndecodable:
 		return fmt.Sprintf("a runner could not decode its parameters%s; it is tried again in %s",
 			details(strings.TrimPrefix(v.Reason, ReasonUndecodable+": ")), v.in(v.Until))
@@ -85,12 +92,12 @@ func (v told) waits() string {
 		return fmt.Sprintf("limit of %s: %d of %d run; %s",
 			v.Ref.Queue, v.Pending, v.Limit.Concurrency, v.position())
 	case CauseRate:
-		of := ""
-		if n := v.Cost.N(); n > 1 {
-			of = fmt.Sprintf(" of cost %d", n)
-		}
-		return fmt.Sprintf("rate of %s, %d in %s: next start%s in %s; %s",
-			v.Ref.Queue, v.Limit.Rate.N, v.duration(v.Limit.Rate.Per), of, v.in(v.Until), v.position())
+		return v.spent(v.Ref.Queue, v.Limit.Rate)
+	case CausePartitionLimit:
+		return fmt.Sprintf("%s: %d of %d run; %s",
+			v.partition(), v.PartitionRunning, v.Limit.Partition.Concurrency, v.position())
+	case CausePartitionRate:
+		return v.spent(v.partition(), v.Limit.Partition.Rate)
 	case CauseBusy:
 		slots := "slots"
 		if v.Bounded {
@@ -107,6 +114,24 @@ func (v told) waits() string {
 	default:
 		return v.position()
 	}
+}
+
+// spent says that a rate does not admit the task yet.
+func (v told) spent(what string, r Rate) string {
+	of := ""
+	if n := v.Cost.N(); n > 1 {
+		of = fmt.Sprintf(" of cost %d", n)
+	}
+	return fmt.Sprintf("rate of %s, %d in %s: next start%s in %s; %s",
+		what, r.N, v.duration(r.Per), of, v.in(v.Until), v.position())
+}
+
+// partition names the partition of the task.
+func (v told) partition() string {
+	if v.Partition == "" { // the task waits in the line of its kind
+		return "its partition of " + v.Ref.Queue
+	}
+	return "partition " + v.Partition + " of " + v.Ref.Queue
 }
 
 // runsOn says that a job ignores the end of its context, "" where it does not.

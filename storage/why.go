@@ -31,6 +31,9 @@ const (
 	// CausePartitionPaused: the partition of the task is paused until Until, zero for until it is resumed. The
 	// pause lasts beyond the moment at which the task is due.
 	CausePartitionPaused Cause = "partition paused"
+	// CauseThrottled: the partition of the task rests until Until, because a task of it was throttled. If Partition
+	// is "", the tasks without a partition rest. The rest lasts beyond the moment at which the task is due.
+	CauseThrottled Cause = "throttled"
 	// CauseUndecodable: no runner could decode the parameters of the task, for Reason. A runner tries it again
 	// at Until.
 	CauseUndecodable Cause = "undecodable"
@@ -49,6 +52,12 @@ const (
 	// CauseRate: the Rate of the queue's limit admits a start of Cost at Until. That is the cost of the task, or
 	// of a task that stands before it in its line and holds it back.
 	CauseRate Cause = "rate spent"
+	// CausePartitionLimit: as many tasks of the partition are pending as the Concurrency of the limit of partitions
+	// admits.
+	CausePartitionLimit Cause = "partition limit reached"
+	// CausePartitionRate: the Rate of the limit of partitions admits a start of Cost at Until. That is the cost of
+	// the task, or of a task that stands before it in its line and holds it back.
+	CausePartitionRate Cause = "partition rate spent"
 	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
 	// where the task stands.
 	CauseBusy Cause = "every slot busy"
@@ -71,8 +80,9 @@ const (
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
-		CausePartitionPaused, CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind, CauseGated, CauseLimit,
-		CauseRate, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
+		CausePartitionPaused, CauseThrottled, CauseUndecodable, CauseDue, CauseNoRunner, CauseUnknownKind,
+		CauseGated, CauseLimit, CauseRate, CausePartitionLimit, CausePartitionRate, CauseBusy, CauseSuspect,
+		CauseStartOnly, CauseInLine, CauseTicks, CauseOrphaned,
 	}
 }
 
@@ -108,9 +118,10 @@ type Verdict struct {
 	// QueueConcurrency or a gate.
 	Bounded bool
 	// Limit is the limit of the queue that is in force, and Pending how many tasks count for its Concurrency.
-	Limit   Limit
-	Pending int64
-	// Cost is the cost for which the Rate of the queue was judged.
+	// PartitionRunning is how many tasks count for that of the partition.
+	Limit                     Limit
+	Pending, PartitionRunning int64
+	// Cost is the cost for which the Rate of the queue, or that of the partition, was judged.
 	Cost Cost
 	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
 	// the end of its process stops such a job.
@@ -120,13 +131,13 @@ type Verdict struct {
 	// Position is 0, at least PositionAtLeast tasks stand before the task, or the place is not known.
 	Position, Of    int64
 	PositionAtLeast int64
-	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused, and the line
-	// of the tasks without a partition. It is 0 in a queue without partitions. MoreTurns says that Turns
+	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused and do not rest
+	// after a throttle, and the line of the tasks without a partition. It is 0 in a queue without partitions. MoreTurns says that Turns
 	// counts only the first hundred partitions, of more.
 	Turns     int
 	MoreTurns bool
 	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
-	// sample, or a queue with a Rate.
+	// sample, or a Rate of the queue or its partitions. It is not known if a Concurrency bounds the partition.
 	ETA time.Duration
 	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or what is wrong with a
 	// schedule.
@@ -293,17 +304,22 @@ func (w *whyWalk) pending() {
 	}
 }
 
-// paused decides whether a pause of the queue, or of the partition, lasts beyond the moment at which the
-// task is due.
+// paused decides whether a pause of the queue, or of the partition, or the rest of a throttled task lasts beyond
+// the moment at which the task is due.
 func (w *whyWalk) paused() bool {
 	lasts := func(paused bool, until time.Time) bool {
 		return paused && (until.IsZero() || w.task.Due.Before(until))
 	}
+	rests := func(until time.Time) bool { return lasts(!until.IsZero(), until) }
 	switch {
 	case lasts(w.stats.Paused, w.stats.PausedUntil):
 		w.v.Cause, w.v.Until = CausePaused, w.stats.PausedUntil
 	case lasts(w.partition.Paused, w.partition.PausedUntil):
 		w.v.Cause, w.v.Until = CausePartitionPaused, w.partition.PausedUntil
+	case rests(w.partition.Rests):
+		w.v.Cause, w.v.Until = CauseThrottled, w.partition.Rests
+	case !w.keyed() && rests(w.stats.Rests):
+		w.v.Cause, w.v.Until, w.v.Partition = CauseThrottled, w.stats.Rests, ""
 	default:
 		return false
 	}
@@ -365,9 +381,24 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	if err := w.turns(ctx, store); err != nil {
 		return err
 	}
-	starts := w.starts()
+	w.estimate(before)
+	return nil
+}
+
+// estimate estimates when the task starts. That is not known if a Concurrency bounds its partition.
+func (w *whyWalk) estimate(before []Sample) {
+	starts, p := w.starts(), w.v.Limit.Partition
+	if starts <= 0 || w.keyed() && p.Concurrency > 0 {
+		return
+	}
 	w.v.ETA = Outlook{limit: w.stats.Limit, at: w.v.Now}.ratedUntil(starts)
-	if w.v.Cause == CauseRate && starts > 0 {
+	if w.keyed() {
+		of := &QueueLimit{
+			Operator: &Limit{Rate: p.Rate}, Started: Started(w.partition.Counts), Next: w.partition.Next,
+		}
+		w.v.ETA = max(w.v.ETA, Outlook{limit: of, at: w.v.Now}.ratedUntil(w.v.Position))
+	}
+	if w.v.Cause == CauseRate || w.v.Cause == CausePartitionRate {
 		w.v.ETA = max(w.v.ETA, w.v.Until.Sub(w.v.Now))
 	}
 	for _, b := range before {
@@ -375,7 +406,6 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(starts))
 		}
 	}
-	return nil
 }
 
 // keyed reports whether the task stands, or is to stand, in the line of its partition.
@@ -392,7 +422,7 @@ func (w *whyWalk) turns(ctx context.Context, store Storage) error {
 	}
 	w.v.MoreTurns = page.Next != ""
 	for _, p := range page.Partitions {
-		if p.Waiting > 0 && !p.Paused {
+		if p.Waiting > 0 && !p.Paused && p.Rests.IsZero() {
 			w.v.Turns++
 		}
 	}
@@ -413,7 +443,8 @@ func (w *whyWalk) starts() int64 {
 	return min(w.v.Position*int64(w.v.Turns), w.stats.Waiting)
 }
 
-// limited decides whether the limit of the queue does not admit the task now, or not the first of its line.
+// limited decides whether the limit of the queue, or that of its partitions, does not admit the task now, or not
+// the first of its line.
 func (w *whyWalk) limited() bool {
 	w.v.Limit, w.v.Pending, w.v.Cost = w.stats.Limit.InForce(), w.stats.Pending, w.task.Cost
 	if w.ahead.N() > w.v.Cost.N() {
@@ -425,6 +456,19 @@ func (w *whyWalk) limited() bool {
 	}
 	if until := w.stats.Limit.NextOf(w.v.Cost); !until.IsZero() {
 		w.v.Cause, w.v.Until = CauseRate, until
+		return true
+	}
+	p := w.v.Limit.Partition
+	if w.task.Partition == "" || p.IsZero() {
+		return false
+	}
+	w.v.PartitionRunning = w.partition.Running
+	if p.Concurrency > 0 && w.partition.Running >= int64(p.Concurrency) {
+		w.v.Cause = CausePartitionLimit
+		return true
+	}
+	if until := p.Rate.NextOf(w.v.Cost, w.partition.Counts); !until.IsZero() {
+		w.v.Cause, w.v.Until = CausePartitionRate, until
 		return true
 	}
 	return false

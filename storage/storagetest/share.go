@@ -250,9 +250,11 @@ func shareThrottleOrdinary(r *rig) {
 	r.want("claimed beside it", r.finish(9), []string{"a0"})
 	c := r.nothing("during the rest")
 	r.between("next due", c.NextDue, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
+	r.between("rest in the stats", r.stats().Rests, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
 	r.add("z")
 	r.nothing("after an insert")
 	r.pass(61 * time.Second)
+	r.want("rest in the stats after it", r.stats().Rests.IsZero(), true)
 	r.want("claimed after the rest", ids(r.claim(ask(9)).Tasks), []string{"x", "y", "z"})
 }
 

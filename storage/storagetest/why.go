@@ -27,6 +27,9 @@ func whyRules() []rule {
 		state("why/partitions", whyPartitions,
 			"Why places a task in the line of its partition, says with how many others that line takes turns, and "+
 				"says that a pause of the partition keeps the task."),
+		state("why/limits of partitions", whyShares,
+			"Why says that the limit of partitions keeps a task, by its Concurrency or its Rate, after the limit of the "+
+				"queue, and that the partition rests after a throttle, or the tasks without one."),
 		state("why/slots", whySlots,
 			"Why says which queues' tasks take the slots of the runners, however many slots they have."),
 		state("why/schedule", whySchedule,
@@ -245,6 +248,45 @@ func whyPartitions(r *rig) {
 	later.Partition = "paused"
 	r.insert(later)
 	r.why("later", storage.CauseDue)
+}
+
+func whyShares(r *rig) {
+	r.serves("r1", 9, 0, "job")
+	rate := storage.Rate{N: 3, Per: time.Minute}
+	r.configure(inEach(1, rate))
+	r.addKeyed("acme", 3)
+	h := r.take(ask(9), "acme0")
+	v := r.why("acme2", storage.CausePartitionLimit,
+		"partition acme of main: 1 of 1 run; 1 task of its partition acme waits before it")
+	r.want("running, ETA", [2]any{v.PartitionRunning, v.ETA}, [2]any{int64(1), time.Duration(0)})
+	r.configure(limiting(storage.Limit{Concurrency: 1, Partition: storage.PartitionLimit{Concurrency: 1}}))
+	r.why("acme1", storage.CauseLimit, "limit of main: 1 of 1 run")
+	r.end(h, storage.Complete)
+	r.configure(inEach(0, rate))
+	dear := keyed("big", "dear")
+	dear.Cost = 2
+	next := dear
+	next.Ref.ID = "next"
+	r.insert(dear, next, keyed("big", "last"))
+	r.claim(ask(9))
+	v = r.why("last", storage.CausePartitionRate,
+		"rate of partition big of main, 3 in 1m: next start of cost 2 in ", "1 task of its partition big waits before it")
+	r.between("until", v.Until, r.now().Add(50*time.Second), r.now().Add(62*time.Second))
+	r.want("ETA", v.ETA >= v.Until.Sub(v.Now), true)
+	r.configure(clearing())
+	r.add("x")
+	r.settle(r.take(ask(1), "x"), storage.Settle{Outcome: storage.Release, Delay: time.Minute})
+	v = r.why("x", storage.CauseThrottled, "the tasks of main without a partition rest for another ", " after a throttle")
+	r.between("until", v.Until, r.now().Add(50*time.Second), r.now().Add(time.Minute))
+	h = r.take(ask(1), "next")
+	r.settle(h, storage.Settle{Outcome: storage.Release, Delay: time.Hour})
+	r.why("last", storage.CauseThrottled, "partition big of main rests for another ")
+	later := delayed("later", 2*time.Hour)
+	later.Partition = "big"
+	r.insert(later)
+	r.why("later", storage.CauseDue)
+	r.configure(pausingOf("big", 0))
+	r.why("last", storage.CausePartitionPaused)
 }
 
 func whySlots(r *rig) {

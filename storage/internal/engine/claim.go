@@ -343,6 +343,9 @@ func (s *Step) Stats(q *Queue) storage.Stats {
 	if q.IsPaused(s.Now) {
 		st.Paused, st.PausedUntil = true, Time(q.PausedUntil)
 	}
+	if q.Rest > s.Now {
+		st.Rests = Time(q.Rest)
+	}
 	st.Limit = q.Limit.Stats(s.Now, s.come())
 	return st
 }
