@@ -29,6 +29,8 @@ const (
 	OutcomeDiscarded = Outcome(runner.OutcomeDiscarded)
 	// OutcomeSnoozed means that the job returned a [Snooze].
 	OutcomeSnoozed = Outcome(runner.OutcomeSnoozed)
+	// OutcomeThrottled means that the job returned a [Throttle].
+	OutcomeThrottled = Outcome(runner.OutcomeThrottled)
 	// OutcomeReleased means that the runner stopped, and gave back the task of a running job
 	// without counting a retry.
 	OutcomeReleased = Outcome(runner.OutcomeReleased)
@@ -71,8 +73,9 @@ type Ended struct {
 	// Err is the error that the job returned, or the reason why the attempt ended otherwise. It is
 	// nil for a success, and where the storage ended the task.
 	Err error
-	// RetryIn is how long the task waits for its next attempt after a failure or a snooze. It is 0
-	// where there is no next attempt, or where it may start at once.
+	// RetryIn is how long the task waits for its next attempt after a failure or a snooze, and how
+	// long its partition rests after a throttle. It is 0 where there is no next attempt, or where it
+	// may start at once.
 	RetryIn time.Duration
 	// Wait is how long the task had been due when its job began. It is 0 where that is not known,
 	// as is usual after the first attempt. A requeued task counts from the moment for which it was

@@ -83,6 +83,8 @@ func endings(ctx context.Context, w work) error {
 		return midge.Discard(errBroken)
 	case "snoozed":
 		return errors.Join(errBroken, midge.Snooze(time.Hour))
+	case "throttled":
+		return errors.Join(errBroken, midge.Throttle(time.Hour))
 	case "succeeded":
 		time.Sleep(2 * time.Second) // virtual
 		return midge.SetResult(ctx, "a result")
@@ -115,6 +117,7 @@ func TestEachEndOfAJobIsTold(t *testing.T) {
 		},
 		"discarded": {want: midge.Ended{Outcome: midge.OutcomeDiscarded, Final: true}, err: broken},
 		"snoozed":   {want: midge.Ended{Outcome: midge.OutcomeSnoozed, RetryIn: time.Hour}, err: broken},
+		"throttled": {want: midge.Ended{Outcome: midge.OutcomeThrottled, RetryIn: time.Hour}, err: broken},
 	} {
 		bubble(t, func(b *bench) {
 			var told heard
@@ -161,7 +164,7 @@ func (b *bench) checkTold(name string, got midge.Ended, task midge.Task, want mi
 	if want.Final != got.Task.State.Ended() || (name == "succeeded") != (got.Task.Result != nil) {
 		b.Errorf("%s: got the state %s, the result %q", name, got.Task.State, got.Task.Result)
 	}
-	if name == "succeeded" || name == "snoozed" {
+	if name == "succeeded" || name == "snoozed" || name == "throttled" {
 		return // the history has no such attempts
 	}
 	if stored := b.history(task.Ref); len(stored) == 0 || stored[0] != string(want.Outcome) {

@@ -173,6 +173,22 @@ func RetryIn(d time.Duration, err error) error {
 // reason: its first line is Task.Reason until the job runs again.
 func Snooze(d time.Duration) error { return &snoozeError{d} }
 
+// Throttle gives the task of a job back, without counting a retry, because a service has refused a
+// call: the task goes to the head of its line, and its [Partition] rests for d, on all runners. No
+// task of the partition starts meanwhile, while the other partitions of the queue are served. If the
+// task has no partition, all tasks of the queue without one rest. Running jobs go on; of two rests of
+// a partition the later one holds, and neither a resume nor a change of a limit ends a rest.
+//
+// d is the time that the service asks for, a millisecond to 100 years. For any other d Throttle
+// returns an [*InvalidError], with which the job fails. An error that the job returns together with
+// the Throttle, by errors.Join or wrapping, is in the line of the log and in [Ended].
+func Throttle(d time.Duration) error {
+	if d < storage.MinSpan || d > storage.MaxDelay {
+		return storage.Invalid("Throttle", d, "%v to "+longest, storage.MinSpan)
+	}
+	return &throttleError{d}
+}
+
 type discardError struct{ err error }
 
 func (e *discardError) Error() string { return e.err.Error() }
@@ -190,12 +206,16 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
 
-// beside returns what a job returned together with a Snooze: the other errors that were joined to
+type throttleError struct{ delay time.Duration }
+
+func (e *throttleError) Error() string { return fmt.Sprintf("throttled for %v", e.delay) }
+
+// beside returns what a job returned together with a Snooze or a Throttle: the other errors that were joined to
 // it, or the error that wraps it; nil if there is none. It does not change what happens to the
 // task.
 func beside(err error) error {
 	switch err.(type) { //nolint:errorlint // this one, not one within
-	case *snoozeError, *runner.OwedError:
+	case *snoozeError, *throttleError, *runner.OwedError:
 		return nil
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -210,16 +230,17 @@ func beside(err error) error {
 }
 
 // verdictOf reads what a job returned, through wrapping and errors.Join. Where several verdicts are
-// joined, the gravest one holds: Discard before RetryIn before Snooze.
+// joined, the gravest one holds: Discard before RetryIn before Throttle before Snooze.
 func verdictOf(err error) runner.Judgement {
 	var (
-		caused  *runner.CausedError
-		cannot  *runner.CannotRunError
-		owed    *runner.OwedError
-		discard *discardError
-		retry   *retryInError
-		snooze  *snoozeError
-		panics  *PanicError
+		caused   *runner.CausedError
+		cannot   *runner.CannotRunError
+		owed     *runner.OwedError
+		discard  *discardError
+		retry    *retryInError
+		throttle *throttleError
+		snooze   *snoozeError
+		panics   *PanicError
 	)
 	j := runner.Judgement{Err: err, Failure: runner.OutcomeFailed}
 	if errors.As(err, &caused) {
@@ -248,6 +269,8 @@ func verdictOf(err error) runner.Judgement {
 		j.Ask = runner.Discard
 	case errors.As(err, &retry):
 		j.Ask, j.Delay = runner.RetryIn, retry.delay
+	case errors.As(err, &throttle):
+		j.Ask, j.Delay, j.Beside = runner.Throttle, throttle.delay, beside(err)
 	case errors.As(err, &snooze):
 		j.Ask, j.Delay, j.Beside = runner.Snooze, clampDelay(snooze.delay, storage.MaxDelay), beside(err)
 		if snooze.delay <= 0 {

@@ -255,13 +255,20 @@ func TestWhyNamesTheLimit(t *testing.T) {
 func TestQueueLimitsAreChecked(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for want, l := range map[string]midge.Limit{
-			"a Concurrency or a Rate": {},
-			`["api"].Concurrency -1`:  {Concurrency: -1},
-			"10001":                   {Concurrency: 10_001},
-			`["api"].Rate.N 0`:        {Rate: midge.Rate{Per: time.Second}},
-			`["api"].Rate.Per 0s`:     {Rate: midge.Rate{N: 1}},
-			"1ms to":                  {Rate: midge.Rate{N: 1, Per: time.Microsecond}},
-			"744h0m1s":                {Rate: midge.Rate{N: 1, Per: storage.MaxPer + time.Second}},
+			"a Concurrency, a Rate or a Partition": {},
+			`["api"].Concurrency -1`:               {Concurrency: -1},
+			"10001":                                {Concurrency: 10_001},
+			`["api"].Rate.N 0`:                     {Rate: midge.Rate{Per: time.Second}},
+			`["api"].Rate.Per 0s`:                  {Rate: midge.Rate{N: 1}},
+			"1ms to":                               {Rate: midge.Rate{N: 1, Per: time.Microsecond}},
+			"744h0m1s":                             {Rate: midge.Rate{N: 1, Per: storage.MaxPer + time.Second}},
+			`["api"].Partition.Concurrency -1`: {
+				Concurrency: 1, Partition: midge.PartitionLimit{Concurrency: -1},
+			},
+			`["api"].Partition.Rate.N 0`: {Partition: midge.PartitionLimit{Rate: midge.Rate{Per: time.Second}}},
+			`["api"].Partition.Rate.Per 0s`: {
+				Partition: midge.PartitionLimit{Rate: midge.Rate{N: 1, Per: 999 * time.Nanosecond}},
+			},
 		} {
 			_, err := midge.NewRunner(b.store, midge.RunnerConfig{QueueLimits: map[string]midge.Limit{"api": l}})
 			var invalid *midge.InvalidError

@@ -98,10 +98,11 @@ func (h huge) Error() string {
 // A text of any size is made once per attempt, and shortened in the log.
 func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
 	for name, end := range map[string]func(error) error{
-		"a failure": func(err error) error { return err },
-		"a discard": midge.Discard,
-		"a snooze":  func(err error) error { return errors.Join(err, midge.Snooze(time.Hour)) },
-		"a panic":   func(err error) error { panic(err) },
+		"a failure":  func(err error) error { return err },
+		"a discard":  midge.Discard,
+		"a snooze":   func(err error) error { return errors.Join(err, midge.Snooze(time.Hour)) },
+		"a throttle": func(err error) error { return errors.Join(err, midge.Throttle(time.Hour)) },
+		"a panic":    func(err error) error { panic(err) },
 	} {
 		bubble(t, func(b *bench) {
 			logger, lines := logged()
@@ -118,7 +119,7 @@ func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
 			if n := made.Load(); n != 1 {
 				t.Errorf("%s: the text was made %d times, want once", name, n)
 			}
-			if a := b.task(task.Ref).Attempts; name != "a snooze" && (len(a) != 1 || !strings.Contains(a[0].Error, "huge xxx")) {
+			if a := b.task(task.Ref).Attempts; name != "a snooze" && name != "a throttle" && (len(a) != 1 || !strings.Contains(a[0].Error, "huge xxx")) {
 				t.Errorf("%s: got %d attempts, want the error kept", name, len(a))
 			}
 		})

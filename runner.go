@@ -61,7 +61,7 @@ type RunnerConfig struct {
 	// that were claimed ahead are given back.
 	Gates map[string]func() bool
 	// QueueLimits bounds the jobs of single queues over all runners that use the storage: how many run at
-	// once, and how many start in a span of time. The runner stores each limit before it claims the first
+	// once, and how many start in a span of time. [Limit.Partition] bounds each partition. The runner stores each limit before it claims the first
 	// task of the queue, and looks every third of the lease whether it is still stored. As with a schedule,
 	// the limit of a later version of the program replaces the stored one, and an earlier limit returns only
 	// if no live runner declares the later one. [Queue.SetLimit] overrides a declared limit. A limit that no
@@ -128,7 +128,7 @@ type RunnerConfig struct {
 	// A runner reports an attempt once at most. An end that its process could not report any more
 	// is lost. An attempt that was cut off from the storage may be reported twice: as
 	// [OutcomeLeaseLost] by its runner, and as [OutcomeCrashed] by the runner that starts the task
-	// again. A crash is reported again if the attempt that followed it was released.
+	// again. A crash is reported again if the attempt that followed it was released or throttled.
 	OnEnd []func(ctx context.Context, end Ended)
 }
 
@@ -153,8 +153,8 @@ type Runner struct {
 // Where the job panics, next returns a *[PanicError]. Where the job succeeded and the middleware
 // returns an error all the same, the task has failed: it is retried, and the job runs again. A
 // middleware whose own work must not run the job again logs its error and returns nil. A middleware
-// that adds to an error wraps it with %w, because midge recognizes [Snooze], [Discard], [RetryIn]
-// and undecodable parameters by the type of the error. A task whose kind is not registered with
+// that adds to an error wraps it with %w, because midge recognizes [Snooze], [Throttle], [Discard],
+// [RetryIn] and undecodable parameters by the type of the error. A task whose kind is not registered with
 // this runner does not pass the middleware.
 type Middleware func(next func(context.Context) error) func(context.Context) error
 
@@ -269,7 +269,7 @@ func (c *RunnerConfig) checkBounds() error {
 		}
 		what, l := fmt.Sprintf("RunnerConfig.QueueLimits[%q]", queue), c.QueueLimits[queue]
 		if l.IsZero() {
-			return storage.Invalid(what, "the zero Limit", "a Concurrency or a Rate")
+			return storage.Invalid(what, "the zero Limit", "a Concurrency, a Rate or a Partition")
 		}
 		if err := storage.CheckLimit(what, l); err != nil {
 			return err

@@ -168,7 +168,8 @@ func (k *Kit) Work(job any, opts ...midge.Option) Worked {
 }
 
 // WorkTask makes one attempt of a task that waits, is scheduled or is to be retried; see
-// [Kit.Work]. It does not end a [midge.Sleep], as Until does: the attempt is snoozed again.
+// [Kit.Work]. It does not end a [midge.Sleep], as Until does: the attempt is snoozed again. It fails
+// the test if a pause, a limit or a [midge.Throttle] holds the task back.
 func (k *Kit) WorkTask(ref midge.Ref) Worked {
 	k.t.Helper()
 	k.turn.Lock()
@@ -202,8 +203,8 @@ func (k *Kit) work(ref midge.Ref) (Worked, error) {
 	_, err = k.step(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {
 		return Worked{}, fmt.Errorf("%s of kind %s was not claimed: see whether Config.Register registers "+
-			"that kind, and whether its queue is served, not paused and below its limit, and its partition "+
-			"not paused", ref, task.Kind)
+			"that kind, whether its queue is served, not paused and below its limit, and whether its partition "+
+			"is not paused, below its limit, and does not rest after a throttle", ref, task.Kind)
 	}
 	for _, w := range k.ended {
 		if err == nil && w.Task.Ref == ref {
@@ -218,8 +219,9 @@ const attemptsMost = 10_000
 
 // Drain makes attempts until nothing is due, including follow-ups and the tasks that jobs enqueue,
 // and returns how each attempt ended. The clock stands still: tasks that are scheduled or to be
-// retried later wait, and so do the tasks of a queue or a partition that is paused. Drain serves one
-// queue after the other, in the order of RunnerConfig.Queues, or by name.
+// retried later wait, and so do the tasks of a queue or a partition that is paused, at its limit, or at
+// rest after a [midge.Throttle]. Drain serves one queue after the other, in the order of
+// RunnerConfig.Queues, or by name.
 //
 // It fails the test at once after 10,000 attempts, for example of a job that enqueues itself.
 func (k *Kit) Drain() []Worked {
@@ -228,8 +230,8 @@ func (k *Kit) Drain() []Worked {
 }
 
 // Until makes attempts of all tasks that are due now or fall due within d, each at its moment, and
-// returns how each attempt ended. Afterwards the clock shows d more. A [midge.Sleep] of a job, and a
-// pause, that ends within d is over.
+// returns how each attempt ended. Afterwards the clock shows d more. A [midge.Sleep] of a job, a pause,
+// and a rest after a [midge.Throttle], that ends within d is over.
 //
 // It fails the test at once after 10,000 attempts at one moment.
 func (k *Kit) Until(d time.Duration) []Worked {
@@ -265,7 +267,7 @@ func (k *Kit) run(d time.Duration) []Worked {
 			if next.IsZero() || next.After(end) {
 				next = end
 			}
-			// A task that is due in a paused queue or partition waits for the end of the pause.
+			// A task that is due in a queue or partition that is paused or rests waits for the end of that.
 			k.forward(max(next.Sub(now), min(time.Second, end.Sub(now))))
 		}
 	}

@@ -87,6 +87,7 @@ func TestEachOutcomeOfWork(t *testing.T) {
 		midge.OutcomePanicked:  func(context.Context, step) error { panic("broken") },
 		midge.OutcomeDiscarded: func(context.Context, step) error { return midge.Discard(errAway) },
 		midge.OutcomeSnoozed:   func(context.Context, step) error { return midge.Snooze(time.Hour) },
+		midge.OutcomeThrottled: func(context.Context, step) error { return midge.Throttle(time.Hour) },
 		midge.OutcomeTimedOut: func(ctx context.Context, _ step) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -100,7 +101,8 @@ func TestEachOutcomeOfWork(t *testing.T) {
 		if worked.Outcome != want {
 			t.Errorf("got %s (%v), want %s", worked.Outcome, worked.Err, want)
 		}
-		if want == midge.OutcomeSnoozed && worked.RetryIn != time.Hour {
+		waits := want == midge.OutcomeSnoozed || want == midge.OutcomeThrottled
+		if waits && worked.RetryIn != time.Hour {
 			t.Errorf("it comes back in %v, want an hour", worked.RetryIn)
 		}
 	}

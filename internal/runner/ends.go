@@ -282,7 +282,7 @@ func (d *end) fill(e *Ended) {
 		t.Reason = cmp.Or(settle.Reason, storage.ReasonRetries)
 	case storage.Scheduled:
 		t.Snoozes, t.Reason, e.RetryIn = a.Snoozes+1, settle.Reason, settle.Delay
-	case storage.Retry:
+	case storage.Retry, storage.Waiting: // a throttled task waits
 		e.RetryIn = settle.Delay
 	default:
 	}

@@ -162,12 +162,25 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		if s.err != nil || s.settle().Error != "" {
 			line += ": " + s.text()
 		}
+	case s.as == OutcomeThrottled:
+		line = fmt.Sprintf("%s throttled: %s for %v", name, rests(a), rounded(delay))
+		if s.err != nil {
+			line += ": " + s.text()
+		}
 	case outcome == storage.Decline:
 		line = name + " declined"
 	default:
 		line = name + " released: " + released(s)
 	}
 	l.write(level, line, l.of(a, endAttrs(s.ending(state), s.took)...)...)
+}
+
+// rests returns the words for the tasks that rest after an attempt was throttled.
+func rests(a *Attempt) string {
+	if a.Partition == "" {
+		return "the tasks of queue " + a.Fence.Queue + " without a partition rest"
+	}
+	return "partition " + a.Partition + " rests"
 }
 
 // released returns why a task was given back: the end of its job's context, or what the runner did.

@@ -20,6 +20,7 @@ const (
 	OutcomePanicked    Outcome = storage.AttemptPanicked
 	OutcomeDiscarded   Outcome = storage.AttemptDiscarded
 	OutcomeSnoozed     Outcome = "snoozed"
+	OutcomeThrottled   Outcome = "throttled"
 	OutcomeReleased    Outcome = "released"
 	OutcomeCancelled   Outcome = storage.AttemptCancelled
 	OutcomeExpired     Outcome = storage.AttemptExpired
@@ -51,6 +52,8 @@ func (j *Judgement) Outcome(cause error) Outcome {
 		return OutcomeCancelled
 	case j.Ask == Snooze:
 		return OutcomeSnoozed
+	case j.Ask == Throttle:
+		return OutcomeThrottled
 	case j.Ask == Discard:
 		return OutcomeDiscarded
 	case j.Ask == RetryIn || cause == nil:

@@ -343,7 +343,7 @@ func (s *settler) report(batch []settlement, applied []storage.Applied, toTell [
 		sm := &batch[i]
 		switch err := applied[i].Err; {
 		case err == nil:
-			if sm.outcome() == storage.Release {
+			if sm.outcome() == storage.Release && sm.as != OutcomeThrottled {
 				s.released.Add(1)
 			}
 			s.log.settled(sm, applied[i].Settled[0].State)

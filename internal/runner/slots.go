@@ -29,7 +29,7 @@ type slots struct {
 	served   map[string]bool // the queues of the shards
 	strict   bool            // the shards claim in their order
 	bounds   map[string]*bound
-	limited  map[string]bool // the queues whose limit has kept tasks waiting
+	limited  map[string]bool // the queues whose limit, or that of their partitions, has kept tasks waiting
 	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
 }
 
@@ -310,6 +310,15 @@ func (s *slots) removeAllAhead(d *shard) []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.removeAhead(0, func(a *Attempt) bool { return d == nil || a.shard == d })
+}
+
+// removeBeside removes and returns the attempts ahead that share a's queue and partition.
+func (s *slots) removeBeside(a *Attempt) []*Attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removeAhead(0, func(b *Attempt) bool {
+		return b.Fence.Queue == a.Fence.Queue && b.Partition == a.Partition
+	})
 }
 
 // running returns the running attempts for the heartbeat, and how many there are. now is the storage's

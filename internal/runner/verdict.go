@@ -17,13 +17,13 @@ import (
 // Judgement says what an error that a job returned asks for.
 type Judgement struct {
 	Ask       Ask
-	Delay     time.Duration   // of RetryIn and Snooze
+	Delay     time.Duration   // of RetryIn, Snooze and Throttle
 	Until     time.Time       // the end of a Snooze, which then has no Delay; zero for a Snooze with one
 	Reason    string          // of a Snooze or a Discard; "" if Beside or nothing tells it
 	Failure   Outcome         // the kind of failure: failed, panicked, timed out or expired
 	Err       error           // as the job returned it, or the panic of one of its methods
 	Cause     error           // of the end of the job's context, as the error tells it; nil for none
-	Beside    error           // what the job returned together with a Snooze; nil for nothing
+	Beside    error           // what the job returned together with a Snooze or a Throttle; nil for nothing
 	Stack     string          // of a panic
 	CannotRun *CannotRunError // not nil where the job could not be run at all
 }
@@ -33,10 +33,11 @@ type Ask int
 
 // A job asks for one of these.
 const (
-	Retry   Ask = iota // the task fails; the backoff delays its retry
-	RetryIn            // the task fails; the job chose the delay
-	Snooze             // the task runs again later, without counting a retry
-	Discard            // the task is dead
+	Retry    Ask = iota // the task fails; the backoff delays its retry
+	RetryIn             // the task fails; the job chose the delay
+	Snooze              // the task runs again later, without counting a retry
+	Throttle            // the task goes back, without counting a retry, and its partition rests
+	Discard             // the task is dead
 )
 
 // CannotRunError says why a task cannot run on this runner. Another runner may be able to run it,
@@ -92,8 +93,12 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 		a.shard.settler.add(settlement{attempt: a, took: took})
 	default:
 		sm := j.settlement(a, err, took)
-		if !e.ran && sm.outcome() == storage.Release { // the tasks that wait after it must keep their order
+		switch { // the tasks that wait after it must keep their order
+		case !e.ran && sm.outcome() == storage.Release:
 			j.releaseAll(j.slots.removeAllAhead(a.shard))
+			j.slots.returning(a)
+		case sm.as == OutcomeThrottled: // and are to rest with it
+			j.releaseAll(j.slots.removeBeside(a))
 			j.slots.returning(a)
 		}
 		a.shard.settler.add(sm)
@@ -136,6 +141,9 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		if a.misses(asked.Delay) {
 			s, as, reported = j.expire(asked), OutcomeExpired, asked.Err
 		}
+	case OutcomeThrottled: // a deadline within the rest ends the task afterwards: its partition rests all the same
+		reported = asked.Beside
+		s = storage.Settle{Outcome: storage.Release, Delay: asked.Delay, Error: ErrorText(reported)} // for the log
 	case OutcomeExpired:
 		s = j.expire(asked)
 	case OutcomeDiscarded:

@@ -35,6 +35,8 @@ func (w work) Run(ctx context.Context) error {
 		return midge.Discard(errBroken)
 	case "snoozed":
 		return midge.Snooze(24 * time.Hour)
+	case "throttled":
+		return midge.Throttle(24 * time.Hour)
 	case "lost":
 		time.Sleep(3 * time.Second) // virtual, and deaf to its context
 	}
@@ -178,15 +180,15 @@ func counter(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
 func gauge(m *dto.Metric) float64   { return m.GetGauge().GetValue() }
 func samples(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
 
-// outcomes are all thirteen outcomes.
+// outcomes are all fourteen outcomes.
 var outcomes = []midge.Outcome{
 	midge.OutcomeSucceeded, midge.OutcomeFailed, midge.OutcomeTimedOut, midge.OutcomePanicked,
 	midge.OutcomeDiscarded, midge.OutcomeSnoozed, midge.OutcomeReleased, midge.OutcomeCancelled,
 	midge.OutcomeExpired, midge.OutcomeLeaseLost, midge.OutcomeUndecodable, midge.OutcomeUnknownKind,
-	midge.OutcomeCrashed,
+	midge.OutcomeCrashed, midge.OutcomeThrottled,
 }
 
-// In this run each of the thirteen outcomes occurs once, and is counted once.
+// In this run each of the fourteen outcomes occurs once, and is counted once.
 func TestEachOutcomeIsCountedOnce(t *testing.T) {
 	bubble(t, storage.Limits{DeclinedFor: 2 * time.Second}, func(a *app) {
 		once := midge.Retries(midge.None)
@@ -201,6 +203,7 @@ func TestEachOutcomeIsCountedOnce(t *testing.T) {
 		a.enqueue(work{"panicked"}, once)
 		a.enqueue(work{"discarded"})
 		a.enqueue(work{"snoozed"})
+		a.enqueue(work{"throttled"}, midge.Partition("acme"))
 		a.enqueue(work{"expired"}, midge.Deadline(time.Now().Add(-time.Second)))
 		cancelled := a.enqueue(work{"cancelled"})
 		after(time.Second)
@@ -235,8 +238,8 @@ func TestEachOutcomeIsCountedOnce(t *testing.T) {
 		if len(got) != len(outcomes) {
 			t.Errorf("got %v, want %d outcomes", got, len(outcomes))
 		}
-		if kinds := a.gathered("midge_attempts_total", "kind", counter); kinds["unknown"] != 1 || kinds["work"] != 12 {
-			t.Errorf("got %v, want 12 of work and 1 unknown", kinds)
+		if kinds := a.gathered("midge_attempts_total", "kind", counter); kinds["unknown"] != 1 || kinds["work"] != 13 {
+			t.Errorf("got %v, want 13 of work and 1 unknown", kinds)
 		}
 	})
 }

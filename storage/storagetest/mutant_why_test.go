@@ -18,7 +18,7 @@ func whyMutants() []mutant {
 	return []mutant{
 		breaks("runners are not listed", fault{runners: unheard},
 			"why/nobody runs it", "why/in line", "why/schedule", "why/with a runner", "why/slots", "why/declined",
-			"why/partitions"),
+			"why/partitions", "why/limits of partitions"),
 		breaks("causes of snoozes and ends are lost", fault{task: shown(func(t *storage.Task) { t.Reason = "" })},
 			"why/put off", "why/ended"),
 		breaks("leases have no end", fault{task: shown(func(t *storage.Task) { t.LeaseUntil = time.Time{} })},

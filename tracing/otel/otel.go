@@ -20,7 +20,7 @@
 //
 // Spans have the messaging attributes of OpenTelemetry's semantic conventions, and midge.kind,
 // midge.attempt and midge.outcome. The span of a failed attempt has the status Error, and its error
-// as an event; a snooze is not an error.
+// as an event; a snooze or a throttle is not an error.
 //
 // # Metrics
 //
@@ -200,7 +200,7 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 		err := next(ctx)
 		outcome := midge.OutcomeOf(err)
 		span.SetAttributes(attribute.String("midge.outcome", string(outcome)))
-		if outcome != midge.OutcomeSnoozed {
+		if outcome != midge.OutcomeSnoozed && outcome != midge.OutcomeThrottled {
 			failed(span, err)
 		}
 		if err != nil && outcome != midge.OutcomeDiscarded {
