@@ -134,6 +134,26 @@ func TestTheSlotOfAPartitionIsUsedAtOnce(t *testing.T) {
 	})
 }
 
+// TestALastSlotIsUsedAtOnce: the runner that took the only slot of a tenant claims when its job ends, although
+// another runner was woken for the task that waits.
+func TestALastSlotIsUsedAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := newTenants()
+		cfg := oneEach()
+		cfg.Concurrency = 1
+		b.run(cfg, s.job(3300*time.Millisecond))
+		b.after(time.Second)
+		b.enqueue("a", midge.Partition("acme"))
+		b.after(time.Second)
+		defer b.second(cfg, s.job(time.Second))()
+		b.enqueue("b", midge.Partition("acme"))
+		b.after(5 * time.Second)
+		if _, ran := s.count("acme"); ran != 2 || s.slack > 5*time.Millisecond {
+			t.Errorf("%d jobs have run, and a slot was free for %v, want 2 and at most 5ms", ran, s.slack)
+		}
+	})
+}
+
 // TestANewTenantStartsBesideFullOnes: a queue with full partitions is still waited for.
 func TestANewTenantStartsBesideFullOnes(t *testing.T) {
 	bubble(t, func(b *bench) {
