@@ -48,3 +48,51 @@ func TestAPausedPartitionWaitsInAKit(t *testing.T) {
 	k.Drain()
 	want("after the resume", "ann 4")
 }
+
+// TestALimitOfPartitionsHoldsInAKit: Drain leaves the tasks that the rate of their partition does not admit, and
+// those that rest after a throttle. Until reaches both.
+func TestALimitOfPartitionsHoldsInAKit(t *testing.T) {
+	var ran []string
+	throttles := true
+	k := midgetest.New(t, midgetest.Config{
+		Register: func(r *midge.Runner) error {
+			return midge.Handle(r, func(ctx context.Context, s step) error {
+				info, _ := midge.Current(ctx)
+				ran = append(ran, info.Partition+" "+s.Name)
+				if throttles && s.Name == "refused" {
+					throttles = false
+					return midge.Throttle(time.Minute)
+				}
+				return nil
+			})
+		},
+		Runner: midge.RunnerConfig{QueueLimits: map[string]midge.Limit{midge.DefaultQueue: {
+			Partition: midge.PartitionLimit{Concurrency: 1, Rate: midge.Rate{N: 2, Per: time.Hour}},
+		}}},
+	})
+	for _, name := range []string{"1", "2", "3"} {
+		enqueue(t, k.Client(), step{name}, midge.Partition("ann"))
+	}
+	enqueue(t, k.Client(), step{"refused"}, midge.Partition("bob"))
+	enqueue(t, k.Client(), step{"free"})
+	want := func(what, jobs string) {
+		t.Helper()
+		if got := strings.Join(ran, ", "); got != jobs {
+			t.Errorf("%s: the jobs %q have run, want %q", what, got, jobs)
+		}
+		ran = nil
+	}
+	ended := k.Drain()
+	want("at first", " free, ann 1, bob refused, ann 2")
+	if got := ended[2]; got.Outcome != midge.OutcomeThrottled || got.RetryIn != time.Minute {
+		t.Errorf("got %s, in %v", got.Outcome, got.RetryIn)
+	}
+	k.Until(59 * time.Second)
+	want("during the rest", "")
+	k.Until(2 * time.Second)
+	want("after the rest", "bob refused")
+	k.Until(58 * time.Minute)
+	want("before the rate admits a start", "")
+	k.Until(3 * time.Minute)
+	want("once the rate admits it", "ann 3")
+}
