@@ -35,8 +35,8 @@
 //
 // The return value of a job decides what happens to its task: nil completes it, an
 // error is retried after a backoff, [Discard] gives up at once, [RetryIn] chooses the
-// delay, and [Snooze] runs the job again later without counting a retry. A panic counts
-// as an error. [Client.Cancel] ends a task in any of these states as cancelled; the
+// delay, and [Snooze] runs the job again later without counting a retry. [Throttle] does so
+// too, and lets the job's partition rest meanwhile. A panic counts as an error. [Client.Cancel] ends a task in any of these states as cancelled; the
 // context of a running job then ends.
 //
 // Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
@@ -49,7 +49,7 @@
 // # Promise
 //
 // Each acknowledged task reaches exactly one final state. A job runs at least once. It
-// runs again after an error, a snooze, a requeue, or a shutdown that it outlasted, and
+// runs again after an error, a snooze, a throttle, a requeue, or a shutdown that it outlasted, and
 // otherwise only after its lease was lost. Its effects outside midge should therefore
 // be idempotent; [Current] gives an idempotency key and a fencing number for that. The
 // completion, the follow-ups and the result that a job commits through midge take

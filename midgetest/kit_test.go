@@ -344,7 +344,7 @@ func TestFailuresOfAKit(t *testing.T) {
 	}{
 		"a kind that is not registered": {
 			"midgetest: paper/ID of kind sheet was not claimed: see whether Config.Register registers that kind, " +
-				"and whether its queue is served, not paused and below its limit, and its partition not paused",
+				"whether its queue is served, not paused and below its limit, and whether its partition is not paused, below its limit, and does not rest after a throttle",
 			func(t testing.TB) { newKit(t, fails).Work(sheet{}) },
 		},
 		"a task that has ended": {
@@ -386,7 +386,7 @@ func TestFailuresOfAKit(t *testing.T) {
 		},
 		"inline": {
 			"midgetest: inline: paper/ID of kind sheet was not claimed: see whether Config.Register registers that kind, " +
-				"and whether its queue is served, not paused and below its limit, and its partition not paused",
+				"whether its queue is served, not paused and below its limit, and whether its partition is not paused, below its limit, and does not rest after a throttle",
 			func(t testing.TB) { enqueue(t, newKit(t, fails).Inline(), sheet{}) },
 		},
 	} {
