@@ -36,8 +36,8 @@
 // The return value of a job decides what happens to its task: nil completes it, an
 // error is retried after a backoff, [Discard] gives up at once, [RetryIn] chooses the
 // delay, and [Snooze] runs the job again later without counting a retry. [Throttle] does so
-// too, and lets the job's partition rest meanwhile. A panic counts as an error. [Client.Cancel] ends a task in any of these states as cancelled; the
-// context of a running job then ends.
+// too, and lets the job's partition rest meanwhile. A panic counts as an error. [Client.Cancel] ends a task
+// in any of these states as cancelled; the context of a running job then ends.
 //
 // Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
 // as its completion; [Progress] and [Checkpoint] store theirs at once. A job of several

@@ -210,9 +210,8 @@ type throttleError struct{ delay time.Duration }
 
 func (e *throttleError) Error() string { return fmt.Sprintf("throttled for %v", e.delay) }
 
-// beside returns what a job returned together with a Snooze or a Throttle: the other errors that were joined to
-// it, or the error that wraps it; nil if there is none. It does not change what happens to the
-// task.
+// beside returns what a job returned together with a Snooze or a Throttle: the other errors that were joined
+// to it, or the error that wraps it; nil if there is none. It does not change what happens to the task.
 func beside(err error) error {
 	switch err.(type) { //nolint:errorlint // this one, not one within
 	case *snoozeError, *throttleError, *runner.OwedError:

@@ -11,9 +11,9 @@ import (
 // [Queue.SetLimit] sets it while programs run. The zero Limit sets no bound.
 type Limit = storage.Limit
 
-// PartitionLimit is the part of a [Limit] that bounds the jobs of each partition of the queue, over all runners:
-// how many of a customer run at once, for example, and how many start in a span of time. It bounds no job
-// without a partition; see [Partition]. The zero PartitionLimit sets no bound.
+// PartitionLimit is the part of a [Limit] that bounds the jobs of each partition of the queue, over all
+// runners: how many of a customer run at once, for example, and how many start in a span of time. It bounds
+// no job without a partition; see [Partition]. The zero PartitionLimit sets no bound.
 type PartitionLimit = storage.PartitionLimit
 
 // Rate allows N jobs to start in any span of Per, by the storage's clock, or as many as have costs that
@@ -22,8 +22,8 @@ type Rate = storage.Rate
 
 // SetLimit sets the limit of the queue in place of the limit that programs declare, until
 // [Queue.ClearLimit]: a bound that l does not set is none, whatever is declared, also a bound of each
-// partition. The zero Limit lifts the declared one. Jobs that run go on. It returns an [ErrNotFound] if there is no such queue; see
-// [Queue.Create].
+// partition. The zero Limit lifts the declared one. Jobs that run go on. It returns an [ErrNotFound] if there
+// is no such queue; see [Queue.Create].
 func (q *Queue) SetLimit(ctx context.Context, l Limit) error {
 	l = wholeLimit(l)
 	err := q.checkOwn()

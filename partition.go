@@ -20,13 +20,13 @@ type QueuePartition struct {
 }
 
 // Partition returns the partition with a key; its methods refuse an invalid key before any I/O. A
-// partition needs no creation, and an empty one leaves nothing behind, unless it is paused or rests, or its limit
-// still counts tasks that run or starts.
+// partition needs no creation, and an empty one leaves nothing behind, unless it is paused or rests, or its
+// limit still counts tasks that run or starts.
 func (q *Queue) Partition(key string) *QueuePartition { return &QueuePartition{queue: q, key: key} }
 
-// Partitions lists the partitions of the queue that have waiting tasks, are paused or rest, or whose limit counts
-// tasks that run or starts, by key. It reads page by page, so that tasks may come and go meanwhile. The iteration
-// ends after an error.
+// Partitions lists the partitions of the queue that have waiting tasks, are paused or rest, or whose limit
+// counts tasks that run or starts, by key. It reads page by page, so that tasks may come and go meanwhile.
+// The iteration ends after an error.
 func (q *Queue) Partitions(ctx context.Context) iter.Seq2[PartitionStats, error] {
 	return func(yield func(PartitionStats, error) bool) {
 		if err := q.check(); err != nil {
@@ -61,9 +61,8 @@ func (p *QueuePartition) PauseFor(ctx context.Context, d time.Duration) error {
 	return p.pause(ctx, "pause", pause)
 }
 
-// Resume ends a pause of the partition, which is then served after the partitions that wait already. It does not
-// end a rest after a [Throttle].
-// It returns an [ErrNotFound] if there is no such queue.
+// Resume ends a pause of the partition, which is then served after the partitions that wait already. It does
+// not end a rest after a [Throttle]. It returns an [ErrNotFound] if there is no such queue.
 func (p *QueuePartition) Resume(ctx context.Context) error {
 	return p.pause(ctx, "resume", new(storage.Pause))
 }
@@ -76,8 +75,8 @@ func (p *QueuePartition) pause(ctx context.Context, action string, pause *storag
 	return p.wrap(action, err)
 }
 
-// Stats returns how many tasks wait in the partition, whether it is paused, how much of its limit is in use, and
-// until when it rests. A partition of which the storage has nothing has zeros.
+// Stats returns how many tasks wait in the partition, whether it is paused, how much of its limit is in use,
+// and until when it rests. A partition of which the storage has nothing has zeros.
 func (p *QueuePartition) Stats(ctx context.Context) (PartitionStats, error) {
 	err := p.check()
 	if err == nil {

@@ -61,11 +61,11 @@ type RunnerConfig struct {
 	// that were claimed ahead are given back.
 	Gates map[string]func() bool
 	// QueueLimits bounds the jobs of single queues over all runners that use the storage: how many run at
-	// once, and how many start in a span of time. [Limit.Partition] bounds each partition. The runner stores each limit before it claims the first
-	// task of the queue, and looks every third of the lease whether it is still stored. As with a schedule,
-	// the limit of a later version of the program replaces the stored one, and an earlier limit returns only
-	// if no live runner declares the later one. [Queue.SetLimit] overrides a declared limit. A limit that no
-	// program declares any more stays in force until [Queue.ClearLimit].
+	// once, and how many start in a span of time. [Limit.Partition] bounds each partition. The runner stores
+	// each limit before it claims the first task of the queue, and looks every third of the lease whether it is
+	// still stored. As with a schedule, the limit of a later version of the program replaces the stored one, and
+	// an earlier limit returns only if no live runner declares the later one. [Queue.SetLimit] overrides a
+	// declared limit. A limit that no program declares any more stays in force until [Queue.ClearLimit].
 	QueueLimits map[string]Limit
 	// Lease is how long a task belongs to this runner without a heartbeat: default 30 s, at least 1
 	// s. The runner sends a heartbeat every third of the lease. If no heartbeat that it sent within

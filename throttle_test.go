@@ -70,23 +70,7 @@ func TestAThrottledPartitionRests(t *testing.T) {
 		if got := r.calls(); len(got) != 2 {
 			t.Errorf("%q ran beside the partition that rests, want two jobs", got)
 		}
-		got := b.task(throttled.Ref)
-		if got.State != storage.Waiting || got.Retries != 0 || len(got.Attempts) != 0 || got.Snoozes != 0 {
-			t.Errorf("the throttled task is %s after %d retries, %+v", got.State, got.Retries, got.Attempts)
-		}
-		stats, err := b.client.Queue(midge.DefaultQueue).Partition("acme").Stats(b.Context())
-		if err != nil || time.Until(stats.Rests).Round(time.Second) != 58*time.Second || stats.Waiting != 61 {
-			t.Errorf("the partition is %+v, %v", stats, err)
-		}
-		want := "throttled: partition acme rests for 1m0s: 429 Too Many Requests"
-		if got := lines("throttled"); len(got) != 1 || !strings.Contains(got[0], want) {
-			t.Errorf("got the lines %q, want one with %q", got, want)
-		}
-		v, err := b.client.Why(b.Context(), throttled.Ref)
-		if err != nil || v.Cause != storage.CauseThrottled ||
-			v.String() != "partition acme of default rests for another 58s after a throttle" {
-			t.Errorf("got %s: %s, %v", v.Cause, v, err)
-		}
+		b.restsAfter(throttled, lines)
 		b.after(59 * time.Second)
 		if got := r.calls(); !slices.Equal(got, append(rest, "1")) {
 			t.Errorf("%q ran after the rest, want all others in their order", got)
@@ -96,6 +80,28 @@ func TestAThrottledPartitionRests(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// restsAfter checks what shows the rest of partition acme, two seconds after the task was throttled.
+func (b *bench) restsAfter(throttled midge.Task, lines func(string) []string) {
+	b.Helper()
+	got := b.task(throttled.Ref)
+	if got.State != storage.Waiting || got.Retries != 0 || len(got.Attempts) != 0 || got.Snoozes != 0 {
+		b.Errorf("the throttled task is %s after %d retries, %+v", got.State, got.Retries, got.Attempts)
+	}
+	stats, err := b.client.Queue(midge.DefaultQueue).Partition("acme").Stats(b.Context())
+	if err != nil || time.Until(stats.Rests).Round(time.Second) != 58*time.Second || stats.Waiting != 61 {
+		b.Errorf("the partition is %+v, %v", stats, err)
+	}
+	want := "throttled: partition acme rests for 1m0s: 429 Too Many Requests"
+	if got := lines("throttled"); len(got) != 1 || !strings.Contains(got[0], want) {
+		b.Errorf("got the lines %q, want one with %q", got, want)
+	}
+	v, err := b.client.Why(b.Context(), throttled.Ref)
+	if err != nil || v.Cause != storage.CauseThrottled ||
+		v.String() != "partition acme of default rests for another 58s after a throttle" {
+		b.Errorf("got %s: %s, %v", v.Cause, v, err)
+	}
 }
 
 // TestAThrottleWithoutAPartition rests all tasks of the queue without one, and no partition.

@@ -245,12 +245,12 @@
 // started at once. The step that makes the task pending counts it. The Concurrency counts the tasks
 // that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
 // A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
-// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has looked at MaxTurns partitions and others are left, those that it
-// passed over go to the end of the ring. If the Rate does not admit the next task of a partition
-// yet, a Claim that looks at it puts the partition to rest until then, so that nothing cheaper of the
-// partition overtakes it. The limit of partitions concerns no task without one. A change of
-// it puts the first MaxTurns partitions that rest because of their rate at the end of the ring; the
-// others rest on.
+// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has looked at
+// MaxTurns partitions and others are left, those that it passed over go to the end of the ring. If the Rate
+// does not admit the next task of a partition yet, a Claim that looks at it puts the partition to rest until
+// then, so that nothing cheaper of the partition overtakes it. The limit of partitions concerns no task
+// without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
+// of the ring; the others rest on.
 //
 // The end of a pause, of a rest, and a resume put the partition at the end of the ring. A resume
 // wakes all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end,

@@ -50,8 +50,8 @@ const longest = 100 * 365 * 24 * time.Hour
 // Forecast estimates from two samples of a queue, the earlier first, when its backlog is gone. Samples
 // should be about ten seconds apart or more: a queue that is served in bursts looks different from
 // second to second. At a Rate each start is taken as one of cost 1, because the average cost is not known.
-// A limit of partitions is not considered, nor is a rest: tasks that they hold back count in the backlog, and a
-// backlog of few partitions may take longer.
+// A limit of partitions is not considered, nor is a rest: tasks that they hold back count in the backlog, and
+// a backlog of few partitions may take longer.
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog(), limit: after.Limit, at: after.At}
 	o.Declined = after.Waiting - o.Backlog

@@ -248,8 +248,8 @@ type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads 
 	// PausedUntil means when it is resumed.
 	Paused      bool
 	PausedUntil time.Time
-	// Rests is when the rest ends that a throttled task without a partition began for all tasks without one, zero
-	// if there is none.
+	// Rests is when the rest ends that a throttled task without a partition began for all tasks without one,
+	// zero if there is none.
 	Rests time.Time
 	// Limit is the limit of the queue, nil if no program has declared one and no operator has set one.
 	Limit *QueueLimit

@@ -31,8 +31,9 @@ const (
 	// CausePartitionPaused: the partition of the task is paused until Until, zero for until it is resumed. The
 	// pause lasts beyond the moment at which the task is due.
 	CausePartitionPaused Cause = "partition paused"
-	// CauseThrottled: the partition of the task rests until Until, because a task of it was throttled. If Partition
-	// is "", the tasks without a partition rest. The rest lasts beyond the moment at which the task is due.
+	// CauseThrottled: the partition of the task rests until Until, because a task of it was throttled. If
+	// Partition is "", the tasks without a partition rest. The rest lasts beyond the moment at which the task is
+	// due.
 	CauseThrottled Cause = "throttled"
 	// CauseUndecodable: no runner could decode the parameters of the task, for Reason. A runner tries it again
 	// at Until.
@@ -52,11 +53,11 @@ const (
 	// CauseRate: the Rate of the queue's limit admits a start of Cost at Until. That is the cost of the task, or
 	// of a task that stands before it in its line and holds it back.
 	CauseRate Cause = "rate spent"
-	// CausePartitionLimit: as many tasks of the partition are pending as the Concurrency of the limit of partitions
-	// admits.
+	// CausePartitionLimit: as many tasks of the partition are pending as the Concurrency of the limit of
+	// partitions admits.
 	CausePartitionLimit Cause = "partition limit reached"
-	// CausePartitionRate: the Rate of the limit of partitions admits a start of Cost at Until. That is the cost of
-	// the task, or of a task that stands before it in its line and holds it back.
+	// CausePartitionRate: the Rate of the limit of partitions admits a start of Cost at Until. That is the cost
+	// of the task, or of a task that stands before it in its line and holds it back.
 	CausePartitionRate Cause = "partition rate spent"
 	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
 	// where the task stands.
@@ -132,8 +133,8 @@ type Verdict struct {
 	Position, Of    int64
 	PositionAtLeast int64
 	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused and do not rest
-	// after a throttle, and the line of the tasks without a partition. It is 0 in a queue without partitions. MoreTurns says that Turns
-	// counts only the first hundred partitions, of more.
+	// after a throttle, and the line of the tasks without a partition. It is 0 in a queue without partitions.
+	// MoreTurns says that Turns counts only the first hundred partitions, of more.
 	Turns     int
 	MoreTurns bool
 	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
@@ -304,8 +305,8 @@ func (w *whyWalk) pending() {
 	}
 }
 
-// paused decides whether a pause of the queue, or of the partition, or the rest of a throttled task lasts beyond
-// the moment at which the task is due.
+// paused decides whether a pause of the queue, or of the partition, or the rest of a throttled task lasts
+// beyond the moment at which the task is due.
 func (w *whyWalk) paused() bool {
 	lasts := func(paused bool, until time.Time) bool {
 		return paused && (until.IsZero() || w.task.Due.Before(until))
@@ -443,8 +444,8 @@ func (w *whyWalk) starts() int64 {
 	return min(w.v.Position*int64(w.v.Turns), w.stats.Waiting)
 }
 
-// limited decides whether the limit of the queue, or that of its partitions, does not admit the task now, or not
-// the first of its line.
+// limited decides whether the limit of the queue, or that of its partitions, does not admit the task now, or
+// not the first of its line.
 func (w *whyWalk) limited() bool {
 	w.v.Limit, w.v.Pending, w.v.Cost = w.stats.Limit.InForce(), w.stats.Pending, w.task.Cost
 	if w.ahead.N() > w.v.Cost.N() {

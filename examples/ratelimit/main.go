@@ -1,13 +1,13 @@
-// Ratelimit shows limits of partitions: each customer has a quota at a service, and a job of one customer never
-// waits for the quota of another. The storage keeps each customer below a rate and a number of jobs at once, in all
-// processes together. A job that asks for several pages costs as many starts. Where the service refuses a call all
-// the same, with the status 429 and the header Retry-After, the job returns midge.Throttle: its task goes back
-// uncharged, and its customer rests, while all others go on.
+// Ratelimit shows limits of partitions: each customer has a quota at a service, and a job of one customer
+// never waits for the quota of another. The storage keeps each customer below a rate and a number of jobs at
+// once, in all processes together. A job that asks for several pages costs as many starts. Where the service
+// refuses a call all the same, with the status 429 and the header Retry-After, the job returns
+// midge.Throttle: its task goes back uncharged, and its customer rests, while all others go on.
 //
-// You will see a line for each call: when it was made, for which customer, and what the service answered. "big" has
-// the most jobs, and shares its quota with another program, so that the service refuses it at first. "small" comes
-// last, and does not wait for "big". The program starts the service itself, on a free port of this machine, and ends
-// by itself after about three seconds.
+// You will see a line for each call: when it was made, for which customer, and what the service answered.
+// "big" has the most jobs, and shares its quota with another program, so that the service refuses it at
+// first. "small" comes last, and does not wait for "big". The program starts the service itself, on a free
+// port of this machine, and ends by itself after about three seconds.
 //
 //	go run ./examples/ratelimit
 //	go run ./examples/ratelimit -redis redis://localhost:6379
@@ -52,8 +52,8 @@ func start() error {
 
 const queue = "ratelimit"
 
-// The service admits quota pages of a customer in a window. The limit leaves room for a customer's other programs,
-// and for calls that come late: see "The storage counts starts" in docs/limits.md.
+// The service admits quota pages of a customer in a window. The limit leaves room for a customer's other
+// programs, and for calls that come late: see "The storage counts starts" in docs/limits.md.
 const (
 	quota  = 5
 	window = time.Second
@@ -160,11 +160,11 @@ func run(ctx context.Context, opened storage.Storage, out io.Writer) error {
 
 // tell enqueues the jobs, and waits for their ends.
 func (f *fetcher) tell(ctx context.Context, client *midge.Client) error {
-	jobs := []Sync{{"big", []int{1}}, {"big", []int{2, 3, 4}}, {"big", []int{5}}, {"big", []int{6, 7}}}
-	for page := range 4 {
-		jobs = append(jobs, Sync{"mid", []int{page + 1}})
+	jobs := []Sync{
+		{"big", []int{1}}, {"big", []int{2, 3, 4}}, {"big", []int{5}}, {"big", []int{6, 7}},
+		{"mid", []int{1}}, {"mid", []int{2}}, {"mid", []int{3}}, {"mid", []int{4}},
+		{"small", []int{1}},
 	}
-	jobs = append(jobs, Sync{"small", []int{1}})
 	refs := make([]midge.Ref, 0, len(jobs))
 	for _, s := range jobs {
 		task, err := client.Enqueue(ctx, s, midge.KeepFor(time.Minute))

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// service is an HTTP server that admits a quota of pages of each customer in any window of time, and answers 429
-// with the header Retry-After beyond that.
+// service is an HTTP server that admits a quota of pages of each customer in any window of time, and answers
+// 429 with the header Retry-After beyond that.
 type service struct {
 	url    string
 	server *http.Server

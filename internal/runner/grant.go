@@ -133,13 +133,11 @@ func (s *slots) full(d *shard) bool {
 func (s *slots) answered(d *shard, claimed storage.Claimed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, queues := range [2][]string{claimed.Bounded, claimed.Held} {
-		for _, queue := range queues {
-			if s.limited == nil {
-				s.limited = make(map[string]bool)
-			}
-			s.limited[queue] = true
+	for _, queue := range slices.Concat(claimed.Bounded, claimed.Held) {
+		if s.limited == nil {
+			s.limited = make(map[string]bool)
 		}
+		s.limited[queue] = true
 	}
 	g := &d.grant
 	switch {

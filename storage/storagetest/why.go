@@ -28,8 +28,8 @@ func whyRules() []rule {
 			"Why places a task in the line of its partition, says with how many others that line takes turns, and "+
 				"says that a pause of the partition keeps the task."),
 		state("why/limits of partitions", whyShares,
-			"Why says that the limit of partitions keeps a task, by its Concurrency or its Rate, after the limit of the "+
-				"queue, and that the partition rests after a throttle, or the tasks without one."),
+			"Why says that the limit of partitions keeps a task, by its Concurrency or its Rate, after the limit "+
+				"of the queue, and that the partition rests after a throttle, or the tasks without one."),
 		state("why/slots", whySlots,
 			"Why says which queues' tasks take the slots of the runners, however many slots they have."),
 		state("why/schedule", whySchedule,
@@ -270,13 +270,15 @@ func whyShares(r *rig) {
 	r.insert(dear, next, keyed("big", "last"))
 	r.claim(ask(9))
 	v = r.why("last", storage.CausePartitionRate,
-		"rate of partition big of main, 3 in 1m: next start of cost 2 in ", "1 task of its partition big waits before it")
+		"rate of partition big of main, 3 in 1m: next start of cost 2 in ",
+		"1 task of its partition big waits before it")
 	r.between("until", v.Until, r.now().Add(50*time.Second), r.now().Add(62*time.Second))
 	r.want("ETA", v.ETA >= v.Until.Sub(v.Now), true)
 	r.configure(clearing())
 	r.add("x")
 	r.settle(r.take(ask(1), "x"), storage.Settle{Outcome: storage.Release, Delay: time.Minute})
-	v = r.why("x", storage.CauseThrottled, "the tasks of main without a partition rest for another ", " after a throttle")
+	v = r.why("x", storage.CauseThrottled,
+		"the tasks of main without a partition rest for another ", " after a throttle")
 	r.between("until", v.Until, r.now().Add(50*time.Second), r.now().Add(time.Minute))
 	h = r.take(ask(1), "next")
 	r.settle(h, storage.Settle{Outcome: storage.Release, Delay: time.Hour})
