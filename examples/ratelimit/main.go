@@ -161,8 +161,14 @@ func run(ctx context.Context, opened storage.Storage, out io.Writer) error {
 // tell enqueues the jobs, and waits for their ends.
 func (f *fetcher) tell(ctx context.Context, client *midge.Client) error {
 	jobs := []Sync{
-		{"big", []int{1}}, {"big", []int{2, 3, 4}}, {"big", []int{5}}, {"big", []int{6, 7}},
-		{"mid", []int{1}}, {"mid", []int{2}}, {"mid", []int{3}}, {"mid", []int{4}},
+		{"big", []int{1}},
+		{"big", []int{2, 3, 4}},
+		{"big", []int{5}},
+		{"big", []int{6, 7}},
+		{"mid", []int{1}},
+		{"mid", []int{2}},
+		{"mid", []int{3}},
+		{"mid", []int{4}},
 		{"small", []int{1}},
 	}
 	refs := make([]midge.Ref, 0, len(jobs))

@@ -30,7 +30,8 @@ func listen(ctx context.Context) (*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
 	}
-	s := &service{url: "http://" + l.Addr().String(), done: make(chan error, 1), used: make(map[string][]time.Time)}
+	s := &service{url: "http://" + l.Addr().String(), done: make(chan error, 1)}
+	s.used = make(map[string][]time.Time)
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Second}
 	go func() { s.done <- s.server.Serve(l) }() // ends when close is called
 	return s, nil

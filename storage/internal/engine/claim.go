@@ -299,7 +299,8 @@ func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	return next, more, bounded, held
 }
 
-// holds reports whether the claim has found, or made, a partition of the i-th queue that is at its Concurrency.
+// holds reports whether the claim has found, or made, a partition of the i-th queue that is at its
+// Concurrency.
 func (c *Claim) holds(i int) bool { return c.rings != nil && c.rings[i].held }
 
 // again returns a claim like this one that comes after it, and only looks.

@@ -133,8 +133,8 @@ func (l *Line) isFull(p storage.PartitionLimit) bool {
 	return p.Concurrency > 0 && l.Running >= int64(p.Concurrency)
 }
 
-// charge counts a task that starts for the limit of its partition, and reports whether the partition is full then.
-// It comes before the task leaves its line.
+// charge counts a task that starts for the limit of its partition, and reports whether the partition is full
+// then. It comes before the task leaves its line.
 func (s *Step) charge(r *Record) (full bool) {
 	p := r.Queue.Limit.InForce().Partition
 	if r.Partition == "" || p.IsZero() {

@@ -132,7 +132,7 @@ func whyNext(v storage.Verdict) string {
 		return "midge task requeue " + ref
 	case storage.CauseNoRunner:
 		return "start a program that serves queue " + queue + "; midge runner ls shows what the live runners serve"
-	case storage.CauseLimit, storage.CauseRate:
+	case storage.CauseLimit, storage.CauseRate, storage.CausePartitionLimit, storage.CausePartitionRate:
 		return "midge queue limit " + queue
 	case storage.CauseBusy, storage.CauseGated:
 		return "midge runner ls --queue " + queue
@@ -145,7 +145,7 @@ func whyNext(v storage.Verdict) string {
 	case storage.CauseOrphaned, storage.CauseTicks:
 		return "midge schedule show " + schedule.Name(v.Ref)
 	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly,
-		storage.CauseInLine:
+		storage.CauseInLine, storage.CauseThrottled:
 	}
 	return ""
 }
