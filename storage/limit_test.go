@@ -68,3 +68,23 @@ func TestALimitIsOfAQueueThatExists(t *testing.T) {
 		t.Errorf("SetLimit with a Concurrency of -1: got %v, want an *InvalidError", err)
 	}
 }
+
+func TestThePartitionsAtTheirLimit(t *testing.T) {
+	soon := time.Unix(1, 0)
+	for _, c := range []struct {
+		stats       storage.PartitionStats
+		limit       storage.PartitionLimit
+		full, spent bool
+	}{
+		{storage.PartitionStats{Running: 3}, storage.PartitionLimit{}, false, false},
+		{storage.PartitionStats{Running: 1}, storage.PartitionLimit{Concurrency: 2}, false, false},
+		{storage.PartitionStats{Running: 2}, storage.PartitionLimit{Concurrency: 2}, true, false},
+		{storage.PartitionStats{Running: 3, Next: soon}, storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 1, Per: time.Minute}}, true, true},
+		{storage.PartitionStats{Next: soon}, storage.PartitionLimit{Concurrency: 2}, false, false},
+		{storage.PartitionStats{Rests: soon, Paused: true}, storage.PartitionLimit{Concurrency: 1}, false, false},
+	} {
+		if full, spent := c.stats.AtLimit(c.limit); full != c.full || spent != c.spent {
+			t.Errorf("%+v under %+v: got %v and %v, want %v and %v", c.stats, c.limit, full, spent, c.full, c.spent)
+		}
+	}
+}
