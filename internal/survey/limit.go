@@ -2,6 +2,7 @@ package survey
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,20 +20,27 @@ func (q *Queue) KeptWaiting() bool {
 	return q.Waiting > 0 && !q.Paused && q.Runners > 0 && AtLimit(&q.Stats)
 }
 
-// Limit writes a limit, such as "50 at once, 100 in 1m", or "none".
+// Limit writes a limit, such as "50 at once, 100 in 1m, 3 at once in a partition", or "none".
 func (w Words) Limit(l storage.Limit) string {
 	w = w.withDefaults()
-	var parts []string
-	if l.Concurrency > 0 {
-		parts = append(parts, w.Number(int64(l.Concurrency))+w.Gap+"at once")
-	}
-	if l.Rate.N > 0 {
-		parts = append(parts, w.Number(int64(l.Rate.N))+" in "+w.Span(l.Rate.Per))
-	}
+	parts := slices.Concat(
+		w.bounds(l.Concurrency, l.Rate, ""),
+		w.bounds(l.Partition.Concurrency, l.Partition.Rate, " in a partition"))
 	if len(parts) == 0 {
 		return "none"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// bounds writes the bounds of a queue, or of each of its partitions, without those that are not set.
+func (w Words) bounds(concurrency int, r storage.Rate, of string) (parts []string) {
+	if concurrency > 0 {
+		parts = append(parts, w.Number(int64(concurrency))+w.Gap+"at once"+of)
+	}
+	if r.N > 0 {
+		parts = append(parts, w.Number(int64(r.N))+" in "+w.Span(r.Per)+of)
+	}
+	return parts
 }
 
 // AtLimit returns why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or

@@ -33,8 +33,13 @@ func TestAQueueIsAtItsLimit(t *testing.T) {
 	}
 	for want, l := range map[string]storage.Limit{
 		"none": {}, "2 at once, 100 in 1m0s": two, "2 at once": {Concurrency: 2}, "100 in 1m0s": {Rate: two.Rate},
+		"2 at once in a partition": {Partition: storage.PartitionLimit{Concurrency: 2}},
+		"2 at once, 100 in 1m0s, 3 at once in a partition, 9 in 1s in a partition": {
+			Concurrency: 2, Rate: two.Rate,
+			Partition: storage.PartitionLimit{Concurrency: 3, Rate: storage.Rate{N: 9, Per: time.Second}},
+		},
 	} {
-		if got := (Words{}).Limit(l); got != want {
+		if got := (Words{}).Limit(l); got != want || got != l.String() {
 			t.Errorf("%v: got %q, want %q", l, got, want)
 		}
 	}
@@ -48,6 +53,14 @@ func TestLimitsThatDifferOrThatNobodyDeclaresAreFindings(t *testing.T) {
 	of := func(n int) storage.RunnerLimit {
 		return storage.RunnerLimit{Queue: "api", Limit: storage.Limit{Concurrency: n}}
 	}
+	each := func(n int) storage.RunnerLimit {
+		l := of(50)
+		l.Limit.Partition.Concurrency = n
+		return l
+	}
+	const partitions = "problem limit-clash: Runners declare different limits of the queue api. " +
+		"a on h-a, process 7, declares 50 at once, 3 at once in a partition. b on h-b, process 7, declares 50 at once. " +
+		"In force is 50 at once, 3 at once in a partition. During a deploy this ends by itself."
 	const undeclared = "notice undeclared-limit: The limit of the queue api is declared by no live runner. " +
 		"It holds all the same: 50 at once."
 	const clash = "problem limit-clash: Runners declare different limits of the queue api. " +
@@ -57,14 +70,16 @@ func TestLimitsThatDifferOrThatNobodyDeclaresAreFindings(t *testing.T) {
 		what    string
 		runners []storage.RunnerInfo
 		want    []string
+		limit   storage.Limit
 	}{
-		{"no runner is alive", nil, nil},
-		{"nobody declares it", []storage.RunnerInfo{runner("a"), runner("b")}, []string{undeclared}},
-		{"all declare it", []storage.RunnerInfo{runner("a", of(50)), runner("b", of(50))}, nil},
-		{"two differ", []storage.RunnerInfo{runner("a", of(50)), runner("b", of(50)), runner("c", of(20))}, []string{clash}},
+		{"no runner is alive", nil, nil, of(50).Limit},
+		{"nobody declares it", []storage.RunnerInfo{runner("a"), runner("b")}, []string{undeclared}, of(50).Limit},
+		{"all declare it", []storage.RunnerInfo{runner("a", of(50)), runner("b", of(50))}, nil, of(50).Limit},
+		{"two differ", []storage.RunnerInfo{runner("a", of(50)), runner("b", of(50)), runner("c", of(20))}, []string{clash}, of(50).Limit},
+		{"partitions differ", []storage.RunnerInfo{runner("a", each(3)), runner("b", of(50))}, []string{partitions}, each(3).Limit},
 	} {
 		queue := Queue{Stats: storage.Stats{Queue: "api"}}
-		queue.Limit = &storage.QueueLimit{Declared: &storage.DeclaredLimit{Limit: of(50).Limit}}
+		queue.Limit = &storage.QueueLimit{Declared: &storage.DeclaredLimit{Limit: c.limit}}
 		found, _ := (&Survey{Queues: []Queue{queue}, Runners: c.runners, Dead: &Causes{}}).Findings(Bounds{}, Words{})
 		var got []string
 		for _, f := range found {
@@ -96,6 +111,8 @@ func TestTheLimitChangesTheMark(t *testing.T) {
 		{Operator: &one},
 		{Operator: new(storage.Limit)},
 		{Declared: &storage.DeclaredLimit{Limit: one}},
+		{Operator: &storage.Limit{Concurrency: 1, Partition: storage.PartitionLimit{Concurrency: 1}}},
+		{Declared: &storage.DeclaredLimit{Limit: storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}}}},
 		{Operator: &one, Started: 1},
 		{Operator: &one, Started: 1, Next: time.Unix(1, 0)},
 	}
