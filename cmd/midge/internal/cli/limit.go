@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
@@ -17,29 +18,28 @@ import (
 func (a *app) queueLimit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit QUEUE", Short: "Show, set or clear how many tasks of a queue run over all runners",
-		Long: "limit shows the limit of a queue over all runners. With --concurrency or --rate it\n" +
-			"sets the limit of an operator, and leaves the other bound as it is. The limit of an\n" +
-			"operator stands above the limit that programs declare, until --clear. Tasks that run\n" +
-			"continue to their end.",
+		Long: "limit shows the limit of a queue over all runners. With --concurrency, --rate or the\n" +
+			"same bounds of each partition it sets the limit of an operator, and leaves the other\n" +
+			"bounds as they are. The limit of an operator stands above the limit that programs\n" +
+			"declare, until --clear. Tasks that run continue to their end. Tasks without a\n" +
+			"partition are bounded by --concurrency and --rate alone.",
 		Example: "  midge queue limit api\n  midge queue limit api --concurrency 50 --rate 100/1m\n" +
+			"  midge queue limit api --partition-concurrency 3 --partition-rate 10/1m\n" +
 			"  midge queue limit api --none\n  midge queue limit api --clear",
 		Args: wants(1, 1, "the name of a queue"),
 	}
 	var f limitFlags
 	flags := cmd.Flags()
-	flags.IntVar(&f.concurrency, "concurrency", 0,
-		"let this `number` of tasks run at once, from 1 to 10,000, or 0 for any number")
-	flags.StringVar(&f.rate, "rate", "",
-		"let this `number/time` of tasks start, such as 100/1m, or none for any number")
+	f.queue.add(flags, "", "")
+	f.partition.add(flags, "partition-", " of each partition")
 	flags.BoolVar(&f.none, "none", false, "lift the limit that programs declare")
 	flags.BoolVar(&f.off, "clear", false,
 		"clear the limit of an operator or, if there is none, a declared limit that no live runner declares")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		f.bounded = flags.Changed("concurrency") || flags.Changed("rate")
-		if !f.bounded && !f.none && !f.off {
+		if !f.bounded(flags) && !f.none && !f.off {
 			return a.showLimit(ctx, args)
 		}
-		change, err := f.change(flags.Changed("concurrency"), flags.Changed("rate"))
+		change, err := f.change(flags)
 		if err != nil {
 			return err
 		}
@@ -50,35 +50,83 @@ func (a *app) queueLimit() *cobra.Command {
 
 // limitFlags are the flags that set or clear a limit.
 type limitFlags struct {
-	concurrency        int
-	rate               string
-	bounded, none, off bool
+	queue, partition boundFlags
+	none, off        bool
 }
 
-// change returns the change of a limit that the flags ask for.
-func (f *limitFlags) change(concurrency, rate bool) (func(storage.Limit) storage.Limit, error) {
-	if f.none && f.off || f.bounded && (f.none || f.off) {
-		return nil, storage.Invalid("flags", "of two kinds", "--concurrency and --rate, --none, or --clear")
+// bounded reports whether a flag sets a bound.
+func (f *limitFlags) bounded(flags *pflag.FlagSet) bool {
+	return f.queue.given(flags) || f.partition.given(flags)
+}
+
+// change returns the change of a limit that the flags ask for. A bound that no flag sets stays as it is.
+func (f *limitFlags) change(flags *pflag.FlagSet) (func(storage.Limit) storage.Limit, error) {
+	if f.none && f.off || f.bounded(flags) && (f.none || f.off) {
+		return nil, storage.Invalid("flags", "of two kinds", "bounds such as --concurrency, --none, or --clear")
 	}
-	if f.concurrency < 0 || f.concurrency > storage.MaxLimitConcurrency {
-		return nil, storage.Invalid("--concurrency", f.concurrency, "1 to %d, or 0 for no bound",
+	if f.none {
+		return func(storage.Limit) storage.Limit { return storage.Limit{} }, nil
+	}
+	queue, err := f.queue.change(flags)
+	if err != nil {
+		return nil, err
+	}
+	partition, err := f.partition.change(flags)
+	if err != nil {
+		return nil, err
+	}
+	return func(l storage.Limit) storage.Limit {
+		l.Concurrency, l.Rate = queue(l.Concurrency, l.Rate)
+		l.Partition.Concurrency, l.Partition.Rate = partition(l.Partition.Concurrency, l.Partition.Rate)
+		return l
+	}, nil
+}
+
+// boundFlags are the flags that set the bounds of a queue, or of each of its partitions.
+type boundFlags struct {
+	prefix      string // of the names of the flags
+	concurrency int
+	rate        string
+}
+
+// add adds the flags; of names whose tasks they bound.
+func (b *boundFlags) add(flags *pflag.FlagSet, prefix, of string) {
+	b.prefix = prefix
+	flags.IntVar(&b.concurrency, prefix+"concurrency", 0,
+		"let this `number` of tasks"+of+" run at once, from 1 to 10,000, or 0 for any number")
+	flags.StringVar(&b.rate, prefix+"rate", "",
+		"let this `number/time` of tasks"+of+" start, such as 100/1m, or none for any number")
+}
+
+// given reports whether one of the flags was given.
+func (b *boundFlags) given(flags *pflag.FlagSet) bool {
+	return flags.Changed(b.prefix+"concurrency") || flags.Changed(b.prefix+"rate")
+}
+
+// change returns the change of bounds that the flags ask for.
+func (b *boundFlags) change(
+	flags *pflag.FlagSet,
+) (func(concurrency int, r storage.Rate) (int, storage.Rate), error) {
+	if b.concurrency < 0 || b.concurrency > storage.MaxLimitConcurrency {
+		return nil, storage.Invalid("--"+b.prefix+"concurrency", b.concurrency, "1 to %d, or 0 for no bound",
 			storage.MaxLimitConcurrency)
 	}
 	var given storage.Rate
-	if rate && f.rate != "none" {
+	rated := flags.Changed(b.prefix + "rate")
+	if rated && b.rate != "none" {
 		var err error
-		if given, err = filter.ParseRate("--rate", f.rate); err != nil {
+		if given, err = filter.ParseRate("--"+b.prefix+"rate", b.rate); err != nil {
 			return nil, err
 		}
 	}
-	return func(l storage.Limit) storage.Limit {
-		if concurrency || f.none {
-			l.Concurrency = f.concurrency
+	return func(concurrency int, r storage.Rate) (int, storage.Rate) {
+		if flags.Changed(b.prefix + "concurrency") {
+			concurrency = b.concurrency
 		}
-		if rate || f.none {
-			l.Rate = given
+		if rated {
+			r = given
 		}
-		return l
+		return concurrency, r
 	}, nil
 }
 
@@ -127,7 +175,7 @@ func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 	if r.Limit == nil {
 		return nil
 	}
-	by, declared, running, starts := "a program", "", show.Number(r.Pending), ""
+	by, declared, running, starts, partitions := "a program", "", show.Number(r.Pending), "", ""
 	force := r.Limit.InForce()
 	if r.Limit.Operator != nil {
 		by = "an operator"
@@ -145,11 +193,15 @@ func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 		starts = show.Number(r.Limit.Started) + " of " + show.Number(int64(force.Rate.N)) + " in " +
 			show.Span(force.Rate.Per)
 	}
+	if !force.Partition.IsZero() {
+		partitions = "midge queue partitions " + r.Queue
+	}
 	return []show.Field{
 		{Name: "set by", Text: by},
 		{Name: "declared", Text: declared},
 		{Name: "running", Text: running},
 		{Name: "starts", Text: starts},
+		{Name: "partitions", Text: partitions},
 	}
 }
 

@@ -77,3 +77,57 @@ func TestTheLimitOfAQueue(t *testing.T) {
 		t.Errorf("the audit has %+v", actions)
 	}
 }
+
+// TestTheLimitOfPartitions sets each bound alone, fills two partitions, and reads how much of the limit each uses.
+func TestTheLimitOfPartitions(t *testing.T) {
+	r := newRig(t)
+	for id, key := range map[string]string{"a1": "acme", "a2": "acme", "a3": "acme", "a4": "acme", "b1": "Bo", "c1": ""} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "api", ID: id}, Kind: "call", Partition: key})
+	}
+	text := r.transcript("queue limit api --concurrency 5 --rate 100/1m", "queue limit api --partition-concurrency 2",
+		"queue limit api --partition-rate 3/1m", "queue limit api", "queue partitions api")
+	claim := func() map[string]storage.Fence {
+		t.Helper()
+		claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "api"}}, Start: 9, Lease: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fences := make(map[string]storage.Fence)
+		for i := range claimed.Tasks {
+			fences[claimed.Tasks[i].Partition] = claimed.Fences[i]
+		}
+		return fences
+	}
+	fences := claim()
+	text += r.transcript("queue partitions api")
+	for _, s := range []storage.Settle{
+		{Fence: fences["acme"], Outcome: storage.Complete},
+		{Fence: fences["Bo"], Outcome: storage.Release, Delay: 30 * time.Second},
+	} {
+		if _, err := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text += r.transcript("queue partitions api")
+	fences = claim()
+	text += r.transcript("queue pause api --partition Bo --for 1h", "queue partitions api")
+	settle := storage.Settle{Fence: fences["acme"], Outcome: storage.Complete}
+	if _, err := r.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(10 * time.Second)
+	text += r.transcript("queue partitions api", "queue partitions api --utc", "queue partitions api -o json", "queue limit api -o json",
+		"queue partitions api --columns partition,paused", "queue ls -o wide --columns queue,limit",
+		"queue limit api --partition-concurrency 0", "queue limit api --partition-rate none", "queue limit api --rate none --partition-concurrency 1")
+	of := func(n int) storage.Limit { return storage.Limit{Partition: storage.PartitionLimit{Concurrency: n}} }
+	declared := storage.Settings{Declared: &storage.DeclaredLimit{Limit: of(3)}}
+	if err := r.session.Configure(t.Context(), "api", declared); err != nil {
+		t.Fatal(err)
+	}
+	r.declare("runner-1", of(3))
+	r.declare("runner-2", of(4))
+	text += r.transcript("queue limit api", "queue limit api --clear", "runner show runner-2", "doctor -q --max-oldest 1d")
+	golden(t, "limit_partition", text)
+}

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,46 +17,89 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-var partitionList = show.List[storage.PartitionStats]{
-	Columns: []show.Column[storage.PartitionStats]{
-		{Name: "partition", Text: func(_ *show.Printer, s storage.PartitionStats) string {
-			return show.Text(s.Key)
+// partitionRow is a partition in the list, with the limit of the partitions of its queue.
+type partitionRow struct {
+	storage.PartitionStats
+
+	limit storage.PartitionLimit
+}
+
+var partitionList = show.List[partitionRow]{
+	Columns: []show.Column[partitionRow]{
+		{Name: "partition", Text: func(_ *show.Printer, r partitionRow) string { return show.Text(r.Key) }},
+		{Name: "waiting", Right: true, Text: func(_ *show.Printer, r partitionRow) string {
+			return show.Number(r.Waiting)
 		}},
-		{Name: "waiting", Right: true, Text: func(_ *show.Printer, s storage.PartitionStats) string {
-			return show.Number(s.Waiting)
+		{Name: "running", Right: true, Text: func(_ *show.Printer, r partitionRow) string {
+			return used(r.Running, r.limit.Concurrency)
+		}},
+		{Name: "starts", Right: true, Text: func(_ *show.Printer, r partitionRow) string {
+			return used(storage.Started(r.Counts), r.limit.Rate.N)
 		}},
 		{
-			Name: "paused", Text: partitionPause,
-			Style: func(s storage.PartitionStats) show.Style {
-				if s.Paused {
+			Name: "status", Also: "paused",
+			Text: func(p *show.Printer, r partitionRow) string { return r.status(p) },
+			Style: func(r partitionRow) show.Style {
+				if len(r.reasons(func(time.Time) string { return "" })) > 0 {
 					return show.Warn
 				}
 				return show.Plain
 			},
 		},
 	},
-	Record: func(s storage.PartitionStats) any { return show.PartitionOf(s) },
-	ID:     func(s storage.PartitionStats) string { return s.Key },
+	Record: func(r partitionRow) any { return show.PartitionOf(r.PartitionStats, r.limit) },
+	ID:     func(r partitionRow) string { return r.Key },
 }
 
-// partitionPause returns until when a partition is paused, "-" if it is not.
-func partitionPause(p *show.Printer, s storage.PartitionStats) string {
+// used returns how much of a bound is in use, such as "2 of 3"; "-" if there is neither a bound nor a use.
+func used(n int64, most int) string {
 	switch {
-	case !s.Paused:
-		return "-"
-	case s.PausedUntil.IsZero():
-		return "until it is resumed"
-	case p.UTC:
-		return "until " + p.Moment(s.PausedUntil)
+	case most > 0:
+		return show.Number(n) + " of " + show.Number(int64(most))
+	case n > 0:
+		return show.Number(n)
 	}
-	return "for " + show.Span(s.PausedUntil.Sub(p.Now))
+	return "-"
+}
+
+// status returns why no task of a partition starts now, "-" if one may.
+func (r partitionRow) status(p *show.Printer) string {
+	until := func(at time.Time) string {
+		if p.UTC {
+			return " until " + p.Moment(at)
+		}
+		return " for " + show.Span(max(at.Sub(p.Now), 0))
+	}
+	return cmp.Or(strings.Join(r.reasons(until), ", "), "-")
+}
+
+// reasons returns each reason for which no task of a partition starts now, with the words for its end.
+func (r partitionRow) reasons(until func(time.Time) string) (list []string) {
+	switch {
+	case r.Paused && r.PausedUntil.IsZero():
+		list = append(list, "paused until it is resumed")
+	case r.Paused:
+		list = append(list, "paused"+until(r.PausedUntil))
+	}
+	if !r.Rests.IsZero() {
+		list = append(list, "resting"+until(r.Rests))
+	}
+	switch full, spent := r.AtLimit(r.limit); {
+	case full: // until a task ends
+		list = append(list, "at limit")
+	case spent:
+		list = append(list, "at limit"+until(r.Next))
+	}
+	return list
 }
 
 func (a *app) queuePartitions() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "partitions QUEUE", Short: "List the partitions of a queue that have waiting tasks or are paused",
-		Long: "partitions lists the partitions of a queue that have waiting tasks or are paused,\n" +
-			"by key. A runner serves them in turn.",
+		Use: "partitions QUEUE", Short: "List the partitions of a queue, and how much of its limit each uses",
+		Long: "partitions lists the partitions of a queue by key: those that have waiting tasks, are\n" +
+			"paused, rest after a throttled task, or count for the limit of partitions, which\n" +
+			"midge queue limit sets. Runners serve them in turn. RUNNING and STARTS show how much\n" +
+			"of that limit each uses.",
 		Example: "  midge queue partitions mail\n  midge queue partitions mail --limit 10\n" +
 			"  midge queue pause mail --partition acme --for 1h",
 		Args: wants(1, 1, "the name of a queue"),
@@ -65,14 +110,19 @@ func (a *app) queuePartitions() *cobra.Command {
 		if *limit < 0 {
 			return storage.Invalid("--limit", *limit, "0 or more")
 		}
-		if err := a.exist(ctx, args); err != nil {
+		queues, err := a.there(ctx, args)
+		if err != nil {
 			return err
 		}
 		found, more, err := a.partitions(ctx, args[0], *limit)
 		if err != nil {
 			return err
 		}
-		err = list(ctx, a, partitionList, found, "no task waits in a partition, and no partition is paused")
+		rows := make([]partitionRow, len(found))
+		for i, s := range found {
+			rows[i] = partitionRow{s, queues[0].Limit.InForce().Partition}
+		}
+		err = list(ctx, a, partitionList, rows, "no task waits in a partition, and no partition is paused or rests")
 		if err == nil && more {
 			a.notef("showing the first %s; without --limit all are listed",
 				show.Count(int64(len(found)), "partition"))

@@ -18,14 +18,26 @@ type QueueLimit struct {
 	Limited  bool       `json:"limited"` // the limit admits no other start now
 }
 
-// Limit is a limit of tasks. A bound of 0 is none.
+// Limit is a limit of the tasks of a queue.
 type Limit struct {
+	Bounds
+	Partition Bounds `json:"partition"` // of each partition
+}
+
+// Bounds are bounds of tasks. A bound of 0 is none.
+type Bounds struct {
 	Concurrency int     `json:"concurrency"`
 	Rate        int     `json:"rate"` // starts in Per
 	Per         float64 `json:"per_seconds"`
 }
 
-func limitOf(l storage.Limit) Limit { return Limit{l.Concurrency, l.Rate.N, l.Rate.Per.Seconds()} }
+func limitOf(l storage.Limit) Limit {
+	return Limit{boundsOf(l.Concurrency, l.Rate), boundsOf(l.Partition.Concurrency, l.Partition.Rate)}
+}
+
+func boundsOf(concurrency int, r storage.Rate) Bounds {
+	return Bounds{concurrency, r.N, r.Per.Seconds()}
+}
 
 // queueLimitOf makes the record of the limit of a queue, nil for none.
 func queueLimitOf(s *storage.Stats) *QueueLimit {
