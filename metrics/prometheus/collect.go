@@ -25,6 +25,7 @@ func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(n
 var descs = struct {
 	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned *prom.Desc
 	runners, slots, used, findings, most, rate, limited, partitioned          *prom.Desc
+	mostEach, rateEach                                                        *prom.Desc
 }{
 	up:          desc("midge_storage_up", "Whether the storage answered this scrape."),
 	tasks:       desc("midge_tasks", "Tasks by state.", "queue", "state"),
@@ -35,6 +36,8 @@ var descs = struct {
 	paused:      desc("midge_queue_paused", "Whether the queue is paused.", "queue"),
 	most:        desc("midge_queue_limit_concurrency", "Tasks that a limit lets run at once.", "queue"),
 	rate:        desc("midge_queue_limit_rate", "Tasks that a limit lets start in a second.", "queue"),
+	mostEach:    desc("midge_queue_partition_limit_concurrency", "Tasks of a partition that may run at once.", "queue"),
+	rateEach:    desc("midge_queue_partition_limit_rate", "Tasks of a partition that may start in a second.", "queue"),
 	limited:     desc("midge_queue_limited", "Whether a limit admits no other start now.", "queue"),
 	events:      desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
 	schedules:   desc("midge_schedules", "Schedules.", "queue"),
@@ -50,7 +53,7 @@ func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	for _, d := range []*prom.Desc{
 		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
 		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used, descs.findings,
-		descs.most, descs.rate, descs.limited, descs.partitioned,
+		descs.most, descs.rate, descs.mostEach, descs.rateEach, descs.limited, descs.partitioned,
 	} {
 		to <- d
 	}
@@ -96,6 +99,8 @@ type queue struct {
 	// The limits in force, added up. limited is set if one of them admits no other start now.
 	most, rate       float64
 	bounded, limited bool
+	// The largest bounds of a partition.
+	mostEach, rateEach float64
 }
 
 // read reads the storage. Scrapes at the same time read one after the other.
@@ -149,11 +154,18 @@ func (q *queue) add(s *storage.Stats) {
 		q.declined += kind.Tasks
 	}
 	l := s.Limit.InForce()
-	q.most += float64(l.Concurrency)
-	if l.Rate.N > 0 {
-		q.rate += float64(l.Rate.N) / l.Rate.Per.Seconds()
-	}
+	q.most, q.rate = q.most+float64(l.Concurrency), q.rate+perSecond(l.Rate)
+	q.mostEach = max(q.mostEach, float64(l.Partition.Concurrency))
+	q.rateEach = max(q.rateEach, perSecond(l.Partition.Rate))
 	q.bounded, q.limited = q.bounded || !l.IsZero(), q.limited || survey.AtLimit(s)
+}
+
+// perSecond returns how many tasks a rate lets start in a second, 0 for no rate.
+func perSecond(r storage.Rate) float64 {
+	if r.N == 0 {
+		return 0
+	}
+	return float64(r.N) / r.Per.Seconds()
 }
 
 // events returns the totals by name.
@@ -200,11 +212,12 @@ func (q *queue) sendLimit(gauge func(d *prom.Desc, v float64, labels ...string),
 	if !q.bounded {
 		return
 	}
-	if q.most > 0 {
-		gauge(descs.most, q.most, label)
-	}
-	if q.rate > 0 {
-		gauge(descs.rate, q.rate, label)
+	for d, bound := range map[*prom.Desc]float64{
+		descs.most: q.most, descs.rate: q.rate, descs.mostEach: q.mostEach, descs.rateEach: q.rateEach,
+	} {
+		if bound > 0 {
+			gauge(d, bound, label)
+		}
 	}
 	gauge(descs.limited, truth(q.limited), label)
 }

@@ -66,19 +66,23 @@ func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 func TestAScrapeTellsTheLimitsOfQueues(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		own := storage.NewSession(a.store, 0)
-		for _, queue := range []string{"full", "slow", "lifted", "free"} {
+		for _, queue := range []string{"full", "slow", "lifted", "free", "each"} {
 			a.enqueue(work{"first"}, midge.To(queue))
 		}
 		a.must(own.SetLimit(a.Context(), "full", storage.Limit{Concurrency: 1}))
 		a.must(own.SetLimit(a.Context(), "slow", storage.Limit{Rate: storage.Rate{N: 30, Per: time.Minute}}))
 		a.must(own.SetLimit(a.Context(), "lifted", storage.Limit{}))
+		a.must(own.SetLimit(a.Context(), "each", storage.Limit{Partition: storage.PartitionLimit{
+			Concurrency: 3, Rate: storage.Rate{N: 5, Per: 2 * time.Second},
+		}}))
 		_, err := own.Claim(a.Context(), storage.ClaimRequest{
 			Runner: "r", Queues: []storage.ClaimQueue{{Name: "full"}, {Name: "slow"}}, Start: 2, Lease: time.Minute,
 		})
 		a.must(err)
 		for metric, want := range map[string]map[string]float64{
 			"midge_queue_limit_concurrency": {"full": 1}, "midge_queue_limit_rate": {"slow": 0.5},
-			"midge_queue_limited": {"full": 1, "slow": 0},
+			"midge_queue_partition_limit_concurrency": {"each": 3}, "midge_queue_partition_limit_rate": {"each": 2.5},
+			"midge_queue_limited": {"full": 1, "slow": 0, "each": 0},
 		} {
 			if got := a.gathered(metric, "queue", gauge); !maps.Equal(got, want) {
 				t.Errorf("%s: got %v, want %v", metric, got, want)

@@ -28,6 +28,8 @@
 //	midge_queue_paused               gauge      queue: 1 or 0
 //	midge_queue_limit_concurrency    gauge      queue: of a limit in force; a queue without one has none
 //	midge_queue_limit_rate           gauge      queue: starts a second, likewise
+//	midge_queue_partition_limit_concurrency, midge_queue_partition_limit_rate
+//	                                 gauge      queue: the bounds of each partition, likewise
 //	midge_queue_limited              gauge      queue: 1 if its limit admits no other start now, likewise
 //	midge_queue_events_total         counter    queue, event: storage.Totals
 //	midge_schedules                  gauge      queue
