@@ -43,7 +43,8 @@ var actions = map[string]action{
 	"limit": {
 		verb: access.Operate, title: "Limit",
 		says: "The limit holds over all runners, and stands above the limit that programs declare. Running tasks " +
-			"continue. Without a number there is no limit.",
+			"continue. Without a number there is no limit. The limit of each partition does not hold for tasks " +
+			"without a partition.",
 	},
 	"clear-limit": {
 		verb: access.Operate, title: "Clear limit",

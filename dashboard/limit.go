@@ -64,12 +64,9 @@ func (q queueView) AtLimit() string {
 func askLimit(v *view, d *askData, q *survey.Queue) {
 	if d.Do == "limit" {
 		in := q.Limit.InForce()
-		d.Limit = &limitFields{}
-		if in.Concurrency > 0 {
-			d.Limit.Concurrency = strconv.Itoa(in.Concurrency)
-		}
-		if in.Rate.N > 0 {
-			d.Limit.Rate = rateText(in.Rate)
+		d.Limit = &limitFields{
+			Queue:     boundFieldsOf(in.Concurrency, in.Rate),
+			Partition: boundFieldsOf(in.Partition.Concurrency, in.Partition.Rate),
 		}
 		d.Command = commandLine("midge", "queue", "limit", d.Queue)
 		return
@@ -84,7 +81,20 @@ func askLimit(v *view, d *askData, q *survey.Queue) {
 }
 
 // limitFields are the fields of the dialog that sets a limit.
-type limitFields struct{ Concurrency, Rate string }
+type limitFields struct{ Queue, Partition boundFields }
+
+// boundFields are the fields of the bounds of a queue, or of each of its partitions.
+type boundFields struct{ Concurrency, Rate string }
+
+func boundFieldsOf(concurrency int, r storage.Rate) (f boundFields) {
+	if concurrency > 0 {
+		f.Concurrency = strconv.Itoa(concurrency)
+	}
+	if r.N > 0 {
+		f.Rate = rateText(r)
+	}
+	return f
+}
 
 // rateText returns the text of a rate as the dialog takes it, such as "100/1m".
 func rateText(r storage.Rate) string {
@@ -100,14 +110,24 @@ func rateText(r storage.Rate) string {
 
 // askedLimit reads the limit of a form. A bound that is empty is none.
 func askedLimit(r *http.Request) (l storage.Limit, err error) {
-	if text := strings.TrimSpace(r.PostFormValue("concurrency")); text != "" {
-		l.Concurrency, err = strconv.Atoi(text)
-		if err != nil || l.Concurrency < 1 || l.Concurrency > storage.MaxLimitConcurrency {
-			return l, storage.Invalid("concurrency", text, "1 to %d, or nothing", storage.MaxLimitConcurrency)
-		}
-	}
-	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" {
-		l.Rate, err = filter.ParseRate("rate", text)
+	if l.Concurrency, l.Rate, err = askedBounds(r, ""); err == nil {
+		l.Partition.Concurrency, l.Partition.Rate, err = askedBounds(r, "partition_")
 	}
 	return l, err
+}
+
+// askedBounds reads the bounds of a queue, or of each of its partitions, from the fields whose names begin with a
+// prefix.
+func askedBounds(r *http.Request, prefix string) (concurrency int, rate storage.Rate, err error) {
+	if text := strings.TrimSpace(r.PostFormValue(prefix + "concurrency")); text != "" {
+		concurrency, err = strconv.Atoi(text)
+		if err != nil || concurrency < 1 || concurrency > storage.MaxLimitConcurrency {
+			return 0, rate, storage.Invalid(prefix+"concurrency", text, "1 to %d, or nothing",
+				storage.MaxLimitConcurrency)
+		}
+	}
+	if text := strings.TrimSpace(r.PostFormValue(prefix + "rate")); text != "" {
+		rate, err = filter.ParseRate(prefix+"rate", text)
+	}
+	return concurrency, rate, err
 }

@@ -40,7 +40,8 @@ func TestALimitIsShownSetAndCleared(t *testing.T) {
 			!strings.Contains(page, "The limit of the queue mail is cleared.") || strings.Contains(page, `data-part="limit"`) {
 			t.Errorf("clear a limit: %d", code)
 		}
-		for _, bad := range [][]string{{"concurrency", "0"}, {"concurrency", "x"}, {"concurrency", "10001"}, {"rate", "5"}, {"rate", "5/32d"}} {
+		for _, bad := range [][]string{{"concurrency", "0"}, {"concurrency", "x"}, {"concurrency", "10001"}, {"rate", "5"}, {"rate", "5/32d"},
+			{"partition_concurrency", "0"}, {"partition_rate", "5"}} {
 			if code, _ := s.post("/action", append([]string{"do", "limit", "queue", "mail"}, bad...)...); code != http.StatusBadRequest {
 				t.Errorf("a limit with %v: %d, want 400", bad, code)
 			}
@@ -72,5 +73,67 @@ func TestADeclaredLimitIsShownBelowThatOfAnOperator(t *testing.T) {
 		}
 		nextReading()
 		s.shows("/queues/mail", "<strong>none</strong>, set by an operator.", "Programs declare 50 at once.")
+	})
+}
+
+// TestTheLimitOfPartitionsIsSetAndShown sets a limit of partitions, and shows how much of it each partition uses.
+func TestTheLimitOfPartitionsIsSetAndShown(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		s.partitioned(3, "acme", "calm", "full", "later")
+		if code, page := s.post("/action", "do", "limit", "queue", "mail", "partition_concurrency", "2", "partition_rate", "3/1m",
+			"back", "/queues/mail"); code != 200 || !strings.Contains(page, "The limit of the queue mail is 2 at once in a partition, 3 in 1 m in a partition.") {
+			t.Errorf("set a limit of partitions: %d", code)
+		}
+		if e := s.newest(); e.Action != "limit" || e.Note != "to 2 at once in a partition, 3 in 1m0s in a partition" {
+			t.Errorf("the audit has %+v", e)
+		}
+		s.shows("/action?do=limit&queue=mail", `name="concurrency" value=""`, `name="partition_concurrency" value="2"`, `name="partition_rate" value="3/1m"`)
+		own := storage.NewSession(s.Store, 0)
+		pauses := storage.Settings{Partition: "later", Pause: &storage.Pause{On: true}}
+		if err := own.Configure(t.Context(), "mail", pauses); err != nil {
+			t.Fatal(err)
+		}
+		claim := func(most int) {
+			t.Helper()
+			claimed, err := own.Claim(t.Context(), storage.ClaimRequest{
+				Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: most, Lease: time.Minute,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, f := range claimed.Fences {
+				settle := storage.Settle{Fence: f, Outcome: storage.Complete}
+				switch claimed.Tasks[i].Partition {
+				case "full":
+					continue
+				case "calm":
+					settle.Outcome, settle.Delay = storage.Release, 5*time.Minute
+				}
+				if _, err := own.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for range 4 {
+			claim(500)
+		}
+		nextReading()
+		page := s.get("/queues/mail")
+		clean(t, "/queues/mail", page)
+		for key, want := range map[string][]string{
+			"acme":  {"0 of 2", "3 of 3", ">at limit</span>", `title="next start: `},
+			"calm":  {"0 of 2", "1 of 3", ">resting</span>", "in\u00a04\u00a0m"},
+			"full":  {"2 of 2", "2 of 3", ">at limit</span>"},
+			"later": {"0 of 2", "0 of 3", ">paused</span>"},
+		} {
+			_, row, _ := strings.Cut(page, `<tr data-key="`+key+`">`)
+			row, _, _ = strings.Cut(row, "</tr>")
+			for _, text := range want {
+				if !strings.Contains(row, text) {
+					t.Errorf("the row of the partition %s lacks %q: %s", key, text, row)
+				}
+			}
+		}
 	})
 }

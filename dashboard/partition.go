@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
@@ -23,8 +26,9 @@ const partitionsTimeout = sampler.LookTimeout / 2
 // partitionsData are the partitions of a queue that its page lists.
 type partitionsData struct {
 	Rows        []partitionView
-	First, Next string // the addresses of pages of the list, "" for none
-	Problem     string // why there is no list, "" if there is one
+	Limit       storage.PartitionLimit // of each partition
+	First, Next string                 // the addresses of pages of the list, "" for none
+	Problem     string                 // why there is no list, "" if there is one
 }
 
 // Shown reports whether the page has the list. A queue without partitions has none.
@@ -36,6 +40,34 @@ type partitionView struct {
 
 	URL string // the list of its waiting tasks
 	Ask string // the dialog that pauses or resumes it
+
+	Running, Starts string // "2 of 3", how much of its limit it uses; "" without such a bound
+	At              bool   // its limit admits no other start now
+	// Ready is when a pause, a rest and the wait for its rate are over, zero for now or if it is not known.
+	Ready time.Time
+}
+
+// partitionView returns a partition of a queue as its page lists it. l is the limit of the partitions.
+func (v *view) partitionView(queue string, p storage.PartitionStats, l storage.PartitionLimit) partitionView {
+	do := "pause-partition"
+	if p.Paused {
+		do = "resume-partition"
+	}
+	full, spent := p.AtLimit(l)
+	pv := partitionView{
+		PartitionStats: p, At: full || spent, URL: v.partitionURL(queue, p.Key),
+		Ask: v.URL("/action", "do", do, "queue", queue, "partition", p.Key),
+	}
+	if l.Concurrency > 0 {
+		pv.Running = format.Number(p.Running) + " of " + format.Number(int64(l.Concurrency))
+	}
+	if l.Rate.N > 0 {
+		pv.Starts = format.Number(storage.Started(p.Counts)) + " of " + format.Number(int64(l.Rate.N))
+	}
+	if !full && (!p.Paused || !p.PausedUntil.IsZero()) {
+		pv.Ready = slices.MaxFunc([]time.Time{p.PausedUntil, p.Rests, p.Next}, time.Time.Compare)
+	}
+	return pv
 }
 
 // partitions reads a page of the partitions of a queue. It reads nothing while the storage does not answer.
@@ -56,14 +88,9 @@ func (s *server) partitions(r *http.Request, v *view, q queueView) (d partitions
 		}
 		return d, nil
 	}
+	d.Limit = q.sampledQueue.Limit.InForce().Partition
 	for _, p := range page.Partitions {
-		do := "pause-partition"
-		if p.Paused {
-			do = "resume-partition"
-		}
-		d.Rows = append(d.Rows, partitionView{
-			p, v.partitionURL(q.Queue, p.Key), v.URL("/action", "do", do, "queue", q.Queue, "partition", p.Key),
-		})
+		d.Rows = append(d.Rows, v.partitionView(q.Queue, p, d.Limit))
 	}
 	if query.After != "" {
 		d.First = v.QueueURL(q.Queue)
