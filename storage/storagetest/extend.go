@@ -173,6 +173,10 @@ func runnersHeartbeat(r *rig) {
 		Concurrency: 8, Started: now, For: time.Hour,
 		Running: []storage.Running{{Ref: in("a"), Kind: "job", Since: now, Unstopped: now}}, Busy: 3,
 		Schedules: []storage.Declared{{Ref: in("cursor.c"), Hash: "d"}},
+		Limits: []storage.RunnerLimit{{Queue: mainQueue, Limit: storage.Limit{
+			Concurrency: 50, Rate: storage.Rate{N: 100, Per: time.Minute},
+			Partition: storage.PartitionLimit{Concurrency: 3, Rate: storage.Rate{N: 10, Per: time.Second}},
+		}}},
 		Undecodable: []storage.KindTrouble{
 			{Queue: mainQueue, Kind: "mail", Since: now, Last: now, Tasks: 31, Reason: "field \"URL\": want é"},
 		},
