@@ -123,7 +123,7 @@ func TestTheLimitOfPartitionsIsSetAndShown(t *testing.T) {
 		clean(t, "/queues/mail", page)
 		for key, want := range map[string][]string{
 			"acme":  {"0 of 2", "3 of 3", ">at limit</span>", `title="next start: `},
-			"calm":  {"0 of 2", "1 of 3", ">resting</span>", "in\u00a04\u00a0m"},
+			"calm":  {"0 of 2", "2 of 3", ">resting</span>", "in\u00a04\u00a0m"},
 			"full":  {"2 of 2", "2 of 3", ">at limit</span>"},
 			"later": {"0 of 2", "0 of 3", ">paused</span>"},
 		} {

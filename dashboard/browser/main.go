@@ -325,6 +325,7 @@ func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 		if name == "payments" || len(name) > 100 {
 			pages = append(pages, named{"queue", "/queues/" + name},
 				named{"ask-pause", "/action?do=pause&queue=" + name},
+				named{"ask-limit", "/action?do=limit&queue=" + name},
 				named{"ask-pause-partition", "/action?do=pause-partition&partition=acme&queue=" + name},
 				named{"enqueue", "/queues/" + name + "/add?kind=send_welcome"})
 			break

@@ -58,7 +58,7 @@ func TestEachPage(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, name)
 			if name == "night" {
-				r.pausePartition()
+				r.boundPartitions()
 			}
 			tb, reported := r.tab("/", "light"), map[string]bool{}
 			for _, p := range pagesOf(t.Context(), name, r.Scene) {
@@ -73,13 +73,37 @@ func TestEachPage(t *testing.T) {
 	}
 }
 
-// pausePartition pauses a partition of the scene "night", so that a page shows paused partitions and others.
-func (r *rig) pausePartition() {
+// boundPartitions pauses a partition of the scene "night" and bounds each. One rests then, and one is at its limit,
+// so that a page shows partitions of all kinds.
+func (r *rig) boundPartitions() {
 	r.t.Helper()
-	paused := storage.Settings{Partition: "acme", Pause: &storage.Pause{On: true, For: time.Hour}}
-	if err := r.Session.Configure(r.t.Context(), "payments", paused); err != nil {
+	ctx := r.t.Context()
+	set := func(key string, p storage.Pause) {
+		r.t.Helper()
+		if err := r.Session.Configure(ctx, "payments", storage.Settings{Partition: key, Pause: &p}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	set("", storage.Pause{})
+	set("acme", storage.Pause{On: true, For: time.Hour})
+	err := r.Session.SetLimit(ctx, "payments", storage.Limit{
+		Partition: storage.PartitionLimit{Concurrency: 1, Rate: storage.Rate{N: 1000, Per: time.Hour}},
+	})
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	claimed, err := r.Session.Claim(ctx, storage.ClaimRequest{
+		Runner: r.Runners[0].ID, Queues: []storage.ClaimQueue{{Name: "payments"}}, Start: 4, Lease: time.Hour,
+	})
+	i := slices.IndexFunc(claimed.Tasks, func(t storage.Task) bool { return t.Partition != "" })
+	if err != nil || i < 0 {
+		r.t.Fatalf("claimed %d tasks: %v", len(claimed.Tasks), err)
+	}
+	rest := storage.Settle{Fence: claimed.Fences[i], Outcome: storage.Release, Delay: time.Hour}
+	if _, err := r.Session.ApplyOne(ctx, storage.Tx{Settles: []storage.Settle{rest}}); err != nil {
+		r.t.Fatal(err)
+	}
+	set("", storage.Pause{On: true})
 }
 
 // problemsOf opens a page of a scene, and returns the problems that the checks find.

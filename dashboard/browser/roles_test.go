@@ -33,7 +33,7 @@ func TestEachPageForEachRole(t *testing.T) {
 	r := newRigOf(t, "night", dashboard.Config{Who: func(*http.Request) (access.User, bool) {
 		return access.User{Name: "ann", Role: role}, true
 	}})
-	r.pausePartition()
+	r.boundPartitions()
 	pages := pagesOf(t.Context(), "night", r.Scene)
 	role = access.Admin
 	tb := r.tab("/", "light")
