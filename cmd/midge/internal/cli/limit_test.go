@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func TestTheLimitOfAQueue(t *testing.T) {
 // TestTheLimitOfPartitions sets each bound alone, fills two partitions, and reads how much of the limit each uses.
 func TestTheLimitOfPartitions(t *testing.T) {
 	r := newRig(t)
-	for id, key := range map[string]string{"a1": "acme", "a2": "acme", "a3": "acme", "a4": "acme", "b1": "Bo", "c1": ""} {
-		r.insert(storage.Insert{Ref: storage.Ref{Queue: "api", ID: id}, Kind: "call", Partition: key})
+	for i, key := range []string{"acme", "acme", "acme", "acme", "Bo", ""} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "api", ID: fmt.Sprint("a", i)}, Kind: "call", Partition: key})
 	}
 	text := r.transcript("queue limit api --concurrency 5 --rate 100/1m", "queue limit api --partition-concurrency 2",
 		"queue limit api --partition-rate 3/1m", "queue limit api", "queue partitions api")
