@@ -116,8 +116,8 @@ func askedLimit(r *http.Request) (l storage.Limit, err error) {
 	return l, err
 }
 
-// askedBounds reads the bounds of a queue, or of each of its partitions, from the fields whose names begin with a
-// prefix.
+// askedBounds reads the bounds of a queue, or of each of its partitions, from the fields whose names begin
+// with a prefix.
 func askedBounds(r *http.Request, prefix string) (concurrency int, rate storage.Rate, err error) {
 	if text := strings.TrimSpace(r.PostFormValue(prefix + "concurrency")); text != "" {
 		concurrency, err = strconv.Atoi(text)

@@ -40,8 +40,7 @@ func TestALimitIsShownSetAndCleared(t *testing.T) {
 			!strings.Contains(page, "The limit of the queue mail is cleared.") || strings.Contains(page, `data-part="limit"`) {
 			t.Errorf("clear a limit: %d", code)
 		}
-		for _, bad := range [][]string{{"concurrency", "0"}, {"concurrency", "x"}, {"concurrency", "10001"}, {"rate", "5"}, {"rate", "5/32d"},
-			{"partition_concurrency", "0"}, {"partition_rate", "5"}} {
+		for _, bad := range [][]string{{"concurrency", "0"}, {"concurrency", "x"}, {"concurrency", "10001"}, {"rate", "5"}, {"rate", "5/32d"}, {"partition_concurrency", "0"}, {"partition_rate", "5"}} {
 			if code, _ := s.post("/action", append([]string{"do", "limit", "queue", "mail"}, bad...)...); code != http.StatusBadRequest {
 				t.Errorf("a limit with %v: %d, want 400", bad, code)
 			}
@@ -94,29 +93,8 @@ func TestTheLimitOfPartitionsIsSetAndShown(t *testing.T) {
 		if err := own.Configure(t.Context(), "mail", pauses); err != nil {
 			t.Fatal(err)
 		}
-		claim := func(most int) {
-			t.Helper()
-			claimed, err := own.Claim(t.Context(), storage.ClaimRequest{
-				Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: most, Lease: time.Minute,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, f := range claimed.Fences {
-				settle := storage.Settle{Fence: f, Outcome: storage.Complete}
-				switch claimed.Tasks[i].Partition {
-				case "full":
-					continue
-				case "calm":
-					settle.Outcome, settle.Delay = storage.Release, 5*time.Minute
-				}
-				if _, err := own.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
 		for range 4 {
-			claim(500)
+			s.worked(own)
 		}
 		nextReading()
 		page := s.get("/queues/mail")
@@ -136,4 +114,28 @@ func TestTheLimitOfPartitionsIsSetAndShown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// worked claims all tasks of the queue mail that its limit admits, goes on with those of the partition full, throttles
+// those of calm, and completes the others.
+func (s *site) worked(own *storage.Session) {
+	s.t.Helper()
+	claimed, err := own.Claim(s.t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 500, Lease: time.Minute,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i, f := range claimed.Fences {
+		settle := storage.Settle{Fence: f, Outcome: storage.Complete}
+		switch claimed.Tasks[i].Partition {
+		case "full":
+			continue
+		case "calm":
+			settle.Outcome, settle.Delay = storage.Release, 5*time.Minute
+		}
+		if _, err := own.ApplyOne(s.t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }

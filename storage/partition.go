@@ -60,8 +60,8 @@ func (s *PartitionStats) IsZero() bool {
 	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused
 }
 
-// AtLimit reports whether the limit of partitions admits no other start of the partition now: full if as many of its
-// tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next.
+// AtLimit reports whether the limit of partitions admits no other start of the partition now: full if as many
+// of its tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next.
 func (s *PartitionStats) AtLimit(l PartitionLimit) (full, spent bool) {
 	return l.Concurrency > 0 && s.Running >= int64(l.Concurrency), l.Rate.N > 0 && !s.Next.IsZero()
 }
