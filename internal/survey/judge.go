@@ -135,15 +135,12 @@ func (j *judge) queue(q *Queue) {
 	j.limits(q)
 	known := j.b.Accepts(noRunner(q.Queue)) || len(j.Runners) == 0 && j.b.Accepts("no-runners")
 	if old && !q.Paused && (!q.Idle() || known) { // else paused or the lack of a runner says it
-		limit := ""
-		if q.KeptWaiting() {
-			limit = "its limit keeps them waiting: " + j.w.AtLimit(&q.Stats, j.now())
-		}
+		limit, next := j.waitsForLimit(q)
 		j.add(Finding{
 			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
 			Text:   "The oldest task of " + q.Queue + " has waited for " + j.w.Span(q.Oldest),
 			Detail: sentences(waits, limit), Since: Moment(j.now().Add(-q.Oldest)),
-			Next: "midge queue show " + q.Queue,
+			Next: next,
 		})
 	}
 	j.kinds(q)

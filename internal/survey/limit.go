@@ -58,6 +58,20 @@ func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
+// waitsForLimit returns how the limit of a queue keeps its tasks waiting, "" if it does not, and the command
+// that shows more. It looks at no partition, because there may be very many.
+func (j *judge) waitsForLimit(q *Queue) (limit, next string) {
+	next = "midge queue show " + q.Queue
+	if q.KeptWaiting() {
+		return "its limit keeps them waiting: " + j.w.AtLimit(&q.Stats, j.now()), next
+	}
+	each := storage.Limit{Partition: q.Limit.InForce().Partition}
+	if each.IsZero() || q.Partitioned == 0 {
+		return "", next
+	}
+	return "its limit may keep partitions waiting: " + j.w.Limit(each), "midge queue partitions " + q.Queue
+}
+
 // limits adds the findings on the limit of a queue: live runners declare different limits, or none declares
 // the limit that a program has declared.
 func (j *judge) limits(q *Queue) {

@@ -100,6 +100,18 @@ func TestAnOldTaskBehindALimitHasItsReason(t *testing.T) {
 	if len(found) != 1 || found[0].Detail != "3 tasks wait in it. Its limit keeps them waiting: 1 of 1 run." {
 		t.Errorf("got %+v, want the finding on the oldest task with the limit", found)
 	}
+	queue.Limit.Operator = &storage.Limit{Concurrency: 9, Partition: storage.PartitionLimit{Concurrency: 1}}
+	for partitioned, want := range map[int64]Finding{
+		0: {Detail: "3 tasks wait in it.", Next: "midge queue show api"},
+		3: {Detail: "3 tasks wait in it. Its limit may keep partitions waiting: 1 at once in a partition.", Next: "midge queue partitions api"},
+	} {
+		queue.Partitioned = partitioned
+		s.Queues = []Queue{queue}
+		found, _ := s.Findings(Bounds{}, Words{})
+		if len(found) != 1 || found[0].Detail != want.Detail || found[0].Next != want.Next {
+			t.Errorf("%d in partitions: got %+v, want %+v", partitioned, found, want)
+		}
+	}
 }
 
 // TestTheLimitChangesTheMark checks that pages are drawn again as soon as a limit or its starts change.
