@@ -323,10 +323,14 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	h := haulOf(rest, v.list, len(a.group.queues))
 	for i, q := range a.group.queues {
 		info, ticks, last, lines := h.rare(i)
-		switch {
-		case lines == "b":
+		bounded, held := strings.Contains(lines, "b"), strings.Contains(lines, "h")
+		if bounded {
 			answer.Bounded = append(answer.Bounded, q.Name)
-		case lines != "":
+		}
+		if held {
+			answer.Held = append(answer.Held, q.Name)
+		}
+		if lines != "" && !bounded && !held {
 			s.looked.note(q.Name, req.Kinds, lines)
 		}
 		if last == "f" {
@@ -423,9 +427,9 @@ func (h *haul) next() string {
 
 // rare returns what a reply tells of the i-th queue besides its tasks. info has for each task whether it
 // started and until when it is leased, and is empty where all tasks are alike. ticks has id and record of
-// each cursor that ticks. last has the result of maintenance. lines is "b" if the limit of the queue
-// admits no task of the claim or not the one that comes next, or the field lines of the queue if it has no
-// declined task of the claim's kinds. All are empty if the reply has no list for the queue.
+// each cursor that ticks. last has the result of maintenance. lines has "b" if the limit of the queue
+// admits no task of the claim or not the one that comes next, and "h" if tasks wait because their partition is at its
+// Concurrency; or it is the field lines of the queue if that has no declined task of the claim's kinds. All are empty if the reply has no list for the queue.
 func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
 		return reader{}, &reply{}, "", ""
@@ -501,11 +505,7 @@ func (c *claiming) take(a *claimAnswer) {
 	c.Ticks = append(c.Ticks, a.Ticks...)
 	c.Ended = append(c.Ended, a.Ended...)
 	c.Cancels = c.Cancels || a.Cancels
-	for _, queue := range a.Bounded { // a second round may name it again
-		if !slices.Contains(c.Bounded, queue) {
-			c.Bounded = append(c.Bounded, queue)
-		}
-	}
+	c.Bounded, c.Held = union(c.Bounded, a.Bounded), union(c.Held, a.Held)
 	c.left = max(c.left-a.taken, 0)
 	c.start = max(c.start-a.taken, 0)
 	c.suspect = c.suspect || a.suspect
@@ -524,6 +524,16 @@ func (c *claiming) take(a *claimAnswer) {
 	if !a.NextDue.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
 		c.NextDue = due
 	}
+}
+
+// union adds the queues of more to names. A second round may name a queue again.
+func union(names, more []string) []string {
+	for _, queue := range more {
+		if !slices.Contains(names, queue) {
+			names = append(names, queue)
+		}
+	}
+	return names
 }
 
 // finish sets More, sets damaged tasks apart and forgets abandoned queues.

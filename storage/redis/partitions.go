@@ -4,9 +4,10 @@ import (
 	"context"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Partitions lists the partitions of a queue that have waiting tasks or are paused, in one script call. Next
+// Partitions lists the partitions of a queue of which the storage has something, in one script call. Next
 // is the key of the page's last partition.
 func (s *Storage) Partitions(
 	ctx context.Context, query storage.PartitionsQuery,
@@ -25,16 +26,18 @@ func (s *Storage) Partitions(
 		return page, wrap(action, err)
 	}
 	v := values(list)
-	v.number() // the time of the call
-	more := v.number() > 0
+	now, more, come := v.number(), v.number() > 0, int64(0)
+	if v.number() == 0 {
+		come = now
+	}
+	q := &engine.Queue{Limit: engine.LimitOf(v.text(), v.text(), nil)}
 	for len(v.list) > 0 && !v.bad {
-		p := storage.PartitionStats{Key: v.text(), Waiting: v.number()}
-		until := v.number()
-		p.Paused = until != 0
-		if until > 0 {
-			p.PausedUntil = moment(until)
+		l := engine.Line{Queue: q, Sub: v.text(), Size: v.number()}
+		l.Unpack([]byte(v.text())) // damaged bytes count as none
+		if l.Paused == never {
+			l.Paused = engine.Never
 		}
-		page.Partitions = append(page.Partitions, p)
+		page.Partitions = append(page.Partitions, l.Stats(now, come))
 	}
 	if v.bad {
 		return storage.PartitionsPage{}, wrap(action, errReply)

@@ -501,14 +501,16 @@ type lease struct {
 // A lease begins with a fence, which is a token of 16 bytes and a version of 7. A byte of flags follows,
 // outside of a group the rank of the task in its claim (2 bytes), and then the runner. Where the clock was
 // set back, so that the version does not tell when the claim was made, that moment follows behind a NUL (7
-// bytes). An attempt of the history has the runner and that moment in the same form.
+// bytes). An attempt of the history has the runner and that moment in the same form. If the task counts for the
+// Concurrency of its partition, the key of the partition and its length (1) come last.
 const (
 	fenceSize    = 23
 	leaseStarted = 1
 	leaseAsked   = 2  // the task is to be cancelled
 	leaseAside   = 4  // something was put into the side hash since the claim
 	leaseRecord  = 8  // the end of the task takes more than its removal
-	leaseGrouped = 16 // the lease shares its deadline with others
+	leaseCounted = 16 // the task counts for the Concurrency of its partition
+	leaseGrouped = 32 // the lease shares its deadline with others
 )
 
 func readLease(packed string) (lease, error) {
@@ -520,6 +522,9 @@ func readLease(packed string) (lease, error) {
 		r.text(2) // its rank in the claim
 	}
 	l.started, l.asked = flags&leaseStarted != 0, flags&leaseAsked != 0
+	if last := len(r.rest) - 1; flags&leaseCounted != 0 && last >= 0 {
+		r.rest = r.text(last - int(r.rest[last]))
+	}
 	l.runner, l.claimed = readHolder(r.rest, l.version)
 	if r.bad {
 		return lease{}, storage.ErrDamaged

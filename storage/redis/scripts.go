@@ -48,6 +48,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"DECLINEDFOR":   inMicros(limits.DeclinedFor),
 		"MAXNONE":       quote(strconv.Itoa(storage.MaxNone)),
 		"MAXKINDS":      strconv.Itoa(storage.MaxKinds),
+		"LOOKED":        strconv.Itoa(lookedLines),
 		"STATSKINDS":    strconv.Itoa(storage.MaxStatsKinds),
 		"REASONKIND":    quote(storage.ReasonKind),
 		"LANELIFE":      inMicros(storage.LaneLife),
@@ -77,6 +78,7 @@ func constants(limits storage.Limits, by ways) map[string]string {
 		"ASKED":         strconv.Itoa(leaseAsked),
 		"ASIDE":         strconv.Itoa(leaseAside),
 		"RECORD":        strconv.Itoa(leaseRecord),
+		"COUNTED":       strconv.Itoa(leaseCounted),
 		"GROUPED":       strconv.Itoa(leaseGrouped),
 		"SINGLES":       strconv.Itoa(singles),
 		"ALONE":         strconv.Itoa(aloneRecord),
@@ -183,6 +185,9 @@ const mostKeyed = 200
 
 // mostAged is how many partitions of a ring count for the age of a queue.
 const mostAged = 20
+
+// lookedLines is how many lines of kinds a script call of a claim looks at, in all of its queues together.
+const lookedLines = 128
 
 // padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed
 // hash is slow to fill, and without that field Redis would pack it anew each time after the last pending
@@ -357,7 +362,7 @@ func (s *scripts) named() map[string]*script {
 
 // files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "ring", "entry", "refusal", "commit"}
+	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "entry", "rate", "ring", "refusal", "commit"}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}

@@ -5,7 +5,7 @@ local function seal(q)
   if #q.ids == 0 then return end
   local joined = table.concat(q.ids, ',')
   local runner = claimed - now < JUMPBACK and ARGV[6] or ARGV[6] .. '\0' .. pack7(now) -- see record.go
-  local pending, alarms, group = leases(q.ids, q.flags, fence, runner, text(now + lasts), joined)
+  local pending, alarms, group = leases(q.ids, q.flags, fence, runner, text(now + lasts), joined, q.counted)
   if call('HLEN', q[PENDING]) == 0 then pending[#pending + 1], pending[#pending + 2] = '', PAD end
   write(q, 'ZADD', LEASES, alarms)
   write(q, 'HSET', CLAIMS, group or {})
@@ -21,8 +21,9 @@ do
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
-  if q.info or #ticks > 0 or last ~= '' or q.lines or q.bounded then
-    reply[#reply + 1] = {i - 1, q.info or '', ticks, last, q.bounded and 'b' or q.lines or ''}
+  local bounds = (q.bounded and 'b' or '') .. (q.held and 'h' or '')
+  if q.info or #ticks > 0 or last ~= '' or q.lines or bounds ~= '' then
+    reply[#reply + 1] = {i - 1, q.info or '', ticks, last, bounds ~= '' and bounds or q.lines or ''}
   end
 end
 
@@ -101,7 +102,9 @@ elseif verdict == 'N' then
   end
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
+    ring.settle(q)
     q.bounded = limits.bounds(q, starts)
+    q.held = q.held and not limits.full(q, starts)
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
     if q.m.mark > 0 then
       set(q, 'mark', mark)

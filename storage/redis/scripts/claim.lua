@@ -18,9 +18,10 @@
 --       index of the queue, info, {cursor id, record, ...}, last, lines. info has 15 bytes for each task:
 --       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
 --       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be
---       forgotten, or "!" and the tasks that ended (maintain.lua). lines is "b" where the limit of the queue
---       admits no task of this call, or not the one that comes next (limit.lua), else the field of the meta
---       hash where the queue has no task in lines of these kinds, and no limit.
+--       forgotten, or "!" and the tasks that ended (maintain.lua). lines has "b" where the limit of the queue
+--       admits no task of this call, or not the one that comes next (limit.lua), and "h" where tasks wait because
+--       their partition is at its Concurrency; else the field of the meta hash where the queue has no task in lines of
+--       these kinds, and no limit.
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -33,7 +34,6 @@ local claimed = 0 -- the version of all tasks taken
 local fence = ''
 local nextdue = 0
 local news = {} -- the queues that were maintained, with the results
-local LOOKED = 128 -- how many lines of kinds a claim looks at, in all its queues together
 ring.looked = 0 -- how many partitions of all queues it has looked at
 ring.took = 0 -- how many tasks of queues with partitions it has taken
 local crowd = 0 -- how many queues have lines of the claim's kinds
@@ -114,11 +114,15 @@ local function duesoon(at)
 end
 
 -- soonest notes when the next task or cursor of a queue is due, or after a jump the end of the wait. It
--- also notes when a rate that is spent admits the next start, and the end of a pause during which tasks wait that
--- the claim could take.
+-- also notes when a rate that is spent admits the next start, the end of a rest, and the end of a pause during which
+-- tasks wait that the claim could take.
 function soonest(q)
   duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
-  if q.m.jumped == 0 then duesoon(limits.next(q)) end
+  if q.m.jumped == 0 then
+    duesoon(limits.next(q))
+    duesoon(q.rated or 0)
+    duesoon(ring.resting(q) and q.m.rest or 0)
+  end
   if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
   local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
   if waiting > 0 or q.m.lines < 0 and call('ZCARD', q[RING]) > 0 then duesoon(q.m.paused) end

@@ -229,7 +229,7 @@ end
 -- planlines plans the fields of the side hash for the lines by name: when a claim last named the kind, or
 -- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
 -- mark when a line last began: a claim that found no line of its kinds need not look again before it
--- changes. It stays negative while the queue has a limit (limit.lua) or a partition (ring.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
+-- changes. It stays negative while the queue has a limit (limit.lua), a partition or a rest (ring.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
@@ -247,13 +247,33 @@ local function planlines(q)
   end
 end
 
+-- settle arranges the partitions that the call has emptied, and notes the moments of those that wait for one.
+function ring.settle(q)
+  local lines = {}
+  for line, p in pairs(q.parts or {}) do
+    if p.was and not p.score and not p.paused then lines[#lines + 1] = line end
+  end
+  ring.prefetch(q, lines)
+  for line, p in pairs(q.parts or {}) do
+    if not p.score and (p.paused or q.side[ring.field(line)]) then ring.arrange(q, p) end
+    local at, was = p.score, p.was
+    if at ~= was and was and was == q.m.due then set(q, 'soon', 0) end
+    if at ~= was and at and at >= 0 and at < NEVER then
+      lower(q, at)
+      if q.m.due == 0 or at < q.m.due then set(q, 'due', at) end
+    end
+  end
+end
+
 -- planring plans the changes of the ring (ring.lua).
 local function planring(q)
   if not q.parts then return end
+  ring.settle(q)
   local gone, moved, format = {}, {}, string.format
   local digits = format('%d', NEVER) == 'NEVER' and '%d' or '%.0f' -- %d takes a third of the time, but not on 32 bits
   for line, p in pairs(q.parts) do
     local score, was = p.score, p.was
+    if p.changed then put(q, ring.field(line), ring.packed(p)) end
     if score ~= was then
       local rests = score and score >= 0
       if was and was >= 0 and not rests then gone[#gone + 1] = 'q' .. sub(line, 2) end

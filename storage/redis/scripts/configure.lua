@@ -20,13 +20,21 @@ local SETTINGS = {
   declared = function(v) limits.declare(q, v) end,
 }
 
+-- bounds returns the limit of partitions as a text.
+local function bounds()
+  local each = rate.each(q)
+  return each and table.concat({each.most, each.n, each.per}, ' ')
+end
+
 -- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 or "" in each,
 -- and is made where a setting gets another value, or without any setting.
 local function patch()
   local exists = q.m.mark > 0 or #ARGV == 4
   for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' and ARGV[i] ~= '' end
   if not exists then return '' end
+  local before = bounds()
   for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](ARGV[i + 1]) end
+  if bounds() ~= before then ring.loosen(q) end
   set(q, 'touched', now)
   set(q, 'soon', 0)
   q.asked = #ARGV > 4 -- runners without free slots have to learn of settings too
@@ -37,8 +45,7 @@ end
 local function rest()
   local line, length = 'p' .. ARGV[5], tonumber(ARGV[6])
   if q.m.mark == 0 and length == 0 then return '' end
-  if length ~= 0 then ring.pause(q, line, length > 0 and now + length or NEVER)
-  elseif ring.paused(q, line) then ring.ready(q, ring.of(q, line)) end
+  ring.pause(q, line, length > 0 and now + length or length < 0 and NEVER or 0)
   set(q, 'touched', now)
   set(q, 'soon', 0)
   q.asked = true

@@ -38,7 +38,9 @@ end
 
 -- runnerof returns the runner of a lease, and what a claim may have put behind its name: see record.go.
 local function runnerof(value)
-  return sub(value, has(byte(value, FENCE + 1) or 0, GROUPED) and FENCE + 2 or FENCE + 4)
+  local flags, behind = byte(value, FENCE + 1) or 0, 0
+  if has(flags, COUNTED) then behind = select(2, ring.counted(value)) end
+  return sub(value, has(flags, GROUPED) and FENCE + 2 or FENCE + 4, -1 - behind)
 end
 
 -- expiry returns when the lease of a pending task expires.
@@ -221,10 +223,11 @@ end
 
 -- Ends of tasks.
 
--- unlease ends a lease. The record takes over its flag that the side hash has something of the task.
+-- unlease ends a lease, as all ends of leases do but a run of plain completions (apply.lua). The record takes over its flag that the side hash has something of the task.
 local function unlease(q, e, h)
   local flags = byte(e.lease, FENCE + 1) or 0
   if has(flags, ASKED) then bump(q, 'cancels', -1) end
+  if has(flags, COUNTED) then ring.free(q, e.lease) end
   if h and has(flags, ASIDE) then h.side = true end
   e.lease = false
 end

@@ -8,22 +8,23 @@ local function needs(f, g)
 end
 
 -- leases returns the arguments with which a claim writes the tasks that it took from a queue: for the hash
--- pending, for the set leases and, where the tasks form a group, for the hash claims. joined has their ids.
-local function leases(ids, flags, fence, runner, deadline, joined)
+-- pending, for the set leases and, where the tasks form a group, for the hash claims. joined has their ids. counted
+-- has the ends of the leases of tasks that count for the Concurrency of their partitions, nil for none.
+local function leases(ids, flags, fence, runner, deadline, joined, counted)
   local n, pending, char = #ids, {}, string.char
   if n < SINGLES then
     local alarms = {}
     for i = 1, n do
-      pending[2 * i - 1], pending[2 * i] = ids[i], fence .. char(flags[i], 0, i - 1) .. runner
+      pending[2 * i - 1], pending[2 * i] = ids[i], fence .. char(flags[i], 0, i - 1) .. runner .. (counted and counted[i] or '')
       alarms[2 * i - 1], alarms[2 * i] = deadline, ids[i]
     end
     return pending, alarms
   end
   local values = {}
   for i = 1, n do
-    local value = values[flags[i]]
+    local value = not (counted and counted[i]) and values[flags[i]]
     if not value then
-      value = fence .. char(flags[i] + GROUPED) .. runner
+      value = fence .. char(flags[i] + GROUPED) .. runner .. (counted and counted[i] or '')
       values[flags[i]] = value
     end
     pending[2 * i - 1], pending[2 * i] = ids[i], value

@@ -1,5 +1,5 @@
--- lib: functions that the general scripts of a queue share. It, record.lua, byname.lua, ring.lua, entry.lua and
--- commit.lua are prepended to each of these scripts, behind base.lua.
+-- lib: functions that the general scripts of a queue share. It, record.lua, byname.lua, entry.lua,
+-- rate.lua, ring.lua and commit.lua are prepended to each of these scripts, behind base.lua.
 --
 -- A script reads the data that it needs into entries and overlays, decides only on those, and writes
 -- at the very end, in commit: Redis does not roll back, so nothing may fail after the first write.
@@ -17,7 +17,7 @@ local SETS, LIVE, ENDED, PLACED, TIMED = STATESETS, LIVESTATES, ENDEDSTATES, PLA
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
-local FIELDS = {'lines', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched',
+local FIELDS = {'lines', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'rest', 'cancels', 'touched',
   'jumped', 'clock', 'looks', 'reindex', 'reindexed', 'own', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,

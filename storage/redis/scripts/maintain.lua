@@ -407,20 +407,20 @@ local function tick(q)
   end
 end
 
--- rest ends the pauses of partitions that are over.
+-- rest arranges the partitions whose moment has come.
 function ring.rest(q)
   if q.m.lines >= 0 then return end
   local over = call('ZRANGEBYSCORE', q[RING], '0', text(now), 'LIMIT', 0, MAXREST + 1)
   for i = 1, min(#over, MAXREST) do
     local p = ring.of(q, over[i])
-    ring.ready(q, p)
-    if p.score then q.news = true end
+    ring.awake(q, p)
+    q.news = q.news or p.score and p.score < 0
   end
   more = more or #over > MAXREST
 end
 
--- tend looks at BATCH lines of partitions for damage that no claim meets: it puts those at the end of the
--- ring that the ring lacks, and sets members apart that no claim reads. It goes on behind the last line of
+-- tend looks at BATCH lines of partitions for damage that no claim meets: it arranges those that the ring lacks, or
+-- has as waiting for no moment without a pause, and sets members apart that no claim reads. It goes on behind the last line of
 -- the step before, which the side hash has under 'l:p'. It reports whether it found damage, and lines are
 -- left.
 function ring.tend(q)
@@ -440,8 +440,8 @@ function ring.tend(q)
     end
     for i = 1, #v do stray(q, v[i]) end
     local p = ring.valid(line) and ring.of(q, line)
-    local lost = p and not p.score and p.size > 0
-    if lost then ring.ready(q, p) end
+    local lost = p and p.size > 0 and (not p.score or p.score >= NEVER and ring.kept(q, p).paused == 0)
+    if lost then ring.arrange(q, p) end
     q.news, found = q.news or lost, found or lost or #v > 0
   end
   local left = #some == BATCH

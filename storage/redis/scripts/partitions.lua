@@ -2,16 +2,19 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 key of one partition, "" for all, 2 the last key of the page before, "" for the first page, 3 page size
--- Returns  {now, 1 if there are more partitions, else 0, then for each partition: its key, how many tasks stand in
---       its line, and when its pause ends: -1 if it has no end, 0 if the partition is not paused}
+-- Returns  {now, 1 if there are more partitions, else 0, 1 during a wait of the clock, else 0, the limit of the
+--       operator and the declared one, "" for none, then for each partition: its key, how many tasks stand in its
+--       line, and what the side hash has of it, "" for nothing (ring.lua)}
 
 local q = openall(1)[1]
 local most = tonumber(ARGV[3])
-local reply = {text(now), 0}
+local HEAD = 5 -- the values before the partitions
+local reply = {text(now), 0, q.m.jumped > 0 and 1 or 0, aside(q, rate.OPERATOR) or '', aside(q, rate.DECLARED) or ''}
+local each = rate.each(q)
 
--- paused returns a function that returns the key of the next paused partition behind a key, false behind the last,
--- and goes on to the one after it if on is set. They stand in the order of their keys at the end of the ring.
-local function paused(after)
+-- unready returns a function that returns the key of the next partition behind a key that is not among the ready ones,
+-- false behind the last, and goes on to the one after it if on is set. They stand in the order of their keys at the end of the ring.
+local function unready(after)
   local low = call('ZCOUNT', q[RING], '-inf', '(' .. text(LISTED))
   local all = call('ZCARD', q[RING])
   local high, list, i = all, {}, 1
@@ -30,24 +33,26 @@ local function paused(after)
   end
 end
 
--- tell adds a partition to the reply, unless it has no tasks and its pause is over.
+-- tell adds a partition to the reply, unless it has no tasks and all else of it is over.
 local function tell(key)
   local line = 'p' .. key
-  local size, score = call('ZLEXCOUNT', q[LINES], ring.whole(line)), tonumber(call('ZSCORE', q[RING], line) or nil)
-  local till = score and score > now and score or 0
-  if size == 0 and till == 0 then return end
-  if #reply >= 2 + 3 * most then
+  local size, v = call('ZLEXCOUNT', q[LINES], ring.whole(line)), aside(q, ring.field(line))
+  local paused, rest, running, starts = ring.unpacked(v)
+  local rated = each and each.n > 0 and starts ~= ''
+  local list = rated and rate.unpacked(starts, each.per, rate.last(each.per), q.m.jumped > 0) or {}
+  if size == 0 and paused <= now and rest <= now and running + #list == 0 then return end
+  if #reply >= HEAD + 3 * most then
     reply[2] = 1
     return true
   end
-  for _, v in ipairs({key, text(size), text(till >= NEVER and -1 or till)}) do reply[#reply + 1] = v end
+  for _, x in ipairs({key, text(size), v or ''}) do reply[#reply + 1] = x end
 end
 
 if ARGV[1] ~= '' then
   tell(ARGV[1])
   return reply
 end
-local rest, line = paused(ARGV[2]), 'p' .. ARGV[2]
+local rest, line = unready(ARGV[2]), 'p' .. ARGV[2]
 if ARGV[2] == '' then line = 'o' end
 repeat
   line = byname.lines(q[LINES], line, 1, true)[1]

@@ -4,12 +4,17 @@
 -- 2 and a number that grows, and its member has the moment when it joined. A task at the head has a number
 -- that falls, and the moment 0.
 --
--- The set ring has the name of the line of each partition with waiting tasks or a pause. The score of a ready
--- one is its turn less NEVER, which is negative. That of a paused one is the moment at which its pause ends,
--- NEVER for one without an end. A paused one has a second member, q and the key, with the score LISTED, so
--- that paused partitions are listed by key. The tasks without a partition have the turn that the meta hash
--- has under own. While the ring has members, the field lines of the meta hash is negative, as it is for a
--- limit (limit.lua).
+-- The set ring has the name of the line of each partition of which the queue has something. The score of a ready one
+-- is its turn less NEVER, which is negative. That of any other is the moment from which it may be ready, NEVER for
+-- none: see arrange. It has a second member too, q and the key, with the score LISTED, so that these partitions are
+-- listed by key. The tasks without a partition have the turn that the meta hash has under own, and rest until the
+-- moment that it has under rest. While the ring has members, the field lines of the meta hash is negative, as it is for
+-- a limit (limit.lua).
+--
+-- A partition may have more than tasks: a pause, a rest that a throttled task began, tasks that run and count for its
+-- Concurrency, and starts that count for its rate. The side hash then has under k: and the key, as Line.Pack in package
+-- engine writes them, when the pause ends (NEVER for one without an end) and when the rest ends, 0 for none, how many
+-- tasks run, and the packed starts.
 
 -- is reports whether a line by name is that of a partition.
 function ring.is(line) return byte(line, 1) == 112 end
@@ -57,7 +62,7 @@ function ring.count(lines) return call('ZLEXCOUNT', lines, '[p', '(q') end
 -- least has, and its score in the ring, nil for none. A claim adds its first tasks (take.lua). All fields stand here
 -- so that Lua makes room for them at once.
 function ring.add(q, line, score, least)
-  local p = {line = line, size = 1, least = least, net = 0, score = score, was = score, upto = nil, [PLAIN] = nil}
+  local p = {line = line, size = 1, least = least, net = 0, score = score, was = score, upto = nil, changed = nil, [PLAIN] = nil}
   q.parts[line] = p
   return p
 end
@@ -80,12 +85,6 @@ function ring.inturn(q, line)
   return q.parts[line] or ring.add(q, line, -NEVER, true)
 end
 
--- paused reports whether a claim takes no task of a partition.
-function ring.paused(q, line)
-  local score = ring.of(q, line).score
-  return score and score >= 0
-end
-
 -- ready puts a partition at the end of the ring. It removes a partition without tasks.
 function ring.ready(q, p)
   p.score = nil
@@ -94,25 +93,23 @@ function ring.ready(q, p)
   p.score = q.m.turn - NEVER
 end
 
--- pause pauses a partition until a moment.
-function ring.pause(q, line, till)
-  ring.of(q, line).score = till
-end
-
 -- join notes that a task joined a line.
 function ring.join(q, line, class)
   local p = ring.of(q, line)
   p.size, p.net = p.size + 1, p.net + 1
-  if not p.score then ring.ready(q, p) end
+  if not p.score then ring.ready(q, p)
+  elseif p.score >= 0 and p.size == 1 then ring.arrange(q, p) end
   if p.score >= 0 then return end -- no claim could take it
   if class == PLAIN then q.work = true else q.news = true end
 end
 
--- leave notes that a task left the line of a partition.
+-- leave notes that a task left the line of a partition. A ready one without tasks is arranged at the end of the call:
+-- see settle in commit.lua.
 function ring.leave(q, p)
   p.size, p.net = p.size - 1, p.net - 1
   if p.size <= 0 and p.least then p.size, p.least = call('ZLEXCOUNT', q[LINES], ring.whole(p.line)) + p.net, nil end
-  if p.size <= 0 and p.score and p.score < 0 then p.score = nil end
+  if p.size > 0 or not p.score then return end
+  if p.score < 0 then p.score = nil else ring.arrange(q, p) end
 end
 
 -- moved notes that a task moved from a member of the set of lines to another; either may be nil or false.
@@ -137,9 +134,135 @@ function ring.place(q, h, id, head)
   return ring.lead(line, h.priority, ring.class(h)) .. h.place .. pack7(moment) .. id
 end
 
--- rests returns the moment at which the first pause of a partition ends, nil if none ends; from is where the search
--- begins, as ZRANGEBYSCORE has it.
+-- rests returns the first moment from which a partition may be ready, nil for none; from is where the search begins, as
+-- ZRANGEBYSCORE has it.
 function ring.rests(key, from)
   local v = call('ZRANGEBYSCORE', key, from, '(' .. text(NEVER), 'WITHSCORES', 'LIMIT', 0, 1)
   return v[1] and tonumber(v[2])
+end
+
+-- resting reports whether the tasks without a partition rest. Their rest does not end while timed work waits (jump.lua).
+function ring.resting(q) return q.m.rest > (q.m.jumped > 0 and 0 or now) end
+
+do
+local KEPT = 24 -- the bytes before the packed starts
+
+-- field returns the field of the side hash for a partition.
+function ring.field(line) return 'k:' .. sub(line, 2) end
+
+-- unpacked returns what a text has of a partition, zeros for a text that no step has written.
+function ring.unpacked(v)
+  if v and #v >= KEPT then
+    local paused, rest, running = number(v, 1, 8), number(v, 9, 8), number(v, 17, 8)
+    if paused <= NEVER and rest < NEVER and running < NEVER then return paused, rest, running, sub(v, KEPT + 1) end
+  end
+  return 0, 0, 0, ''
+end
+
+-- packed returns the text for what a partition has, false for nothing.
+function ring.packed(p)
+  local starts = p.list and rate.pack(p.list) or p.starts
+  if p.paused + p.rest + p.running == 0 and starts == '' then return false end
+  local zero = char(0)
+  return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. starts
+end
+
+-- prefetch reads the side hash for several partitions.
+function ring.prefetch(q, lines)
+  local fields = {}
+  for i = 1, #lines do fields[i] = ring.field(lines[i]) end
+  local v = lookup(q[SIDE], fields)
+  for i = 1, #fields do
+    if q.side[fields[i]] == nil then q.side[fields[i]] = v[i] end
+  end
+end
+
+-- kept reads what a partition has besides its tasks, and returns the partition. Its field changed is set if the side hash
+-- has to be written.
+function ring.kept(q, p)
+  if p.paused then return p end
+  local v = aside(q, ring.field(p.line))
+  p.paused, p.rest, p.running, p.starts = ring.unpacked(v)
+  p.changed = v and not ring.packed(p) -- it is damaged
+  return p
+end
+
+-- starts returns the starts of a partition that count for its rate as rate.unpacked does, and their sum. Without a rate
+-- it forgets them.
+function ring.starts(q, p)
+  if not p.list and p.starts == '' then p.list, p.sum = {}, 0 end
+  if not p.list then
+    local each, ahead = rate.each(q), true
+    if each and each.n > 0 then
+      p.list, p.sum, ahead = rate.unpacked(p.starts, each.per, rate.last(each.per), q.m.jumped > 0)
+    else p.list, p.sum = {}, 0 end
+    p.changed = p.changed or ahead or #p.list == 0
+  end
+  return p.list, p.sum
+end
+
+-- arrange puts a partition where it belongs in the ring, by the rules of arrange in package engine.
+function ring.arrange(q, p)
+  local list = ring.starts(q, ring.kept(q, p))
+  local at = max(p.paused, p.rest)
+  if at == 0 and p.size <= 0 then
+    if p.running > 0 then at = NEVER
+    elseif #list > 0 then at = min(list[#list - 1] + rate.each(q).per, NEVER - 1) end
+  end
+  if at > 0 then p.score = at else ring.ready(q, p) end
+end
+
+-- pause pauses the partition of a line until a moment, and resumes it if that is 0.
+function ring.pause(q, line, till)
+  local p = ring.kept(q, ring.of(q, line))
+  if till == 0 and p.paused == 0 then return end
+  p.paused, p.changed = till, true
+  ring.arrange(q, p)
+end
+
+-- throttle lets the partition of a key rest until a moment, or the tasks without a partition if the key is ''.
+function ring.throttle(q, key, till)
+  if key == '' then
+    set(q, 'rest', max(q.m.rest, till))
+    if q.m.lines >= 0 then set(q, 'lines', -1) end
+    return
+  end
+  local p = ring.kept(q, ring.of(q, 'p' .. key))
+  p.rest, p.changed = max(p.rest, till), true
+  ring.arrange(q, p)
+end
+
+-- awake ends the pause and the rest of a partition if they are over, and arranges it.
+function ring.awake(q, p)
+  ring.kept(q, p)
+  if p.paused > 0 and p.paused <= now then p.paused, p.changed = 0, true end
+  if p.rest > 0 and p.rest <= now then p.rest, p.changed = 0, true end
+  ring.arrange(q, p)
+end
+
+-- counted returns the key behind the runner of a lease whose task counts for the Concurrency of its partition, and how
+-- many bytes it takes there with its length.
+function ring.counted(lease)
+  local n = byte(lease, #lease) or 0
+  return sub(lease, -1 - n, -2), n + 1
+end
+
+-- free notes that the task of such a lease runs no more.
+function ring.free(q, lease)
+  local line = 'p' .. ring.counted(lease)
+  if not ring.valid(line) then return end
+  local p = ring.kept(q, ring.of(q, line))
+  if p.running > 0 then p.running, p.changed = p.running - 1, true end
+  if p.size <= 0 and p.running == 0 then ring.arrange(q, p) end
+end
+
+-- loosen arranges the first partitions that rest because of their rate, after a change of the limit.
+function ring.loosen(q)
+  local lines = call('ZRANGEBYSCORE', q[RING], '0', text(NEVER), 'LIMIT', 0, MAXTURNS)
+  ring.prefetch(q, lines)
+  for i = 1, #lines do
+    local p = ring.kept(q, ring.of(q, lines[i]))
+    if p.paused == 0 and p.rest == 0 then ring.arrange(q, p) end
+  end
+end
 end

@@ -184,7 +184,7 @@ local BARE = {} -- stands for the header of a record from which the end of its t
 local function complete(a)
   local q, result = Q[ARGV[a + 1]], ARGV[a] == 'C' and ARGV[a + 4]
   local e = q.e[ARGV[a + 2]]
-  local plain = bare(byte(e.lease, FENCE + 1) or 0) and not result
+  local plain = (byte(e.lease, FENCE + 1) or 0) % COUNTED <= STARTED and not result
   local h = plain and BARE or record(q, e)
   local run = h and not plain and (h.keep > 0 or h.untilread or result) and history.attempted(e, 'c', '')
   unlease(q, e, h)
@@ -206,7 +206,8 @@ local function complete(a)
   return 'c'
 end
 
--- settle ends a claim in any other way than completion. The arguments are the delay, the reason for which the
+-- settle ends a claim in any other way than completion. The arguments are the delay, which for a release is how long
+-- the partition rests, the reason for which the
 -- task dies or snoozes, and the attempt for the history: message, stack, and outcome, "" for none.
 local function settle(a)
   local q, to, reason, outcome = Q[ARGV[a + 1]], SETTLES[ARGV[a]], ARGV[a + 5], ARGV[a + 8]
@@ -231,6 +232,8 @@ local function settle(a)
     return 'd'
   end
   if to == 'k' or to == 'w' then
+    local rests = to == 'w' and tonumber(ARGV[a + 4]) or 0
+    if rests > 0 then ring.throttle(q, h.partition, min(now + rests, NEVER - 1)) end
     rejoin(q, e, h, to == 'k' and 'kind' or 'head')
     return 'w'
   end

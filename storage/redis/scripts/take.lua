@@ -124,8 +124,62 @@ local function give(q, c, rec)
   return true
 end
 
--- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart',
--- 'taken', or 'full' where the reply has no room for it or the rate of the queue does not admit it yet.
+-- partition returns the partition of a candidate, nil if it has none.
+function ring.partition(q, c, rec)
+  if not c.member or q.m.lines >= 0 then return nil end
+  if ring.is(c.line) then return q.parts[c.line] end
+  local h = rec and has(byte(rec, 3) or 0, INPARTITION) and head(rec)
+  return h and ring.of(q, 'p' .. h.partition)
+end
+
+-- full reports whether as many tasks of a partition are pending as its limit admits.
+function ring.full(q, p)
+  return q.each and q.each.most > 0 and ring.kept(q, p).running >= q.each.most
+end
+
+-- admits reports whether a claim may take the next task of a partition as far as the partition decides. It lets the
+-- partition rest until its rate admits the task, unless the claim only looks, or the task stands in another line.
+function ring.admits(q, p, rec, looks)
+  local each = q.each
+  if not each and not (p.score and p.score >= 0) then return true end
+  ring.kept(q, p)
+  if p.paused > 0 or p.rest > 0 then return false end
+  if ring.full(q, p) then
+    q.held = true
+    return false
+  end
+  if not each or each.n == 0 then return true end
+  local list, sum = ring.starts(q, p)
+  local at = rate.next(list, sum, max(min(part.cost(rec), each.n), 1), each.n, each.per)
+  if at == 0 then return true end
+  q.rated = min(q.rated or at, at)
+  if not looks then p.score = at end
+  return false
+end
+
+-- charge charges the start of a task that was given and admitted, to its partition, which may be nil.
+function ring.charge(q, p, rec)
+  local each = p and q.each
+  if not each then return end
+  ring.kept(q, p)
+  if each.most > 0 then
+    local n, key = #q.ids, sub(p.line, 2)
+    p.running, p.changed = p.running + 1, true
+    q.counted = q.counted or {}
+    q.counted[n], q.flags[n] = key .. char(#key), q.flags[n] + COUNTED
+  end
+  local cost = each.n > 0 and min(part.cost(rec), each.n) or 0
+  if cost > 0 then
+    local list = ring.starts(q, p)
+    rate.add(list, rate.last(each.per), cost)
+    p.sum, p.changed = p.sum + cost, true
+  end
+  if p.size <= 0 then ring.arrange(q, p) end
+end
+
+-- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart', 'taken',
+-- 'held' where its partition does not admit it, or 'full' where the reply has no room for it or the rate of the queue
+-- does not admit it yet.
 local function fate(q, c, rec)
   if not c.id then return 'void' end
   if later(rec) then -- left to processes that know the format; this caller is not told of work here
@@ -150,8 +204,11 @@ local function fate(q, c, rec)
     q.passed = true
     return 'passed'
   end
+  local p = ring.partition(q, c, rec)
+  if p and not ring.admits(q, p, rec, c.line ~= p.line) then return 'held' end
   if not limits.admits(q, rec) or not give(q, c, rec) then return 'full' end
   limits.charge(q)
+  ring.charge(q, p, rec)
   return 'taken'
 end
 
@@ -161,7 +218,8 @@ local own = {} -- the tasks that have no partition, and the declined ones
 
 -- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
 function own.begin(q, n)
-  local list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
+  local list, from = {}, firstof(q)
+  if not ring.resting(q) then list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED)) end
   return {list = list, from = from, i = 0, some = min(max(limits.reads(q, n), 10), 250), recs = nil, popped = 0,
     void = 0, stay = {}, gone = {w = {}, z = {}, k = {}}}
 end
@@ -176,22 +234,14 @@ function own.record(q, o, i)
   return o.recs[i - o.first + 1]
 end
 
--- ring.holds reports whether a candidate is a declined task whose partition is paused.
-function ring.holds(q, c, rec)
-  if not c.member or q.m.lines >= 0 or not rec or not has(byte(rec, 3) or 0, INPARTITION) then return false end
-  local h = head(rec)
-  return h and ring.paused(q, 'p' .. h.partition)
-end
-
 -- own.advance takes the next of these tasks, and reports whether it took one. A task of the line that it passes over
 -- moves to waiting, before the line, with its number as its score.
 function own.advance(q, o)
   while o.i < #o.list do
     local c, rec = o.list[o.i + 1], own.record(q, o, o.i + 1)
-    local held = ring.holds(q, c, rec)
-    local what = held and 'passed' or fate(q, c, rec)
-    q.held = q.held or held
+    local what = fate(q, c, rec)
     if what == 'full' then return false end
+    q.spared = q.spared or what == 'held'
     o.i = o.i + 1
     if c.st == 'l' then
       o.popped = o.popped + 1
@@ -294,7 +344,8 @@ end
 function ring.fetch(q, g, i, n)
   local list, ids, starts = {}, {}, taken < starts
   for j = i, min(i + n - 1, #g) do
-    local c = g[j] and g[j].line and ring.next(q, g[j], starts, starts and suspects and not suspect)
+    local t = g[j]
+    local c = t and t.line and not ring.full(q, t) and ring.next(q, t, starts, starts and suspects and not suspect)
     if c and c.rec == nil then list[#list + 1], ids[#ids + 1] = c, c.id end
   end
   local recs = lookup(q[TASKS], ids)
@@ -302,16 +353,20 @@ function ring.fetch(q, g, i, n)
 end
 
 -- ring.advance takes the next task of the i-th turn, that of a partition, and reports whether it took one. Up to n
--- turns may follow.
+-- turns may follow. It reads no task of a partition that is full, because there may be many of these.
 function ring.advance(q, g, i, n)
   local t = g[i]
+  if ring.full(q, t) then
+    q.held = true
+    return false
+  end
   while true do
     local starts = taken < starts
     local c = ring.next(q, t, starts, starts and suspects and not suspect)
     if not c then return false end
     if c.rec == nil then ring.fetch(q, g, i, min(n, 100)) end
     local what = fate(q, c, c.rec)
-    if what == 'full' then return false end
+    if what == 'full' or what == 'held' then return false end
     local l = t[c.class]
     l.i, l.c = l.i + 1, nil
     if what == 'taken' then
@@ -329,6 +384,7 @@ function ring.readon(q, g, most)
   if not g.whole and n > 0 then
     local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'LIMIT', g.read, n)
     g.whole = #v < n
+    if q.each then ring.prefetch(q, v) end
     for i = 1, #v do
       if not g.own and g.read + i > g.before then
         g.own = true
@@ -367,31 +423,39 @@ end
 -- own.remain reports whether another claim like this one would find a task among those without a partition. It asks
 -- the rate of the queue for the first one.
 function own.remain(q, o)
+  if ring.resting(q) then return false end
   if full and not limits.rated(q) then return o.i < #o.list end
   for i = o.i + 1, min(#o.list, o.i + PASSED) do
     local c, rec = o.list[i], own.record(q, o, i)
     local doubted = c.st == 'z' or c.doubtful
-    if c.id and rec and not later(rec) and not ring.holds(q, c, rec)
-      and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0) and not (doubted and suspect) then
-      return limits.admits(q, rec)
+    if c.id and rec and not later(rec) and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0)
+      and not (doubted and suspect) then
+      local p = ring.partition(q, c, rec)
+      if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec) end
     end
   end
-  return q.short or q.passed and starts > 0 or q.cut and not q.held and (starts > 0 or not q.passed)
+  return q.short or q.passed and starts > 0 or q.cut and not q.spared and (starts > 0 or not q.passed)
 end
 
 -- ring.remain reports whether another claim like this one would find a task of the i-th turn, that of a partition. It
 -- asks the rate of the queue for it.
 function ring.remain(q, g, i)
-  local c = ring.next(q, g[i], starts > 0, starts > 0 and suspects and not suspect)
-  if c and c.rec == nil and limits.rated(q) then c.rec = call('HGET', q[TASKS], c.id) end
-  return c and (not c.rec or limits.admits(q, c.rec))
+  local t = g[i]
+  if ring.full(q, t) then
+    q.held = true
+    return false
+  end
+  local c = ring.next(q, t, starts > 0, starts > 0 and suspects and not suspect)
+  local rated = limits.rated(q) or q.each and q.each.n > 0
+  if c and c.rec == nil and rated then c.rec = call('HGET', q[TASKS], c.id) end
+  return c and (not c.rec or ring.admits(q, t, c.rec, true) and limits.admits(q, c.rec))
 end
 
 -- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
 -- like this one would find a task.
 function ring.take(q, n)
   n = max(min(n, MOSTKEYED - ring.took), 0)
-  local limit, before, o = taken + n, taken, nil
+  local limit, before, passed, o = taken + n, taken, {}, nil
   -- Scores of 16 digits are slow to read: so a count tells how many partitions come before the tasks without one.
   local g = {read = 0, served = {}, before = call('ZCOUNT', q[RING], '-inf', text(q.m.own - NEVER))}
   q.page = min(floor(n / call('ZCARD', q[RING])) + 2, 100) -- enough to see whether a partition empties
@@ -403,8 +467,12 @@ function ring.take(q, n)
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
-    if some then ring.served(q, g, i) end
+    if some then ring.served(q, g, i)
+    elseif t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
     i = i + 1
+  end
+  for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
+    if passed[j].score < 0 then ring.ready(q, passed[j]) end
   end
   o = o or own.begin(q, n)
   local rated = limits.rated(q)
@@ -432,7 +500,8 @@ end
 
 -- own.doubtful reports whether another claim like this one would find a suspect.
 function own.doubtful(q)
-  return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
+  return suspects and not suspect and starts > 0 and not q.later and not ring.resting(q)
+    and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
 end
 
 -- take takes tasks from a queue, and reports whether others wait there that its limit admits. It takes no task
@@ -447,11 +516,12 @@ function take(q, limit)
   local n, before = min(limit == 0 and most or limit, most - taken), taken
   if q.limit then n = min(n, starts - taken, limits.free(q)) end
   local keyed, left = q.m.lines < 0 and call('ZCARD', q[RING]) > 0, false
+  if ring.resting(q) and not keyed then return false end
   if keyed then left = ring.take(q, n)
   elseif n > 0 and not full or starts > 0 and limits.rated(q) then own.pick(q, full and 0 or max(n, 0)) end
   limits.start(q)
   if limits.bounds(q, starts) then return false end
-  suspicious = suspicious or telling and doubted > 0
+  suspicious = suspicious or telling and doubted > 0 and not ring.resting(q)
   local others = keyed or waiting > q.out
   left = left or not keyed and (full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n
     or q.passed and starts > 0)
