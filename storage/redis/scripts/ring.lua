@@ -161,7 +161,7 @@ end
 
 -- packed returns the text for what a partition has, false for nothing.
 function ring.packed(p)
-  local starts = p.list and rate.pack(p.list) or p.starts
+  local starts = p.counts and rate.pack(p.list) or p.starts
   if p.paused + p.rest + p.running == 0 and starts == '' then return false end
   local zero = char(0)
   return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. starts
@@ -187,27 +187,32 @@ function ring.kept(q, p)
   return p
 end
 
--- starts returns the starts of a partition that count for its rate as rate.unpacked does, and their sum. Without a rate
--- it forgets them.
+-- starts returns the starts of a partition that count for its rate, and what rate.unpacked returns with them.
 function ring.starts(q, p)
-  if not p.list and p.starts == '' then p.list, p.sum = {}, 0 end
-  if not p.list then
-    local each, ahead = rate.each(q), true
-    if each and each.n > 0 then
-      p.list, p.sum, ahead = rate.unpacked(p.starts, each.per, rate.last(each.per), q.m.jumped > 0)
-    else p.list, p.sum = {}, 0 end
-    p.changed = p.changed or ahead or #p.list == 0
-  end
-  return p.list, p.sum
+  local each = p.starts ~= '' and rate.each(q)
+  if not p.list and each and each.n > 0 then
+    p.list, p.sum, p.ahead = rate.unpacked(p.starts, each.per, rate.last(each.per), q.m.jumped > 0)
+  elseif not p.list then p.list, p.sum, p.ahead = {}, 0, false end
+  return p.list, p.sum, p.ahead
+end
+
+-- recount notes that the starts of a partition are those that ring.starts returns, from now on.
+function ring.recount(q, p)
+  ring.starts(q, p)
+  p.counts, p.changed = true, true
 end
 
 -- arrange puts a partition where it belongs in the ring, by the rules of arrange in package engine.
 function ring.arrange(q, p)
-  local list = ring.starts(q, ring.kept(q, p))
+  ring.kept(q, p)
+  local each = p.starts ~= '' and rate.each(q)
+  if p.starts ~= '' and not (each and each.n > 0) then ring.recount(q, p) end -- they cease to count
   local at = max(p.paused, p.rest)
-  if at == 0 and p.size <= 0 then
-    if p.running > 0 then at = NEVER
-    elseif #list > 0 then at = min(list[#list - 1] + rate.each(q).per, NEVER - 1) end
+  if at == 0 and p.size <= 0 and p.running > 0 then at = NEVER
+  elseif at == 0 and p.size <= 0 then
+    local list = ring.starts(q, p)
+    if #list > 0 then at = min(list[#list - 1] + rate.each(q).per, NEVER - 1)
+    elseif p.starts ~= '' then ring.recount(q, p) end
   end
   if at > 0 then p.score = at else ring.ready(q, p) end
 end
@@ -237,6 +242,7 @@ function ring.awake(q, p)
   ring.kept(q, p)
   if p.paused > 0 and p.paused <= now then p.paused, p.changed = 0, true end
   if p.rest > 0 and p.rest <= now then p.rest, p.changed = 0, true end
+  if p.starts ~= '' then ring.recount(q, p) end
   ring.arrange(q, p)
 end
 

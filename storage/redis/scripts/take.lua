@@ -149,11 +149,13 @@ function ring.admits(q, p, rec, looks)
     return false
   end
   if not each or each.n == 0 then return true end
-  local list, sum = ring.starts(q, p)
+  local list, sum, ahead = ring.starts(q, p)
   local at = rate.next(list, sum, max(min(part.cost(rec), each.n), 1), each.n, each.per)
   if at == 0 then return true end
   q.rated = min(q.rated or at, at)
-  if not looks then p.score = at end
+  if looks then return false end
+  p.score = at
+  if ahead then ring.recount(q, p) end -- else they would count as made now until then
   return false
 end
 
@@ -170,9 +172,9 @@ function ring.charge(q, p, rec)
   end
   local cost = each.n > 0 and min(part.cost(rec), each.n) or 0
   if cost > 0 then
-    local list = ring.starts(q, p)
-    rate.add(list, rate.last(each.per), cost)
-    p.sum, p.changed = p.sum + cost, true
+    ring.recount(q, p)
+    rate.add(p.list, rate.last(each.per), cost)
+    p.sum = p.sum + cost
   end
   if p.size <= 0 then ring.arrange(q, p) end
 end
@@ -501,7 +503,7 @@ end
 -- own.doubtful reports whether another claim like this one would find a suspect.
 function own.doubtful(q)
   return suspects and not suspect and starts > 0 and not q.later and not ring.resting(q)
-    and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
+    and call('ZCARD', q[SUSPECTS]) + (q.spared and 0 or q.doubted) > 0
 end
 
 -- take takes tasks from a queue, and reports whether others wait there that its limit admits. It takes no task
