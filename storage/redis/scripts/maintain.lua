@@ -413,7 +413,7 @@ function ring.rest(q)
   local over = call('ZRANGEBYSCORE', q[RING], '0', text(now), 'LIMIT', 0, MAXREST + 1)
   for i = 1, min(#over, MAXREST) do
     local p = ring.of(q, over[i])
-    ring.awake(q, p)
+    if p.score and p.score >= 0 then ring.awake(q, p) end -- else a task that was promoted has woken it
     q.news = q.news or p.score and p.score < 0
   end
   more = more or #over > MAXREST
