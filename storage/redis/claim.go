@@ -428,8 +428,9 @@ func (h *haul) next() string {
 // rare returns what a reply tells of the i-th queue besides its tasks. info has for each task whether it
 // started and until when it is leased, and is empty where all tasks are alike. ticks has id and record of
 // each cursor that ticks. last has the result of maintenance. lines has "b" if the limit of the queue
-// admits no task of the claim or not the one that comes next, and "h" if tasks wait because their partition is at its
-// Concurrency; or it is the field lines of the queue if that has no declined task of the claim's kinds. All are empty if the reply has no list for the queue.
+// admits no task of the claim or not the one that comes next, and "h" if tasks wait because their partition
+// is at its Concurrency. Else it is the field lines of the queue if that has no declined task of the claim's
+// kinds. All are empty if the reply has no list for the queue.
 func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
 		return reader{}, &reply{}, "", ""

@@ -69,9 +69,9 @@
 //	                         the decline and id; the suspects of a line stand behind its other tasks;
 //	                         the line of the declined tasks of a kind is named k and the kind, that of the
 //	                         waiting tasks of a partition p and the key (ring.lua)
-//	midge:{mail}:ring        sorted set: name of the line of each partition with waiting tasks or a pause,
-//	                         by its turn less 2⁵³-1, or by the end of its pause; for each paused
-//	                         partition also q and the key, which sort them by key
+//	midge:{mail}:ring        sorted set: name of the line of each partition of which there is something: of a
+//	                         ready one by its turn less 2⁵³-1, of any other by the moment from which it may
+//	                         be ready, 2⁵³-1 for none, and then also q and the key, which sort them by key
 //	midge:{mail}:scheduled   sorted set: place and id, by due time
 //	midge:{mail}:retry       sorted set: place and id, by due time
 //	midge:{mail}:leases      sorted set, by the end of the lease: id of a pending task, or "!" and
@@ -92,7 +92,9 @@
 //	                         under "t:": where the walk through the records goes on; under "l:p":
 //	                         the line of a partition behind which the search for damage goes on;
 //	                         "q:operator" and "q:declared": the limits of the queue as texts, and
-//	                         "q:starts": the costs of the starts that count for its rate
+//	                         "q:starts": the costs of the starts that count for its rate; under k,
+//	                         ":" and the key of a partition that has more than tasks: its pause, its
+//	                         rest, how many of its tasks run, and its starts (ring.lua)
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
@@ -130,9 +132,11 @@
 //	void      how many entries of the line are void
 //	soon, due, odd   when a claim may go the short way (Steps, below)
 //	paused    end of the pause, -1 for a pause without end, 0 for none
+//	rest      until when the tasks without a partition rest, because one was throttled, or 0
 //	cancels   how many pending tasks are asked to be cancelled
 //	touched   when the queue was last used, to the minute
-//	lines     the mark when the line of a kind last began; -1 while the queue has a limit or a partition
+//	lines     the mark when the line of a kind last began; -1 while the queue has a limit, a partition
+//	          or a rest
 //	own       the turn of the tasks without a partition in the ring
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
 //	reindex   when a claim next looks for records without a place, and reindexed when it last found one
@@ -154,9 +158,9 @@
 // task unless it is pending. A member of the set lines that stands for no task is set apart by a
 // Claim that meets it, or by one that looks for tasks of unknown kinds.
 //
-// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks at the end of
-// the ring, and sets members apart that no claim reads. A Claim removes members of the ring that have no
-// tasks.
+// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks, or has as
+// waiting for no moment without a pause, where it belongs in the ring, and sets members apart that no claim
+// reads. A Claim removes members of the ring that have no tasks and nothing else.
 //
 // # The line
 //
@@ -237,10 +241,12 @@
 // moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
 // number lines, and for a second does not look again before that number changes (lines.go). The short
-// claim leaves each queue with a limit or a partition to the general way, because no claim remembers a number
+// claim leaves each queue with a limit, a partition or a rest to the general way, because no claim remembers a number
 // lines below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
-// counts the leases. So only claims, Configure and Stats know of limits. The end of the first pause of a
-// partition goes into the number due too.
+// counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a partition
+// counts the leases that name the partition. Each end of such a lease goes the general way, and is counted in
+// one place (unlease in entry.lua). The first moment from which a partition may be ready goes into the number
+// due too.
 //
 // # Wake-ups
 //
