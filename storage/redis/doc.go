@@ -241,12 +241,12 @@
 // moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
 // dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
 // number lines, and for a second does not look again before that number changes (lines.go). The short
-// claim leaves each queue with a limit, a partition or a rest to the general way, because no claim remembers a number
-// lines below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
-// counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a partition
-// counts the leases that name the partition. Each end of such a lease goes the general way, and is counted in
-// one place (unlease in entry.lua). The first moment from which a partition may be ready goes into the number
-// due too.
+// claim leaves each queue with a limit, a partition or a rest to the general way, because no claim remembers
+// a number lines below 0. The general claim after the last of them puts the number right (limit.lua). The
+// Concurrency counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a
+// partition counts the leases that name the partition. Each end of such a lease goes the general way, and
+// is counted in one place (unlease in entry.lua). The first moment from which a partition may be ready goes
+// into the number due too.
 //
 // # Wake-ups
 //

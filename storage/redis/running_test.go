@@ -95,11 +95,11 @@ func (w *runningWorld) settle() {
 			storage.Cancel,
 		}
 		end := storage.Settle{Fence: w.fences[id], Outcome: ways[w.random.IntN(len(ways))]}
-		switch end.Outcome {
-		case storage.Fail, storage.Snooze, storage.Release:
+		if slices.Contains([]storage.Outcome{storage.Fail, storage.Snooze, storage.Release}, end.Outcome) {
 			end.Delay = time.Duration(1+w.random.IntN(3)) * time.Second
-		case storage.Complete:
-			end.Result = [][]byte{nil, []byte("done")}[w.random.IntN(2)]
+		}
+		if end.Outcome == storage.Complete && w.random.IntN(2) == 0 {
+			end.Result = []byte("done")
 		}
 		w.apply(storage.Tx{Settles: []storage.Settle{end}})
 		delete(w.fences, id)

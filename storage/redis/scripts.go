@@ -362,7 +362,9 @@ func (s *scripts) named() map[string]*script {
 
 // files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"base", "jump", "judge", "lib", "record", "byname", "entry", "rate", "ring", "refusal", "commit"}
+	lib := []string{
+		"base", "jump", "judge", "lib", "record", "byname", "entry", "rate", "ring", "refusal", "commit",
+	}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}
