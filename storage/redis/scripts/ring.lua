@@ -147,13 +147,19 @@ function ring.resting(q) return q.m.rest > (q.m.jumped > 0 and 0 or now) end
 do
 local KEPT = 24 -- the bytes before the packed starts
 
+-- eight reads a big-endian number of 8 bytes at i.
+local function eight(v, i)
+  local a, b, c, d, e, f, g, h = byte(v, i, i + 7)
+  return ((((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) * 256 + h
+end
+
 -- field returns the field of the side hash for a partition.
 function ring.field(line) return 'k:' .. sub(line, 2) end
 
 -- unpacked returns what a text has of a partition, zeros for a text that no step has written.
 function ring.unpacked(v)
   if v and #v >= KEPT then
-    local paused, rest, running = number(v, 1, 8), number(v, 9, 8), number(v, 17, 8)
+    local paused, rest, running = eight(v, 1), eight(v, 9), eight(v, 17)
     if paused <= NEVER and rest < NEVER and running < NEVER then return paused, rest, running, sub(v, KEPT + 1) end
   end
   return 0, 0, 0, ''
