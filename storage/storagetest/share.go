@@ -46,6 +46,9 @@ func shareFirstRules() []rule {
 	}
 }
 
+// brevity is the Per of a rate, or a rest, that a rule lets pass.
+const brevity = 3 * time.Second
+
 // inEach returns a limit of partitions.
 func inEach(concurrency int, r storage.Rate) storage.Settings {
 	return limiting(storage.Limit{Partition: storage.PartitionLimit{Concurrency: concurrency, Rate: r}})
@@ -137,7 +140,8 @@ func shareEnds(r *rig) {
 }
 
 func shareRate(r *rig) {
-	r.configure(inEach(0, storage.Rate{N: 3, Per: time.Minute}))
+	r.pace.timed.Store(true)
+	r.configure(inEach(0, storage.Rate{N: 3, Per: brevity}))
 	r.addKeyed("a", 2)
 	dear := keyed("a", "dear")
 	dear.Cost = 2
@@ -146,7 +150,7 @@ func shareRate(r *rig) {
 	r.want("claimed", r.finish(9), []string{"a0", "b0", "a1"})
 	c := r.claim(ask(9))
 	r.want("claimed, more", [2]any{ids(c.Tasks), c.More}, [2]any{[]string{}, false})
-	r.between("next due", c.NextDue, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
+	r.between("next due", c.NextDue, r.now(), r.now().Add(brevity+brevity/32))
 	r.add("x")
 	r.want("claimed beside it", r.finish(9), []string{"x"})
 	r.passTo(c.NextDue)
@@ -155,7 +159,8 @@ func shareRate(r *rig) {
 }
 
 func shareEmpty(r *rig) {
-	r.configure(inEach(1, storage.Rate{N: 2, Per: time.Minute}))
+	r.pace.timed.Store(true)
+	r.configure(inEach(1, storage.Rate{N: 2, Per: brevity}))
 	r.addKeyed("a", 1)
 	h := r.take(ask(9), "a0")
 	p := r.partition("a")
@@ -170,7 +175,7 @@ func shareEmpty(r *rig) {
 	p = r.partition("a")
 	r.want("waiting, running, starts at the end", [3]int64{p.Waiting, p.Running, storage.Started(p.Counts)},
 		[3]int64{0, 0, 2})
-	r.pass(62 * time.Second)
+	r.pass(brevity + brevity/32)
 	r.maintain()
 	r.want("partitions a span later", r.keys(), []string{})
 }
@@ -187,73 +192,77 @@ func shareDeclined(r *rig) {
 	h := r.take(knows(1, "news"), "a0")
 	r.take(knows(9, "mail"), "e")
 	c := r.claim(knows(9, "mail"))
-	r.want("claimed, held beside a task of the partition", [2]any{ids(c.Tasks), c.Held}, [2]any{[]string{}, []string{mainQueue}})
+	r.want("claimed, held beside a task of the partition",
+		[2]any{ids(c.Tasks), c.Held}, [2]any{[]string{}, []string{mainQueue}})
 	r.end(h, storage.Complete)
 	r.take(knows(9, "mail"), "d")
 	r.want("running", r.partition("a").Running, int64(1))
 }
 
 func shareThrottle(r *rig) {
+	r.pace.timed.Store(true)
 	r.addKeyed("a", 2)
 	r.addKeyed("b", 1)
 	h := r.hold(ask(2), 2)
-	r.settle(h[0], storage.Settle{Outcome: storage.Release, Delay: time.Minute})
+	r.settle(h[0], storage.Settle{Outcome: storage.Release, Delay: 2 * brevity})
 	r.add("x")
 	r.want("claimed beside it", r.finish(9), []string{"x"})
 	r.want("rest of a", r.partition("a").Rests.IsZero(), false)
 	c := r.nothing("during the rest")
-	r.between("next due", c.NextDue, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
+	r.between("next due", c.NextDue, r.now(), r.now().Add(2*brevity))
 	r.insert(keyed("a", "late"))
 	r.nothing("after an insert into the partition")
 	r.configure(pausingOf("a", 0))
 	r.configure(resumingOf("a"))
 	r.nothing("after a pause within the rest")
-	r.settle(h[1], storage.Settle{Outcome: storage.Release, Delay: 10 * time.Second})
-	r.configure(pausingOf("a", 2*time.Minute))
-	r.pass(11 * time.Second)
+	r.settle(h[1], storage.Settle{Outcome: storage.Release, Delay: brevity / 4})
+	r.configure(pausingOf("a", time.Minute))
+	r.pass(brevity/4 + time.Millisecond)
 	r.want("claimed after the rest of b", r.finish(9), []string{"b0"})
-	r.pass(50 * time.Second)
+	r.pass(2 * brevity)
 	r.nothing("during the pause after the rest")
 	r.configure(resumingOf("a"))
 	r.want("claimed after the rest", ids(r.claim(ask(9)).Tasks), []string{"a0", "a1", "late"})
 }
 
 func shareRestEmpty(r *rig) {
-	r.configure(inEach(3, storage.Rate{N: 9, Per: time.Minute}))
+	r.pace.timed.Store(true)
+	r.configure(inEach(3, storage.Rate{N: 9, Per: 2 * brevity}))
 	r.addKeyed("a", 2)
 	h := r.hold(ask(2), 2)
-	r.settle(h[0], storage.Settle{Outcome: storage.Release, Delay: 20 * time.Second})
+	r.settle(h[0], storage.Settle{Outcome: storage.Release, Delay: brevity / 4})
 	r.delete("a0")
 	r.nothing("without tasks")
 	r.insert(keyed("a", "b"))
 	r.nothing("during the rest")
-	r.pass(21 * time.Second)
+	r.pass(brevity/4 + time.Millisecond)
 	r.want("claimed beside a running task", r.finish(9), []string{"b"})
 	r.insert(keyed("a", "c"))
-	r.settle(r.take(ask(9), "c"), storage.Settle{Outcome: storage.Release, Delay: 20 * time.Second})
+	r.settle(r.take(ask(9), "c"), storage.Settle{Outcome: storage.Release, Delay: brevity / 4})
 	r.delete("c")
 	r.end(h[1], storage.Complete)
 	r.insert(keyed("a", "d"))
 	r.nothing("during the second rest")
-	r.pass(21 * time.Second)
+	r.pass(brevity/4 + time.Millisecond)
 	r.want("claimed while starts count", r.finish(9), []string{"d"})
-	r.pass(62 * time.Second)
+	r.pass(2*brevity + brevity/16)
 	r.maintain()
 	r.want("partitions at the end", r.keys(), []string{})
 }
 
 func shareThrottleOrdinary(r *rig) {
+	r.pace.timed.Store(true)
 	r.add("x", "y")
 	r.addKeyed("a", 1)
 	h := r.take(ask(1), "x")
-	r.settle(h, storage.Settle{Outcome: storage.Release, Delay: time.Minute})
+	r.settle(h, storage.Settle{Outcome: storage.Release, Delay: brevity})
 	r.want("claimed beside it", r.finish(9), []string{"a0"})
 	c := r.nothing("during the rest")
-	r.between("next due", c.NextDue, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
-	r.between("rest in the stats", r.stats().Rests, r.now().Add(59*time.Second), r.now().Add(61*time.Second))
+	r.between("next due", c.NextDue, r.now(), r.now().Add(brevity))
+	r.between("rest in the stats", r.stats().Rests, r.now(), r.now().Add(brevity))
 	r.add("z")
 	r.nothing("after an insert")
-	r.pass(61 * time.Second)
+	r.pass(brevity + time.Millisecond)
 	r.want("rest in the stats after it", r.stats().Rests.IsZero(), true)
 	r.want("claimed after the rest", ids(r.claim(ask(9)).Tasks), []string{"x", "y", "z"})
 }
