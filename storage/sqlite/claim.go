@@ -155,7 +155,8 @@ func (w *work) hasTasks(q *queue) bool {
 	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? LIMIT 1", []any{q.number}, &one)
 }
 
-// isHeld reports whether a unique window of a queue is held, or a partition of it is there for a moment that has not come.
+// isHeld reports whether a unique window of a queue is held, or a partition of it is there for a moment that
+// has not come.
 func (w *work) isHeld(q *queue) bool {
 	var one int
 	return w.one("SELECT 1 FROM {p}keys WHERE queue = ? AND until > ? UNION ALL "+

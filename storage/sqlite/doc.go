@@ -100,9 +100,9 @@
 // (storage/internal/combine).
 //
 // A partition has a row while it has waiting tasks, or keeps anything else (Rules of partitions in package
-// storage): its size, its place in the ring of its queue, and what it keeps. A queue counts its tasks in partitions
-// and its partitions that are not ready among its sizes, so that claims and inserts in a queue without partitions
-// make no statement more.
+// storage): its size, its place in the ring of its queue, and what it keeps. A queue counts its tasks in
+// partitions and its partitions that are not ready among its sizes, so that claims and inserts in a queue
+// without partitions make no statement more.
 //
 // # For people
 //

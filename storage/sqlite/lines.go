@@ -112,7 +112,8 @@ func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found
 }
 
 // setApart moves a task that cannot be read to where it stops nobody, and counts it. sub is the name of
-// the line in which it stands if its state has several lines. If it was pending, mendPartitions frees its slot.
+// the line in which it stands if its state has several lines. If it was pending, mendPartitions frees its
+// slot.
 func (w *work) setApart(q *queue, r *row, sub string) {
 	q.Sizes[r.was]--
 	q.Sizes[engine.Damaged]++
@@ -385,8 +386,8 @@ var inLine = "SELECT " + columns + " FROM {p}tasks t " +
 	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable +
 	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
 
-// Range returns up to n tasks of the line, from a place on, without any of some flags. If there is none at all, the
-// size was too large: it deletes the line then, or arranges what is left of a partition.
+// Range returns up to n tasks of the line, from a place on, without any of some flags. If there is none at
+// all, the size was too large: it deletes the line then, or arranges what is left of a partition.
 func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	w := l.w
 	w.save()

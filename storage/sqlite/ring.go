@@ -47,8 +47,8 @@ func (w *work) SetTurn(l *engine.Line, to engine.Place) {
 }
 
 const (
-	// restingOf counts the partitions of a queue that are not ready. Its arguments are the number of the queue and
-	// Keyed.
+	// restingOf counts the partitions of a queue that are not ready. Its arguments are the number of the queue
+	// and Keyed.
 	restingOf = "SELECT count(*) FROM {p}lines WHERE queue = ? AND state = ? AND sort > 0"
 	// addedMost is how many lines areLinesWrong adds up.
 	addedMost = 1000
@@ -56,9 +56,9 @@ const (
 	rejoinedMost = 1000
 )
 
-// areLinesWrong reports whether the lines of a queue do not fit its counts or their tasks: their sizes, and what
-// partitions keep, if there are at most addedMost, or how many partitions are not ready. It puts partitions whose
-// place no step has written at the beginning of the ring. All changes must have been saved.
+// areLinesWrong reports whether the lines of a queue do not fit its counts or their tasks: their sizes, and
+// what partitions keep, if there are at most addedMost, or how many partitions are not ready. It puts
+// partitions whose place no step has written at the beginning of the ring. All changes must have been saved.
 func (w *work) areLinesWrong(q *queue) bool {
 	const declined, keyed = int(engine.Declined), int(engine.Keyed)
 	w.exec("UPDATE {p}lines SET sort = 0, turn = 0 WHERE line IN ("+
@@ -84,8 +84,8 @@ func (q *queue) countedArgs() []any {
 	return []any{q.line(engine.Pending), q.line(engine.Asked), int(engine.Counted)}
 }
 
-// arePartitionsWrong reports whether partitions of a queue do not count the tasks that run, or have a place from which
-// nothing takes them.
+// arePartitionsWrong reports whether partitions of a queue do not count the tasks that run, or have a place
+// from which nothing takes them.
 func (w *work) arePartitionsWrong(q *queue) (wrong bool) {
 	var running, pending int64
 	w.eachPartition(q, func(l *engine.Line, sound bool) {
@@ -98,8 +98,8 @@ func (w *work) arePartitionsWrong(q *queue) (wrong bool) {
 	return running != pending
 }
 
-// eachPartition reads the partitions of a queue that have more than waiting tasks. sound is false for one that is not
-// where it belongs, or that keeps what no step has written.
+// eachPartition reads the partitions of a queue that have more than waiting tasks. sound is false for one
+// that is not where it belongs, or that keeps what no step has written.
 func (w *work) eachPartition(q *queue, got func(l *engine.Line, sound bool)) {
 	l := engine.Line{Queue: &q.Queue, State: engine.Keyed}
 	var kept written
@@ -115,8 +115,8 @@ func (w *work) eachPartition(q *queue, got func(l *engine.Line, sound bool)) {
 		number{to: &l.Ring.Turn, most: w.step.Turn, bad: &bad}, &kept)
 }
 
-// mendPartitions counts the tasks that run in each partition of a queue, and arranges partitions that are not where
-// they belong.
+// mendPartitions counts the tasks that run in each partition of a queue, and arranges partitions that are not
+// where they belong.
 func (w *work) mendPartitions(q *queue) {
 	w.saveLines(q)
 	running, wrong := make(map[string]int64), make(map[string]int64)
@@ -148,8 +148,8 @@ func (w *work) mendPartitions(q *queue) {
 }
 
 // mendLines counts the tasks of the named lines of a queue, and the partitions that are not ready. It deletes
-// lines of which nothing is left, mends partitions, and puts tasks whose line is missing into a line again. All
-// changes of tasks must have been saved.
+// lines of which nothing is left, mends partitions, and puts tasks whose line is missing into a line again.
+// All changes of tasks must have been saved.
 func (w *work) mendLines(q *queue) {
 	w.one(restingOf, []any{q.number, int(engine.Keyed)}, &q.resting)
 	if w.readOnly {

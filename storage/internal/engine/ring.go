@@ -235,8 +235,8 @@ func (s *Step) Arrange(l *Line) {
 	}
 }
 
-// IsMisplaced reports whether a partition is not where Arrange puts it, so that it could stay there for ever. A ready
-// partition with tasks may rest because of its rate.
+// IsMisplaced reports whether a partition is not where Arrange puts it, so that it could stay there for ever.
+// One with tasks may be ready, or rest because of its rate.
 func (l *Line) IsMisplaced() bool {
 	switch at := max(l.Paused, l.Rest); {
 	case at != 0:

@@ -47,8 +47,8 @@ func (s *side) oneInEach(t *testing.T) {
 	s.limit(t, storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}})
 }
 
-// TestADamagedSlotOfAPartitionIsMended damages what partitions keep while a task of each runs, and what others wait
-// behind. Within a minute each partition counts its tasks again, and no row is left at the end.
+// TestADamagedSlotOfAPartitionIsMended damages what partitions keep while a task of each runs, and what
+// others wait behind. Within a minute each partition counts its tasks again, and no row is left at the end.
 func TestADamagedSlotOfAPartitionIsMended(t *testing.T) {
 	const nine = "x'000000000000000000000000000000000000000000000009'"
 	for _, damage := range []string{
@@ -102,8 +102,8 @@ func TestADamagedTaskFreesItsSlot(t *testing.T) {
 	}
 }
 
-// TestAPauseOutlivesADamagedPlace damages the place of a paused partition and of one that rests. Both stay as they are
-// until the pause and the rest end.
+// TestAPauseOutlivesADamagedPlace damages the place of a paused partition and of one that rests. Both stay as
+// they are until the pause and the rest end.
 func TestAPauseOutlivesADamagedPlace(t *testing.T) {
 	for _, damage := range []string{
 		"sort = 'abc'", "sort = 0", "sort = -1", "sort = 0.5", "turn = 'abc'", "turn = -1", "sort = 1, turn = 9223372036854775807",
@@ -132,8 +132,8 @@ func (s *side) throttle(t *testing.T, fence storage.Fence, delay time.Duration) 
 	must(t, err)
 }
 
-// TestAnotherProcessSeesARest throttles a task of a partition and one without, and counts starts for a rate, through a
-// storage that is closed then. Another one goes by them.
+// TestAnotherProcessSeesARest throttles a task of a partition and one without, and counts starts for a rate,
+// through a storage that is closed then. Another one goes by them.
 func TestAnotherProcessSeesARest(t *testing.T) {
 	path := file(t)
 	s, _ := aheadOf(t, path)
@@ -162,8 +162,8 @@ func TestAnotherProcessSeesARest(t *testing.T) {
 	}
 }
 
-// TestNoRowIsLeftOfStarts has many partitions each start a task under a rate. Their rows go once these starts count no
-// more.
+// TestNoRowIsLeftOfStarts has many partitions each start a task under a rate. Their rows go once these starts
+// count no more.
 func TestNoRowIsLeftOfStarts(t *testing.T) {
 	const n = 300
 	path := file(t)
