@@ -71,7 +71,8 @@
 // Describe warns of damage that a step met later. A claim sets a task apart that it cannot read: such a
 // task stops no other task, Stats.Damaged counts it, and Describe names it. A limit that cannot
 // be read counts as none, and in Stats.Damaged. A claim mends the row of a partition or a kind whose size or
-// place is wrong, or that is missing: at once if it finds no other partition, and else within a minute.
+// place is wrong, or that is missing: at once if it finds no other partition, and else within a minute. It
+// mends what a partition keeps too: of what cannot be read only the tasks that run are counted again.
 //
 // # The application's transactions
 //
