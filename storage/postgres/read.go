@@ -292,7 +292,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var paused bool
 	var until int64
 	var v, tasks []int64
-	var oldest, now, come int64
+	var oldest, now, come, rest int64
 	var kinds []string
 	var operator, declared string
 	var starts []byte
@@ -307,13 +307,16 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 				st := statsOf(name, paused, until, v, limit)
 				st.Limit = limit.Stats(now, come)
 				st.Oldest = time.Duration(oldest) * time.Microsecond
+				if rest > now {
+					st.Rests = engine.Time(rest)
+				}
 				for i, kind := range kinds {
 					st.Declined = append(st.Declined, storage.KindSize{Kind: kind, Tasks: tasks[i]})
 				}
 				found[name] = st
 				return nil
 			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest, &now, &come,
-				&operator, &declared, &starts),
+				&operator, &declared, &starts, &rest),
 		})
 	})
 	if err != nil {

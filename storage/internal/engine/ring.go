@@ -252,6 +252,9 @@ func (l *Line) IsMisplaced() bool {
 // resume puts the partitions whose moment has come where they belong then. After the clock was set back, it does
 // so too with partitions that wait because of their rate for longer than a start now would let them.
 func (s *Step) resume(q *Queue) {
+	if q.Rest != 0 && q.Rest <= s.Come {
+		q.Rest, q.RestChanged = 0, true
+	}
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest) {
 		if l.Ring.Sort > s.Come {
 			break

@@ -6,7 +6,8 @@
 -- for so expensive that it would compile the plan: jit is off.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
-	o_tasks int8[], o_oldest int8, o_now int8, o_come int8, o_operator text, o_declared text, o_starts bytea
+	o_tasks int8[], o_oldest int8, o_now int8, o_come int8, o_operator text, o_declared text, o_starts bytea,
+	o_rest int8
 ) LANGUAGE sql STABLE SET jit = off AS $$
 	WITH d AS MATERIALIZED (
 		SELECT x.queue, array_agg(x.counter) AS counters, array_agg(x.n) AS changes FROM (
@@ -24,7 +25,8 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 				AND x.sort < {schema}.place(b.priority, {halfband}) ORDER BY x.sort LIMIT 1
 			) t WHERE v.counters[s.state] > 0), CASE WHEN v.counters[{state.keyed}] > 0 THEN {schema}.since(q.queue) END), 0),
 		{schema}.told(), CASE WHEN {schema}.told() - pg_sequence_last_value('{schema}.jumped'::regclass)
-			BETWEEN 0 AND {jumpwait} - 1 THEN 0 ELSE {schema}.told() END, coalesce(l.operator, ''), coalesce(l.declared, ''), coalesce(l.starts, '')
+			BETWEEN 0 AND {jumpwait} - 1 THEN 0 ELSE {schema}.told() END, coalesce(l.operator, ''), coalesce(l.declared, ''), coalesce(l.starts, ''),
+		coalesce((SELECT y.rest FROM {schema}.lines y WHERE y.queue = q.queue AND y.state = {state.keyed} AND y.sub = ''), 0)
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue CROSS JOIN LATERAL (
 		SELECT CASE WHEN d.queue IS NULL THEN q.counters ELSE {schema}.sum(q.counters, d.counters, d.changes) END
 			AS counters OFFSET 0
