@@ -221,6 +221,9 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 		if until > 0 {
 			st.PausedUntil = moment(until)
 		}
+		if rest := v.number(); rest > 0 {
+			st.Rests = moment(rest)
+		}
 		st.Totals = storage.Totals{
 			Enqueued: v.number(), Requeued: v.number(), Completed: v.number(), Dead: v.number(),
 			Cancelled: v.number(), Deleted: v.number(), Failed: v.number(), Crashed: v.number(),

@@ -87,7 +87,7 @@ local function upkeep()
   local lane, due, unfinished = queues[1].opened, {}, {}
   queues[1].opened = {}
   for i, q in ipairs(queues) do
-    if q.m.jumped == 0 and q.m.soon <= now then
+    if q.m.jumped == 0 and (q.m.soon <= now or #ring.overlong(q) > 0) then
       -- Keys of a wrong type fail here, before this step, and not in the step after it.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
       for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS}) do call('ZCARD', q[key]) end

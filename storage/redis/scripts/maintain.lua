@@ -407,7 +407,7 @@ local function tick(q)
   end
 end
 
--- rest arranges the partitions whose moment has come.
+-- rest arranges the partitions whose moment has come, or would have come if the clock had not been set back.
 function ring.rest(q)
   if q.m.lines >= 0 then return end
   local over = call('ZRANGEBYSCORE', q[RING], '0', text(now), 'LIMIT', 0, MAXREST + 1)
@@ -417,6 +417,10 @@ function ring.rest(q)
     q.news = q.news or p.score and p.score < 0
   end
   more = more or #over > MAXREST
+  for _, p in ipairs(ring.overlong(q)) do
+    ring.awake(q, p)
+    q.news = true
+  end
 end
 
 -- tend looks at BATCH lines of partitions for damage that no claim meets: it arranges those that the ring lacks, or

@@ -252,6 +252,21 @@ function ring.awake(q, p)
   ring.arrange(q, p)
 end
 
+-- overlong returns the first partitions that rest because of their rate for longer than a start now would let them, as
+-- they do after the clock was set back.
+function ring.overlong(q)
+  local each, list = q.m.lines < 0 and q.m.mark - now > JUMPBACK and rate.each(q), {}
+  if not each or each.n == 0 then return list end
+  local from = text(rate.last(each.per) + each.per + 1)
+  local lines = call('ZRANGEBYSCORE', q[RING], from, text(NEVER - 1), 'LIMIT', 0, MAXREST)
+  ring.prefetch(q, lines)
+  for i = 1, #lines do
+    local p = ring.kept(q, ring.of(q, lines[i]))
+    if p.paused == 0 and p.rest == 0 then list[#list + 1] = p end
+  end
+  return list
+end
+
 -- counted returns the key behind the runner of a lease whose task counts for the Concurrency of its partition, and how
 -- many bytes it takes there with its length.
 function ring.counted(lease)

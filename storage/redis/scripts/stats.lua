@@ -4,7 +4,7 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
 -- Returns  {now, then for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
---       has no end, 0 where the queue is not paused), the TOTALS in their order, the first kinds of declined
+--       has no end, 0 where the queue is not paused), when the tasks without a partition have rested or 0, the TOTALS in their order, the first kinds of declined
 --       tasks, each with a colon, the number of its tasks and a comma, the age of the oldest waiting
 --       task that was not declined (µs), how many tasks stand in the lines of partitions, and the limit of the operator, the declared one and the starts, "" where
 --       there are none (limit.lua), and 1 during a wait of the clock, else 0}
@@ -149,6 +149,7 @@ for n = 0, ARGV[1] - 1 do
   local unindexed = damaged == 0 and max(size(TASKS) - records, 0) or 0
   v[#v + 1] = size(DAMAGED) + damaged + unindexed
   v[#v + 1] = paused(m, now) and m.paused or 0
+  v[#v + 1] = m.rest > now and m.rest or 0
   for _, total in ipairs(TOTALS) do v[#v + 1] = m[total] end
   local kinds = {}
   if size(LINES) > 0 then

@@ -167,6 +167,7 @@ function ring.charge(q, p, rec)
   if each.most > 0 then
     local n, key = #q.ids, sub(p.line, 2)
     p.running, p.changed = p.running + 1, true
+    q.held = q.held or p.running >= each.most
     q.counted = q.counted or {}
     q.counted[n], q.flags[n] = key .. char(#key), q.flags[n] + COUNTED
   end

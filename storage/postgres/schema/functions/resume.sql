@@ -34,7 +34,6 @@ BEGIN
 			SELECT k.line FROM {schema}.lines k
 			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > now + per + per / 64 + 1
 				AND k.sort < 9223372036854775807 AND k.paused = 0 AND k.rest = 0
-				AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 			ORDER BY k.sort, k.turn LIMIT {maxrest} FOR NO KEY UPDATE SKIP LOCKED);
 	END IF;
 	IF numbers <> '{}' THEN
