@@ -252,7 +252,8 @@
 // without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
 // of the ring; the others rest on.
 //
-// The end of a pause, of a rest, and a resume put the partition at the end of the ring. A resume
+// The end of a pause, of a rest, and a resume put the partition at the end of the ring; partitions whose
+// moments are the same come in the order of their keys. A resume
 // wakes all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end,
 // whether tasks wait in that partition or not. A Claim ends MaxRest pauses and rests of a queue in a
 // step, and leaves others that are over to the next step or Claim. It ends none during a wait of

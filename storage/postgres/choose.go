@@ -107,7 +107,7 @@ func (c *claim) choose(ctx context.Context) error {
 	for _, name := range bounded {
 		delete(ch.left, name)
 	}
-	c.Bounded, c.Held, c.More = bounded, ch.allHeld(held), c.More || more || len(ch.left) > 0
+	c.Bounded, c.Held, c.More = bounded, ch.allHeld(held, bounded), c.More || more || len(ch.left) > 0
 	if (ch.held || ch.limits.held) && !c.More {
 		next = c.Now.Add(heldPause).UnixMicro()
 	}
@@ -273,11 +273,12 @@ func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 	return passed
 }
 
-// allHeld returns the queues in which the limit of partitions holds tasks back, as the engine found and the
-// server.
-func (ch *choice) allHeld(found []string) (held []string) {
+// allHeld returns the queues that are not bounded, in which the limit of partitions holds tasks back, as the
+// engine found and the server.
+func (ch *choice) allHeld(found, bounded []string) (held []string) {
 	for i := range ch.req.Queues {
-		if name := ch.req.Queues[i].Name; ch.full[name] || slices.Contains(found, name) {
+		name := ch.req.Queues[i].Name
+		if (ch.full[name] || slices.Contains(found, name)) && !slices.Contains(bounded, name) {
 			held = append(held, name)
 		}
 	}

@@ -104,10 +104,15 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 	}
 	for g := c.ring(i); len(g.turns) > 0 || c.readOn(i); g.turns = g.turns[1:] {
 		l := g.turns[0].line
-		if l == nil {
+		switch {
+		case l == nil:
 			r = c.nextOrdinary(i, without)
-		} else if r = l.first(without); r != nil && !c.serves(i, l, r) {
-			r = nil
+		case l.isFull(q.Limit.InForce().Partition): // whatever its tasks are
+			g.held, r = true, nil
+		default:
+			if r = l.first(without); r != nil && !c.serves(i, l, r) {
+				r = nil
+			}
 		}
 		if r != nil {
 			return r, true
@@ -267,36 +272,54 @@ func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 		if q == nil {
 			continue
 		}
-		next = sooner(sooner(next, c.step.nextDue(q)), c.step.rests(q))
-		if q.Rest > c.step.Now {
-			next = sooner(next, q.Rest)
-		}
-		if q.IsPaused(c.step.Now) && again.waits(i) {
-			next = sooner(next, q.PausedUntil)
-		}
-		more = more || c.step.isBehind(q, c.step.RecoverTo(c.Req))
-		if c.Req.Queues[i].Max >= 0 && !again.LimitAdmits(i, c.Req.Start > 0) {
+		o := c.outlook(i, &again)
+		next, more = sooner(next, o.next), more || o.more
+		switch {
+		case o.bounded:
 			bounded = append(bounded, q.Name)
-			if q.hasSlot() {
-				next = sooner(next, q.Limit.next(0, c.step.Now, c.step.Come))
-			}
-			continue
-		}
-		r, _ := again.next(i, c.Req.Start > 0)
-		if again.rings != nil {
-			next = sooner(next, again.rings[i].rated)
-		}
-		if (c.holds(i) || again.holds(i)) && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come) {
+		case o.held:
 			held = append(held, q.Name)
 		}
-		if r != nil && c.Req.Queues[i].Max >= 0 && !q.IsPaused(c.step.Come) && !c.affords(r) {
-			bounded = append(bounded, q.Name)
-			next = sooner(next, q.Limit.next(r.Cost, c.step.Now, c.step.Come))
-			continue
-		}
-		more = more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
 	}
 	return next, more, bounded, held
+}
+
+// outlook is what a claim leaves in a queue: the part of Survey for it.
+type outlook struct {
+	next                int64
+	more, bounded, held bool
+}
+
+// outlook looks at what the claim leaves in the i-th queue, by a claim again that only looks.
+func (c *Claim) outlook(i int, again *Claim) (o outlook) {
+	q, s := c.Queues[i], c.step
+	o.next = sooner(s.nextDue(q), s.rests(q))
+	if q.Rest > s.Now {
+		o.next = sooner(o.next, q.Rest)
+	}
+	if q.IsPaused(s.Now) && again.waits(i) {
+		o.next = sooner(o.next, q.PausedUntil)
+	}
+	o.more = s.isBehind(q, s.RecoverTo(c.Req))
+	serves := c.Req.Queues[i].Max >= 0
+	if serves && !again.LimitAdmits(i, c.Req.Start > 0) {
+		if o.bounded = true; q.hasSlot() {
+			o.next = sooner(o.next, q.Limit.next(0, s.Now, s.Come))
+		}
+		return o
+	}
+	r, _ := again.next(i, c.Req.Start > 0)
+	if again.rings != nil {
+		o.next = sooner(o.next, again.rings[i].rated)
+	}
+	serves = serves && !q.IsPaused(s.Come)
+	o.held = serves && (c.holds(i) || again.holds(i))
+	if r != nil && serves && !c.affords(r) {
+		o.bounded, o.next = true, sooner(o.next, q.Limit.next(r.Cost, s.Now, s.Come))
+		return o
+	}
+	o.more = o.more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
+	return o
 }
 
 // holds reports whether the claim has found, or made, a partition of the i-th queue that is at its

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -255,10 +257,12 @@ func (s *Step) resume(q *Queue) {
 	if q.Rest != 0 && q.Rest <= s.Come {
 		q.Rest, q.RestChanged = 0, true
 	}
-	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest) {
-		if l.Ring.Sort > s.Come {
-			break
-		}
+	over := s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest)
+	over = slices.DeleteFunc(over, func(l *Line) bool { return l.Ring.Sort > s.Come })
+	slices.SortFunc(over, func(a, b *Line) int {
+		return cmp.Or(cmp.Compare(a.Ring.Sort, b.Ring.Sort), cmp.Compare(a.Sub, b.Sub))
+	})
+	for _, l := range over {
 		s.ended(l)
 	}
 	rate := q.Limit.InForce().Partition.Rate

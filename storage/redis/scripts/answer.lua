@@ -104,7 +104,7 @@ elseif verdict == 'N' then
     local others = take(q, tonumber(ARGV[10 + i]))
     ring.settle(q)
     q.bounded = limits.bounds(q, starts)
-    q.held = q.held and not limits.full(q, starts)
+    q.held = q.held and not q.bounded
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
     if q.m.mark > 0 then
       set(q, 'mark', mark)

@@ -86,12 +86,6 @@ function limits.next(q)
   return rate.next(l.starts, l.sum, l.left > 0 and l.wants or 1, l.n, l.per)
 end
 
--- full reports whether the limit of a queue admits no task of a claim, whatever it costs; starts as for bounds.
-function limits.full(q, starts)
-  local l = q.limit
-  return l and (starts < 0 or l.slots <= 0 or l.left <= 0)
-end
-
 -- change sets the limit of a queue, that of the operator or the declared one, '' for none.
 local function change(q, field, v)
   put(q, field, v ~= '' and v)

@@ -28,7 +28,7 @@ BEGIN
 				WHEN y.paused > 0 OR y.rest > 0 OR y.line <> ALL (empty) THEN greatest(y.paused, y.rest)
 				WHEN EXISTS (SELECT FROM {schema}.tasks t
 					WHERE t.queue + 0 = y.queue AND t.partition = y.sub AND t.flags & 32 > 0 OFFSET 0) THEN 9223372036854775807
-				ELSE y.over END AS sort, row_number() OVER (ORDER BY y.sort, y.turn) AS n
+				ELSE y.over END AS sort, row_number() OVER (ORDER BY y.sort, y.sub) AS n
 		FROM (
 			SELECT z.ctid AS c, z.*, CASE WHEN z.pause > come THEN z.pause ELSE 0 END AS paused,
 				CASE WHEN z.pausing > come THEN z.pausing ELSE 0 END AS rest
