@@ -149,7 +149,8 @@
 // More, Cancels and Bounded are what the step knew: another step may have made them wrong
 // by the time they are read. A repeated call may set More where nothing is left, and then
 // Bounded and NextDue need not cover the rates of the queues. Where More is set, Held and NextDue
-// need not cover partitions at which the Claim has not looked. A runner finds what it misses
+// need not cover partitions at which the Claim has not looked; nor need NextDue cover the moment
+// at which the starts of a partition without tasks cease to count. A runner finds what it misses
 // by a scan of its own every few seconds. NextDue covers the end of a pause that keeps tasks
 // waiting. It does not cover leases, which a scan finds too: after a crash a task starts
 // again within its lease and the time of two scans.

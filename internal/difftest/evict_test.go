@@ -68,7 +68,7 @@ func (g *generator) death() step {
 		for range 5 {
 			g.bulk++
 			x = append(x, op{insert: &storage.Insert{
-				Ref: storage.Ref{Queue: pick(g, together...), ID: fmt.Sprint("mortal", g.bulk)}, Kind: "k0", Encoding: "e", CrashLimit: 3,
+				Ref: storage.Ref{Queue: pick(g, together...), ID: fmt.Sprintf("mortal%04d", g.bulk)}, Kind: "k0", Encoding: "e", CrashLimit: 3,
 			}})
 		}
 		a.txs = []tx{x}

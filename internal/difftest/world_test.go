@@ -305,6 +305,9 @@ func (w *world) compare(what string, st step, action func(s *side) outcome) stri
 				want, got = want.without(line), got.without(line)
 			}
 		}
+		if tookKeyed(want) { // a partition may be left that only has starts, which cease to count at some moment
+			want, got = want.without(nextDue), got.without(nextDue)
+		}
 		if slices.Contains(want, more) && slices.Contains(got, more) { // the claim after it sees the rest
 			want, got = want.without(held).without(nextDue), got.without(held).without(nextDue)
 		}
@@ -316,6 +319,13 @@ func (w *world) compare(what string, st step, action func(s *side) outcome) stri
 		}
 	}
 	return b.String()
+}
+
+// tookKeyed reports whether a claim took a task of a partition.
+func tookKeyed(o outcome) bool {
+	return slices.ContainsFunc(o, func(line string) bool {
+		return strings.HasPrefix(line, "claimed ") && strings.Contains(line, " partition=")
+	})
 }
 
 // sizes compares the sizes and totals of all queues.
