@@ -3,6 +3,7 @@ package difftest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,7 +48,13 @@ func (g *generator) death() step {
 	a := &apply{spanning: -1}
 	switch n := g.IntN(10); {
 	case n < 2 && len(dead) > 0:
-		a.txs = []tx{{{change: &storage.Change{Ref: pick(g, dead...).Ref, Queue: pick(g, together...)}}}}
+		t, to := pick(g, dead...), pick(g, together...)
+		if slices.ContainsFunc(g.w.in([]string{to}, storage.Dead), func(other storage.Task) bool {
+			return other.Ended.After(t.Ended)
+		}) {
+			to = t.Ref.Queue // Redis would evict the oldest of those that were there before
+		}
+		a.txs = []tx{{{change: &storage.Change{Ref: t.Ref, Queue: to}}}}
 	case n < 3 && len(dead) > 0:
 		a.txs = []tx{{{change: &storage.Change{Ref: pick(g, dead...).Ref, Requeue: true}}}}
 	case n < 4 && len(dead) > 0:
@@ -68,7 +75,7 @@ func (g *generator) death() step {
 		for range 5 {
 			g.bulk++
 			x = append(x, op{insert: &storage.Insert{
-				Ref: storage.Ref{Queue: pick(g, together...), ID: fmt.Sprintf("mortal%04d", g.bulk)}, Kind: "k0", Encoding: "e", CrashLimit: 3,
+				Ref: storage.Ref{Queue: pick(g, together...), ID: fmt.Sprint("mortal", g.bulk)}, Kind: "k0", Encoding: "e", CrashLimit: 3,
 			}})
 		}
 		a.txs = []tx{x}

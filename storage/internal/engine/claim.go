@@ -66,7 +66,7 @@ func (c *Claim) Take() {
 		}
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
-			if !c.LimitAdmits(i, starts) {
+			if !c.LimitAdmits(i, starts) || !c.hasRoom(i, n) {
 				break
 			}
 			r, keyed := c.next(i, starts)
@@ -203,15 +203,20 @@ func (c *Claim) affords(r *Record) bool {
 	return r.Queue.Limit == nil || r.Queue.Limit.affords(r.Cost, c.step.Now, c.step.Come)
 }
 
-// admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
-// a payload of so many bytes. All bounds of the claim itself are checked here, and nowhere else. A payload
-// that is too large ends the claim: no later task overtakes it.
-func (c *Claim) admit(i, n, bytes int) bool {
+// hasRoom reports whether the claim may take another task of the i-th queue, after n others of that queue.
+func (c *Claim) hasRoom(i, n int) bool {
 	most := c.Req.Queues[i].Max
 	if most == 0 {
 		most = c.Req.Most()
 	}
-	if n >= most || len(c.Taken) >= c.Req.Most() || c.Queues[i].IsPaused(c.step.Come) {
+	return n < most && len(c.Taken) < c.Req.Most() && !c.Queues[i].IsPaused(c.step.Come)
+}
+
+// admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
+// a payload of so many bytes. All bounds of the claim itself are checked here and in hasRoom, and nowhere
+// else. A payload that is too large ends the claim: no later task overtakes it.
+func (c *Claim) admit(i, n, bytes int) bool {
+	if !c.hasRoom(i, n) {
 		return false
 	}
 	c.bytes += bytes
@@ -318,7 +323,8 @@ func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 		o.bounded, o.next = true, sooner(o.next, q.Limit.next(r.Cost, s.Now, s.Come))
 		return o
 	}
-	o.more = o.more || r != nil && again.admit(i, 0, 0) || c.rings != nil && !c.rings[i].whole && c.rings[i].served
+	served := c.rings != nil && c.rings[i].served
+	o.more = o.more || r != nil && again.admit(i, 0, 0) || r == nil && served && again.cuts(i)
 	return o
 }
 

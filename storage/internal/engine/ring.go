@@ -117,10 +117,15 @@ func (c *Claim) serves(i int, l *Line, r *Record) bool {
 	return false
 }
 
+// cuts reports whether a claim has looked at MaxTurns partitions of the i-th queue, and others are left.
+func (c *Claim) cuts(i int) bool {
+	return c.rings != nil && !c.rings[i].whole && c.rings[i].read >= storage.MaxTurns
+}
+
 // rotate puts the partitions that a claim has passed over at the end of the ring, if it has looked at MaxTurns and
 // others are left, so that the next claim looks at these.
 func (c *Claim) rotate(i int) {
-	if c.rings == nil || c.rings[i].whole || c.rings[i].read < storage.MaxTurns {
+	if !c.cuts(i) {
 		return
 	}
 	for _, l := range c.rings[i].passed {
