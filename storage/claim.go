@@ -91,8 +91,8 @@ type Claimed struct {
 	Bounded []string
 	// Held names queues that Bounded does not name, with a partition of which as many tasks are pending as
 	// [PartitionLimit.Concurrency] admits: the claim has passed it over, or has taken the last of them, whether
-	// others wait there or not. A caller claims again once one of its tasks of such a queue has ended, and goes on
-	// to wait for new tasks of the queue.
+	// others wait there or not. A caller claims again once one of its tasks of such a queue has ended, and goes
+	// on to wait for new tasks of the queue.
 	Held []string
 	// Since is to be given to the Wait that follows.
 	Since Since

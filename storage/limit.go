@@ -176,8 +176,8 @@ func (q *QueueLimit) NextOf(c Cost) time.Time {
 	return q.InForce().Rate.NextOf(c, q.Counts)
 }
 
-// NextOf returns the moment from which the rate admits a start of a cost beside the starts that count for it, the
-// oldest first; zero if it admits one now.
+// NextOf returns the moment from which the rate admits a start of a cost beside the starts that count for it,
+// the oldest first; zero if it admits one now.
 func (r Rate) NextOf(c Cost, counts []RateCount) (at time.Time) {
 	if r.N == 0 {
 		return at

@@ -43,8 +43,8 @@ type PartitionStats struct {
 	Waiting int64
 	// Running counts the pending tasks that count for the Concurrency of the limit of partitions.
 	Running int64
-	// Counts are the starts that count for the Rate of the limit of partitions now, the oldest first, and Next is
-	// the moment from which that Rate admits another start of cost 1, zero if it admits one now.
+	// Counts are the starts that count for the Rate of the limit of partitions now, the oldest first, and Next
+	// is the moment from which that Rate admits another start of cost 1, zero if it admits one now.
 	Counts []RateCount
 	Next   time.Time
 	// Rests is when the rest ends that a throttled task began, zero if there is none.

@@ -18,30 +18,36 @@ func shareFirstRules() []rule {
 			"No more tasks of a partition are pending than the limit of partitions admits. Other partitions and the "+
 				"tasks without one go on. Held names the queue, and its tasks do not count for More."),
 		state("share/last slot", shareLastSlot,
-			"A claim that takes the last task that the Concurrency of a partition admits names the queue in Held, also "+
+			"A claim that takes the last task that the Concurrency of a partition admits names the queue in Held, "+
+				"also "+
 				"if no other task waits there."),
 		state("share/every end", shareEnds,
 			"Each end of a pending task makes room in its partition: every outcome, a cancel and a recovery."),
 		state("share/rate", shareRate,
-			"The starts of a partition use up its rate, by their costs. It rests until the rate admits its next task, "+
+			"The starts of a partition use up its rate, by their costs. It rests until the rate admits its next "+
+				"task, "+
 				"which NextDue covers, while other partitions go on."),
 		state("share/empty", shareEmpty,
 			"A partition without tasks is there while tasks of it run, and while its starts count for its rate."),
 		state("share/declined", shareDeclined,
 			"The limit of partitions holds for declined tasks of a partition too."),
 		state("share/throttle", shareThrottle,
-			"A Release with a Delay puts the partition of the task to rest, also while it is paused, and the later of two "+
+			"A Release with a Delay puts the partition of the task to rest, also while it is paused, and the later "+
+				"of two "+
 				"rests holds. Other partitions and the tasks without one go on. A resume does not end the rest."),
 		state("share/rest of an empty partition", shareRestEmpty,
-			"A task that joins a resting partition without other tasks is claimed once the rest is over, whether tasks of "+
+			"A task that joins a resting partition without other tasks is claimed once the rest is over, whether "+
+				"tasks of "+
 				"the partition run then, or starts count."),
 		state("share/throttle without a partition", shareThrottleOrdinary,
 			"A Release with a Delay of a task without a partition puts all these tasks to rest, and no partition."),
 		state("share/loosened", shareLoosened,
-			"A limit of partitions that is raised or cleared holds at once, also for a partition that rests because of its "+
+			"A limit of partitions that is raised or cleared holds at once, also for a partition that rests because "+
+				"of its "+
 				"rate. Tasks that were claimed before a Concurrency was set do not count for it."),
 		state("share/model", shareModel,
-			"After random steps no partition is over its limits, each line was served in its order, what is counted is "+
+			"After random steps no partition is over its limits, each line was served in its order, what is counted "+
+				"is "+
 				"what runs, and a task waits only if something holds it back."),
 	}
 }
@@ -58,7 +64,8 @@ func inEach(concurrency int, r storage.Rate) storage.Settings {
 func (r *rig) heldBack(when string) storage.Claimed {
 	r.Helper()
 	c := r.claim(ask(9))
-	r.want("claimed, more, bounded "+when, [3]any{ids(c.Tasks), c.More, len(c.Bounded)}, [3]any{[]string{}, false, 0})
+	r.want("claimed, more, bounded "+when,
+		[3]any{ids(c.Tasks), c.More, len(c.Bounded)}, [3]any{[]string{}, false, 0})
 	r.want("held "+when, c.Held, []string{mainQueue})
 	return c
 }
@@ -110,7 +117,8 @@ func shareLastSlot(r *rig) {
 func shareEnds(r *rig) {
 	r.configure(inEach(1, storage.Rate{}))
 	for i, s := range []storage.Settle{
-		{Outcome: storage.Complete}, {Outcome: storage.Fail, Delay: time.Hour}, {Outcome: storage.Snooze, Delay: time.Hour},
+		{Outcome: storage.Complete}, {Outcome: storage.Fail, Delay: time.Hour},
+		{Outcome: storage.Snooze, Delay: time.Hour},
 		{Outcome: storage.Bury, Reason: "no"}, {Outcome: storage.Cancel}, {Outcome: storage.Release},
 	} {
 		what := fmt.Sprint(s.Outcome)
@@ -164,7 +172,8 @@ func shareEmpty(r *rig) {
 	r.addKeyed("a", 1)
 	h := r.take(ask(9), "a0")
 	p := r.partition("a")
-	r.want("waiting, running, starts", [3]int64{p.Waiting, p.Running, storage.Started(p.Counts)}, [3]int64{0, 1, 1})
+	r.want("waiting, running, starts",
+		[3]int64{p.Waiting, p.Running, storage.Started(p.Counts)}, [3]int64{0, 1, 1})
 	r.insert(keyed("a", "b"))
 	r.heldBack("beside the first")
 	r.end(h, storage.Complete)

@@ -153,7 +153,8 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	d.without = without
 	for n, l := range d.lines {
 		first := d.first[n]
-		if again || first != nil && (first.State != Declined || !c.serves(i, c.step.partition(first), first)) { // meanwhile
+		taken := first != nil && first.State != Declined // meanwhile
+		if again || taken || first != nil && !c.serves(i, c.step.partition(first), first) {
 			d.first[n] = c.firstServed(i, l, without)
 		}
 		next = earlier(next, d.first[n])

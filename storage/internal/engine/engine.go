@@ -77,8 +77,8 @@ type Lines interface {
 	LinesNamed(q *Queue, kinds []string) []*Line
 	// LinesFrom returns up to n lines of a state at a name or after it, by name.
 	LinesFrom(q *Queue, state State, sub string, n int) []*Line
-	// Partition returns a partition, nil if the storage has nothing of it. If the limit of a queue bounds partitions, a
-	// Store that is not Local returns one even then.
+	// Partition returns a partition, nil if the storage has nothing of it. If the limit of a queue bounds
+	// partitions, a Store that is not Local returns one even then.
 	Partition(q *Queue, key string) *Line
 	// Turns returns up to n partitions that stand at a place of the ring of a queue or after it, in order.
 	Turns(q *Queue, from Place, n int) []*Line

@@ -133,7 +133,8 @@ func (s Starts) next(r storage.Rate, cost storage.Cost, now, come int64) int64 {
 	return Moment(r.NextOf(cost, s.Counts(r, now, come)))
 }
 
-// Counts returns the starts that count for a rate at a moment. come is that moment, or 0 during a wait of the clock.
+// Counts returns the starts that count for a rate at a moment. come is that moment, or 0 during a wait of the
+// clock.
 func (s Starts) Counts(r storage.Rate, now, come int64) (counts []storage.RateCount) {
 	if r.N == 0 {
 		return nil
@@ -208,8 +209,9 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	return st
 }
 
-// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds. If
-// the limit bounds partitions, their Concurrency, N and Per follow. In the text of a declaration the limits that it replaced follow, with semicolons between.
+// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
+// If the limit bounds partitions, their Concurrency, N and Per follow. In the text of a declaration the
+// limits that it replaced follow, with semicolons between.
 
 // Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
 func (l *Limit) Texts() (operator, declared string, starts []byte) {

@@ -8,7 +8,8 @@ import (
 
 // Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
 // have a line for each kind, and tasks with a partition one for each partition. A line begins with its first
-// task and goes with its last, but a partition stays while it is paused, rests, runs or has starts that count.
+// task and goes with its last, but a partition stays while it is paused, rests, runs or has starts that
+// count.
 type Line struct {
 	Queue *Queue
 	State State
@@ -27,7 +28,8 @@ type Line struct {
 	// Paused is when the pause of a partition ends, Never if a resume ends it. Rest is when the rest ends that a
 	// throttled task began. Both are 0 for none.
 	Paused, Rest int64
-	// Running is how many pending tasks of a partition are Counted, and Starts are those that count for its rate.
+	// Running is how many pending tasks of a partition are Counted, and Starts are those that count for its
+	// rate.
 	Running int64
 	Starts  Starts
 	// Changed is set by each change, for a Store that writes them.
@@ -63,7 +65,7 @@ func (s *Step) Join(q *Queue, state State, sub string) {
 	}
 	l.Size++
 	l.Changed = true
-	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was there for its running tasks, or for its starts
+	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was kept for what runs or counts
 		s.Arrange(l)
 	}
 }
@@ -128,7 +130,8 @@ func (c *Claim) firstServed(i int, l *Line, without Flags) *Record {
 	return nil
 }
 
-// mostPassed is how many declined tasks of a line a claim passes over because their partitions are not served.
+// mostPassed is how many declined tasks of a line a claim passes over because their partitions are not
+// served.
 const mostPassed = 100
 
 // partition returns the partition of a task, nil if the storage knows nothing of it.

@@ -23,8 +23,9 @@ type Queue struct {
 	Turn        int64
 	TurnChanged bool
 
-	// Rest is until when the tasks without a partition rest, because one of them was throttled; 0 for no rest, or a
-	// moment that has passed since the last claim. RestChanged is set if it changed, for a Store that writes it.
+	// Rest is until when the tasks without a partition rest, because one of them was throttled; 0 for no rest,
+	// or a moment that has passed since the last claim. RestChanged is set if it changed, for a Store that
+	// writes it.
 	Rest        int64
 	RestChanged bool
 

@@ -90,8 +90,9 @@ func (c *Claim) serve(i int) {
 	}
 }
 
-// serves reports whether a task is claimable as far as its partition decides: l is nil if the storage has nothing
-// of it. A claim that takes tasks puts a partition whose rate does not admit the task yet to rest until then.
+// serves reports whether a task is claimable as far as its partition decides: l is nil if the storage has
+// nothing of it. A claim that takes tasks puts a partition whose rate does not admit the task yet to rest
+// until then.
 func (c *Claim) serves(i int, l *Line, r *Record) bool {
 	if l == nil {
 		return true
@@ -122,8 +123,8 @@ func (c *Claim) cuts(i int) bool {
 	return c.rings != nil && !c.rings[i].whole && c.rings[i].read >= storage.MaxTurns
 }
 
-// rotate puts the partitions that a claim has passed over at the end of the ring, if it has looked at MaxTurns and
-// others are left, so that the next claim looks at these.
+// rotate puts the partitions that a claim has passed over at the end of the ring, if it has looked at
+// MaxTurns and others are left, so that the next claim looks at these.
 func (c *Claim) rotate(i int) {
 	if !c.cuts(i) {
 		return
@@ -216,9 +217,10 @@ func (s *Step) move(l *Line, to Place) {
 	l.Ring, l.Changed = to, true
 }
 
-// Arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for the end of
-// its pause and its rest. If it has neither, and no waiting tasks, it waits out of the way for its running tasks, or for
-// the moment from which its starts do not count. Arrange removes a partition of which nothing is left.
+// Arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for
+// the end of its pause and its rest. If it has neither, and no waiting tasks, it waits out of the way for its
+// running tasks, or for the moment from which its starts do not count. Arrange removes a partition of which
+// nothing is left.
 func (s *Step) Arrange(l *Line) {
 	rate := l.Queue.Limit.InForce().Partition.Rate
 	if rate.N == 0 {
@@ -256,8 +258,8 @@ func (l *Line) IsMisplaced() bool {
 	return l.Ring.Sort <= 0 || l.Ring.Sort == Never
 }
 
-// resume puts the partitions whose moment has come where they belong then. After the clock was set back, it does
-// so too with partitions that wait because of their rate for longer than a start now would let them.
+// resume puts the partitions whose moment has come where they belong then. After the clock was set back, it
+// does so too with partitions that wait because of their rate for longer than a start now would let them.
 func (s *Step) resume(q *Queue) {
 	if q.Rest != 0 && q.Rest <= s.Come {
 		q.Rest, q.RestChanged = 0, true
@@ -296,8 +298,8 @@ func (s *Step) ended(l *Line) {
 	s.Arrange(l)
 }
 
-// loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of the limit.
-// The others rest on.
+// loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of
+// the limit. The others rest on.
 func (s *Step) loosen(q *Queue) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxTurns) {
 		if l.Paused == 0 && l.Rest == 0 {
@@ -388,8 +390,8 @@ func (l *Line) Stats(now, come int64) storage.PartitionStats {
 	return st
 }
 
-// pauseBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian. Its packed
-// Starts follow.
+// pauseBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian.
+// Its packed Starts follow.
 const pauseBytes = 24
 
 // Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
@@ -414,7 +416,8 @@ func (l *Line) Unpack(b []byte) bool {
 		return false
 	}
 	starts := UnpackStarts(b[pauseBytes:])
-	paused, rest, running := int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:])), int64(binary.BigEndian.Uint64(b[16:]))
+	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
+	paused, rest, running := number(0), number(8), number(16)
 	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
 	if len(b) != pauseBytes+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||
 		!isMoment(running) {
