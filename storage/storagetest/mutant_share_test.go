@@ -59,7 +59,7 @@ func shareMutants() []mutant {
 		})}, "share/every end", "share/concurrency"),
 		breaks("queues with full partitions unnamed", fault{claim: given(
 			func(_ storage.ClaimRequest, c *storage.Claimed) { c.Held = nil },
-		)}, "share/concurrency", "share/declined"),
+		)}, "share/concurrency", "share/declined", "share/last slot"),
 		breaks("nothing rests", fault{apply: restings(func(s *storage.Settle) { s.Delay = 0 })},
 			"share/throttle", "share/rest of an empty partition", "share/throttle without a partition",
 			"share/pause, rest and rate", "share/later rest", "share/rest and declined", "share/throttled declined task",
