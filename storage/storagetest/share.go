@@ -61,13 +61,12 @@ func inEach(concurrency int, r storage.Rate) storage.Settings {
 }
 
 // heldBack fails the rule unless a claim takes nothing, and the limit of partitions is the cause.
-func (r *rig) heldBack(when string) storage.Claimed {
+func (r *rig) heldBack(when string) {
 	r.Helper()
 	c := r.claim(ask(9))
 	r.want("claimed, more, bounded "+when,
 		[3]any{ids(c.Tasks), c.More, len(c.Bounded)}, [3]any{[]string{}, false, 0})
 	r.want("held "+when, c.Held, []string{mainQueue})
-	return c
 }
 
 // finish claims up to n tasks, completes them, and returns their ids.
@@ -86,7 +85,7 @@ func shareConcurrency(r *rig) {
 	r.addKeyed("b", 1)
 	r.add("x", "y", "z")
 	got := r.hold(ask(9), 6)
-	var claimed []string
+	claimed := make([]string, 0, len(got))
 	for _, h := range got {
 		claimed = append(claimed, h.Ref.ID)
 	}
@@ -117,9 +116,12 @@ func shareLastSlot(r *rig) {
 func shareEnds(r *rig) {
 	r.configure(inEach(1, storage.Rate{}))
 	for i, s := range []storage.Settle{
-		{Outcome: storage.Complete}, {Outcome: storage.Fail, Delay: time.Hour},
+		{Outcome: storage.Complete},
+		{Outcome: storage.Fail, Delay: time.Hour},
 		{Outcome: storage.Snooze, Delay: time.Hour},
-		{Outcome: storage.Bury, Reason: "no"}, {Outcome: storage.Cancel}, {Outcome: storage.Release},
+		{Outcome: storage.Bury, Reason: "no"},
+		{Outcome: storage.Cancel},
+		{Outcome: storage.Release},
 	} {
 		what := fmt.Sprint(s.Outcome)
 		j := keyed("a", what)
