@@ -90,11 +90,12 @@ func shareOrders(r *rig) {
 		}
 		r.throttle(h, o.rest)
 		r.configure(pausingOf(key, o.pause))
+		set := r.now() // the rest and the pause began before it, however slow the storage is
 		for _, d := range []time.Duration{0, first, second} {
 			r.passes(from, d)
 			r.want(fmt.Sprintf("claimed %v after %+v", d, o), ids(r.claim(ask(9)).Tasks), []string{})
 		}
-		r.passes(from, third+per/storage.RateParts+20*time.Millisecond)
+		r.passes(set, third+per/storage.RateParts)
 		r.want(fmt.Sprintf("claimed after %+v", o), r.finish(9), []string{key + "0"})
 	}
 }
@@ -142,11 +143,11 @@ func shareRestDeclined(r *rig) {
 	r.add("x")
 	r.end(holds[1], storage.Release)
 	x := r.gets("without a partition", knows(1, "news"), "x")
-	from := r.now()
 	r.throttle(x[0], d)
+	from := r.now()
 	r.complete(r.gets("while these rest", knows(9, "mail"), "b0")...)
 	r.gets("while these rest", knows(9, "mail"))
-	r.passes(from, d+20*time.Millisecond)
+	r.passes(from, d)
 	got := ids(r.claim(knows(9, "mail")).Tasks)
 	slices.Sort(got)
 	r.want("claimed after the rest", got, []string{"m-a", "x"})
