@@ -16,8 +16,8 @@ import (
 type definition struct {
 	kind    string
 	aliases []string // earlier kinds, the oldest first
-	queue   string
-	options Options // with defaults filled
+	queue   string   // "" for a kind of HandleRaw
+	options Options  // with defaults filled
 	typ     reflect.Type
 	codec   codec.Parameters
 	asks    bool // the type has a method BeforeEnqueue

@@ -44,10 +44,13 @@ type jobs struct {
 // Kinds returns the registered kinds.
 func (j *jobs) Kinds() []string { return j.kinds }
 
-// types returns the registered job types by kind, for a test kit.
+// types returns the registered job types by kind, for a test kit. Kinds of [HandleRaw] have none.
 func (j *jobs) types() map[string]runner.JobType {
 	all := make(map[string]runner.JobType, len(j.handlers))
 	for kind, h := range j.handlers {
+		if h.typ == rawType {
+			continue
+		}
 		all[kind] = runner.JobType{Type: h.typ, Encoding: string(h.options.Encoding)}
 	}
 	return all

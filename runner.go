@@ -500,7 +500,9 @@ func (r *Runner) settleQueues() (unserved []string, err error) {
 	r.jobs.kinds = slices.Sorted(maps.Keys(r.jobs.handlers))
 	declared := map[string]int{DefaultQueue: 1}
 	for _, h := range r.jobs.handlers {
-		declared[h.queue] = 1
+		if h.queue != "" {
+			declared[h.queue] = 1
+		}
 	}
 	for _, d := range r.actors.Declared() {
 		declared[d.Ref.Queue] = 1
@@ -523,7 +525,7 @@ func (r *Runner) unserved() []string {
 	const not = "queue %s, which this runner does not serve"
 	for _, kind := range slices.Sorted(maps.Keys(r.jobs.handlers)) {
 		h := r.jobs.handlers[kind]
-		if queue := h.queue; kind == h.kind && !slices.Contains(r.queues, queue) {
+		if queue := h.queue; kind == h.kind && queue != "" && !slices.Contains(r.queues, queue) {
 			lines = append(lines, fmt.Sprintf("jobs of kind %s go to "+not, kind, queue))
 		}
 	}

@@ -1,0 +1,98 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestARawJobReceivesTheBytesOfItsTask(t *testing.T) {
+	type label struct {
+		N    int64
+		Icon []byte
+		Name string
+	}
+	bubble(t, func(b *bench) {
+		var got midge.RawJob
+		var info midge.RunInfo
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := midge.HandleRaw(b.runner, "label", func(ctx context.Context, job midge.RawJob) error {
+			got = job
+			info, _ = midge.Current(ctx)
+			return midge.SetResult(ctx, "printed")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		task, err := b.client.Enqueue(b.Context(), label{N: 1<<62 + 1, Icon: []byte{0, 1}, Name: "ä"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var result string
+		if err := b.client.Await(b.Context(), task.Ref, &result); err != nil || result != "printed" {
+			t.Fatalf("got %q, %v; want the result", result, err)
+		}
+		text, err := got.JSON()
+		const want = `{"N":4611686018427387905,"Icon":{"$bytes":"AAE="},"Name":"ä"}`
+		if err != nil || string(text) != want || got.Encoding != midge.MessagePack || got.Kind != "label" {
+			t.Errorf("got %s of %s in %s, %v; want %s", text, got.Kind, got.Encoding, err, want)
+		}
+		if raw, ok := info.Job.(*midge.RawJob); !ok || string(raw.Payload) != string(got.Payload) {
+			t.Errorf("got job %T, want a pointer to the raw job", info.Job)
+		}
+	})
+}
+
+func TestARawJobWithDamagedParametersIsPutOff(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := midge.HandleRaw(b.runner, "label", func(_ context.Context, job midge.RawJob) error {
+			_, err := job.JSON()
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		in := storage.Insert{
+			Ref: storage.Ref{Queue: midge.DefaultQueue, ID: "1"}, Kind: "label", Encoding: "msgpack", CrashLimit: 3,
+			Payload: []byte{0x92, 1},
+		}
+		_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{in}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		if task := b.task(in.Ref); task.Reason != storage.ReasonUndecodable || task.Retries != 0 || task.State.Ended() {
+			t.Errorf("got %+v, want a task that is put off and has not failed", task)
+		}
+	})
+}
+
+func TestHandleRawRefuses(t *testing.T) {
+	bubble(t, func(b *bench) {
+		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		run := func(context.Context, midge.RawJob) error { return nil }
+		var invalid *midge.InvalidError
+		for name, err := range map[string]error{
+			"no runner":   midge.HandleRaw(nil, "a", run),
+			"no function": midge.HandleRaw(r, "a", nil),
+			"no kind":     midge.HandleRaw(r, "", run),
+			"a bad kind":  midge.HandleRaw(r, "a b", run),
+		} {
+			if !errors.As(err, &invalid) {
+				t.Errorf("%s: got %v, want an InvalidError", name, err)
+			}
+		}
+		if err := midge.HandleRaw(r, "a", run); err != nil {
+			t.Fatal(err)
+		}
+		if err := midge.HandleRaw(r, "a", run); !errors.As(err, &invalid) {
+			t.Errorf("a kind twice: got %v, want an InvalidError", err)
+		}
+		b.done <- nil
+	})
+}
