@@ -26,7 +26,7 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec", "internal/contain", "internal/runner", "internal/schedule", "internal/sleep", "internal/steps"},
+		rooms: []string{"storage", "internal/codec", "internal/contain", "internal/payload", "internal/runner", "internal/schedule", "internal/sleep", "internal/steps"},
 		modules: []string{
 			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
