@@ -484,8 +484,11 @@ func CheckSettings(queue string, s *Settings) error {
 		if err := CheckPartition(s.Partition); err != nil {
 			return err
 		}
-		if s.Pause == nil || *s != (Settings{Partition: s.Partition, Pause: s.Pause}) {
-			return Invalid("Settings.Partition", "with another change than Pause", "Pause alone")
+		if (s.Pause == nil) == (s.Limit == nil) || *s != (Settings{Partition: s.Partition, Pause: s.Pause, Limit: s.Limit}) {
+			return Invalid("Settings.Partition", "with other changes", "Pause or Limit alone")
+		}
+		if l := s.Limit; l != nil && l.Limit != (Limit{Partition: l.Limit.Partition}) {
+			return Invalid("Settings.Limit", l.Limit.String(), "Partition alone, for a partition")
 		}
 	}
 	changes := s.Pause != nil || s.Limit != nil || s.Declared != nil

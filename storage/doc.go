@@ -227,9 +227,11 @@
 //
 // A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in
 // the order of the turns. A Claim takes a task of the first partition of the ring, which then
-// goes to the end, then a task of the next, round after round. A partition that has its first
+// goes to the end, then a task of the next, round after round. If the limit of a partition has a Weight, the
+// Claim takes up to so many tasks in its turn. The turn ends early if the Claim can take no other task of the
+// partition, and always with the Claim: the rest of it is not made up for. A partition that has its first
 // waiting task joins the end of the ring, also if that task was its only one before. The tasks
-// without a partition, and the declined tasks, are served together as one partition, which always
+// without a partition, and the declined tasks, are served together as one partition of Weight 1, which always
 // has its place. So priorities count within a partition, and not between partitions. If a Claim can
 // take no task of a partition, because all of them are suspects for example, it passes the partition
 // over, and the partition keeps its turn. A Claim looks at MaxTurns partitions of a queue at most. If
@@ -254,13 +256,19 @@
 // without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
 // of the ring; the others rest on.
 //
+// A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit. It
+// stands in the place of the limit of all partitions, and whole: a bound that it does not set is none. A change of
+// the limit of all does not concern it, and a change of its own puts the partition at the end of the ring if it
+// rests because of its rate, and wakes all callers. No task of a partition with a limit is claimed ahead, even
+// if the queue has none. Only its own clearing and the removal of the queue end such a limit.
+//
 // The end of a pause, of a rest, and a resume put the partition at the end of the ring; partitions whose
 // moments are the same come in the order of their keys. A resume
 // wakes all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end,
 // whether tasks wait in that partition or not. A Claim ends MaxRest pauses and rests of a queue in a
 // step, and leaves others that are over to the next step or Claim. It ends none during a wait of
 // the clock. A partition stays while it has waiting tasks, tasks that count for its Concurrency, a
-// pause, a rest, or starts that count for its Rate, and else leaves nothing behind. A queue with such a
+// pause, a rest, a limit of its own, or starts that count for its Rate, and else leaves nothing behind. A queue with such a
 // partition is not removed for being empty.
 //
 // # Rules of kinds

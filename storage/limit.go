@@ -18,18 +18,23 @@ type Limit struct {
 	Partition PartitionLimit
 }
 
-// PartitionLimit bounds the tasks of each partition of a queue over all runners. The zero PartitionLimit sets
-// no bound.
+// PartitionLimit bounds the tasks of each partition of a queue, or of one partition, over all runners. The zero
+// PartitionLimit sets no bound.
 type PartitionLimit struct {
 	// Concurrency is how many tasks of a partition are pending at once, 1 to MaxLimitConcurrency; 0 sets no
 	// bound. Tasks that were claimed while the limit had no such bound do not count.
 	Concurrency int
 	// Rate is how many tasks of a partition start in a span of time; the zero Rate sets no bound.
 	Rate Rate
+	// Weight is how many tasks a Claim takes of a partition in one turn, 1 to MaxWeight; 0 means 1.
+	Weight int
 }
 
-// IsZero reports whether p sets no bound.
+// IsZero reports whether p sets neither a bound nor a weight.
 func (p PartitionLimit) IsZero() bool { return p == PartitionLimit{} }
+
+// PerTurn returns how many tasks a Claim takes of a partition in one turn, at least 1.
+func (p PartitionLimit) PerTurn() int { return max(p.Weight, 1) }
 
 // Rate allows starts whose costs sum up to N in any span of Per by the storage's clock. A start counts for
 // Per and up to a RateParts-th of Per more. A cost over N counts as N.
@@ -87,8 +92,9 @@ const (
 	MaxLimitConcurrency = 10_000        // of a Limit's Concurrency
 	MaxRate             = 1_000_000_000 // of a Rate's N
 	MaxPer              = 31 * 24 * time.Hour
-	RateParts           = 64 // parts of a Rate's Per in which starts are counted
-	MaxReplaced         = 10 // of a DeclaredLimit's Replaced
+	RateParts           = 64    // parts of a Rate's Per in which starts are counted
+	MaxWeight           = 1_000 // of a PartitionLimit's Weight
+	MaxReplaced         = 10    // of a DeclaredLimit's Replaced
 )
 
 // IsZero reports whether l sets no bound.
@@ -97,17 +103,32 @@ func (l Limit) IsZero() bool { return l == Limit{} }
 // String returns a text such as "50 at once, 100 in 1m0s, 3 at once in a partition", or "none" for the zero
 // Limit.
 func (l Limit) String() string {
-	var parts []string
-	add := func(concurrency int, r Rate, of string) {
-		if concurrency > 0 {
-			parts = append(parts, strconv.Itoa(concurrency)+" at once"+of)
-		}
-		if r.N > 0 {
-			parts = append(parts, r.String()+of)
-		}
+	return limitsText(append(boundsText(l.Concurrency, l.Rate, ""), l.Partition.texts(" in a partition")...))
+}
+
+// String returns a text such as "3 at once, 100 in 1m0s, weight 5", or "none" for the zero PartitionLimit.
+func (p PartitionLimit) String() string { return limitsText(p.texts("")) }
+
+// texts returns a text for each part of a limit of partitions; of is the end of each.
+func (p PartitionLimit) texts(of string) []string {
+	parts := boundsText(p.Concurrency, p.Rate, of)
+	if p.Weight > 0 {
+		parts = append(parts, "weight "+strconv.Itoa(p.Weight)+of)
 	}
-	add(l.Concurrency, l.Rate, "")
-	add(l.Partition.Concurrency, l.Partition.Rate, " in a partition")
+	return parts
+}
+
+func boundsText(concurrency int, r Rate, of string) (parts []string) {
+	if concurrency > 0 {
+		parts = append(parts, strconv.Itoa(concurrency)+" at once"+of)
+	}
+	if r.N > 0 {
+		parts = append(parts, r.String()+of)
+	}
+	return parts
+}
+
+func limitsText(parts []string) string {
 	if len(parts) == 0 {
 		return "none"
 	}
@@ -140,9 +161,11 @@ func (d *DeclaredLimit) Replace(l Limit) DeclaredLimit {
 	return after
 }
 
-// OperatorLimit is the limit that an operator sets. The zero OperatorLimit clears it.
+// OperatorLimit is the limit that an operator sets, of a queue or of one of its partitions. The zero
+// OperatorLimit clears it.
 type OperatorLimit struct {
-	// On sets Limit, which stands above a declared limit. The zero Limit then lifts the declared one.
+	// On sets Limit, which stands above a declared limit. The zero Limit then lifts the declared one. For a
+	// partition only Limit.Partition is set, which stands above that of the queue.
 	On    bool
 	Limit Limit
 }
@@ -239,7 +262,15 @@ func CheckLimit(what string, l Limit) error {
 	if err := checkBounds(what, l.Concurrency, l.Rate); err != nil {
 		return err
 	}
-	return checkBounds(what+".Partition", l.Partition.Concurrency, l.Partition.Rate)
+	return CheckPartitionLimit(what+".Partition", l.Partition)
+}
+
+// CheckPartitionLimit checks the limit of partitions; what names it in the error.
+func CheckPartitionLimit(what string, p PartitionLimit) error {
+	if err := checkBounds(what, p.Concurrency, p.Rate); err != nil {
+		return err
+	}
+	return checkRange(what+".Weight", p.Weight, 0, MaxWeight)
 }
 
 // checkBounds checks the bounds of a queue, or of its partitions.

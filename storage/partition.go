@@ -38,6 +38,9 @@ type PartitionsPage struct {
 // PartitionStats describe a partition.
 type PartitionStats struct {
 	Key string
+	// Limit is the limit that an operator has set for this partition, nil if none has. It stands in the place of
+	// the limit of partitions of the queue: see InForce.
+	Limit *PartitionLimit
 	// Waiting counts the tasks in the line of the partition. Declined tasks do not count: they stand in the
 	// line of their kind.
 	Waiting int64
@@ -57,12 +60,23 @@ type PartitionStats struct {
 
 // IsZero reports whether the storage has nothing of the partition.
 func (s *PartitionStats) IsZero() bool {
-	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused
+	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused && s.Limit == nil
 }
 
-// AtLimit reports whether the limit of partitions admits no other start of the partition now: full if as many
-// of its tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next.
-func (s *PartitionStats) AtLimit(l PartitionLimit) (full, spent bool) {
+// InForce returns the limit that holds for the partition: its own if it has one, else that of all partitions of
+// the queue.
+func (s *PartitionStats) InForce(all PartitionLimit) PartitionLimit {
+	if s.Limit != nil {
+		return *s.Limit
+	}
+	return all
+}
+
+// AtLimit reports whether the limit of the partition admits no other start of it now: full if as many of its
+// tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next. all is the limit
+// of all partitions of the queue.
+func (s *PartitionStats) AtLimit(all PartitionLimit) (full, spent bool) {
+	l := s.InForce(all)
 	return l.Concurrency > 0 && s.Running >= int64(l.Concurrency), l.Rate.N > 0 && !s.Next.IsZero()
 }
 

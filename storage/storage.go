@@ -198,12 +198,13 @@ type Description struct {
 // Settings is a change of a queue's settings: a nil field leaves its setting as it is.
 // A change names at least one setting, or Create or Remove alone.
 type Settings struct {
-	// Partition names the partition of the queue that Pause concerns, "" for the whole queue. No other change
-	// goes with it.
+	// Partition names the partition of the queue that Pause or Limit concerns, "" for the whole queue. One of
+	// the two goes with it, and no other change.
 	Partition string
 	// Pause pauses the queue or the partition, or resumes it.
 	Pause *Pause
-	// Limit sets the limit of an operator, or clears it.
+	// Limit sets the limit of an operator, or clears it. For a partition it sets no other part than
+	// Limit.Partition.
 	Limit *OperatorLimit
 	// Declared is the limit that a program declares. A zero Declared.Limit removes the declaration.
 	Declared *DeclaredLimit

@@ -448,6 +448,7 @@ func (w *whyWalk) starts() int64 {
 // not the first of its line.
 func (w *whyWalk) limited() bool {
 	w.v.Limit, w.v.Pending, w.v.Cost = w.stats.Limit.InForce(), w.stats.Pending, w.task.Cost
+	w.v.Limit.Partition = w.partition.InForce(w.v.Limit.Partition)
 	if w.ahead.N() > w.v.Cost.N() {
 		w.v.Cost = w.ahead
 	}

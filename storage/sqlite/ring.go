@@ -88,10 +88,12 @@ func (q *queue) countedArgs() []any {
 // from which nothing takes them.
 func (w *work) arePartitionsWrong(q *queue) (wrong bool) {
 	var running, pending int64
+	bounded := q.Limit.InForce().Partition.Concurrency > 0
 	w.eachPartition(q, func(l *engine.Line, sound bool) {
 		wrong, running = wrong || !sound, running+l.Running
+		bounded = bounded || l.Limit().Concurrency > 0
 	})
-	if wrong || running == 0 && q.Limit.InForce().Partition.Concurrency == 0 {
+	if wrong || running == 0 && !bounded {
 		return wrong
 	}
 	w.one("SELECT count(*) "+counted, q.countedArgs(), &pending)

@@ -9,7 +9,7 @@ import (
 )
 
 func shareRules() []rule {
-	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules())
+	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(), shareWeightRules())
 }
 
 func shareFirstRules() []rule {

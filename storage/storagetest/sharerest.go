@@ -361,6 +361,8 @@ func shareWakes(r *rig) {
 		s    storage.Settings
 	}{
 		{"a raised limit", inEach(2, storage.Rate{})}, {"a cleared limit", clearing()},
+		{"a limit of one partition", bounding("a", storage.PartitionLimit{Concurrency: 1})},
+		{"a cleared limit of one partition", unbounding("a")},
 	} {
 		woken := r.idle(waiters)
 		r.configure(by.s)

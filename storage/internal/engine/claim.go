@@ -107,17 +107,17 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 		switch {
 		case l == nil:
 			r = c.nextOrdinary(i, without)
-		case l.isFull(q.Limit.InForce().Partition): // whatever its tasks are
+		case l.isFull(): // whatever its tasks are
 			g.held, r = true, nil
 		default:
-			if r = l.first(without); r != nil && !c.serves(i, l, r) {
+			if r = l.first(without); r != nil && !c.serves(i, l, r, without) {
 				r = nil
 			}
 		}
 		if r != nil {
 			return r, true
 		} // and this claim finds none there later, because without only grows, and limits admit no more
-		if l != nil {
+		if l != nil && g.turns[0].left == 0 {
 			g.passed = append(g.passed, l)
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	for n, l := range d.lines {
 		first := d.first[n]
 		taken := first != nil && first.State != Declined // meanwhile
-		if again || taken || first != nil && !c.serves(i, c.step.partition(first), first) {
+		if again || taken || first != nil && !c.serves(i, c.step.partition(first), first, without) {
 			d.first[n] = c.firstServed(i, l, without)
 		}
 		next = earlier(next, d.first[n])

@@ -202,7 +202,7 @@ func (s *Step) Configure(name string, named *storage.Settings) error {
 	}
 	q = s.Store.Queue(name)
 	if named.Partition != "" {
-		s.pausePartition(q, named.Partition, named.Pause)
+		s.configurePartition(q, named.Partition, named)
 	} else {
 		before := q.Limit.InForce().Partition
 		q.Set(named, s.Now)

@@ -210,7 +210,7 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 }
 
 // The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
-// If the limit bounds partitions, their Concurrency, N and Per follow. In the text of a declaration the
+// If the limit concerns partitions, their Concurrency, N, Per and Weight follow. In the text of a declaration the
 // limits that it replaced follow, with semicolons between.
 
 // Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
@@ -247,10 +247,31 @@ func OperatorText(o *storage.OperatorLimit) string {
 	return limitText(o.Limit)
 }
 
+// OwnText returns the text of the limit of one partition, "" for nil. It is that of a limit which sets nothing
+// else.
+func OwnText(p *storage.PartitionLimit) string {
+	if p == nil {
+		return ""
+	}
+	return limitText(storage.Limit{Partition: *p})
+}
+
+// OwnOf returns the limit of one partition that a text of OwnText describes. It reports false for any other text.
+func OwnOf(text string) (*storage.PartitionLimit, bool) {
+	if text == "" {
+		return nil, true
+	}
+	l, sound := parseLimit(text)
+	if l != (storage.Limit{Partition: l.Partition}) || !sound {
+		return nil, false
+	}
+	return &l.Partition, true
+}
+
 func limitText(l storage.Limit) string {
 	text := fmt.Sprintf("%d %d %d", l.Concurrency, l.Rate.N, l.Rate.Per.Microseconds())
 	if p := l.Partition; !p.IsZero() {
-		text += fmt.Sprintf(" %d %d %d", p.Concurrency, p.Rate.N, p.Rate.Per.Microseconds())
+		text += fmt.Sprintf(" %d %d %d %d", p.Concurrency, p.Rate.N, p.Rate.Per.Microseconds(), p.Weight)
 	}
 	return text
 }
@@ -298,10 +319,10 @@ func LimitOf(operator, declared string, starts []byte) *Limit {
 // parseLimit returns the limit of a text, and false for a text that limitText cannot have made.
 func parseLimit(text string) (l storage.Limit, ok bool) {
 	fields := strings.Split(text, " ")
-	if len(fields) != 3 && len(fields) != 6 {
+	if len(fields) != 3 && len(fields) != 7 {
 		return l, false
 	}
-	var n [6]int64
+	var n [7]int64
 	for i, field := range fields {
 		v, err := strconv.ParseInt(field, 10, 64)
 		if err != nil || v < 0 || v > storage.MaxPer.Microseconds() {
@@ -313,6 +334,7 @@ func parseLimit(text string) (l storage.Limit, ok bool) {
 	l.Rate = storage.Rate{N: int(n[1]), Per: time.Duration(n[2]) * time.Microsecond}
 	l.Partition.Concurrency = int(n[3])
 	l.Partition.Rate = storage.Rate{N: int(n[4]), Per: time.Duration(n[5]) * time.Microsecond}
+	l.Partition.Weight = int(n[6])
 	return l, (len(fields) == 3) == l.Partition.IsZero() && storage.CheckLimit("limit", l) == nil
 }
 

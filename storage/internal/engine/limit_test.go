@@ -105,20 +105,22 @@ func TestALimitIsReadAsItWasWritten(t *testing.T) {
 		len(again.Declared.Replaced) != 2 {
 		t.Errorf("read %+v", again)
 	}
-	each := storage.Limit{Concurrency: 3, Partition: storage.PartitionLimit{Rate: storage.Rate{N: 9, Per: time.Second}}}
+	each := storage.Limit{Concurrency: 3, Partition: storage.PartitionLimit{
+		Rate: storage.Rate{N: 9, Per: time.Second}, Weight: 7,
+	}}
 	l = (*Limit)(nil).with(&storage.Settings{
 		Limit:    &storage.OperatorLimit{On: true, Limit: each},
 		Declared: &storage.DeclaredLimit{Limit: declared.Limit, Replaced: []storage.Limit{each}},
 	})
 	operator, text, _ = l.Texts()
-	if operator != "3 0 0 0 9 1000000" || text != "3 10 60000000;3 0 0 0 9 1000000" {
+	if operator != "3 0 0 0 9 1000000 7" || text != "3 10 60000000;3 0 0 0 9 1000000 7" {
 		t.Errorf("texts %q and %q", operator, text)
 	}
 	if again := LimitOf(operator, text, nil); again.Damaged || again.InForce() != each ||
 		!slices.Equal(again.Declared.Replaced, []storage.Limit{each}) {
 		t.Errorf("read %+v", again)
 	}
-	for _, bad := range []string{"x", "1 2", "-1 0 0", "1 1 0", "1 0 5", "99999 0 0", "1 0 0 0", "3 0 0;x", "1 0 0 0 0 0", "1 0 0 2 0", "1 0 0 0 1 0", "1 0 0 99999 0 0", "1 0 0 2 0 0 0"} {
+	for _, bad := range []string{"x", "1 2", "-1 0 0", "1 1 0", "1 0 5", "99999 0 0", "1 0 0 0", "3 0 0;x", "1 0 0 0 0 0 0", "1 0 0 2 0 0", "1 0 0 0 1 0 0", "1 0 0 99999 0 0 0", "1 0 0 2 0 0 1001", "1 0 0 2 0 0 0 0"} {
 		if again := LimitOf("", bad, nil); !again.Damaged {
 			t.Errorf("%q is read as %+v", bad, again.Declared)
 		}

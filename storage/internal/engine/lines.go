@@ -8,8 +8,8 @@ import (
 
 // Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
 // have a line for each kind, and tasks with a partition one for each partition. A line begins with its first
-// task and goes with its last, but a partition stays while it is paused, rests, runs or has starts that
-// count.
+// task and goes with its last, but a partition stays while it is paused, rests, runs, has starts that count or
+// a limit of its own.
 type Line struct {
 	Queue *Queue
 	State State
@@ -32,8 +32,19 @@ type Line struct {
 	// rate.
 	Running int64
 	Starts  Starts
+	// Own is the limit of this partition alone, nil if it has none.
+	Own *storage.PartitionLimit
 	// Changed is set by each change, for a Store that writes them.
 	Changed bool
+}
+
+// Limit returns the limit that holds for a partition: its own if it has one, else that of all partitions of
+// the queue.
+func (l *Line) Limit() storage.PartitionLimit {
+	if l.Own != nil {
+		return *l.Own
+	}
+	return l.Queue.Limit.InForce().Partition
 }
 
 // IsReady reports whether the line is that of a partition among the ready ones of its ring.
@@ -41,7 +52,7 @@ func (l *Line) IsReady() bool { return l.Ring.Sort == 0 }
 
 // IsSpare reports whether nothing is left of a line.
 func (l *Line) IsSpare() bool {
-	return l.Size <= 0 && l.Running <= 0 && l.Paused == 0 && l.Rest == 0 && len(l.Starts) == 0
+	return l.Size <= 0 && l.Running <= 0 && l.Paused == 0 && l.Rest == 0 && len(l.Starts) == 0 && l.Own == nil
 }
 
 // Tasks finds the tasks of a line.
@@ -118,7 +129,7 @@ func (c *Claim) firstServed(i int, l *Line, without Flags) *Record {
 	for n, from := 1, beginning.Place; n <= mostPassed; n = mostPassed {
 		all := l.Tasks.Range(from, without, n)
 		for _, r := range all {
-			if c.serves(i, c.step.partition(r), r) {
+			if c.serves(i, c.step.partition(r), r, without) {
 				return r
 			}
 			from = Place{r.Sort, r.Turn + 1}

@@ -29,6 +29,7 @@ type ring struct {
 type turn struct {
 	line *Line // nil for the tasks without a partition
 	at   int64
+	left int // how many more tasks the claim may take in the turn, 0 before its first
 }
 
 // ring returns the ring of the i-th queue.
@@ -55,34 +56,48 @@ func (c *Claim) readOn(i int) bool {
 				break
 			}
 			if !g.own && q.Turn < l.Ring.Turn {
-				g.own, g.turns = true, append(g.turns, turn{nil, q.Turn})
+				g.own, g.turns = true, append(g.turns, turn{at: q.Turn})
 			}
-			g.turns = append(g.turns, turn{l, l.Ring.Turn})
+			g.turns = append(g.turns, turn{line: l, at: l.Ring.Turn})
 			g.next = Place{Turn: l.Ring.Turn + 1}
 		}
 	}
 	if !g.own && (g.whole || g.read >= storage.MaxTurns) {
-		g.own, g.turns = true, append(g.turns, turn{nil, q.Turn})
+		g.own, g.turns = true, append(g.turns, turn{at: q.Turn})
 	}
 	return len(g.turns) > before
 }
 
-// serve moves the first partition, which a claim has served, to the end of the ring.
+// serve notes that a claim has taken a task of the first partition. Its turn begins with that task: the
+// partition moves to the end of the ring, and the claim goes on to the next once it has taken as many tasks as
+// the weight of the partition says. So the turn ends with the claim in any case.
 func (c *Claim) serve(i int) {
 	g, q := &c.rings[i], c.Queues[i]
 	g.served = true
-	t := g.turns[0]
-	g.turns = g.turns[1:]
-	t.at = c.step.turn()
-	switch {
-	case t.line == nil:
-		q.Turn, q.TurnChanged = t.at, true
-	case c.step.Local != nil && t.line.Size <= 0: // its last task was taken
-		return
-	default:
-		c.step.move(t.line, Place{Turn: t.at})
+	t := &g.turns[0]
+	gone := c.step.Local != nil && t.line != nil && t.line.Size <= 0 // its last task was taken
+	if t.left == 0 {
+		t.at, t.left = c.step.turn(), 1
+		switch {
+		case t.line == nil:
+			q.Turn, q.TurnChanged = t.at, true
+		case !gone:
+			t.left = t.line.Limit().PerTurn()
+			c.step.move(t.line, Place{Turn: t.at})
+		}
 	}
+	if t.left--; gone || t.left == 0 {
+		c.endTurn(i, gone)
+	}
+}
+
+// endTurn ends the first turn of the ring of the i-th queue. gone is set if nothing of the partition is left.
+func (c *Claim) endTurn(i int, gone bool) {
+	g := &c.rings[i]
+	t := g.turns[0]
+	g.turns, t.left = g.turns[1:], 0
 	switch {
+	case gone:
 	case g.whole:
 		g.turns = append(g.turns, t)
 	case t.line == nil: // the partitions that were not read come before it, and it is read on after these
@@ -91,17 +106,18 @@ func (c *Claim) serve(i int) {
 }
 
 // serves reports whether a task is claimable as far as its partition decides: l is nil if the storage has
-// nothing of it. A claim that takes tasks puts a partition whose rate does not admit the task yet to rest
-// until then.
-func (c *Claim) serves(i int, l *Line, r *Record) bool {
+// nothing of it, and without are the flags that the task must not have. A task of a partition with a limit is
+// taken only to start at once. A claim that takes tasks puts a partition whose rate does not admit the task yet
+// to rest until then.
+func (c *Claim) serves(i int, l *Line, r *Record, without Flags) bool {
 	if l == nil {
 		return true
 	}
-	p, s := r.Queue.Limit.InForce().Partition, c.step
+	p, s := l.Limit(), c.step
 	switch {
-	case l.Paused != 0 || l.Rest != 0:
+	case l.Paused != 0 || l.Rest != 0, without&StartOnly != 0 && !p.IsZero():
 		return false
-	case l.isFull(p):
+	case l.isFull():
 		c.ring(i).held = true
 		return false
 	case l.Starts.afford(p.Rate, r.Cost, s.Now, s.Come):
@@ -136,19 +152,22 @@ func (c *Claim) rotate(i int) {
 	}
 }
 
-// isFull reports whether as many tasks of a partition are pending as a limit admits.
-func (l *Line) isFull(p storage.PartitionLimit) bool {
-	return p.Concurrency > 0 && l.Running >= int64(p.Concurrency)
+// isFull reports whether as many tasks of a partition are pending as its limit admits.
+func (l *Line) isFull() bool {
+	most := int64(l.Limit().Concurrency)
+	return most > 0 && l.Running >= most
 }
 
 // charge counts a task that starts for the limit of its partition, and reports whether the partition is full
 // then. It comes before the task leaves its line.
 func (s *Step) charge(r *Record) (full bool) {
-	p := r.Queue.Limit.InForce().Partition
-	if r.Partition == "" || p.IsZero() {
+	l, p := s.partition(r), r.Queue.Limit.InForce().Partition
+	if l != nil {
+		p = l.Limit()
+	}
+	if r.Partition == "" || p.Concurrency == 0 && p.Rate.N == 0 {
 		return false
 	}
-	l := s.partition(r)
 	if l == nil && s.Local != nil {
 		l = s.begin(r.Queue, Keyed, r.Partition)
 	}
@@ -163,7 +182,7 @@ func (s *Step) charge(r *Record) (full bool) {
 	if l.Size <= 0 && s.Local != nil {
 		s.Arrange(l)
 	}
-	return l.isFull(p)
+	return l.isFull()
 }
 
 // free counts that a task of a partition runs no more.
@@ -219,10 +238,10 @@ func (s *Step) move(l *Line, to Place) {
 
 // Arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for
 // the end of its pause and its rest. If it has neither, and no waiting tasks, it waits out of the way for its
-// running tasks, or for the moment from which its starts do not count. Arrange removes a partition of which
-// nothing is left.
+// running tasks, or for the moment from which its starts do not count, or for tasks if it has a limit of its
+// own. Arrange removes a partition of which nothing is left.
 func (s *Step) Arrange(l *Line) {
-	rate := l.Queue.Limit.InForce().Partition.Rate
+	rate := l.Limit().Rate
 	if rate.N == 0 {
 		l.Starts = nil
 	}
@@ -233,6 +252,8 @@ func (s *Step) Arrange(l *Line) {
 			at = Never
 		case last >= 0:
 			at = l.Starts[last].End + rate.Per.Microseconds()
+		case l.Own != nil:
+			at = Never
 		case s.Local != nil:
 			s.Local.DeleteLine(l)
 			return
@@ -252,7 +273,7 @@ func (l *Line) IsMisplaced() bool {
 		return l.Ring.Sort != at
 	case l.Size > 0:
 		return l.Ring.Sort < 0 || l.Ring.Sort == Never
-	case l.Running > 0:
+	case l.Running > 0 || l.Own != nil && len(l.Starts) == 0:
 		return l.Ring.Sort != Never
 	}
 	return l.Ring.Sort <= 0 || l.Ring.Sort == Never
@@ -272,17 +293,20 @@ func (s *Step) resume(q *Queue) {
 	for _, l := range over {
 		s.ended(l)
 	}
-	rate := q.Limit.InForce().Partition.Rate
-	if rate.N == 0 || s.Mark <= s.Now+SetBack {
+	if s.Mark <= s.Now+SetBack {
 		return
 	}
-	per := rate.Per.Microseconds()
-	for _, l := range s.Lines.Turns(q, Place{Sort: part(per, s.Now) + per + 1}, storage.MaxRest) {
-		if l.Ring.Sort != Never && l.Paused == 0 && l.Rest == 0 {
+	per := q.Limit.InForce().Partition.Rate.Per.Microseconds() // most of them have this one
+	for _, l := range s.Lines.Turns(q, Place{Sort: lastOf(per, s.Now) + 1}, storage.MaxRest) {
+		late := l.Ring.Sort > lastOf(l.Limit().Rate.Per.Microseconds(), s.Now)
+		if late && l.Ring.Sort != Never && l.Paused == 0 && l.Rest == 0 {
 			s.ended(l)
 		}
 	}
 }
+
+// lastOf returns the last moment for which a start at another moment counts for the Per of a rate.
+func lastOf(per, now int64) int64 { return part(max(per, 1), now) + per }
 
 // ended clears whatever of a partition is over, and puts it where it belongs then.
 func (s *Step) ended(l *Line) {
@@ -292,17 +316,17 @@ func (s *Step) ended(l *Line) {
 	if l.Rest <= s.Come {
 		l.Rest = 0
 	}
-	if rate := l.Queue.Limit.InForce().Partition.Rate; rate.N > 0 {
+	if rate := l.Limit().Rate; rate.N > 0 {
 		l.Starts = l.Starts.at(rate.Per.Microseconds(), s.Now, s.Come)
 	}
 	s.Arrange(l)
 }
 
 // loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of
-// the limit. The others rest on.
+// the limit of all of them. The others rest on.
 func (s *Step) loosen(q *Queue) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxTurns) {
-		if l.Paused == 0 && l.Rest == 0 {
+		if l.Paused == 0 && l.Rest == 0 && l.Own == nil {
 			s.Arrange(l)
 		}
 	}
@@ -318,9 +342,20 @@ func (s *Step) rests(q *Queue) int64 {
 	return 0
 }
 
-// pausePartition pauses a partition or resumes it.
-func (s *Step) pausePartition(q *Queue, key string, p *storage.Pause) {
-	switch l := s.Local.Line(q, Keyed, key); {
+// configurePartition pauses a partition or resumes it, or changes its own limit.
+func (s *Step) configurePartition(q *Queue, key string, named *storage.Settings) {
+	l := s.Local.Line(q, Keyed, key)
+	q.Touched = s.Now
+	if own := named.Limit; own != nil {
+		if own.On {
+			l = s.partitionOf(q, key)
+		}
+		if l != nil {
+			s.bound(l, own)
+		}
+		return
+	}
+	switch p := named.Pause; {
 	case p.On:
 		l = s.partitionOf(q, key)
 		l.Paused = Never
@@ -332,7 +367,22 @@ func (s *Step) pausePartition(q *Queue, key string, p *storage.Pause) {
 		l.Paused = 0
 		s.Arrange(l)
 	}
-	q.Touched = s.Now
+}
+
+// bound changes the limit of a partition alone. A partition that rests because of its rate goes to the end of
+// the ring.
+func (s *Step) bound(l *Line, own *storage.OperatorLimit) {
+	l.Own, l.Changed = nil, true
+	if own.On {
+		limit := own.Limit.Partition
+		l.Own = &limit
+	}
+	if l.Limit().Rate.N == 0 {
+		l.Starts = nil
+	}
+	if !l.IsReady() || l.Size <= 0 {
+		s.Arrange(l)
+	}
 }
 
 // rekey replaces the partition of a task. A waiting task leaves the line of the old one, and joins that of
@@ -384,45 +434,55 @@ func (l *Line) Stats(now, come int64) storage.PartitionStats {
 	if l.Rest > now {
 		st.Rests = Time(l.Rest)
 	}
-	rate := l.Queue.Limit.InForce().Partition.Rate
+	if l.Own != nil {
+		limit := *l.Own
+		st.Limit = &limit
+	}
+	rate := l.Limit().Rate
 	st.Counts = l.Starts.Counts(rate, now, come)
 	st.Next = rate.NextOf(0, st.Counts)
 	return st
 }
 
-// pauseBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian.
-// Its packed Starts follow.
-const pauseBytes = 24
+// keptBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian. The
+// length of its packed Own follows, in one byte, then that and its packed Starts.
+const keptBytes = 24
 
 // Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
 func (l *Line) Pack() []byte {
-	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && len(l.Starts) == 0 {
+	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && len(l.Starts) == 0 && l.Own == nil {
 		return nil
 	}
-	b := make([]byte, 0, pauseBytes+len(l.Starts)*startBytes)
+	own := OwnText(l.Own)
+	b := make([]byte, 0, keptBytes+1+len(own)+len(l.Starts)*startBytes)
 	for _, n := range []int64{l.Paused, l.Rest, max(l.Running, 0)} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	return append(b, l.Starts.Pack()...)
+	return append(append(append(b, byte(len(own))), own...), l.Starts.Pack()...)
 }
 
 // Unpack sets what Pack packed. It reports false for bytes that Pack cannot have made, and then sets nothing.
 func (l *Line) Unpack(b []byte) bool {
-	l.Paused, l.Rest, l.Running, l.Starts = 0, 0, 0, nil
+	l.Paused, l.Rest, l.Running, l.Starts, l.Own = 0, 0, 0, nil, nil
 	if len(b) == 0 {
 		return true
 	}
-	if len(b) < pauseBytes {
+	if len(b) <= keptBytes {
 		return false
 	}
-	starts := UnpackStarts(b[pauseBytes:])
+	size := keptBytes + 1 + int(b[keptBytes])
+	if len(b) < size {
+		return false
+	}
+	own, sound := OwnOf(string(b[keptBytes+1 : size]))
+	starts := UnpackStarts(b[size:])
 	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
 	paused, rest, running := number(0), number(8), number(16)
 	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
-	if len(b) != pauseBytes+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||
+	if !sound || len(b) != size+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||
 		!isMoment(running) {
 		return false
 	}
-	l.Paused, l.Rest, l.Running, l.Starts = paused, rest, running, starts
+	l.Paused, l.Rest, l.Running, l.Starts, l.Own = paused, rest, running, starts, own
 	return true
 }
