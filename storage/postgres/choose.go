@@ -63,7 +63,8 @@ type candidate struct {
 	sub          string // the name of its line, if it has one
 	turn         int64  // of its partition, if it stands in the line of one
 	partition    string
-	running      int64 // how many tasks of its partition count for the Concurrency
+	running      int64  // how many tasks of its partition count for the Concurrency
+	own          string // the limit of its partition alone
 }
 
 // line identifies a sequence of candidates.
@@ -160,7 +161,7 @@ func (ch *choice) query(free bool) query {
 			}
 			return nil
 		}, &r.place, &r.foreign, &r.state, &r.sub, &r.id, &r.version, &r.sort, &r.flags, &r.size,
-			&r.last, &r.turn, &r.partition, &r.running, &packed),
+			&r.last, &r.turn, &r.partition, &r.running, &packed, &r.own),
 	}
 }
 

@@ -52,15 +52,21 @@ func (s *Storage) configure(
 	if p := settings.Pause; p != nil {
 		paused, pausedFor = &p.On, p.For
 	}
+	var own *string
+	if l := settings.Limit; l != nil && settings.Partition != "" {
+		text := engine.OperatorText(l)
+		own = &text
+	}
 	var done bool
 	var number *int32
 	var operator, declared string
 	var starts []byte
 	err = tx.run(ctx, query{
 		text: "SELECT done, number, coalesce(operator, ''), coalesce(declared, ''), coalesce(starts, '') " +
-			"FROM {schema}.configure($1, $2, $3, $4, $5, $6, $7)",
+			"FROM {schema}.configure($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
 			queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes(), settings.Partition, st.base,
+			own,
 		},
 		scan: one(&done, &number, &operator, &declared, &starts),
 	})

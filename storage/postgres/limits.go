@@ -89,7 +89,7 @@ func (ch *choice) starting(w *work) []query {
 
 // bounding changes the limit of a queue, whose parts are those that the function configure gave.
 func bounding(number int32, settings *storage.Settings, operator, declared string, starts []byte) []query {
-	if settings.Limit == nil && settings.Declared == nil {
+	if settings.Partition != "" || settings.Limit == nil && settings.Declared == nil {
 		return nil
 	}
 	q := engine.Queue{Limit: engine.LimitOf(operator, declared, starts)}

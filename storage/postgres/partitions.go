@@ -16,7 +16,7 @@ func (s *Storage) Partitions(ctx context.Context, q storage.PartitionsQuery) (st
 	var l engine.Line
 	var starts []byte
 	var now, come int64
-	var operator, declared string
+	var operator, declared, own string
 	err := s.pooled().bounded(ctx, "partitions of "+q.Queue, func(ctx context.Context) error {
 		page = storage.PartitionsPage{}
 		return s.ask(ctx, s.pool, query{
@@ -25,9 +25,10 @@ func (s *Storage) Partitions(ctx context.Context, q storage.PartitionsQuery) (st
 			scan: each(func() error {
 				l.Queue = &engine.Queue{Limit: engine.LimitOf(operator, declared, nil)}
 				l.Starts = engine.UnpackStarts(starts)
+				l.Own, _ = engine.OwnOf(own)
 				page.Partitions = append(page.Partitions, l.Stats(now, come))
 				return nil
-			}, &l.Sub, &l.Size, &l.Paused, &l.Rest, &l.Running, &starts, &now, &come, &operator, &declared),
+			}, &l.Sub, &l.Size, &l.Paused, &l.Rest, &l.Running, &starts, &now, &come, &operator, &declared, &own),
 		})
 	})
 	if len(page.Partitions) > q.Limit { // one more was asked for, to know whether there is a next page

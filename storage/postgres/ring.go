@@ -120,6 +120,7 @@ func (w *work) share(q *engine.Queue, cand *candidate, starts map[line]engine.St
 		l = &engine.Line{
 			Queue: q, State: engine.Keyed, Sub: at.sub, Ring: nowhereInRing, Running: cand.running, Starts: starts[at],
 		}
+		l.Own, _ = engine.OwnOf(cand.own) // a damaged one counts as none
 		w.shares[at] = l
 	}
 	if cand.state == int16(engine.Keyed) && l.Ring == nowhereInRing {
@@ -134,7 +135,7 @@ func (w *work) isHeld(at line) bool {
 	if l == nil {
 		return false
 	}
-	most := int64(l.Queue.Limit.InForce().Partition.Concurrency)
+	most := int64(l.Limit().Concurrency)
 	return l.Ring.Sort > 0 || most > 0 && l.Running >= most
 }
 

@@ -10,7 +10,7 @@ DECLARE
 		SELECT k.line FROM {schema}.lines k
 		WHERE k.tasks <= 0 AND (k.state = {state.declined} AND k.named < now - idle
 				OR k.state = {state.keyed} AND k.named < now - 1000000 AND (k.sort <= now
-					OR k.sort = 9223372036854775807 AND k.paused = 0 AND NOT EXISTS (SELECT FROM {schema}.tasks t
+					OR k.sort = 9223372036854775807 AND k.paused = 0 AND k.own = '' AND NOT EXISTS (SELECT FROM {schema}.tasks t
 						WHERE t.queue + 0 = k.queue AND t.partition = k.sub AND t.flags & 32 > 0 OFFSET 0)))
 			AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
 		LIMIT 1000 FOR UPDATE SKIP LOCKED);

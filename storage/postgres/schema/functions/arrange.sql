@@ -1,7 +1,8 @@
 -- arrange puts partitions, whose lines the step has locked, where they belong in their rings: at the end
 -- of the ready ones, behind the turn p_turn, or where they wait for the end of their pause and their
 -- rest. If a partition has neither, and no waiting tasks, it waits out of the way for its running tasks,
--- or for the moment from which its starts do not count; if it has nothing at all, arrange deletes it.
+-- or for the moment from which its starts do not count, or for tasks if it has a limit of its own; if it
+-- has nothing at all, arrange deletes it.
 -- Pauses, rests and starts that are over at the moment come have ended. A ready partition that stays
 -- ready keeps its turn. A partition that a task is about to join counts as one with waiting tasks:
 -- whoever joins a line locks it (joining).
@@ -17,7 +18,7 @@ BEGIN
 	empty := ARRAY(SELECT u.line FROM unnest(empty) AS u (line)
 		WHERE NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = u.line OFFSET 0));
 	DELETE FROM {schema}.lines k
-	WHERE k.line = ANY (empty) AND k.paused <= come AND k.rest <= come AND {schema}.over(k.queue, k.starts) <= come
+	WHERE k.line = ANY (empty) AND k.paused <= come AND k.rest <= come AND k.own = '' AND {schema}.over(k.queue, k.own, k.starts) <= come
 		AND NOT EXISTS (SELECT FROM {schema}.tasks t
 			WHERE t.queue + 0 = k.queue AND t.partition = k.sub AND t.flags & 32 > 0 OFFSET 0);
 	UPDATE {schema}.lines k SET paused = x.paused, rest = x.rest, starts = x.starts, sort = x.sort,
@@ -28,13 +29,13 @@ BEGIN
 				WHEN y.paused > 0 OR y.rest > 0 OR y.line <> ALL (empty) THEN greatest(y.paused, y.rest)
 				WHEN EXISTS (SELECT FROM {schema}.tasks t
 					WHERE t.queue + 0 = y.queue AND t.partition = y.sub AND t.flags & 32 > 0 OFFSET 0) THEN 9223372036854775807
-				ELSE y.over END AS sort, row_number() OVER (ORDER BY y.sort, y.sub) AS n
+				WHEN y.own <> '' AND y.over <= come THEN 9223372036854775807 ELSE y.over END AS sort, row_number() OVER (ORDER BY y.sort, y.sub) AS n
 		FROM (
 			SELECT z.ctid AS c, z.*, CASE WHEN z.pause > come THEN z.pause ELSE 0 END AS paused,
 				CASE WHEN z.pausing > come THEN z.pausing ELSE 0 END AS rest
 			FROM unnest(numbers) AS u (line), LATERAL (
-				SELECT w.ctid, w.line, w.queue, w.sub, w.sort, w.turn, w.starts, w.paused AS pause, w.rest AS pausing,
-					{schema}.over(w.queue, w.starts) AS over
+				SELECT w.ctid, w.line, w.queue, w.sub, w.sort, w.turn, w.own, w.starts, w.paused AS pause, w.rest AS pausing,
+					{schema}.over(w.queue, w.own, w.starts) AS over
 				FROM {schema}.lines w WHERE w.line = u.line OFFSET 0
 			) z
 		) y

@@ -19,7 +19,7 @@ BEGIN
 	END IF;
 	IF loosens THEN
 		resting := ARRAY(
-			SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > 0
+			SELECT k.line FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > 0 AND k.own = ''
 			ORDER BY k.sort, k.turn LIMIT {maxturns});
 		PERFORM FROM {schema}.lines k WHERE k.line = ANY (resting) ORDER BY k.line FOR NO KEY UPDATE OF k;
 		PERFORM {schema}.arrange(ARRAY(SELECT k.line FROM {schema}.lines k

@@ -10,13 +10,13 @@
 --
 -- Of the partitions that are ready, turned returns candidates, and rows without an id. o_turn is the turn
 -- of the partition. rings are the turns before which no ready partition is. o_running counts the running
--- tasks of the partition of a task, up to the Concurrency of the limit of partitions, and o_starts are the
--- starts of that partition.
+-- tasks of the partition of a task, up to the Concurrency of its limit, o_starts are the starts of that
+-- partition, and o_own is its own limit.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[]
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
-	o_size int4, o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea
+	o_size int4, o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea, o_own text
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -26,7 +26,7 @@ DECLARE
 BEGIN
 	RETURN QUERY
 	WITH q AS MATERIALIZED (
-		SELECT u.n::int4, q.queue, {schema}.share(q.queue, 1) AS concurrency FROM unnest(names) WITH ORDINALITY AS u (name, n)
+		SELECT u.n::int4, q.queue, {schema}.share(q.queue, '', 1) AS concurrency FROM unnest(names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
 		WHERE NOT {schema}.resting(q.queue, come)
 	), l AS MATERIALIZED (
@@ -45,16 +45,17 @@ BEGIN
 			{schema}.heads(l.line, l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, t.partition, t.running, coalesce(t.starts, '')
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, t.partition, t.running, coalesce(t.starts, ''), coalesce(t.own, '')
 	FROM h, LATERAL (
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
-			SELECT y.*, c.nth, p.starts, CASE WHEN h.concurrency > 0 AND y.partition <> '' THEN (SELECT count(*) FROM (
+			SELECT y.*, c.nth, p.starts, p.own, CASE WHEN y.partition <> '' THEN (SELECT count(*) FROM (
 				SELECT FROM {schema}.tasks r WHERE r.queue + 0 = h.queue AND r.partition = y.partition AND r.flags & 32 > 0
-				LIMIT h.concurrency) r) ELSE 0 END AS running
+				LIMIT coalesce(p.bound, h.concurrency)) r) ELSE 0 END AS running
 			FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
 				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
 			) y LEFT JOIN LATERAL (
-				SELECT k.paused > 0 OR k.rest > 0 AS rests, k.starts FROM {schema}.lines k
+				SELECT k.paused > 0 OR k.rest > 0 AS rests, k.starts, k.own,
+					CASE WHEN k.own <> '' THEN {schema}.share(h.queue, k.own, 1) END AS bound FROM {schema}.lines k
 				WHERE y.partition <> '' AND k.queue = h.queue AND k.state = keyed AND k.sub = y.partition OFFSET 0
 			) p ON true
 			WHERE y.flags & h.barred = 0 AND p.rests IS NOT TRUE ORDER BY c.nth LIMIT h.most
@@ -67,5 +68,5 @@ BEGIN
 		JOIN {schema}.queues q ON q.name = u.name AND NOT {schema}.paused(q.paused, q.paused_until, come)
 		WHERE EXISTS (SELECT FROM {schema}.lines k WHERE k.queue + 0 = q.queue AND k.state = {state.keyed} AND k.sort = 0
 			AND k.turn >= rings[u.n] OFFSET 0)
-	) q, LATERAL {schema}.turned(q.queue, rings[q.n], turns, barred, free, {schema}.share(q.queue, 1)) t;
+	) q, LATERAL {schema}.turned(q.queue, rings[q.n], turns, barred, free) t;
 END $$;

@@ -1,5 +1,6 @@
 -- configure pauses or resumes a queue unless paused is null, or removes it. Where p_partition is not '' it
--- pauses or resumes that partition of the queue instead, whose turn then is p_turn. It creates the queue where
+-- pauses or resumes that partition of the queue instead, whose turn then is p_turn, or sets its own limit
+-- to the text p_own, '' to clear it, unless that is null. It creates the queue where
 -- there is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client
 -- changes them, and calls bound.
 -- done is false where the queue to be removed holds a record. The function scans all deltas, which
@@ -7,7 +8,7 @@
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
 -- the queue, and a removal the other way round.
 CREATE FUNCTION {schema}.configure(
-	p_name text, p_paused bool, p_for int8, p_remove bool, p_makes bool, p_partition text, p_turn int8,
+	p_name text, p_paused bool, p_for int8, p_remove bool, p_makes bool, p_partition text, p_turn int8, p_own text,
 	OUT done bool, OUT number int4, OUT operator text, OUT declared text, OUT starts bytea
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
@@ -48,14 +49,19 @@ BEGIN
 		FROM e WHERE e.empty AND q.queue = number;
 		done := FOUND;
 		IF done THEN
-			UPDATE {schema}.lines k SET sort = 0, paused = 0, rest = 0, starts = ''
-			WHERE k.queue = number AND k.state = {state.keyed} AND (k.sort > 0 OR k.starts <> '');
+			UPDATE {schema}.lines k SET sort = 0, paused = 0, rest = 0, starts = '', own = ''
+			WHERE k.queue = number AND k.state = {state.keyed} AND (k.sort > 0 OR k.starts <> '' OR k.own <> '');
 			PERFORM {schema}.vacate(array_agg(k.queue), array_agg(k.sub)) FROM {schema}.lines k
 			WHERE k.queue = number AND k.state = {state.keyed} HAVING count(*) > 0;
 		END IF;
 		RETURN;
 	END IF;
 	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_makes, touched = {schema}.told() WHERE q.queue = number;
+	IF p_own IS NOT NULL THEN
+		PERFORM FROM {schema}.limits l WHERE l.queue = number FOR UPDATE; -- claims that began before have ended
+		PERFORM {schema}.own(number, p_partition, p_turn, p_own);
+		RETURN;
+	END IF;
 	IF p_partition <> '' THEN
 		PERFORM {schema}.pause(number, p_partition, p_turn, CASE WHEN NOT p_paused THEN 0
 			WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 9223372036854775807 END);

@@ -81,7 +81,7 @@ CREATE TABLE {schema}.deltas (
 -- The lines with a name, in which some tasks of a queue and a state stand apart: declined tasks in the
 -- line of their kind, and waiting tasks with a partition in the line of that. The row of a kind may
 -- outlive the tasks of its line by a day. That of a partition goes with the last task, unless the
--- partition is paused or rests, or tasks of it run or starts of it count for the limit of partitions.
+-- partition is paused or rests, has a limit of its own, or tasks of it run or starts of it count.
 -- The number of a line is below 0, and is never given again.
 --
 -- sort and turn are the place of a partition in the ring of its queue. Ready partitions have the sort 0,
@@ -108,6 +108,7 @@ CREATE TABLE {schema}.lines (
 	paused int8 NOT NULL DEFAULT 0,
 	rest   int8 NOT NULL DEFAULT 0,
 	starts bytea NOT NULL DEFAULT '', -- those that count for the rate of a partition, as in limits
+	own    text NOT NULL DEFAULT '', -- the limit of this partition alone, as in limits; '' for none
 	PRIMARY KEY (queue, state, sub)
 ) WITH (
 	fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.1,
@@ -116,6 +117,7 @@ CREATE TABLE {schema}.lines (
 CREATE UNIQUE INDEX lines_number ON {schema}.lines (line);
 -- The expression keeps the index from doing the work of the key, and the key from doing its work.
 CREATE INDEX lines_ring ON {schema}.lines ((queue + 0), sort, turn) WHERE state = {state.keyed};
+CREATE INDEX lines_own ON {schema}.lines ((queue + 0)) WHERE state = {state.keyed} AND own <> '';
 CREATE INDEX lines_empty ON {schema}.lines (state, named) WHERE tasks <= 0;
 
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
