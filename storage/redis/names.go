@@ -286,7 +286,11 @@ func (s *Storage) configure(
 		patch = append(patch, setting, length)
 	}
 	if l := settings.Limit; l != nil {
-		patch = append(patch, "limit", engine.OperatorText(l))
+		setting := "limit"
+		if settings.Partition != "" {
+			verb, setting = "own", settings.Partition
+		}
+		patch = append(patch, setting, engine.OperatorText(l))
 	}
 	if d := settings.Declared; d != nil {
 		patch = append(patch, "declared", engine.DeclaredText(d))

@@ -115,6 +115,7 @@ func recordNumbers() map[string]string {
 func limitBounds() map[string]string {
 	return map[string]string{
 		"LIMITMOST":  strconv.Itoa(storage.MaxLimitConcurrency),
+		"WEIGHTMOST": strconv.Itoa(storage.MaxWeight),
 		"RATEMOST":   strconv.Itoa(storage.MaxRate),
 		"RATEPARTS":  strconv.Itoa(storage.RateParts),
 		"PERLEAST":   inMicros(storage.MinSpan),

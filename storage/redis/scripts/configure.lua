@@ -2,8 +2,8 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", "forget" to remove the queue if it is
---       abandoned, or "rest"; for rest then the key of a partition, and 0 to resume it, -1 to pause it without end,
---       else for how long (µs); for set then each setting that changes, none to create the queue: its name and its
+--       abandoned, or "rest" or "own"; for these the key of a partition, and for rest 0 to resume it, -1 to pause it
+--       without end, else for how long (µs), for own the text of its own limit, "" to clear it; for set then each setting that changes, none to create the queue: its name and its
 --       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs); for "limit", of
 --       the operator, and for "declared" a text as limit.go in package engine writes it, "" for none
 -- Returns  {verdict, now, "" or "notempty"}
@@ -23,7 +23,7 @@ local SETTINGS = {
 -- bounds returns the limit of partitions as a text.
 local function bounds()
   local each = rate.each(q)
-  return each and table.concat({each.most, each.n, each.per}, ' ')
+  return each and table.concat({each.most, each.n, each.per, each.weight}, ' ')
 end
 
 -- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 or "" in each,
@@ -52,6 +52,16 @@ local function rest()
   return ''
 end
 
+-- own sets the limit of one partition or clears it.
+local function own()
+  if q.m.mark == 0 and ARGV[6] == '' then return '' end
+  ring.bound(q, 'p' .. ARGV[5], ARGV[6])
+  set(q, 'touched', now)
+  set(q, 'soon', 0)
+  q.asked = true
+  return ''
+end
+
 local function remove()
   if not empty(q) then return 'notempty' end
   q.removed = true
@@ -62,7 +72,7 @@ local function forget() return abandoned(q) and remove() or 'notempty' end
 
 local verdict, outcome = admit(q, ARGV[1], ARGV[2], ARGV[3], 'S')
 if verdict ~= 'N' then return {verdict, text(now), outcome and sub(outcome, 2)} end
-outcome = ({set = patch, rest = rest, remove = remove, forget = forget})[ARGV[4]]()
+outcome = ({set = patch, rest = rest, own = own, remove = remove, forget = forget})[ARGV[4]]()
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end

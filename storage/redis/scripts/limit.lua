@@ -12,9 +12,13 @@ local OPERATOR, DECLARED, STARTS = rate.OPERATOR, rate.DECLARED, 'q:starts' -- f
 function limits.look(q, takes)
   if q.m.lines >= 0 then return end
   if q.m.rest > 0 and not ring.resting(q) then set(q, 'rest', 0) end
-  local v = call('HMGET', q[SIDE], OPERATOR, DECLARED, STARTS)
+  local v = call('HMGET', q[SIDE], OPERATOR, DECLARED, STARTS, rate.OWNED)
+  q.alone = v[4] and true or false
   if not v[1] and not v[2] then
-    if q.m.rest == 0 and call('ZCARD', q[RING]) == 0 then set(q, 'lines', mark) end
+    if q.m.rest == 0 and call('ZCARD', q[RING]) == 0 then
+      set(q, 'lines', mark)
+      if q.alone then put(q, rate.OWNED, false) end
+    end
     q.each = false
     return
   end

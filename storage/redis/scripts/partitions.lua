@@ -10,7 +10,6 @@ local q = openall(1)[1]
 local most = tonumber(ARGV[3])
 local HEAD = 5 -- the values before the partitions
 local reply = {text(now), 0, q.m.jumped > 0 and 1 or 0, aside(q, rate.OPERATOR) or '', aside(q, rate.DECLARED) or ''}
-local each = rate.each(q)
 
 -- unready returns a function that returns the key of the next partition behind a key that is not among the ready ones,
 -- false behind the last, and goes on to the one after it if on is set. They stand in the order of their keys at the end of the ring.
@@ -37,10 +36,11 @@ end
 local function tell(key)
   local line = 'p' .. key
   local size, v = call('ZLEXCOUNT', q[LINES], ring.whole(line)), aside(q, ring.field(line))
-  local paused, rest, running, starts = ring.unpacked(v)
+  local paused, rest, running, starts, own = ring.unpacked(v)
+  local each = own ~= '' and rate.own(own) or rate.each(q)
   local rated = each and each.n > 0 and starts ~= ''
   local list = rated and rate.unpacked(starts, each.per, rate.last(each.per), q.m.jumped > 0) or {}
-  if size == 0 and paused <= now and rest <= now and running + #list == 0 then return end
+  if size == 0 and paused <= now and rest <= now and running + #list + #own == 0 then return end
   if #reply >= HEAD + 3 * most then
     reply[2] = 1
     return true

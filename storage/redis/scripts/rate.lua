@@ -1,11 +1,12 @@
 -- rate: the texts of limits, and the starts that count for a rate, by the rules of limit.go in package engine. A queue
 -- and each of its partitions may have a rate. The side hash has the texts and the packed starts as that file writes
--- them.
+-- them. It has the field OWNED since a partition of the queue got a limit of its own, until the ring is empty, so that
+-- claims of other queues look for no such limit.
 
 local rate = {}
 
 do
-rate.OPERATOR, rate.DECLARED = 'q:operator', 'q:declared' -- fields of the side hash with the texts
+rate.OPERATOR, rate.DECLARED, rate.OWNED = 'q:operator', 'q:declared', 'q:owned' -- fields of the side hash
 
 local WIDTH = 12 -- the bytes of a packed start
 local NUMBERS = '([+-]?%d+) ([+-]?%d+) ([+-]?%d+)'
@@ -18,14 +19,30 @@ local function bounds(most, n, per)
   return {most = most, n = n, per = per}
 end
 
--- parse returns the limit of a text, and as its field each that of partitions if it bounds them; it returns nil for the
--- texts that parseLimit refuses.
+-- parse returns the limit of a text, and as its field each that of partitions if it has one; it returns nil for the texts
+-- that parseLimit refuses.
 local function parse(v)
   local most, n, per, rest = string.match(v or '', '^' .. NUMBERS .. '(.*)$')
   local l = bounds(most, n, per)
   if not l or rest == '' then return l end
-  l.each = bounds(string.match(rest, '^ ' .. NUMBERS .. '$'))
-  return l.each and l.each.most + l.each.n > 0 and l or nil
+  local a, b, c, weight = string.match(rest, '^ ' .. NUMBERS .. ' ([+-]?%d+)$')
+  local each = bounds(a, b, c)
+  weight = tonumber(weight or '')
+  if not each or weight < 0 or weight > WEIGHTMOST or each.most + each.n + weight == 0 then return nil end
+  each.weight, each.bounds, l.each = weight, true, each
+  return l
+end
+
+-- own returns the limit of one partition that a text has, nil for a text that is none.
+function rate.own(v)
+  local l = parse(v)
+  return l and l.most + l.n == 0 and (l.each or {most = 0, n = 0, per = 0, weight = 0, bounds = false}) or nil
+end
+
+-- owned reports whether a partition of a queue may have a limit of its own.
+function rate.owned(q)
+  if q.alone == nil then q.alone = q.m.lines < 0 and aside(q, rate.OWNED) and true or false end
+  return q.alone
 end
 
 -- inforce returns the limit that holds, nil where neither text is that of a limit.

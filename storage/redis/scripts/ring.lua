@@ -12,9 +12,9 @@
 -- a limit (limit.lua).
 --
 -- A partition may have more than tasks: a pause, a rest that a throttled task began, tasks that run and count for its
--- Concurrency, and starts that count for its rate. The side hash then has under k: and the key, as Line.Pack in package
--- engine writes them, when the pause ends (NEVER for one without an end) and when the rest ends, 0 for none, how many
--- tasks run, and the packed starts.
+-- Concurrency, a limit of its own, and starts that count for its rate. The side hash then has under k: and the key, as
+-- Line.Pack in package engine writes them, when the pause ends (NEVER for one without an end) and when the rest ends, 0
+-- for none, how many tasks run, the text of the limit, and the packed starts.
 
 -- is reports whether a line by name is that of a partition.
 function ring.is(line) return byte(line, 1) == 112 end
@@ -145,7 +145,7 @@ end
 function ring.resting(q) return q.m.rest > (q.m.jumped > 0 and 0 or now) end
 
 do
-local KEPT = 24 -- the bytes before the packed starts
+local KEPT = 24 -- the bytes before the length of the text of its own limit
 
 -- eight reads a big-endian number of 8 bytes at i.
 local function eight(v, i)
@@ -158,19 +158,23 @@ function ring.field(line) return 'k:' .. sub(line, 2) end
 
 -- unpacked returns what a text has of a partition, zeros for a text that no step has written.
 function ring.unpacked(v)
-  if v and #v >= KEPT then
-    local paused, rest, running = eight(v, 1), eight(v, 9), eight(v, 17)
-    if paused <= NEVER and rest < NEVER and running < NEVER then return paused, rest, running, sub(v, KEPT + 1) end
+  if v and #v > KEPT then
+    local paused, rest, running, from = eight(v, 1), eight(v, 9), eight(v, 17), KEPT + 1 + byte(v, KEPT + 1)
+    local own = sub(v, KEPT + 2, from)
+    local sound = #v >= from and (own == '' or rate.own(own))
+    if sound and paused <= NEVER and rest < NEVER and running < NEVER then
+      return paused, rest, running, sub(v, from + 1), own
+    end
   end
-  return 0, 0, 0, ''
+  return 0, 0, 0, '', ''
 end
 
 -- packed returns the text for what a partition has, false for nothing.
 function ring.packed(p)
   local starts = p.counts and rate.pack(p.list) or p.starts
-  if p.paused + p.rest + p.running == 0 and starts == '' then return false end
+  if p.paused + p.rest + p.running == 0 and starts == '' and p.text == '' then return false end
   local zero = char(0)
-  return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. starts
+  return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. char(#p.text) .. p.text .. starts
 end
 
 -- prefetch reads the side hash for several partitions.
@@ -188,14 +192,20 @@ end
 function ring.kept(q, p)
   if p.paused then return p end
   local v = aside(q, ring.field(p.line))
-  p.paused, p.rest, p.running, p.starts = ring.unpacked(v)
+  p.paused, p.rest, p.running, p.starts, p.text = ring.unpacked(v)
+  p.own = p.text ~= '' and rate.own(p.text)
   p.changed = v and not ring.packed(p) -- it is damaged
   return p
 end
 
+-- each returns the limit of a partition: its own, or that of all partitions of the queue, false for none.
+function ring.each(q, p)
+  return rate.owned(q) and ring.kept(q, p).own or rate.each(q)
+end
+
 -- starts returns the starts of a partition that count for its rate, and what rate.unpacked returns with them.
 function ring.starts(q, p)
-  local each = p.starts ~= '' and rate.each(q)
+  local each = p.starts ~= '' and ring.each(q, p)
   if not p.list and each and each.n > 0 then
     p.list, p.sum, p.ahead = rate.unpacked(p.starts, each.per, rate.last(each.per), q.m.jumped > 0)
   elseif not p.list then p.list, p.sum, p.ahead = {}, 0, false end
@@ -211,14 +221,17 @@ end
 -- arrange puts a partition where it belongs in the ring, by the rules of arrange in package engine.
 function ring.arrange(q, p)
   ring.kept(q, p)
-  local each = p.starts ~= '' and rate.each(q)
+  local each = p.starts ~= '' and ring.each(q, p)
   if p.starts ~= '' and not (each and each.n > 0) then ring.recount(q, p) end -- they cease to count
   local at = max(p.paused, p.rest)
   if at == 0 and p.size <= 0 and p.running > 0 then at = NEVER
   elseif at == 0 and p.size <= 0 then
     local list = ring.starts(q, p)
-    if #list > 0 then at = min(list[#list - 1] + rate.each(q).per, NEVER - 1)
-    elseif p.starts ~= '' then ring.recount(q, p) end
+    if #list > 0 then at = min(list[#list - 1] + ring.each(q, p).per, NEVER - 1)
+    else
+      if p.starts ~= '' then ring.recount(q, p) end
+      if p.own then at = NEVER end
+    end
   end
   if at > 0 then p.score = at else ring.ready(q, p) end
 end
@@ -229,6 +242,20 @@ function ring.pause(q, line, till)
   if till == 0 and p.paused == 0 then return end
   p.paused, p.changed = till, true
   ring.arrange(q, p)
+end
+
+-- bound sets the limit of one partition to a text, '' to clear it.
+function ring.bound(q, line, v)
+  local p = ring.kept(q, ring.of(q, line))
+  if v == '' and p.text == '' then return end
+  if v ~= '' then
+    put(q, rate.OWNED, '1')
+    q.alone = true
+  end
+  p.text, p.own, p.changed = v, v ~= '' and rate.own(v), true
+  local each = ring.each(q, p)
+  if not (each and each.n > 0) then p.starts = '' end
+  if not p.score or p.score >= 0 or p.size <= 0 then ring.arrange(q, p) end
 end
 
 -- throttle lets the partition of a key rest until a moment, or the tasks without a partition if the key is ''.
@@ -255,14 +282,18 @@ end
 -- overlong returns the first partitions that rest because of their rate for longer than a start now would let them, as
 -- they do after the clock was set back.
 function ring.overlong(q)
-  local each, list = q.m.lines < 0 and q.m.mark - now > JUMPBACK and rate.each(q), {}
-  if not each or each.n == 0 then return list end
-  local from = text(rate.last(each.per) + each.per + 1)
+  local list = {}
+  if q.m.lines >= 0 or q.m.mark - now <= JUMPBACK or not rate.each(q) and not rate.owned(q) then return list end
+  local function last(each)
+    local per = max(each and each.per or 0, 1)
+    return rate.last(per) + per
+  end
+  local from = text(last(rate.each(q)) + 1)
   local lines = call('ZRANGEBYSCORE', q[RING], from, text(NEVER - 1), 'LIMIT', 0, MAXREST)
   ring.prefetch(q, lines)
   for i = 1, #lines do
     local p = ring.kept(q, ring.of(q, lines[i]))
-    if p.paused == 0 and p.rest == 0 then list[#list + 1] = p end
+    if p.paused == 0 and p.rest == 0 and p.score > last(ring.each(q, p)) then list[#list + 1] = p end
   end
   return list
 end
@@ -283,13 +314,13 @@ function ring.free(q, lease)
   if p.size <= 0 and p.running == 0 then ring.arrange(q, p) end
 end
 
--- loosen arranges the first partitions that rest because of their rate, after a change of the limit.
+-- loosen arranges the first partitions that rest because of their rate, after a change of the limit of all of them.
 function ring.loosen(q)
   local lines = call('ZRANGEBYSCORE', q[RING], '0', text(NEVER), 'LIMIT', 0, MAXTURNS)
   ring.prefetch(q, lines)
   for i = 1, #lines do
     local p = ring.kept(q, ring.of(q, lines[i]))
-    if p.paused == 0 and p.rest == 0 then ring.arrange(q, p) end
+    if p.paused == 0 and p.rest == 0 and not p.own then ring.arrange(q, p) end
   end
 end
 end

@@ -134,16 +134,24 @@ end
 
 -- full reports whether as many tasks of a partition are pending as its limit admits.
 function ring.full(q, p)
-  return q.each and q.each.most > 0 and ring.kept(q, p).running >= q.each.most
+  local each = ring.each(q, p)
+  return each and each.most > 0 and ring.kept(q, p).running >= each.most
 end
+
+-- ahead reports whether a task of a partition may be claimed ahead.
+function ring.ahead(q, p) return not (q.alone and ring.kept(q, p).own and p.own.bounds) end
 
 -- admits reports whether a claim may take the next task of a partition as far as the partition decides. It lets the
 -- partition rest until its rate admits the task, unless the claim only looks, or the task stands in another line.
 function ring.admits(q, p, rec, looks)
-  local each = q.each
+  local each = ring.each(q, p)
   if not each and not (p.score and p.score >= 0) then return true end
   ring.kept(q, p)
   if p.paused > 0 or p.rest > 0 then return false end
+  if (looks and starts <= 0 or not looks and taken >= starts) and not ring.ahead(q, p) then
+    q.passed = q.passed or not looks
+    return false
+  end
   if ring.full(q, p) then
     q.held = true
     return false
@@ -161,7 +169,7 @@ end
 
 -- charge charges the start of a task that was given and admitted, to its partition, which may be nil.
 function ring.charge(q, p, rec)
-  local each = p and q.each
+  local each = p and ring.each(q, p)
   if not each then return end
   ring.kept(q, p)
   if each.most > 0 then
@@ -363,6 +371,7 @@ function ring.advance(q, g, i, n)
     q.held = true
     return false
   end
+  if taken >= starts and not ring.ahead(q, t) then return false end
   while true do
     local starts = taken < starts
     local c = ring.next(q, t, starts, starts and suspects and not suspect)
@@ -387,7 +396,7 @@ function ring.readon(q, g, most)
   if not g.whole and n > 0 then
     local v = call('ZRANGEBYSCORE', q[RING], '-inf', '(0', 'LIMIT', g.read, n)
     g.whole = #v < n
-    if q.each then ring.prefetch(q, v) end
+    if q.each or q.alone then ring.prefetch(q, v) end
     for i = 1, #v do
       if not g.own and g.read + i > g.before then
         g.own = true
@@ -408,19 +417,25 @@ function ring.readon(q, g, most)
   return #g > before
 end
 
--- ring.served puts the i-th of the turns behind the others.
+-- ring.served notes that the claim took a task of the i-th turn, and reports whether the turn is over: then it comes
+-- behind the others. With its first task it moves to the end of the ring.
 function ring.served(q, g, i)
   local t = g[i]
-  g[i] = false
-  if t.line then
-    if t.size <= 0 then return end
-    ring.ready(q, t)
-  else
-    bump(q, 'turn', 1)
-    set(q, 'own', q.m.turn)
+  if (t.left or 0) == 0 then
+    local each = t.line and ring.each(q, t)
+    t.left = each and max(each.weight, 1) or 1
+    if not t.line then
+      bump(q, 'turn', 1)
+      set(q, 'own', q.m.turn)
+    elseif t.size > 0 then ring.ready(q, t) end
   end
+  t.left = t.line and t.size <= 0 and 0 or t.left - 1
+  if t.left > 0 then return false end
+  g[i] = false
+  if t.line and t.size <= 0 then return true end
   local list = g.whole and g or g.served
   list[#list + 1] = t
+  return true
 end
 
 -- own.remain reports whether another claim like this one would find a task among those without a partition. It asks
@@ -448,8 +463,10 @@ function ring.remain(q, g, i)
     q.held = true
     return false
   end
+  if starts <= 0 and not ring.ahead(q, t) then return false end
   local c = ring.next(q, t, starts > 0, starts > 0 and suspects and not suspect)
-  local rated = limits.rated(q) or q.each and q.each.n > 0
+  local each = ring.each(q, t)
+  local rated = limits.rated(q) or each and each.n > 0
   if c and c.rec == nil and rated then c.rec = call('HGET', q[TASKS], c.id) end
   return c and (not c.rec or ring.admits(q, t, c.rec, true) and limits.admits(q, c.rec))
 end
@@ -470,9 +487,9 @@ function ring.take(q, n)
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
-    if some then ring.served(q, g, i)
-    elseif t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
-    i = i + 1
+    local over = not some or ring.served(q, g, i)
+    if not some and t.line and (t.left or 0) == 0 and not full and not limits.spent(q) then passed[#passed + 1] = t end
+    if over then i = i + 1 end
   end
   for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
     if passed[j].score < 0 then ring.ready(q, passed[j]) end
