@@ -2,6 +2,7 @@ package midge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -257,6 +258,58 @@ func TestTheLimitOfAnOperatorBoundsPartitions(t *testing.T) {
 		v, err := b.client.Why(b.Context(), held.Ref)
 		if err != nil || v.Cause != storage.CausePartitionLimit || v.PartitionRunning < 1 {
 			t.Errorf("got %s: %s, %v", v.Cause, v, err)
+		}
+	})
+}
+
+// TestAPartitionHasALimitOfItsOwn: it holds in place of that of all partitions at once, and Why tells it.
+func TestAPartitionHasALimitOfItsOwn(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := newTenants()
+		b.run(oneEach(), s.job(time.Hour))
+		for range 4 {
+			b.enqueue("a", midge.Partition("acme"))
+			b.enqueue("b", midge.Partition("other"))
+		}
+		running := func(acme, other int) {
+			b.Helper()
+			b.after(100 * time.Millisecond)
+			a, _ := s.count("acme")
+			o, _ := s.count("other")
+			if a != acme || o != other {
+				t.Errorf("%d and %d jobs run, want %d and %d", a, o, acme, other)
+			}
+		}
+		running(1, 1)
+		p := b.client.Queue("default").Partition("acme")
+		own := midge.PartitionLimit{Concurrency: 3, Weight: 2}
+		if err := p.SetLimit(b.Context(), own); err != nil {
+			t.Fatal(err)
+		}
+		running(3, 1)
+		if stats, err := p.Stats(b.Context()); err != nil || stats.Limit == nil || *stats.Limit != own {
+			t.Errorf("the partition is %+v, %v", stats, err)
+		}
+		held := b.enqueue("a", midge.Partition("acme"))
+		v, err := b.client.Why(b.Context(), held.Ref)
+		if err != nil || v.Cause != storage.CausePartitionLimit || v.Limit.Partition != own || v.PartitionRunning != 3 {
+			t.Errorf("got %s: %s, %v", v.Cause, v, err)
+		}
+		if err := p.ClearLimit(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+		running(3, 1)
+		if err := p.SetLimit(b.Context(), midge.PartitionLimit{}); err != nil {
+			t.Fatal(err)
+		}
+		running(5, 1)
+		var invalid *midge.InvalidError
+		if err := p.SetLimit(b.Context(), midge.PartitionLimit{Weight: 1001}); !errors.As(err, &invalid) {
+			t.Errorf("a weight of 1,001: got %v", err)
+		}
+		none := b.client.Queue("none").Partition("acme")
+		if err := none.SetLimit(b.Context(), own); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("a queue that does not exist: got %v", err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,13 +24,22 @@ func (q *Queue) KeptWaiting() bool {
 // Limit writes a limit, such as "50 at once, 100 in 1m, 3 at once in a partition", or "none".
 func (w Words) Limit(l storage.Limit) string {
 	w = w.withDefaults()
-	parts := slices.Concat(
-		w.bounds(l.Concurrency, l.Rate, ""),
-		w.bounds(l.Partition.Concurrency, l.Partition.Rate, " in a partition"))
-	if len(parts) == 0 {
-		return "none"
+	parts := slices.Concat(w.bounds(l.Concurrency, l.Rate, ""), w.partition(l.Partition, " in a partition"))
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}
+
+// PartitionLimit writes the limit of a partition, such as "3 at once, weight 5", or "none".
+func (w Words) PartitionLimit(l storage.PartitionLimit) string {
+	return cmp.Or(strings.Join(w.withDefaults().partition(l, ""), ", "), "none")
+}
+
+// partition writes the parts of a limit of partitions that are set.
+func (w Words) partition(l storage.PartitionLimit, of string) []string {
+	parts := w.bounds(l.Concurrency, l.Rate, of)
+	if l.Weight > 0 {
+		parts = append(parts, "weight "+w.Number(int64(l.Weight))+of)
 	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
 // bounds writes the bounds of a queue, or of each of its partitions, without those that are not set.
