@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,9 +23,13 @@ func (a *app) queueLimit() *cobra.Command {
 			"same bounds of each partition it sets the limit of an operator, and leaves the other\n" +
 			"bounds as they are. The limit of an operator stands above the limit that programs\n" +
 			"declare, until --clear. Tasks that run continue to their end. Tasks without a\n" +
-			"partition are bounded by --concurrency and --rate alone.",
+			"partition are bounded by --concurrency and --rate alone. With --partition it is\n" +
+			"about the limit of that partition alone, which stands in the place of the limit of\n" +
+			"each partition.",
 		Example: "  midge queue limit api\n  midge queue limit api --concurrency 50 --rate 100/1m\n" +
 			"  midge queue limit api --partition-concurrency 3 --partition-rate 10/1m\n" +
+			"  midge queue limit api --partition acme --partition-concurrency 10 --weight 5\n" +
+			"  midge queue limit api --partition acme --clear\n" +
 			"  midge queue limit api --none\n  midge queue limit api --clear",
 		Args: wants(1, 1, "the name of a queue"),
 	}
@@ -32,16 +37,29 @@ func (a *app) queueLimit() *cobra.Command {
 	flags := cmd.Flags()
 	f.queue.add(flags, "", "")
 	f.partition.add(flags, "partition-", " of each partition")
+	flags.IntVar(&f.weight, "weight", 0,
+		"take this `number` of tasks of each partition in one turn, from 1 to 1,000, or 0 for one task")
+	a.partitionFlag(cmd, &f.key, "show, set or clear the limit of this partition alone")
 	flags.BoolVar(&f.none, "none", false, "lift the limit that programs declare")
 	flags.BoolVar(&f.off, "clear", false,
 		"clear the limit of an operator or, if there is none, a declared limit that no live runner declares")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		if !f.bounded(flags) && !f.none && !f.off {
+		key, only := string(f.key), !f.bounded(flags) && !f.none && !f.off
+		switch {
+		case only && key != "":
+			return a.showPartitionLimit(ctx, args, key)
+		case only:
 			return a.showLimit(ctx, args)
+		case key != "" && f.queue.given(flags):
+			return storage.Invalid("flags", "of the queue with --partition",
+				"--partition-concurrency, --partition-rate, --weight, --none or --clear")
 		}
 		change, err := f.change(flags)
 		if err != nil {
 			return err
+		}
+		if key != "" {
+			return a.setPartitionLimit(ctx, args, key, change, f.off)
 		}
 		return a.setLimit(ctx, args, change, f.off)
 	})
@@ -51,18 +69,23 @@ func (a *app) queueLimit() *cobra.Command {
 // limitFlags are the flags that set or clear a limit.
 type limitFlags struct {
 	queue, partition boundFlags
+	weight           int
+	key              partitionKey // of the partition that it is about, "" for the queue
 	none, off        bool
 }
 
 // bounded reports whether a flag sets a bound.
 func (f *limitFlags) bounded(flags *pflag.FlagSet) bool {
-	return f.queue.given(flags) || f.partition.given(flags)
+	return f.queue.given(flags) || f.partition.given(flags) || flags.Changed("weight")
 }
 
 // change returns the change of a limit that the flags ask for. A bound that no flag sets stays as it is.
 func (f *limitFlags) change(flags *pflag.FlagSet) (func(storage.Limit) storage.Limit, error) {
 	if f.none && f.off || f.bounded(flags) && (f.none || f.off) {
 		return nil, storage.Invalid("flags", "of two kinds", "bounds such as --concurrency, --none, or --clear")
+	}
+	if f.weight < 0 || f.weight > storage.MaxWeight {
+		return nil, storage.Invalid("--weight", f.weight, "1 to %d, or 0 for one task", storage.MaxWeight)
 	}
 	if f.none {
 		return func(storage.Limit) storage.Limit { return storage.Limit{} }, nil
@@ -78,6 +101,9 @@ func (f *limitFlags) change(flags *pflag.FlagSet) (func(storage.Limit) storage.L
 	return func(l storage.Limit) storage.Limit {
 		l.Concurrency, l.Rate = queue(l.Concurrency, l.Rate)
 		l.Partition.Concurrency, l.Partition.Rate = partition(l.Partition.Concurrency, l.Partition.Rate)
+		if flags.Changed("weight") {
+			l.Partition.Weight = f.weight
+		}
 		return l
 	}, nil
 }
@@ -151,6 +177,76 @@ func (a *app) showLimit(ctx context.Context, args []string) error {
 	limit.Text = cmp.Or(limit.Text, "none")
 	queue := show.Field{Name: "queue", Text: r.Queue, Style: show.Strong}
 	return show.Fields(p, slices.Concat([]show.Field{queue, limit}, r.limitFields(live))...)
+}
+
+// showPartitionLimit shows the limit of one partition, and whether it is its own.
+func (a *app) showPartitionLimit(ctx context.Context, args []string, key string) error {
+	rows, err := a.there(ctx, args)
+	if err != nil {
+		return err
+	}
+	s, err := storage.PartitionOf(ctx, a.store, rows[0].Queue, key)
+	if err != nil {
+		return err
+	}
+	p, err := a.shown(ctx)
+	if err != nil {
+		return err
+	}
+	r := partitionRow{s, rows[0].Limit.InForce().Partition}
+	if !p.People() {
+		return p.One(key, show.PartitionOf(s, r.limit))
+	}
+	in, by := s.InForce(r.limit), "the limit of each partition"
+	if s.Limit != nil {
+		by = "an operator, for this partition"
+	}
+	return show.Fields(p,
+		show.Field{Name: "queue", Text: rows[0].Queue, Style: show.Strong},
+		show.Field{Name: "partition", Text: show.Text(key)},
+		show.Field{Name: "limit", Text: findingWords.PartitionLimit(in)},
+		show.Field{Name: "set by", Text: by},
+		show.Field{Name: "running", Text: used(s.Running, in.Concurrency)},
+		show.Field{Name: "starts", Text: used(storage.Started(s.Counts), in.Rate.N)},
+		show.Field{Name: "status", Text: r.status(p)})
+}
+
+// setPartitionLimit changes the limit of one partition from the one that holds for it, or clears it if off is set.
+func (a *app) setPartitionLimit(
+	ctx context.Context, args []string, key string, change func(storage.Limit) storage.Limit, off bool,
+) error {
+	rows, err := a.own(ctx, args)
+	if err != nil {
+		return err
+	}
+	queue := rows[0].Queue
+	s, err := storage.PartitionOf(ctx, a.store, queue, key)
+	if err != nil {
+		return err
+	}
+	limit := storage.OperatorLimit{}
+	e := ledger.Entry{Action: "clear-limit", Queue: queue}
+	if !off {
+		l := change(storage.Limit{Partition: s.InForce(rows[0].Limit.InForce().Partition)}).Partition
+		limit = storage.OperatorLimit{On: true, Limit: storage.Limit{Partition: l}}
+		e.Action, e.Note = "limit", "to "+findingWords.PartitionLimit(l)
+	}
+	note := e.Note
+	e.OnPartition(key)
+	a.write("midge queue partitions " + queue)
+	err = a.audit().Do(ctx, e, audit.One(func() error {
+		return a.session.Configure(ctx, queue, storage.Settings{Partition: key, Limit: &limit})
+	}))
+	if err != nil {
+		return err
+	}
+	of := "partition " + show.Text(strconv.Quote(key)) + " of " + queue
+	if off {
+		a.notef("cleared the limit of %s: that of each partition holds", of)
+	} else {
+		a.notef("limited %s %s", of, note)
+	}
+	return nil
 }
 
 // limitText returns the limit of a queue in force for a list.

@@ -132,3 +132,22 @@ func TestTheLimitOfPartitions(t *testing.T) {
 	text += r.transcript("queue limit api", "queue limit api --clear", "runner show runner-2", "doctor -q --max-oldest 1d")
 	golden(t, "limit_partition", text)
 }
+
+// TestTheLimitOfOnePartition sets it, shows it and clears it, and makes the mistakes.
+func TestTheLimitOfOnePartition(t *testing.T) {
+	r := newRig(t)
+	r.partitioned()
+	text := r.transcript("queue limit mail --partition-concurrency 2 --weight 3", "queue limit mail",
+		"queue limit mail --partition acme", "queue limit mail --partition acme --partition-rate 9/1m --weight 5",
+		"queue limit mail --partition acme", "queue limit mail --partition acme -o json", "queue partitions mail",
+		"queue partitions mail -o json", "queue limit mail --partition idle --none", "queue partitions mail",
+		"queue limit mail --partition acme --clear", "queue limit mail --partition idle --clear", "queue partitions mail")
+	text += r.transcript("queue limit mail --partition acme --concurrency 3", "queue limit mail --weight 1001",
+		"queue limit mail --partition '' --weight 2", "queue limit none --partition acme --weight 2",
+		"queue limit mail --partition acme --none --clear")
+	golden(t, "limit_own", text)
+	r.audited("limit mail to 2 at once in a partition, weight 3 in a partition",
+		`limit-partition mail partition "acme", to 2 at once, 9 in 1m, weight 5`,
+		`limit-partition mail partition "idle", to none`,
+		`clear-limit-partition mail partition "acme"`, `clear-limit-partition mail partition "idle"`)
+}

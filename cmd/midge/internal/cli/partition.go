@@ -31,10 +31,16 @@ var partitionList = show.List[partitionRow]{
 			return show.Number(r.Waiting)
 		}},
 		{Name: "running", Right: true, Text: func(_ *show.Printer, r partitionRow) string {
-			return used(r.Running, r.limit.Concurrency)
+			return used(r.Running, r.InForce(r.limit).Concurrency)
 		}},
 		{Name: "starts", Right: true, Text: func(_ *show.Printer, r partitionRow) string {
-			return used(storage.Started(r.Counts), r.limit.Rate.N)
+			return used(storage.Started(r.Counts), r.InForce(r.limit).Rate.N)
+		}},
+		{Name: "limit", Text: func(_ *show.Printer, r partitionRow) string {
+			if r.Limit == nil {
+				return "-"
+			}
+			return findingWords.PartitionLimit(*r.Limit)
 		}},
 		{
 			Name: "status", Also: "paused",
@@ -97,9 +103,9 @@ func (a *app) queuePartitions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "partitions QUEUE", Short: "List the partitions of a queue, and how much of its limit each uses",
 		Long: "partitions lists the partitions of a queue by key: those that have waiting tasks, are\n" +
-			"paused, rest after a throttled task, or count for the limit of partitions, which\n" +
-			"midge queue limit sets. Runners serve them in turn. RUNNING and STARTS show how much\n" +
-			"of that limit each uses.",
+			"paused, rest after a throttled task, count for the limit of partitions, which\n" +
+			"midge queue limit sets, or have a limit of their own. Runners serve them in turn.\n" +
+			"RUNNING and STARTS show how much of its limit each uses.",
 		Example: "  midge queue partitions mail\n  midge queue partitions mail --limit 10\n" +
 			"  midge queue pause mail --partition acme --for 1h",
 		Args: wants(1, 1, "the name of a queue"),

@@ -21,7 +21,13 @@ type QueueLimit struct {
 // Limit is a limit of the tasks of a queue.
 type Limit struct {
 	Bounds
-	Partition Bounds `json:"partition"` // of each partition
+	Partition PartitionLimit `json:"partition"` // of each partition
+}
+
+// PartitionLimit is the limit of a partition. A weight of 0 is 1.
+type PartitionLimit struct {
+	Bounds
+	Weight int `json:"weight"`
 }
 
 // Bounds are bounds of tasks. A bound of 0 is none.
@@ -32,7 +38,11 @@ type Bounds struct {
 }
 
 func limitOf(l storage.Limit) Limit {
-	return Limit{boundsOf(l.Concurrency, l.Rate), boundsOf(l.Partition.Concurrency, l.Partition.Rate)}
+	return Limit{boundsOf(l.Concurrency, l.Rate), partitionLimitOf(l.Partition)}
+}
+
+func partitionLimitOf(l storage.PartitionLimit) PartitionLimit {
+	return PartitionLimit{boundsOf(l.Concurrency, l.Rate), l.Weight}
 }
 
 func boundsOf(concurrency int, r storage.Rate) Bounds {

@@ -66,22 +66,28 @@ type Queue struct {
 type Partition struct {
 	Partition   string     `json:"partition"`
 	Waiting     int64      `json:"waiting"`
-	Running     int64      `json:"running"` // tasks that count for the concurrency of partitions
+	Running     int64      `json:"running"` // tasks that count for the concurrency of its limit
 	Started     int64      `json:"started"` // starts that count for the rate of partitions
 	Next        *time.Time `json:"next"`    // when that rate admits another start, nil for now
 	Limited     bool       `json:"limited"` // the limit of partitions admits no other start now
 	RestsUntil  *time.Time `json:"rests_until"`
 	Paused      bool       `json:"paused"`
 	PausedUntil *time.Time `json:"paused_until"`
+	// Limit is the limit of this partition alone, nil if the one of all partitions of the queue holds.
+	Limit *PartitionLimit `json:"limit"`
 }
 
 // PartitionOf makes the record of a partition. l is the limit of the partitions of its queue.
 func PartitionOf(s storage.PartitionStats, l storage.PartitionLimit) Partition {
 	full, spent := s.AtLimit(l)
+	var own *PartitionLimit
+	if s.Limit != nil {
+		own = new(partitionLimitOf(*s.Limit))
+	}
 	return Partition{
 		Partition: s.Key, Waiting: s.Waiting, Running: s.Running, Started: storage.Started(s.Counts),
 		Next: survey.Moment(s.Next), Limited: full || spent, RestsUntil: survey.Moment(s.Rests),
-		Paused: s.Paused, PausedUntil: survey.Moment(s.PausedUntil),
+		Paused: s.Paused, PausedUntil: survey.Moment(s.PausedUntil), Limit: own,
 	}
 }
 
