@@ -67,6 +67,7 @@ func askLimit(v *view, d *askData, q *survey.Queue) {
 		d.Limit = &limitFields{
 			Queue:     boundFieldsOf(in.Concurrency, in.Rate),
 			Partition: boundFieldsOf(in.Partition.Concurrency, in.Partition.Rate),
+			Weight:    boundFieldsOf(in.Partition.Weight, storage.Rate{}).Concurrency,
 		}
 		d.Command = commandLine("midge", "queue", "limit", d.Queue)
 		return
@@ -81,7 +82,10 @@ func askLimit(v *view, d *askData, q *survey.Queue) {
 }
 
 // limitFields are the fields of the dialog that sets a limit.
-type limitFields struct{ Queue, Partition boundFields }
+type limitFields struct {
+	Queue, Partition boundFields
+	Weight           string
+}
 
 // boundFields are the fields of the bounds of a queue, or of each of its partitions.
 type boundFields struct{ Concurrency, Rate string }
@@ -113,18 +117,29 @@ func askedLimit(r *http.Request) (l storage.Limit, err error) {
 	if l.Concurrency, l.Rate, err = askedBounds(r, ""); err == nil {
 		l.Partition.Concurrency, l.Partition.Rate, err = askedBounds(r, "partition_")
 	}
+	if err == nil {
+		l.Partition.Weight, err = askedNumber(r, "partition_weight", storage.MaxWeight)
+	}
 	return l, err
+}
+
+// askedNumber reads a field with a number, from 1 to most, of a form. An empty field is 0.
+func askedNumber(r *http.Request, name string, most int) (n int, err error) {
+	text := strings.TrimSpace(r.PostFormValue(name))
+	if text == "" {
+		return 0, nil
+	}
+	if n, err = strconv.Atoi(text); err != nil || n < 1 || n > most {
+		return 0, storage.Invalid(name, text, "1 to %d, or nothing", most)
+	}
+	return n, nil
 }
 
 // askedBounds reads the bounds of a queue, or of each of its partitions, from the fields whose names begin
 // with a prefix.
 func askedBounds(r *http.Request, prefix string) (concurrency int, rate storage.Rate, err error) {
-	if text := strings.TrimSpace(r.PostFormValue(prefix + "concurrency")); text != "" {
-		concurrency, err = strconv.Atoi(text)
-		if err != nil || concurrency < 1 || concurrency > storage.MaxLimitConcurrency {
-			return 0, rate, storage.Invalid(prefix+"concurrency", text, "1 to %d, or nothing",
-				storage.MaxLimitConcurrency)
-		}
+	if concurrency, err = askedNumber(r, prefix+"concurrency", storage.MaxLimitConcurrency); err != nil {
+		return 0, rate, err
 	}
 	if text := strings.TrimSpace(r.PostFormValue(prefix + "rate")); text != "" {
 		rate, err = filter.ParseRate(prefix+"rate", text)

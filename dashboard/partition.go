@@ -29,6 +29,8 @@ type partitionsData struct {
 	Limit       storage.PartitionLimit // of each partition
 	First, Next string                 // the addresses of pages of the list, "" for none
 	Problem     string                 // why there is no list, "" if there is one
+	// Running and Starts are set if the limit of a row has a concurrency, or a rate.
+	Running, Starts bool
 }
 
 // Shown reports whether the page has the list. A queue without partitions has none.
@@ -42,6 +44,7 @@ type partitionView struct {
 	Ask string // the dialog that pauses or resumes it
 
 	Running, Starts string // "2 of 3", how much of its limit it uses; "" without such a bound
+	Own             string // its own limit, "" if the one of all partitions holds
 	At              bool   // its limit admits no other start now
 	// Ready is when a pause, a rest and the wait for its rate are over, zero for now or if it is not known.
 	Ready time.Time
@@ -58,6 +61,10 @@ func (v *view) partitionView(queue string, p storage.PartitionStats, l storage.P
 		PartitionStats: p, At: full || spent, URL: v.partitionURL(queue, p.Key),
 		Ask: v.URL("/action", "do", do, "queue", queue, "partition", p.Key),
 	}
+	if p.Limit != nil {
+		pv.Own = words.PartitionLimit(*p.Limit)
+	}
+	l = p.InForce(l)
 	if l.Concurrency > 0 {
 		pv.Running = format.Number(p.Running) + " of " + format.Number(int64(l.Concurrency))
 	}
@@ -90,7 +97,9 @@ func (s *server) partitions(r *http.Request, v *view, q queueView) (d partitions
 	}
 	d.Limit = q.sampledQueue.Limit.InForce().Partition
 	for _, p := range page.Partitions {
-		d.Rows = append(d.Rows, v.partitionView(q.Queue, p, d.Limit))
+		row := v.partitionView(q.Queue, p, d.Limit)
+		d.Rows = append(d.Rows, row)
+		d.Running, d.Starts = d.Running || row.Running != "", d.Starts || row.Starts != ""
 	}
 	if query.After != "" {
 		d.First = v.QueueURL(q.Queue)

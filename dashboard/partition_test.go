@@ -215,3 +215,19 @@ func TestAQueueIsShownWithoutItsPartitions(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLimitOfAPartitionIsShown shows the limit of one partition beside a partition without one.
+func TestTheLimitOfAPartitionIsShown(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		s.partitioned(3, "acme", "other")
+		own := storage.Limit{Partition: storage.PartitionLimit{Concurrency: 2, Weight: 5}}
+		limit := storage.Settings{Partition: "acme", Limit: &storage.OperatorLimit{On: true, Limit: own}}
+		call := storage.Call{}
+		if err := s.Store.Configure(t.Context(), call, "mail", limit); err != nil {
+			t.Fatal(err)
+		}
+		nextReading()
+		s.shows("/queues/mail", `title="2 at once, weight 5">own limit</span>`, `data-l="running">0 of 2</td>`, `data-l="running"></td>`)
+	})
+}
