@@ -134,6 +134,9 @@ func partition(p *storage.PartitionStats) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "partition %q: %d waiting %d running", p.Key, p.Waiting, p.Running)
 	add := adder(b)
+	if p.Limit != nil {
+		add("limit", fmt.Sprintf("%+v", *p.Limit), true)
+	}
 	for _, c := range p.Counts {
 		add("starts", fmt.Sprint(c.N, " until ", moment(c.Until)), true)
 	}

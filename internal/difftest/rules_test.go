@@ -110,12 +110,22 @@ func (g *generator) limit() (l storage.Limit) {
 		)
 	}
 	if partitions {
-		l.Partition = pick(g,
-			storage.PartitionLimit{Concurrency: 1}, storage.PartitionLimit{Concurrency: 1},
-			storage.PartitionLimit{Concurrency: 2}, storage.PartitionLimit{Rate: storage.Rate{N: 3, Per: partsPer}},
-			storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 6, Per: partsPer}},
-			storage.PartitionLimit{Rate: storage.Rate{N: 5, Per: storage.MaxPer}},
-		)
+		l.Partition = g.partitionLimit()
+	}
+	return l
+}
+
+// partitionLimit returns a limit of partitions, or of one.
+func (g *generator) partitionLimit() storage.PartitionLimit {
+	l := pick(g,
+		storage.PartitionLimit{Concurrency: 1}, storage.PartitionLimit{Concurrency: 1},
+		storage.PartitionLimit{Concurrency: 2}, storage.PartitionLimit{Rate: storage.Rate{N: 3, Per: partsPer}},
+		storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 6, Per: partsPer}},
+		storage.PartitionLimit{Rate: storage.Rate{N: 5, Per: storage.MaxPer}},
+		storage.PartitionLimit{Weight: 2}, storage.PartitionLimit{Weight: 5, Concurrency: 4},
+	)
+	if g.chance(20) {
+		l.Weight = 1 + g.IntN(4)
 	}
 	return l
 }
@@ -148,9 +158,17 @@ func (g *generator) limiting() (s storage.Settings) {
 	return s
 }
 
-// dividing returns a change that pauses or resumes a partition.
+// dividing returns a change that pauses or resumes a partition, or sets or clears its own limit.
 func (g *generator) dividing() storage.Settings {
-	s := storage.Settings{Partition: g.partition(), Pause: new(storage.Pause)}
+	s := storage.Settings{Partition: g.partition()}
+	if g.chance(40) {
+		s.Limit = &storage.OperatorLimit{On: g.chance(60)}
+		if s.Limit.On && g.chance(85) {
+			s.Limit.Limit.Partition = g.partitionLimit()
+		}
+		return s
+	}
+	s.Pause = new(storage.Pause)
 	if s.Pause.On = g.chance(50); s.Pause.On && g.chance(80) {
 		s.Pause.For = g.apart(20)
 	}
@@ -162,7 +180,7 @@ func (g *generator) dividing() storage.Settings {
 func (g *generator) configure() step {
 	resume := storage.Settings{Pause: &storage.Pause{}}
 	c := &configure{queue: pick(g, queues...), settings: resume}
-	switch n := g.IntN(26); {
+	switch n := g.IntN(30); {
 	case n >= 20:
 		c.settings = g.dividing()
 	case n >= 18: // else many queues would stand still for good

@@ -286,7 +286,7 @@ func (c *configure) String() string {
 	case st.Pause != nil:
 		to = fmt.Sprintf("%s %+v", st.Partition, *st.Pause)
 	case st.Limit != nil || st.Declared != nil:
-		to = "limits"
+		to = st.Partition + " limits"
 		if st.Limit != nil {
 			to += fmt.Sprintf(" operator %+v", *st.Limit)
 		}
@@ -405,7 +405,7 @@ func (s *side) partitions(ctx context.Context, query storage.PartitionsQuery) (o
 		}
 		for _, p := range page.Partitions {
 			one, err := s.store.Partitions(ctx, storage.PartitionsQuery{Queue: query.Queue, Key: p.Key})
-			if err != nil || fmt.Sprint(one.Partitions) != fmt.Sprint([]storage.PartitionStats{p}) {
+			if err != nil || len(one.Partitions) != 1 || partition(&one.Partitions[0]) != partition(&p) {
 				out = append(out, fmt.Sprintf("partition %q is %+v, and read by itself %+v, %v", p.Key, p, one, err))
 			}
 			line := s.ids(ctx, storage.TasksQuery{Queue: query.Queue, State: storage.Waiting, Partition: p.Key, Limit: query.Limit})
