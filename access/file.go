@@ -3,13 +3,13 @@ package access
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/internal/private"
 )
 
 // recheck is how long a file is believed to be unchanged before it is looked at again.
@@ -59,7 +59,7 @@ func (f *file[T]) readLocked() (T, error) {
 	}
 	var text string
 	if err == nil {
-		text, info, err = read(f.path)
+		text, info, err = private.Read(f.path, maxFile)
 	}
 	var value T
 	if err == nil {
@@ -71,38 +71,6 @@ func (f *file[T]) readLocked() (T, error) {
 		f.value, f.err = none, fmt.Errorf("access: read %s: %w", f.path, err)
 	}
 	return f.value, f.err
-}
-
-// read reads a file that only its owner may read.
-func read(path string) (text string, info fs.FileInfo, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", nil, err
-	}
-	defer func() { _ = f.Close() }()
-	if info, err = f.Stat(); err != nil {
-		return "", nil, err
-	}
-	if err := private(info); err != nil {
-		return "", nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("want at most %d bytes", maxFile)
-	}
-	return string(b), info, err
-}
-
-// private returns an error if others than the owner may read or write the file. On Windows these bits say
-// nothing about permissions.
-func private(info fs.FileInfo) error {
-	if !info.Mode().IsRegular() {
-		return errors.New("want a regular file")
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("permissions %#o: want 0600, for its owner alone", mode)
-	}
-	return nil
 }
 
 // replace replaces the text of the file by what alter returns for it. alter gets "" if there is no file yet.
@@ -131,7 +99,7 @@ func (f *file[T]) replace(alter func(text string) (string, error)) (err error) {
 			_ = os.Remove(fresh)
 		}
 	}()
-	text, _, err := read(f.path)
+	text, _, err := private.Read(f.path, maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

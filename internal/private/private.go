@@ -1,0 +1,44 @@
+// Package private reads files of secrets.
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+)
+
+// Read reads a file that only its owner may read, and of at most the given number of bytes. info describes the file
+// that was read.
+func Read(path string, most int64) (text string, info fs.FileInfo, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err = f.Stat(); err != nil {
+		return "", nil, err
+	}
+	if err := check(info); err != nil {
+		return "", nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("want at most %d bytes", most)
+	}
+	return string(b), info, err
+}
+
+// check returns an error if others than the owner may read or write the file. On Windows these bits say nothing
+// about permissions.
+func check(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return errors.New("want a regular file")
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
+		return fmt.Errorf("permissions %#o: want 0600, for its owner alone", mode)
+	}
+	return nil
+}
