@@ -8,15 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/midgehq/midge/internal/outbound"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -39,15 +37,9 @@ func New(text string) (*Hook, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
 		return nil, storage.Invalid("URL of the webhook", "***", want)
 	}
-	dialer := net.Dialer{
-		Timeout: postTime,
-		Control: func(_, address string, _ syscall.RawConn) error { return permitted(address) },
-	}
 	return &Hook{url: *u, client: http.Client{
-		Timeout: postTime,
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: postTime, DisableKeepAlives: true,
-		},
+		Timeout:       postTime,
+		Transport:     outbound.NewTransport(permitted, nil),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -78,28 +70,11 @@ func (h *Hook) Post(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// kept are the addresses at which clouds give credentials to their machines, beside the link-local ones.
-var kept = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"),
-	netip.MustParseAddr("192.0.0.192"),
-}
-
-// translated is the prefix of the IPv6 addresses whose last four bytes are an IPv4 address (RFC 6052).
-var translated = netip.MustParsePrefix("64:ff9b::/96")
-
-// permitted returns an error for an address to which nothing may be posted.
-func permitted(address string) error {
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("the address %s is no address of a network", address)
-	}
-	ip := to.Addr().Unmap().WithZone("")
-	if translated.Contains(ip) {
-		all := ip.As16()
-		ip = netip.AddrFrom4([4]byte(all[12:]))
-	}
-	if !ip.IsGlobalUnicast() || slices.Contains(kept, ip) {
-		return fmt.Errorf("the address %s is of this machine or link, or of a cloud's own services", to.Addr())
+// permitted returns an error for an address to which nothing may be posted. Private addresses are permitted,
+// because the chats of many companies are inside their networks.
+func permitted(ip netip.Addr) error {
+	if c := outbound.ClassOf(ip); c != outbound.Public && c != outbound.Private {
+		return fmt.Errorf("%s is %s", ip, c)
 	}
 	return nil
 }
