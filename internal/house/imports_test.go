@@ -112,7 +112,7 @@ var table = []rule{
 	},
 	{
 		room:  "cmd/midge", // the command, a module of its own
-		rooms: []string{".", "storage/...", "cmd/midge/...", "internal/...", "dashboard", "access"},
+		rooms: []string{".", "storage/...", "cmd/midge/...", "internal/...", "dashboard", "access", "work/..."},
 		modules: []string{
 			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
 			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal
@@ -131,7 +131,8 @@ var table = []rule{
 			"golang.org/x/sys", // processor time of a process
 		},
 	},
-	{room: "access", rooms: []string{"internal/sleep", "internal/wildcard", "storage"}}, // storage for its InvalidError
+	{room: "work/callback", rooms: []string{".", "internal/outbound", "storage"}, testRooms: []string{"storage/memory"}},
+	{room: "access", rooms: []string{"internal/private", "internal/sleep", "internal/wildcard", "storage"}}, // storage for its InvalidError
 	{
 		room:      "dashboard",
 		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/contain", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/shell", "internal/states", "internal/steps", "internal/survey", "internal/vitals", "storage"},
@@ -168,6 +169,8 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/packed"}, // only bytes
+	{room: "internal/outbound", rooms: []string{"storage"}}, // for its InvalidError
+	{room: "internal/private"},
 	{room: "internal/vitals", rooms: []string{"storage", "internal/packed"}},
 	{
 		room:      "internal/survey",
