@@ -73,6 +73,8 @@ func (a *app) completions(root *cobra.Command) {
 		switch noun.Name() {
 		case "history", "stats":
 			noun.ValidArgsFunction = a.completed(a.queueNames)
+		case "callback":
+			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
 		case "doctor":
 			_ = noun.RegisterFlagCompletionFunc("accept", a.completed(a.acceptable))
 		}

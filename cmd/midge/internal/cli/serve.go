@@ -104,22 +104,6 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
-// trusted returns the networks of --trusted-proxy.
-func (f *serveFlags) trusted() ([]netip.Prefix, error) {
-	networks := make([]netip.Prefix, 0, len(f.proxies))
-	for _, text := range f.proxies {
-		network, err := netip.ParsePrefix(text)
-		if addr, e := netip.ParseAddr(text); e == nil {
-			network, err = addr.Prefix(addr.BitLen())
-		}
-		if err != nil {
-			return nil, storage.Invalid("--trusted-proxy", text, "an address or a network, such as 10.0.0.0/8")
-		}
-		networks = append(networks, network.Masked())
-	}
-	return networks, nil
-}
-
 // open reports whether every visitor is an admin.
 func (f *serveFlags) open() bool { return f.insecure && f.users == "" }
 
@@ -137,7 +121,7 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 			return err
 		}
 	}
-	trusted, err := f.trusted()
+	trusted, err := networksOf("--trusted-proxy", f.proxies)
 	if err != nil {
 		return err
 	}

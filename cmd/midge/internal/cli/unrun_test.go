@@ -14,10 +14,10 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// callback is a job whose URL is a text.
-type callback struct{ URL string }
+// postponed is a job whose URL is a text.
+type postponed struct{ URL string }
 
-func (callback) Run(context.Context) error { return nil }
+func (postponed) Run(context.Context) error { return nil }
 
 // deaf is a job that ignores its context until it is freed.
 type deaf struct{}
@@ -59,16 +59,16 @@ func live(t *testing.T, queue string, register func(*midge.Runner) error) (r *ri
 // the type that is deployed. They are a finding within seconds, and none any more once they are gone.
 func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, start := live(t, "hooks", midge.Register[callback])
+		r, start := live(t, "hooks", midge.Register[postponed])
 		stop := start(t.Context())
 		defer stop()
 		for range 31 {
-			r.ok(`task add callback --queue hooks --params '{"URL":1}'`)
+			r.ok(`task add postponed --queue hooks --params '{"URL":1}'`)
 		}
 		time.Sleep(time.Minute) // virtual
 		got := r.run("doctor")
 		for _, want := range []string{
-			"problem  Runners of hooks cannot decode tasks of the kind callback. At least 31 tasks cannot be run.",
+			"problem  Runners of hooks cannot decode tasks of the kind postponed. At least 31 tasks cannot be run.",
 			"Undecodable payload", "they are dead 1d after they were put off first", "next: deploy a program that reads them",
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(got.out), " "), strings.Join(strings.Fields(want), " ")) {
@@ -89,10 +89,10 @@ func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
 		if len(of) != 1 || of[0].Tasks != 31 || time.Since(of[0].Since) < 50*time.Second {
 			t.Errorf("got %+v, want 31 tasks of a kind since a minute ago", of)
 		}
-		r.ok("doctor --accept undecodable:hooks/callback")
+		r.ok("doctor --accept undecodable:hooks/postponed")
 		r.ok("task rm --queue hooks state:live --yes")
 		time.Sleep(5 * time.Minute) // virtual
-		if got := r.ok("doctor"); strings.Contains(got, "callback") {
+		if got := r.ok("doctor"); strings.Contains(got, "postponed") {
 			t.Errorf("the tasks are gone, and doctor says\n%s", got)
 		}
 	})
@@ -103,10 +103,10 @@ func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
 func TestATaskThatNoRunnerCanDecodeIsRepaired(t *testing.T) {
 	for _, encoding := range []string{"json", "msgpack"} {
 		synctest.Test(t, func(t *testing.T) {
-			r, start := live(t, "hooks", midge.Register[callback])
+			r, start := live(t, "hooks", midge.Register[postponed])
 			stop := start(t.Context())
 			defer stop()
-			r.ok("task add callback --id bad --queue hooks --encoding " + encoding + ` --params '{"URL":1}'`)
+			r.ok("task add postponed --id bad --queue hooks --encoding " + encoding + ` --params '{"URL":1}'`)
 			time.Sleep(time.Minute) // virtual
 			want := `a runner could not decode its parameters: got `
 			got := r.run("task why hooks/bad")
