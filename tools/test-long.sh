@@ -9,7 +9,7 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash torn stale schedules partitions sqlite
+parts="postgres contract crash torn stale schedules limits partitions sqlite
 sequences-race sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
@@ -43,6 +43,9 @@ stale() { faults 'TestAResumedRunnerStartsNothingStale|TestCancelAllLeavesOthers
 
 # 10,000 and 100,000 schedules of the same moments, and 100,000 that are spread. 45 minutes
 schedules() { faults 'TestManySchedulesTickTogether|TestKeptSchedulesTickOnTime'; }
+
+# Limits of queues and of partitions under kills and freezes, and a rate of a minute. 40 minutes
+limits() { faults 'TestALimitOutlivesKills|TestALimitOfPartitionsOutlivesKills|TestARateOutlivesKills'; }
 
 # A million partitions that come and go on each storage, and a million tasks beside one of a small tenant. 40 minutes
 partitions() {

@@ -138,11 +138,12 @@ func pendingIn(t *testing.T, f *fleet) int64 {
 	return stats[0].Pending
 }
 
-// limitTest is a queue at its limit, and the runners that are killed and frozen.
+// limitTest is a queue at its limit, or one of its partitions, and the runners that are killed and frozen.
 type limitTest struct {
 	*fleet
 
 	limit   int
+	options []midge.Option // of all tasks
 	runner  workerConfig
 	workers []*worker
 	jobs    int
@@ -157,7 +158,7 @@ func (l *limitTest) more() {
 		return
 	}
 	for range 20 * l.limit {
-		l.enqueue("q", fmt.Sprintf("t%06d", l.jobs), steps(sleep(50*time.Millisecond)), midge.CrashLimit(50))
+		l.enqueue("q", fmt.Sprintf("t%06d", l.jobs), steps(sleep(50*time.Millisecond)), l.options...)
 		l.jobs++
 	}
 }
@@ -185,7 +186,7 @@ func (l *limitTest) slotsComeBack() {
 	}
 	killed := time.Now()
 	for i := range l.limit {
-		l.enqueue("q", fmt.Sprint("last-", i), steps(gate("end")), midge.CrashLimit(50), midge.Priority(9))
+		l.enqueue("q", fmt.Sprint("last-", i), steps(gate("end")), append(l.options, midge.Priority(9))...)
 	}
 	l.start(l.runner)
 	l.await("all slots are back", l.runner.Lease+takeover, func(h history) bool {
@@ -198,16 +199,28 @@ func (l *limitTest) slotsComeBack() {
 // TestALimitOutlivesKills checks that never more tasks of a queue run at once under live leases than its limit
 // allows, while runners are killed and frozen, and that all slots are free soon after.
 func TestALimitOutlivesKills(t *testing.T) {
+	limitOutlivesKills(t, storage.Limit{Concurrency: limitOfKills}, count(10, 100), count(5, 50), midge.CrashLimit(50))
+}
+
+// TestALimitOfPartitionsOutlivesKills checks the same of a partition, and that no slot of it leaks.
+func TestALimitOfPartitionsOutlivesKills(t *testing.T) {
+	l := storage.Limit{Partition: storage.PartitionLimit{Concurrency: limitOfKills}}
+	limitOutlivesKills(t, l, count(4, 100), count(2, 50), midge.CrashLimit(50), midge.Partition("acme"))
+}
+
+// limitOfKills is the limit of these tests.
+const limitOfKills = 10
+
+func limitOutlivesKills(t *testing.T, bound storage.Limit, kills, freezes int, options ...midge.Option) {
 	eachStorage(t, func(t *testing.T, s *server) {
-		const limit, runners = 10, 3
-		kills, freezes := count(10, 100), count(5, 50)
+		const limit, runners = limitOfKills, 3
 		if s.kind == oneFile { // whose leases, and so the freezes, are five times as long
-			freezes = count(2, 50)
+			freezes = count(min(freezes, 2), freezes)
 		}
 		f := newFleet(t, s)
-		limited(t, f, storage.Limit{Concurrency: limit})
+		limited(t, f, bound)
 		l := &limitTest{
-			fleet: f, limit: limit,
+			fleet: f, limit: limit, options: slices.Clip(options),
 			runner: workerConfig{Queues: []string{"q"}, Concurrency: 2 * limit, Lease: s.lease()},
 		}
 		l.more()
@@ -231,6 +244,11 @@ func TestALimitOutlivesKills(t *testing.T) {
 		if n := pendingIn(t, f); n != 0 {
 			t.Errorf("pending at the end: got %d, want none", n)
 		}
+		page, err := f.store.Partitions(t.Context(), storage.PartitionsQuery{Queue: "q"})
+		must(t, err)
+		if len(page.Partitions) > 0 {
+			t.Errorf("partitions at the end: got %+v, want none", page.Partitions)
+		}
 		most, at := mostAtOnce(liveSpans(f.history()))
 		t.Logf("%d kills, %d freezes, %d jobs: %d at once at most", kills, freezes, l.jobs+limit, most)
 		if most != limit {
@@ -243,8 +261,8 @@ func TestALimitOutlivesKills(t *testing.T) {
 // no more than it allows, and nearly as much under a backlog, while runners are killed.
 func TestARateOutlivesKills(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
-		const n, per, runners = 100, 5 * time.Second, 3
-		kills, spans := count(4, 30), count(4, 30)
+		const n, runners = 100, 3
+		per, kills, spans := time.Duration(count(5, 60))*time.Second, count(4, 30), count(4, 3)
 		f := newFleet(t, s)
 		limited(t, f, storage.Limit{Rate: storage.Rate{N: n, Per: per}})
 		backlog(t, f, n*(spans+kills+3), steps())
