@@ -30,9 +30,10 @@ const DefaultQueue = "default"
 
 // These are the other defaults of a runner.
 const (
-	defaultLease = 30 * time.Second
-	defaultGrace = 25 * time.Second
-	defaultAhead = 5 * time.Millisecond
+	defaultLease  = 30 * time.Second
+	defaultGrace  = 25 * time.Second
+	defaultReturn = time.Second
+	defaultAhead  = 5 * time.Millisecond
 )
 
 // None disables a setting whose zero value means the default: no grace period, no retries, no tasks
@@ -76,9 +77,13 @@ type RunnerConfig struct {
 	// runners for three seconds.
 	Lease time.Duration
 	// Grace is how long running jobs may finish once the runner stops, before their contexts end:
-	// default 25 s, None for no time. The jobs then have one more second to return. Allow a process
-	// two seconds more than Grace before it is killed.
+	// default 25 s, None for no time. The jobs then have ReturnWithin to return. Allow a process
+	// Grace, ReturnWithin and one second before it is killed.
 	Grace time.Duration
+	// ReturnWithin is how long jobs may take to return once the end of Grace has ended their contexts:
+	// default 1 s. Meanwhile their tasks stay theirs, so that they can store a checkpoint. Raise it if a job
+	// has to end another process in an orderly way.
+	ReturnWithin time.Duration
 	// Ahead bounds the work that may be claimed before a slot is free, as the time that this work
 	// will take: default 5 ms, at most a third of the lease; None claims nothing ahead. It matters
 	// for jobs shorter than Ahead; slower jobs are never claimed ahead.
@@ -174,7 +179,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,
-			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
+			Lease: cfg.Lease, Grace: cfg.Grace, ReturnWithin: cfg.ReturnWithin, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
 			SuccessLevel: slogLevel(cfg.SuccessLevel), QueueConcurrency: cfg.QueueConcurrency, Gates: cfg.Gates,
 			QueueLimits: cfg.QueueLimits,
 		}),
@@ -211,6 +216,7 @@ func (c *RunnerConfig) fill() error {
 	c.Version = cmp.Or(c.Version, built())
 	c.Grace = durationOr(c.Grace, defaultGrace)
 	c.Ahead = durationOr(c.Ahead, defaultAhead)
+	c.ReturnWithin = cmp.Or(c.ReturnWithin, defaultReturn)
 	return nil
 }
 
@@ -244,6 +250,9 @@ func (c *RunnerConfig) check() error {
 		return storage.Invalid("RunnerConfig.OnEnd", "with a nil", "functions alone")
 	}
 	if err := checkSpan("RunnerConfig.Timeout", c.Timeout, "0 for none"); err != nil {
+		return err
+	}
+	if err := checkSpan("RunnerConfig.ReturnWithin", c.ReturnWithin, "0 for the default"); err != nil {
 		return err
 	}
 	if err := c.checkBounds(); err != nil {
@@ -381,8 +390,8 @@ func (r *Runner) SetQueueConcurrency(queue string, n int) error {
 	return nil
 }
 
-// ErrGraceExceeded is returned by Run where jobs had not returned one second after their contexts
-// ended with the grace period. Their tasks were released, but their goroutines may still run.
+// ErrGraceExceeded is returned by Run where jobs had not returned within RunnerConfig.ReturnWithin after
+// their contexts ended with the grace period. Their tasks were released, but their goroutines may still run.
 var ErrGraceExceeded = runner.ErrGraceExceeded
 
 // Run claims tasks and runs their jobs until ctx ends, and then drains. It is Start followed, when
@@ -418,8 +427,8 @@ func (r *Runner) Start(ctx context.Context) error {
 // Shutdown drains the runner. The runner claims no more tasks, gives back the tasks that it claimed
 // ahead, lets running jobs finish for the grace period, then ends their contexts with ErrShutdown,
 // and releases the remaining tasks without counting a retry. Where ctx ends before the grace
-// period, that period is over at once, and Shutdown returns within two seconds. Further calls of
-// Shutdown wait too, and return the same error.
+// period, that period is over at once, and Shutdown returns within RunnerConfig.ReturnWithin and one
+// second. Further calls of Shutdown wait too, and return the same error.
 //
 // Shutdown returns nil after a drain, or ErrGraceExceeded. For a runner that was not started it
 // returns nil at once, and the runner never starts: a Start that is under way or follows returns an

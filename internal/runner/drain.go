@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// shutdownTail is how long jobs may take to return after their contexts ended, and then how long
-// the last calls to the storage may take. Run ends within the grace period and twice this time,
-// even where the storage is away.
+// shutdownTail is how long the last calls to the storage may take after the jobs have returned. Run ends
+// within the grace period, the time that jobs have to return, and this time, even where the storage is away.
 const shutdownTail = time.Second
 
 // graceLeft returns how much of the grace period is left, at least shutdownTail/4, for the calls of
@@ -65,7 +64,7 @@ func (r *Runner) drain(
 	case <-r.stop:
 	}
 	endJobs(ErrShutdown)
-	tail := time.NewTimer(shutdownTail)
+	tail := time.NewTimer(r.tail)
 	defer tail.Stop()
 	select {
 	case <-ended:

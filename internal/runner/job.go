@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -57,6 +58,9 @@ func (a *Attempt) Jobs() Jobs { return a.jobs }
 
 // MaxPayload returns the storage's bound of encoded values, in bytes.
 func (a *Attempt) MaxPayload() int { return a.limits.Load().MaxPayload }
+
+// ReturnWithin returns how long the job may take to return after a drain has ended its context.
+func (a *Attempt) ReturnWithin() time.Duration { return a.tail }
 
 // Spans reports whether a queue can share an atomic step with the task's queue.
 func (a *Attempt) Spans(queue string) bool { return storage.Spans(a.store, a.Fence.Queue, queue) }

@@ -36,8 +36,10 @@ type Config struct {
 	QueueLimits map[string]storage.Limit
 	Lease       time.Duration
 	Grace       time.Duration
-	Ahead       time.Duration
-	Timeout     time.Duration // of tasks without a timeout; 0 for none
+	// ReturnWithin is how long jobs may take to return after Grace has ended their contexts.
+	ReturnWithin time.Duration
+	Ahead        time.Duration
+	Timeout      time.Duration // of tasks without a timeout; 0 for none
 	// OnEnd functions are called for each end, one after the other. They return their panic as an
 	// error.
 	OnEnd []func(context.Context, *Ended) error
@@ -94,6 +96,7 @@ type shared struct {
 
 	id      string
 	lease   time.Duration
+	tail    time.Duration // how long jobs may take to return after a drain has ended their contexts
 	timeout time.Duration // of tasks without a timeout; 0 for none
 	jobs    Jobs
 	log     *lifeLog
@@ -145,7 +148,7 @@ func New(cfg Config) *Runner {
 	log := &lifeLog{cfg.Log, id, cfg.SuccessLevel, WallClock(cfg.Store)}
 	s := &shared{
 		clock: clock{made: time.Now()},
-		id:    id, lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
+		id:    id, lease: cfg.Lease, tail: cfg.ReturnWithin, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
 		health: new(health), slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
 		large: make(chan struct{}, 1), declaredLimits: limitsOf(cfg.QueueLimits),
 	}
