@@ -91,11 +91,17 @@ var table = []rule{
 		},
 	},
 	{
+		room:      "work/command", // runs programs: fences, reports and follow-ups are those of an attempt
+		rooms:     []string{".", "storage", "internal/payload", "internal/runner"},
+		testRooms: []string{"storage/..."},
+	},
+	{
 		room:      "examples",
 		rooms:     []string{".", "storage/...", "examples/internal/..."},
 		modules:   []string{"go.uber.org/zap"},
 		testRooms: []string{"midgetest"},
 	},
+	{room: "examples/encode", rooms: []string{".", "dashboard", "storage/...", "work/command", "examples/internal/..."}},
 	{
 		room:    "examples/webshop",
 		rooms:   []string{".", "storage/...", "internal/testserver"}, // starts a PostgreSQL if none is given

@@ -1,0 +1,85 @@
+package command
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+)
+
+// child is the process of a task.
+type child struct {
+	cmd    *exec.Cmd
+	reaper *Reaper
+	memory int64
+	ended  chan struct{} // closed when the process and its group have ended
+
+	mu   sync.Mutex
+	gone bool // the number of the process may belong to another one by now
+}
+
+// start starts the process. The goroutine that started it keeps its thread until the process has ended, because
+// Linux ends the process together with the thread that started it.
+func (c *child) start() error {
+	task, mark, err := c.reaper.begin()
+	if err != nil {
+		return err
+	}
+	c.cmd.Env = append(c.cmd.Env, mark)
+	c.ended = make(chan struct{})
+	started := make(chan error, 1)
+	go func() { // ends with the process
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(c.ended)
+		err := c.cmd.Start()
+		if err == nil {
+			c.reaper.began(task, c.cmd.Process.Pid)
+			err = limitMemory(c.cmd.Process.Pid, c.memory)
+		}
+		started <- err
+		if c.cmd.Process == nil {
+			c.reaper.end(task)
+			return
+		}
+		if err != nil {
+			c.kill()
+		}
+		c.await(task)
+	}()
+	if err = <-started; err != nil {
+		<-c.ended
+	}
+	return err
+}
+
+// await waits for the end of the process, and kills the rest of its group. Until Wait, the number of the process,
+// which is the number of the group, cannot be given to another process.
+func (c *child) await(task int64) {
+	awaitEnd(c.cmd.Process.Pid)
+	if hasGroups {
+		c.mu.Lock()
+		c.gone = true
+		killGroup(c.cmd.Process.Pid)
+		c.mu.Unlock()
+	}
+	c.reaper.end(task)
+	_ = c.cmd.Wait() // the state of the process says everything
+}
+
+// terminate asks the group to end.
+func (c *child) terminate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		terminateGroup(c.cmd.Process)
+	}
+}
+
+// kill kills the group.
+func (c *child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		killProcess(c.cmd.Process)
+	}
+}

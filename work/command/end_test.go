@@ -1,0 +1,187 @@
+//go:build linux || darwin
+
+package command_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/work/command"
+)
+
+// stubborn is a script that ignores SIGTERM, as does its own child. It writes the numbers of both to a file.
+func stubborn(file string) command.Config {
+	cfg := shell(`trap 'echo got TERM >&2' TERM; (trap '' TERM; exec sleep 60) & echo $$ $! > ` + file +
+		`; while :; do wait; done`)
+	cfg.Grace = 200 * time.Millisecond
+	return cfg
+}
+
+// gone waits until the processes of a file have ended.
+func gone(t *testing.T, numbers string) {
+	t.Helper()
+	for number := range strings.FieldsSeq(numbers) {
+		pid, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testserver.Await(t, "process "+number+" is gone", func() bool { return !alive(pid) })
+	}
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+// TestACancelKillsTheGroup cancels a program that ignores SIGTERM.
+func TestACancelKillsTheGroup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	r := newRig(t, stubborn(file), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	ref := r.add(packed{})
+	pids := awaitFile(t, file)
+	if _, err := r.client.Cancel(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Await(t.Context(), ref, nil); !errors.Is(err, midge.ErrCancelled) {
+		t.Errorf("the task ended with %v, want ErrCancelled", err)
+	}
+	gone(t, pids)
+}
+
+// TestATimeoutKillsTheGroup names the timeout and the signal.
+func TestATimeoutKillsTheGroup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	r := newRig(t, stubborn(file))
+	text := r.dead(r.add(packed{}, midge.Timeout(time.Second)))
+	r.contains(text, "timed out after 1s", "SIGKILL", "got TERM")
+	gone(t, awaitFile(t, file))
+}
+
+// TestAnExitAfterTheEndCompletesNothing has a program that ends with 0 when it is asked to end.
+func TestAnExitAfterTheEndCompletesNothing(t *testing.T) {
+	r := newRig(t, shell(`trap 'echo bye >&2; exit 0' TERM; echo '{"result":1}' >&3; while :; do sleep 0.02; done`))
+	r.contains(r.dead(r.add(packed{}, midge.Timeout(300*time.Millisecond))), "timed out", "exit status 0", "bye")
+}
+
+// TestADrainedTaskGoesOnElsewhere stops the runner of a program that stores a checkpoint at SIGTERM. The next runner
+// goes on from there, and nothing was charged.
+func TestADrainedTaskGoesOnElsewhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	cfg := shell(`
+		if [ -n "$MIDGE_CHECKPOINT" ]; then printf '{"result":%s}\n' "$(cat $MIDGE_CHECKPOINT)" >&3; exit; fi
+		trap 'sleep 2; echo "{\"checkpoint\":\"saved\"}" >&3; exit 0' TERM
+		echo $$ > ` + file + `; while :; do sleep 0.02; done`)
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	ref := r.add(packed{})
+	pid := awaitFile(t, file)
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	gone(t, pid)
+	if task := r.task(ref); task.State != storage.Waiting || task.Retries+task.Crashes != 0 {
+		t.Errorf("the task is %s with %d retries and %d crashes, want it waiting, uncharged",
+			task.State, task.Retries, task.Crashes)
+	}
+	r.start(cfg)
+	var got string
+	if err := r.client.Await(t.Context(), ref, &got); err != nil || got != "saved" {
+		t.Errorf("got %q, %v; want the checkpoint", got, err)
+	}
+}
+
+// TestADrainKillsInTime stops the runner of a program that ignores SIGTERM, though its grace is longer than the time
+// in which the job has to return.
+func TestADrainKillsInTime(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	cfg := stubborn(file)
+	cfg.Grace = time.Minute
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.ReturnWithin = time.Second })
+	ref := r.add(packed{})
+	pids := awaitFile(t, file)
+	if err := r.stop(); err != nil {
+		t.Errorf("the runner ended with %v, want no job left", err)
+	}
+	gone(t, pids)
+	if task := r.task(ref); task.State != storage.Waiting || task.Retries+task.Crashes != 0 {
+		t.Errorf("the task is %s with %d retries and %d crashes, want it waiting, uncharged",
+			task.State, task.Retries, task.Crashes)
+	}
+}
+
+// deaf is a storage that loses the extensions of leases once it is cut.
+type deaf struct {
+	storage.Storage
+
+	cut chan struct{}
+}
+
+func (d deaf) Extend(ctx context.Context, request storage.ExtendRequest) (storage.Extended, error) {
+	select {
+	case <-d.cut:
+		return storage.Extended{}, storage.ErrUnavailable
+	default:
+		return d.Storage.Extend(ctx, request)
+	}
+}
+
+// TestALostLeaseKillsTheGroup cuts a runner off from its storage.
+func TestALostLeaseKillsTheGroup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan struct{})
+	r := newRigOn(t, deaf{store, cut}, stubborn(file), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	r.add(packed{})
+	pids := awaitFile(t, file)
+	close(cut)
+	gone(t, pids)
+}
+
+// TestALongTaskKeepsItsLease runs a program for several leases.
+func TestALongTaskKeepsItsLease(t *testing.T) {
+	r := newRig(t, shell(`sleep 4`), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	ref := r.add(packed{})
+	if err := r.client.Await(t.Context(), ref, nil); err != nil {
+		t.Fatal(err)
+	}
+	if task := r.task(ref); task.Crashes != 0 || len(task.Attempts) != 1 {
+		t.Errorf("%d crashes and %d attempts, want one attempt", task.Crashes, len(task.Attempts))
+	}
+}
+
+// TestTheRestOfAGroupIsKilled has a program that leaves a child, which holds all its pipes.
+func TestTheRestOfAGroupIsKilled(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pids")
+	r := newRig(t, shell(`sleep 60 & echo $! > `+file+`; echo '{"result":"done"}' >&3`))
+	var got string
+	begun := time.Now()
+	if err := r.client.Await(t.Context(), r.add(packed{}), &got); err != nil || got != "done" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	gone(t, awaitFile(t, file))
+}

@@ -1,0 +1,155 @@
+package command_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/work/command"
+)
+
+// startWorker starts a worker process. Its processes have a variable with the name of the test in their environment.
+func startWorker(t *testing.T, script string, tasks int) *exec.Cmd {
+	t.Helper()
+	worker := exec.Command("/proc/self/exe")
+	worker.Env = append(os.Environ(), envPart+"="+partWorker, envScript+"="+script, envTasks+"="+strconv.Itoa(tasks),
+		"COMMAND_TEST_NAME="+t.Name())
+	worker.Stderr = os.Stderr
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	})
+	return worker
+}
+
+// running returns the processes with a variable in their environment, besides one.
+func running(variable string, besides int) (pids []int) {
+	folders, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		env, _ := os.ReadFile(filepath.Join(folder, "environ"))
+		pid, _ := strconv.Atoi(filepath.Base(folder))
+		if pid != besides && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// family is a script with a child, a child in a session of its own, and one of these that ignores signals.
+const family = `sleep 300 & setsid sleep 300 & setsid sh -c 'trap "" TERM HUP; sleep 300 & sleep 300; :' & wait`
+
+// TestAKilledWorkerLeavesNoProcess kills a worker with children, grandchildren and sessions.
+func TestAKilledWorkerLeavesNoProcess(t *testing.T) {
+	const tasks, each = 20, 6
+	worker := startWorker(t, family, tasks)
+	variable := "COMMAND_TEST_NAME=" + t.Name()
+	testserver.Await(t, "all processes run", func() bool {
+		return len(running(variable, worker.Process.Pid)) == tasks*each
+	})
+	if err := worker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "no process is left", func() bool { return len(running(variable, worker.Process.Pid)) == 0 })
+}
+
+// TestAnEndedTaskLeavesNoProcess ends a program that has left a process in a session of its own.
+func TestAnEndedTaskLeavesNoProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	r := newRig(t, shell(`setsid sleep 300 & echo $! > `+file+`; sleep 0.1`))
+	if err := r.client.Await(t.Context(), r.add(packed{}), nil); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, awaitFile(t, file))
+}
+
+// reapers returns the reapers of a process.
+func reapers(of int) (pids []int) {
+	folders, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		line, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
+		stat, _ := os.ReadFile(filepath.Join(folder, "stat"))
+		_, after, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(after)
+		if strings.HasPrefix(string(line), "midge-reaper\x00") && len(fields) > 1 && fields[1] == strconv.Itoa(of) {
+			pid, _ := strconv.Atoi(filepath.Base(folder))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// TestAKilledReaperIsReplaced kills the reaper, and later the worker.
+func TestAKilledReaperIsReplaced(t *testing.T) {
+	worker := startWorker(t, `setsid sleep 300 & sleep 300`, 1)
+	variable := "COMMAND_TEST_NAME=" + t.Name()
+	pid := worker.Process.Pid
+	testserver.Await(t, "the processes run", func() bool { return len(running(variable, pid)) == 3 })
+	before := reapers(pid)
+	if len(before) != 1 {
+		t.Fatalf("%d reapers, want one", len(before))
+	}
+	reaperProcess, err := os.FindProcess(before[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reaperProcess.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "another reaper runs", func() bool {
+		now := reapers(pid)
+		return len(now) == 1 && now[0] != before[0]
+	})
+	testserver.Await(t, "it ignores signals", func() bool { return ignoresTerm(reapers(pid)) })
+	if len(running(variable, pid)) != 3 {
+		t.Error("the processes of the task were killed")
+	}
+	if err := worker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "no process is left", func() bool { return len(running(variable, pid)) == 0 })
+}
+
+// ignoresTerm reports whether processes ignore SIGTERM, which is the 15th bit.
+func ignoresTerm(pids []int) bool {
+	for _, pid := range pids {
+		status, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return false
+		}
+		for in := bufio.NewScanner(status); in.Scan(); {
+			if mask, ok := strings.CutPrefix(in.Text(), "SigIgn:"); ok {
+				bits, _ := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+				if bits&(1<<14) == 0 {
+					_ = status.Close()
+					return false
+				}
+			}
+		}
+		_ = status.Close()
+	}
+	return true
+}
+
+// TestMemoryIsBounded runs a program that takes 4 GiB.
+func TestMemoryIsBounded(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, command.Config{
+		Path: self, Env: append(command.Environment(os.Environ()), envPart+"="+partHog), Memory: 256 << 20, Reaper: reaper,
+	})
+	r.contains(r.dead(r.add(packed{}, midge.Timeout(time.Minute))), "exit status 2", "out of memory")
+}

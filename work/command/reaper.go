@@ -1,0 +1,275 @@
+package command
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// reaperName is the name under which a program is started again as its own reaper. Lists of processes show it.
+const reaperName = "midge-reaper"
+
+// The pace of a reaper.
+const (
+	readyWithin  = 10 * time.Second      // for the start of the reaper
+	restartPause = time.Second           // before a reaper that ended is started again
+	sweepPause   = time.Second           // between two looks at the processes of the system
+	lastSweeps   = 100                   // how often a reaper looks for processes after the end of its worker
+	lastPause    = 20 * time.Millisecond // between these
+)
+
+// Reaper is a process that kills the children of this process after its death. [Main] makes it.
+type Reaper struct {
+	mu     sync.Mutex
+	worker string        // marks the processes of this worker
+	dir    string        // a folder for this user alone, with the checkpoints of running tasks
+	next   int64         // the number of the next task
+	groups map[int64]int // the process groups of the tasks by number, 0 for one that is about to start
+	lines  io.WriteCloser
+	closed bool
+	ended  chan struct{} // closed when the reaper has ended after Close
+}
+
+// Main returns the reaper for [Config.Reaper]. It must be the first call of the program's main, before any flag
+// is read and anything is opened: the reaper is the same program, started a second time under another name, and
+// in that process Main does the work of the reaper and never returns.
+func Main() *Reaper {
+	if len(os.Args) == 3 && os.Args[0] == reaperName {
+		ignoreSignals()
+		_, _ = fmt.Fprintln(os.Stdout)
+		reap(os.Args[1], os.Stdin)
+		_ = os.RemoveAll(os.Args[2])
+		os.Exit(0)
+	}
+	return &Reaper{groups: make(map[int64]int)}
+}
+
+// Close kills the processes of tasks that still run, and ends the reaper. A program may leave it out, because
+// the end of the program has the same effect.
+func (r *Reaper) Close() error {
+	r.mu.Lock()
+	if r.closed || r.worker == "" {
+		r.closed = true
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	if r.lines != nil {
+		_ = r.lines.Close()
+	}
+	r.mu.Unlock()
+	<-r.ended
+	return os.RemoveAll(r.dir)
+}
+
+// start starts the reaper, once.
+func (r *Reaper) start() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errors.New("it was closed")
+	}
+	if r.worker != "" {
+		return nil
+	}
+	if r.dir, err = os.MkdirTemp("", "midge-work-"); err != nil {
+		return err
+	}
+	worker := rand.Text()
+	ended := make(chan struct{})
+	if reaps {
+		r.worker = worker
+		process, err := r.launchLocked()
+		if err != nil {
+			r.worker = ""
+			_ = os.RemoveAll(r.dir)
+			return err
+		}
+		go r.watch(process, ended) // ends after Close, or with the program
+	} else {
+		close(ended)
+	}
+	r.worker, r.ended = worker, ended
+	return nil
+}
+
+// launchLocked starts the process of the reaper and tells it the tasks that run. The mutex is held.
+func (r *Reaper) launchLocked() (*exec.Cmd, error) {
+	self, err := executable()
+	if err != nil {
+		return nil, err
+	}
+	// The environment is empty, so that it holds no secret, and no mark of a worker.
+	process := &exec.Cmd{Path: self, Args: []string{reaperName, r.worker, r.dir}, Env: []string{}}
+	apart(process)
+	lines, err := process.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	ready, err := process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := process.Start(); err != nil {
+		return nil, err
+	}
+	late := time.AfterFunc(readyWithin, func() { _ = process.Process.Kill() })
+	_, err = ready.Read(make([]byte, 1))
+	late.Stop()
+	for _, task := range slices.Sorted(maps.Keys(r.groups)) {
+		if err == nil {
+			_, err = fmt.Fprintf(lines, "%d %d\n", task, r.groups[task])
+		}
+	}
+	if err != nil {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", err)
+	}
+	r.lines = lines
+	return process, nil
+}
+
+// watch starts the reaper again if it ends before Close.
+func (r *Reaper) watch(process *exec.Cmd, ended chan<- struct{}) {
+	defer close(ended)
+	for began := time.Now(); ; began = time.Now() {
+		if process != nil {
+			_ = process.Wait()
+		}
+		r.mu.Lock()
+		r.lines = nil
+		pauses := !r.closed && time.Since(began) < restartPause
+		r.mu.Unlock()
+		if pauses {
+			time.Sleep(restartPause)
+		}
+		r.mu.Lock()
+		if r.closed {
+			r.mu.Unlock()
+			return
+		}
+		process, _ = r.launchLocked() // until it succeeds, no task begins
+		r.mu.Unlock()
+	}
+}
+
+// begin returns the number of a new task, and the mark of its processes.
+func (r *Reaper) begin() (task int64, mark string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, "", errors.New("command: the reaper was closed")
+	}
+	if reaps && r.lines == nil {
+		return 0, "", errors.New("command: the reaper of this worker was killed, and has not started again yet")
+	}
+	r.next++
+	r.groups[r.next] = 0
+	r.tellLocked("%d 0\n", r.next)
+	return r.next, markOf(r.worker, r.next), nil
+}
+
+// began tells the reaper the process group of a task.
+func (r *Reaper) began(task int64, group int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groups[task] = group
+	r.tellLocked("%d %d\n", task, group)
+}
+
+// end tells the reaper that a task is over. Its process group is empty, or has been killed.
+func (r *Reaper) end(task int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.groups, task)
+	r.tellLocked("%d\n", task)
+}
+
+// tellLocked writes a line to the reaper. If the reaper was killed, watch tells everything to the next one. The
+// mutex is held; the reaper reads at all times, so that the write does not wait.
+func (r *Reaper) tellLocked(format string, args ...any) {
+	if r.lines != nil {
+		_, _ = fmt.Fprintf(r.lines, format, args...)
+	}
+}
+
+// markName is the variable of the environment by which a process is known to belong to a task.
+const markName = "MIDGE_WORKER"
+
+func markOf(worker string, task int64) string {
+	return markName + "=" + worker + "." + strconv.FormatInt(task, 10)
+}
+
+// reap is the work of the reaper. Each line is the number of a task with its process group, 0 before the start,
+// or the number alone when the task is over. The end of the lines is the end of the worker.
+func reap(worker string, from io.Reader) {
+	lines := make(chan string)
+	go func() { // ends with the worker
+		defer close(lines)
+		for in := bufio.NewScanner(from); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	groups, newest := make(map[int64]int), int64(0)
+	over := func(task int64) bool {
+		_, lives := groups[task]
+		return !lives && task <= newest // a newer task is one of whose start the line is still to come
+	}
+	sweep := time.NewTimer(0)
+	sweep.Stop()
+	waits, last, pause := false, time.Time{}, sweepPause
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				killAll(worker, groups)
+				return
+			}
+			number, rest, lives := strings.Cut(line, " ")
+			task, _ := strconv.ParseInt(number, 10, 64)
+			if lives {
+				group, _ := strconv.Atoi(rest)
+				groups[task], newest = group, max(newest, task)
+				continue
+			}
+			delete(groups, task)
+			if !waits {
+				waits = true
+				sweep.Reset(time.Until(last.Add(pause)))
+			}
+		case <-sweep.C:
+			last = time.Now()
+			waits = killMarked(worker, over) > 0         // they may have started others meanwhile
+			pause = max(sweepPause, 20*time.Since(last)) // a twentieth of a processor at most
+			if waits {
+				sweep.Reset(pause)
+			}
+		}
+	}
+}
+
+// killAll kills the processes of all tasks after the death of the worker.
+func killAll(worker string, groups map[int64]int) {
+	for _, group := range groups {
+		if group > 0 {
+			killGroup(group)
+		}
+	}
+	for range lastSweeps { // a process may have started another one meanwhile
+		if killMarked(worker, func(int64) bool { return true }) == 0 {
+			return
+		}
+		time.Sleep(lastPause)
+	}
+}

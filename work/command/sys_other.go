@@ -1,0 +1,40 @@
+//go:build !linux && !darwin
+
+package command
+
+import (
+	"os"
+	"os/exec"
+)
+
+// Here only the parameters, the exit code and the standard error of a child are known.
+const (
+	hasReports   = false
+	hasGroups    = false
+	reaps        = false
+	limitsMemory = false
+)
+
+func executable() (string, error) { return os.Executable() }
+
+func ignoreSignals() {}
+
+func apart(*exec.Cmd) {}
+
+func group(*exec.Cmd) {}
+
+func limitMemory(int, int64) error { return nil }
+
+func terminateGroup(leader *os.Process) { _ = leader.Kill() }
+
+func killProcess(leader *os.Process) { _ = leader.Kill() }
+
+func killGroup(int) {}
+
+func awaitEnd(int) {}
+
+func signalled(*os.ProcessState) string { return "" }
+
+func killMarked(string, func(int64) bool) int { return 0 }
+
+func oomKills() int { return 0 }
