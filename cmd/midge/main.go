@@ -14,12 +14,16 @@ import (
 	"syscall"
 
 	"github.com/midgehq/midge/cmd/midge/internal/cli"
+	"github.com/midgehq/midge/work/command"
 )
 
 func main() {
+	reaper := command.Main() // first: this process may be the reaper of another one
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends a command that ignores the first
-	code := cli.Run(ctx, os.Args[1:], cli.Process())
+	std := cli.Process()
+	std.Reaper = reaper
+	code := cli.Run(ctx, os.Args[1:], std)
 	stop()
 	os.Exit(code)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/work/command"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -89,6 +90,7 @@ func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 			return Dialog{In: in, Out: errs, Close: func() error { return nil }}, nil
 		},
 		Env: func(name string) string { return r.env[name] }, Open: r.open(), Post: r.post,
+		Reaper: reaper,
 	}
 }
 
@@ -259,7 +261,11 @@ func (r *rig) night() {
 	r.now = r.now.Add(5 * time.Minute)
 }
 
+// reaper is that of the programs that tests of work run.
+var reaper *command.Reaper
+
 func TestMain(m *testing.M) {
+	reaper = command.Main()
 	time.Local = time.UTC //nolint:gosmopolitan // moments are shown where the reader is
 	bulk.PreviewTime = time.Hour
 	os.Exit(m.Run())

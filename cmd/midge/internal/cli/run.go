@@ -18,6 +18,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/work/command"
 )
 
 // The exit codes of a command.
@@ -49,6 +50,8 @@ type Std struct {
 	// Terminal says that Out is a terminal. Width is its width in columns.
 	Terminal bool
 	Width    int
+	// Reaper kills the programs of work after the death of this process.
+	Reaper *command.Reaper
 	// Post replaces the post to a webhook in tests; nil otherwise.
 	Post func(ctx context.Context, body []byte) error
 	// Open replaces Target.Open in tests; nil otherwise.

@@ -116,6 +116,9 @@ func (t Target) SQLite() (path string, ok bool) {
 	return strings.TrimPrefix(strings.TrimPrefix(t.url, "sqlite:"), "//"), t.scheme() == "sqlite"
 }
 
+// Is reports whether a text is the URL of the storage, so that it may hold its password.
+func (t Target) Is(text string) bool { return t.url != "" && text == t.url }
+
 func (t Target) scheme() string {
 	scheme, _, _ := strings.Cut(t.url, ":")
 	return scheme
