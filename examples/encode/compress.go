@@ -26,7 +26,8 @@ func exitCode(err error) int {
 	return 1
 }
 
-// compress is the program: it reads the parameters of one task, compresses the file, and reports on file descriptor 3.
+// compress is the program: it reads the parameters of one task, compresses the file, and reports on file
+// descriptor 3.
 func compress(params io.Reader, reports io.Writer) error {
 	var job Compress
 	if err := json.NewDecoder(params).Decode(&job); err != nil {

@@ -1,10 +1,10 @@
-// Encode compresses a folder of files through a program, one task per file. The worker knows nothing of the work: it
-// starts the program for each task, passes the parameters on, and stores the progress and the result that the program
-// reports. Any program in any language can take its place; here it is this program itself, started with the word
-// "compress", so that the example needs nothing but Go.
+// Encode compresses a folder of files through a program, one task per file. The worker knows nothing of the
+// work: it starts the program for each task, passes the parameters on, and stores the progress and the
+// result that the program reports. Any program in any language can take its place; here it is this program
+// itself, started with the word "compress", so that the example needs nothing but Go.
 //
-// You will see eight files compressed, two at a time, and the progress of each. The last file is not readable as text.
-// The program says so with exit code 65, and its task is dead without a retry.
+// You will see eight files compressed, two at a time, and the progress of each. The last file is not
+// readable as text. The program says so with exit code 65, and its task is dead without a retry.
 //
 //	go run ./examples/encode
 //	go run ./examples/encode -dashboard 127.0.0.1:8383 -pace 1s
@@ -35,8 +35,8 @@ import (
 
 const queue = "files"
 
-// Compress is a job of the kind "compress". The program reads its parameters as JSON, so its fields are those of the
-// program too.
+// Compress is a job of the kind "compress". The program reads its parameters as JSON, so its fields are
+// those of the program too.
 type Compress struct {
 	From, To string
 	Pace     time.Duration // time per part of the file, so that there is something to see
@@ -88,7 +88,9 @@ func serve(address string, opened storage.Storage) error {
 }
 
 // run compresses the files of a new folder, and prints the story on out.
-func run(ctx context.Context, opened storage.Storage, reaper *command.Reaper, pace time.Duration, out io.Writer) error {
+func run(
+	ctx context.Context, opened storage.Storage, reaper *command.Reaper, pace time.Duration, out io.Writer,
+) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err

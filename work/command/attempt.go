@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -108,7 +109,7 @@ func (t *attempt) saveCheckpoint(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
-	file, err := os.CreateTemp(t.Reaper.dir, "checkpoint-") // for this user alone
+	file, err := os.CreateTemp(filepath.Split(t.Reaper.files + "*")) // for this user alone
 	if err != nil {
 		return fmt.Errorf("write the checkpoint to a file: %w", err)
 	}
@@ -172,8 +173,8 @@ func (t *attempt) run(ctx context.Context) error {
 	return t.complete()
 }
 
-// await waits for the end of the child. It ends the child when the context of the job ends, whose cause it then
-// returns with true, and after a bad report, which it returns with false.
+// await waits for the end of the child. It ends the child when the context of the job ends, whose cause it
+// then returns with true, and after a bad report, which it returns with false.
 func (t *attempt) await(ctx context.Context, bad <-chan error) (ended error, cause bool) {
 	shown := time.NewTimer(shownAfter)
 	defer shown.Stop()
@@ -210,8 +211,8 @@ func (t *attempt) await(ctx context.Context, bad <-chan error) (ended error, cau
 	}
 }
 
-// status returns how the program ended, "" for exit code 0. killed is the number of kills of the control group
-// before the program was started.
+// status returns how the program ended, "" for exit code 0. killed is the number of kills of the control
+// group before the program was started.
 func (t *attempt) status(killed int) string {
 	state := t.child.cmd.ProcessState
 	switch name := signalled(state); {
@@ -228,8 +229,8 @@ func (t *attempt) status(killed int) string {
 // longestLine bounds the line of the standard error that stands in the first line of an error.
 const longestLine = 300
 
-// failed adds the standard error of the program to an error. The first line of the text has the last line of the
-// standard error, because lists show the first line alone.
+// failed adds the standard error of the program to an error. The first line of the text has the last line of
+// the standard error, because lists show the first line alone.
 func (t *attempt) failed(err error) error {
 	text := t.stderr.text(t.MaxError)
 	if text == "" {

@@ -17,8 +17,8 @@ type child struct {
 	gone bool // the number of the process may belong to another one by now
 }
 
-// start starts the process. The goroutine that started it keeps its thread until the process has ended, because
-// Linux ends the process together with the thread that started it.
+// start starts the process. The goroutine that started it keeps its thread until the process has ended,
+// because Linux ends the process together with the thread that started it.
 func (c *child) start() error {
 	task, mark, err := c.reaper.begin()
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *child) start() error {
 	return err
 }
 
-// await waits for the end of the process, and kills the rest of its group. Until Wait, the number of the process,
-// which is the number of the group, cannot be given to another process.
+// await waits for the end of the process, and kills the rest of its group. Until Wait, the number of the
+// process, which is the number of the group, cannot be given to another process.
 func (c *child) await(task int64) {
 	awaitEnd(c.cmd.Process.Pid)
 	if hasGroups {

@@ -72,9 +72,9 @@ type Config struct {
 
 // Handle registers a program for the jobs of a kind. See the comment of the package for the program's side.
 //
-// Handle returns an *[midge.InvalidError] if the program is not there or may not be executed, and for a Config
-// that is not valid, besides the errors of [midge.HandleRaw]. It starts the reaper, and returns the error of
-// that start.
+// Handle returns an *[midge.InvalidError] if the program is not there or may not be executed, and for a
+// Config that is not valid, besides the errors of [midge.HandleRaw]. It starts the reaper, and returns the
+// error of that start.
 func Handle(r *midge.Runner, kind string, cfg Config) error {
 	if err := cfg.fill(); err != nil {
 		return fmt.Errorf("command: %s: %w", kind, err)
@@ -103,7 +103,8 @@ func (c *Config) fill() error {
 	c.Args, c.Env = slices.Clone(c.Args), slices.Clone(c.Env)
 	for _, given := range c.Env {
 		if name, _, ok := strings.Cut(given, "="); !ok || strings.ContainsRune(given, 0) {
-			return storage.Invalid("Config.Env", "an entry "+storage.PrintableText(name, storage.MaxName), "name=value")
+			name = storage.PrintableText(name, storage.MaxName)
+			return storage.Invalid("Config.Env", "an entry "+name, "name=value")
 		}
 	}
 	switch {

@@ -185,7 +185,8 @@ func TestFollowUps(t *testing.T) {
 	}
 }
 
-// TestBadLines checks that each bad line fails the attempt and is named, and that nothing of the attempt remains.
+// TestBadLines checks that each bad line fails the attempt and is named, and that nothing of the attempt
+// remains.
 func TestBadLines(t *testing.T) {
 	lines := t.TempDir()
 	cfg := shell(`cat "$(sed 's/.*"Name":"\([^"]*\)".*/\1/')" >&3; exec sleep 60`)

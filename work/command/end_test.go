@@ -83,8 +83,8 @@ func TestAnExitAfterTheEndCompletesNothing(t *testing.T) {
 	r.contains(r.dead(r.add(packed{}, midge.Timeout(300*time.Millisecond))), "timed out", "exit status 0", "bye")
 }
 
-// TestADrainedTaskGoesOnElsewhere stops the runner of a program that stores a checkpoint at SIGTERM. The next runner
-// goes on from there, and nothing was charged.
+// TestADrainedTaskGoesOnElsewhere stops the runner of a program that stores a checkpoint at SIGTERM. The
+// next runner goes on from there, and nothing was charged.
 func TestADrainedTaskGoesOnElsewhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	cfg := shell(`
@@ -109,8 +109,8 @@ func TestADrainedTaskGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// TestADrainKillsInTime stops the runner of a program that ignores SIGTERM, though its grace is longer than the time
-// in which the job has to return.
+// TestADrainKillsInTime stops the runner of a program that ignores SIGTERM, though its grace is longer than
+// the time in which the job has to return.
 func TestADrainKillsInTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
 	cfg := stubborn(file)

@@ -3,6 +3,7 @@ package command_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +18,8 @@ import (
 	"github.com/midgehq/midge/work/command"
 )
 
-// startWorker starts a worker process. Its processes have a variable with the name of the test in their environment.
+// startWorker starts a worker process. Its processes have a variable with the name of the test in their
+// environment.
 func startWorker(t *testing.T, script string, tasks int) *exec.Cmd {
 	t.Helper()
 	worker := exec.Command("/proc/self/exe")
@@ -52,7 +54,11 @@ const family = `sleep 300 & setsid sleep 300 & setsid sh -c 'trap "" TERM HUP; s
 
 // TestAKilledWorkerLeavesNoProcess kills a worker with children, grandchildren and sessions.
 func TestAKilledWorkerLeavesNoProcess(t *testing.T) {
-	const tasks, each = 20, 6
+	const each = 6 // processes of a task
+	tasks, err := strconv.Atoi(cmp.Or(os.Getenv("MIDGE_TEST_CHILDREN"), "20"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker := startWorker(t, family, tasks)
 	variable := "COMMAND_TEST_NAME=" + t.Name()
 	testserver.Await(t, "all processes run", func() bool {

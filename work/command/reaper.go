@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,8 @@ import (
 	"time"
 )
 
-// reaperName is the name under which a program is started again as its own reaper. Lists of processes show it.
+// reaperName is the name under which a program is started again as its own reaper. Lists of processes show
+// it.
 const reaperName = "midge-reaper"
 
 // The pace of a reaper.
@@ -32,7 +34,7 @@ const (
 type Reaper struct {
 	mu     sync.Mutex
 	worker string        // marks the processes of this worker
-	dir    string        // a folder for this user alone, with the checkpoints of running tasks
+	files  string        // begins the paths of the files with the checkpoints of running tasks
 	next   int64         // the number of the next task
 	groups map[int64]int // the process groups of the tasks by number, 0 for one that is about to start
 	lines  io.WriteCloser
@@ -40,16 +42,16 @@ type Reaper struct {
 	ended  chan struct{} // closed when the reaper has ended after Close
 }
 
-// Main returns the reaper for [Config.Reaper]. It must be the first call of the program's main, before any flag
-// is read and anything is opened: the reaper is the same program, started a second time under another name, and
-// in that process Main does the work of the reaper and never returns.
+// Main returns the reaper for [Config.Reaper]. It must be the first call of the program's main, before any
+// flag is read and anything is opened: the reaper is the same program, started a second time under another
+// name, and in that process Main does the work of the reaper and never returns.
 func Main() *Reaper {
 	if len(os.Args) == 3 && os.Args[0] == reaperName {
 		ignoreSignals()
 		_, _ = fmt.Fprintln(os.Stdout)
 		reap(os.Args[1], os.Stdin)
-		_ = os.RemoveAll(os.Args[2])
-		os.Exit(0)
+		removeAll(os.Args[2])
+		os.Exit(0) //nolint:forbidigo // the process is nothing but the reaper
 	}
 	return &Reaper{groups: make(map[int64]int)}
 }
@@ -69,7 +71,16 @@ func (r *Reaper) Close() error {
 	}
 	r.mu.Unlock()
 	<-r.ended
-	return os.RemoveAll(r.dir)
+	removeAll(r.files)
+	return nil
+}
+
+// removeAll removes the files whose paths begin with a text.
+func removeAll(files string) {
+	left, _ := filepath.Glob(files + "*")
+	for _, file := range left {
+		_ = os.Remove(file)
+	}
 }
 
 // start starts the reaper, once.
@@ -82,24 +93,18 @@ func (r *Reaper) start() (err error) {
 	if r.worker != "" {
 		return nil
 	}
-	if r.dir, err = os.MkdirTemp("", "midge-work-"); err != nil {
+	r.worker, r.ended = rand.Text(), make(chan struct{})
+	r.files = filepath.Join(os.TempDir(), "midge-work-"+r.worker+"-")
+	if !reaps {
+		close(r.ended)
+		return nil
+	}
+	process, err := r.launchLocked()
+	if err != nil {
+		r.worker = ""
 		return err
 	}
-	worker := rand.Text()
-	ended := make(chan struct{})
-	if reaps {
-		r.worker = worker
-		process, err := r.launchLocked()
-		if err != nil {
-			r.worker = ""
-			_ = os.RemoveAll(r.dir)
-			return err
-		}
-		go r.watch(process, ended) // ends after Close, or with the program
-	} else {
-		close(ended)
-	}
-	r.worker, r.ended = worker, ended
+	go r.watch(process, r.ended) // ends after Close, or with the program
 	return nil
 }
 
@@ -110,7 +115,7 @@ func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 		return nil, err
 	}
 	// The environment is empty, so that it holds no secret, and no mark of a worker.
-	process := &exec.Cmd{Path: self, Args: []string{reaperName, r.worker, r.dir}, Env: []string{}}
+	process := &exec.Cmd{Path: self, Args: []string{reaperName, r.worker, r.files}, Env: []string{}}
 	apart(process)
 	lines, err := process.StdinPipe()
 	if err != nil {
@@ -152,7 +157,7 @@ func (r *Reaper) watch(process *exec.Cmd, ended chan<- struct{}) {
 		pauses := !r.closed && time.Since(began) < restartPause
 		r.mu.Unlock()
 		if pauses {
-			time.Sleep(restartPause)
+			<-time.After(restartPause)
 		}
 		r.mu.Lock()
 		if r.closed {
@@ -196,8 +201,8 @@ func (r *Reaper) end(task int64) {
 	r.tellLocked("%d\n", task)
 }
 
-// tellLocked writes a line to the reaper. If the reaper was killed, watch tells everything to the next one. The
-// mutex is held; the reaper reads at all times, so that the write does not wait.
+// tellLocked writes a line to the reaper. If the reaper was killed, watch tells everything to the next one.
+// The mutex is held; the reaper reads at all times, so that the write does not wait.
 func (r *Reaper) tellLocked(format string, args ...any) {
 	if r.lines != nil {
 		_, _ = fmt.Fprintf(r.lines, format, args...)
@@ -211,8 +216,8 @@ func markOf(worker string, task int64) string {
 	return markName + "=" + worker + "." + strconv.FormatInt(task, 10)
 }
 
-// reap is the work of the reaper. Each line is the number of a task with its process group, 0 before the start,
-// or the number alone when the task is over. The end of the lines is the end of the worker.
+// reap is the work of the reaper. Each line is the number of a task with its process group, 0 before the
+// start, or the number alone when the task is over. The end of the lines is the end of the worker.
 func reap(worker string, from io.Reader) {
 	lines := make(chan string)
 	go func() { // ends with the worker
@@ -270,6 +275,6 @@ func killAll(worker string, groups map[int64]int) {
 		if killMarked(worker, func(int64) bool { return true }) == 0 {
 			return
 		}
-		time.Sleep(lastPause)
+		<-time.After(lastPause)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // The times of the last reports.
 const (
-	quietAfter = 100 * time.Millisecond // without a byte after the end of the child; another process has the pipe
+	quietAfter = 100 * time.Millisecond // without a byte after the end of the child
 	lateBytes  = 2 << 20                // that are read after the end of the child; a pipe holds at most 1 MiB
 )
 
@@ -66,8 +66,8 @@ func (r *reports) read(ctx context.Context) (bad <-chan error) {
 	return found
 }
 
-// end waits until the lines of a child that has ended are read, and returns the error of a bad one. If the context
-// of the job ends, it waits no longer than pipesAfter.
+// end waits until the lines of a child that has ended are read, and returns the error of a bad one. If the
+// context of the job ends, it waits no longer than pipesAfter.
 func (r *reports) end(ctx context.Context, stop context.CancelFunc) error {
 	if r == nil {
 		return nil
@@ -88,8 +88,8 @@ func (r *reports) end(ctx context.Context, stop context.CancelFunc) error {
 	return r.bad
 }
 
-// Read reads from the pipe. After the end of the child, the lines end with the first pause, because a process that
-// has left the group may hold the pipe open.
+// Read reads from the pipe. After the end of the child, the lines end with the first pause, because a
+// process that has left the group may hold the pipe open.
 func (r *reports) Read(p []byte) (int, error) {
 	for {
 		n, err := r.from.Read(p)
@@ -175,8 +175,8 @@ func namesOf[V any](of map[string]V) string {
 	return storage.PrintableText(names, storage.MaxName)
 }
 
-// away reports whether the storage could not be reached. The program goes on then, because it cannot do anything
-// about that: the next report or the end of the attempt stores more.
+// away reports whether the storage could not be reached. The program goes on then, because it cannot do
+// anything about that: the next report or the end of the attempt stores more.
 func away(err error) bool {
 	return errors.Is(err, midge.ErrUnavailable) || errors.Is(err, midge.ErrUnknown)
 }
@@ -233,9 +233,9 @@ func (r *reports) throttle(_ context.Context, value json.RawMessage) error {
 func milliseconds(what string, value json.RawMessage, least int64) (time.Duration, error) {
 	var n int64
 	const most = int64(storage.MaxDelay / time.Millisecond)
-	if err := json.Unmarshal(value, &n); err != nil || n < least || n > most || bytes.Equal(value, []byte("null")) {
-		return 0, storage.Invalid(what, storage.PrintableText(string(value), storage.MaxName), "an integer, %d to %d",
-			least, most)
+	if json.Unmarshal(value, &n) != nil || n < least || n > most || string(value) == "null" {
+		given := storage.PrintableText(string(value), storage.MaxName)
+		return 0, storage.Invalid(what, given, "an integer, %d to %d", least, most)
 	}
 	return time.Duration(n) * time.Millisecond, nil
 }
@@ -276,7 +276,8 @@ func (r *reports) followUp(ctx context.Context, value json.RawMessage) error {
 		}
 	}
 	if storage.Reserved(in.Ref.Queue) {
-		return storage.Invalid("queue name", in.Ref.Queue, "one that does not begin with %q", storage.ReservedQueues)
+		return storage.Invalid("queue name", in.Ref.Queue, "one that does not begin with %q",
+			storage.ReservedQueues)
 	}
 	if in.Payload, err = payload.Encode(in.Encoding, params, nil); err != nil {
 		return err //nolint:wrapcheck // it names the parameters
@@ -303,7 +304,8 @@ func textOf(what string, value json.RawMessage, into *string) error {
 	return nil
 }
 
-// showProcess stores the number and the host of a long task's process as its progress, if the program sends none.
+// showProcess stores the number and the host of a long task's process as its progress, if the program sends
+// none.
 func (r *reports) showProcess(ctx context.Context, pid int) {
 	if r == nil {
 		return

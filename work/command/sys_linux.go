@@ -40,8 +40,8 @@ func limitMemory(pid int, most int64) error {
 	return nil
 }
 
-// killMarked kills the processes of a worker whose tasks are over, and returns how many it found. It finds them by
-// the mark in their environment, whatever their session and their parent are.
+// killMarked kills the processes of a worker whose tasks are over, and returns how many it found. It finds
+// them by the mark in their environment, whatever their session and their parent are.
 func killMarked(worker string, over func(task int64) bool) (found int) {
 	folders, _ := filepath.Glob("/proc/[0-9]*")
 	mark := []byte("\x00" + markName + "=" + worker + ".")
@@ -78,10 +78,8 @@ func taskOf(folder string, mark []byte) (task int64, ok bool) {
 // groupFiles are the files from which oomKills reads.
 type groupFiles struct{ own, root string }
 
-var controlGroups = groupFiles{own: "/proc/self/cgroup", root: "/sys/fs/cgroup"}
-
-// oomKills returns how many processes of this process's control group were killed because its memory was used up.
-// The children belong to the same group. It returns 0 if the system does not tell.
+// oomKills returns how many processes of this process's control group were killed because its memory was
+// used up. The children belong to the same group. It returns 0 if the system does not tell.
 func (f groupFiles) oomKills() (n int) {
 	text, _ := os.ReadFile(f.own)
 	for line := range strings.Lines(string(text)) {
@@ -99,4 +97,4 @@ func (f groupFiles) oomKills() (n int) {
 	return n
 }
 
-func oomKills() int { return controlGroups.oomKills() }
+func oomKills() int { return groupFiles{own: "/proc/self/cgroup", root: "/sys/fs/cgroup"}.oomKills() }

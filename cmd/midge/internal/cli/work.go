@@ -158,6 +158,9 @@ func (f *workFlags) check() error {
 	if len(f.kinds) == 0 {
 		return storage.Invalid("--kind", "nothing", "the kind of the tasks to run")
 	}
+	if f.concurrency < 1 { // in Go, 0 means the default
+		return storage.Invalid("--concurrency", f.concurrency, "1 or more")
+	}
 	if f.result != "fd3" && f.result != "stdout" {
 		return storage.Invalid("--result", f.result, "fd3 or stdout")
 	}
@@ -177,8 +180,8 @@ func orNone(s span) time.Duration {
 	return s.Duration
 }
 
-// childEnvironment returns the variables that a program sees: not those that name a storage or may hold a password,
-// unless they are passed on by name.
+// childEnvironment returns the variables that a program sees: not those that name a storage or may hold a
+// password, unless they are passed on by name.
 func (a *app) childEnvironment(all, passed []string) []string {
 	clean := command.Environment(all)
 	return slices.DeleteFunc(slices.Clone(all), func(given string) bool {
@@ -190,8 +193,8 @@ func (a *app) childEnvironment(all, passed []string) []string {
 	})
 }
 
-// workLog returns the log of a worker. It leaves out the errors of attempts, because they hold what programs have
-// written: the tasks have them.
+// workLog returns the log of a worker. It leaves out the errors of attempts, because they hold what programs
+// have written: the tasks have them.
 func (a *app) workLog(verbose bool) slog.Handler {
 	level := slog.LevelWarn
 	switch {

@@ -25,7 +25,8 @@ func newWorkRig(t *testing.T) *rig {
 	return r
 }
 
-// TestWorkRunsAProgram runs a program for a task that succeeds and for one that fails, and then ends as by a signal.
+// TestWorkRunsAProgram runs a program for a task that succeeds and for one that fails, and then ends as by a
+// signal.
 func TestWorkRunsAProgram(t *testing.T) {
 	t.Setenv("COMMAND_DATABASE", "redis://u:s3cret@db.example:6379/0")
 	t.Setenv("PGPASSWORD", "s3cret")
@@ -73,7 +74,7 @@ func TestWorkRefusesAWrongLine(t *testing.T) {
 	for line, want := range map[string]string{
 		"work --kind x": "wants the program behind --", "work --kind x cat": "wants the program behind --",
 		"work -- cat": "--kind", "work --kind x -- no-such-program": "no-such-program",
-		"work --kind x --result file -- cat": "--result", "work --kind x --memory lots -- cat": "size",
+		"work --kind x --result file -- cat": "--result", "work --kind x --memory lots -- cat": "--memory",
 		"work --kind x --memory 1K -- cat": "Memory", "work --kind x --queue '' -- cat": "queue",
 		"work --kind x --concurrency 0 -- cat": "oncurrency", "work --kind x --dir /no/folder -- cat": "folder",
 	} {
