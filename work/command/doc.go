@@ -12,13 +12,15 @@
 // A task is a process group. The leader's end ends the group: the leader stays a zombie until the others are
 // killed, so that the number of the group cannot belong to somebody else meanwhile.
 //
-// The death of the worker is noticed by two. Linux kills the leaders (PDEATHSIG), which survives nothing but
-// misses grandchildren. The reaper, one process per worker, is told each group through a pipe, and kills all
-// groups when the pipe ends. It is the program itself, started again under another name, because that needs
-// no file beside the program, no shell in the image of a container, and no second language. The price is the
-// call of [Main], whose value Config.Reaper asks for, so that nobody can forget it. The reaper also finds
-// processes that have left their group, by a mark in their environment. It alone looks for them, and at most
-// once per second, because a look costs a read of every process of the system.
+// Two mechanisms end the processes of a worker that dies. Linux kills the leaders together with the worker
+// (PDEATHSIG), but not the processes that they have started. The reaper, one process per worker, is told
+// each group through a pipe, and kills all groups when the pipe ends. It is the program itself, started again
+// under another name: that needs no file beside the program, and no shell in the image of a container. The
+// price is the call of [Main], whose value Config.Reaper requires, so that nobody can forget it.
+//
+// The reaper also finds processes that have left their group, by the mark MIDGE_WORKER in their environment.
+// It looks for them at most once per second, because a look reads a file of every process of the system.
+// docs/any-program.md lists the processes that are not covered.
 //
 // # Bounds
 //
