@@ -179,7 +179,8 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,
-			Lease: cfg.Lease, Grace: cfg.Grace, ReturnWithin: cfg.ReturnWithin, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
+			Lease: cfg.Lease, Grace: cfg.Grace, ReturnWithin: cfg.ReturnWithin,
+			Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
 			SuccessLevel: slogLevel(cfg.SuccessLevel), QueueConcurrency: cfg.QueueConcurrency, Gates: cfg.Gates,
 			QueueLimits: cfg.QueueLimits,
 		}),

@@ -153,7 +153,7 @@ func (t *attempt) run(ctx context.Context) error {
 	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	bad := t.reports.read(reporting)
-	ended, cause := t.await(ctx, bad)
+	cause, ended := t.await(ctx, bad)
 	if reported := t.reports.end(ctx, stop); ended == nil {
 		ended = reported
 	}
@@ -175,7 +175,7 @@ func (t *attempt) run(ctx context.Context) error {
 
 // await waits for the end of the child. It ends the child when the context of the job ends, whose cause it
 // then returns with true, and after a bad report, which it returns with false.
-func (t *attempt) await(ctx context.Context, bad <-chan error) (ended error, cause bool) {
+func (t *attempt) await(ctx context.Context, bad <-chan error) (cause bool, ended error) {
 	shown := time.NewTimer(shownAfter)
 	defer shown.Stop()
 	kill := time.NewTimer(0)
@@ -194,7 +194,7 @@ func (t *attempt) await(ctx context.Context, bad <-chan error) (ended error, cau
 	for {
 		select {
 		case <-t.child.ended:
-			return ended, cause
+			return cause, ended
 		case <-done:
 			ended, cause, done = context.Cause(ctx), true, nil
 			end(ended)

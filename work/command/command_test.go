@@ -90,10 +90,10 @@ func TestACheckpointIsPassedOn(t *testing.T) {
 	for _, job := range []any{packed{}, plain{}} {
 		var got struct {
 			Saved struct {
-				At []any `msgpack:"at" json:"at"`
-			} `msgpack:"saved" json:"saved"`
-			File string `msgpack:"file" json:"file"`
-			Mode string `msgpack:"mode" json:"mode"`
+				At []any `json:"at" msgpack:"at"`
+			} `json:"saved" msgpack:"saved"`
+			File string `json:"file"  msgpack:"file"`
+			Mode string `json:"mode"  msgpack:"mode"`
 		}
 		if err := r.client.Await(t.Context(), r.add(job, midge.Retries(1)), &got); err != nil {
 			t.Fatal(err)

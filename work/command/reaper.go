@@ -79,7 +79,7 @@ func (r *Reaper) Close() error {
 func removeAll(files string) {
 	left, _ := filepath.Glob(files + "*")
 	for _, file := range left {
-		_ = os.Remove(file)
+		_ = os.Remove(file) //nolint:gosec // the paths are those that this process has made
 	}
 }
 
@@ -181,7 +181,7 @@ func (r *Reaper) begin() (task int64, mark string, err error) {
 	}
 	r.next++
 	r.groups[r.next] = 0
-	r.tellLocked("%d 0\n", r.next)
+	r.tellLockedf("%d 0\n", r.next)
 	return r.next, markOf(r.worker, r.next), nil
 }
 
@@ -190,7 +190,7 @@ func (r *Reaper) began(task int64, group int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.groups[task] = group
-	r.tellLocked("%d %d\n", task, group)
+	r.tellLockedf("%d %d\n", task, group)
 }
 
 // end tells the reaper that a task is over. Its process group is empty, or has been killed.
@@ -198,12 +198,12 @@ func (r *Reaper) end(task int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.groups, task)
-	r.tellLocked("%d\n", task)
+	r.tellLockedf("%d\n", task)
 }
 
-// tellLocked writes a line to the reaper. If the reaper was killed, watch tells everything to the next one.
+// tellLockedf writes a line to the reaper. If the reaper was killed, watch tells everything to the next one.
 // The mutex is held; the reaper reads at all times, so that the write does not wait.
-func (r *Reaper) tellLocked(format string, args ...any) {
+func (r *Reaper) tellLockedf(format string, args ...any) {
 	if r.lines != nil {
 		_, _ = fmt.Fprintf(r.lines, format, args...)
 	}

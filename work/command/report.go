@@ -91,18 +91,16 @@ func (r *reports) end(ctx context.Context, stop context.CancelFunc) error {
 // Read reads from the pipe. After the end of the child, the lines end with the first pause, because a
 // process that has left the group may hold the pipe open.
 func (r *reports) Read(p []byte) (int, error) {
-	for {
-		n, err := r.from.Read(p)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		// The deadline may have passed while a line was being stored, so that the pipe was not asked.
-		_ = r.from.SetReadDeadline(time.Now().Add(quietAfter))
-		if n, err = r.from.Read(p); errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, io.EOF
-		}
+	n, err := r.from.Read(p)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
+	// The deadline may have passed while a line was being stored, so that the pipe was not asked.
+	_ = r.from.SetReadDeadline(time.Now().Add(quietAfter))
+	if n, err = r.from.Read(p); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // lines reads and obeys the lines.
@@ -190,10 +188,10 @@ func (r *reports) progress(ctx context.Context, value json.RawMessage) error {
 
 // heeded returns the error of a report if the report is to blame.
 func heeded(ctx context.Context, err error) error {
-	if err == nil || away(err) || ctx.Err() != nil || errors.Is(err, midge.ErrLeaseLost) {
-		return nil // the context of the job says that the lease is lost
+	if ctx.Err() == nil && !away(err) && !errors.Is(err, midge.ErrLeaseLost) { // which ends the job's context
+		return err
 	}
-	return err
+	return nil
 }
 
 func (r *reports) checkpoint(ctx context.Context, value json.RawMessage) error {

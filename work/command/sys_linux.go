@@ -33,7 +33,7 @@ func limitMemory(pid int, most int64) error {
 	}
 	limit := syscall.Rlimit{Cur: uint64(most), Max: uint64(most)}
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), resourceData,
-		uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+		uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // package syscall has no prlimit
 	if errno != 0 && errno != syscall.ESRCH { // it has ended already
 		return fmt.Errorf("limit the memory: %w", errno)
 	}

@@ -75,7 +75,7 @@ func (a *app) completions(root *cobra.Command) {
 			noun.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault) // a program
 			_ = noun.RegisterFlagCompletionFunc("kind", a.completed(a.kindNames))
 			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
-			_ = noun.RegisterFlagCompletionFunc("result", a.completed(fixed(func() []string { return []string{"fd3", "stdout"} })))
+			_ = noun.RegisterFlagCompletionFunc("result", a.completed(fixed(resultSources)))
 		case "history", "stats":
 			noun.ValidArgsFunction = a.completed(a.queueNames)
 		case "callback":

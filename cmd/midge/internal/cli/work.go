@@ -66,6 +66,9 @@ const (
 	reapTime  = 2 * time.Second // of ReturnWithin beyond killTime
 )
 
+// resultSources are the values of --result.
+func resultSources() []string { return []string{"fd3", "stdout"} }
+
 // workFlags are the flags of work.
 type workFlags struct {
 	kinds, queues, env    []string
@@ -161,8 +164,8 @@ func (f *workFlags) check() error {
 	if f.concurrency < 1 { // in Go, 0 means the default
 		return storage.Invalid("--concurrency", f.concurrency, "1 or more")
 	}
-	if f.result != "fd3" && f.result != "stdout" {
-		return storage.Invalid("--result", f.result, "fd3 or stdout")
+	if !slices.Contains(resultSources(), f.result) {
+		return storage.Invalid("--result", f.result, "%s", show.OneOf(resultSources()...))
 	}
 	for _, queue := range f.queues {
 		if err := checkOwn(queue); err != nil {
