@@ -310,7 +310,7 @@ func (v *view) row(t storage.Task) taskRow {
 		row.Note = format.FirstLine(t.LastError())
 	}
 	if row.Note == "" || t.State == storage.Scheduled {
-		row.Note = t.CurrentReason()
+		row.Note = payload.Reason(t)
 	}
 	if t.PassedOver == storage.PassedOverKind {
 		row.Note = "no runner that saw the task handles its kind"

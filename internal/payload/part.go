@@ -21,8 +21,13 @@ type Part struct {
 func Params(t storage.Task) Part { return Part{"params", t.Encoding, t.Payload} }
 
 // Progress returns the last progress of a task. Every job stores its progress as JSON, whatever the encoding
-// of the task is.
-func Progress(t storage.Task) Part { return Part{"progress", codec.JSON, t.Progress} }
+// of the task is. The progress of a task that records a load is its record.
+func Progress(t storage.Task) Part {
+	if _, ok := LoadOf(t); ok {
+		return Part{"progress", t.Encoding, t.Payload}
+	}
+	return Part{"progress", codec.JSON, t.Progress}
+}
 
 // Checkpoint returns the last checkpoint that the job of a task has stored, without the steps beside it. It is
 // empty where the steps cannot be read; [Steps] says so.

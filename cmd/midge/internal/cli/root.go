@@ -39,7 +39,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(),
 		a.auditCommand(), a.history(), a.migrate(),
-		a.imports(), a.work(), a.callback(), a.serve(), a.user(),
+		a.imports(), a.load(), a.work(), a.callback(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))

@@ -52,7 +52,7 @@ var taskList = show.List[storage.Task]{
 		{Name: "reason", Wide: true, Text: func(_ *show.Printer,
 			t storage.Task,
 		) string {
-			return dash(show.Text(t.CurrentReason()))
+			return dash(show.Text(payload.Reason(t)))
 		}},
 		{Name: "params", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
 			return dash(show.Cut(string(show.Value(payload.Params(t))), 200))
@@ -77,7 +77,10 @@ func retried(t storage.Task) int { return min(t.Retries, t.MaxRetries) }
 
 // standing returns the state of a task, with what else matters about it.
 func standing(t storage.Task) string {
+	_, loads := payload.LoadOf(t)
 	switch {
+	case loads && t.State == storage.Scheduled:
+		return show.Text(payload.Reason(t))
 	case t.PassedOver == storage.PassedOverKind:
 		return "waiting (declined)"
 	case t.PassedOver == storage.PassedOverSuspect:
@@ -104,6 +107,8 @@ func stateStyle(t storage.Task) show.Style {
 // run, when it is due, or when it was created.
 func when(p *show.Printer, t storage.Task) string {
 	switch {
+	case t.Kind == payload.LoadKind && t.State == storage.Scheduled: // it is never due
+		return p.Moment(t.Created)
 	case t.State.Ended():
 		return p.Moment(t.Ended)
 	case t.State == storage.Pending && !t.StartedAt().IsZero():
@@ -134,7 +139,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 		{Name: "kind", Text: show.Text(t.Kind)},
 		{Name: "state", Text: standing(t), Style: stateStyle(t)},
 		{Name: "why", Text: show.Text(why)},
-		{Name: "reason", Text: show.Text(t.CurrentReason())},
+		{Name: "reason", Text: show.Text(payload.Reason(t))},
 		{Name: "created", Text: p.Exact(t.Created)},
 	}
 	moment := func(name string, f func() string, set bool) {

@@ -148,6 +148,11 @@ func (a *app) taskAdd() *cobra.Command {
 // content adds the flags that describe a task, without its kind, its id and its moment.
 func (f *addFlags) content(flags *pflag.FlagSet) {
 	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
+	f.properties(flags)
+}
+
+// properties adds the flags of content without the parameters.
+func (f *addFlags) properties(flags *pflag.FlagSet) {
 	flags.StringVar(&f.encoding, "encoding", "json",
 		"the encoding of the stored parameters: json or msgpack; jobs read both")
 	flags.IntVar(&f.priority, "priority", 0,

@@ -361,7 +361,7 @@ func TaskOf(t storage.Task) Task {
 		Deadline: survey.Moment(t.Deadline()), Tick: survey.Moment(t.Tick()), Timeout: timeoutSeconds(t.Timeout),
 		KeepFor: t.Keep.For.Seconds(),
 		Runner:  RanBy(t), CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
-		Reason: t.CurrentReason(), Error: t.LastError(), Encoding: t.Encoding,
+		Reason: payload.Reason(t), Error: t.LastError(), Encoding: t.Encoding,
 		Params: Value(payload.Params(t)), Headers: headers,
 		Attempts: attempts, Stack: t.Stack, Result: Value(payload.Result(t)), Progress: Value(payload.Progress(t)),
 		Checkpoint: Value(payload.Checkpoint(t)),
@@ -394,6 +394,15 @@ func Value(part payload.Part) json.RawMessage {
 		return nil
 	}
 	return text
+}
+
+// Load is the outcome of a finished load.
+type Load struct {
+	Rows     int64 `json:"rows"`     // of the file, but for blank lines
+	Before   int64 `json:"before"`   // of them earlier runs had read
+	Loaded   int64 `json:"loaded"`   // tasks that this run enqueued
+	Existing int64 `json:"existing"` // tasks that were there already
+	Rejected int64 `json:"rejected"` // rows in the file of --reject
 }
 
 // Action is the outcome of a command that changes tasks.

@@ -1,0 +1,331 @@
+// Package load loads the rows of a file as tasks, each row once.
+//
+// A task of the kind [payload.LoadKind], the marker, records how far a file has been loaded: the rows, the length of
+// the text before the next row, and its SHA-256. It stands in the queue of the tasks, so that the queue's storage, or
+// slot of a Redis Cluster, can change both in one step. It is scheduled for a moment that never comes. A step inserts
+// at most 250 rows and changes the marker at the version that the loader has read. So of two loaders that make the
+// same step one is refused: it reads the marker again, and goes on from there. A reply that is lost is found out in
+// the same way, and a step that arrives late is refused.
+//
+// A loader reads the text before the marker's place again, and compares its digest, so that it never goes on in
+// another file. It keeps nothing else from one run to the next.
+//
+// The id of a task is made of the name of the load and the number of its row. If a marker was deleted and the file
+// is loaded again, rows whose tasks are still there are left as they are.
+//
+// The rejected rows stand in their file at a place that the marker records too. A loader writes the rejected rows of
+// a step at that place before it makes the step. If the step does not happen, the next loader writes the same rows at
+// the same place: none is lost, and none stands there twice once the load is finished.
+package load
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// Patience is how long a loader waits for a storage that does not answer.
+const Patience = time.Minute
+
+// Loader loads one file.
+type Loader struct {
+	// Session should have Patience. The loader reads its Storage too.
+	Session *storage.Session
+	Source  Source
+	Rows    Rows
+	// Name is the name of the load in its queue.
+	Name string
+	// HighWater lets the loader wait while more tasks than that wait in the queue. 0 is no bound.
+	HighWater int64
+	// Reject takes the wrong rows. Without it the load stops at a wrong row.
+	Reject *os.File
+	// Progress is called after each step, if it is not nil.
+	Progress func(Report)
+
+	steps  int // the most rows of a step, 0 for rowsPerStep
+	limits storage.Limits
+	marker marker
+	room   int64 // how many tasks may be inserted before the size of the queue is read again
+	report Report
+}
+
+// Report is how far a load is.
+type Report struct {
+	// Before is how many rows had been read before this run, and Rows how many have been read now. Rejected of
+	// these were rejected.
+	Before, Rows, Rejected int64
+	// Loaded is how many tasks this run has made, and Existing how many were there already.
+	Loaded, Existing int64
+	// Done of Of bytes of the file have been read. Of is 0 if it is not known.
+	Done, Of int64
+	// Waiting says that the loader waits because of HighWater.
+	Waiting bool
+	// Finished says that the file was loaded to its end.
+	Finished bool
+}
+
+// OtherFileError says that the file is not the one that was loaded under the name.
+type OtherFileError struct {
+	Name, Queue string
+	// Loaded is the file that was loaded, and Given the file that was to be loaded now.
+	Loaded, Given string
+	Bytes         int64
+}
+
+// Error names both files.
+func (e *OtherFileError) Error() string {
+	return fmt.Sprintf("%s is another file than %s, which was loaded as %s into the queue %s: "+
+		"their first %d bytes are not the same", e.Given, e.Loaded, e.Name, e.Queue, e.Bytes)
+}
+
+// Check returns a *[storage.InvalidError] if the load cannot be made.
+func (l *Loader) Check() error {
+	if err := CheckName(l.Name); err != nil {
+		return err
+	}
+	if l.HighWater < 0 {
+		return storage.Invalid("--high-water", l.HighWater, "1 or more")
+	}
+	return l.Rows.check()
+}
+
+// Run loads the file, from where an earlier run has stopped. It returns a *[RowError] for a wrong row, an
+// *[OtherFileError], a *[MarkerError] or the error of the storage. After an error the report says how far the load
+// is, and the next run goes on from there.
+func (l *Loader) Run(ctx context.Context) (Report, error) {
+	if err := l.Check(); err != nil {
+		return l.report, err
+	}
+	described, err := l.Session.Storage().Describe(ctx)
+	if err != nil {
+		return l.report, err
+	}
+	l.limits = described.Limits
+	for first := true; ; first = false {
+		err := l.pass(ctx, first)
+		if !errors.Is(err, errBack) {
+			return l.report, err
+		}
+	}
+}
+
+// errBack means that the load has to go on at a place that the reader does not come to.
+var errBack = errors.New("go back")
+
+// pass reads the file from its beginning and loads the rows behind the marker.
+func (l *Loader) pass(ctx context.Context, first bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	defer stop()
+	text, err := l.Source.open(ctx)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", l.Source.Name, err)
+	}
+	defer func() { _ = text.file.Close() }() // it was only read
+	r := &reader{
+		name: l.Name, file: l.Source.Name, rejects: l.Reject != nil, text: text, hash: newHash(),
+		scanner: newScanner(text, l.Rows.Format), parser: newParser(l.Rows, l.limits),
+		most: int64(cmp.Or(l.steps, rowsPerStep)),
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	if first {
+		if err := l.begin(ctx, text.size); err != nil {
+			return err
+		}
+		l.report.Before = l.marker.Rows
+		l.report.Finished = l.marker.Finished
+	}
+	l.told()
+	m := l.marker
+	err = r.skip(ctx, position{bytes: m.Bytes, rows: m.Rows, rejected: m.Rejected}, m.SHA256)
+	if errors.Is(err, errOther) {
+		return &OtherFileError{l.Name, m.ref.Queue, m.File, l.Source.Name, m.Bytes}
+	}
+	if err != nil {
+		return err
+	}
+	steps := make(chan *step, 1)
+	reads.Go(func() { r.steps(ctx, steps) }) // it ends with the file, or with ctx
+	for s := range steps {
+		if err := l.load(ctx, r, s); err != nil {
+			return err
+		}
+		if s.err != nil {
+			return s.err
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// load makes a step, unless another loader has made it.
+func (l *Loader) load(ctx context.Context, r *reader, s *step) error {
+	for {
+		switch m := &l.marker; {
+		case s.to.rows < m.Rows && !s.last:
+			return nil
+		case s.to.rows == m.Rows && s.to.bytes == m.Bytes && s.sum == m.SHA256 && (m.Finished || !s.last):
+			l.report.Finished = m.Finished
+			return nil
+		case s.from.rows != m.Rows, m.Bytes > 0 && s.before != m.SHA256:
+			return errBack
+		}
+		done, err := l.apply(ctx, r, s)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// apply makes a step. done is false if the marker is no longer where it was read.
+func (l *Loader) apply(ctx context.Context, r *reader, s *step) (done bool, err error) {
+	if err := l.await(ctx, int64(len(s.inserts))); err != nil {
+		return false, err
+	}
+	to := l.marker.Load
+	if to.Reject, err = l.reject(r, s); err != nil {
+		return false, err
+	}
+	to.Rows, to.Rejected, to.Bytes, to.SHA256 = s.to.rows, s.to.rejected, s.to.bytes, s.sum
+	to.File, to.Done, to.Of, to.Finished = filepath.Base(l.Source.Name), s.done, r.text.size, s.last
+	ch, err := l.marker.change(to)
+	if err != nil {
+		return false, err
+	}
+	applied, err := l.Session.ApplyOne(ctx, storage.Tx{Inserts: s.inserts, Changes: []storage.Change{ch}})
+	var refused *storage.DependencyError
+	switch was := l.marker.version; {
+	case errors.As(err, &refused) && len(refused.Stale)+len(refused.Missing)+len(refused.Barred) > 0:
+		return false, l.reread(ctx)
+	case errors.As(err, &refused) && len(refused.Colliding) > 0:
+		return false, &TakenError{refused.Colliding[0].Holder}
+	case errors.Is(err, storage.ErrUnknown):
+		if l.reread(ctx) != nil || l.marker.version == was {
+			return false, err
+		}
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	l.marker.changed(to, applied.Changed[0])
+	for _, p := range applied.Inserted {
+		if p.Existing {
+			l.report.Existing++
+		} else {
+			l.report.Loaded++
+		}
+	}
+	l.told()
+	if l.report.Finished = s.last; s.last && l.Reject != nil && to.Reject != nil {
+		// rows that a killed run had written behind this place, by other settings
+		return true, l.Reject.Truncate(to.Reject.At + to.Reject.Bytes)
+	}
+	return true, nil
+}
+
+// told reports the place of the marker.
+func (l *Loader) told() {
+	m := &l.marker
+	l.report.Rows, l.report.Rejected, l.report.Done, l.report.Of = m.Rows, m.Rejected, m.Done, m.Of
+	if l.Progress != nil {
+		l.Progress(l.report)
+	}
+}
+
+// TakenError says that a task with other content has the id of a row.
+type TakenError struct{ Ref storage.Ref }
+
+// Error names the task.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("the task %s is there already, with another kind or other parameters", e.Ref)
+}
+
+// await waits while too many tasks wait in the queue.
+func (l *Loader) await(ctx context.Context, rows int64) error {
+	for l.HighWater > 0 && l.room < rows {
+		var waiting int64
+		err := l.patiently(ctx, func() error {
+			stats, err := l.Session.Storage().Stats(ctx, l.Rows.Task.Queue)
+			for _, s := range stats {
+				waiting = s.Waiting
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if waiting <= l.HighWater {
+			l.room = max(l.HighWater-waiting, rows)
+			break
+		}
+		l.report.Waiting = true
+		l.told()
+		if !sleep.For(ctx, readEach) {
+			return context.Cause(ctx)
+		}
+	}
+	l.report.Waiting = false
+	l.room -= rows
+	return nil
+}
+
+// rejectPlace returns the place for the first rejected row: the end of the file that takes them. It is nil without
+// such a file.
+func (l *Loader) rejectPlace() (*payload.Reject, error) {
+	if l.Reject == nil {
+		return nil, nil //nolint:nilnil // there is no such file
+	}
+	size, err := l.Reject.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("find the end of %s: %w", l.Reject.Name(), err)
+	}
+	return &payload.Reject{At: size}, nil
+}
+
+// reject writes the rejected rows of a step to their place, and returns what the marker records then.
+func (l *Loader) reject(r *reader, s *step) (*payload.Reject, error) {
+	at := l.marker.Reject
+	if len(s.rejects) == 0 {
+		return at, nil
+	}
+	if at == nil { // another loader has made the marker anew
+		var err error
+		if at, err = l.rejectPlace(); err != nil {
+			return nil, err
+		}
+	}
+	rows := s.rejects
+	if at.Bytes == 0 {
+		rows = append(append([]byte{}, r.header...), rows...)
+	}
+	size, err := l.Reject.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("find the end of %s: %w", l.Reject.Name(), err)
+	}
+	if size < at.At+at.Bytes {
+		return nil, storage.Invalid("--reject", l.Reject.Name(),
+			"the file that has the first %d bytes of rejected rows; this one has %d", at.At+at.Bytes, size)
+	}
+	if _, err := l.Reject.WriteAt(rows, at.At+at.Bytes); err != nil {
+		return nil, fmt.Errorf("write rejected rows: %w", err)
+	}
+	if err := l.Reject.Sync(); err != nil {
+		return nil, fmt.Errorf("write rejected rows: %w", err)
+	}
+	return &payload.Reject{At: at.At, Bytes: at.Bytes + int64(len(rows))}, nil
+}

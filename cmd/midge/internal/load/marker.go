@@ -1,0 +1,242 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// never is when a marker is due.
+var never = time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// mostName bounds the name of a load, so that the ids of its tasks are valid.
+const mostName = 100
+
+// CheckName returns a *[storage.InvalidError] unless name can be the name of a load.
+func CheckName(name string) error {
+	if err := storage.CheckName("--name", name); err != nil {
+		return err
+	}
+	if len(name) > mostName {
+		return storage.Invalid("--name", name, "at most %d characters", mostName)
+	}
+	return nil
+}
+
+// NameOf makes the name of a load of the name of its file.
+func NameOf(path string) string {
+	name := strings.Map(func(r rune) rune {
+		if storage.CheckName("", "a"+string(r)) != nil {
+			return '-'
+		}
+		return r
+	}, filepath.Base(path))
+	name = strings.TrimLeft(name, "_.-:")
+	return name[:min(len(name), mostName)]
+}
+
+// MarkerRef is the ref of the marker of a load.
+func MarkerRef(queue, name string) storage.Ref { return storage.Ref{Queue: queue, ID: name + ".load"} }
+
+// rowID is the id of the task of a row. No marker has such an id.
+func rowID(name string, row int64) string { return fmt.Sprintf("%s.%010d", name, row) }
+
+// marker is the record of a load as it was last read or written.
+type marker struct {
+	payload.Load
+
+	ref     storage.Ref
+	version int64
+	state   storage.State
+}
+
+// markerOf reads a marker.
+func markerOf(t storage.Task) (m marker, err error) {
+	m = marker{ref: t.Ref, version: t.Version, state: t.State}
+	if t.Kind != payload.LoadKind {
+		return m, &MarkerError{Ref: t.Ref, Is: "another task"}
+	}
+	var ok bool
+	if m.Load, ok = payload.LoadOf(t); !ok {
+		return m, &MarkerError{Ref: t.Ref, Is: "not readable"}
+	}
+	return m, nil
+}
+
+// insert returns the insert of the marker. A cancel by hand leaves it there, so that the load can go on.
+func (m *marker) insert() (storage.Insert, error) {
+	text, err := json.Marshal(m.Load)
+	return storage.Insert{
+		Ref: m.ref, Kind: payload.LoadKind, Encoding: codec.JSON, Payload: text, At: never,
+		CrashLimit: bulk.DefaultCrashLimit, Keep: storage.Keep{For: storage.MaxDelay},
+	}, err
+}
+
+// change returns the change of the marker to another record. It brings the marker back to its place if somebody
+// has run it now, or cancelled it.
+func (m *marker) change(to payload.Load) (storage.Change, error) {
+	text, err := json.Marshal(to)
+	ch := storage.Change{Ref: m.ref, Version: m.version, Encoding: codec.JSON, Payload: text}
+	if m.state != storage.Scheduled {
+		ch.At, ch.Requeue = never, m.state.Ended()
+	}
+	return ch, err
+}
+
+// changed remembers what a change has done.
+func (m *marker) changed(to payload.Load, placed storage.Placed) {
+	m.Load, m.version, m.state = to, placed.Version, placed.State
+}
+
+// MarkerError is a load that cannot go on because of its marker.
+type MarkerError struct {
+	Ref storage.Ref
+	// Is says how it is: deleted, cancelled, not readable, or another task.
+	Is string
+}
+
+// Error names the marker.
+func (e *MarkerError) Error() string {
+	return fmt.Sprintf("the task %s, which records how far the load is, is %s", e.Ref, e.Is)
+}
+
+// readEach is the pause between two reads of a storage that does not answer, or of a marker that a runner has
+// claimed.
+const readEach = time.Second
+
+// patiently calls read until it reaches the storage, for Patience at most.
+func (l *Loader) patiently(ctx context.Context, read func() error) error {
+	for spent := time.Duration(0); ; spent += readEach {
+		err := read()
+		away := errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrUnknown)
+		if !away || spent >= Patience || !sleep.For(ctx, readEach) {
+			return err
+		}
+	}
+}
+
+// read reads the marker. The error is an ErrNotFound if there is none. A runner that claims the marker declines
+// it; read waits until it has.
+func (l *Loader) read(ctx context.Context) (m marker, err error) {
+	for {
+		var t storage.Task
+		err = l.patiently(ctx, func() (err error) {
+			t, err = l.Session.Storage().Task(ctx, MarkerRef(l.Rows.Task.Queue, l.Name))
+			return err
+		})
+		if err != nil {
+			return m, err
+		}
+		if t.State != storage.Pending || t.Kind != payload.LoadKind {
+			return markerOf(t)
+		}
+		if !sleep.For(ctx, readEach) {
+			return m, context.Cause(ctx)
+		}
+	}
+}
+
+// reread reads the marker in the middle of the load. Somebody who has cancelled or deleted it stops the load.
+func (l *Loader) reread(ctx context.Context) error {
+	m, err := l.read(ctx)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return &MarkerError{MarkerRef(l.Rows.Task.Queue, l.Name), "deleted"}
+	case err != nil:
+		return err
+	case m.state.Ended():
+		return &MarkerError{m.ref, string(m.state)}
+	}
+	l.marker = m
+	return l.fits()
+}
+
+// begin reads the marker, or inserts it, and brings it back if it was cancelled.
+func (l *Loader) begin(ctx context.Context, size int64) error {
+	for {
+		m, err := l.read(ctx)
+		var tx storage.Tx
+		switch {
+		case errors.Is(err, storage.ErrNotFound):
+			m = marker{ref: MarkerRef(l.Rows.Task.Queue, l.Name), state: storage.Scheduled, Load: payload.Load{
+				Of: size, File: filepath.Base(l.Source.Name), Format: string(l.Rows.Format), Kind: l.Rows.Task.Kind,
+			}}
+			if m.Reject, err = l.rejectPlace(); err != nil {
+				return err
+			}
+			in, err := m.insert()
+			if err != nil {
+				return err
+			}
+			tx.Inserts = []storage.Insert{in}
+		case err != nil:
+			return err
+		default:
+			l.marker = m
+			if err := l.fits(); err != nil {
+				return err
+			}
+			to := m.Load
+			if to.Reject == nil {
+				if to.Reject, err = l.rejectPlace(); err != nil {
+					return err
+				}
+			}
+			if m.state == storage.Scheduled && (to.Reject == nil) == (m.Reject == nil) {
+				return nil
+			}
+			ch, err := m.change(to)
+			if err != nil {
+				return err
+			}
+			m.Load, tx.Changes = to, []storage.Change{ch}
+		}
+		applied, err := l.Session.ApplyOne(ctx, tx)
+		if errors.As(err, new(*storage.DependencyError)) {
+			continue // another loader was faster
+		}
+		if err != nil {
+			return err
+		}
+		placed := append(applied.Inserted, applied.Changed...)[0]
+		m.changed(m.Load, placed)
+		l.marker = m
+		return nil
+	}
+}
+
+// fits returns a *[storage.InvalidError] if the load was begun with another kind or format.
+func (l *Loader) fits() error {
+	switch m := &l.marker; {
+	case m.Kind != l.Rows.Task.Kind:
+		return storage.Invalid("--kind", l.Rows.Task.Kind, "%s, with which the load %s was begun", m.Kind, l.Name)
+	case m.Format != string(l.Rows.Format):
+		return storage.Invalid("--format", string(l.Rows.Format), "%s, with which the load %s was begun", m.Format, l.Name)
+	}
+	return nil
+}
+
+// Forget deletes the marker of a load. The error is an ErrNotFound if there is none.
+func Forget(ctx context.Context, session *storage.Session, queue, name string) (payload.Load, error) {
+	ref := MarkerRef(queue, name)
+	t, err := session.Storage().Task(ctx, ref)
+	if err != nil {
+		return payload.Load{}, err
+	}
+	if t.Kind != payload.LoadKind {
+		return payload.Load{}, &MarkerError{Ref: ref, Is: "another task"}
+	}
+	_, err = session.ApplyOne(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: ref, Version: t.Version}}})
+	l, _ := payload.LoadOf(t)
+	return l, err
+}
