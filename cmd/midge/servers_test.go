@@ -20,9 +20,6 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/cli"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/postgres"
-	"github.com/midgehq/midge/storage/redis"
-	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // answer is the output and the exit code of a command.
@@ -113,20 +110,7 @@ func TestDoctorReportsAStorageThatRefuses(t *testing.T) {
 // die lets all tasks of the queue mail die, of two causes.
 func die(t *testing.T, url string) {
 	t.Helper()
-	var store storage.Storage
-	var err error
-	switch scheme, rest, _ := strings.Cut(url, ":"); scheme {
-	case "redis":
-		store, err = redis.Open(t.Context(), redis.Config{URL: url})
-	case "sqlite":
-		store, err = modernc.Open(t.Context(), rest)
-	default:
-		store, err = postgres.Open(t.Context(), postgres.Config{URL: url})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
+	store := open(t, url)
 	session := storage.NewSession(store, 0)
 	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
 		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 100, Lease: 30e9,

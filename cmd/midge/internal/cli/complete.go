@@ -80,6 +80,10 @@ func (a *app) completions(root *cobra.Command) {
 			noun.ValidArgsFunction = a.completed(a.queueNames)
 		case "callback":
 			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
+		case "load":
+			noun.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
+			_ = noun.RegisterFlagCompletionFunc("kind", a.completed(a.kindNames))
 		case "doctor":
 			_ = noun.RegisterFlagCompletionFunc("accept", a.completed(a.acceptable))
 		}

@@ -217,13 +217,13 @@ func (a *app) loaded(r load.Report) error {
 	case r.Rows == r.Before && r.Rows > 0:
 		text = "loaded before: " + show.Count(r.Rows, "row")
 	case r.Before > 0:
-		text += ", and " + show.Number(r.Before) + " before"
+		text += " after " + show.Number(r.Before) + " before"
 	}
 	if r.Rejected > 0 {
-		text += ", " + show.Number(r.Rejected) + " of them rejected"
+		text += "; of all rows, rejected: " + show.Number(r.Rejected)
 	}
 	if r.Existing > 0 {
-		text += ", " + show.Number(r.Existing) + " of them there already"
+		text += "; there already: " + show.Number(r.Existing)
 	}
 	_, err := fmt.Fprintln(a.std.Out, text)
 	return err

@@ -19,7 +19,7 @@ import (
 
 // rig loads files into a storage.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	store storage.Storage
 	dir   string
 }

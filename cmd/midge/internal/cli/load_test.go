@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/cmd/midge/internal/load"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestLoad shows what the command says about a file, its rows and its record.
+func TestLoad(t *testing.T) {
+	r := newRig(t)
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("orders.jsonl", "{\"id\":1}\n{\"id\":2}\n{\"secret\n{\"id\":4}\n")
+	write("orders.csv", "id,customer\n1,acme\nx,secret\n")
+	write("empty.txt", "")
+	got := r.transcript("load orders.jsonl --kind bill --queue bills", "task ls --queue bills",
+		"load orders.jsonl --kind bill --queue bills --reject wrong", "load orders.jsonl --kind bill --queue bills",
+		"load orders.jsonl --kind bill --queue bills -o json", "task ls --queue bills state:scheduled",
+		"load orders.jsonl --kind other --queue bills",
+		"load orders.csv --name orders.jsonl --format jsonl --kind bill --queue bills",
+		"load orders.csv --kind bill --queue bills --types id=int --partition-field customer",
+		"load empty.txt --kind bill", "load --forget orders.jsonl --queue bills", "load --forget orders.jsonl --queue bills",
+		"load orders.csv --kind bill --queue bills --types id=number", "load orders.csv --kind bill --queue midge.own",
+		"load nothing.csv --kind bill", "load nothing --kind bill", "load orders.csv", "load", "load - --kind bill",
+		"load orders.csv --kind bill --high-water 0", "load orders.csv --forget x")
+	if strings.Contains(got, "secret") {
+		t.Error("a row is shown")
+	}
+	golden(t, "load", got)
+}
+
+// TestStandardInputIsLoaded under a name, as a second run of a longer text goes on.
+func TestStandardInputIsLoaded(t *testing.T) {
+	r := newRig(t)
+	r.in = "1\n2\n"
+	r.ok("load - --name urls --format lines --field url --kind fetch --quiet")
+	r.in = "1\n2\n3\n"
+	var said show.Load
+	r.decode("load - --name urls --format lines --field url --kind fetch -o json", &said)
+	if said != (show.Load{Rows: 3, Before: 2, Loaded: 1}) {
+		t.Errorf("got %+v, want one more row", said)
+	}
+}
+
+// TestALoadThatTheStorageStops says how far it is, and the same command goes on.
+func TestALoadThatTheStorageStops(t *testing.T) {
+	for _, c := range []struct {
+		fault faulty
+		code  int
+		says  string
+	}{
+		{faulty{good: 2, fails: storage.ErrUnavailable}, Partly, "250 rows loaded, then: storage: unavailable\nnext: the same command again: it goes on"},
+		{faulty{good: 2, fails: storage.ErrUnknown}, Unknown, "the outcome is unknown: 250 rows loaded, then: storage: outcome unknown\nnext: the same command again"},
+		{faulty{good: 2, fails: storage.ErrUnknown, passes: true}, Done, "loaded 1,000 rows"},
+		{faulty{fails: storage.ErrFull}, Refused, "storage: full\nnext: midge doctor"},
+		{faulty{good: 2, fails: storage.ErrFull}, Partly, "250 rows loaded, then: storage: full"},
+	} {
+		synctest.Test(t, func(t *testing.T) { // failing calls are repeated for a while
+			r := newRig(t)
+			path := filepath.Join(t.TempDir(), "a.txt")
+			if err := os.WriteFile(path, []byte(strings.Repeat("a\n", 1000)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			whole := r.store
+			c.fault.Storage = whole
+			r.store = &c.fault
+			got := r.run("load " + path + " --kind k --queue q")
+			if got.code != c.code || !strings.Contains(got.out+got.err, c.says) {
+				t.Errorf("got %+v, want %d and %q", got, c.code, c.says)
+			}
+			r.store = whole
+			r.ok("load " + path + " --kind k --queue q")
+			stats, err := whole.Stats(t.Context(), "q")
+			if err != nil || stats[0].Waiting != 1000 || stats[0].Scheduled != 1 {
+				t.Errorf("got %+v, %v, want 1,000 tasks and the record", stats[0], err)
+			}
+		})
+	}
+}
+
+// TestALoadIsInTheAudit with what it did.
+func TestALoadIsInTheAudit(t *testing.T) {
+	r := newRig(t)
+	r.in = "1\n2\n"
+	r.ok("load - --name urls --format lines --kind fetch --queue q")
+	r.ok("load --forget urls --queue q")
+	got := r.actions()
+	if len(got) != 2 || got[0].Action != "forget a load" || got[1].Action != "load" || got[1].Count != 2 ||
+		got[1].Outcome != ledger.Done || got[1].Queue != "q" || got[1].Note != "- as urls, of kind fetch" {
+		t.Errorf("the audit has %+v", got)
+	}
+}
+
+// TestTheProgressOfALoad names the rate, the share and the time left.
+func TestTheProgressOfALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for person, want := range map[bool]string{
+			false: "1,000 rows, 50/s, 2 rejected, 25 %, about 1m left\n",
+			true:  "\r\x1b[K1,000 rows, 50/s, 2 rejected, 25 %, about 1m left\n",
+		} {
+			var errs strings.Builder
+			s := (&app{std: Std{Err: &errs, Person: person}}).loadProgress()
+			s.told(load.Report{Of: 4000})
+			s.told(load.Report{Of: 4000, Rows: 10}) // a moment later
+			sleep.For(t.Context(), 20*time.Second)
+			s.told(load.Report{Of: 4000, Rows: 1000, Rejected: 2, Done: 1000})
+			s.end()
+			if errs.String() != want {
+				t.Errorf("got %q, want %q", errs.String(), want)
+			}
+		}
+	})
+}

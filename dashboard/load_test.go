@@ -1,0 +1,25 @@
+package dashboard_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestALoadIsShown in the list of tasks, and with a bar on its page.
+func TestALoadIsShown(t *testing.T) {
+	s, store := inserted(t, dashboard.Config{})
+	_, err := storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: payload.LoadKind, Encoding: "json", CrashLimit: 3,
+		At:      time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC),
+		Payload: []byte(`{"done":370,"of":1000,"file":"a.csv","rows":12}`),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shows("/tasks?q=state:scheduled", "loading a.csv, 37 %")
+	s.shows("/r/mail/a.csv.load", `<progress max="100" value="37">`, "370 of 1,000, 37 %")
+}
