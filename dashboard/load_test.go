@@ -21,5 +21,5 @@ func TestALoadIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.shows("/tasks?q=state:scheduled", "loading a.csv, 37 %")
-	s.shows("/r/mail/a.csv.load", `<progress max="100" value="37">`, "370 of 1,000, 37 %")
+	s.shows("/r/mail/a.csv.load", `<progress max="100" value="37">`, "370 of 1,000, 37.0 %")
 }

@@ -158,6 +158,7 @@ func (l *Loader) reread(ctx context.Context) error {
 		return &MarkerError{m.ref, string(m.state)}
 	}
 	l.marker = m
+	l.told()
 	return l.fits()
 }
 

@@ -211,7 +211,10 @@ func (r *reader) step(ctx context.Context) *step {
 			s.rejects = append(s.rejects, '\n')
 		}
 	}
-	s.to, s.sum, s.done = r.at, r.sum(), r.text.read.n.Load()
+	s.to, s.sum, s.done = r.at, r.sum(), r.at.bytes
+	if r.text.read != nil {
+		s.done = r.text.read.n.Load() // which may be some bytes ahead
+	}
 	return s
 }
 

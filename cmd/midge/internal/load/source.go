@@ -60,8 +60,8 @@ type text struct {
 	io.Reader // of the text itself
 
 	file io.Closer
-	size int64 // of the file, 0 if it is not known
-	read *counter
+	size int64    // of the file, 0 if it is not known
+	read *counter // nil if the text is the file as it is
 }
 
 // counter counts the bytes that were read.
@@ -83,10 +83,12 @@ func (s *Source) open(ctx context.Context) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &text{file: file, size: size, read: &counter{in: file}}
-	in := bufio.NewReaderSize(t.read, 256<<10)
+	t := &text{file: file, size: size}
+	read := &counter{in: file}
+	in := bufio.NewReaderSize(read, 256<<10)
 	t.Reader = in
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) { // an error comes again with the first read
+		t.read = read
 		if t.Reader, err = gzip.NewReader(in); err != nil {
 			_ = file.Close() // it was only read
 			return nil, err
