@@ -162,7 +162,7 @@ func (a *app) standardInput() load.Source {
 
 // loadFile loads a file. reject is the path of the file for wrong rows, "" for none.
 func (a *app) loadFile(ctx context.Context, l *load.Loader, reject string) (err error) {
-	if err := readable(l.Source); err != nil {
+	if err := readable(ctx, l.Source); err != nil {
 		return badInput("%s cannot be read: %v", show.Text(l.Source.Name), err)
 	}
 	if reject != "" {
@@ -196,11 +196,11 @@ func (a *app) loadFile(ctx context.Context, l *load.Loader, reject string) (err 
 }
 
 // readable returns an error if a file cannot be opened. Standard input is not tried.
-func readable(s load.Source) error {
+func readable(ctx context.Context, s load.Source) error {
 	if s.Name == "-" {
 		return nil
 	}
-	file, _, err := s.Open(context.Background()) //nolint:contextcheck // a file needs none
+	file, _, err := s.Open(ctx)
 	if err == nil {
 		err = file.Close()
 	}
@@ -210,7 +210,9 @@ func readable(s load.Source) error {
 // loaded writes the report of a finished load.
 func (a *app) loaded(r load.Report) error {
 	if p := a.printer(zeroTime); !p.People() {
-		return p.Value(show.Load{Rows: r.Rows, Loaded: r.Loaded, Existing: r.Existing, Rejected: r.Rejected, Before: r.Before})
+		return p.Value(show.Load{
+			Rows: r.Rows, Loaded: r.Loaded, Existing: r.Existing, Rejected: r.Rejected, Before: r.Before,
+		})
 	}
 	text := "loaded " + show.Count(r.Rows-r.Before, "row")
 	switch {
@@ -297,7 +299,8 @@ func (a *app) forgetLoad(ctx context.Context, queue, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.std.Out, "forgot the load %s, of which %s had been loaded\n", name, show.Count(l.Rows, "row"))
+	_, err = fmt.Fprintf(a.std.Out, "forgot the load %s, of which %s had been loaded\n", name,
+		show.Count(l.Rows, "row"))
 	return err
 }
 

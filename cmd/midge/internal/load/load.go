@@ -1,21 +1,23 @@
 // Package load loads the rows of a file as tasks, each row once.
 //
-// A task of the kind [payload.LoadKind], the marker, records how far a file has been loaded: the rows, the length of
-// the text before the next row, and its SHA-256. It stands in the queue of the tasks, so that the queue's storage, or
-// slot of a Redis Cluster, can change both in one step. It is scheduled for a moment that never comes. A step inserts
-// at most 250 rows and changes the marker at the version that the loader has read. So of two loaders that make the
-// same step one is refused: it reads the marker again, and goes on from there. A reply that is lost is found out in
-// the same way, and a step that arrives late is refused.
+// A task of the kind [payload.LoadKind], the marker, records how far a file has been loaded: the rows, the
+// length of the text before the next row, and its SHA-256. It stands in the queue of the tasks, so that the
+// queue's storage, or slot of a Redis Cluster, can change both in one step. It is scheduled for a moment
+// that never comes. A step inserts at most 250 rows and changes the marker at the version that the loader
+// has read. So of two loaders that make the same step one is refused: it reads the marker again, and goes
+// on from there. A reply that is lost is found out in the same way, and a step that arrives late is
+// refused.
 //
-// A loader reads the text before the marker's place again, and compares its digest, so that it never goes on in
-// another file. It keeps nothing else from one run to the next.
+// A loader reads the text before the marker's place again, and compares its digest, so that it never goes
+// on in another file. It keeps nothing else from one run to the next.
 //
-// The id of a task is made of the name of the load and the number of its row. If a marker was deleted and the file
-// is loaded again, rows whose tasks are still there are left as they are.
+// The id of a task is made of the name of the load and the number of its row. If a marker was deleted and
+// the file is loaded again, rows whose tasks are still there are left as they are.
 //
-// The rejected rows stand in their file at a place that the marker records too. A loader writes the rejected rows of
-// a step at that place before it makes the step. If the step does not happen, the next loader writes the same rows at
-// the same place: none is lost, and none stands there twice once the load is finished.
+// The rejected rows stand in their file at a place that the marker records too. A loader writes the
+// rejected rows of a step at that place before it makes the step. If the step does not happen, the next
+// loader writes the same rows at the same place: none is lost, and none stands there twice once the load is
+// finished.
 package load
 
 import (
@@ -61,8 +63,8 @@ type Loader struct {
 
 // Report is how far a load is.
 type Report struct {
-	// Before is how many rows had been read before this run, and Rows how many have been read now. Rejected of
-	// these were rejected.
+	// Before is how many rows had been read before this run, and Rows how many have been read now. Rejected
+	// of these were rejected.
 	Before, Rows, Rejected int64
 	// Loaded is how many tasks this run has made, and Existing how many were there already.
 	Loaded, Existing int64
@@ -100,8 +102,8 @@ func (l *Loader) Check() error {
 }
 
 // Run loads the file, from where an earlier run has stopped. It returns a *[RowError] for a wrong row, an
-// *[OtherFileError], a *[MarkerError] or the error of the storage. After an error the report says how far the load
-// is, and the next run goes on from there.
+// *[OtherFileError], a *[MarkerError] or the error of the storage. After an error the report says how far
+// the load is, and the next run goes on from there.
 func (l *Loader) Run(ctx context.Context) (Report, error) {
 	if err := l.Check(); err != nil {
 		return l.report, err
@@ -284,8 +286,8 @@ func (l *Loader) await(ctx context.Context, rows int64) error {
 	return nil
 }
 
-// rejectPlace returns the place for the first rejected row: the end of the file that takes them. It is nil without
-// such a file.
+// rejectPlace returns the place for the first rejected row: the end of the file that takes them. It is nil
+// without such a file.
 func (l *Loader) rejectPlace() (*payload.Reject, error) {
 	if l.Reject == nil {
 		return nil, nil //nolint:nilnil // there is no such file

@@ -82,8 +82,8 @@ func (m *marker) insert() (storage.Insert, error) {
 	}, err
 }
 
-// change returns the change of the marker to another record. It brings the marker back to its place if somebody
-// has run it now, or cancelled it.
+// change returns the change of the marker to another record. It brings the marker back to its place if
+// somebody has run it now, or cancelled it.
 func (m *marker) change(to payload.Load) (storage.Change, error) {
 	text, err := json.Marshal(to)
 	ch := storage.Change{Ref: m.ref, Version: m.version, Encoding: codec.JSON, Payload: text}
@@ -110,8 +110,8 @@ func (e *MarkerError) Error() string {
 	return fmt.Sprintf("the task %s, which records how far the load is, is %s", e.Ref, e.Is)
 }
 
-// readEach is the pause between two reads of a storage that does not answer, or of a marker that a runner has
-// claimed.
+// readEach is the pause between two reads of a storage that does not answer, or of a marker that a runner
+// has claimed.
 const readEach = time.Second
 
 // patiently calls read until it reaches the storage, for Patience at most.
@@ -125,8 +125,8 @@ func (l *Loader) patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// read reads the marker. The error is an ErrNotFound if there is none. A runner that claims the marker declines
-// it; read waits until it has.
+// read reads the marker. The error is an ErrNotFound if there is none. A runner that claims the marker
+// declines it; read waits until it has.
 func (l *Loader) read(ctx context.Context) (m marker, err error) {
 	for {
 		var t storage.Task
@@ -146,7 +146,8 @@ func (l *Loader) read(ctx context.Context) (m marker, err error) {
 	}
 }
 
-// reread reads the marker in the middle of the load. Somebody who has cancelled or deleted it stops the load.
+// reread reads the marker in the middle of the load. Somebody who has cancelled or deleted it stops the
+// load.
 func (l *Loader) reread(ctx context.Context) error {
 	m, err := l.read(ctx)
 	switch {
@@ -169,38 +170,13 @@ func (l *Loader) begin(ctx context.Context, size int64) error {
 		var tx storage.Tx
 		switch {
 		case errors.Is(err, storage.ErrNotFound):
-			m = marker{ref: MarkerRef(l.Rows.Task.Queue, l.Name), state: storage.Scheduled, Load: payload.Load{
-				Of: size, File: filepath.Base(l.Source.Name), Format: string(l.Rows.Format), Kind: l.Rows.Task.Kind,
-			}}
-			if m.Reject, err = l.rejectPlace(); err != nil {
-				return err
-			}
-			in, err := m.insert()
-			if err != nil {
-				return err
-			}
-			tx.Inserts = []storage.Insert{in}
-		case err != nil:
-			return err
-		default:
+			m, tx, err = l.fresh(size)
+		case err == nil:
 			l.marker = m
-			if err := l.fits(); err != nil {
-				return err
-			}
-			to := m.Load
-			if to.Reject == nil {
-				if to.Reject, err = l.rejectPlace(); err != nil {
-					return err
-				}
-			}
-			if m.state == storage.Scheduled && (to.Reject == nil) == (m.Reject == nil) {
-				return nil
-			}
-			ch, err := m.change(to)
-			if err != nil {
-				return err
-			}
-			m.Load, tx.Changes = to, []storage.Change{ch}
+			m, tx, err = l.again()
+		}
+		if err != nil || tx.Ops() == 0 {
+			return err
 		}
 		applied, err := l.Session.ApplyOne(ctx, tx)
 		if errors.As(err, new(*storage.DependencyError)) {
@@ -209,11 +185,41 @@ func (l *Loader) begin(ctx context.Context, size int64) error {
 		if err != nil {
 			return err
 		}
-		placed := append(applied.Inserted, applied.Changed...)[0]
-		m.changed(m.Load, placed)
+		m.changed(m.Load, append(applied.Inserted, applied.Changed...)[0])
 		l.marker = m
 		return nil
 	}
+}
+
+// fresh makes the marker of a load that was not begun, and the step that inserts it.
+func (l *Loader) fresh(size int64) (m marker, tx storage.Tx, err error) {
+	m = marker{ref: MarkerRef(l.Rows.Task.Queue, l.Name), state: storage.Scheduled, Load: payload.Load{
+		Of: size, File: filepath.Base(l.Source.Name), Format: string(l.Rows.Format), Kind: l.Rows.Task.Kind,
+	}}
+	if m.Reject, err = l.rejectPlace(); err != nil {
+		return m, tx, err
+	}
+	in, err := m.insert()
+	return m, storage.Tx{Inserts: []storage.Insert{in}}, err
+}
+
+// again returns the marker of a load that was begun, and the step that brings it back to its place and notes the
+// place of the rejected rows. The step is empty if there is nothing to do.
+func (l *Loader) again() (m marker, tx storage.Tx, err error) {
+	m = l.marker
+	if err := l.fits(); err != nil {
+		return m, tx, err
+	}
+	if m.Reject == nil {
+		if m.Reject, err = l.rejectPlace(); err != nil {
+			return m, tx, err
+		}
+	}
+	if m.state == storage.Scheduled && m.Reject == l.marker.Reject {
+		return m, tx, nil
+	}
+	ch, err := m.change(m.Load)
+	return m, storage.Tx{Changes: []storage.Change{ch}}, err
 }
 
 // fits returns a *[storage.InvalidError] if the load was begun with another kind or format.
@@ -222,7 +228,8 @@ func (l *Loader) fits() error {
 	case m.Kind != l.Rows.Task.Kind:
 		return storage.Invalid("--kind", l.Rows.Task.Kind, "%s, with which the load %s was begun", m.Kind, l.Name)
 	case m.Format != string(l.Rows.Format):
-		return storage.Invalid("--format", string(l.Rows.Format), "%s, with which the load %s was begun", m.Format, l.Name)
+		return storage.Invalid("--format", string(l.Rows.Format), "%s, with which the load %s was begun", m.Format,
+			l.Name)
 	}
 	return nil
 }

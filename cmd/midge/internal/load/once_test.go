@@ -131,10 +131,11 @@ func sampleOf(seed *rand.Rand, wrong bool) (s sample) {
 	return s
 }
 
-// run runs loaders until one of them has finished. Each run is stopped, or ends by a fault, at a random place.
-func (f *faults) run(t *testing.T, make func() *Loader) {
+// run runs loaders until one of them has finished. Each run is stopped, or ends by a fault, at a random
+// place.
+func (f *faults) run(t *testing.T, loader func() *Loader) {
 	for range 10_000 {
-		l := make()
+		l := loader()
 		ctx, kill := context.WithCancel(t.Context())
 		f.mu.Lock()
 		f.kill = kill
@@ -153,8 +154,8 @@ func (f *faults) run(t *testing.T, make func() *Loader) {
 	t.Fatal("the load does not end")
 }
 
-// TestEachRowIsLoadedOnce loads random files by loaders that are killed, and whose calls and answers are lost or
-// late.
+// TestEachRowIsLoadedOnce loads random files by loaders that are killed, and whose calls and answers are
+// lost or late.
 func TestEachRowIsLoadedOnce(t *testing.T) {
 	fates := make(map[string]int)
 	for seed := range uint64(300) {
@@ -200,7 +201,8 @@ func (r *rig) isLoaded(s sample) {
 	}
 }
 
-// TestTwoLoadersLoadEachRowOnce lets two loaders load a file at once, with faults and steps of different sizes.
+// TestTwoLoadersLoadEachRowOnce lets two loaders load a file at once, with faults and steps of different
+// sizes.
 func TestTwoLoadersLoadEachRowOnce(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,8 @@ func (r *reader) line() int64 { return r.at.lines + 1 }
 
 // begin reads what stands before the first row: a byte order mark, and the header of CSV.
 func (r *reader) begin() error {
-	if head, _ := r.scanner.in.Peek(len(bom)); bytes.Equal(head, bom) { // an error comes again with the first read
+	// an error comes again with the first read
+	if head, _ := r.scanner.in.Peek(len(bom)); bytes.Equal(head, bom) {
 		r.take(bom)
 		_, _ = r.scanner.in.Discard(len(bom)) // they are buffered
 	}
@@ -129,10 +130,10 @@ func (r *reader) skip(ctx context.Context, to position, sum string) error {
 			return context.Cause(ctx)
 		}
 		n, err := r.scanner.in.Read(part[:min(int64(len(part)), to.bytes-r.at.bytes)])
-		if n > 0 {
-			r.take(part[:n])
-			last = part[n-1]
+		for _, c := range part[max(n-1, 0):n] {
+			last = c
 		}
+		r.take(part[:n])
 		switch {
 		case errors.Is(err, io.EOF) && r.at.bytes < to.bytes:
 			return errOther

@@ -71,7 +71,8 @@ type Rows struct {
 	Task bulk.Add
 }
 
-// check returns a *[storage.InvalidError] if the settings do not go together, or if no task could be made by them.
+// check returns a *[storage.InvalidError] if the settings do not go together, or if no task could be made
+// by them.
 func (r *Rows) check() error {
 	if err := r.Format.Check(); err != nil {
 		return err
@@ -198,7 +199,8 @@ func (p *parser) insert(id string, text []byte) (in storage.Insert, reason strin
 		err = storage.CheckInsert(p.limits, &in)
 	}
 	if err == nil && len(in.Payload) > mostPayload {
-		err = storage.Invalid("payload", fmt.Sprintf("of %d bytes", len(in.Payload)), "at most %d bytes", mostPayload)
+		err = storage.Invalid("payload", fmt.Sprintf("of %d bytes", len(in.Payload)), "at most %d bytes",
+			mostPayload)
 	}
 	if err != nil {
 		return in, p.refused(err, params)
@@ -220,17 +222,17 @@ func (p *parser) refused(err error, params []byte) string {
 	case invalid.What == "payload": // its Got is a length
 		return "the parameters are " + strings.Trim(invalid.Got, `"`) + ": want " + invalid.Want
 	case strings.Contains(invalid.What, "partition"):
-		return "the value of the field " + strconv.Quote(p.PartitionField) + " is no partition: want " + invalid.Want
+		return fmt.Sprintf("the value of the field %q is no partition: want %s", p.PartitionField, invalid.Want)
 	}
 	return "the row is refused: want " + invalid.Want
 }
 
 // params returns the parameters of a row as JSON, and its partition.
 func (p *parser) params(text []byte) (params []byte, partition, reason string) {
-	switch p.Format {
-	case CSV:
+	if p.Format == CSV {
 		return p.object(text)
-	case Lines:
+	}
+	if p.Format == Lines {
 		text = bytes.TrimRight(text, "\r\n")
 		switch {
 		case !utf8.Valid(text):
@@ -281,7 +283,8 @@ func (p *parser) object(text []byte) (params []byte, partition, reason string) {
 		return nil, "", reason
 	}
 	if len(fields) != len(p.columns) {
-		return nil, "", fmt.Sprintf("the row has %d columns: want %d, as the header has", len(fields), len(p.columns))
+		return nil, "", fmt.Sprintf("the row has %d columns: want %d, as the header has", len(fields),
+			len(p.columns))
 	}
 	params = append(make([]byte, 0, 2*len(text)+16*len(fields)), '{')
 	for i, c := range p.columns {
@@ -301,13 +304,12 @@ func (p *parser) object(text []byte) (params []byte, partition, reason string) {
 
 // value appends a value of a column as JSON. An empty value of a column with a type is null.
 func (c *column) value(out []byte, value string) (_ []byte, reason string) {
-	if c.typ == "" || c.typ == Text {
-		return quote(out, value), ""
-	}
-	if value == "" {
+	if value == "" && c.typ != "" && c.typ != Text {
 		return append(out, "null"...), ""
 	}
 	switch c.typ {
+	case "", Text:
+		return quote(out, value), ""
 	case Int:
 		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 			return strconv.AppendInt(out, n, 10), ""
@@ -337,6 +339,6 @@ func quote(out []byte, text string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // the parameters are no HTML
-	_ = e.Encode(text)     // a text has JSON
+	_ = e.Encode(text)     //nolint:errchkjson // a text has JSON
 	return append(out, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
 }

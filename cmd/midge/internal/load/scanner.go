@@ -11,8 +11,8 @@ import (
 // mostRow bounds the text of a row. A row has to be in memory while it is read.
 const mostRow = 64 << 20
 
-// errLongRow is the error for a row whose text is longer than mostRow. The rows after it cannot be found, because
-// a quote that is never closed may be the reason.
+// errLongRow is the error for a row whose text is longer than mostRow. The rows after it cannot be found,
+// because a quote that is never closed may be the reason.
 var errLongRow = fmt.Errorf("the row is longer than %d MiB; is a quote never closed?", mostRow>>20)
 
 // scanner splits a text into rows. A row of CSV goes on behind the end of a line that is within quotes.
@@ -30,8 +30,9 @@ func newScanner(in io.Reader, format Format) *scanner {
 	return s
 }
 
-// next returns the text of the next row, with the end of its line. The text is good until the next call. The error is
-// io.EOF behind the last row. After any other error the text so far may be a part of a row, and is dropped.
+// next returns the text of the next row, with the end of its line. The text is good until the next call.
+// The error is io.EOF behind the last row. After any other error the text so far may be a part of a row,
+// and is dropped.
 func (s *scanner) next() ([]byte, error) {
 	for s.text = s.text[:0]; ; {
 		part, err := s.in.ReadSlice('\n')
@@ -53,8 +54,8 @@ func (s *scanner) next() ([]byte, error) {
 	}
 }
 
-// quotes follows the quotes of CSV (RFC 4180). Behind a quote that stands in a wrong place, the row ends with its
-// line, so that a row that encoding/csv refuses takes no other row along.
+// quotes follows the quotes of CSV (RFC 4180). Behind a quote that stands in a wrong place, the row ends
+// with its line, so that a row that encoding/csv refuses takes no other row along.
 type quotes struct{ at place }
 
 // place is a place within a row of CSV.

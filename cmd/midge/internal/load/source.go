@@ -17,9 +17,9 @@ import (
 type Source struct {
 	// Name is the path for errors.
 	Name string
-	// Open opens the file at its beginning. The size is 0 if it is not known. Open is called again if the load has
-	// to go back, which happens if two loaders of the file do not make the same steps. Its reads may not block
-	// after ctx has ended.
+	// Open opens the file at its beginning. The size is 0 if it is not known. Open is called again if the
+	// load has to go back, which happens if two loaders of the file do not make the same steps. Its reads
+	// may not block after ctx has ended.
 	Open func(ctx context.Context) (in io.ReadCloser, size int64, err error)
 }
 
