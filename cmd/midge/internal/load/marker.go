@@ -203,8 +203,8 @@ func (l *Loader) fresh(size int64) (m marker, tx storage.Tx, err error) {
 	return m, storage.Tx{Inserts: []storage.Insert{in}}, err
 }
 
-// again returns the marker of a load that was begun, and the step that brings it back to its place and notes the
-// place of the rejected rows. The step is empty if there is nothing to do.
+// again returns the marker of a load that was begun, and the step that brings it back to its place and
+// notes the place of the rejected rows. The step is empty if there is nothing to do.
 func (l *Loader) again() (m marker, tx storage.Tx, err error) {
 	m = l.marker
 	if err := l.fits(); err != nil {
