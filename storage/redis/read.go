@@ -149,7 +149,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 // scored reports whether a text is a score as list.lua writes it.
 func scored(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
-	return err == nil && strings.Trim(text, "-.0123456789") == ""
+	return err == nil && strings.Trim(text, "-+.e0123456789") == "" // as of %.17g
 }
 
 // placed reports whether two texts are the line and the place of a task in a line by name as list.lua writes
