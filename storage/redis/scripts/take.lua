@@ -417,8 +417,15 @@ function ring.readon(q, g, most)
   return #g > before
 end
 
--- ring.served notes that the claim took a task of the i-th turn, and reports whether the turn is over: then it comes
--- behind the others. With its first task it moves to the end of the ring.
+-- ring.over puts the i-th of the turns, which has ended, behind the others.
+function ring.over(g, i)
+  local t, list = g[i], g.whole and g or g.served
+  g[i], t.left = false, 0
+  if not t.line or t.size > 0 then list[#list + 1] = t end
+end
+
+-- ring.served notes that the claim took a task of the i-th turn, and reports whether the turn is over. With the first
+-- task of its turn a partition moves to the end of the ring.
 function ring.served(q, g, i)
   local t = g[i]
   if (t.left or 0) == 0 then
@@ -429,12 +436,9 @@ function ring.served(q, g, i)
       set(q, 'own', q.m.turn)
     elseif t.size > 0 then ring.ready(q, t) end
   end
-  t.left = t.line and t.size <= 0 and 0 or t.left - 1
-  if t.left > 0 then return false end
-  g[i] = false
-  if t.line and t.size <= 0 then return true end
-  local list = g.whole and g or g.served
-  list[#list + 1] = t
+  t.left = t.left - 1
+  if t.left > 0 and t.size > 0 then return false end
+  ring.over(g, i)
   return true
 end
 
@@ -488,9 +492,11 @@ function ring.take(q, n)
       some = own.advance(q, o)
     end
     local over = not some or ring.served(q, g, i)
-    if not some and t.line and (t.left or 0) == 0 and not full and not limits.spent(q) then passed[#passed + 1] = t end
+    if not some and (t.left or 0) > 0 then ring.over(g, i)
+    elseif not some and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
     if over then i = i + 1 end
   end
+  if g[i] and (g[i].left or 0) > 0 then ring.over(g, i) end
   for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
     if passed[j].score < 0 then ring.ready(q, passed[j]) end
   end
