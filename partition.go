@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// PartitionStats are the numbers of a partition: how many tasks wait in it, whether it is paused, its own limit,
-// how much of its [PartitionLimit] is in use, and until when it rests after a [Throttle].
+// PartitionStats are the numbers of a partition: how many tasks wait in it, whether it is paused, its own
+// limit, how much of its [PartitionLimit] is in use, and until when it rests after a [Throttle].
 type PartitionStats = storage.PartitionStats
 
 // QueuePartition gives access to a partition of a queue: the tasks that share a key, such as the name
@@ -19,14 +19,14 @@ type QueuePartition struct {
 	key   string
 }
 
-// Partition returns the partition with a key; its methods refuse an invalid key before any I/O. A
-// partition needs no creation, and an empty one leaves nothing behind, unless it is paused or rests, has a limit
-// of its own, or its limit still counts tasks that run or starts.
+// Partition returns the partition with a key; its methods refuse an invalid key before any I/O. A partition
+// needs no creation, and an empty one leaves nothing behind, unless it is paused or rests, has a limit of
+// its own, or its limit still counts tasks that run or starts.
 func (q *Queue) Partition(key string) *QueuePartition { return &QueuePartition{queue: q, key: key} }
 
-// Partitions lists the partitions of the queue that have waiting tasks or a limit of their own, are paused or
-// rest, or whose limit counts tasks that run or starts, by key. It reads page by page, so that tasks may come and go meanwhile.
-// The iteration ends after an error.
+// Partitions lists the partitions of the queue that have waiting tasks or a limit of their own, are paused
+// or rest, or whose limit counts tasks that run or starts, by key. It reads page by page, so that tasks may
+// come and go meanwhile. The iteration ends after an error.
 func (q *Queue) Partitions(ctx context.Context) iter.Seq2[PartitionStats, error] {
 	return func(yield func(PartitionStats, error) bool) {
 		if err := q.check(); err != nil {
@@ -68,9 +68,10 @@ func (p *QueuePartition) Resume(ctx context.Context) error {
 }
 
 // SetLimit sets the limit of this partition alone, in place of the [Limit.Partition] of its queue, until
-// [QueuePartition.ClearLimit]: a bound or weight that l does not set is none, whatever that of the queue is. The
-// zero PartitionLimit lifts the limit of the queue's partitions for this one. It can be set before the first task
-// comes. Jobs that run go on. It returns an [ErrNotFound] if there is no such queue; see [Queue.Create].
+// [QueuePartition.ClearLimit]: a bound or weight that l does not set is none, whatever that of the queue
+// is. The zero PartitionLimit lifts the limit of the queue's partitions for this one. It can be set before
+// the first task comes. Jobs that run go on. It returns an [ErrNotFound] if there is no such queue; see
+// [Queue.Create].
 func (p *QueuePartition) SetLimit(ctx context.Context, l PartitionLimit) error {
 	err := storage.CheckPartitionLimit("PartitionLimit", l)
 	if err != nil {
@@ -80,8 +81,8 @@ func (p *QueuePartition) SetLimit(ctx context.Context, l PartitionLimit) error {
 	return p.limit(ctx, "set the limit of", storage.OperatorLimit{On: true, Limit: limit})
 }
 
-// ClearLimit clears the limit that SetLimit has set, so that the one of all partitions of the queue holds again. It
-// returns an [ErrNotFound] if there is no such queue.
+// ClearLimit clears the limit that SetLimit has set, so that the limit of all partitions of the queue holds
+// again. It returns an [ErrNotFound] if there is no such queue.
 func (p *QueuePartition) ClearLimit(ctx context.Context) error {
 	return p.limit(ctx, "clear the limit of", storage.OperatorLimit{})
 }
@@ -102,8 +103,8 @@ func (p *QueuePartition) pause(ctx context.Context, action string, pause *storag
 	return p.wrap(action, err)
 }
 
-// Stats returns how many tasks wait in the partition, whether it is paused, its own limit, how much of its limit
-// is in use, and until when it rests. A partition of which the storage has nothing has zeros.
+// Stats returns how many tasks wait in the partition, whether it is paused, its own limit, how much of its
+// limit is in use, and until when it rests. A partition of which the storage has nothing has zeros.
 func (p *QueuePartition) Stats(ctx context.Context) (PartitionStats, error) {
 	err := p.check()
 	if err == nil {

@@ -84,8 +84,8 @@ func pauseOf(d time.Duration) (*storage.Pause, error) {
 	return &storage.Pause{On: true, For: d}, nil
 }
 
-// pause pauses or resumes an existing queue, or a partition of it, whose own limit it may change instead. A mistyped name is an error and must
-// not make a queue.
+// pause pauses or resumes an existing queue, or a partition of it, whose own limit it may change instead. A
+// mistyped name is an error and must not make a queue.
 func (q *Queue) pause(ctx context.Context, s storage.Settings) error {
 	if err := q.checkOwn(); err != nil {
 		return err

@@ -484,7 +484,8 @@ func CheckSettings(queue string, s *Settings) error {
 		if err := CheckPartition(s.Partition); err != nil {
 			return err
 		}
-		if (s.Pause == nil) == (s.Limit == nil) || *s != (Settings{Partition: s.Partition, Pause: s.Pause, Limit: s.Limit}) {
+		alone := Settings{Partition: s.Partition, Pause: s.Pause, Limit: s.Limit}
+		if (s.Pause == nil) == (s.Limit == nil) || *s != alone {
 			return Invalid("Settings.Partition", "with other changes", "Pause or Limit alone")
 		}
 		if l := s.Limit; l != nil && l.Limit != (Limit{Partition: l.Limit.Partition}) {

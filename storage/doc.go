@@ -256,20 +256,20 @@
 // without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
 // of the ring; the others rest on.
 //
-// A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit. It
-// stands in the place of the limit of all partitions, and whole: a bound that it does not set is none. A change of
-// the limit of all does not concern it, and a change of its own puts the partition at the end of the ring if it
-// rests because of its rate, and wakes all callers. No task of a partition with a limit is claimed ahead, even
-// if the queue has none. Only its own clearing and the removal of the queue end such a limit.
+// A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit.
+// It stands in the place of the limit of all partitions, and whole: a bound that it does not set is none. A
+// change of the limit of all does not concern it, and a change of its own puts the partition at the end of
+// the ring if it rests because of its rate, and wakes all callers. No task of a partition with a limit is
+// claimed ahead, even if the queue has none. Only its own clearing and the removal of the queue end such a
+// limit.
 //
 // The end of a pause, of a rest, and a resume put the partition at the end of the ring; partitions whose
-// moments are the same come in the order of their keys. A resume
-// wakes all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end,
-// whether tasks wait in that partition or not. A Claim ends MaxRest pauses and rests of a queue in a
-// step, and leaves others that are over to the next step or Claim. It ends none during a wait of
-// the clock. A partition stays while it has waiting tasks, tasks that count for its Concurrency, a
-// pause, a rest, a limit of its own, or starts that count for its Rate, and else leaves nothing behind. A queue with such a
-// partition is not removed for being empty.
+// moments are the same come in the order of their keys. A resume wakes all callers; the end of a pause or a
+// rest wakes nobody, because NextDue covers the first end, whether tasks wait in that partition or not. A
+// Claim ends MaxRest pauses and rests of a queue in a step, and leaves others that are over to the next
+// step or Claim. It ends none during a wait of the clock. A partition stays while it has waiting tasks,
+// tasks that count for its Concurrency, a pause, a rest, a limit of its own, or starts that count for its
+// Rate, and else leaves nothing behind. A queue with such a partition is not removed for being empty.
 //
 // # Rules of kinds
 //

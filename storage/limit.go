@@ -18,8 +18,8 @@ type Limit struct {
 	Partition PartitionLimit
 }
 
-// PartitionLimit bounds the tasks of each partition of a queue, or of one partition, over all runners. The zero
-// PartitionLimit sets no bound.
+// PartitionLimit bounds the tasks of each partition of a queue, or of one partition, over all runners. The
+// zero PartitionLimit sets no bound.
 type PartitionLimit struct {
 	// Concurrency is how many tasks of a partition are pending at once, 1 to MaxLimitConcurrency; 0 sets no
 	// bound. Tasks that were claimed while the limit had no such bound do not count.

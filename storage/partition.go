@@ -60,11 +60,12 @@ type PartitionStats struct {
 
 // IsZero reports whether the storage has nothing of the partition.
 func (s *PartitionStats) IsZero() bool {
-	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused && s.Limit == nil
+	return s.Waiting == 0 && s.Running == 0 && len(s.Counts) == 0 && s.Rests.IsZero() && !s.Paused &&
+		s.Limit == nil
 }
 
-// InForce returns the limit that holds for the partition: its own if it has one, else that of all partitions of
-// the queue.
+// InForce returns the limit that holds for the partition: its own if it has one, else that of all
+// partitions of the queue.
 func (s *PartitionStats) InForce(all PartitionLimit) PartitionLimit {
 	if s.Limit != nil {
 		return *s.Limit
@@ -72,9 +73,9 @@ func (s *PartitionStats) InForce(all PartitionLimit) PartitionLimit {
 	return all
 }
 
-// AtLimit reports whether the limit of the partition admits no other start of it now: full if as many of its
-// tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next. all is the limit
-// of all partitions of the queue.
+// AtLimit reports whether the limit of the partition admits no other start of it now: full if as many of
+// its tasks count as the Concurrency admits, and spent if the Rate admits the next start at Next. all is
+// the limit of all partitions of the queue.
 func (s *PartitionStats) AtLimit(all PartitionLimit) (full, spent bool) {
 	l := s.InForce(all)
 	return l.Concurrency > 0 && s.Running >= int64(l.Concurrency), l.Rate.N > 0 && !s.Next.IsZero()

@@ -27,6 +27,15 @@ func (s *Storage) Configure(
 	return err
 }
 
+// ownText returns the text of the limit of one partition that settings set, nil if they set none.
+func ownText(settings *storage.Settings) *string {
+	if settings.Partition == "" || settings.Limit == nil {
+		return nil
+	}
+	text := engine.OperatorText(settings.Limit)
+	return &text
+}
+
 func (s *Storage) configure(
 	ctx context.Context, call storage.Call, queue string, settings *storage.Settings,
 ) error {
@@ -52,11 +61,6 @@ func (s *Storage) configure(
 	if p := settings.Pause; p != nil {
 		paused, pausedFor = &p.On, p.For
 	}
-	var own *string
-	if l := settings.Limit; l != nil && settings.Partition != "" {
-		text := engine.OperatorText(l)
-		own = &text
-	}
 	var done bool
 	var number *int32
 	var operator, declared string
@@ -66,7 +70,7 @@ func (s *Storage) configure(
 			"FROM {schema}.configure($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
 			queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes(), settings.Partition, st.base,
-			own,
+			ownText(settings),
 		},
 		scan: one(&done, &number, &operator, &declared, &starts),
 	})

@@ -360,7 +360,8 @@ func shareWakes(r *rig) {
 		what string
 		s    storage.Settings
 	}{
-		{"a raised limit", inEach(2, storage.Rate{})}, {"a cleared limit", clearing()},
+		{"a raised limit", inEach(2, storage.Rate{})},
+		{"a cleared limit", clearing()},
 		{"a limit of one partition", bounding("a", storage.PartitionLimit{Concurrency: 1})},
 		{"a cleared limit of one partition", unbounding("a")},
 	} {

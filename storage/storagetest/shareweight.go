@@ -36,8 +36,8 @@ func shareWeightRules() []rule {
 			"Nothing is left of an empty partition whose own limit is cleared. To clear a limit where there is none "+
 				"does nothing, and makes no queue."),
 		state("share/own limit loosened", shareOwnLoosened,
-			"A limit of one partition that is raised or cleared holds at once, also if the partition rests because of "+
-				"its rate. It ends no rest and no pause, and a pause leaves the limit."),
+			"A limit of one partition that is raised or cleared holds at once, also if the partition rests "+
+				"because of its rate. It ends no rest and no pause, and a pause leaves the limit."),
 		state("share/own limit beside that of all", shareOwnBeside,
 			"A change of the limit of all partitions leaves the limit of one as it is."),
 		state("share/own limit of declined", shareOwnDeclined,
@@ -252,7 +252,7 @@ func shareOwnBeside(r *rig) {
 	r.turns("at first", 2, "a0 b0")
 	r.configure(inEach(1, storage.Rate{}))
 	r.turns("under a limit of all", 9, "b1")
-	r.configure(limiting(storage.Limit{Partition: storage.PartitionLimit{Rate: storage.Rate{N: 9, Per: time.Minute}}}))
+	r.configure(inEach(0, storage.Rate{N: 9, Per: time.Minute}))
 	r.turns("under another limit of all", 9, "b2")
 	r.configure(clearing())
 	r.nothing("under its own limit")

@@ -209,9 +209,9 @@ func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	return st
 }
 
-// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in microseconds.
-// If the limit concerns partitions, their Concurrency, N, Per and Weight follow. In the text of a declaration the
-// limits that it replaced follow, with semicolons between.
+// The texts in which storages keep a limit: "50 100 60000000" has the Concurrency, N and Per in
+// microseconds. If the limit concerns partitions, their Concurrency, N, Per and Weight follow. In the text
+// of a declaration the limits that it replaced follow, with semicolons between.
 
 // Texts returns the texts of the operator's limit and of the declaration, "" for none, and the packed Starts.
 func (l *Limit) Texts() (operator, declared string, starts []byte) {
@@ -247,8 +247,8 @@ func OperatorText(o *storage.OperatorLimit) string {
 	return limitText(o.Limit)
 }
 
-// OwnText returns the text of the limit of one partition, "" for nil. It is that of a limit which sets nothing
-// else.
+// OwnText returns the text of the limit of one partition, "" for nil. It is that of a limit which sets
+// nothing else.
 func OwnText(p *storage.PartitionLimit) string {
 	if p == nil {
 		return ""
@@ -256,7 +256,8 @@ func OwnText(p *storage.PartitionLimit) string {
 	return limitText(storage.Limit{Partition: *p})
 }
 
-// OwnOf returns the limit of one partition that a text of OwnText describes. It reports false for any other text.
+// OwnOf returns the limit of one partition that a text of OwnText describes. It reports false for any other
+// text.
 func OwnOf(text string) (*storage.PartitionLimit, bool) {
 	if text == "" {
 		return nil, true

@@ -7,9 +7,9 @@ import (
 )
 
 // Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
-// have a line for each kind, and tasks with a partition one for each partition. A line begins with its first
-// task and goes with its last, but a partition stays while it is paused, rests, runs, has starts that count or
-// a limit of its own.
+// have a line for each kind, and tasks with a partition one for each partition. A line begins with its
+// first task and goes with its last, but a partition stays while it is paused, rests, runs, has starts that
+// count or a limit of its own.
 type Line struct {
 	Queue *Queue
 	State State

@@ -69,8 +69,8 @@ func (c *Claim) readOn(i int) bool {
 }
 
 // serve notes that a claim has taken a task of the first partition. Its turn begins with that task: the
-// partition moves to the end of the ring, and the claim goes on to the next once it has taken as many tasks as
-// the weight of the partition says. So the turn ends with the claim in any case.
+// partition moves to the end of the ring, and the claim goes on to the next once it has taken as many tasks
+// as the weight of the partition says. So the turn ends with the claim in any case.
 func (c *Claim) serve(i int) {
 	g, q := &c.rings[i], c.Queues[i]
 	g.served = true
@@ -106,9 +106,9 @@ func (c *Claim) endTurn(i int, gone bool) {
 }
 
 // serves reports whether a task is claimable as far as its partition decides: l is nil if the storage has
-// nothing of it, and without are the flags that the task must not have. A task of a partition with a limit is
-// taken only to start at once. A claim that takes tasks puts a partition whose rate does not admit the task yet
-// to rest until then.
+// nothing of it, and without are the flags that the task must not have. A task of a partition with a limit
+// is taken only to start at once. A claim that takes tasks puts a partition whose rate does not admit the
+// task yet to rest until then.
 func (c *Claim) serves(i int, l *Line, r *Record, without Flags) bool {
 	if l == nil {
 		return true
@@ -444,8 +444,8 @@ func (l *Line) Stats(now, come int64) storage.PartitionStats {
 	return st
 }
 
-// keptBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian. The
-// length of its packed Own follows, in one byte, then that and its packed Starts.
+// keptBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian.
+// The length of its packed Own follows, in one byte, then that and its packed Starts.
 const keptBytes = 24
 
 // Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
@@ -479,8 +479,8 @@ func (l *Line) Unpack(b []byte) bool {
 	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
 	paused, rest, running := number(0), number(8), number(16)
 	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
-	if !sound || len(b) != size+len(starts)*startBytes || paused != Never && !isMoment(paused) || !isMoment(rest) ||
-		!isMoment(running) {
+	sound = sound && len(b) == size+len(starts)*startBytes
+	if !sound || paused != Never && !isMoment(paused) || !isMoment(rest) || !isMoment(running) {
 		return false
 	}
 	l.Paused, l.Rest, l.Running, l.Starts, l.Own = paused, rest, running, starts, own

@@ -211,7 +211,8 @@ func (a *app) showPartitionLimit(ctx context.Context, args []string, key string)
 		show.Field{Name: "status", Text: r.status(p)})
 }
 
-// setPartitionLimit changes the limit of one partition from the one that holds for it, or clears it if off is set.
+// setPartitionLimit changes the limit of one partition from the one that holds for it, or clears it if off
+// is set.
 func (a *app) setPartitionLimit(
 	ctx context.Context, args []string, key string, change func(storage.Limit) storage.Limit, off bool,
 ) error {
