@@ -149,7 +149,7 @@ func (c *Config) find() error {
 		if errors.As(err, &why) {
 			err = why.Err
 		}
-		return storage.Invalid("program", c.Path, "one that is there and may be executed: %v", err)
+		return storage.Invalid("program", c.Path, "a program that is there and may be executed (%v)", err)
 	}
 	c.Path = found
 	if c.Dir == "" {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"os"
@@ -148,7 +149,10 @@ func (a *app) runProgram(ctx context.Context, f *workFlags, program []string) er
 		cfg.Stdout, cfg.Stderr = a.std.Out, a.std.Err
 	}
 	for _, kind := range f.kinds {
-		if err := command.Handle(runner, kind, cfg); err != nil {
+		var invalid *storage.InvalidError
+		if err := command.Handle(runner, kind, cfg); errors.As(err, &invalid) {
+			return invalid // which names the program or the flag; the kind is not to blame
+		} else if err != nil {
 			return err
 		}
 	}
