@@ -8,23 +8,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// LoadKind is the kind of the tasks that record how far a file has been loaded into their queue. No runner has a
-// job of this kind, and such a task is never due.
+// LoadKind is the kind of the tasks that record how far a file has been loaded into their queue. No runner
+// has a job of this kind, and such a task is never due.
 const LoadKind = "midge.load"
 
 // Load is the payload of a task of LoadKind, as JSON. Its first two fields make it progress that counts.
 type Load struct {
-	// Done is how many bytes of the file have been read, and Of is the size of the file, 0 if it is not known.
-	// The bytes are those of the file as it is stored, even if it is compressed.
+	// Done is how many bytes of the file have been read, and Of is the size of the file, 0 if it is not
+	// known. The bytes are those of the file as it is stored, even if it is compressed.
 	Done int64 `json:"done"`
 	Of   int64 `json:"of,omitempty"`
-	// File is the name of the file without its directory, Format the form of its rows, and Kind the kind of the
-	// tasks.
+	// File is the name of the file without its directory, Format the form of its rows, and Kind the kind of
+	// the tasks.
 	File   string `json:"file"`
 	Format string `json:"format"`
 	Kind   string `json:"kind"`
-	// Rows are the rows that have been read, and Rejected says how many of them were rejected. The others are
-	// tasks.
+	// Rows are the rows that have been read, and Rejected says how many of them were rejected. The others
+	// are tasks.
 	Rows     int64 `json:"rows"`
 	Rejected int64 `json:"rejected"`
 	// Bytes is the length of the part of the text that has been read, and SHA256 its digest in hexadecimal.
@@ -41,8 +41,8 @@ type Reject struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// LoadOf returns the record of a task of LoadKind. ok is false for any other task, and if the record cannot be
-// read.
+// LoadOf returns the record of a task of LoadKind. ok is false for any other task, and if the record cannot
+// be read.
 func LoadOf(t storage.Task) (l Load, ok bool) {
 	if t.Kind != LoadKind || json.Unmarshal(t.Payload, &l) != nil {
 		return Load{}, false

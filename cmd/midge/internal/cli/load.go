@@ -166,8 +166,8 @@ func (a *app) loadFile(ctx context.Context, l *load.Loader, reject string) (err 
 		return badInput("%s cannot be read: %v", show.Text(l.Source.Name), err)
 	}
 	if reject != "" {
-		if l.Reject, err = os.OpenFile(reject, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-			return badInput("the file for wrong rows cannot be written: %v", err)
+		if l.Reject, err = rejecting(reject, l.Source.Name); err != nil {
+			return err
 		}
 		defer func() { err = errors.Join(err, l.Reject.Close()) }()
 	}
@@ -195,9 +195,18 @@ func (a *app) loadFile(ctx context.Context, l *load.Loader, reject string) (err 
 	return a.loaded(r)
 }
 
-// readable returns an error if a file cannot be opened. Standard input is not tried.
+// readable returns an error if a file cannot be opened. A pipe is not tried, because it can be opened once.
 func readable(ctx context.Context, s load.Source) error {
 	if s.Name == "-" {
+		return nil
+	}
+	info, err := os.Stat(s.Name)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return errors.New("it is a directory")
+	case !info.Mode().IsRegular():
 		return nil
 	}
 	file, _, err := s.Open(ctx)
@@ -205,6 +214,26 @@ func readable(ctx context.Context, s load.Source) error {
 		err = file.Close()
 	}
 	return err
+}
+
+// rejecting opens the file for wrong rows, which is not the file that is loaded.
+func rejecting(path, loaded string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, badInput("the file for wrong rows cannot be written: %v", err)
+	}
+	own, err := file.Stat()
+	if err == nil && !own.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if other, bad := os.Stat(loaded); bad == nil && err == nil && os.SameFile(own, other) {
+		err = errors.New("it is the file that is loaded")
+	}
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return nil, badInput("%s cannot take the wrong rows: %v", show.Text(path), err)
+	}
+	return file, nil
 }
 
 // loaded writes the report of a finished load.

@@ -37,13 +37,15 @@ func TestLoad(t *testing.T) {
 			"load orders.csv --kind bill --queue bills --types id=int --partition-field customer",
 			"load empty.txt --kind bill", "load --forget orders.jsonl --queue bills", "load --forget orders.jsonl --queue bills",
 			"load orders.csv --kind bill --queue bills --types id=number", "load orders.csv --kind bill --queue midge.own",
-			"load nothing.csv --kind bill", "load nothing --kind bill", "load orders.csv", "load", "load - --kind bill",
-			"load orders.csv --kind bill --high-water 0", "load orders.csv --forget x")
+			"load nothing --kind bill", "load orders.csv", "load", "load - --kind bill",
+			"load orders.csv --kind bill --high-water 0", "load orders.csv --kind bill --reject orders.csv", "load . --name x --kind bill --format csv",
+			"load orders.csv --forget x")
 	})
 	if strings.Contains(got, "secret") {
 		t.Error("a row is shown")
 	}
 	golden(t, "load", got)
+	r.says(BadInput, "midge: nothing.csv cannot be read: ", "load nothing.csv --kind bill")
 }
 
 // TestStandardInputIsLoaded under a name, as a second run of a longer text goes on.
