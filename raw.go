@@ -20,8 +20,9 @@ type RawJob struct {
 }
 
 // JSON returns the parameters as JSON without white space, whatever their encoding. Integers keep all their
-// digits, and bytes become an object with their base64 text, as in {"$bytes":"AAEC"}. A job that returns the
-// error for damaged parameters, or for an unknown encoding, is put off as one whose parameters do not fit its type.
+// digits, and bytes become an object with their base64 text, as in {"$bytes":"AAEC"}. A job that returns
+// the error for damaged parameters, or for an unknown encoding, is put off as one whose parameters do not
+// fit its type.
 func (j RawJob) JSON() ([]byte, error) {
 	text, err := payload.JSON(string(j.Encoding), j.Payload)
 	if err != nil {
@@ -31,15 +32,15 @@ func (j RawJob) JSON() ([]byte, error) {
 }
 
 // HandleRaw registers a function for the jobs of a kind that has no Go type here, such as jobs that another
-// program runs. The function receives the parameters as bytes, in any encoding and without a check. The
-// job may call all functions of running jobs, such as [SetResult], [Step] and [FollowUp], and RunInfo.Job is a
+// program runs. The function receives the parameters as bytes, in any encoding and without a check. The job
+// may call all functions of running jobs, such as [SetResult], [Step] and [FollowUp], and RunInfo.Job is a
 // pointer to its RawJob.
 //
 // A kind declares no queue: RunnerConfig.Queues must list the queues if they are others than the default
 // one. The backoff is the runner's, and so is the timeout of tasks that were enqueued without one.
 //
-// HandleRaw returns an *[InvalidError] for an invalid kind, a nil function, and a kind that is registered already,
-// and [ErrRunning] once the runner has been started.
+// HandleRaw returns an *[InvalidError] for an invalid kind, a nil function, and a kind that is registered
+// already, and [ErrRunning] once the runner has been started.
 func HandleRaw(r *Runner, kind string, fn func(ctx context.Context, job RawJob) error) error {
 	switch {
 	case r == nil:
