@@ -61,34 +61,32 @@ func (a *app) completions(root *cobra.Command) {
 			default:
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
-			for flag, names := range map[string]completer{
-				"queue": a.queueNames, "to": a.queueNames, "state": fixed(filter.StateWords), "kind": a.kindNames,
-				"sort": fixed(sortKeys), "by": fixed(func() []string { return []string{"kind", "cause", "header."} }),
-			} {
-				if verb.Flags().Lookup(flag) != nil {
-					_ = verb.RegisterFlagCompletionFunc(flag, a.completed(names))
-				}
-			}
+			a.completeFlags(verb)
 		}
+		a.completeFlags(noun)
 		switch noun.Name() {
-		case "work":
-			noun.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault) // a program
-			_ = noun.RegisterFlagCompletionFunc("kind", a.completed(a.kindNames))
-			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
-			_ = noun.RegisterFlagCompletionFunc("result", a.completed(fixed(resultSources)))
+		case "work", "load": // a program, or a file
+			noun.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		case "history", "stats":
 			noun.ValidArgsFunction = a.completed(a.queueNames)
-		case "callback":
-			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
-		case "load":
-			noun.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-			_ = noun.RegisterFlagCompletionFunc("queue", a.completed(a.queueNames))
-			_ = noun.RegisterFlagCompletionFunc("kind", a.completed(a.kindNames))
 		case "doctor":
 			_ = noun.RegisterFlagCompletionFunc("accept", a.completed(a.acceptable))
 		}
 	}
 	noFiles(root)
+}
+
+// completeFlags sets the completions of the flags of a command that several commands have.
+func (a *app) completeFlags(cmd *cobra.Command) {
+	for flag, names := range map[string]completer{
+		"queue": a.queueNames, "to": a.queueNames, "state": fixed(filter.StateWords), "kind": a.kindNames,
+		"sort": fixed(sortKeys), "by": fixed(func() []string { return []string{"kind", "cause", "header."} }),
+		"result": fixed(resultSources),
+	} {
+		if cmd.Flags().Lookup(flag) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(flag, a.completed(names))
+		}
+	}
 }
 
 // noFiles switches off the names of files, which a shell offers if a command has no completion of its own.
