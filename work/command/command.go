@@ -171,7 +171,7 @@ func Environment(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(given string) bool {
 		name, _, _ := strings.Cut(given, "=")
 		switch name {
-		case "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE":
+		case "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "PGSSLPASSWORD":
 			return true
 		}
 		return strings.HasPrefix(name, "MIDGE_")

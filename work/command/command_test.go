@@ -32,6 +32,7 @@ func TestAResultIsReadByGo(t *testing.T) {
 func TestTheEnvironmentNamesTheTask(t *testing.T) {
 	t.Setenv("MIDGE_STORAGE", "redis://:secret@db")
 	t.Setenv("PGPASSWORD", "secret")
+	t.Setenv("PGSSLPASSWORD", "secret")
 	t.Setenv("COMMAND_TEST_OTHER", "kept")
 	cfg := shell(`env`)
 	cfg.ResultFromStdout = true
