@@ -91,19 +91,21 @@ func shareMutants() []mutant {
 		}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
 		breaks("weights ignored", fault{configure: limits(func(l *storage.Limit) { l.Partition.Weight = 0 })},
 			"share/turns by weight", "share/turn ends with the claim", "share/weight in order",
-			"share/weight and declined", "share/own limit without a weight"),
+			"share/weight and declined", "share/own limit without a weight", "share/weight in a clock set back",
+			"share/weight and a rate of the queue"),
 		breaks("limits of one partition ignored", fault{configure: divides(func(s *storage.Settings) {
 			if s.Limit != nil {
 				s.Limit = new(storage.OperatorLimit)
 			}
 		})}, "share/own limit", "share/own limit alone", "share/own rate", "share/own limit kept",
 			"share/own limit cleared", "share/own limit loosened", "share/own limit beside that of all",
-			"share/own limit of declined", "share/own limit without a weight"),
+			"share/own limit of declined", "share/own limit without a weight", "share/own rate in a clock set back",
+			"share/own limit cleared while tasks run", "share/own limits of many", "share/own limit and why"),
 		breaks("limits of one partition are not cleared", fault{configure: divides(func(s *storage.Settings) {
 			if s.Limit != nil {
 				s.Limit = &storage.OperatorLimit{On: true, Limit: s.Limit.Limit}
 			}
-		})}, "share/own limit", "share/own limit cleared"),
+		})}, "share/own limit", "share/own limit cleared", "share/own limits of many", "share/own limit of none cleared"),
 		{
 			name: "jumps end rests and rates", rules: []string{"share/clock ahead", "share/clock ahead of a rate"},
 			opened: func(t testing.TB, _ storage.Limits, o *Opened) { believing(t, o, 0) },

@@ -9,8 +9,8 @@ import (
 )
 
 func shareRules() []rule {
-	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(),
-		shareWeightRules())
+	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(), shareWeightRules(),
+		shareOwnRules())
 }
 
 func shareFirstRules() []rule {

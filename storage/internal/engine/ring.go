@@ -296,7 +296,13 @@ func (s *Step) resume(q *Queue) {
 	if s.Mark <= s.Now+SetBack {
 		return
 	}
-	per := q.Limit.InForce().Partition.Rate.Per.Microseconds() // most of them have this one
+	s.hasten(q, q.Limit.InForce().Partition.Rate.Per.Microseconds()) // most of them have this one
+	s.hasten(q, 0)                                                   // others may have a shorter one of their own
+}
+
+// hasten ends the rests of partitions that wait because of their rate for longer than a start now would let them,
+// of the first that wait for longer than a Per would let them.
+func (s *Step) hasten(q *Queue, per int64) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: lastOf(per, s.Now) + 1}, storage.MaxRest) {
 		late := l.Ring.Sort > lastOf(l.Limit().Rate.Per.Microseconds(), s.Now)
 		if late && l.Ring.Sort != Never && l.Paused == 0 && l.Rest == 0 {
@@ -350,7 +356,7 @@ func (s *Step) configurePartition(q *Queue, key string, named *storage.Settings)
 		if own.On {
 			l = s.partitionOf(q, key)
 		}
-		if l != nil {
+		if own.On || l != nil && l.Own != nil {
 			s.bound(l, own)
 		}
 		return

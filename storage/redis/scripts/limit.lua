@@ -98,7 +98,10 @@ local function change(q, field, v)
   q.each = nil
   if not l or l.n == 0 then put(q, STARTS, false) end
   if operator or declared then set(q, 'lines', -1)
-  elseif q.m.lines < 0 and q.m.rest == 0 and call('ZCARD', q[RING]) == 0 then set(q, 'lines', mark) end
+  elseif q.m.lines < 0 and q.m.rest == 0 and call('ZCARD', q[RING]) == 0 then
+    set(q, 'lines', mark)
+    put(q, rate.OWNED, false)
+  end
 end
 
 function limits.operate(q, v) change(q, OPERATOR, v) end

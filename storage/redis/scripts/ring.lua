@@ -290,6 +290,10 @@ function ring.overlong(q)
   end
   local from = text(last(rate.each(q)) + 1)
   local lines = call('ZRANGEBYSCORE', q[RING], from, text(NEVER - 1), 'LIMIT', 0, MAXREST)
+  if rate.owned(q) then -- some may have a shorter Per of their own
+    local own = call('ZRANGEBYSCORE', q[RING], text(last() + 1), '(' .. from, 'LIMIT', 0, MAXREST)
+    for i = 1, #own do lines[#lines + 1] = own[i] end
+  end
   ring.prefetch(q, lines)
   for i = 1, #lines do
     local p = ring.kept(q, ring.of(q, lines[i]))

@@ -442,6 +442,15 @@ function ring.served(q, g, i)
   return true
 end
 
+-- ring.close ends the i-th turn early, and reports whether the claim has taken a task in it: then it comes behind the
+-- others.
+function ring.close(q, g, i)
+  local t = g[i]
+  if not t or (t.left or 0) == 0 then return false end
+  ring.over(g, i)
+  return true
+end
+
 -- own.remain reports whether another claim like this one would find a task among those without a partition. It asks
 -- the rate of the queue for the first one.
 function own.remain(q, o)
@@ -479,7 +488,7 @@ end
 -- like this one would find a task.
 function ring.take(q, n)
   n = max(min(n, MOSTKEYED - ring.took), 0)
-  local limit, before, passed, o = taken + n, taken, {}, nil
+  local limit, before, passed, o, yields = taken + n, taken, {}, nil, false
   -- Scores of 16 digits are slow to read: so a count tells how many partitions come before the tasks without one.
   local g = {read = 0, served = {}, before = call('ZCOUNT', q[RING], '-inf', text(q.m.own - NEVER))}
   q.page = min(floor(n / call('ZCARD', q[RING])) + 2, 100) -- enough to see whether a partition empties
@@ -492,16 +501,17 @@ function ring.take(q, n)
       some = own.advance(q, o)
     end
     local over = not some or ring.served(q, g, i)
-    if not some and (t.left or 0) > 0 then ring.over(g, i)
-    elseif not some and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
+    yields = not some and ring.close(q, g, i)
+    if not some and not yields and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
     if over then i = i + 1 end
   end
-  if g[i] and (g[i].left or 0) > 0 then ring.over(g, i) end
+  ring.close(q, g, i)
+  if yields and q.limit then q.limit.wants = nil end -- the next claim serves others before the task that wants more
   for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
     if passed[j].score < 0 then ring.ready(q, passed[j]) end
   end
   o = o or own.begin(q, n)
-  local rated = limits.rated(q)
+  local rated = limits.rated(q) or most == 0 -- then the order of the turns tells which partitions were looked at
   local left = not (rated or limits.bounds(q, starts)) and own.remain(q, o)
   write(q, 'ZREM', LINES, q.keyed)
   i = 1

@@ -36,6 +36,12 @@ BEGIN
 			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort > now + per + per / 64 + 1
 				AND k.sort < 9223372036854775807 AND k.paused = 0 AND k.rest = 0
 				AND (k.own = '' OR k.sort > now + 1 + {schema}.share(q, k.own, 3) * 65 / 64)
+			ORDER BY k.sort, k.turn LIMIT {maxrest} FOR NO KEY UPDATE SKIP LOCKED)
+			|| ARRAY( -- those whose own limit has a shorter Per than that of all
+			SELECT k.line FROM {schema}.lines k
+			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.own <> '' AND k.sort > now + 1
+				AND k.sort <= now + per + per / 64 + 1 AND k.paused = 0 AND k.rest = 0
+				AND k.sort > now + 1 + {schema}.share(q, k.own, 3) * 65 / 64
 			ORDER BY k.sort, k.turn LIMIT {maxrest} FOR NO KEY UPDATE SKIP LOCKED);
 		UPDATE {schema}.lines k SET starts = (
 			SELECT int8send(now - now % x.width + x.width - 1) || int4send(greatest(least(sum(
