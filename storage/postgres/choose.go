@@ -16,7 +16,7 @@ import (
 //
 // Where a queue has a rate, the task behind the chosen ones is read too, because its cost decides. Candidates
 // that are not read yet count as of cost 1 at first. If that is not enough of them, the others count as of no
-// cost, so that the claim reads them all at once.
+// cost, so that the claim reads them all at once. The tasks because of which partitions rest are read too.
 //
 // The limits of queues are locked first, before the transaction has any other lock, so that two claims never
 // take the same slot, and never wait for each other in a circle (limits.go).

@@ -85,7 +85,7 @@ func shareMutants() []mutant {
 		})}, "share/repeated"),
 		breaks("changed limits of partitions wake nobody", fault{wait: waits(never)}, "share/wakes"),
 		breaks("all costs are 1 in partitions", fault{apply: pricing(func(storage.Cost) storage.Cost { return 0 })},
-			"share/costs", "share/with a rate of the queue", "share/first after a rate"),
+			"share/costs", "share/with a rate of the queue", "share/first after a rate", "share/rest until a dear task"),
 		knowing("the first limit of partitions holds for ever", func(m *mind) *fault {
 			return &fault{configure: firstLimit(m)}
 		}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),

@@ -20,6 +20,9 @@ func shareOwnRules() []rule {
 		state("share/own rate in a clock set back", shareOwnBack,
 			"After the clock was set back, the starts of a partition with a rate of its own count as made now, also if "+
 				"the rate of all others has a longer span, or a shorter one."),
+		state("share/rest until a dear task", shareDear,
+			"A partition rests until its rate admits its next task by the cost of that task, and not until it admits a "+
+				"cheaper one."),
 		state("share/weight in a clock set back", shareWeightBack,
 			"Turns by weight go on after the clock was set back."),
 		state("share/own limit cleared while tasks run", shareOwnUnbound,
@@ -80,6 +83,25 @@ func shareOwnBack(r *rig) {
 		r.pass(per + per/storage.RateParts + 10*time.Millisecond)
 		r.want("claimed a span later", r.finish(9), []string{key + "1"})
 	}
+}
+
+func shareDear(r *rig) {
+	const per = 20 * time.Second
+	r.pace.rely(per)
+	r.configure(bounding("a", storage.PartitionLimit{Rate: storage.Rate{N: 3, Per: per}}))
+	dear := []storage.Insert{keyed("a", "a1"), keyed("a", "a2")}
+	dear[0].Cost, dear[1].Cost = 2, 3
+	r.addKeyed("a", 1)
+	r.turns("at first", 9, "a0")
+	r.pass(per/storage.RateParts + 10*time.Millisecond)
+	r.insert(dear...)
+	r.turns("in another part", 1, "a1")
+	counts := r.partition("a").Counts
+	r.want("parts with starts", len(counts), 2)
+	c := r.nothing("over the rate")
+	r.want("next due", c.NextDue.Equal(counts[1].Until), true)
+	c = r.nothing("in the rest")
+	r.want("next due in the rest", c.NextDue.Equal(counts[1].Until), true)
 }
 
 func shareWeightBack(r *rig) {

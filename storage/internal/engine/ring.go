@@ -23,6 +23,8 @@ type ring struct {
 	passed []*Line
 	held   bool
 	rated  int64 // the first moment from which the rate of a partition admits its next task, 0 for none
+	// refused are the tasks because of whose cost the claim has put their partitions to rest.
+	refused []*Record
 }
 
 // turn is a place in a ring: that of a partition, or of the tasks without one.
@@ -130,6 +132,7 @@ func (c *Claim) serves(i int, l *Line, r *Record, without Flags) bool {
 			l.Starts = l.Starts.at(per, s.Now, s.Come)
 		}
 		s.move(l, Place{at, s.turn()})
+		c.ring(i).refused = append(c.ring(i).refused, r)
 	}
 	return false
 }
