@@ -387,3 +387,36 @@ func TestAQueueWithALimitIsListed(t *testing.T) {
 func anyKey(server *miniredis.Miniredis) bool {
 	return server.Exists("midge:{mail}:meta") || server.Exists("midge:{mail}:side")
 }
+
+// TestTheShortClaimLeavesTheLimitOfOnePartition until that is cleared, and the limit of the queue too.
+func TestTheShortClaimLeavesTheLimitOfOnePartition(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		s, server := plainWorld(t)
+		own := func(on bool) {
+			o := storage.OperatorLimit{On: on}
+			o.Limit.Partition.Weight = map[bool]int{true: 2}[on]
+			settings := storage.Settings{Partition: "a", Limit: &o}
+			if err := s.Configure(t.Context(), storage.Call{}, "mail", settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own(true)
+		if beside {
+			limit(t, s, storage.Limit{Concurrency: 10})
+		}
+		req := asking(callOf(2), 1, "mail", "bulk")
+		if takesShort(t, s, &req, true) {
+			t.Errorf("beside %v: with a limit of one partition the short claim takes tasks", beside)
+		}
+		own(false)
+		limit(t, s, storage.Limit{})
+		claims(t, s, 1)
+		req = asking(callOf(3), 1, "mail", "bulk")
+		if !takesShort(t, s, &req, true) {
+			t.Errorf("beside %v: without the limit the short claim leaves the call", beside)
+		}
+		if server.HGet("midge:{mail}:side", "q:owned") != "" {
+			t.Errorf("beside %v: the limit that was cleared has left a field", beside)
+		}
+	}
+}
