@@ -13,24 +13,24 @@ import (
 func shareOwnRules() []rule {
 	return []rule{
 		state("share/weight and a rate of the queue", shareWeightRated,
-			"A task of a partition whose cost the rate of the queue does not admit ends the claim within the turn of "+
-				"the partition. The next claim serves the others first: so the queue is not bounded, and More is set."),
+			"A task of a partition whose cost the rate of the queue does not admit ends the claim within the turn "+
+				"of the partition. The next claim serves the others first: so the queue is not bounded, and More is set."),
 		state("share/own limit of none cleared", shareOwnNoneCleared,
 			"To clear a limit that a partition does not have leaves its rest, and its place among the others."),
 		state("share/own rate in a clock set back", shareOwnBack,
-			"After the clock was set back, the starts of a partition with a rate of its own count as made now, also if "+
-				"the rate of all others has a longer span, or a shorter one."),
+			"After the clock was set back, the starts of a partition with a rate of its own count as made now, "+
+				"also if the rate of all others has a longer span, or a shorter one."),
 		state("share/rest until a dear task", shareDear,
-			"A partition rests until its rate admits its next task by the cost of that task, and not until it admits a "+
-				"cheaper one."),
+			"A partition rests until its rate admits its next task by the cost of that task, and not until it "+
+				"admits a cheaper one."),
 		state("share/weight in a clock set back", shareWeightBack,
 			"Turns by weight go on after the clock was set back."),
 		state("share/own limit cleared while tasks run", shareOwnUnbound,
-			"A concurrency of one partition that is cleared while its tasks run counts none that start then, and these "+
-				"do not count once it is set again. A rate that is cleared forgets its starts."),
+			"A concurrency of one partition that is cleared while its tasks run counts none that start then, and "+
+				"these do not count once it is set again. A rate that is cleared forgets its starts."),
 		state("share/own limits of many", shareOwnMany,
-			"Many partitions without tasks that have limits of their own are listed in pages, and keep no claim from the "+
-				"tasks of others."),
+			"Many partitions without tasks that have limits of their own are listed in pages, and keep no claim "+
+				"from the tasks of others."),
 		state("share/own limit and why", shareOwnWhy,
 			"Why names the limit of one partition that holds its task back, and not that of all partitions."),
 	}
@@ -43,7 +43,8 @@ func shareWeightRated(r *rig) {
 	dear.Cost = 5
 	r.insert(keyed("a", "a0"), dear, keyed("b", "b0"))
 	c := r.claim(ask(9))
-	r.want("claimed, more, bounded", [3]any{ids(c.Tasks), c.More, len(c.Bounded)}, [3]any{[]string{"a0"}, true, 0})
+	r.want("claimed, more, bounded", [3]any{ids(c.Tasks), c.More, len(c.Bounded)},
+		[3]any{[]string{"a0"}, true, 0})
 	c = r.claim(ask(9))
 	r.want("claimed next, more, bounded", [3]any{ids(c.Tasks), c.More, c.Bounded},
 		[3]any{[]string{"b0"}, false, []string{mainQueue}})
