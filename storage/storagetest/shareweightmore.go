@@ -8,13 +8,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareOwnRules say how weights and limits of one partition meet the rate of the queue, a clock that was set back,
-// and each other.
+// shareOwnRules say how weights and limits of one partition meet the rate of the queue, a clock that was set
+// back, and each other.
 func shareOwnRules() []rule {
 	return []rule{
 		state("share/weight and a rate of the queue", shareWeightRated,
 			"A task of a partition whose cost the rate of the queue does not admit ends the claim within the turn "+
-				"of the partition. The next claim serves the others first: so the queue is not bounded, and More is set."),
+				"of the partition. The next claim serves the others first: so the queue is not bounded, and More "+
+				"is set."),
 		state("share/own limit of none cleared", shareOwnNoneCleared,
 			"To clear a limit that a partition does not have leaves its rest, and its place among the others."),
 		state("share/own rate in a clock set back", shareOwnBack,
