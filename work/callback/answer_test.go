@@ -275,6 +275,7 @@ func TestABrokenAnswerFails(t *testing.T) {
 	for name, text := range map[string]string{
 		"before": "", "headers": "HTTP/1.1 200 OK\r\nContent-", "body": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
 		"chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nhalf", "garbage": "SSH-2.0-OpenSSH_9.9\r\n\r\n",
+		"long status":         "HTTP/1.1 200" + strings.Repeat("x", 10_000) + "\r\n\r\n",
 		"headers without end": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
 		"switch":              "HTTP/1.1 101 Switching Protocols\r\nUpgrade: s3cret\r\nConnection: Upgrade\r\n\r\n",
 	} {
@@ -293,7 +294,7 @@ func TestABrokenAnswerFails(t *testing.T) {
 			}, nil)
 			r.enqueue(midge.Retries(midge.None))
 			end := r.next()
-			if end.Outcome != midge.OutcomeFailed || end.Err == nil || len(end.Err.Error()) > 1<<10 {
+			if end.Outcome != midge.OutcomeFailed || end.Err == nil || len(end.Err.Error()) > maxErrorBody+100 {
 				t.Errorf("got %s, %v; want a short failure", end.Outcome, end.Err)
 			}
 		})
