@@ -159,3 +159,17 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 	r.contains(r.dead(r.add(packed{}, midge.Timeout(time.Minute))), "exit status 2", "out of memory")
 }
+
+// TestAProgramThatLeavesItsGroupIsEnded moves the program to the group of its worker.
+func TestAProgramThatLeavesItsGroupIsEnded(t *testing.T) {
+	if _, err := exec.LookPath("perl"); err != nil {
+		t.Skip("perl is not there")
+	}
+	for name, want := range map[string]string{"DEFAULT": "SIGTERM", "IGNORE": "SIGKILL"} {
+		move := `$SIG{TERM} = "` + name + `"; setpgrp(0, getpgrp(getppid())) or die $!; sleep 30; sleep 30`
+		r := newRig(t, command.Config{
+			Path: "perl", Args: []string{"-e", move}, Grace: 200 * time.Millisecond, Reaper: reaper,
+		})
+		r.contains(r.dead(r.add(plain{}, midge.Timeout(500*time.Millisecond))), "timed out", "ended with "+want)
+	}
+}

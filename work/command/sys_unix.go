@@ -30,11 +30,24 @@ func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 
 // terminateGroup asks all processes of a group to end, also stopped ones.
 func terminateGroup(leader *os.Process) {
+	signalLeader(leader, syscall.SIGTERM)
 	_ = syscall.Kill(-leader.Pid, syscall.SIGTERM)
+	signalLeader(leader, syscall.SIGCONT)
 	_ = syscall.Kill(-leader.Pid, syscall.SIGCONT)
 }
 
-func killProcess(leader *os.Process) { killGroup(leader.Pid) }
+func killProcess(leader *os.Process) {
+	signalLeader(leader, syscall.SIGKILL)
+	killGroup(leader.Pid)
+}
+
+// signalLeader signals a leader that has moved to another group, because the signal for its own group does not
+// reach it.
+func signalLeader(leader *os.Process, signal syscall.Signal) {
+	if group, err := syscall.Getpgid(leader.Pid); err == nil && group != leader.Pid {
+		_ = syscall.Kill(leader.Pid, signal)
+	}
+}
 
 func killGroup(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) }
 
