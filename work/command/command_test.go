@@ -209,6 +209,9 @@ func TestBadLines(t *testing.T) {
 		{`{"follow_up":{"kind":"x","to":"y"}}`, "to"},
 		{`{"follow_up":{"kind":"x","queue":"` + "~own" + `","delay_ms":"1"}}`, "delay_ms"},
 		{`{"follow_up":{"kind":7}}`, "follow_up.kind"},
+		{`{"follow_up":{"kind":"x","params":"` + "\xff" + `"}}`, "not UTF-8"},
+		{`{"checkpoint":"` + "\xff" + `"}`, "not UTF-8"},
+		{`{"result":"` + "\xff" + `"}`, "not UTF-8"},
 		{`{"result":"` + strings.Repeat("x", 1100) + `"}`, "at most 1024 bytes"},
 		{`{"progress":"` + strings.Repeat("x", 3000) + `"}`, "at most 2048 bytes"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/payload"
@@ -153,6 +154,9 @@ func (r *reports) obey(ctx context.Context, line []byte) error {
 	}
 	for name, value := range members {
 		if do := verbs[name]; do != nil && len(members) == 1 {
+			if name != "progress" && !utf8.Valid(value) { // progress is only shown
+				return storage.Invalid(name, "bytes that are not UTF-8", "JSON in UTF-8")
+			}
 			return do(ctx, value)
 		}
 	}
