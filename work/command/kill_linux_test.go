@@ -173,3 +173,26 @@ func TestAProgramThatLeavesItsGroupIsEnded(t *testing.T) {
 		r.contains(r.dead(r.add(plain{}, midge.Timeout(500*time.Millisecond))), "timed out", "ended with "+want)
 	}
 }
+
+// TestAnyFolderForCheckpoints has a relative one, whose name is a pattern that does not match itself.
+func TestAnyFolderForCheckpoints(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TMPDIR", "folder[1]")
+	if err := os.Mkdir("folder[1]", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	own := command.Main()
+	cfg := shell(`[ -z "$MIDGE_CHECKPOINT" ] && { echo '{"checkpoint":1}' >&3; exit 1; }
+		cp "$MIDGE_CHECKPOINT" "$MIDGE_CHECKPOINT-left"`)
+	cfg.Dir, cfg.Reaper = "/", own
+	r := newRig(t, cfg)
+	if err := r.client.Await(t.Context(), r.add(plain{}, midge.Retries(1)), nil); err != nil {
+		t.Error(err)
+	}
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir("folder[1]"); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}

@@ -77,9 +77,13 @@ func (r *Reaper) Close() error {
 
 // removeAll removes the files whose paths begin with a text.
 func removeAll(files string) {
-	left, _ := filepath.Glob(files + "*")
+	folder, prefix := filepath.Split(files)
+	left, _ := os.ReadDir(folder) // Glob would take the folder for a pattern
 	for _, file := range left {
-		_ = os.Remove(file) //nolint:gosec // the paths are those that this process has made
+		if !strings.HasPrefix(file.Name(), prefix) {
+			continue
+		}
+		_ = os.Remove(filepath.Join(folder, file.Name())) //nolint:gosec // the paths are those that this process has made
 	}
 }
 
@@ -93,8 +97,12 @@ func (r *Reaper) start() (err error) {
 	if r.worker != "" {
 		return nil
 	}
+	folder, err := filepath.Abs(os.TempDir()) // programs may run in another folder
+	if err != nil {
+		return err
+	}
 	r.worker, r.ended = rand.Text(), make(chan struct{})
-	r.files = filepath.Join(os.TempDir(), "midge-work-"+r.worker+"-")
+	r.files = filepath.Join(folder, "midge-work-"+r.worker+"-")
 	if !reaps {
 		close(r.ended)
 		return nil
