@@ -53,6 +53,7 @@ type Config struct {
 	Memory int64
 	// Stdout and Stderr also receive what the programs write to their standard output and standard error:
 	// default nil for nobody. Programs that run at the same time write between each other's lines.
+	// A writer that is no *os.File is called by several goroutines at once.
 	Stdout, Stderr io.Writer
 	// ResultFromStdout makes the whole standard output of a program, as text, the result of the task. The
 	// program must then send no result on file descriptor 3.
