@@ -17,10 +17,11 @@
 // The rejected rows stand in their file at a place that the marker records too. A loader writes the
 // rejected rows of a step at that place before it makes the step. If the step does not happen, the next
 // loader writes the same rows at the same place: none is lost, and none stands there twice once the load is
-// finished.
+// finished. If something else stands at that place, the rows go to the end of the file.
 package load
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,6 +29,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -233,10 +235,7 @@ func (l *Loader) apply(ctx context.Context, r *reader, s *step) (done bool, err 
 		}
 	}
 	l.told()
-	if l.report.Finished = s.last; s.last && l.Reject != nil && to.Reject != nil {
-		// rows that a killed run had written behind this place, by other settings
-		return true, l.Reject.Truncate(to.Reject.At + to.Reject.Bytes)
-	}
+	l.report.Finished = s.last
 	return true, nil
 }
 
@@ -311,10 +310,6 @@ func (l *Loader) reject(r *reader, s *step) (*payload.Reject, error) {
 			return nil, err
 		}
 	}
-	rows := s.rejects
-	if at.Bytes == 0 {
-		rows = append(append([]byte{}, r.header...), rows...)
-	}
 	size, err := l.Reject.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, fmt.Errorf("find the end of %s: %w", l.Reject.Name(), err)
@@ -323,6 +318,15 @@ func (l *Loader) reject(r *reader, s *step) (*payload.Reject, error) {
 		return nil, storage.Invalid("--reject", l.Reject.Name(),
 			"the file that has the first %d bytes of rejected rows; this one has %d", at.At+at.Bytes, size)
 	}
+	rows := withHeader(at, r.header, s.rejects)
+	there := make([]byte, min(int64(len(rows)), size-at.At-at.Bytes))
+	if _, err := l.Reject.ReadAt(there, at.At+at.Bytes); err != nil {
+		return nil, fmt.Errorf("read rejected rows: %w", err)
+	}
+	if !bytes.HasPrefix(rows, there) { // they are not of this load: leave them
+		at = &payload.Reject{At: size}
+		rows = withHeader(at, r.header, s.rejects)
+	}
 	if _, err := l.Reject.WriteAt(rows, at.At+at.Bytes); err != nil {
 		return nil, fmt.Errorf("write rejected rows: %w", err)
 	}
@@ -330,4 +334,12 @@ func (l *Loader) reject(r *reader, s *step) (*payload.Reject, error) {
 		return nil, fmt.Errorf("write rejected rows: %w", err)
 	}
 	return &payload.Reject{At: at.At, Bytes: at.Bytes + int64(len(rows))}, nil
+}
+
+// withHeader returns the text for rejected rows. The header stands before the first of them.
+func withHeader(at *payload.Reject, header, rows []byte) []byte {
+	if at.Bytes > 0 {
+		return rows
+	}
+	return slices.Concat(header, rows)
 }
