@@ -67,7 +67,7 @@ func markerOf(t storage.Task) (m marker, err error) {
 		return m, &MarkerError{Ref: t.Ref, Is: "another task"}
 	}
 	var ok bool
-	if m.Load, ok = payload.LoadOf(t); !ok {
+	if m.Load, ok = payload.LoadOf(t); !ok || m.Kind == "" || m.Format == "" {
 		return m, &MarkerError{Ref: t.Ref, Is: "not readable"}
 	}
 	return m, nil

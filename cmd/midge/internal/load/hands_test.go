@@ -1,8 +1,11 @@
 package load
 
 import (
+	"errors"
 	"os"
 	"testing"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // TestRejectShared checks that a load which goes on leaves what others have appended to the file for wrong
@@ -37,5 +40,21 @@ func TestRejectOther(t *testing.T) {
 	got, err := os.ReadFile(other)
 	if want := "these lines\nare of somebody else\n{aa\n"; err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestEditedMarker checks that a marker whose parameters somebody has replaced is named as not readable.
+func TestEditedMarker(t *testing.T) {
+	r := newRig(t)
+	l := r.loader(r.write("a.txt", "1\n"))
+	r.ok(l)
+	m := r.marker(l.Name)
+	r.apply(storage.Tx{Changes: []storage.Change{{
+		Ref: m.Ref, Version: m.Version, Encoding: "json", Payload: []byte(`{"x":1}`),
+	}}})
+	var refused *MarkerError
+	_, err := r.loader(l.Source.Name).Run(t.Context())
+	if !errors.As(err, &refused) || refused.Is != "not readable" {
+		t.Errorf("got %v, want a marker that is not readable", err)
 	}
 }
