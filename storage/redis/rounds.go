@@ -28,7 +28,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	if err := gravest(errs); err != nil {
 		return c.failed(err, slices.Contains(errs, nil))
 	}
-	c.remains = false
+	c.remains = repeated // tasks may have come since the first try, and the round below takes none
 	for i, g := range groups {
 		a := ask{g, c.groups + g.index, c.left, min(c.start, c.left), leave}
 		if repeated { // only returns what the second round of the first try took here
