@@ -13,6 +13,12 @@ import (
 // Read reads a file that only its owner may read, and of at most the given number of bytes. info describes the file
 // that was read.
 func Read(path string, most int64) (text string, info fs.FileInfo, err error) {
+	if info, err = os.Stat(path); err == nil {
+		err = check(info) // before the open, which waits for a writer of a named pipe
+	}
+	if err != nil {
+		return "", nil, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", nil, err

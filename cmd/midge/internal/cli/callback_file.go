@@ -103,7 +103,7 @@ func (a *app) namedSecrets(folder string, names []string) ([]string, error) {
 		variable, isVariable := strings.CutPrefix(name, "$")
 		secret := a.std.Env(variable)
 		switch {
-		case strings.HasPrefix(name, "whsec_"):
+		case strings.Contains(name, "whsec_"):
 			return nil, storage.Invalid("secret in the file of --config", "***",
 				"the path of its file, or $ and a variable")
 		case isVariable && secret == "":
