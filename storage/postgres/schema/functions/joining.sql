@@ -9,6 +9,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeo
 DECLARE
 	wanted int8 := cardinality(array_positions(joined, true));
 	lines int8[];
+	joins int8[]; -- the lines that tasks join
 	waits int8[]; -- the partitions that wait for something else than the ends of their pauses and rests
 	n int8;
 BEGIN
@@ -17,18 +18,18 @@ BEGIN
 	END IF;
 	FOR try IN 1..10 LOOP -- an empty line may be removed before it is locked
 		lines := {schema}.numbers(queues, states, subs);
-		waits := ARRAY(
-			SELECT CASE WHEN k.sort > greatest(k.paused, k.rest) THEN k.line END FROM {schema}.lines k
-			WHERE k.line = ANY (ARRAY(SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined))
-			FOR KEY SHARE OF k);
-		n := cardinality(waits);
+		joins := ARRAY(SELECT u.line FROM unnest(lines, joined) AS u (line, joined) WHERE u.joined);
+		PERFORM FROM {schema}.lines k WHERE k.line = ANY (joins) FOR KEY SHARE OF k;
+		GET DIAGNOSTICS n = ROW_COUNT;
 		EXIT WHEN n = wanted;
 		PERFORM {schema}.open(queues, states, subs, joined, turns, now, look);
 	END LOOP;
 	IF n < wanted THEN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line was removed meanwhile';
 	END IF;
-	waits := array_remove(waits, NULL);
+	-- A statement of its own: the lock returns a row as it was before a transaction that has put the partition
+	-- out of the way meanwhile. Nobody does so from here on.
+	waits := ARRAY(SELECT k.line FROM {schema}.lines k WHERE k.line = ANY (joins) AND k.sort > greatest(k.paused, k.rest));
 	IF waits <> '{}' THEN
 		PERFORM {schema}.open(queues, states, subs,
 			ARRAY(SELECT coalesce(u.line = ANY (waits), false) FROM unnest(lines) WITH ORDINALITY AS u (line, nth) ORDER BY u.nth),
