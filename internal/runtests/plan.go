@@ -57,13 +57,13 @@ var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfau
 // is the last.
 var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
 
-// plan returns all tests of the repository: the runs of three lanes, and those that they share. Two
-// processors are busy with three lanes: each lane waits for programs, servers and timers, and links one
-// program at a time.
+// plan returns all tests of the repository: the runs of three lanes, and those that they share. The
+// third lane has no runs of its own. Two processors are busy with three lanes: each lane waits for
+// programs, servers and timers, and links one program at a time.
 //
-// The tests of the first and the third lane keep leases of a second or two, start servers and processes, and
-// wait for much of their time. All other tests compute, or wait for programs without leases. They have a
-// lower priority, so that they use the processors while the other lanes wait, and starve none of their
+// The tests of the first lane keep leases of a second or two, start servers and processes, and wait
+// for much of their time. All other tests compute, or wait for programs without leases. They have a
+// lower priority, so that they use the processors while the first lane waits, and starve none of its
 // leases.
 //
 // Everything runs under the race detector, except for four kinds of tests. In a package that begins no
@@ -82,12 +82,11 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 			{args: append(raced("-p", "1", "-skip", sequences), leased[:2]...)},
 			{args: plain("-run", sequences, "./storage/redis")},
 			{args: plain(leased[2:]...)},
-		},
-		{{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true}},
-		{
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
 		},
+		{{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true}},
+		{},
 	}
 	shared = []run{ // the longest first
 		{dir: "storage/sqlite/modernc", args: raced("-skip", sequences, "./...")},
