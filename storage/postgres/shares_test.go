@@ -165,3 +165,22 @@ func TestHeldPartitionsHideNoOther(t *testing.T) {
 	s.want("held at first", fmt.Sprint(len(first.Tasks), first.Held, first.More), "0 [q] false")
 	s.takes(5, "z0")
 }
+
+// TestAPartitionOutOfTheWayIsFound puts a partition with waiting tasks out of the way of claims, as no step does. The
+// sweep puts it back into its ring.
+func TestAPartitionOutOfTheWayIsFound(t *testing.T) {
+	s := newShop(t)
+	s.addKeyed("a", 2)
+	s.partition("b", storage.Pause{On: true})
+	s.addKeyed("b", 1)
+	_, err := s.conn.Exec(t.Context(), "UPDATE "+s.cfg.Schema+".lines SET sort = 9223372036854775807 WHERE sub = 'a'")
+	s.must(err)
+	s.takes(5)
+	testserver.Await(s, "the sweep has found the partition", func() bool {
+		s.store.Look(t.Context())
+		var astray int
+		s.must(s.conn.QueryRow(t.Context(), "SELECT count(*) FROM "+s.cfg.Schema+".lines WHERE sort > 0").Scan(&astray))
+		return astray == 1
+	})
+	s.takes(5, "a0", "a1")
+}

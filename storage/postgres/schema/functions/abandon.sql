@@ -1,7 +1,8 @@
 -- abandon hides some queues that were empty, without settings and untouched for the time idle. It
 -- deletes some rows that have been hidden for the time over, some empty lines of kinds that
 -- were not named for the time idle, and some partitions of which nothing is left. A line that
--- has just begun may be that of a task that is about to join it.
+-- has just begun may be that of a task that is about to join it. It puts partitions that are out of the way
+-- of claims, though tasks wait there and no pause holds them, back into their rings.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -20,7 +21,10 @@ BEGIN
 	WHERE k.line = ANY (lines) AND k.state = {state.declined}
 		AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line);
 	PERFORM {schema}.arrange(ARRAY(SELECT u.line FROM unnest(lines) AS u (line)
-		WHERE {schema}.state(u.line) = {state.keyed}), {schema}.told(), now);
+		WHERE {schema}.state(u.line) = {state.keyed}) || ARRAY(
+			SELECT k.line FROM {schema}.lines k
+			WHERE k.state = {state.keyed} AND k.sort = 9223372036854775807 AND k.paused = 0 AND k.tasks > 0
+			LIMIT 1000 FOR UPDATE SKIP LOCKED), {schema}.told(), now);
 	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle

@@ -119,6 +119,8 @@ CREATE UNIQUE INDEX lines_number ON {schema}.lines (line);
 CREATE INDEX lines_ring ON {schema}.lines ((queue + 0), sort, turn) WHERE state = {state.keyed};
 CREATE INDEX lines_own ON {schema}.lines ((queue + 0)) WHERE state = {state.keyed} AND own <> '';
 CREATE INDEX lines_empty ON {schema}.lines (state, named) WHERE tasks <= 0;
+CREATE INDEX lines_astray ON {schema}.lines (line)
+	WHERE state = {state.keyed} AND sort = 9223372036854775807 AND paused = 0 AND tasks > 0;
 
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
 -- row has no null bitmap.
