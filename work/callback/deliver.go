@@ -99,6 +99,6 @@ func (e *endpoint) broken(ctx, limited context.Context, err error) error {
 	case errors.As(err, &refused):
 		return fmt.Errorf("%s resolves to %w", e.host, refused)
 	}
-	// The receiver decides how long the text is: it can have a line of the answer, or the names of a certificate.
+	// The receiver decides how long the text is, which can have a line of the answer, or names of a certificate.
 	return fmt.Errorf("%s: %s", e.host, storage.PrintableText(err.Error(), maxErrorBody))
 }

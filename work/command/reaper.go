@@ -83,7 +83,7 @@ func removeAll(files string) {
 		if !strings.HasPrefix(file.Name(), prefix) {
 			continue
 		}
-		_ = os.Remove(filepath.Join(folder, file.Name())) //nolint:gosec // the paths are those that this process has made
+		_ = os.Remove(filepath.Join(folder, file.Name())) //nolint:gosec // this process has made these paths
 	}
 }
 

@@ -41,8 +41,8 @@ func killProcess(leader *os.Process) {
 	killGroup(leader.Pid)
 }
 
-// signalLeader signals a leader that has moved to another group, because the signal for its own group does not
-// reach it.
+// signalLeader signals a leader that has moved to another group, because the signal for its own group does
+// not reach it.
 func signalLeader(leader *os.Process, signal syscall.Signal) {
 	if group, err := syscall.Getpgid(leader.Pid); err == nil && group != leader.Pid {
 		_ = syscall.Kill(leader.Pid, signal)
