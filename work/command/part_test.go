@@ -4,8 +4,6 @@ package command_test
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"strconv"
 
@@ -42,18 +40,4 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
-}
-
-// hogMain takes memory until none is left.
-func hogMain() {
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	var kept [][]byte
-	for range 1 << 12 {
-		block := make([]byte, 1<<20)
-		for i := range block {
-			block[i] = 1
-		}
-		kept = append(kept, block)
-	}
-	fmt.Println(len(kept))
 }

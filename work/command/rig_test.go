@@ -38,10 +38,9 @@ func TestMain(m *testing.M) {
 const (
 	envPart    = "COMMAND_TEST_PART"
 	partWorker = "worker"
-	partHog    = "hog"
 )
 
-var parts = map[string]func(){partWorker: workerMain, partHog: hogMain}
+var parts = map[string]func(){partWorker: workerMain}
 
 // packed and plain are jobs of the two encodings.
 type packed struct {
