@@ -9,8 +9,8 @@ import (
 )
 
 func shareRules() []rule {
-	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(), shareWeightRules(),
-		shareOwnRules())
+	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(),
+		shareWeightRules(), shareOwnRules())
 }
 
 func shareFirstRules() []rule {

@@ -339,8 +339,9 @@ func (c *Claim) again() Claim {
 }
 
 // Heads returns the tasks whose cost decides whether the rates of their queues admit another task: in each
-// queue that is not paused and has a rate that is not spent, the task that comes next. With them come the tasks
-// whose cost decides how long their partitions rest. A Store that reads tasks in part has to read these.
+// queue that is not paused and has a rate that is not spent, the task that comes next. With them come the
+// tasks whose cost decides how long their partitions rest. A Store that reads tasks in part has to read
+// these.
 func (c *Claim) Heads() (heads []*Record) {
 	for i := range c.rings {
 		heads = append(heads, c.rings[i].refused...)

@@ -300,11 +300,11 @@ func (s *Step) resume(q *Queue) {
 		return
 	}
 	s.hasten(q, q.Limit.InForce().Partition.Rate.Per.Microseconds()) // most of them have this one
-	s.hasten(q, 0)                                                   // others may have a shorter one of their own
+	s.hasten(q, 0)                                                   // others may have a shorter one
 }
 
-// hasten ends the rests of partitions that wait because of their rate for longer than a start now would let them,
-// of the first that wait for longer than a Per would let them.
+// hasten ends the rests of partitions that wait because of their rate for longer than a start now would let
+// them, of the first that wait for longer than a Per would let them.
 func (s *Step) hasten(q *Queue, per int64) {
 	for _, l := range s.Lines.Turns(q, Place{Sort: lastOf(per, s.Now) + 1}, storage.MaxRest) {
 		late := l.Ring.Sort > lastOf(l.Limit().Rate.Per.Microseconds(), s.Now)
