@@ -514,32 +514,6 @@ func checkPause(p *Pause) error {
 	return checkSpan("Pause.For", p.For)
 }
 
-func checkOperatorLimit(l *OperatorLimit) error {
-	switch {
-	case l == nil:
-		return nil
-	case !l.On && !l.Limit.IsZero():
-		return Invalid("OperatorLimit.Limit", l.Limit.String(), "On with it")
-	}
-	return CheckLimit("Limit", l.Limit)
-}
-
-func checkDeclaredLimit(d *DeclaredLimit) error {
-	if d == nil {
-		return nil
-	}
-	if len(d.Replaced) > MaxReplaced {
-		return Invalid("DeclaredLimit.Replaced", fmt.Sprintf("of %d limits", len(d.Replaced)),
-			"at most %d", MaxReplaced)
-	}
-	for _, l := range append(slices.Clip(d.Replaced), d.Limit) {
-		if err := CheckLimit("DeclaredLimit", l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func checkUnique(u Unique) error {
 	switch u.Mode {
 	case "":

@@ -298,3 +298,29 @@ func (q *QueueLimit) Forgotten(queue string, live []RunnerInfo) bool {
 		return slices.ContainsFunc(r.Limits, func(l RunnerLimit) bool { return l.Queue == queue })
 	})
 }
+
+func checkOperatorLimit(l *OperatorLimit) error {
+	switch {
+	case l == nil:
+		return nil
+	case !l.On && !l.Limit.IsZero():
+		return Invalid("OperatorLimit.Limit", l.Limit.String(), "On with it")
+	}
+	return CheckLimit("Limit", l.Limit)
+}
+
+func checkDeclaredLimit(d *DeclaredLimit) error {
+	if d == nil {
+		return nil
+	}
+	if len(d.Replaced) > MaxReplaced {
+		return Invalid("DeclaredLimit.Replaced", fmt.Sprintf("of %d limits", len(d.Replaced)),
+			"at most %d", MaxReplaced)
+	}
+	for _, l := range append(slices.Clip(d.Replaced), d.Limit) {
+		if err := CheckLimit("DeclaredLimit", l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
