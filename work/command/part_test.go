@@ -5,7 +5,9 @@ package command_test
 import (
 	"context"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage/memory"
@@ -40,4 +42,17 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// movedMain moves to the process group of the worker, and runs until a signal that it does not ignore ends it.
+func movedMain(ignored ...os.Signal) {
+	if len(ignored) > 0 {
+		signal.Ignore(ignored...)
+	}
+	group, err := syscall.Getpgid(os.Getppid())
+	must(err)
+	must(syscall.Setpgid(0, group))
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, syscall.SIGUSR1)
+	<-never
 }

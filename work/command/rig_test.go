@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,9 +39,13 @@ func TestMain(m *testing.M) {
 const (
 	envPart    = "COMMAND_TEST_PART"
 	partWorker = "worker"
+	partMoves  = "moves"
+	partStays  = "moves and stays"
 )
 
-var parts = map[string]func(){partWorker: workerMain}
+var parts = map[string]func(){
+	partWorker: workerMain, partMoves: func() { movedMain() }, partStays: func() { movedMain(syscall.SIGTERM) },
+}
 
 // packed and plain are jobs of the two encodings.
 type packed struct {
