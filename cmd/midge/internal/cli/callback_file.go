@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -39,11 +37,11 @@ type callbackKind struct {
 
 // callbackFile reads the file of --config, and the secrets that it names.
 func (a *app) callbackFile(path string) (c *callbacks, allow []string, err error) {
-	text, err := readBounded(path)
+	text, _, err := private.Read(path, maxCallbackFile) // a URL in it may hold a secret
 	if err != nil {
 		return nil, nil, badInput("the file of --config cannot be read: %v", err)
 	}
-	in := json.NewDecoder(bytes.NewReader(text))
+	in := json.NewDecoder(strings.NewReader(text))
 	in.DisallowUnknownFields()
 	var file callbackFile
 	if err = in.Decode(&file); err == nil {
@@ -80,20 +78,6 @@ func (a *app) callbackFile(path string) (c *callbacks, allow []string, err error
 		c.kinds[kind] = cfg
 	}
 	return c, file.Allow, nil
-}
-
-// readBounded reads a file of at most maxCallbackFile bytes.
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxCallbackFile+1))
-	if err == nil && len(text) > maxCallbackFile {
-		err = fmt.Errorf("want at most %d bytes", maxCallbackFile)
-	}
-	return text, err
 }
 
 // namedSecrets returns the secrets that a file of --config names. A path begins at the folder of that file.
