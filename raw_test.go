@@ -96,3 +96,36 @@ func TestHandleRawRefuses(t *testing.T) {
 		b.done <- nil
 	})
 }
+
+// TestARawJobReceivesAnyBytes, damaged ones and those of an encoding that midge does not know.
+func TestARawJobReceivesAnyBytes(t *testing.T) {
+	all := map[string]storage.Insert{
+		"1": {Encoding: "msgpack", Payload: []byte{0x81, 0xa1}}, "2": {Encoding: "msgpack", Payload: []byte{0xdf, 0xff, 0xff, 0xff, 0xff}},
+		"3": {Encoding: "msgpack"}, "4": {Encoding: "json", Payload: []byte(`{"a":`)}, "5": {Encoding: "avro", Payload: []byte{1, 2}},
+	}
+	bubble(t, func(b *bench) {
+		got := make(map[string]midge.RawJob)
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{Concurrency: 1}, nil)
+		if err := midge.HandleRaw(b.runner, "label", func(ctx context.Context, job midge.RawJob) error {
+			info, _ := midge.Current(ctx)
+			got[info.Ref.ID] = job
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for id, in := range all {
+			in.Ref, in.Kind, in.CrashLimit = storage.Ref{Queue: midge.DefaultQueue, ID: id}, "label", 3
+			_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{in}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		for id, in := range all {
+			if job := got[id]; string(job.Payload) != string(in.Payload) || string(job.Encoding) != in.Encoding {
+				t.Errorf("task %s: got %q in %q, want %q in %q", id, job.Payload, job.Encoding, in.Payload, in.Encoding)
+			}
+		}
+	})
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Class says where an address leads, in words for an error.
+// A Class describes an address in words for an error.
 type Class string
 
 // An address is of one of these classes.

@@ -50,7 +50,7 @@ func LoadOf(t storage.Task) (l Load, ok bool) {
 	return l, l.Rows >= 0 && l.Bytes >= 0 && l.Rejected >= 0 && l.Rejected <= l.Rows
 }
 
-// String says for people what the record tells, such as "loading orders.csv, 37 %".
+// String describes the record in a few words, such as "loading orders.csv, 37 %".
 func (l Load) String() string {
 	switch c := (Counted{float64(l.Done), float64(l.Of)}); {
 	case l.Finished:
@@ -61,7 +61,7 @@ func (l Load) String() string {
 	return fmt.Sprintf("loading %s, at row %d", l.File, l.Rows)
 }
 
-// Reason says why a task stands where it does: the reason of its state, or how far its file has been loaded.
+// Reason returns the reason of the state of a task, or how far its file has been loaded.
 func Reason(t storage.Task) string {
 	if l, ok := LoadOf(t); ok && t.State == storage.Scheduled {
 		return l.String()

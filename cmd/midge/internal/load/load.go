@@ -196,7 +196,7 @@ func (l *Loader) load(ctx context.Context, r *reader, s *step) error {
 	}
 }
 
-// apply makes a step. done is false if the marker is no longer where it was read.
+// apply makes a step. done is false if the marker has changed since it was read.
 func (l *Loader) apply(ctx context.Context, r *reader, s *step) (done bool, err error) {
 	if err := l.await(ctx, int64(len(s.inserts))); err != nil {
 		return false, err
