@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -37,6 +38,18 @@ func (r *rig) callbacks(line string) (said *shared, end func() int) {
 		code <- Run(ctx, words("callback "+line), r.std(strings.NewReader(""), said, said))
 	}()
 	return said, func() int { stop(); return <-code }
+}
+
+// posted returns the next request that came, and fails the test if none comes.
+func posted[T any](t *testing.T, got <-chan T, said *shared) T {
+	t.Helper()
+	select {
+	case post := <-got:
+		return post
+	case <-time.After(time.Minute):
+		t.Fatalf("no request came:\n%s", said)
+		panic("not reached")
+	}
 }
 
 // ticking replaces the storage by one whose clock goes on.
@@ -72,7 +85,7 @@ func TestTasksArePostedToAnEndpoint(t *testing.T) {
 	said, end := r.callbacks("--kind order.paid --url " + s.URL + "/paid --secret-file " + key + " --queue mail --queue orders --allow 127.0.0.1")
 	ref := storage.Ref{Queue: "orders", ID: "a1"}
 	r.insert(storage.Insert{Ref: ref, Kind: "order.paid", Keep: storage.Keep{For: 1 << 40}})
-	post := <-got
+	post := posted(t, got, said)
 	if post.Header.Get("Midge-Kind") != "order.paid" || !strings.HasPrefix(post.Header.Get("Webhook-Signature"), "v1,") {
 		t.Errorf("got %v, want a signed callback", post.Header)
 	}
@@ -110,18 +123,18 @@ func TestAFileNamesSeveralKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	said, end := r.callbacks("--quiet --config " + file)
 	paid, sent := storage.Ref{Queue: "orders", ID: "a1"}, storage.Ref{Queue: "orders", ID: "a2"}
 	r.insert(storage.Insert{Ref: paid, Kind: "order.paid", Headers: map[string]string{"traceparent": "x"}, Keep: storage.Keep{For: 1 << 40}})
-	post := <-got
+	post := posted(t, got, said)
 	if n := len(strings.Fields(post.Header.Get("Webhook-Signature"))); n != 2 || post.Header.Get("Traceparent") != "x" {
 		t.Errorf("got %v, want two signatures and a header", post.Header)
 	}
 	r.insert(storage.Insert{Ref: sent, Kind: "order.sent"})
-	if post := <-got; post.URL.Path != "/sent" || post.Header.Get("Webhook-Signature") != "" {
+	if post := posted(t, got, said); post.URL.Path != "/sent" || post.Header.Get("Webhook-Signature") != "" {
 		t.Errorf("got %v, want an unsigned request", post.Header)
 	}
 	r.await(paid, storage.Completed)
@@ -190,7 +203,7 @@ func TestSecretsAreInTheEnvironment(t *testing.T) {
 	defer s.Close()
 	said, end := r.callbacks("--kind order.paid --url " + s.URL + " --allow 127.0.0.1")
 	r.insert(storage.Insert{Ref: storage.Ref{Queue: "default", ID: "a1"}, Kind: "order.paid"})
-	if n := len(strings.Fields(<-got)); n != 2 {
+	if n := len(strings.Fields(posted(t, got, said))); n != 2 {
 		t.Errorf("got %d signatures, want 2", n)
 	}
 	if code := end(); code != Done || strings.Contains(said.String(), "whsec_") {
