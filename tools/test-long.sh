@@ -57,13 +57,13 @@ partitions() {
 # Kills and power cuts of SQLite, and files that are taken from processes. 15 minutes
 sqlite() { long storage/sqlite/modernc -run 'TestKilled|TestAPowerCut|TestAFile(StaysSmall|ThatIsTaken)' .; }
 
-# The sequences that make test runs without the race detector, under it. 25 minutes
+# The sequences that make test runs without the race detector, under it. 35 minutes
 sequences-race() {
   local tags='' lib='-gcflags=modernc.org/libc/...=-race=false -gcflags=modernc.org/sqlite/lib=-race=false'
   local lua='-gcflags=github.com/yuin/gopher-lua/...=-race=false'
   # shellcheck disable=SC2086 # several flags
   long internal/difftest -race $lib $lua .
-  long . -race $lua ./access ./internal/ledger ./dashboard ./storage/redis
+  long . -race $lua ./access ./internal/ledger ./dashboard ./storage/redis ./storage/postgres
   # shellcheck disable=SC2086
   long storage/sqlite/modernc -race $lib .
 }

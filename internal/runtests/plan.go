@@ -28,9 +28,9 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
-// sequences matches tests of users, the ledger, the dashboard, Redis and SQLite that make one call after the
-// other, or start processes that do so. All other tests of these packages run under the race detector, and so
-// does the contract on miniredis on the two kinds of real servers.
+// sequences matches tests of users, the ledger, the dashboard, Redis, PostgreSQL and SQLite that make one call
+// after the other, or start processes that do so. All other tests of these packages run under the race
+// detector, and so does the contract on PostgreSQL and SQLite.
 const sequences = "^(ExampleUsers|Test(" +
 	"RedactionOfALongTextIsQuick|NewPasswordsTakeSoManyRounds|OneUserIsNotChanged|FailedLoginsAreThrottled|" +
 
@@ -47,6 +47,8 @@ const sequences = "^(ExampleUsers|Test(" +
 	"AMemberThatStandsForNoDeclinedTaskIsSetApart|ATaskWithADamagedRecordKeepsItsID|" +
 	"ScriptsChangeNothingWhereTheyFail|ContractOnMiniredis|" +
 
+	"ContractOnRedis|ContractOnCluster|ContractWithoutShortWays|Jumps|JumpsOnRedis|JumpsOnCluster|" +
+
 	"AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|DescribeReadsAFewPages|APowerCutLosesNothing|" +
 	"KilledProcessesLoseNothing|AFileStaysSmall))$"
 
@@ -61,10 +63,10 @@ var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledge
 // third lane has no runs of its own. Two processors are busy with three lanes: each lane waits for
 // programs, servers and timers, and links one program at a time.
 //
-// The tests of the first lane keep leases of a second or two, start servers and processes, and wait
-// for much of their time. All other tests compute, or wait for programs without leases. They have a
-// lower priority, so that they use the processors while the first lane waits, and starve none of its
-// leases.
+// The tests of the first lane, and of the first run of the second, keep leases of a second or two, start
+// servers and processes, and wait for much of their time: alone, those of PostgreSQL and Redis use a third of
+// two processors. All other tests compute, or wait for programs without leases. They have a lower priority,
+// so that they use the processors while the leased tests wait, and starve none of their leases.
 //
 // Everything runs under the race detector, except for four kinds of tests. In a package that begins no
 // goroutine, neither in its code nor in its tests, the detector can find nothing. The fault tests,
@@ -79,13 +81,15 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	}
 	lanes = []lane{
 		{
-			{args: append(raced("-p", "1", "-skip", sequences), leased[:2]...)},
-			{args: plain("-run", sequences, "./storage/redis")},
+			{args: append(raced("-p", "2", "-skip", sequences), leased[:2]...)},
 			{args: plain(leased[2:]...)},
 			{dir: "internal/faulttest", args: plain("-skip", storm, ".")},
 			{dir: "internal/faulttest", args: raced("-run", storm, ".")},
 		},
-		{{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true}},
+		{
+			{args: append(plain("-p", "1", "-run", sequences), leased[:2]...)},
+			{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true},
+		},
 		{},
 	}
 	shared = []run{ // the longest first
