@@ -17,12 +17,13 @@ import (
 type crew struct {
 	instance system.Instance // opened for the worker
 	look     system.Instance
-	queues   []string          // whose jobs are counted
-	beside   []string          // further queues that the worker serves
-	also     []system.Instance // further workers'
-	want     int64             // jobs
-	dead     bool              // every job asks to be dead
-	others   system.Totals     // of the tasks that were in the queues before; waiting ones count as jobs
+	queues   []string           // whose jobs are counted
+	beside   []string           // further queues that the worker serves
+	also     []system.Instance  // further workers'
+	want     int64              // jobs
+	dead     bool               // every job asks to be dead
+	counted  func(at time.Time) // called for each start
+	others   system.Totals      // of the tasks that were in the queues before; waiting ones count as jobs
 
 	started time.Time
 	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it
@@ -60,7 +61,9 @@ func (c *crew) during(
 	defer stop()
 	acting, give := context.WithCancelCause(ctx)
 	defer give(nil)
-	w := system.Worker{Queues: slices.Concat(c.queues, c.beside), Concurrency: slots, Run: c.runner(each)}
+	w := system.Worker{
+		Queues: slices.Concat(c.queues, c.beside), Concurrency: slots, Run: c.runner(each), Counted: c.counted,
+	}
 	var worker sync.WaitGroup
 	c.started = time.Now()
 	ended := make([]error, 1+len(c.also))

@@ -19,7 +19,7 @@ type stage struct {
 	Beside   []string // further, empty queues that the worker serves
 	Litter   bool     // the queues also hold scheduled, retried, dead and suspect tasks
 	Declined int      // number of tasks in each queue that the worker has declined
-	Limited  bool     // the queues have a limit that never binds
+	Bounds   system.Bounds
 	// Partitions is the number of partitions in each queue, which have equally many jobs, 0 for none.
 	Partitions int
 }
@@ -125,9 +125,12 @@ func drainDeclined(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "kinds_drain", stage{Declined: r.Sizes.Tasks})
 }
 
+// unbinding are the largest bounds, which never bind a drain.
+var unbinding = system.Bounds{Concurrency: 10_000, Starts: 1_000_000_000, Per: time.Minute}
+
 // drainLimited measures a drain in a queue whose limit never binds.
 func drainLimited(ctx context.Context, r *Rig) (Values, error) {
-	return r.drainBeside(ctx, "drain_limited", stage{Limited: true})
+	return r.drainBeside(ctx, "drain_limited", stage{Bounds: unbinding})
 }
 
 func (r *Rig) drainBeside(ctx context.Context, metric string, s stage) (Values, error) {
@@ -154,8 +157,8 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 		if err == nil && (spec.Target.inProcess() || s.fills()) {
 			err = s.fill(ctx, instance)
 		}
-		if err == nil && s.Limited {
-			err = s.limit(ctx, instance)
+		if err == nil && s.Bounds != (system.Bounds{}) {
+			err = limit(ctx, instance, s.Bounds, s.Queues...)
 		}
 		if err == nil {
 			err = spec.stage(ctx, s, instance, look, left, &d)
@@ -169,7 +172,9 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 }
 
 // fills reports whether the worker's own process enqueues the jobs on every storage.
-func (s stage) fills() bool { return s.Litter || s.Declined > 0 || s.Limited || s.Partitions > 0 }
+func (s stage) fills() bool {
+	return s.Litter || s.Declined > 0 || s.Bounds != (system.Bounds{}) || s.Partitions > 0
+}
 
 // fill enqueues the stage's jobs.
 func (s stage) fill(ctx context.Context, instance system.Instance) error {
@@ -181,27 +186,6 @@ func (s stage) fill(ctx context.Context, instance system.Instance) error {
 			err = fill(ctx, instance, queue, jobs, time.Time{})
 		}
 		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// limiter is an instance whose queues can have a limit. It is declared here, so that the guard can measure a
-// reference without limits.
-type limiter interface {
-	// Limit sets a limit on a queue that never binds.
-	Limit(ctx context.Context, queue string) error
-}
-
-// limit sets a limit on the queues that is far above the concurrency of the worker.
-func (s stage) limit(ctx context.Context, instance system.Instance) error {
-	own, ok := instance.(limiter)
-	if !ok {
-		return errors.New("the system has no limits of queues")
-	}
-	for _, queue := range s.Queues {
-		if err := own.Limit(ctx, queue); err != nil {
 			return err
 		}
 	}

@@ -81,6 +81,8 @@ func All() []Measurement {
 		{[]string{"kinds_drain"}, drainDeclined, onEvery, midgeOnly},
 		{[]string{"drain_limited"}, drainLimited, onEvery, midgeOnly},
 		{[]string{"drain_partitions"}, drainPartitions, onEvery, midgeOnly},
+		{[]string{"drain_one_each"}, drainOneEach("drain_one_each", perPartition), onEvery, midgeOnly},
+		{[]string{"drain_one_wide"}, drainOneEach("drain_one_wide", 1), onEvery, midgeOnly},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
@@ -88,6 +90,9 @@ func All() []Measurement {
 		{[]string{"latency_own_p50", "latency_own_p99"}, latencyIdle("latency_own", true), onFile, midgeOnly},
 		{[]string{"latency_half_p99"}, latencyHalf, onRedis, tunedToo},
 		{[]string{"kinds_p99", "kinds_worst"}, latencyOfKinds, onEvery, midgeOnly},
+		{[]string{"slot_p99"}, slotSame, onEvery, midgeOnly},
+		{[]string{"slot_other_p99"}, slotOther, onEvery, midgeOnly},
+		{[]string{"rate_p99", "rate_worst"}, rateNext, onEvery, midgeOnly},
 		{[]string{"sched_p99", "sched_early"}, schedule, onBoth, tunedToo},
 		{[]string{"burst_all"}, burst, onBoth, working},
 		{
@@ -115,5 +120,8 @@ func Roles() map[string]process.Role {
 	return map[string]process.Role{
 		"enqueue": enqueueRole, "drain": drainRole, "mixed": mixedRole,
 		"pickup": pickupRole, "due": dueRole, "idle": idleRole, "fleet": fleetRole,
+		"slot":       limitRole((*limited).slots, (*limited).freed),
+		"slot-other": limitRole((*limited).otherSlots, (*limited).freed),
+		"rate":       limitRole((*limited).rate, (*limited).next),
 	}
 }

@@ -16,6 +16,14 @@ func drainPartitions(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "drain_partitions", stage{Partitions: r.Sizes.Tasks / perPartition})
 }
 
+// drainOneEach measures such a drain where one job of each partition may run at once.
+func drainOneEach(metric string, each int) func(context.Context, *Rig) (Values, error) {
+	return func(ctx context.Context, r *Rig) (Values, error) {
+		s := stage{Partitions: r.Sizes.Tasks / each, Bounds: system.Bounds{Each: 1}}
+		return r.drainBeside(ctx, metric, s)
+	}
+}
+
 // partitionMemory measures how many bytes of the server's memory a job takes more if it stands in a
 // partition, and how many each partition takes beside its jobs. The same jobs wait without partitions, in
 // one, and in many.

@@ -138,7 +138,11 @@ func (m *onMidge) Work(ctx context.Context, w Worker) error {
 		cfg.Weights = equally(w.Queues)
 	}
 	m.runner(&cfg)
-	runner, err := midge.NewRunner(m.store, cfg)
+	store := m.store
+	if w.Counted != nil {
+		store = counting{store, w.Counted}
+	}
+	runner, err := midge.NewRunner(store, cfg)
 	if err != nil {
 		return err
 	}
@@ -158,6 +162,23 @@ func (m *onMidge) Work(ctx context.Context, w Worker) error {
 		return err
 	}
 	return runner.Run(ctx)
+}
+
+// counting is a storage that reports when it has counted each start. No work is claimed ahead from it,
+// because the queues have limits.
+type counting struct {
+	storage.Storage
+
+	counted func(at time.Time)
+}
+
+// Claim implements storage.Storage.
+func (s counting) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	c, err := s.Storage.Claim(ctx, req)
+	for range c.Tasks {
+		s.counted(c.Now)
+	}
+	return c, err
 }
 
 // equally returns the same weight for each queue.

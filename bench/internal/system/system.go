@@ -105,6 +105,17 @@ type Worker struct {
 	Queues      []string
 	Concurrency int
 	Run         func(payload []byte) error
+	// Counted, if it is not nil, is called for each start with the moment at which the storage has counted it.
+	// Only midge calls it.
+	Counted func(at time.Time)
+}
+
+// Bounds bound the jobs of a queue over all its workers. The zero Bounds set no bound.
+type Bounds struct {
+	Concurrency int           // jobs that run at once
+	Starts      int           // in any span of Per
+	Per         time.Duration // set together with Starts
+	Each        int           // jobs of each partition that run at once
 }
 
 // ErrDiscard is the error that a Worker's Run returns for a job that must become dead at once.
