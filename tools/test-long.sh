@@ -9,7 +9,7 @@
 # which storages take no fast paths.
 set -uo pipefail
 
-parts="postgres contract crash torn stale schedules limits partitions sqlite
+parts="postgres contract crash torn stale schedules limits partitions partitions-rated sqlite
 sequences-race sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
 storm storm-general"
@@ -49,9 +49,16 @@ limits() { faults 'TestALimitOutlivesKills|TestALimitOfPartitionsOutlivesKills|T
 
 # A million partitions that come and go on each storage, and a million tasks beside one of a small tenant. 40 minutes
 partitions() {
-  local gone='TestNothingIsLeftOfPartitions|TestPartitionsLeaveNothingBehind|TestNoRowIsLeftOfPartitions'
-  long . -run "$gone" ./storage/memory ./storage/redis ./storage/postgres &&
-    long storage/sqlite/modernc -run "$gone" . && faults TestASmallTenantIsClaimedNext
+  gone unlimited && faults TestASmallTenantIsClaimedNext
+}
+
+# The same million of partitions while a rate counts their starts. 30 minutes
+partitions-rated() { gone rated; }
+
+gone() {
+  local tests="TestNothingIsLeftOfPartitions|TestPartitionsLeaveNothingBehind|TestNoRowIsLeftOfPartitions"
+  long . -run "($tests)/$1" ./storage/memory ./storage/redis ./storage/postgres &&
+    long storage/sqlite/modernc -run "($tests)/$1" .
 }
 
 # Kills and power cuts of SQLite, and files that are taken from processes. 15 minutes

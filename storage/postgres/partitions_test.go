@@ -310,15 +310,35 @@ func TestADeclinedTaskOfAPausedPartition(t *testing.T) {
 }
 
 // TestNoRowIsLeftOfPartitions has many partitions come and go, each with a task, and some that are paused and resumed
-// meanwhile. The tables have the rows that they had before.
+// meanwhile. The tables have the rows that they had before. If a rate counts the starts of the partitions, the claims
+// after one Per remove the rows.
 func TestNoRowIsLeftOfPartitions(t *testing.T) {
+	t.Run("unlimited", func(t *testing.T) { testNoRowIsLeft(t, storage.Rate{}) })
+	t.Run("rated", func(t *testing.T) { testNoRowIsLeft(t, storage.Rate{N: 1, Per: passingPer}) })
+}
+
+func testNoRowIsLeft(t *testing.T, rate storage.Rate) {
+	t.Helper()
 	s := newShop(t)
 	s.passing(0, 1)
+	if rate.N > 0 {
+		s.share(0, rate)
+	}
 	s.store.Look(t.Context())
 	before := s.rows()
 	const together = 10_000
 	for from := 0; from < passingPartitions; from += together {
 		s.passing(from, together)
+	}
+	if rate.N > 0 {
+		t.Logf("rows before the last Per is over: %s", s.rows())
+		s.want("lines while starts count", s.lines() != "", true)
+		testserver.Await(t, "claims remove the rows once no start counts", func() bool {
+			for more := true; more; {
+				more = s.claim(1).More
+			}
+			return s.lines() == ""
+		})
 	}
 	testserver.Await(t, "the tables have the rows that they had before", func() bool {
 		s.store.Look(t.Context())

@@ -65,16 +65,19 @@ func completedOf(t *testing.T, session *storage.Session, n int) (ids []string) {
 }
 
 // TestPartitionsLeaveNothingBehind: after many partitions came and went, each with a task or a pause, the database has
-// the keys and fields of a queue that never had one, and the short claim serves it. A miniredis is too slow for so many.
+// the keys and fields of a queue that never had one, and the short claim serves it. If a rate counted their starts,
+// that is so after one Per. A miniredis is too slow for so many.
 func TestPartitionsLeaveNothingBehind(t *testing.T) {
-	t.Run("miniredis", func(t *testing.T) { testLeavesNothing(t, miniredis.RunT(t).Addr(), 300) })
-	t.Run("redis", func(t *testing.T) {
-		testserver.Require(t)
-		testLeavesNothing(t, testserver.Redis(t).Addr(), passingPartitions)
-	})
+	for name, rate := range map[string]storage.Rate{"unlimited": {}, "rated": {N: 1, Per: passingPer}} {
+		t.Run(name+"/miniredis", func(t *testing.T) { testLeavesNothing(t, miniredis.RunT(t).Addr(), 300, rate) })
+		t.Run(name+"/redis", func(t *testing.T) {
+			testserver.Require(t)
+			testLeavesNothing(t, testserver.Redis(t).Addr(), passingPartitions, rate)
+		})
+	}
 }
 
-func testLeavesNothing(t *testing.T, address string, parts int) {
+func testLeavesNothing(t *testing.T, address string, parts int, rate storage.Rate) {
 	t.Helper()
 	s, err := Open(t.Context(), Config{URL: "redis://" + address})
 	if err != nil {
@@ -87,9 +90,16 @@ func testLeavesNothing(t *testing.T, address string, parts int) {
 		t.Fatalf("claimed %v, want the first", got)
 	}
 	before := layoutOf(t, s)
+	if rate.N > 0 {
+		eachRate(t, session, rate)
+	}
 	const together = 10_000
 	for from := 0; from < parts; from += together {
 		pass(t, s, session, from, min(from+together, parts))
+	}
+	if rate.N > 0 {
+		awaitNoRing(t, s, session)
+		eachRate(t, session, storage.Rate{})
 	}
 	// The next claim maintains the queue, as one that comes a minute later does.
 	if err := s.client.HSet(t.Context(), s.keys.key("mail", metaKey), "soon", 0, "reindex", 0).Err(); err != nil {
@@ -102,6 +112,37 @@ func testLeavesNothing(t *testing.T, address string, parts int) {
 	if got := linesOf(t, s); got <= 0 {
 		t.Errorf("lines without partitions: got %d, want a mark", got)
 	}
+}
+
+// eachRate sets the rate of each partition of mail. The zero Rate clears the limit.
+func eachRate(t *testing.T, session *storage.Session, rate storage.Rate) {
+	t.Helper()
+	l := storage.Limit{Partition: storage.PartitionLimit{Rate: rate}}
+	settings := storage.Settings{Limit: &storage.OperatorLimit{On: rate.N > 0, Limit: l}}
+	if err := session.Configure(t.Context(), "mail", settings); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitNoRing claims until nothing is left of the partitions whose starts count for a rate, of which there are some.
+func awaitNoRing(t *testing.T, s *Storage, session *storage.Session) {
+	t.Helper()
+	ring := s.keys.key("mail", ringKey)
+	left := func() int64 {
+		n, err := s.client.ZCard(t.Context(), ring).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Logf("%d entries of partitions are left before the last Per is over", left())
+	if left() == 0 {
+		t.Error("no partition is left whose start counts")
+	}
+	testserver.Await(t, "no partition is left in the ring", func() bool {
+		completedOf(t, session, 1)
+		return left() == 0
+	})
 }
 
 // pass lets partitions with a task come and go, and a hundred that are paused and resumed meanwhile.

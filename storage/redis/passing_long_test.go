@@ -2,5 +2,10 @@
 
 package redis
 
+import "time"
+
 // passingPartitions is how many partitions come and go in the test that nothing is left of them.
 const passingPartitions = 1_000_000
+
+// passingPer is the Per of the rate by which starts of these partitions count, in the test with a rate.
+const passingPer = 15 * time.Second

@@ -62,12 +62,22 @@ func wantLinesOfTasks(t *testing.T, path string) {
 }
 
 // TestNoRowIsLeftOfPartitions has many partitions come and go, each with a task, and some that are paused and resumed
-// meanwhile. The tables have the rows that they had before.
+// meanwhile. The tables have the rows that they had before. If a rate counts the starts of the partitions, the claims
+// after one Per remove the rows.
 func TestNoRowIsLeftOfPartitions(t *testing.T) {
+	t.Run("unlimited", func(t *testing.T) { testNoRowIsLeft(t, storage.Rate{}) })
+	t.Run("rated", func(t *testing.T) { testNoRowIsLeft(t, storage.Rate{N: 1, Per: time.Minute}) })
+}
+
+func testNoRowIsLeft(t *testing.T, rate storage.Rate) {
+	t.Helper()
 	path := file(t)
-	s, _ := aheadOf(t, path)
+	s, ahead := aheadOf(t, path)
 	s.single(t, "first")
 	s.endAll(t, 1)
+	if rate.N > 0 {
+		s.limit(t, storage.Limit{Partition: storage.PartitionLimit{Rate: rate}})
+	}
 	before := rowsOf(t, path)
 	const each, calls = 500, 20
 	for round := range passingPartitions / each {
@@ -86,6 +96,10 @@ func TestNoRowIsLeftOfPartitions(t *testing.T) {
 		if (round+1)%calls == 0 {
 			s.endAll(t, calls*each)
 		}
+	}
+	if rate.N > 0 {
+		*ahead = rate.Per + rate.Per/storage.RateParts
+		s.wantHeld(t, "after one Per")
 	}
 	if after := rowsOf(t, path); after != before {
 		t.Errorf("got the rows %s, want %s", after, before)
