@@ -180,7 +180,7 @@ var table = []rule{
 	{room: "internal/vitals", rooms: []string{"storage", "internal/packed"}},
 	{
 		room:      "internal/survey",
-		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/schedule"},
+		rooms:     []string{"storage", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule"},
 		testRooms: []string{"storage/..."},
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/internal/testserver"
@@ -172,6 +173,10 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 	later.Ref.ID, later.Delay = "b", time.Hour
 	plan.Ref = storage.Ref{Queue: "reports", ID: storage.CursorPrefix + "nightly"}
 	plan.Cursor = &storage.Cursor{Next: time.Now().Add(time.Hour), Declaration: declared.Encode()}
+	marker := later
+	marker.Ref.ID, marker.Kind, marker.Delay = "orders.load", payload.LoadKind, 100*365*24*time.Hour
+	markerOfOther := marker
+	markerOfOther.Ref.Queue = "bills"
 	const next = " -> start the program that runs the jobs, then midge runner ls"
 	for _, c := range []struct {
 		inserts        []storage.Insert
@@ -181,6 +186,14 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 		{},
 		{inserts: []storage.Insert{task}, want: []string{"No runner is alive. 1 waiting." + next}},
 		{inserts: []storage.Insert{later}, want: []string{"No runner is alive. 1 scheduled or retrying." + next}},
+		{inserts: []storage.Insert{marker, markerOfOther}}, // a record of a load never runs
+		{
+			inserts: []storage.Insert{marker, markerOfOther, later},
+			want:    []string{"No runner is alive. 2 scheduled or retrying." + next},
+		},
+		{inserts: []storage.Insert{marker, task}, want: []string{
+			"No runner is alive. 1 waiting, 1 scheduled or retrying." + next,
+		}},
 		{
 			inserts: []storage.Insert{task, later, plan}, want: []string{
 				"No runner is alive. 1 waiting, 1 scheduled or retrying, 1 schedule not ticking." + next,

@@ -98,8 +98,8 @@ func noRunner(queue string) string { return "no-runner:" + queue }
 func (j *judge) noRunners() {
 	var needs Unserved
 	for i := range j.Queues {
-		if !j.b.Accepts(noRunner(j.Queues[i].Queue)) {
-			needs.Add(&j.Queues[i].Stats)
+		if q := &j.Queues[i]; !q.OnlyLoads && !j.b.Accepts(noRunner(q.Queue)) {
+			needs.Add(&q.Stats)
 		}
 	}
 	text := needs.Text(func(n int64) string { return j.w.Number(n) + j.w.Gap })

@@ -122,6 +122,9 @@ func (r *Reader) read(ctx context.Context, before *Survey) (*Survey, error) {
 		q.measure(before, fresh.At, fresh.Skew)
 	}
 	fresh.mark()
+	if err := r.readLoads(ctx, before, fresh); err != nil {
+		return nil, err
+	}
 	r.readSince(ctx, before, fresh)
 	if err := r.readDead(ctx, before, fresh); err != nil {
 		return nil, err
