@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,5 +22,14 @@ func TestALoadIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.shows("/tasks?q=state:scheduled", "loading a.csv, 37 %")
-	s.shows("/r/mail/a.csv.load", `<progress max="100" value="37">`, "370 of 1,000, 37.0 %")
+	s.shows("/r/mail/a.csv.load", "It records a load and never runs: loading a.csv, 37 %.",
+		`<progress max="100" value="37">`, "370 of 1,000, 37.0 %")
+	for _, path := range []string{"/tasks?q=state:scheduled", "/r/mail/a.csv.load"} {
+		page := s.get(path)
+		for _, text := range []string{"2199", " days", ">due<", "attempt 1"} {
+			if strings.Contains(page, text) {
+				t.Errorf("GET %s shows %q, but the record of a load never runs", path, text)
+			}
+		}
+	}
 }

@@ -251,7 +251,7 @@ func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []
 		if reason := t.CurrentReason(); reason != "" {
 			m.What += ": " + strings.Replace(reason, storage.ReasonRetries, "retries exhausted", 1)
 		}
-	case t.State == storage.Cursors:
+	case t.State == storage.Cursors, payload.Records(t):
 		return nil
 	case t.State.Timed():
 		m.At, m.What = t.Due, attempt()+" due"
@@ -289,7 +289,9 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	add("queue", t.Queue, "", v.QueueURL(t.Queue))
 	add("partition", t.Partition, "", v.partitionURL(t.Queue, t.Partition))
 	at("created", t.Created)
-	at("due", t.Due)
+	if !payload.Records(t) {
+		at("due", t.Due)
+	}
 	if a, ok := t.Success(); ok {
 		at("started", a.Claimed)
 		add("took", format.Duration(a.Took()), a.Took().String(), "")
@@ -550,7 +552,7 @@ func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, erro
 	if err != nil {
 		return "", err
 	}
-	return sentence(why.Text(format.Duration)), nil
+	return sentence(payload.Why(t, why.Text(format.Duration))), nil
 }
 
 // ended says since when a task has been in its last state, and why it is dead.

@@ -296,7 +296,7 @@ func (v *view) row(t storage.Task) taskRow {
 		at, row.When = t.StartedAt(), "for "+format.Duration(v.Since(t.StartedAt()))
 	case t.State == storage.Pending:
 		at, row.When = t.Claimed, "for "+format.Duration(v.Since(t.Claimed))
-	case t.State.Live() && t.State.Timed():
+	case t.State.Live() && t.State.Timed() && !payload.Records(t):
 		at, row.When = t.Due, format.Away(t.Due, v.Now)
 	case t.State.Ended():
 		at, row.When = t.Ended, format.Away(t.Ended, v.Now)
@@ -309,7 +309,7 @@ func (v *view) row(t storage.Task) taskRow {
 	if v.May("read") {
 		row.Note = format.FirstLine(t.LastError())
 	}
-	if row.Note == "" || t.State == storage.Scheduled {
+	if row.Note == "" || t.State == storage.Scheduled || payload.Records(t) {
 		row.Note = payload.Reason(t)
 	}
 	if t.PassedOver == storage.PassedOverKind {

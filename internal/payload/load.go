@@ -61,10 +61,26 @@ func (l Load) String() string {
 	return fmt.Sprintf("loading %s, at row %d", l.File, l.Rows)
 }
 
+// Records reports whether a task is the record of a load and has not ended. Such a task never runs, and the
+// moment at which it is due means nothing.
+func Records(t storage.Task) bool { return t.Kind == LoadKind && !t.State.Ended() }
+
 // Reason returns the reason of the state of a task, or how far its file has been loaded.
 func Reason(t storage.Task) string {
-	if l, ok := LoadOf(t); ok && t.State == storage.Scheduled {
+	if l, ok := LoadOf(t); ok && Records(t) {
 		return l.String()
 	}
 	return t.CurrentReason()
+}
+
+// Why returns the sentence that says why a task stands where it does: text, which is that of the verdict, or
+// how far the file of a load has been loaded.
+func Why(t storage.Task, text string) string {
+	if !Records(t) {
+		return text
+	}
+	if l, ok := LoadOf(t); ok {
+		return "it records a load and never runs: " + l.String()
+	}
+	return "it records a load and never runs, and the record cannot be read"
 }

@@ -22,11 +22,26 @@ func TestALoadTellsHowFarItIs(t *testing.T) {
 		if _, counts := CountedOf(Progress(task).Data); counts && want == "" {
 			t.Errorf("%s: it counts", text)
 		}
+		records := "it records a load and never runs: " + want
+		if want == "" {
+			records = "it records a load and never runs, and the record cannot be read"
+		}
+		for _, state := range []storage.State{storage.Scheduled, storage.Waiting, storage.Pending} {
+			if task.State = state; Why(task, "it is due") != records {
+				t.Errorf("%s, %s: got %q, want %q", text, state, Why(task, "it is due"), records)
+			}
+		}
 		task.State, task.Reason = storage.Dead, "unknown kind"
+		if got := Why(task, "it is dead"); got != "it is dead" {
+			t.Errorf("%s, dead: got %q", text, got)
+		}
 		if got := Reason(task); got != "unknown kind" {
 			t.Errorf("%s, dead: got %q", text, got)
 		}
 		task.Kind = "other"
+		if task.State = storage.Scheduled; Why(task, "it is due") != "it is due" {
+			t.Errorf("%s: a load of another kind", text)
+		}
 		if _, ok := LoadOf(task); ok {
 			t.Errorf("%s: a load of another kind", text)
 		}

@@ -260,10 +260,21 @@ func (a *app) loaded(r load.Report) error {
 	return err
 }
 
+// loadNext returns the command to type after a look at the record of a load.
+func loadNext(marker storage.Ref) string {
+	return "the same midge load command goes on; or to forget the load: " + forgetCommand(marker.Queue,
+		load.NameOfMarker(marker))
+}
+
+// forgetCommand returns the command that forgets a load.
+func forgetCommand(queue, name string) string {
+	return "midge load --forget " + name + " --queue " + queue
+}
+
 // loadError returns the error for a load that did not come to the end of its file.
 func (a *app) loadError(ctx context.Context, l *load.Loader, r load.Report, err error) error {
 	told := show.Count(r.Rows, "row") + " loaded"
-	forget := "midge load --forget " + l.Name + " --queue " + l.Rows.Task.Queue
+	forget := forgetCommand(l.Rows.Task.Queue, l.Name)
 	var row *load.RowError
 	var other *load.OtherFileError
 	var mark *load.MarkerError

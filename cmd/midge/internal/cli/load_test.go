@@ -30,6 +30,7 @@ func TestLoad(t *testing.T) {
 		write("orders.csv", "id,customer\n1,acme\nx,secret\n")
 		write("empty.txt", "")
 		got = r.transcript("load orders.jsonl --kind bill --queue bills", "task ls --queue bills",
+			"task show bills/orders.jsonl.load", "task why bills/orders.jsonl.load", "task why bills/orders.jsonl.load -o json",
 			"load orders.jsonl --kind bill --queue bills --reject wrong", "load orders.jsonl --kind bill --queue bills",
 			"load orders.jsonl --kind bill --queue bills -o json", "task ls --queue bills state:scheduled",
 			"load orders.jsonl --kind other --queue bills",

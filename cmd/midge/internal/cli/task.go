@@ -79,7 +79,7 @@ func retried(t storage.Task) int { return min(t.Retries, t.MaxRetries) }
 func standing(t storage.Task) string {
 	_, loads := payload.LoadOf(t)
 	switch {
-	case loads && t.State == storage.Scheduled:
+	case loads && payload.Records(t):
 		return show.Text(payload.Reason(t))
 	case t.PassedOver == storage.PassedOverKind:
 		return "waiting (declined)"
@@ -107,7 +107,7 @@ func stateStyle(t storage.Task) show.Style {
 // run, when it is due, or when it was created.
 func when(p *show.Printer, t storage.Task) string {
 	switch {
-	case t.Kind == payload.LoadKind && t.State == storage.Scheduled: // it is never due
+	case payload.Records(t):
 		return p.Moment(t.Created)
 	case t.State.Ended():
 		return p.Moment(t.Ended)
@@ -147,7 +147,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 			fields = append(fields, show.Field{Name: name, Text: f()})
 		}
 	}
-	moment("due", func() string { return p.Exact(t.Due) }, !t.Due.IsZero())
+	moment("due", func() string { return p.Exact(t.Due) }, !t.Due.IsZero() && !payload.Records(t))
 	moment("runs since", func() string { return p.Exact(t.StartedAt()) }, !t.StartedAt().IsZero())
 	a, succeeded := t.Success()
 	moment("started", func() string { return p.Exact(a.Claimed) }, succeeded)

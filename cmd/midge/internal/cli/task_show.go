@@ -91,7 +91,7 @@ func (a *app) taskShow() *cobra.Command {
 			why := ""
 			// the task may be gone by now
 			if v, err := storage.Why(ctx, a.store, t.Ref); err == nil && !t.State.Ended() {
-				why = v.String()
+				why = payload.Why(t, v.String())
 			}
 			if err := show.Fields(p, taskFields(p, t, why)...); err != nil {
 				return err
@@ -106,6 +106,8 @@ func (a *app) taskShow() *cobra.Command {
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
 	switch {
+	case t.Kind == payload.LoadKind:
+		return "next: " + loadNext(t.Ref)
 	case t.State == storage.Dead:
 		if scan.Discarded(t) { // a requeue alone would fail again
 			return "next: midge task edit " + ref + " --requeue"

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/internal/shell"
 	"github.com/midgehq/midge/storage"
@@ -28,22 +29,26 @@ func (a *app) taskWhy() *cobra.Command {
 			if err := a.open(ctx); err != nil {
 				return err
 			}
-			ref, err := a.meant(ctx, strings.Join(args, " "))
+			t, err := a.meant(ctx, strings.Join(args, " "))
 			if err != nil {
 				return err
 			}
-			v, err := a.why(ctx, ref)
+			v, err := a.why(ctx, t.Ref)
 			if err != nil {
 				return err
 			}
 			p, name := a.printer(v.Now), schedule.Name(v.Ref) // the ref, if it is no schedule
-			if !p.People() {
-				return p.One(name, show.WhyOf(v, whyNext(v)))
+			text, next := payload.Why(t, v.String()), whyNext(v)
+			if payload.Records(t) {
+				v.Cause, v.Until = causeLoad, time.Time{}
 			}
-			if err := p.Line("%s: %s", name, show.Text(v.String())); err != nil {
+			if !p.People() {
+				return p.One(name, show.WhyOf(v, text, next))
+			}
+			if err := p.Line("%s: %s", name, show.Text(text)); err != nil {
 				return err
 			}
-			if next := whyNext(v); next != "" {
+			if next != "" {
 				a.notef("next: %s", next)
 			}
 			return nil
@@ -51,16 +56,19 @@ func (a *app) taskWhy() *cobra.Command {
 	}
 }
 
+// causeLoad is the cause of the record of a load, which storage.Why takes for a task that is due later.
+const causeLoad storage.Cause = "records a load"
+
 // meant finds the task that a text names, or the schedule that it names as in midge schedule ls.
-func (a *app) meant(ctx context.Context, text string) (storage.Ref, error) {
+func (a *app) meant(ctx context.Context, text string) (storage.Task, error) {
 	t, err := a.find(ctx, text)
 	var none *exitError
 	if ref, bad := cursorOf(text); bad == nil && errors.As(err, &none) && none.code == NotFound {
-		if _, missing := a.store.Task(ctx, ref); missing == nil {
-			return ref, nil
+		if cursor, missing := a.store.Task(ctx, ref); missing == nil {
+			return cursor, nil
 		}
 	}
-	return t.Ref, err
+	return t, err
 }
 
 // why returns the verdict on a task. If the task waits in line, why takes two samples of the queue, to
@@ -103,6 +111,9 @@ func (a *app) pause(ctx context.Context) bool {
 // whyNext returns the command to type after a verdict, "" for none.
 func whyNext(v storage.Verdict) string {
 	ref, queue := v.Ref.String(), v.Ref.Queue
+	if v.Kind == payload.LoadKind {
+		return loadNext(v.Ref)
+	}
 	switch v.Cause {
 	case storage.CauseEnded:
 		if v.State == storage.Dead && storage.Undecodable(v.Reason) {

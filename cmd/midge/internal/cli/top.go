@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/cmd/midge/internal/top"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -69,6 +70,6 @@ func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = show.Fields(p, taskFields(p, t, v.String())...)
+	err = show.Fields(p, taskFields(p, t, payload.Why(t, v.String()))...)
 	return page.String(), err
 }

@@ -46,7 +46,15 @@ func NameOf(path string) string {
 }
 
 // MarkerRef is the ref of the marker of a load.
-func MarkerRef(queue, name string) storage.Ref { return storage.Ref{Queue: queue, ID: name + ".load"} }
+func MarkerRef(queue, name string) storage.Ref {
+	return storage.Ref{Queue: queue, ID: name + markerEnd}
+}
+
+// NameOfMarker is the name of the load that a marker records.
+func NameOfMarker(ref storage.Ref) string { return strings.TrimSuffix(ref.ID, markerEnd) }
+
+// markerEnd is the end of the id of a marker.
+const markerEnd = ".load"
 
 // rowID is the id of the task of a row. No marker has such an id.
 func rowID(name string, row int64) string { return fmt.Sprintf("%s.%010d", name, row) }

@@ -586,10 +586,11 @@ type Why struct {
 	Error      string     `json:"error"`
 }
 
-// WhyOf makes the record of a verdict. next is the command that a user may type next, "" for none.
-func WhyOf(v storage.Verdict, next string) Why {
+// WhyOf makes the record of a verdict. text is its sentence, and next the command that a user may type next,
+// "" for none.
+func WhyOf(v storage.Verdict, text, next string) Why {
 	return Why{
-		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(),
+		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: text,
 		Next:  next,
 		Since: survey.Moment(v.Since), Until: survey.Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID,
 		RunnerGone: v.RunnerGone,

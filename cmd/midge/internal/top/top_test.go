@@ -15,6 +15,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -434,5 +435,24 @@ func TestEveryScreenFitsEveryTerminal(t *testing.T) {
 			r.keys(keys)
 			r.screen()
 		}
+	}
+}
+
+// TestALoadIsShownAsOne in the list of tasks, and not as a task that is due in a far year.
+func TestALoadIsShownAsOne(t *testing.T) {
+	r := newRig(t)
+	_, err := r.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: payload.LoadKind, Encoding: "json", CrashLimit: 3,
+		At:      time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC),
+		Payload: []byte(`{"done":370,"of":1000,"file":"a.csv","rows":12}`),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sample()
+	r.keys("enter")
+	r.wants("a.csv.load", "loading a.csv, 37 %")
+	if screen := r.screen(); strings.Contains(screen, "173y") || strings.Contains(screen, "2199") {
+		t.Errorf("the record of a load is due:\n%s", screen)
 	}
 }

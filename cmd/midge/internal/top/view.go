@@ -11,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 )
@@ -367,7 +368,7 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 		moment = t.Ended
 	case !t.StartedAt().IsZero():
 		moment = t.StartedAt()
-	case !t.Due.IsZero():
+	case !t.Due.IsZero() && !payload.Records(*t):
 		moment = t.Due
 	}
 	failure, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
@@ -377,8 +378,11 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 	}
 	rest := fmt.Sprintf("%-10s %2d/%-2d %s", m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries,
 		show.Text(failure))
-	if t.State == storage.Pending && !t.Started {
+	switch {
+	case t.State == storage.Pending && !t.Started:
 		rest = filter.TaskWord(t)
+	case payload.Records(*t):
+		rest = show.Text(payload.Reason(*t))
 	}
 	line := fmt.Sprintf("%s%-*s %-*s %s", mark, id, show.Middle(t.ID, id), kind,
 		show.Middle(show.Text(t.Kind), kind), rest)
