@@ -276,6 +276,7 @@ func (a *app) loadError(ctx context.Context, l *load.Loader, r load.Report, err 
 	told := show.Count(r.Rows, "row") + " loaded"
 	forget := forgetCommand(l.Rows.Task.Queue, l.Name)
 	var row *load.RowError
+	var damaged *load.DamagedError
 	var other *load.OtherFileError
 	var mark *load.MarkerError
 	var taken *load.TakenError
@@ -286,6 +287,11 @@ func (a *app) loadError(ctx context.Context, l *load.Loader, r load.Report, err 
 		return &exitError{
 			code: Failed, text: text,
 			next: "correct the row and give the same command again, or give it with --reject FILE",
+		}
+	case errors.As(err, &damaged):
+		return &exitError{
+			code: Failed, text: err.Error() + "\n" + told,
+			next: "bring the whole file (gzip -t tests it), and give the same command again",
 		}
 	case errors.As(err, &other):
 		return &exitError{

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,6 +97,33 @@ func TestALoadThatTheStorageStops(t *testing.T) {
 				t.Errorf("got %+v, %v, want 1,000 tasks and the record", stats[0], err)
 			}
 		})
+	}
+}
+
+// TestALoadOfADamagedFile fails, and says what to do before the same command can go on.
+func TestALoadOfADamagedFile(t *testing.T) {
+	r := newRig(t)
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write([]byte("1\n2\n"))
+	_ = w.Close()
+	path := filepath.Join(t.TempDir(), "a.txt.gz")
+	for _, c := range []struct {
+		data []byte
+		code int
+		says string
+	}{
+		{zipped.Bytes()[:zipped.Len()-3], Failed, "its gzip data ends in the middle\n2 rows loaded\nnext: bring the whole file (gzip -t tests it)"},
+		{append(zipped.Bytes(), "garbage garbage"...), Failed, "something else than gzip data stands in it\n2 rows loaded\nnext: bring"},
+		{[]byte("\x1f\x8bno gzip data"), Failed, "something else than gzip data stands in it\n0 rows loaded\nnext: bring"},
+		{zipped.Bytes(), Done, "loaded before: 2 rows"},
+	} {
+		if err := os.WriteFile(path, c.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.run("load " + path + " --kind k"); got.code != c.code || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("got %+v, want %d and %q", got, c.code, c.says)
+		}
 	}
 }
 

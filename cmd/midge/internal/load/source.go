@@ -3,8 +3,10 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"path/filepath"
 	"strings"
@@ -89,10 +91,50 @@ func (s *Source) open(ctx context.Context) (*text, error) {
 	t.Reader = in
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) { // an error comes again with the first read
 		t.read = read
-		if t.Reader, err = gzip.NewReader(in); err != nil {
+		unzipped, err := gzip.NewReader(in)
+		if err != nil {
 			_ = file.Close() // it was only read
-			return nil, err
+			return nil, damaged(err)
 		}
+		t.Reader = &unzip{unzipped}
 	}
 	return t, nil
+}
+
+// unzip reads the text of a file of gzip. If the file is damaged, its error is a *DamagedError.
+type unzip struct{ in *gzip.Reader }
+
+// Read decompresses.
+func (u *unzip) Read(p []byte) (int, error) {
+	n, err := u.in.Read(p)
+	return n, damaged(err)
+}
+
+// DamagedError says that a file begins as gzip does, but cannot be decompressed to its end.
+type DamagedError struct {
+	// Is says what is wrong with the file.
+	Is  string
+	err error
+}
+
+// Error says what is wrong with the file.
+func (e *DamagedError) Error() string { return e.Is }
+
+// Unwrap returns the error of the decompression.
+func (e *DamagedError) Unwrap() error { return e.err }
+
+// damaged returns a *DamagedError for an error that says that the file is damaged, and any other error as it
+// is.
+func damaged(err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &DamagedError{"its gzip data ends in the middle", err}
+	case errors.Is(err, gzip.ErrHeader):
+		return &DamagedError{"something else than gzip data stands in it", err}
+	case errors.Is(err, gzip.ErrChecksum):
+		return &DamagedError{"the checksum of its gzip data is wrong, so that its rows may be wrong, too", err}
+	case errors.As(err, new(flate.CorruptInputError)):
+		return &DamagedError{"its gzip data is damaged", err}
+	}
+	return err
 }
