@@ -41,7 +41,8 @@ func (a *app) load() *cobra.Command {
 			"that run has stopped, and no row is enqueued twice, even if two runs load the\n" +
 			"file at once. A task of the queue, which is never due, records how far the load\n" +
 			"is. If you cancel this task, the load stops.\n\n" +
-			"A wrong row stops the load, or goes to the file of --reject.",
+			"A wrong row stops the load, or goes to the file of --reject. The last row of a\n" +
+			"pipe has to end with a newline.",
 		Example: "  midge load orders.jsonl --kind send_mail --queue mail\n" +
 			"  midge load orders.csv.gz --kind bill --queue bills --types id=int,paid=bool --reject wrong.csv\n" +
 			"  zcat urls.txt.gz | midge load - --name urls --format lines --field url --kind fetch --queue fetch " +
@@ -135,7 +136,9 @@ func (a *app) loader(path string, f *loadFlags) (*load.Loader, error) {
 
 // fileSource returns the source for a file.
 func fileSource(path string) load.Source {
-	return load.Source{Name: path, Open: func(context.Context) (io.ReadCloser, int64, error) {
+	info, err := os.Stat(path)
+	pipe := err == nil && !info.Mode().IsRegular()
+	return load.Source{Name: path, Pipe: pipe, Open: func(context.Context) (io.ReadCloser, int64, error) {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, 0, err
@@ -150,8 +153,12 @@ func fileSource(path string) load.Source {
 
 // standardInput returns the source for standard input, which can be read once.
 func (a *app) standardInput() load.Source {
-	opened := false
-	return load.Source{Name: "-", Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
+	opened, pipe := false, true
+	if file, ok := a.std.In.(*os.File); ok {
+		info, err := file.Stat()
+		pipe = err != nil || !info.Mode().IsRegular()
+	}
+	return load.Source{Name: "-", Pipe: pipe, Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
 		if opened {
 			return nil, 0, errors.New("standard input cannot be read again; give the same command again")
 		}
@@ -283,11 +290,11 @@ func (a *app) loadError(ctx context.Context, l *load.Loader, r load.Report, err 
 	var invalid *storage.InvalidError
 	switch {
 	case errors.As(err, &row):
-		text := row.Error() + "\n" + told
-		return &exitError{
-			code: Failed, text: text,
-			next: "correct the row and give the same command again, or give it with --reject FILE",
+		next := "correct the row and give the same command again"
+		if row.Rejectable {
+			next += ", or give it with --reject FILE"
 		}
+		return &exitError{code: Failed, text: row.Error() + "\n" + told, next: next}
 	case errors.As(err, &damaged):
 		return &exitError{
 			code: Failed, text: err.Error() + "\n" + told,

@@ -64,6 +64,39 @@ func TestStandardInputIsLoaded(t *testing.T) {
 	}
 }
 
+// TestAPipeEndsWithANewline because the program that writes it may have died within a row. A file may end
+// without one, also as standard input.
+func TestAPipeEndsWithANewline(t *testing.T) {
+	r := newRig(t)
+	const line = "load - --name urls --format lines --kind fetch"
+	r.in = "1\n2\n34"
+	got := r.run(line)
+	want := "-:3: the text ends within the row: want a newline behind the last row; did the program that wrote it die?\n" +
+		"2 rows loaded\nnext: correct the row and give the same command again\n"
+	if got.code != Failed || !strings.HasSuffix(got.err, want) {
+		t.Errorf("got %+v, want %d and %q", got, Failed, want)
+	}
+	r.in = "1\n2\n345\n"
+	if got := r.ok(line); got != "loaded 1 row after 2 before\n" {
+		t.Errorf("got %q", got)
+	}
+	path := filepath.Join(t.TempDir(), "a.txt")
+	if err := os.WriteFile(path, []byte("1\n2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ok("load " + path + " --kind fetch"); got != "loaded 2 rows\n" {
+		t.Errorf("got %q", got)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if (&app{std: Std{In: file}}).standardInput().Pipe {
+		t.Error("a file as standard input is taken for a pipe")
+	}
+}
+
 // TestALoadThatTheStorageStops says how far it is, and the same command goes on.
 func TestALoadThatTheStorageStops(t *testing.T) {
 	for _, c := range []struct {

@@ -139,7 +139,7 @@ func (l *Loader) pass(ctx context.Context, first bool) error {
 	defer func() { _ = text.file.Close() }() // it was only read
 	r := &reader{
 		name: l.Name, file: l.Source.Name, rejects: l.Reject != nil, text: text, hash: newHash(),
-		scanner: newScanner(text, l.Rows.Format), parser: newParser(l.Rows, l.limits),
+		scanner: newScanner(text, l.Rows.Format, l.Source.Pipe), parser: newParser(l.Rows, l.limits),
 		most: int64(cmp.Or(l.steps, rowsPerStep)),
 	}
 	if err := r.begin(); err != nil {

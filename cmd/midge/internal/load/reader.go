@@ -95,7 +95,7 @@ func (r *reader) begin() error {
 			continue
 		}
 		if reason := r.parser.header(text); reason != "" {
-			return &RowError{r.file, r.line(), reason}
+			return &RowError{File: r.file, Line: r.line(), Reason: reason}
 		}
 		r.header = bytes.Clone(text)
 		r.take(text)
@@ -106,8 +106,8 @@ func (r *reader) begin() error {
 
 // unread returns the error for a file that cannot be read.
 func (r *reader) unread(err error) error {
-	if errors.Is(err, errLongRow) {
-		return &RowError{r.file, r.line(), err.Error()}
+	if errors.Is(err, errLongRow) || errors.Is(err, errCutRow) {
+		return &RowError{File: r.file, Line: r.line(), Reason: err.Error()}
 	}
 	return fmt.Errorf("read %s behind line %d: %w", r.file, r.at.lines, err)
 }
@@ -192,7 +192,7 @@ func (r *reader) step(ctx context.Context) *step {
 			break
 		}
 		if next.reason != "" && !r.rejects {
-			s.err = &RowError{r.file, r.line(), next.reason}
+			s.err = &RowError{r.file, r.line(), next.reason, true}
 			break
 		}
 		size += (&storage.Tx{Inserts: []storage.Insert{next.insert}}).Bytes()

@@ -53,6 +53,8 @@ type RowError struct {
 	Line int64 // where the row begins
 	// Reason says what is wrong with the row. It quotes nothing of the row.
 	Reason string
+	// Rejectable says that the load goes on behind the row if it has a file for wrong rows.
+	Rejectable bool
 }
 
 // Error names the row and the reason.

@@ -232,6 +232,50 @@ func TestAPartOfARowIsNoRow(t *testing.T) {
 	}
 }
 
+// TestThePipeOfADeadProgram ends within a row: the row is not loaded, and with the whole text the load goes on.
+// A file may end without a newline.
+func TestThePipeOfADeadProgram(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, good, row string
+		rows            []string // of the text so far
+	}{
+		"lines":          {"a.txt", "1\n2\n", "345", []string{`"1"`, `"2"`}},
+		"jsonl":          {"a.jsonl", "1\n2\n", "345", []string{`1`, `2`}},
+		"csv":            {"a.csv", "a,b\n1,2\n", "3,45", []string{`{"a":"1","b":"2"}`}},
+		"csv, a quote":   {"a.csv", "a,b\n1,2\n", "3,\"4\n5\"", []string{`{"a":"1","b":"2"}`}},
+		"csv, a header":  {"a.csv", "", "a,b", nil},
+		"gzip":           {"a.txt.gz", "1\n2\n", "345", []string{`"1"`, `"2"`}},
+		"the first line": {"a.txt", "", "345", nil},
+	} {
+		for cut := 1; cut <= len(c.row); cut++ {
+			r := newRig(t)
+			pipe := func(text string) *Loader {
+				l := r.rejecting(r.loader(r.write(c.file, text)))
+				l.Source.Pipe = true
+				return l
+			}
+			report, err := pipe(c.good + c.row[:cut]).Run(t.Context())
+			var row *RowError
+			if !errors.As(err, &row) || !strings.Contains(row.Reason, "the text ends within the row") || row.Rejectable ||
+				report.Finished || report.Rows != int64(len(c.rows)) {
+				t.Errorf("%s, %d bytes of the row: got %+v, %v", name, cut, report, err)
+			}
+			if len(r.tasks()) > 0 || c.rows != nil {
+				r.loaded(c.rows...)
+			}
+			whole := r.ok(pipe(c.good + c.row + "\n"))
+			other := newRig(t)
+			if file := other.ok(other.loader(other.write(c.file, c.good+c.row))); file.Rows != whole.Rows {
+				t.Errorf("%s: %d rows of the whole text, and %d of a file without a newline", name, whole.Rows, file.Rows)
+			}
+			r.loaded(other.rows()...)
+			if text := r.rejected(); text != "" {
+				t.Errorf("%s: %q was rejected", name, text)
+			}
+		}
+	}
+}
+
 // FuzzScanner splits any text: the rows together are the text.
 func FuzzScanner(f *testing.F) {
 	f.Add("a,b\n\"c\n\"\"d\",e\n", true)
@@ -242,7 +286,7 @@ func FuzzScanner(f *testing.F) {
 		if isCSV {
 			format = CSV
 		}
-		s := newScanner(strings.NewReader(text), format)
+		s := newScanner(strings.NewReader(text), format, false)
 		var got strings.Builder
 		for {
 			row, err := s.next()

@@ -15,15 +15,20 @@ const mostRow = 64 << 20
 // because a quote that is never closed may be the reason.
 var errLongRow = fmt.Errorf("the row is longer than %d MiB; is a quote never closed?", mostRow>>20)
 
+// errCutRow is the error for the last row of a pipe if no newline stands behind it.
+var errCutRow = errors.New("the text ends within the row: want a newline behind the last row; " +
+	"did the program that wrote it die?")
+
 // scanner splits a text into rows. A row of CSV goes on behind the end of a line that is within quotes.
 type scanner struct {
 	in     *bufio.Reader
+	pipe   bool    // the last row has to end with a newline
 	quotes *quotes // nil if each line is a row
 	text   []byte
 }
 
-func newScanner(in io.Reader, format Format) *scanner {
-	s := &scanner{in: bufio.NewReaderSize(in, 256<<10)}
+func newScanner(in io.Reader, format Format, pipe bool) *scanner {
+	s := &scanner{in: bufio.NewReaderSize(in, 256<<10), pipe: pipe}
 	if format == CSV {
 		s.quotes = &quotes{}
 	}
@@ -40,6 +45,8 @@ func (s *scanner) next() ([]byte, error) {
 		switch {
 		case len(s.text) > mostRow:
 			return nil, errLongRow
+		case errors.Is(err, io.EOF) && len(s.text) > 0 && s.pipe:
+			return nil, errCutRow
 		case errors.Is(err, io.EOF) && len(s.text) > 0:
 			return s.text, nil
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):

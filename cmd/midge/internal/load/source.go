@@ -19,6 +19,9 @@ import (
 type Source struct {
 	// Name is the path for errors.
 	Name string
+	// Pipe says that a program writes the text while it is loaded. The last row of such a text has to end with
+	// a newline, because the program may have died within the row.
+	Pipe bool
 	// Open opens the file at its beginning. The size is 0 if it is not known. Open is called again if the
 	// load has to go back, which happens if two loaders of the file do not make the same steps. Its reads
 	// may not block after ctx has ended.
