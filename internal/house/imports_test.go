@@ -123,6 +123,7 @@ var table = []rule{
 			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
 			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal
 			"github.com/BurntSushi/toml",                                                            // profiles
+			"golang.org/x/text",                                                                     // the spelling of names of files
 			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "google.golang.org/protobuf", // the sources of an import
 		},
 		testModules: []string{"github.com/hibiken/asynq", "github.com/riverqueue/river"}, // fill these sources

@@ -2,12 +2,16 @@ package load
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/codec"
@@ -33,17 +37,28 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NameOf makes the name of a load of the name of its file.
+// NameOf makes the name of a load of the name of its file, without the folder. It is the name of the file if
+// this can be one. Otherwise it is made of the letters that it can have, and of a digest of the whole name,
+// so that files with different names have different loads.
 func NameOf(path string) string {
+	base := norm.NFC.String(filepath.Base(path)) // macOS has two spellings of a letter with an accent
+	if CheckName(base) == nil {
+		return base
+	}
+	sum := sha256.Sum256([]byte(base))
+	digest := hex.EncodeToString(sum[:digestBytes])
 	name := strings.Map(func(r rune) rune {
 		if storage.CheckName("", "a"+string(r)) != nil {
 			return '-'
 		}
 		return r
-	}, filepath.Base(path))
+	}, base)
 	name = strings.TrimLeft(name, "_.-:")
-	return name[:min(len(name), mostName)]
+	return strings.TrimLeft(name[:min(len(name), mostName-2*digestBytes-1)]+"-"+digest, "-")
 }
+
+// digestBytes is the length of the digest in the name of a load.
+const digestBytes = 6
 
 // MarkerRef is the ref of the marker of a load.
 func MarkerRef(queue, name string) storage.Ref {
