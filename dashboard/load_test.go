@@ -24,6 +24,12 @@ func TestALoadIsShown(t *testing.T) {
 	s.shows("/tasks?q=state:scheduled", "loading a.csv, 37 %")
 	s.shows("/r/mail/a.csv.load", "It records a load and never runs: loading a.csv, 37 %.",
 		`<progress max="100" value="37">`, "370 of 1,000, 37.0 %")
+	page := s.get("/r/mail/a.csv.load")
+	for text, want := range map[string]bool{"Cancel": true, "Run now": false, ">Edit": false, "do=delete": false} {
+		if strings.Contains(page, text) != want {
+			t.Errorf("the page offers %s: %v, want %v", text, !want, want)
+		}
+	}
 	for _, path := range []string{"/tasks?q=state:scheduled", "/r/mail/a.csv.load"} {
 		page := s.get(path)
 		for _, text := range []string{"2199", " days", ">due<", "attempt 1"} {

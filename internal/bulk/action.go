@@ -154,6 +154,9 @@ type keptError string
 
 func (e keptError) Error() string { return string(e) }
 
+// errRecordsLoad is the reason for which no action but Cancel can be done to the record of a load.
+const errRecordsLoad keptError = "it records a load, which midge load --forget forgets"
+
 // step returns the Tx that does the action to a task. done reports that the action was done to the task
 // before. The error is a keptError if the action cannot be done to this task, and any other error if it can
 // be done to none.
@@ -163,6 +166,8 @@ func (a *Action) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 		return tx, true, nil
 	case storage.Reserved(t.Queue):
 		return tx, false, keptError("its queue is midge's own")
+	case t.Kind == payload.LoadKind && a.Verb != Cancel: // without it the file could be loaded again
+		return tx, false, errRecordsLoad
 	case !a.permitted(t):
 		return tx, false, keptError("it is " + filter.TaskWord(t))
 	case a.Verb == Delete:

@@ -77,7 +77,8 @@ type Result struct {
 	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
 	Gone    int64 // tasks that do not exist, or no longer
 	Kept    int64 // tasks to which the action cannot be done: see Reasons
-	// Reasons tells why, for the first five of the kept tasks and of the named tasks that do not exist.
+	// Reasons tells why, for the first five of the kept tasks, of the named tasks that do not exist, and of the
+	// records of loads that a filter matched, which count nowhere.
 	Reasons []Reason
 	// Refs are the tasks to which the action was done: all of them if the tasks are named, or the first MaxRefs.
 	Refs []storage.Ref
@@ -386,6 +387,10 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	tx, done, err := w.req.Action.step(&t)
 	if done {
+		return tx, false
+	}
+	if errors.Is(err, errRecordsLoad) && len(w.req.Tasks) == 0 { // nobody meant it by the filter
+		w.reason(t.Ref, errRecordsLoad.Error())
 		return tx, false
 	}
 	var kept keptError

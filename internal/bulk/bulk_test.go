@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -401,6 +402,57 @@ func TestRecordsOfMidgeItselfAreKept(t *testing.T) {
 	got, err := Run(t.Context(), r.Session, Request{Action: Action{Verb: Delete}, Scan: matching(t, "queue:midge.*")})
 	if err != nil || brief(got) != [5]int64{3, 0, 0, 0, 3} || r.count("midge.own", storage.Waiting) != 3 {
 		t.Errorf("got %+v, %v, want all kept", got, err)
+	}
+}
+
+// TestRecordsOfLoadsAreKept by every action but a cancel, which stops the load. Without its record, or with
+// another one, a file would be loaded again.
+func TestRecordsOfLoadsAreKept(t *testing.T) {
+	cost, partition := storage.Cost(7), "x"
+	actions := []Action{
+		{Verb: Requeue},
+		{Verb: Requeue, FromStart: true},
+		{Verb: Delete},
+		{Verb: Move, Queue: "other"},
+		{Verb: Prioritise, Priority: 3},
+		{Verb: Partition, Partition: &partition},
+		{Verb: Cost, Cost: &cost},
+		{Verb: Reschedule},
+		{Verb: Edit, Params: []byte("{}")},
+	}
+	for _, ended := range []bool{false, true} {
+		r := open(t)
+		r.insert("a", 1, func(_ int, in *storage.Insert) { in.Kind, in.Delay = payload.LoadKind, time.Hour })
+		named := Refs(storage.Ref{Queue: "a", ID: "t0000"})
+		if ended {
+			cancel := Request{Action: Action{Verb: Cancel}, Tasks: named}
+			if got, err := Run(t.Context(), r.Session, cancel); err != nil || got.Done != 1 {
+				t.Fatalf("cancel: %+v, %v", got, err)
+			}
+		}
+		for _, a := range actions {
+			r.keeps(Request{Action: a, Tasks: named})
+			if a.Verb != Edit { // it wants a task that is named
+				r.keeps(Request{Action: a, Scan: matching(t, "queue:a state:all")})
+			}
+		}
+	}
+}
+
+// keeps checks that a request for the task t0000 of queue a leaves it as it is.
+func (r *rig) keeps(req Request) {
+	r.t.Helper()
+	verb, named, before := req.Action.Verb, int64(len(req.Tasks)), r.task("t0000")
+	look, err := Look(r.t.Context(), r.Session, req, Budget{})
+	if err != nil || look.Count != 0 || look.Kept != named || len(look.Reasons) != 1 {
+		r.t.Errorf("%s: the preview: got %+v, %v", verb, look, err)
+	}
+	got, err := Run(r.t.Context(), r.Session, req)
+	if err != nil || brief(got) != [5]int64{named, 0, 0, 0, named} || len(got.Reasons) != 1 {
+		r.t.Errorf("%s: got %+v, %v, want it kept", verb, got, err)
+	}
+	if after := r.task("t0000"); after.Version != before.Version {
+		r.t.Errorf("%s: the task was changed", verb)
 	}
 }
 

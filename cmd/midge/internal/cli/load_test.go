@@ -160,6 +160,43 @@ func TestALoadOfADamagedFile(t *testing.T) {
 	}
 }
 
+// TestTheRecordOfALoadIsKept by an action on the tasks of its queue, which succeeds.
+func TestTheRecordOfALoadIsKept(t *testing.T) {
+	r := newRig(t)
+	r.in = "1\n2\n"
+	const line = "load - --name urls --format lines --kind fetch --queue q"
+	r.ok(line)
+	const why = "q/urls.load: it records a load, which midge load --forget forgets"
+	got := r.run("task rm --queue q --yes")
+	if got.code != Done || !strings.Contains(got.out, "matched 2, deleted 2\n") || !strings.Contains(got.err, why) {
+		t.Errorf("got %+v, want 2 deleted, and %q", got, why)
+	}
+	for _, c := range []struct {
+		line string
+		code int
+	}{
+		{"task rm --queue q --yes", Done},
+		{"task rm --queue q --dry-run", Done},
+		{"task rm q/urls.load --yes", Refused},
+		{"task requeue q/urls.load --yes", Refused},
+		{"task move q/urls.load --to other --yes", Refused},
+		{"task edit q/urls.load --params {}", Refused},
+	} {
+		if got := r.run(c.line); got.code != c.code || !strings.Contains(got.err, why) {
+			t.Errorf("%s: got %+v, want %d and %q", c.line, got, c.code, why)
+		}
+	}
+	r.in = "1\n2\n"
+	if got := r.ok(line); got != "loaded before: 2 rows\n" {
+		t.Errorf("got %q", got)
+	}
+	r.ok("task cancel --queue q --yes")
+	r.in = "1\n2\n"
+	if got := r.ok(line); got != "loaded before: 2 rows\n" {
+		t.Errorf("after a cancel: got %q", got)
+	}
+}
+
 // TestALoadIsInTheAudit with what it did.
 func TestALoadIsInTheAudit(t *testing.T) {
 	r := newRig(t)
