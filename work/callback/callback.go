@@ -96,7 +96,8 @@ type Config struct {
 	// address at which a cloud hands out credentials has to be named by a prefix of that address alone.
 	Allow []netip.Prefix
 	// Headers are the names of headers of the task that are sent along if the task has them, such as
-	// traceparent. Default: none.
+	// traceparent. Default: none. Authorization and Cookie are refused, because the headers of a task are no
+	// place for secrets: the storage holds them as they are, and everybody who may see the task sees them.
 	Headers []string
 	// MaxResult is how many bytes a result may have: default 65,536, at most 1 MiB. With midge.None, bodies are
 	// not read, and there are no results.

@@ -137,6 +137,11 @@ var ownHeaders = []string{
 	"transfer-encoding", "te", "trailer", "upgrade", "expect", "accept-encoding",
 }
 
+// secretHeaders are the headers by which HTTP authenticates a request. The headers of a task stand in the
+// storage as they are, and everybody who may see the task sees them. Such a header would also replace the
+// user and the password of the URL.
+var secretHeaders = []string{"authorization", "cookie"}
+
 // checkHeader checks the name of a header that is sent along.
 func checkHeader(name string) error {
 	const others = "!#$%&'*+-.^_`|~"
@@ -150,6 +155,10 @@ func checkHeader(name string) error {
 	own := slices.ContainsFunc(ownHeaders, func(own string) bool {
 		return lower == own || strings.HasSuffix(own, "-") && strings.HasPrefix(lower, own)
 	})
+	if slices.Contains(secretHeaders, lower) {
+		return storage.Invalid("header", name,
+			"none that holds a secret: the signature, or a user and a password in the URL, say who sends the request")
+	}
 	if name == "" || own {
 		return storage.Invalid("header", name, "one that neither HTTP nor the callback sets, such as traceparent")
 	}
