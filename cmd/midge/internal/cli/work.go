@@ -24,22 +24,18 @@ import (
 // size is a flag that takes a number of bytes, such as 512M.
 type size int64
 
-// Set parses the number.
+// units are the units of a size, in lower case. All are powers of 1024.
+var units = map[string]int64{
+	"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+	"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30,
+}
+
+// Set parses the number: digits, and a unit right behind them.
 func (s *size) Set(text string) error {
-	number, unit := strings.TrimRight(text, "kKmMgGiB"), int64(1)
-	switch strings.ToUpper(strings.TrimSuffix(strings.TrimSuffix(text[len(number):], "B"), "i")) {
-	case "K":
-		unit = 1 << 10
-	case "M":
-		unit = 1 << 20
-	case "G":
-		unit = 1 << 30
-	case "":
-	default:
-		number = ""
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 1 || n > math.MaxInt64/unit {
+	name := strings.TrimLeft(text, "0123456789")
+	unit, known := units[strings.ToLower(name)]
+	n, err := strconv.ParseInt(strings.TrimSuffix(text, name), 10, 64)
+	if err != nil || !known || n < 1 || n > math.MaxInt64/unit {
 		return storage.Invalid("size", text, "a number of bytes, such as 512M or 2G")
 	}
 	*s = size(n * unit)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -88,7 +89,9 @@ func TestWorkRefusesAWrongLine(t *testing.T) {
 func TestASizeHasAUnit(t *testing.T) {
 	for text, want := range map[string]size{
 		"1": 1, "2K": 2048, "3m": 3 << 20, "512MiB": 512 << 20, "2GB": 2 << 30, "": 0, "M": 0, "-1M": 0, "1T": 0, "1KK": 0,
-		"99999999999G": 0,
+		"99999999999G": 0, "5iB": 0, "5i": 0, "5iK": 0, "5BK": 0, "5KiBB": 0, "5KK": 0, "5 G": 0, "+5G": 0, "5.5G": 0,
+		"5_0": 0, "0G": 0, "G5": 0, "5G5": 0, "0x5": 0, "5e3": 0, "5B": 5, "5kib": 5 << 10, "5gb": 5 << 30, "007k": 7 << 10,
+		"8589934591G": 8589934591 << 30, "8589934592G": 0, "9223372036854775807": math.MaxInt64,
 	} {
 		var got size
 		if err := got.Set(text); got != want || (err == nil) != (want > 0) {
