@@ -215,6 +215,9 @@ func (t *attempt) await(ctx context.Context, bad <-chan error) (cause bool, ende
 // group before the program was started.
 func (t *attempt) status(killed int) string {
 	state := t.child.cmd.ProcessState
+	if state == nil { // then nobody knows whether the program has done its work
+		return "an unknown status, because other code of this worker has waited for the process"
+	}
 	switch name := signalled(state); {
 	case name == "SIGKILL" && oomKills() > killed:
 		return name + "; the cgroup counts an OOM kill"

@@ -185,3 +185,39 @@ func TestTheRestOfAGroupIsKilled(t *testing.T) {
 	}
 	gone(t, awaitFile(t, file))
 }
+
+// TestAProcessThatOthersWaitFor lets another part of the worker take the exit status of the program. The
+// attempt fails, because nobody knows what the status was.
+func TestAProcessThatOthersWaitFor(t *testing.T) {
+	folder := t.TempDir()
+	cfg := shell(`echo $$ > "$0/$MIDGE_ID"; until [ -e "$0/end" ]; do sleep 0.01; done`)
+	cfg.Args = append(cfg.Args, folder)
+	r := newRig(t, cfg)
+	taken := false
+	for range 50 { // the worker may be faster
+		_ = os.Remove(filepath.Join(folder, "end")) // there may be none
+		ref := r.add(packed{})
+		pid, err := strconv.Atoi(strings.TrimSpace(awaitFile(t, filepath.Join(folder, ref.ID))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := make(chan error, 1)
+		go func() { // ends with the process
+			_, err := syscall.Wait4(pid, nil, 0, nil)
+			status <- err
+		}()
+		if err := os.WriteFile(filepath.Join(folder, "end"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if taken = <-status == nil; taken {
+			r.contains(r.dead(ref), "an unknown status, because other code of this worker has waited")
+			break
+		}
+		if err := r.client.Await(t.Context(), ref, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !taken {
+		t.Error("the status was never taken")
+	}
+}
