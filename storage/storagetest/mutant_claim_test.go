@@ -113,7 +113,7 @@ func claimMutants() []mutant {
 			"claim/more", "claim/4 MiB", "claim/many due at once", "recover/many at once"),
 		breaks("more is always said",
 			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = true })},
-			"claim/more", "suspect/no work at once", "pause/stops claims"),
+			"claim/more", "suspect/no work at once", "pause/stops claims", "share/gone with its last task"),
 		breaks("next due is missing",
 			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.NextDue = time.Time{} })},
 			"claim/next due"),

@@ -34,6 +34,9 @@ func shareMoveRules() []rule {
 		state("share/many loosened", shareManyLoosened,
 			"A raised rate of partitions is in force for all that rest because of it, soon or at the end of their "+
 				"rest."),
+		state("share/gone with its last task", shareGone,
+			"A partition whose starts have ceased to count is gone with its last task. The claim that takes it "+
+				"neither sets More nor has a NextDue for the partition."),
 		state("share/nothing left", shareLeft,
 			"When all tasks, pauses, rests and starts are over, no partition is left, however many there were."),
 		state("share/clock ahead", shareClockAhead,
@@ -283,6 +286,21 @@ func shareManyLoosened(r *rig) {
 	r.complete(r.claimAll(parts)...)
 	r.want("claimed over the raised rate", r.finish(storage.MaxClaim), []string{})
 	r.want("waiting", r.stats().Waiting, int64(0))
+}
+
+func shareGone(r *rig) {
+	const per = time.Second
+	r.pace.rely(per)
+	r.configure(inEach(0, storage.Rate{N: 2, Per: per}))
+	free := keyed("a", "free")
+	free.Cost = storage.NoCost
+	r.insert(keyed("a", "counted"), free)
+	r.want("claimed at first", r.finish(1), []string{"counted"})
+	r.pass(per + per/storage.RateParts + 20*time.Millisecond)
+	c := r.claim(ask(9))
+	r.want("claimed, more", [2]any{ids(c.Tasks), c.More}, [2]any{[]string{"free"}, false})
+	r.want("next due", c.NextDue.IsZero(), true)
+	r.want("partitions", r.keys(), []string{})
 }
 
 func shareLeft(r *rig) {

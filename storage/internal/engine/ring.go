@@ -245,8 +245,8 @@ func (s *Step) move(l *Line, to Place) {
 // own. Arrange removes a partition of which nothing is left.
 func (s *Step) Arrange(l *Line) {
 	rate := l.Limit().Rate
-	if rate.N == 0 {
-		l.Starts = nil
+	if rate.N == 0 || len(l.Starts.at(rate.Per.Microseconds(), s.Now, s.Come)) == 0 {
+		l.Starts = nil // none of them counts any more
 	}
 	at := max(l.Paused, l.Rest)
 	if last := len(l.Starts) - 1; at == 0 && l.Size <= 0 {
