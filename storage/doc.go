@@ -264,12 +264,13 @@
 // limit.
 //
 // The end of a pause, of a rest, and a resume put the partition at the end of the ring; partitions whose
-// moments are the same come in the order of their keys. A resume wakes all callers; the end of a pause or a
-// rest wakes nobody, because NextDue covers the first end, whether tasks wait in that partition or not. A
-// Claim ends MaxRest pauses and rests of a queue in a step, and leaves others that are over to the next
-// step or Claim. It ends none during a wait of the clock. A partition stays while it has waiting tasks,
-// tasks that count for its Concurrency, a pause, a rest, a limit of its own, or starts that count for its
-// Rate, and else leaves nothing behind. A queue with such a partition is not removed for being empty.
+// moments are the same come in the order of their keys, after a change of the limit too. A resume wakes
+// all callers; the end of a pause or a rest wakes nobody, because NextDue covers the first end, whether
+// tasks wait in that partition or not. A Claim ends MaxRest pauses and rests of a queue in a step, and
+// leaves others that are over to the next step or Claim. It ends none during a wait of the clock. A
+// partition stays while it has waiting tasks, tasks that count for its Concurrency, a pause, a rest, a
+// limit of its own, or starts that count for its Rate, and else leaves nothing behind. A queue with such
+// a partition is not removed for being empty.
 //
 // # Rules of kinds
 //

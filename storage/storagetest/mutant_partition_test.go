@@ -36,7 +36,8 @@ func partitionMutants() []mutant {
 		breaks("last partition first", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			slices.Reverse(c.Tasks)
 			slices.Reverse(c.Fences)
-		})}, "partition/more than a claim looks at", "partition/many pauses end", "partition/joined together"),
+		})}, "partition/more than a claim looks at", "partition/many pauses end", "partition/joined together",
+			"share/loosened in order"),
 		breaks("more is always of others", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			c.More = false
 		})}, "partition/more", "partition/many pauses end", "partition/4 MiB"),

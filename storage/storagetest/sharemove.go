@@ -34,6 +34,9 @@ func shareMoveRules() []rule {
 		state("share/many loosened", shareManyLoosened,
 			"A raised rate of partitions is in force for all that rest because of it, soon or at the end of their "+
 				"rest."),
+		state("share/loosened in order", shareLoosenedOrder,
+			"Partitions that rest for their rate until the same moment come in the order of their keys after a "+
+				"change of the limit."),
 		state("share/gone with its last task", shareGone,
 			"A partition whose starts have ceased to count is gone with its last task. The claim that takes it "+
 				"neither sets More nor has a NextDue for the partition."),
@@ -286,6 +289,19 @@ func shareManyLoosened(r *rig) {
 	r.complete(r.claimAll(parts)...)
 	r.want("claimed over the raised rate", r.finish(storage.MaxClaim), []string{})
 	r.want("waiting", r.stats().Waiting, int64(0))
+}
+
+func shareLoosenedOrder(r *rig) {
+	rate := storage.Rate{N: 1, Per: time.Hour}
+	r.configure(inEach(0, rate))
+	for _, key := range []string{"c", "a", "b"} {
+		r.addKeyed(key, 2)
+	}
+	r.want("claimed at first", r.finish(9), []string{"c0", "a0", "b0"})
+	r.nothing("over the rate")
+	rate.N = 2
+	r.configure(inEach(0, rate))
+	r.want("claimed over the raised rate", r.finish(9), []string{"a1", "b1", "c1"})
 }
 
 func shareGone(r *rig) {

@@ -288,13 +288,10 @@ func (s *Step) resume(q *Queue) {
 	if q.Rest != 0 && q.Rest <= s.Come {
 		q.Rest, q.RestChanged = 0, true
 	}
-	over := s.Lines.Turns(q, Place{Sort: 1}, storage.MaxRest)
-	over = slices.DeleteFunc(over, func(l *Line) bool { return l.Ring.Sort > s.Come })
-	slices.SortFunc(over, func(a, b *Line) int {
-		return cmp.Or(cmp.Compare(a.Ring.Sort, b.Ring.Sort), cmp.Compare(a.Sub, b.Sub))
-	})
-	for _, l := range over {
-		s.ended(l)
+	for _, l := range s.resting(q, 1, storage.MaxRest) {
+		if l.Ring.Sort <= s.Come {
+			s.ended(l)
+		}
 	}
 	if s.Mark <= s.Now+SetBack {
 		return
@@ -303,10 +300,20 @@ func (s *Step) resume(q *Queue) {
 	s.hasten(q, 0)                                                   // others may have a shorter one
 }
 
+// resting returns the first partitions, up to n, that wait for a moment or a later one. Those with the same
+// moment come in the order of their keys.
+func (s *Step) resting(q *Queue, from int64, n int) []*Line {
+	lines := s.Lines.Turns(q, Place{Sort: from}, n)
+	slices.SortFunc(lines, func(a, b *Line) int {
+		return cmp.Or(cmp.Compare(a.Ring.Sort, b.Ring.Sort), cmp.Compare(a.Sub, b.Sub))
+	})
+	return lines
+}
+
 // hasten ends the rests of partitions that wait because of their rate for longer than a start now would let
 // them, of the first that wait for longer than a Per would let them.
 func (s *Step) hasten(q *Queue, per int64) {
-	for _, l := range s.Lines.Turns(q, Place{Sort: lastOf(per, s.Now) + 1}, storage.MaxRest) {
+	for _, l := range s.resting(q, lastOf(per, s.Now)+1, storage.MaxRest) {
 		late := l.Ring.Sort > lastOf(l.Limit().Rate.Per.Microseconds(), s.Now)
 		if late && l.Ring.Sort != Never && l.Paused == 0 && l.Rest == 0 {
 			s.ended(l)
@@ -334,7 +341,7 @@ func (s *Step) ended(l *Line) {
 // loosen puts the first partitions that rest because of their rate at the end of the ring, after a change of
 // the limit of all of them. The others rest on.
 func (s *Step) loosen(q *Queue) {
-	for _, l := range s.Lines.Turns(q, Place{Sort: 1}, storage.MaxTurns) {
+	for _, l := range s.resting(q, 1, storage.MaxTurns) {
 		if l.Paused == 0 && l.Rest == 0 && l.Own == nil {
 			s.Arrange(l)
 		}
