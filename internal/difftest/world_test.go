@@ -393,22 +393,28 @@ func (w *world) order(queue string, page int) string {
 	return b.String()
 }
 
-// look reads the state of memory, from which the next step is made.
+// look reads the state of memory, from which the next step is made. If tasks are listed by a moment that several
+// steps can set, look sorts them by their ids: the order of two close moments differs from run to run.
 func (w *world) look() {
 	w.tasks = make(map[string][]storage.Task, len(all))
 	for _, name := range all {
 		for _, state := range storage.States() {
 			query := storage.TasksQuery{Queue: name, State: state, Limit: storage.MaxPage}
+			var listed []storage.Task
 			for {
 				page, err := w.sides[0].store.Tasks(w.t.Context(), query)
 				if err != nil {
 					w.t.Fatalf("memory: tasks: %v", err)
 				}
-				w.tasks[name] = append(w.tasks[name], page.Tasks...)
+				listed = append(listed, page.Tasks...)
 				if query.After = page.Next; page.Next == "" {
 					break
 				}
 			}
+			if !slices.Contains(ordered, state) {
+				slices.SortFunc(listed, func(a, b storage.Task) int { return strings.Compare(a.Ref.ID, b.Ref.ID) })
+			}
+			w.tasks[name] = append(w.tasks[name], listed...)
 		}
 	}
 }
