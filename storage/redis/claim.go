@@ -63,7 +63,7 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	c.Since = since
 	groups = s.unsound.sort(groups)
 	var err error
-	if s.cluster && len(groups) > 1 {
+	if s.cluster && c.groups > 1 { // even if one is left: the first try of this call may have asked two
 		err = c.share(ctx, groups)
 	} else {
 		err = c.turns(ctx, groups)

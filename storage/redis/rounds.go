@@ -18,7 +18,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 		all.Go(func() { answers[i], errs[i] = c.storage.askSound(ctx, c.req, a) })
 	}
 	all.Wait()
-	repeated := true
+	repeated := len(groups) > 0
 	for _, answer := range answers {
 		if answer != nil {
 			c.take(answer)

@@ -75,6 +75,24 @@ func TestARepeatedClaimOverSlotsGivesAllItTook(t *testing.T) {
 	}
 }
 
+// TestARepeatedClaimBesideADamagedSlotGivesAllItTook: the first try finds out that one of two slots is
+// damaged, so that the repeat asks only the other one.
+func TestARepeatedClaimBesideADamagedSlotGivesAllItTook(t *testing.T) {
+	s, server := openSlots(t)
+	fill(t, s, "bulk", 5)
+	if err := server.Set("midge:{mail}:meta", "of a wrong type"); err != nil {
+		t.Fatal(err)
+	}
+	req := asking(callOf(1), 4, "mail", "bulk")
+	for _, call := range []string{"first", "repeat"} {
+		claimed, err := s.Claim(t.Context(), req)
+		if err != nil || len(claimed.Tasks) != 4 || !claimed.More {
+			t.Errorf("the %s call: got %d tasks, more %v, %v, want 4 and more",
+				call, len(claimed.Tasks), claimed.More, err)
+		}
+	}
+}
+
 // TestAClaimOverSlotsKeepsToTheMostOfAQueue: the tasks that the first round took from a queue count in
 // the second round, also where only some of a slot's queues have reached their limits.
 func TestAClaimOverSlotsKeepsToTheMostOfAQueue(t *testing.T) {
