@@ -88,7 +88,7 @@ func shareMutants() []mutant {
 			"share/costs", "share/with a rate of the queue", "share/first after a rate", "share/rest until a dear task"),
 		knowing("the first limit of partitions holds for ever", func(m *mind) *fault {
 			return &fault{configure: firstLimit(m)}
-		}, "share/many loosened", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
+		}, "share/many loosened", "share/lowered Per", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
 		breaks("weights ignored", fault{configure: limits(func(l *storage.Limit) { l.Partition.Weight = 0 })},
 			"share/turns by weight", "share/turn ends with the claim", "share/weight in order",
 			"share/weight and declined", "share/own limit without a weight", "share/weight in a clock set back",

@@ -37,6 +37,9 @@ func shareMoveRules() []rule {
 		state("share/loosened in order", shareLoosenedOrder,
 			"Partitions that rest for their rate until the same moment come in the order of their keys after a "+
 				"change of the limit."),
+		state("share/lowered Per", shareLoweredPer,
+			"A lowered Per of partitions counts from the end of the part in which a start was made, also for a "+
+				"partition without tasks."),
 		state("share/gone with its last task", shareGone,
 			"A partition whose starts have ceased to count is gone with its last task. The claim that takes it "+
 				"neither sets More nor has a NextDue for the partition."),
@@ -302,6 +305,16 @@ func shareLoosenedOrder(r *rig) {
 	rate.N = 2
 	r.configure(inEach(0, rate))
 	r.want("claimed over the raised rate", r.finish(9), []string{"a1", "b1", "c1"})
+}
+
+func shareLoweredPer(r *rig) {
+	const before, after = time.Hour, time.Minute
+	r.configure(inEach(0, storage.Rate{N: 2, Per: before}))
+	r.addKeyed("a", 1)
+	r.want("claimed", r.finish(9), []string{"a0"})
+	until := r.partition("a").Counts[0].Until.Add(after - before)
+	r.configure(inEach(0, storage.Rate{N: 2, Per: after}))
+	r.between("next due", r.maintain().NextDue, until, until)
 }
 
 func shareGone(r *rig) {

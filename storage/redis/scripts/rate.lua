@@ -66,9 +66,9 @@ function rate.last(per)
 end
 
 -- unpacked returns the starts of a text that count for a rate now, as the last moment and the costs of the starts
--- of one part of time after the other. It also returns their sum, and whether some are from after the part of
--- now, which ends at the moment last: these count as made now. While timed work waits after a jump of the clock,
--- no start ceases to count.
+-- of one part of time after the other. It also returns their sum, and the last moment of those from after the part of
+-- now, which ends at the moment last: these count as made now. That is false if there are none. While timed work waits
+-- after a jump of the clock, no start ceases to count.
 function rate.unpacked(v, per, last, waits)
   local list, sum, current, before = {}, 0, 0, 0
   if #v % WIDTH > 0 or #v > STARTSMOST * WIDTH then return list, 0, false end
@@ -84,7 +84,7 @@ function rate.unpacked(v, per, last, waits)
     end
   end
   if current > 0 then list[#list + 1], list[#list + 2] = last, current end
-  return list, sum + current, before > last
+  return list, sum + current, before > last and before
 end
 
 -- pack returns the text of such a list.

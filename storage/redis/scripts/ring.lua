@@ -226,8 +226,8 @@ function ring.arrange(q, p)
   local at = max(p.paused, p.rest)
   if at == 0 and p.size <= 0 and p.running > 0 then at = NEVER
   elseif at == 0 and p.size <= 0 then
-    local list = ring.starts(q, p)
-    if #list > 0 then at = min(list[#list - 1] + ring.each(q, p).per, NEVER - 1)
+    local list, _, ahead = ring.starts(q, p)
+    if #list > 0 then at = min((not p.counts and ahead or list[#list - 1]) + ring.each(q, p).per, NEVER - 1)
     else
       if p.starts ~= '' then ring.recount(q, p) end
       if p.own then at = NEVER end
