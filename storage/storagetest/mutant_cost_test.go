@@ -45,6 +45,7 @@ func costMutants() []mutant {
 			"bounded/cost told", "bounded/cost and the next start", "bounded/cost while the clock is ahead",
 			"bounded/cost after the clock was set back", "bounded/cost model", "bounded/cost holds the line back",
 			"bounded/cost and partitions", "bounded/cost and kinds", "bounded/cost and suspects",
+			"bounded/cost and suspects of two queues",
 			"bounded/cost and other queues", "bounded/cost and more", "bounded/cost of a damaged task",
 			"bounded/cost of the same task", "bounded/cost of a schedule", "bounded/cost moved"),
 		breaks("no cost is 1", fault{apply: pricing(func(c storage.Cost) storage.Cost {

@@ -114,8 +114,14 @@ elseif verdict == 'N' then
     end
     seal(q)
     q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)
-    soonest(q)
     parts[i] = table.concat(q.ids, ',') .. ';'
+  end
+  for _, q in ipairs(queues) do
+    if suspect and limits.forgo(q) then
+      q.bounded = limits.bounds(q, starts)
+      remains = remains or not q.bounded
+    end
+    soonest(q)
   end
   remember(queues[1], ARGV[2], ARGV[3],
     'C' .. pack7(claimed) .. (suspect and '1' or '0') .. taken .. '|' .. table.concat(parts))

@@ -50,13 +50,13 @@ function limits.rated(q) return q.limit and q.limit.starts and limits.free(q) > 
 -- reads returns how many records a claim of n tasks of a queue reads at once: not many more than the rate admits.
 function limits.reads(q, n) return limits.rated(q) and min(n, q.limit.left) + 1 or n end
 
--- admits reports whether the rate of a queue admits the start of the task of a record. If not, it notes how much of the
--- rate the task wants.
-function limits.admits(q, rec)
+-- admits reports whether the rate of a queue admits the start of the task of a record; doubted says that it is a
+-- suspect. If not, it notes how much of the rate the task wants.
+function limits.admits(q, rec, doubted)
   local l = q.limit
   if not l or not l.starts then return true end
   l.cost = min(part.cost(rec), l.n)
-  if l.cost > l.left then l.wants = l.cost end
+  if l.cost > l.left then l.wants, l.doubted = l.cost, doubted end
   return not limits.spent(q)
 end
 
@@ -71,6 +71,15 @@ end
 -- bounds reports whether the limit of a queue admits no task of a claim, or not the one that comes next; starts is how
 -- many tasks of the claim start, -1 if the caller wants none to start.
 function limits.bounds(q, starts) return q.limit and (starts < 0 or limits.free(q) <= 0) end
+
+-- forgo reports whether a suspect wants more of the rate of a queue than is left. The claim has taken another suspect
+-- meanwhile, so that the next one like it passes over this one: forgo forgets what it wants.
+function limits.forgo(q)
+  local l = q.limit
+  if not l or not l.wants or not l.doubted then return false end
+  l.wants = nil
+  return true
+end
 
 -- start counts the starts that the claim has charged.
 function limits.start(q)

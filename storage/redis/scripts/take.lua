@@ -217,7 +217,7 @@ local function fate(q, c, rec)
   end
   local p = ring.partition(q, c, rec)
   if p and not ring.admits(q, p, rec, c.line ~= p.line) then return 'held' end
-  if not limits.admits(q, rec) or not give(q, c, rec) then return 'full' end
+  if not limits.admits(q, rec, doubted) or not give(q, c, rec) then return 'full' end
   limits.charge(q)
   ring.charge(q, p, rec)
   return 'taken'
@@ -462,7 +462,7 @@ function own.remain(q, o)
     if c.id and rec and not later(rec) and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0)
       and not (doubted and suspect) then
       local p = ring.partition(q, c, rec)
-      if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec) end
+      if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
   return q.short or q.passed and starts > 0 or q.cut and not q.spared and (starts > 0 or not q.passed)
@@ -481,7 +481,7 @@ function ring.remain(q, g, i)
   local each = ring.each(q, t)
   local rated = limits.rated(q) or each and each.n > 0
   if c and c.rec == nil and rated then c.rec = call('HGET', q[TASKS], c.id) end
-  return c and (not c.rec or ring.admits(q, t, c.rec, true) and limits.admits(q, c.rec))
+  return c and (not c.rec or ring.admits(q, t, c.rec, true) and limits.admits(q, c.rec, c.doubtful))
 end
 
 -- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
