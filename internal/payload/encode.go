@@ -43,6 +43,11 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 	if len(text) > maxSize {
 		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
 	}
+	if encoding == codec.JSON && like == nil { // only the form can be wrong, of which document below says where
+		if compact, err := compacted(text); err == nil && depthOf(compact) <= maxDepth {
+			return compact, nil
+		}
+	}
 	w := newWriter(text)
 	w.write, w.free = encoding == codec.MessagePack, free
 	old := likeOf(nil)
@@ -59,13 +64,38 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 		return nil, err
 	}
 	if !w.write {
-		var b bytes.Buffer
-		if err := json.Compact(&b, text); err != nil {
-			return nil, storage.Invalid("parameters", "that are no JSON", "JSON")
-		}
-		return b.Bytes(), nil
+		return compacted(text)
 	}
 	return w.out, nil
+}
+
+// compacted returns JSON without the spaces between its tokens.
+func compacted(text []byte) ([]byte, error) {
+	b := bytes.NewBuffer(make([]byte, 0, len(text)))
+	if err := json.Compact(b, text); err != nil {
+		return nil, storage.Invalid("parameters", "that are no JSON", "JSON")
+	}
+	return b.Bytes(), nil
+}
+
+// depthOf returns how deep the lists and objects of JSON nest.
+func depthOf(text []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++ // what it escapes
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // CheckJSON returns a *[storage.InvalidError] with the place of the fault if text is not one JSON value. The
