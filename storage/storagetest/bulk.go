@@ -19,6 +19,8 @@ func bulkRules() []rule {
 			"Of hundreds of inserts of a call those whose task is there succeed with it, and the others are made."),
 		state("bulk/repeated", bulkRepeated,
 			"A call of hundreds of inserts that is repeated gives its first outcome, whatever became of the tasks."),
+		state("bulk/in one Tx", bulkInOneTx,
+			"A Tx of hundreds of inserts beside a change happens whole or not at all. Tasks that are there stay."),
 		state("bulk/wakes", bulkWakes,
 			"A call of hundreds of scheduled inserts wakes who waits for a later moment."),
 		state("bulk/wakes for what is due by then", bulkWakesDue,
@@ -159,6 +161,53 @@ func bulkRepeated(r *rig) {
 	s := r.stats()
 	r.want("enqueued, completed and there", [3]int64{s.Totals.Enqueued, s.Totals.Completed, s.Live()},
 		[3]int64{206, 20, 186})
+}
+
+func bulkInOneTx(r *rig) {
+	jobs := make([]storage.Insert, bulkSize)
+	line := [2][]string{} // of the other tasks, by priority
+	for i := range jobs {
+		jobs[i] = job(fmt.Sprintf("t%03d", i))
+		switch jobs[i].Priority = i % 2; i % 50 {
+		case 20:
+			jobs[i].Timeout = time.Minute
+		case 30:
+			jobs[i].Delay = time.Hour
+		}
+		if i != 60 && i != 160 && i%50 != 30 {
+			line[i%2] = append(line[i%2], jobs[i].Ref.ID)
+		}
+	}
+	jobs[160] = kept("ended")
+	r.end(r.holding(kept("ended")), storage.Complete)
+	r.insert(delayed("marker", time.Hour), jobs[60])
+	taken, free := job("taken"), jobs[200]
+	r.insert(taken)
+	taken.Kind = "other"
+	step := func() storage.Tx {
+		return storage.Tx{Inserts: slices.Clone(jobs), Changes: []storage.Change{{
+			Ref: in("marker"), Version: r.read("marker").Version, Encoding: "raw", Payload: []byte("to here"),
+		}}}
+	}
+	wrong := step()
+	wrong.Inserts[200] = taken
+	before := r.stats()
+	r.want("collisions", r.refuse(wrong).Colliding, []storage.Collision{{Ref: taken.Ref, Holder: taken.Ref}})
+	wrong.Inserts[200], wrong.Changes[0].Version = free, 1
+	r.want("stale", len(r.refuse(wrong).Stale), 1)
+	r.want("stats after refusals", r.stats(), before)
+	call, tx := r.first(), step()
+	once := r.called(call, tx)
+	r.must("insert", once[0].Err)
+	for i, p := range once[0].Inserted {
+		t, err := r.store.Task(r.ctx, jobs[i].Ref)
+		r.must("read", err)
+		r.want("placed", p, storage.Placed{Ref: t.Ref, Version: t.Version, State: t.State, Existing: i == 60 || i == 160})
+	}
+	r.want("changed", once[0].Changed[0].Version, r.read("marker").Version)
+	r.want("marker", string(r.read("marker").Payload), "to here")
+	r.want("claimed", r.drain(), append(append(line[1], "t060", "taken"), line[0]...))
+	r.want("repeated", r.called(call, tx), once)
 }
 
 func bulkWakes(r *rig) {
