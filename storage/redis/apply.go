@@ -287,7 +287,11 @@ func insertsPlainly(tx *storage.Tx) bool {
 	if len(tx.Inserts) != 1 || tx.Ops() != 1 {
 		return false
 	}
-	in := &tx.Inserts[0]
+	return isPlain(&tx.Inserts[0])
+}
+
+// isPlain reports whether an insert can be part of a run.
+func isPlain(in *storage.Insert) bool {
 	return in.Cursor == nil && in.Unique.Mode == "" && in.Partition == "" && in.Delay <= 0 && in.At.IsZero() &&
 		len(in.Payload) <= largePayload
 }
@@ -345,6 +349,7 @@ func (p *part) addInsert(i int, txs []storage.Tx, scratch []byte) []byte {
 const (
 	completionRun = "c"
 	insertRun     = "i"
+	insertsRun    = "I" // within a Tx
 )
 
 // finish puts the runs that are left into args. A part of nothing but runs becomes plain and keeps
@@ -383,7 +388,7 @@ func (r *run) append(args []any) []any {
 	if r.letter == completionRun {
 		return append(args, packFence(&r.fence), len(r.txs), r.width, r.ids)
 	}
-	args = append(args, &r.lead, len(r.txs))
+	args = append(args, &r.lead, len(r.items)/2)
 	for i := range r.items {
 		args = append(args, &r.items[i])
 	}
@@ -444,9 +449,7 @@ func (p *part) addTx(i int, tx *storage.Tx) {
 	for i := range tx.Changes {
 		args = appendChange(args, &tx.Changes[i])
 	}
-	for i := range tx.Inserts {
-		args = appendInsert(args, &tx.Inserts[i])
-	}
+	args = appendInserts(args, tx.Inserts)
 	for i := range tx.Depends {
 		d := &tx.Depends[i]
 		args = append(args, "n", d.Ref.Queue, d.Ref.ID, d.Version)
@@ -476,6 +479,42 @@ func appendSettle(args []any, se *storage.Settle) []any {
 	message, stack := storage.AttemptTexts(se.Error, se.Stack)
 	reason := storage.CleanText(se.Reason, storage.MaxReason)
 	return append(args, se.Delay.Microseconds(), reason, message, stack, letterOfAttempt(se))
+}
+
+// appendInserts appends the inserts of a Tx. Plain ones whose records begin with the same bytes are a run.
+func appendInserts(args []any, inserts []storage.Insert) []any {
+	for len(inserts) > 0 {
+		r := runOf(inserts)
+		n := len(r.items) / 2
+		if n < shortRun {
+			n = 1
+			args = appendInsert(args, &inserts[0])
+		} else {
+			args = r.append(args)
+		}
+		inserts = inserts[n:]
+	}
+	return args
+}
+
+// runOf returns the run of plain inserts with which the inserts of a Tx begin.
+func runOf(inserts []storage.Insert) *run {
+	r := &run{letter: insertsRun, queue: inserts[0].Ref.Queue}
+	var record []byte
+	for i := range inserts {
+		in := &inserts[i]
+		if !isPlain(in) || in.Ref.Queue != r.queue {
+			break
+		}
+		record, _ = newRecord(in, record)
+		if i == 0 {
+			r.lead, r.items = string(record[:leadSize]), make([]string, 0, 2*len(inserts))
+		} else if string(record[:leadSize]) != r.lead {
+			break
+		}
+		r.items = append(r.items, in.Ref.ID, string(record[stampEnd:]))
+	}
+	return r
 }
 
 func appendInsert(args []any, in *storage.Insert) []any {

@@ -10,7 +10,8 @@
 --       a run, which has in the place of a number of operations either "c", queue, fence, number
 --       of completions, width of their ids (0 where they differ) and the ids with commas
 --       between, or "i", queue, first 3 bytes of each record, number of inserts, and of each
---       insert the id and the record behind its 17th byte.
+--       insert the id and the record behind its 17th byte. Plain inserts of one Tx can come as
+--       a run too, with the letter "I".
 -- Returns  now and, each behind a space, the numbers of the queues that have to be on the list of
 --       queues: this step made them, or an earlier try may have; then for each call the verdict of admit and the outcome: "A", the mark before
 --       its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version that mark + n.
@@ -23,13 +24,25 @@
 --       obstacles (2 bytes), and the obstacles: letter, number of the operation (2 bytes), and
 --       data that depend on the letter (see reply.go).
 
+-- behind returns the position behind the operation, or the run of inserts of a Tx, at a, and how many
+-- operations it is.
+local function behind(a)
+  local width = WIDTH[ARGV[a]]
+  if width then return a + width, 1 end
+  return a + 4 + 2 * ARGV[a + 3], tonumber(ARGV[a + 3])
+end
+
 -- after returns the position behind the Tx or run at a, and how many Txs it is.
 local function after(a)
-  local n = ARGV[a]
-  if n == 'c' then return a + 6, tonumber(ARGV[a + 3]) end
-  if n == 'i' then return a + 4 + 2 * ARGV[a + 3], tonumber(ARGV[a + 3]) end
-  a = a + 1
-  for _ = 1, tonumber(n) do a = a + WIDTH[ARGV[a]] end
+  local left = ARGV[a]
+  if left == 'c' then return a + 6, tonumber(ARGV[a + 3]) end
+  if left == 'i' then return a + 4 + 2 * ARGV[a + 3], tonumber(ARGV[a + 3]) end
+  a, left = a + 1, tonumber(left)
+  while left > 0 do
+    local n
+    a, n = behind(a)
+    left = left - n
+  end
   return a, 1
 end
 
@@ -41,16 +54,17 @@ end
 
 -- note notes which leases, records and histories the operations of the Tx at a need.
 local function note(a)
-  local n = tonumber(ARGV[a])
-  if not n then return end
+  local left = tonumber(ARGV[a])
+  if not left then return end
   a = a + 1
-  for _ = 1, n do
-    local o = ARGV[a]
+  while left > 0 do
+    local o, n = ARGV[a], nil
     local settles = SETTLES[o]
     if settles then want(Q[ARGV[a + 1]], 'settled', ARGV[a + 2]) end
     if settles and o ~= 'c' or o == 'i' or o == 'k' then want(Q[ARGV[a + 1]], 'read', ARGV[a + 2]) end
     if settles and settles ~= 'c' and ARGV[a + 8] ~= '' then want(Q[ARGV[a + 1]], 'logged', 'h:' .. ARGV[a + 2]) end
-    a = a + WIDTH[o]
+    a, n = behind(a)
+    left = left - n
   end
 end
 
@@ -90,17 +104,27 @@ local function prefetch(a, calls)
   end
 end
 
+local carryout
+
+do -- a block: see commit.lua
+
+-- with calls a function for an operation of a run; o has the arguments of the operation.
+local function with(o, f)
+  local argv = ARGV
+  ARGV = o
+  local result = f(1)
+  ARGV = argv
+  return result
+end
+
 -- single carries out one operation of a run as a Tx of its own; o has its arguments.
 local function single(o)
-  local argv, n = ARGV, #out + 1
-  ARGV = o
+  local n = #out + 1
   obstacles, decided, op = nil, nil, 1
-  local check = CHECKS[o[1]] or checksettle
-  check(1)
+  with(o, CHECKS[o[1]] or checksettle)
   if obstacles then out[n] = 'R' .. pack2(1) .. obstacles[1]
-  elseif decided then out[n] = 'K' .. existing(Q[o[2]], decided[1])
-  else out[n] = 'K' .. STEPS[o[1]](1) end
-  ARGV = argv
+  elseif decided then out[n] = 'K' .. existing(unpack(decided[1]))
+  else out[n] = 'K' .. with(o, STEPS[o[1]]) end
 end
 
 -- completions carries out a run of completions. A task whose lease tells that its end takes no more than
@@ -134,19 +158,45 @@ local function completions(a)
   write(q, 'ZREM', SETS.p, alarms)
 end
 
--- insertions carries out a run of plain inserts: they are due now, have no unique key and no large
--- payload, and are no cursors.
-local function insertions(a)
-  local q, lead, n = Q[ARGV[a + 1]], ARGV[a + 2], tonumber(ARGV[a + 3])
+-- recordsof returns the records that the tasks of a run of inserts have, false for each that is not there.
+local function recordsof(q, a)
   local ids = {}
-  for i = 1, n do ids[i] = ARGV[a + 2 + 2 * i] end
-  local recs = lookup(q[TASKS], ids)
+  for i = 1, tonumber(ARGV[a + 3]) do ids[i] = ARGV[a + 2 + 2 * i] end
+  return lookup(q[TASKS], ids)
+end
+
+-- lone returns the arguments of the i-th insert of a run as those of an operation of its own. rec is the
+-- record that its task has.
+local function lone(q, a, i, rec)
+  local id = ARGV[a + 2 + 2 * i]
+  local e = entry(q, id)
+  if e.rec == nil then e.rec = rec end
+  return {'i', ARGV[a + 1], id, ARGV[a + 2] .. string.rep(char(0), 14) .. ARGV[a + 3 + 2 * i], '', ''}
+end
+
+-- checkinsertions checks a run of plain inserts of a Tx. An insert whose task has no entry afterwards may
+-- happen.
+local function checkinsertions(a)
+  local q = Q[ARGV[a + 1]]
+  local recs, known, done, new = recordsof(q, a), q.e, q.done or {}, q.new or {}
+  for i = 1, #recs do
+    local id = ARGV[a + 2 + 2 * i]
+    if recs[i] or known[id] or done[id] or new[id] then with(lone(q, a, i, recs[i]), CHECKS.i) end
+    op = op + 1
+  end
+end
+
+-- insertions carries out a run of plain inserts: they are due now, have no unique key and no large
+-- payload, and are no cursors. They are a part of a Tx that has passed its checks, or each a Tx of its own.
+local function insertions(a, part)
+  local q, lead, n = Q[ARGV[a + 1]], ARGV[a + 2], tonumber(ARGV[a + 3])
+  local recs = part and {} or recordsof(q, a)
   local stamped = lead .. pack7(mark) .. pack7(now)
   local known, done, new, joiners, said, k = q.e, q.done or {}, q.new or {}, q.joiners, #out, 0
   q.new = new
-  local add, set = {}, {}
+  local add, set, told = {}, {}, part and 'w' or 'Kw'
   for i = 1, n do
-    local id, rest = ids[i], ARGV[a + 3 + 2 * i]
+    local id, rest = ARGV[a + 2 + 2 * i], ARGV[a + 3 + 2 * i]
     if not recs[i] and not known[id] and not new[id] and not done[id] then
       local rec = stamped .. rest
       new[id] = rec
@@ -156,11 +206,13 @@ local function insertions(a)
       end
       set[k + 1], set[k + 2] = id, rec
       k = k + 2
-      out[said + i] = 'Kw'
+      out[said + i] = told
+    elseif not part then
+      single(lone(q, a, i, recs[i]))
+    elseif decided and decided[op + i - 1] then
+      out[said + i] = ''
     else
-      local e = entry(q, id)
-      if e.rec == nil then e.rec = recs[i] end
-      single({'i', ARGV[a + 1], id, lead .. string.rep(char(0), 14) .. rest, '', ''})
+      out[said + i] = with(lone(q, a, i), STEPS.i)
     end
   end
   bump(q, 'enqueued', k / 2)
@@ -174,40 +226,37 @@ end
 local function transact(a, ops)
   step = step + 1
   mark = mark + 1
-  obstacles, decided = nil, nil
-  local at, n = a, #out + 1
-  for i = 1, ops do
-    op = i
+  obstacles, decided, op = nil, nil, 1
+  local at, said = a, #out + 1
+  while op <= ops do
     local o = ARGV[at]
-    local check = CHECKS[o] or checksettle
-    check(at)
-    at = at + WIDTH[o]
+    if o == 'I' then checkinsertions(at) else
+      local check = CHECKS[o] or checksettle
+      check(at)
+      op = op + 1
+    end
+    at = behind(at)
   end
   if obstacles then
-    out[n] = 'R' .. pack2(#obstacles) .. table.concat(obstacles)
+    out[said] = 'R' .. pack2(#obstacles) .. table.concat(obstacles)
     return at
   end
-  out[n] = 'K'
-  at = a
-  local told
-  for i = 1, ops do
-    local o = ARGV[at]
-    out[n + i] = ''
-    if decided and decided[i] then
-      told = told or {}
-      told[#told + 1] = {n + i, Q[ARGV[at + 1]], decided[i]}
-    else
-      out[n + i] = STEPS[o](at) or ''
+  out[said] = 'K'
+  at, op = a, 1
+  while op <= ops do
+    local o, to, n = ARGV[at], behind(at)
+    if o == 'I' then insertions(at, true) else
+      out[said + op] = not (decided and decided[op]) and STEPS[o](at) or ''
     end
-    at = at + WIDTH[o]
+    at, op = to, op + n
   end
   -- Existing tasks come last, in the state in which this Tx leaves them.
-  for i = 1, told and #told or 0 do out[told[i][1]] = existing(told[i][2], told[i][3]) end
+  for i, task in pairs(decided or {}) do out[said + i] = existing(unpack(task)) end
   return at
 end
 
 -- carryout carries out the Txs of one call, which begin at a, and returns the position behind them.
-local function carryout(a, txs)
+function carryout(a, txs)
   out = {'A', pack7(mark)}
   if mark - now >= JUMPBACK then out = {'B', pack7(mark), pack7(now)} end
   while txs > 0 do
@@ -223,6 +272,8 @@ local function carryout(a, txs)
     txs = txs - n
   end
   return a
+end
+
 end
 
 local function skip(a, txs)

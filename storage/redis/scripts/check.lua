@@ -4,7 +4,7 @@ local WIDTH, SETTLES, CHECKS, Q, queues
 local step = 0       -- the number of the Tx under way
 local obstacles      -- of the Tx under way, nil while there are none
 local op             -- the number of the operation under way
-local decided        -- operation -> id of the existing task that it names; nil while there are none
+local decided        -- operation -> queue and id of the existing task that it names; nil while there are none
 local out            -- the outcome of the call, in pieces
 local bare, record, version, letter, existing, moment, checksettle, requeues, forgets, target
 
@@ -65,9 +65,9 @@ local function holderof(q, key)
   return unique.holder(q, key) or r and r.step == step and r[key] or nil
 end
 
-local function decide(id)
+local function decide(q, id)
   decided = decided or {}
-  decided[op] = id
+  decided[op] = {q, id}
 end
 
 local function reserve(q, key, id)
@@ -102,7 +102,7 @@ local function checkinsert(a)
   if e.rec == nil or e.rec then
     load(q, id)
     if taken(e) and e.leaving ~= step then
-      if same(q, id, e.rec, rec, ARGV[a + 5]) then decide(id)
+      if same(q, id, e.rec, rec, ARGV[a + 5]) then decide(q, id)
       else obstacle('c') end
       return
     end
@@ -112,7 +112,7 @@ local function checkinsert(a)
     local key = head(rec).key
     local by = holderof(q, key)
     if not by then reserve(q, key, id)
-    elseif ARGV[a] == 'k' then decide(by)
+    elseif ARGV[a] == 'k' then decide(q, by)
     else obstacle('u', char(#by) .. by) end
   end
 end
