@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"encoding/json"
-	"errors"
-	"reflect"
 	"testing"
 
 	"github.com/midgehq/midge/storage"
@@ -58,35 +56,6 @@ func FuzzRow(f *testing.F) {
 			w.step.Recover([]*engine.Record{&r.Record})
 		}
 		w.save(false)
-	})
-}
-
-// FuzzOutcome reads any bytes as the outcome that a lane remembers: it gives an outcome of the Txs or
-// an error.
-func FuzzOutcome(f *testing.F) {
-	txs := []storage.Tx{
-		{Inserts: make([]storage.Insert, 2)}, {Changes: make([]storage.Change, 1), Settles: make([]storage.Settle, 1)},
-	}
-	want := []storage.Applied{
-		{Inserted: []storage.Placed{{Version: 1}, {Version: 2}}},
-		{Err: &storage.DependencyError{Lost: []storage.Ref{{Queue: "q", ID: "i"}}}},
-	}
-	packed := packApplied(want)
-	if got, err := unpackApplied(packed, txs); err != nil || !reflect.DeepEqual(got, want) {
-		f.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, b := range []string{string(packed), "", "null", "[]", "[{},{}]", "[{},{},{}]", `[{"I":[{}]},{}]`} {
-		f.Add([]byte(b))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		applied, err := unpackApplied(b, txs)
-		switch {
-		case errors.Is(err, storage.ErrUnknown):
-		case err != nil:
-			t.Errorf("got %v, want an unknown outcome", err)
-		case len(applied) != len(txs) || applied[0].Err == nil && len(applied[0].Inserted) != 2:
-			t.Errorf("got %+v for %+v", applied, txs)
-		}
 	})
 }
 

@@ -2,13 +2,13 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // verbOutcome is the verb of an Apply whose outcome is kept. Of an Apply that went as expected (VerbApply)
@@ -89,50 +89,10 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 		case r.verb == engine.VerbApply:
 			p.applied = expected(p.txs, r.base)
 		default:
-			p.applied, p.err = unpackApplied(r.outcome, p.txs)
+			p.applied, p.err = record.Applied(r.outcome, p.txs)
 		}
 	}
 	return nil
-}
-
-// outcome is the kept form of an Applied.
-type outcome struct {
-	I, C, S []storage.Placed         `json:",omitempty"`
-	E       *storage.DependencyError `json:",omitempty"`
-}
-
-func packApplied(applied []storage.Applied) []byte {
-	all := make([]outcome, len(applied))
-	for i, a := range applied {
-		all[i] = outcome{I: a.Inserted, C: a.Changed, S: a.Settled}
-		all[i].E, _ = a.Err.(*storage.DependencyError) //nolint:errorlint // made here, never wrapped
-	}
-	b, _ := json.Marshal(all) //nolint:errchkjson // cannot fail: texts and numbers
-	return b
-}
-
-// unpackApplied reads the outcomes of Txs. It returns errReply where b does not fit them.
-func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
-	var all []outcome
-	if err := json.Unmarshal(b, &all); err != nil {
-		return nil, fmt.Errorf("%w: %w", errReply, err)
-	}
-	if len(all) != len(txs) {
-		return nil, errReply
-	}
-	applied := make([]storage.Applied, len(all))
-	for i, o := range all {
-		tx := &txs[i]
-		switch {
-		case o.E != nil:
-			applied[i].Err = o.E
-		case len(o.I) != len(tx.Inserts) || len(o.C) != len(tx.Changes) || len(o.S) != len(tx.Settles):
-			return nil, errReply
-		default:
-			applied[i] = storage.Applied{Inserted: o.I, Changed: o.C, Settled: o.S}
-		}
-	}
-	return applied, nil
 }
 
 // remembering keeps the outcomes of parts that have an identity; it is false where none has.
@@ -140,7 +100,7 @@ func remembering(parts []*part) (query, bool) {
 	var lanes, outcomes [][]byte
 	for _, p := range parts {
 		if !p.Identity.IsZero() {
-			lanes, outcomes = append(lanes, p.Identity.Lane.ID[:]), append(outcomes, packApplied(p.applied))
+			lanes, outcomes = append(lanes, p.Identity.Lane.ID[:]), append(outcomes, record.PackApplied(p.txs, p.applied))
 		}
 	}
 	return query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}}, len(lanes) > 0

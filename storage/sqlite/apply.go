@@ -6,6 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // Apply carries out each Tx whole or not at all, in order. All of them are in one transaction of the
@@ -31,11 +32,11 @@ func (s *Storage) Apply(ctx context.Context, id storage.Call, txs ...storage.Tx)
 		case err != nil:
 			return err
 		case repeated:
-			applied, err = unpackApplied(outcome, c.txs)
+			applied, err = record.Applied(outcome, c.txs)
 			return err
 		}
 		applied = w.apply(c.txs)
-		w.remember(id, engine.VerbApply, packApplied(c.txs, applied))
+		w.remember(id, engine.VerbApply, record.PackApplied(c.txs, applied))
 		return nil
 	}
 	if err := s.do(ctx, c); err != nil {
