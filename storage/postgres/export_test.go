@@ -98,7 +98,7 @@ func (s *Storage) AMinuteLater() {
 }
 
 // Copying marks a transaction that copies tasks.
-const Copying = copying
+const Copying = copyMark
 
 // Unstick ends the copies that have waited for their clients for so long.
 func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {

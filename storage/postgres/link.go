@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ type query struct {
 	text string // {schema} stands for the schema's name, see inSchema
 	args []any
 	scan func(rows) error // nil where there are no rows to read
+	copy *packer          // the rows of a COPY, nil for any other statement
 }
 
 // rows are the rows of a query: the methods that pgx.Rows and *sql.Rows share, without Close.
@@ -89,7 +91,20 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 		t.begun = true
 		queries = append([]query{{text: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {text: idleLimit}}, queries...)
 	}
-	return send(ctx, t.conn.Conn(), t.schema, queries)
+	at := slices.IndexFunc(queries, func(q query) bool { return q.copy != nil })
+	if at < 0 {
+		return send(ctx, t.conn.Conn(), t.schema, queries)
+	}
+	copies := queries[at] // it has a round trip of its own
+	defer copies.copy.close()
+	err := send(ctx, t.conn.Conn(), t.schema, queries[:at])
+	if err == nil {
+		err = t.copy(ctx, copies.text, copies.copy)
+	}
+	if err != nil {
+		return err
+	}
+	return t.run(ctx, queries[at+1:]...)
 }
 
 // copy fills a table with what COPY reads from rows. Where the server refuses the rows, the

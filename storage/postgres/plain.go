@@ -243,20 +243,37 @@ func marks(sp *engine.Spec) engine.Flags {
 }
 
 // nearby is how many bytes ids have in common that were made at about the same time: the time without
-// its last quarter of a second.
-const nearby = 5
+// its last quarter of a second. Texts that end with a number of so many digits have all of it in common but
+// the last so many.
+const (
+	nearby     = 5
+	digits     = 10
+	lastDigits = 4
+)
+
+// near returns the beginning that an id has in common with the ids that are close to it.
+func near(id []byte) []byte {
+	if id[0] < firstText {
+		return id[:nearby]
+	}
+	number := id[max(len(id)-digits, 0):]
+	if slices.ContainsFunc(number, func(c byte) bool { return c < '0' || c > '9' }) || len(number) < digits {
+		return id
+	}
+	return id[:len(id)-lastDigits]
+}
 
 // bounds returns the lowest and the highest id of inserts, where all are of one queue and were made
-// at about the same time; else two empty ids. One look between these bounds tells that none of the
-// ids belongs to a task which has ended. Between bounds further apart it would pass over what may be
-// millions of dead entries.
+// at about the same time, or are numbered one after the other; else two empty ids. One look between these
+// bounds tells that none of the ids belongs to a task which has ended. Between bounds further apart it would
+// pass over what may be millions of dead entries.
 func bounds(ids [][]byte, queues int) (low, high []byte) {
 	if len(ids) == 0 || queues != 1 {
 		return []byte{}, []byte{}
 	}
 	low, high = ids[0], ids[0]
 	for _, id := range ids {
-		if len(id) != madeBytes || id[0] >= firstText || !bytes.Equal(id[:nearby], low[:nearby]) {
+		if len(id) != len(low) || !bytes.Equal(near(id), near(low)) {
 			return []byte{}, []byte{}
 		}
 		if bytes.Compare(id, low) < 0 {

@@ -81,7 +81,9 @@ func (w *work) save(patient bool) []query {
 		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids, v.sorts,
 			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.subs, v.partitions)
 	}
-	if len(c.makes) > 0 {
+	if !patient && copies(c.makes) {
+		queries = append(queries, copying(c.makes)...)
+	} else if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
 		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)", v.queues, v.ids,
 			v.sorts, v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.subs, v.partitions,
@@ -117,6 +119,36 @@ func (w *work) save(patient bool) []query {
 		queries = append(queries, q)
 	}
 	return append(queries, w.leaving(patient)...)
+}
+
+// copies reports whether new rows are copied into the table: they are many, and each is in a line without
+// a name.
+func copies(makes []*row) bool {
+	return len(makes) >= largeOps &&
+		!slices.ContainsFunc(makes, func(r *row) bool { return r.sub() != "" || r.Partition != "" })
+}
+
+// copying gives the statements that copy new rows into the table, as bulk does.
+func copying(makes []*row) []query {
+	queues, ids := make([]int32, len(makes)), make(blobs, len(makes))
+	for i, r := range makes {
+		queues[i], ids[i] = r.queue, packID(r.ID)
+	}
+	low, high := bounds(ids, len(slices.Compact(slices.Clone(queues))))
+	pack := func(to []byte, i int) []byte {
+		r := makes[i]
+		c := columns{
+			sort: r.Sort, turn: r.turn(), version: r.Version, queue: r.queue, state: r.State, flags: r.marks(),
+			priority: r.Priority, id: ids[i], past: packPast(r),
+		}
+		return c.append(to, &r.Spec, r.rest)
+	}
+	return []query{
+		{text: "SELECT set_config('lock_timeout', '50ms', true), " + copyMark},
+		{text: copyRows, copy: newPacker(len(makes), pack)},
+		{text: "SELECT {schema}.made($1, $2, $3, $4)", args: []any{queues, ids, low, high}},
+		{text: "SET LOCAL lock_timeout TO DEFAULT"},
+	}
 }
 
 // leaving puts partitions to rest, and looks at those that tasks have left.

@@ -258,10 +258,10 @@ type place struct {
 
 // loading reads the named tasks, and locks those whose value is true.
 func (st *step) loading(named map[storage.Ref]bool) query {
-	places := make([]place, 0, len(named))
+	places, missing := make([]place, 0, len(named)), new(raw)
 	for ref, lock := range named {
 		places = append(places, place{ref, lock, st.queues[ref.Queue], packID(ref.ID)})
-		st.loaded[ref] = &raw{}
+		st.loaded[ref] = missing
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.lock != b.lock { // those to be locked come first, in the order in which all steps lock
@@ -273,17 +273,20 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), bytes.Compare(a.id, b.id))
 	})
 	locks := int32(0)
-	queues, ids := make([]int32, len(places)), make([][]byte, len(places))
+	queues, ids := make([]int32, len(places)), make(blobs, len(places))
 	for i, p := range places {
 		queues[i], ids[i] = p.queue, p.id
 		if p.lock {
 			locks++
 		}
 	}
+	read := ids[locks:]
+	low, high := bounds(read, len(slices.Compact(slices.Clone(queues[locks:]))))
 	var n int32
 	var r raw
 	return query{
-		text: "SELECT * FROM {schema}.load($1, $2, $3, $4)", args: []any{queues, ids, locks, st.wait},
+		text: "SELECT * FROM {schema}.load($1, $2, $3, $4, $5, $6)",
+		args: []any{queues, ids, locks, st.wait, low, high},
 		scan: each(func() error {
 			got := r.clone()
 			got.found = true

@@ -1,7 +1,8 @@
 -- load reads tasks by their refs and locks the first of them (locks). It waits for no lock unless
 -- wait is true. A task that it does not lock, or that another step has locked, is given as it was
--- before that step, and o_held is false.
-CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
+-- before that step, and o_held is false. Where low and high are not empty, the ids of the tasks that it
+-- does not lock are between them, of one queue, and so close that few others can be between them.
+CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool, low bytea, high bytea) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
@@ -30,18 +31,25 @@ BEGIN
 		have[o_n] := true;
 		RETURN NEXT;
 	END LOOP;
-	RETURN QUERY -- with one snapshot, in which a task is in one of the tables
-	SELECT locks + u.n::int4, false, x.ended, x.sort, x.turn, x.version, x.state, x.flags, x.priority, x.lease, x.past,
-		x.record, x.at, NULL::bytea
-	FROM unnest(queues[locks + 1:], ids[locks + 1:]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
-		SELECT false AS ended, t.sort, t.turn, t.version, {schema}.state(t.line) AS state, t.flags, t.priority, t.lease,
-			t.past, t.record, 0::int8 AS at
-		FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id
+	q := queues[locks + 1];
+	IF low = '' OR EXISTS ( -- with one snapshot, in which a task is in one of the tables, here and below
+		SELECT FROM {schema}.tasks t WHERE t.queue = q AND t.id >= low AND t.id <= high
 		UNION ALL
-		SELECT true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
-			t.record, t.at
-		FROM {schema}.ended t WHERE t.queue = u.queue AND t.id = u.id
-	) x;
+		SELECT FROM {schema}.ended t WHERE t.queue = q AND t.id >= low AND t.id <= high
+	) THEN
+		RETURN QUERY
+		SELECT locks + u.n::int4, false, x.ended, x.sort, x.turn, x.version, x.state, x.flags, x.priority, x.lease,
+			x.past, x.record, x.at, NULL::bytea
+		FROM unnest(queues[locks + 1:], ids[locks + 1:]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
+			SELECT false AS ended, t.sort, t.turn, t.version, {schema}.state(t.line) AS state, t.flags, t.priority,
+				t.lease, t.past, t.record, 0::int8 AS at
+			FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id
+			UNION ALL
+			SELECT true, t.expires, 0::int8, t.version, {schema}.state(t.line), t.flags, t.priority, ''::bytea, t.past,
+				t.record, t.at
+			FROM {schema}.ended t WHERE t.queue = u.queue AND t.id = u.id
+		) x;
+	END IF;
 	FOR n IN 1..locks LOOP
 		CONTINUE WHEN have[n];
 		q := queues[n];

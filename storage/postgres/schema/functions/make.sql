@@ -21,7 +21,5 @@ BEGIN
 		u.mark, u.priority, u.id, '', u.past, u.record, u.partition
 	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records, subs, partitions)
 		AS u (queue, id, sort, turn, version, state, mark, priority, past, record, sub, partition);
-	IF {schema}.kept(queues, ids) THEN
-		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
-	END IF;
+	PERFORM {schema}.made(queues, ids, '', '');
 END $$;
