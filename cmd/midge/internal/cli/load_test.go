@@ -104,11 +104,11 @@ func TestALoadThatTheStorageStops(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{faulty{good: 2, fails: storage.ErrUnavailable}, Partly, "250 rows loaded, then: storage: unavailable\nnext: the same command again: it goes on"},
-		{faulty{good: 2, fails: storage.ErrUnknown}, Unknown, "the outcome is unknown: 250 rows loaded, then: storage: outcome unknown\nnext: the same command again"},
+		{faulty{good: 2, fails: storage.ErrUnavailable}, Partly, "750 rows loaded, then: storage: unavailable\nnext: the same command again: it goes on"},
+		{faulty{good: 2, fails: storage.ErrUnknown}, Unknown, "the outcome is unknown: 750 rows loaded, then: storage: outcome unknown\nnext: the same command again"},
 		{faulty{good: 2, fails: storage.ErrUnknown, passes: true}, Done, "loaded 1,000 rows"},
 		{faulty{fails: storage.ErrFull}, Refused, "storage: full\nnext: midge doctor"},
-		{faulty{good: 2, fails: storage.ErrFull}, Partly, "250 rows loaded, then: storage: full"},
+		{faulty{good: 2, fails: storage.ErrFull}, Partly, "750 rows loaded, then: storage: full"},
 	} {
 		synctest.Test(t, func(t *testing.T) { // failing calls are repeated for a while
 			r := newRig(t)

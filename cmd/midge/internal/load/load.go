@@ -3,7 +3,7 @@
 // A task of the kind [payload.LoadKind], the marker, records how far a file has been loaded: the rows, the
 // length of the text before the next row, and its SHA-256. It stands in the queue of the tasks, so that the
 // queue's storage, or slot of a Redis Cluster, can change both in one step. It is scheduled for a moment
-// that never comes. A step inserts at most 250 rows and changes the marker at the version that the loader
+// that never comes. A step inserts at most 750 rows and changes the marker at the version that the loader
 // has read. So of two loaders that make the same step one is refused: it reads the marker again, and goes
 // on from there. A reply that is lost is found out in the same way, and a step that arrives late is
 // refused.
@@ -56,7 +56,7 @@ type Loader struct {
 	// Progress is called after each step, if it is not nil.
 	Progress func(Report)
 
-	steps  int // the most rows of a step, 0 for rowsPerStep
+	steps  int64 // the most rows of a step, 0 for the default
 	limits storage.Limits
 	marker marker
 	room   int64 // how many tasks may be inserted before the size of the queue is read again
@@ -140,7 +140,7 @@ func (l *Loader) pass(ctx context.Context, first bool) error {
 	r := &reader{
 		name: l.Name, file: l.Source.Name, rejects: l.Reject != nil, text: text, hash: newHash(),
 		scanner: newScanner(text, l.Rows.Format, l.Source.Pipe), parser: newParser(l.Rows, l.limits),
-		most: int64(cmp.Or(l.steps, rowsPerStep)),
+		most: cmp.Or(l.steps, l.Rows.perStep()),
 	}
 	if err := r.begin(); err != nil {
 		return err

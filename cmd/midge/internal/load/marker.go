@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +73,10 @@ func NameOfMarker(ref storage.Ref) string { return strings.TrimSuffix(ref.ID, ma
 const markerEnd = ".load"
 
 // rowID is the id of the task of a row. No marker has such an id.
-func rowID(name string, row int64) string { return fmt.Sprintf("%s.%010d", name, row) }
+func rowID(name string, row int64) string {
+	number := strconv.FormatInt(row, 10)
+	return name + "." + "0000000000"[min(len(number), 10):] + number
+}
 
 // marker is the record of a load as it was last read or written.
 type marker struct {

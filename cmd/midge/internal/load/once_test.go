@@ -167,7 +167,7 @@ func TestEachRowIsLoadedOnce(t *testing.T) {
 			f := &faults{Storage: r.store, seed: random, one: 2 + random.IntN(6), count: fates}
 			f.run(t, func() *Loader {
 				l := r.rejecting(r.loader(path))
-				l.steps = 1 + random.IntN(7)
+				l.steps = 1 + random.Int64N(7)
 				return l
 			})
 			r.isLoaded(s)
@@ -217,7 +217,7 @@ func TestTwoLoadersLoadEachRowOnce(t *testing.T) {
 				if own.IntN(3) == 0 {
 					f.one = 0
 				}
-				most := 1 + own.IntN(7)
+				most := 1 + own.Int64N(7)
 				loaders.Go(func() {
 					f.run(t, func() *Loader {
 						l := r.rejecting(r.loader(path))
@@ -343,6 +343,7 @@ func TestAMarkerThatSomebodyTouches(t *testing.T) {
 			r := newRig(t)
 			path := r.write("a.txt", strings.Repeat("a\n", 1000))
 			l := r.loader(path)
+			l.steps = 250
 			steps := 0
 			l.Session = storage.NewSession(&ahead{Storage: r.store, do: func() {
 				if steps++; steps == 3 {

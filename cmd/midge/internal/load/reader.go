@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// rowsPerStep bounds the rows of one step, so that the step holds a server for less than 5 ms.
-	rowsPerStep = 250
+	// rowsPerStep bounds the rows of one step, so that the step holds a Redis for less than 3 ms. A row with
+	// a partition takes three times as long there.
+	rowsPerStep        = 750
+	partitionedPerStep = rowsPerStep / 3
 	// bytesPerStep bounds the payloads of a step with more than one task.
 	bytesPerStep = 1 << 20
 	// markerRoom is the room that a step keeps for its marker.

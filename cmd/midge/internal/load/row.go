@@ -96,6 +96,14 @@ func (r *Rows) check() error {
 	return storage.CheckInsert(storage.Limits{}, &in)
 }
 
+// perStep returns the most rows of one step.
+func (r *Rows) perStep() int64 {
+	if r.PartitionField != "" || r.Task.Partition != "" {
+		return partitionedPerStep
+	}
+	return rowsPerStep
+}
+
 // parser makes tasks of rows.
 type parser struct {
 	Rows
