@@ -110,6 +110,70 @@ func TestManyMeetAnEndedTask(t *testing.T) {
 	}
 }
 
+// TestManyOfOneTxMeetOthers has a Tx insert hundreds of numbered tasks beside an operation of another kind.
+// One of the ids belongs to a task that has ended, and another to a task that an application's transaction
+// is making.
+func TestManyOfOneTxMeetOthers(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	store, session := opened(t, cfg)
+	var tx storage.Tx
+	for i, one := range insertTxs(300) {
+		one.Inserts[0].Ref.ID = fmt.Sprintf("order.%010d", i)
+		tx.Inserts = append(tx.Inserts, one.Inserts...)
+	}
+	kept := tx.Inserts[200]
+	kept.Keep.For = time.Hour
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{kept}})
+	must(err)
+	complete(t.Context(), t, session, make(map[string]int))
+	other := tx.Inserts[0]
+	other.Ref.ID = "other"
+	applied, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{other}})
+	must(err)
+	tx.Depends = []storage.Depend{{Ref: other.Ref, Version: applied.Inserted[0].Version}}
+
+	conn, err := pgx.Connect(t.Context(), cfg.URL)
+	must(err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	application, err := conn.Begin(t.Context())
+	must(err)
+	made, err := store.Within(application).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: tx.Inserts[100:101]})
+	must(errors.Join(err, made[0].Err))
+	var many storage.Applied
+	done := make(chan error, 1)
+	go func() { // ends with the application's transaction
+		var err error
+		many, err = session.ApplyOne(t.Context(), tx)
+		done <- err
+	}()
+	watch, err := pgx.Connect(t.Context(), cfg.URL)
+	must(err)
+	defer func() { _ = watch.Close(context.WithoutCancel(t.Context())) }()
+	testserver.Await(t, "the copy waits for the application", func() (waits bool) {
+		must(watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity "+
+			"WHERE wait_event_type = 'Lock' AND query LIKE 'COPY%')").Scan(&waits))
+		return waits
+	})
+	must(application.Commit(t.Context()))
+	must(<-done)
+	for i, p := range many.Inserted {
+		if was := i == 100 || i == 200; p.Existing != was || (p.State == storage.Completed) != (i == 200) {
+			t.Errorf("insert %d: got %+v, want the tasks of two others, and new ones else", i, p)
+		}
+	}
+	stats, err := store.Stats(t.Context(), "q")
+	if err != nil || stats[0].Waiting != 300 || stats[0].Totals.Enqueued != 301 {
+		t.Errorf("got %+v, %v, want 300 waiting of 301", stats, err)
+	}
+}
+
 // TestManyAreRepeated repeats a large call whose ids are taken: ids that were made for it, and ids of
 // the application's own.
 func TestManyAreRepeated(t *testing.T) {

@@ -308,7 +308,7 @@ func (w *work) subs() (l subs) {
 		if w.rows[r.Ref] == r {
 			at = standing{w.ids(r.Ref.Queue), r.State, r.sub()}
 		}
-		if r.Touched == 0 || at == r.was.standing {
+		if r.Touched == 0 || at == r.was.standing || at.sub == "" && r.was.sub == "" {
 			continue
 		}
 		counts[r.was.standing]--
