@@ -111,12 +111,13 @@
 // completions (finish). A hundred or more plain inserts are copied into the table (bulk.go). The
 // client decides everything else, which is called the general way: a step loads and locks the records
 // that it names, carries out its Txs in memory, one after the other (work.go), and writes the changes
-// as arrays (save.go). A plain step that does not go as expected has done nothing, and is repeated
-// the general way.
+// as arrays (save.go), or copies a hundred new tasks and more. A plain step that does not go as expected
+// has done nothing, and is repeated the general way.
 //
 //	verb         round trips
 //	Apply        1 for plain inserts and completions, 3 for a hundred inserts and more,
-//	             otherwise 2, or 3 where it has to look for the holder of a key
+//	             otherwise 2, or 3 where it has to look for the holder of a key; 2 more where
+//	             it makes a hundred tasks and more
 //	Claim        1; 3 more, and at most 5, where the engine chooses; 4 more for each queue in
 //	             which a lease has expired
 //	Extend       2

@@ -82,7 +82,7 @@ func heldUp(err error, parts []*part) error {
 // step is the general way to carry out parts: it loads and locks the records that they name, carries
 // the parts out in memory, one after the other (work.go), and writes the changes. That takes two
 // round trips: the first begins the transaction, and the second commits it. Some steps take a third,
-// to load records that they turn out to need.
+// to load records that they turn out to need, or two more, to copy many new tasks.
 type step struct {
 	store *Storage
 	link  link
