@@ -83,7 +83,7 @@ func checkTx(limits Limits, tx *Tx) error {
 	}
 	var named naming
 	if ops > 1 {
-		named = naming{}
+		named = make(naming, ops)
 	}
 	for i := range tx.Deletes {
 		d := &tx.Deletes[i]

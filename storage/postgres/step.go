@@ -196,7 +196,7 @@ func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64)
 // on the task or writes it, so that it has to be locked. It is false where only an insert may find the
 // task, which is then only read: whoever runs or settles it must not wait for the insert's transaction.
 func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
-	refs = make(map[storage.Ref]bool)
+	refs = make(map[storage.Ref]bool, opsOf(parts))
 	wanted := make(map[key]bool)
 	for _, p := range parts {
 		for i := range p.txs {
@@ -259,6 +259,9 @@ type place struct {
 // loading reads the named tasks, and locks those whose value is true.
 func (st *step) loading(named map[storage.Ref]bool) query {
 	places, missing := make([]place, 0, len(named)), new(raw)
+	if len(st.loaded) == 0 {
+		st.loaded = make(map[storage.Ref]*raw, len(named))
+	}
 	for ref, lock := range named {
 		places = append(places, place{ref, lock, st.queues[ref.Queue], packID(ref.ID)})
 		st.loaded[ref] = missing
@@ -363,6 +366,7 @@ func (st *step) try() (*work, error) {
 // loadedWork makes a work of the loaded records.
 func (st *step) loadedWork() *work {
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
+	w.rows, w.all = make(map[storage.Ref]*row, len(st.loaded)), make([]*row, 0, len(st.loaded))
 	for ref, rec := range st.loaded {
 		w.rows[ref] = nil
 		if rec.found {

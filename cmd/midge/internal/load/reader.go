@@ -178,7 +178,8 @@ func (r *reader) row() (*row, error) {
 
 // step reads the next step. Its last or its err ends the file.
 func (r *reader) step(ctx context.Context) *step {
-	s := &step{from: r.at, before: r.sum()}
+	s := &step{from: r.at, before: r.sum(), inserts: make([]storage.Insert, 0, r.most)}
+	one := storage.Tx{Inserts: make([]storage.Insert, 1)}
 	for size := 0; r.at.rows < s.from.rows+r.most && len(s.rejects) < bytesPerStep; {
 		next, err := r.row()
 		if errors.Is(err, io.EOF) {
@@ -197,7 +198,8 @@ func (r *reader) step(ctx context.Context) *step {
 			s.err = &RowError{r.file, r.line(), next.reason, true}
 			break
 		}
-		size += (&storage.Tx{Inserts: []storage.Insert{next.insert}}).Bytes()
+		one.Inserts[0] = next.insert
+		size += one.Bytes()
 		if len(s.inserts) > 0 && size > bytesPerStep {
 			r.held = next
 			break
