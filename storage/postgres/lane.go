@@ -100,7 +100,8 @@ func remembering(parts []*part) (query, bool) {
 	var lanes, outcomes [][]byte
 	for _, p := range parts {
 		if !p.Identity.IsZero() {
-			lanes, outcomes = append(lanes, p.Identity.Lane.ID[:]), append(outcomes, record.PackApplied(p.txs, p.applied))
+			lanes = append(lanes, p.Identity.Lane.ID[:])
+			outcomes = append(outcomes, record.PackApplied(p.txs, p.applied))
 		}
 	}
 	return query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}}, len(lanes) > 0

@@ -202,7 +202,8 @@ func bulkInOneTx(r *rig) {
 	for i, p := range once[0].Inserted {
 		t, err := r.store.Task(r.ctx, jobs[i].Ref)
 		r.must("read", err)
-		r.want("placed", p, storage.Placed{Ref: t.Ref, Version: t.Version, State: t.State, Existing: i == 60 || i == 160})
+		was := i == 60 || i == 160
+		r.want("placed", p, storage.Placed{Ref: t.Ref, Version: t.Version, State: t.State, Existing: was})
 	}
 	r.want("changed", once[0].Changed[0].Version, r.read("marker").Version)
 	r.want("marker", string(r.read("marker").Payload), "to here")

@@ -65,6 +65,11 @@ func insertMutants() []mutant {
 			}
 			return next(ctx, call, txs...)
 		})}, "bulk/repeated"),
+		breaks("hundreds of inserts happen without what is beside them", fault{apply: editing(func(tx *storage.Tx) {
+			if len(tx.Inserts) > 100 {
+				tx.Changes = nil
+			}
+		})}, "bulk/in one Tx"),
 		breaks("names of 64 bytes", fault{apply: refusing(func(txs []storage.Tx) error {
 			if len(txs[0].Inserts) > 0 && len(txs[0].Inserts[0].Ref.Queue) > 64 {
 				return storage.Invalid("queue name", txs[0].Inserts[0].Ref.Queue, "at most 64 bytes")

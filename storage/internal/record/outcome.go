@@ -19,9 +19,9 @@ const (
 	placedOther    = 1 << 7 // its ref is not the one that the operation names
 )
 
-// PackApplied packs the outcome of Txs for a lane. A Tx that was refused is 1 and its error as JSON; any other
-// is 0 and its answers, in the order of eachPlaced. An answer has its version as the difference to the version
-// that comes after that of the answer before.
+// PackApplied packs the outcome of Txs for a lane. A Tx that was refused is 1 and its error as JSON; any
+// other is 0 and its answers, in the order of eachPlaced. An answer has its version as the difference to the
+// version that comes after that of the answer before.
 func PackApplied(txs []storage.Tx, applied []storage.Applied) []byte {
 	b, last := make([]byte, 0, 16), int64(0)
 	for i := range applied {
