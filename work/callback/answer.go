@@ -60,8 +60,10 @@ func (e *endpoint) statusError(answer *http.Response) error {
 		}
 		text += ", a redirect " + to + ", which is not followed"
 	}
-	// If the body breaks off, the status says enough.
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
+	var body []byte
+	if answer.StatusCode != http.StatusSwitchingProtocols { // after which no context ends the connection
+		body, _ = io.ReadAll(io.LimitReader(answer.Body, maxErrorBody)) // if it breaks off, the status says enough
+	}
 	if shown := bytes.TrimSpace(body); len(shown) > 0 {
 		text += ": " + storage.PrintableText(string(shown), maxErrorBody)
 	}

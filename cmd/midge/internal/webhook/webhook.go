@@ -63,10 +63,10 @@ func (h *Hook) Post(ctx context.Context, body []byte) error {
 		return fmt.Errorf("%s: %w", h, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16)
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("%s answered %d", h, answer.StatusCode)
 	}
+	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16) // which the time of the client does not end after status 101
 	return nil
 }
 

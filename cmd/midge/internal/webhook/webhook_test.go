@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestOnlyHTTPSIsPosted refuses every other URL, and shows no part of it.
@@ -107,4 +109,39 @@ func hookTo(t *testing.T, text string, s *httptest.Server) *Hook {
 	roots.AddCert(s.Certificate())
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	return h
+}
+
+// TestAHostThatSwitchesProtocolsIsLeft answers with 101 and keeps the connection, which no time ends any more.
+func TestAHostThatSwitchesProtocolsIsLeft(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	defer s.Close()
+	h := hookTo(t, "https://example.com/s3cret", s)
+	transport, ok := h.client.Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("the transport is another one")
+	}
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Listener.Addr().String())
+	}
+	h.client.Timeout = time.Second
+	ended := make(chan error, 1)
+	go func() { ended <- h.Post(context.Background(), []byte("{}")) }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "answered 101") {
+			t.Errorf("got %v, want the status", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the post waits although its time is over")
+		s.CloseClientConnections()
+	}
 }
