@@ -118,7 +118,7 @@ func (a *app) callbacks(f *callbackFlags, log *slog.Logger) (*callbacks, error) 
 		c.queues = []string{midge.DefaultQueue}
 	}
 	for _, q := range c.queues {
-		if err := storage.CheckName("queue name", q); err != nil {
+		if err := checkOwn(q); err != nil {
 			return nil, err
 		}
 	}

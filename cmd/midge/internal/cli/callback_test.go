@@ -168,6 +168,7 @@ func TestAWrongCallbackIsRefused(t *testing.T) {
 		"--kind 'a b' --url https://a.example/ --unsigned":                                                          `invalid kind "a b": want 1 to 128 letters`,
 		"--kind a --url https://a.example/ --unsigned --allow x":                                                    `invalid --allow "x": want an address or a network, such as 10.0.0.0/8`,
 		"--kind a --url https://a.example/ --unsigned --queue 'a b'":                                                `invalid queue name "a b": want 1 to 128 letters`,
+		"--kind a --url https://a.example/ --unsigned --queue midge.history":                                        `invalid queue name "midge.history": want one that does not begin with "midge."`,
 		"--kind a --url https://a.example/ --unsigned --concurrency -1":                                             `invalid --concurrency -1: want 1 to 10000`,
 		"--kind a --url https://a.example/ --unsigned --per-host 99999":                                             `kind a: invalid number of requests at once for a host 99999: want 1 to 10000`,
 		"--kind a --url https://a.example/ --unsigned --request-timeout 5":                                          `invalid --request-timeout "5": want a number with its unit`,
