@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,6 +79,20 @@ func TestAnEndedTaskLeavesNoProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, awaitFile(t, file))
+}
+
+// TestAProcessThatHasLeftDoesNotHoldItsTask leaves a process that no longer has the mark of its task, and that writes
+// lines until nobody reads them any more.
+func TestAProcessThatHasLeftDoesNotHoldItsTask(t *testing.T) {
+	left := filepath.Join(t.TempDir(), "left")
+	r := newRig(t, shell(`env -i setsid sh -c '>`+left+`; while echo "{\"progress\":1}"; do sleep 0.02; done' >&3 &
+		until [ -e `+left+` ]; do sleep 0.02; done; echo '{"result":7}' >&3`))
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	var got int
+	if err := r.client.Await(ctx, r.add(packed{}), &got); err != nil || got != 7 {
+		t.Errorf("got %d, %v; want the result of the program", got, err)
+	}
 }
 
 // reapers returns the reapers of a process.

@@ -21,11 +21,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The times of the last reports.
-const (
-	quietAfter = 100 * time.Millisecond // without a byte after the end of the child
-	lateBytes  = 2 << 20                // that are read after the end of the child; a pipe holds at most 1 MiB
-)
+// lateBytes bounds how much is read after the end of the child. A pipe holds at most 1 MiB.
+const lateBytes = 2 << 20
 
 // reports are the lines that a program writes to file descriptor 3.
 type reports struct {
@@ -76,7 +73,7 @@ func (r *reports) end(ctx context.Context, stop context.CancelFunc) error {
 	defer func() { _ = r.from.Close() }()
 	r.mu.Lock()
 	r.after = true
-	_ = r.from.SetReadDeadline(time.Now().Add(quietAfter))
+	_ = r.from.SetReadDeadline(time.Now())
 	r.mu.Unlock()
 	select {
 	case <-r.done:
@@ -89,17 +86,12 @@ func (r *reports) end(ctx context.Context, stop context.CancelFunc) error {
 	return r.bad
 }
 
-// Read reads from the pipe. After the end of the child, the lines end with the first pause, because a
-// process that has left the group may hold the pipe open.
+// Read reads from the pipe. After the end of the child, it does not wait: the group has ended too, and a
+// process that has left it may hold the pipe open, or write to it without an end.
 func (r *reports) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
-	}
-	// The deadline may have passed while a line was being stored, so that the pipe was not asked.
-	_ = r.from.SetReadDeadline(time.Now().Add(quietAfter))
-	if n, err = r.from.Read(p); errors.Is(err, os.ErrDeadlineExceeded) {
-		err = io.EOF
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return readNow(r.from, p)
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"io"
 	"os"
 	"os/exec"
 )
@@ -32,6 +33,8 @@ func killProcess(leader *os.Process) { _ = leader.Kill() }
 func killGroup(int) {}
 
 func awaitEnd(int) {}
+
+func readNow(*os.File, []byte) (int, error) { return 0, io.EOF }
 
 func signalled(*os.ProcessState) string { return "" }
 

@@ -4,6 +4,7 @@ package command
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -76,6 +77,18 @@ func awaitEnd(pid int) {
 			<-time.After(10 * time.Millisecond)
 		}
 	}
+}
+
+// readNow reads what a pipe holds at this moment. It returns io.EOF if the pipe is empty.
+func readNow(pipe *os.File, p []byte) (n int, err error) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if err = raw.Control(func(fd uintptr) { n, _ = syscall.Read(int(fd), p) }); err == nil && n <= 0 {
+		err = io.EOF
+	}
+	return max(n, 0), err
 }
 
 // signalled returns the name of the signal that has ended a process, "" if none has.
