@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,6 +142,36 @@ func TestAKilledReaperIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	testserver.Await(t, "no process is left", func() bool { return len(running(variable, pid)) == 0 })
+}
+
+// TestATaskWaitsForTheNextReaper starts a task while the reaper, which was killed twice, has not been started again.
+func TestATaskWaitsForTheNextReaper(t *testing.T) {
+	own := command.Main()
+	defer func() { _ = own.Close() }()
+	cfg := shell(`exit 0`)
+	cfg.Reaper = own
+	before := reapers(os.Getpid())
+	r := newRig(t, cfg)
+	killNew := func(besides ...int) (killed int) {
+		testserver.Await(t, "another reaper is killed", func() bool {
+			for _, pid := range reapers(os.Getpid()) {
+				if !slices.Contains(besides, pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+					killed = pid
+				}
+			}
+			return killed > 0
+		})
+		return killed
+	}
+	second := killNew(append(before, killNew(before...))...)
+	testserver.Await(t, "the second one is gone", func() bool { return !slices.Contains(reapers(os.Getpid()), second) })
+	ref := r.add(packed{})
+	if err := r.client.Await(t.Context(), ref, nil); err != nil {
+		t.Fatal(err)
+	}
+	if task := r.task(ref); task.Retries+task.Crashes != 0 {
+		t.Errorf("the task has %d retries and %d crashes, want none", task.Retries, task.Crashes)
+	}
 }
 
 // ignoresTerm reports whether processes ignore SIGTERM, which is the 15th bit.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge"
 )
 
 // reaperName is the name under which a program is started again as its own reaper. Lists of processes show
@@ -185,7 +187,8 @@ func (r *Reaper) begin() (task int64, mark string, err error) {
 		return 0, "", errors.New("command: the reaper was closed")
 	}
 	if reaps && r.lines == nil {
-		return 0, "", errors.New("command: the reaper of this worker was killed, and has not started again yet")
+		err := errors.New("command: the reaper of this worker was killed, and has not started again yet")
+		return 0, "", errors.Join(err, midge.Snooze(restartPause)) // the task is not to blame
 	}
 	r.next++
 	r.groups[r.next] = 0
