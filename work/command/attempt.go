@@ -22,8 +22,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The exit codes with a meaning of their own, from sysexits.h.
-const exitData = 65 // EX_DATAERR: no other attempt would succeed
+// The exit codes with a meaning of their own.
+const (
+	exitData     = 65  // EX_DATAERR of sysexits.h: no other attempt would succeed
+	exitNotFound = 127 // as shells have it
+)
 
 // The times of an attempt.
 const (
@@ -84,7 +87,12 @@ func (w *worker) newAttempt(ctx context.Context, params []byte) (t *attempt, err
 		t.reports = newReports(t, from)
 	}
 	group(cmd)
-	t.child = child{cmd: cmd, reaper: w.Reaper, memory: w.Memory}
+	if w.Memory > 0 {
+		if err := bound(cmd, w.Memory); err != nil {
+			return nil, err
+		}
+	}
+	t.child = child{cmd: cmd, reaper: w.Reaper}
 	return t, nil
 }
 

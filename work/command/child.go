@@ -1,8 +1,10 @@
 package command
 
 import (
+	"fmt"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"sync"
 )
 
@@ -10,7 +12,6 @@ import (
 type child struct {
 	cmd    *exec.Cmd
 	reaper *Reaper
-	memory int64
 	ended  chan struct{} // closed when the process and its group have ended
 
 	mu   sync.Mutex
@@ -34,15 +35,11 @@ func (c *child) start() error {
 		err := c.cmd.Start()
 		if err == nil {
 			c.reaper.began(task, c.cmd.Process.Pid)
-			err = limitMemory(c.cmd.Process.Pid, c.memory)
 		}
 		started <- err
-		if c.cmd.Process == nil {
+		if err != nil {
 			c.reaper.end(task)
 			return
-		}
-		if err != nil {
-			c.kill()
 		}
 		c.await(task)
 	}()
@@ -64,6 +61,27 @@ func (c *child) await(task int64) {
 	}
 	c.reaper.end(task)
 	_ = c.cmd.Wait() // the state of the process says everything
+}
+
+// limiterName is the name under which this program is started to bound its own memory, before it is replaced
+// by the program of a task. A bound that is set from outside comes later than the first children of a
+// program.
+const limiterName = "midge-limiter"
+
+// bound bounds the memory of a command that was not started yet.
+func bound(cmd *exec.Cmd, most int64) error {
+	self, err := executable()
+	cmd.Path, cmd.Args = self, append([]string{limiterName, strconv.FormatInt(most, 10), cmd.Path}, cmd.Args...)
+	return err
+}
+
+// limiterMain becomes the program of a task. It returns why that is impossible.
+func limiterMain(args []string) error {
+	most, err := strconv.ParseUint(args[1], 10, 64)
+	if err == nil {
+		err = become(args[2], args[3:], most)
+	}
+	return fmt.Errorf("the program %s cannot be started: %w", args[2], err)
 }
 
 // terminate asks the group to end.

@@ -49,7 +49,8 @@ type Config struct {
 	// Otherwise SIGKILL comes shortly before the end of that time.
 	Grace time.Duration
 	// Memory bounds the data of each process of a task, in bytes: default 0 for no bound, at least 1 MiB. It is
-	// RLIMIT_DATA of Linux, set right after the program has started. Elsewhere it must be 0.
+	// RLIMIT_DATA of Linux. [Main] sets it in another process of this program, which then becomes the program of
+	// the task; that costs some milliseconds for each start. Elsewhere it must be 0.
 	Memory int64
 	// Stdout and Stderr also receive what the programs write to their standard output and standard error:
 	// default nil for nobody. Programs that run at the same time write between each other's lines.

@@ -197,10 +197,48 @@ func ignoresTerm(pids []int) bool {
 
 // TestMemoryIsBounded runs a program that takes 4 GiB.
 func TestMemoryIsBounded(t *testing.T) {
-	cfg := shell(`until [ "$(ulimit -d)" = 262144 ]; do :; done; exec dd if=/dev/zero of=/dev/null bs=512M count=1`)
+	cfg := shell(`exec dd if=/dev/zero of=/dev/null bs=512M count=1`)
 	cfg.Memory, cfg.Reaper = 256<<20, reaper
 	r := newRig(t, cfg)
 	r.contains(r.dead(r.add(packed{}, midge.Timeout(time.Minute))), "exit status 1", "memory exhausted")
+}
+
+// TestMemoryIsBoundedFromTheStart runs programs whose first act is to start another process.
+func TestMemoryIsBoundedFromTheStart(t *testing.T) {
+	cfg := shell(`printf '{"result":"%s KiB, %s files"}\n' "$(ulimit -d)" "$(ulimit -n)" >&3`)
+	files, err := exec.Command("/bin/sh", "-c", "ulimit -n").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Memory = 1 << 20 // less than this program itself has
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Concurrency = 8 })
+	var refs []midge.Ref
+	for range 50 {
+		refs = append(refs, r.add(packed{}))
+	}
+	want := fmt.Sprintf("1024 KiB, %s files", bytes.TrimSpace(files))
+	for _, ref := range refs {
+		var got string
+		if err := r.client.Await(t.Context(), ref, &got); err != nil || got != want {
+			t.Errorf("got bounds of %s, %v; want %s", got, err, want)
+		}
+	}
+}
+
+// TestABoundedProgramThatIsGone removes the program before its task.
+func TestABoundedProgramThatIsGone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, command.Config{Path: file, Reaper: reaper, Memory: 256 << 20})
+	if err := r.client.Await(t.Context(), r.add(packed{}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	r.contains(r.dead(r.add(packed{})), "exit status 127: the program "+file+" cannot be started", "no such file")
 }
 
 // TestAProgramThatLeavesItsGroupIsEnded moves the program to the group of its worker.

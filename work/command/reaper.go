@@ -46,7 +46,8 @@ type Reaper struct {
 
 // Main returns the reaper for [Config.Reaper]. It must be the first call of the program's main, before any
 // flag is read and anything is opened: the reaper is the same program, started a second time under another
-// name, and in that process Main does the work of the reaper and never returns.
+// name, and in that process Main does the work of the reaper and never returns. The processes of programs
+// with a bound of memory begin in the same way.
 func Main() *Reaper {
 	if len(os.Args) == 3 && os.Args[0] == reaperName {
 		ignoreSignals()
@@ -54,6 +55,10 @@ func Main() *Reaper {
 		reap(os.Args[1], os.Stdin)
 		removeAll(os.Args[2])
 		os.Exit(0) //nolint:forbidigo // the process is nothing but the reaper
+	}
+	if len(os.Args) > 3 && os.Args[0] == limiterName {
+		_, _ = fmt.Fprintln(os.Stderr, limiterMain(os.Args))
+		os.Exit(exitNotFound) //nolint:forbidigo // the process was to be another program
 	}
 	return &Reaper{groups: make(map[int64]int)}
 }

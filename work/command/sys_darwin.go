@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -13,7 +14,7 @@ func executable() (string, error) { return os.Executable() }
 // group makes the process the leader of a group of its own.
 func group(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-func limitMemory(int, int64) error { return nil }
+func become(string, []string, uint64) error { return errors.ErrUnsupported }
 
 // killMarked finds nothing: macOS shows no environment of another process.
 func killMarked(string, func(int64) bool) int { return 0 }

@@ -6,10 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 )
 
 const limitsMemory = true
@@ -25,19 +25,17 @@ func group(cmd *exec.Cmd) {
 // resourceData is RLIMIT_DATA, which package syscall lacks on some architectures.
 const resourceData = 2
 
-// limitMemory bounds the data of a process and of the processes that it starts. RLIMIT_AS would also count
-// address space that is only reserved, as many runtimes do.
-func limitMemory(pid int, most int64) error {
-	if most == 0 {
-		return nil
+// become bounds the data of this process and of the processes that it will start, and then replaces this
+// program by another one. RLIMIT_AS would also count address space that is only reserved, as many runtimes
+// do.
+func become(path string, args []string, most uint64) error {
+	// This program may have more than the bound already, and Exec allocates. It finds room in these bytes.
+	runtime.KeepAlive(make([]byte, 8<<20))
+	runtime.GC()
+	if err := syscall.Setrlimit(resourceData, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+		return fmt.Errorf("limit the memory: %w", err)
 	}
-	limit := syscall.Rlimit{Cur: uint64(most), Max: uint64(most)}
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), resourceData,
-		uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // package syscall has no prlimit
-	if errno != 0 && errno != syscall.ESRCH { // it has ended already
-		return fmt.Errorf("limit the memory: %w", errno)
-	}
-	return nil
+	return syscall.Exec(path, args, os.Environ()) //nolint:gosec // the worker has chosen the program
 }
 
 // killMarked kills the processes of a worker whose tasks are over, and returns how many it found. It finds
