@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,9 +88,11 @@ func TestAConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-// names is a server of names. Each look-up takes the next of its addresses, and the last one stays.
+// names is a server of names. Each look-up takes the next of its addresses, and the last one stays. With all, each
+// look-up takes all of them.
 type names struct {
 	addresses []netip.Addr
+	all       bool
 	asked     atomic.Int64
 }
 
@@ -126,29 +129,25 @@ func (n *names) answer(query []byte) []byte {
 	}
 	question := query[12 : end+5]
 	wanted := binary.BigEndian.Uint16(query[end+1:])
-	i := min(int(n.asked.Load()), len(n.addresses)-1)
-	ip := n.addresses[i]
-	kind := uint16(28)
-	if ip.Is4() {
-		kind = 1
+	found := n.addresses
+	if !n.all {
+		i := min(int(n.asked.Load()), len(found)-1)
+		found = found[i : i+1]
 	}
-	found := uint16(0)
-	if wanted == kind {
+	found = slices.DeleteFunc(slices.Clone(found), func(ip netip.Addr) bool { return ip.Is4() != (wanted == 1) })
+	if len(found) > 0 {
 		n.asked.Add(1)
-		found = 1
 	}
 	out := append([]byte{}, query[:2]...)
 	out = append(out, 0x81, 0x80, 0, 1)
-	out = binary.BigEndian.AppendUint16(out, found)
+	out = binary.BigEndian.AppendUint16(out, uint16(len(found)))
 	out = append(append(out, 0, 0, 0, 0), question...)
-	if found == 0 {
-		return out
+	for _, ip := range found {
+		out = binary.BigEndian.AppendUint16(append(out, 0xc0, 12), wanted)
+		out = append(out, 0, 1, 0, 0, 0, 0)
+		out = append(binary.BigEndian.AppendUint16(out, uint16(ip.BitLen()/8)), ip.AsSlice()...)
 	}
-	out = append(out, 0xc0, 12)
-	out = binary.BigEndian.AppendUint16(out, kind)
-	out = append(out, 0, 1, 0, 0, 0, 0)
-	data := ip.AsSlice()
-	return append(binary.BigEndian.AppendUint16(out, uint16(len(data))), data...)
+	return out
 }
 
 // TestANameThatMeansAnAddressInsideIsRefused resolves the name of the receiver to each form of an address inside.
@@ -190,6 +189,38 @@ func TestANameThatMeansAnAddressInsideIsRefused(t *testing.T) {
 		}
 		r.drain()
 	}
+}
+
+// TestANameWithAnAddressInsideReachesTheOthersAlone has a name with three addresses, of which one is allowed.
+func TestANameWithAnAddressInsideReachesTheOthersAlone(t *testing.T) {
+	n := &names{all: true, addresses: []netip.Addr{
+		netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.0.1"),
+	}}
+	resolver := n.resolver(t)
+	var port string
+	r := newRig(t, answers(http.StatusOK, ""), func(c *Config, _ *midge.RunnerConfig) {
+		c.URL = strings.Replace(c.URL, "127.0.0.1", "shop.example", 1)
+		c.Allow, c.resolver = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, resolver
+		port = strings.TrimPrefix(c.URL[:strings.Index(c.URL, "/hooks")], "http://shop.example:")
+	})
+	inside, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.2:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { // ends when the listener is closed
+		defer close(ended)
+		if conn, err := inside.Accept(); err == nil {
+			t.Error("the address inside was connected to")
+			_ = conn.Close()
+		}
+	}()
+	for range 3 {
+		r.enqueue(midge.Retries(midge.None))
+		r.wants(r.next(), midge.OutcomeSucceeded, "")
+	}
+	_ = inside.Close()
+	<-ended
 }
 
 // TestARebindingIsRefused resolves the name to an allowed address at first, and then to one that is not.
