@@ -107,7 +107,7 @@ func Named(ip netip.Addr, prefixes []netip.Prefix) bool {
 
 // CheckPrefix returns an error for a prefix that names no address. what says what has the prefix.
 func CheckPrefix(what string, p netip.Prefix) error {
-	if !p.IsValid() || p.Addr().Is4In6() {
+	if !p.IsValid() || meant(p.Addr()) != p.Addr() {
 		return storage.Invalid(what, p, "a network such as 10.0.0.0/8 or fd12:3456::/32; an IPv4 network in its own form")
 	}
 	return nil
