@@ -78,49 +78,55 @@ func TestWorkOnEveryStorage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := on(t, url)
-			if got := run(t, env, "", "migrate"); got.code != cli.Done {
-				t.Fatalf("migrate: %+v", got)
-			}
-			store := open(t, url)
-			await := func(what, id string, holds func(storage.Task) bool) (task storage.Task) {
-				t.Helper()
-				testserver.Await(t, what, func() bool {
-					var err error
-					task, err = store.Task(t.Context(), storage.Ref{Queue: "films", ID: id})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return holds(task)
-				})
-				return task
-			}
-			for _, id := range []string{"good", "elsewhere", "drain"} {
-				got := run(t, env, "", "task", "add", "film", "--queue", "films", "--id", id, "--retries", "1", "--keep", "1h",
-					"--params", `{"what":"`+id+`"}`)
-				if got.code != cli.Done {
-					t.Fatalf("add: %+v", got)
-				}
-			}
-			w := startWork(t, url, "--drain", "1s", "--", "/bin/sh", "-c", film)
-			ended := func(task storage.Task) bool { return task.State.Ended() }
-			good := await("the first task has ended", "good", ended)
-			if good.State != storage.Completed || string(good.Result) != `{"at":7}` || good.Retries != 1 {
-				t.Errorf("%s with %s, %d retries and %q; want it completed", good.State, good.Result, good.Retries, good.LastError())
-			}
-			other := await("the second task has ended", "elsewhere", ended)
-			const refused = "line 1 on file descriptor 3: follow-up in queue images: "
-			if spans := storage.Spans(store, "films", "images"); (other.State == storage.Completed) != spans ||
-				strings.Contains(other.LastError(), refused) == spans {
-				t.Errorf("a follow-up elsewhere: %s with %q", other.State, other.LastError())
-			}
-			await("the third task runs", "drain", func(task storage.Task) bool { return len(task.Progress) > 0 })
-			w.end(t)
-			drained := await("it waits again", "drain", func(task storage.Task) bool { return task.State == storage.Waiting })
-			if drained.Retries != 1 || drained.Crashes != 0 {
-				t.Errorf("the drained task has %d retries and %d crashes, want that of its first attempt", drained.Retries, drained.Crashes)
-			}
+			runFilms(t, url)
 		})
+	}
+}
+
+// runFilms runs three tasks of films on a storage.
+func runFilms(t *testing.T, url string) {
+	t.Helper()
+	env := on(t, url)
+	if got := run(t, env, "", "migrate"); got.code != cli.Done {
+		t.Fatalf("migrate: %+v", got)
+	}
+	store := open(t, url)
+	await := func(what, id string, holds func(storage.Task) bool) (task storage.Task) {
+		t.Helper()
+		testserver.Await(t, what, func() bool {
+			var err error
+			task, err = store.Task(t.Context(), storage.Ref{Queue: "films", ID: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return holds(task)
+		})
+		return task
+	}
+	for _, id := range []string{"good", "elsewhere", "drain"} {
+		got := run(t, env, "", "task", "add", "film", "--queue", "films", "--id", id, "--retries", "1", "--keep", "1h",
+			"--params", `{"what":"`+id+`"}`)
+		if got.code != cli.Done {
+			t.Fatalf("add: %+v", got)
+		}
+	}
+	w := startWork(t, url, "--drain", "1s", "--", "/bin/sh", "-c", film)
+	ended := func(task storage.Task) bool { return task.State.Ended() }
+	good := await("the first task has ended", "good", ended)
+	if good.State != storage.Completed || string(good.Result) != `{"at":7}` || good.Retries != 1 {
+		t.Errorf("%s with %s, %d retries and %q; want it completed", good.State, good.Result, good.Retries, good.LastError())
+	}
+	other := await("the second task has ended", "elsewhere", ended)
+	const refused = "line 1 on file descriptor 3: follow-up in queue images: "
+	if spans := storage.Spans(store, "films", "images"); (other.State == storage.Completed) != spans ||
+		strings.Contains(other.LastError(), refused) == spans {
+		t.Errorf("a follow-up elsewhere: %s with %q", other.State, other.LastError())
+	}
+	await("the third task runs", "drain", func(task storage.Task) bool { return len(task.Progress) > 0 })
+	w.end(t)
+	drained := await("it waits again", "drain", func(task storage.Task) bool { return task.State == storage.Waiting })
+	if drained.Retries != 1 || drained.Crashes != 0 {
+		t.Errorf("the drained task has %d retries and %d crashes, want that of its first attempt", drained.Retries, drained.Crashes)
 	}
 }
 

@@ -71,7 +71,8 @@ func TestAPrefixNamesItsAddresses(t *testing.T) {
 
 func TestAPrefixHasAnAddress(t *testing.T) {
 	for _, p := range []netip.Prefix{
-		{}, netip.MustParsePrefix("::ffff:10.0.0.0/104"), netip.MustParsePrefix("64:ff9b::10.0.0.0/104"),
+		{},
+		netip.MustParsePrefix("::ffff:10.0.0.0/104"), netip.MustParsePrefix("64:ff9b::10.0.0.0/104"),
 		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002:a00::/24"),
 	} {
 		if CheckPrefix("--allow", p) == nil {

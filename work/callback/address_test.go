@@ -201,7 +201,7 @@ func TestANameWithAnAddressInsideReachesTheOthersAlone(t *testing.T) {
 	r := newRig(t, answers(http.StatusOK, ""), func(c *Config, _ *midge.RunnerConfig) {
 		c.URL = strings.Replace(c.URL, "127.0.0.1", "shop.example", 1)
 		c.Allow, c.resolver = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, resolver
-		port = strings.TrimPrefix(c.URL[:strings.Index(c.URL, "/hooks")], "http://shop.example:")
+		port, _, _ = strings.Cut(strings.TrimPrefix(c.URL, "http://shop.example:"), "/")
 	})
 	inside, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.2:"+port)
 	if err != nil {
