@@ -73,6 +73,32 @@ func TestAKilledWorkerLeavesNoProcess(t *testing.T) {
 	testserver.Await(t, "no process is left", func() bool { return len(running(variable, worker.Process.Pid)) == 0 })
 }
 
+// TestTheKernelKillsThePrograms kills a worker whose reaper is stopped. The programs have a bound of their memory, or none.
+func TestTheKernelKillsThePrograms(t *testing.T) {
+	for _, memory := range []string{"", "268435456"} {
+		t.Setenv(envMemory, memory)
+		const tasks = 20
+		worker := startWorker(t, `exec sleep 300`, tasks)
+		pid, variable := worker.Process.Pid, "COMMAND_TEST_NAME="+t.Name()
+		testserver.Await(t, "all programs run", func() bool {
+			pids := running(variable, pid)
+			return len(pids) == tasks && !slices.ContainsFunc(pids, func(pid int) bool {
+				name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				return string(name) != "sleep\n"
+			})
+		})
+		all := reapers(pid)
+		if len(all) != 1 || syscall.Kill(all[0], syscall.SIGSTOP) != nil {
+			t.Fatalf("the reaper among %v cannot be stopped", all)
+		}
+		t.Cleanup(func() { _ = syscall.Kill(all[0], syscall.SIGCONT) })
+		if err := worker.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		testserver.Await(t, "no program is left", func() bool { return len(running(variable, pid)) == 0 })
+	}
+}
+
 // TestAnEndedTaskLeavesNoProcess ends a program that has left a process in a session of its own.
 func TestAnEndedTaskLeavesNoProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")

@@ -18,6 +18,7 @@ import (
 const (
 	envScript = "COMMAND_TEST_SCRIPT"
 	envTasks  = "COMMAND_TEST_TASKS"
+	envMemory = "COMMAND_TEST_MEMORY"
 )
 
 // workerMain runs a script for some tasks, and prints the mark of its processes once all of them run.
@@ -28,6 +29,7 @@ func workerMain() {
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{Queues: []string{"films"}, Concurrency: tasks})
 	must(err)
 	cfg := shell(os.Getenv(envScript))
+	cfg.Memory, _ = strconv.ParseInt(os.Getenv(envMemory), 10, 64)
 	must(command.Handle(runner, "packed", cfg))
 	client, err := midge.NewClient(store, midge.ClientConfig{})
 	must(err)

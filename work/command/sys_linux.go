@@ -32,6 +32,11 @@ func become(path string, args []string, most uint64) error {
 	// This program may have more than the bound already, and Exec allocates. It finds room in these bytes.
 	runtime.KeepAlive(make([]byte, 8<<20))
 	runtime.GC()
+	runtime.LockOSThread() // the thread of Exec becomes the process, and others than the first have lost this:
+	_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
+	if errno != 0 {
+		return fmt.Errorf("set the signal at the end of the worker: %w", errno)
+	}
 	if err := syscall.Setrlimit(resourceData, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
