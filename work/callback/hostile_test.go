@@ -2,10 +2,15 @@ package callback
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +144,61 @@ func TestAnAnswerWithoutAnEndIsLeft(t *testing.T) {
 			t.Errorf("%s: got %s after %v, %v; want %s", name, end.Outcome, end.Took, end.Err, c.outcome)
 		}
 		r.drain()
+	}
+}
+
+// TestALargeRequestIsSignedAsItIs posts parameters of nearly the largest size, with all kinds of characters.
+func TestALargeRequestIsSignedAsItIs(t *testing.T) {
+	to := &recorder{next: answers(http.StatusOK, "")}
+	r := newRig(t, to.ServeHTTP, nil)
+	const part = "a\x00\x1f\"\\\r\n<>&'\u2028\ufeff\U0001f600\u0085é"
+	want := paid{Order: -1 << 63, Note: strings.Repeat(part, (1<<20-100)/len(part))}
+	if _, err := r.client.Enqueue(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	r.wants(r.next(), midge.OutcomeSucceeded, "")
+	all := to.requests()
+	if len(all) != 1 {
+		t.Fatalf("got %d requests, want 1", len(all))
+	}
+	if err := verify(secretA, all[0], time.Now()); err != nil {
+		t.Error(err)
+	}
+	var got paid
+	if err := json.Unmarshal([]byte(all[0].body), &got); err != nil || got != want {
+		t.Errorf("the receiver got other parameters, %v", err)
+	}
+}
+
+// TestACertificateOfAnotherNameIsRefused posts to a server whose certificate is trusted, under a name that is not in
+// the certificate.
+func TestACertificateOfAnotherNameIsRefused(t *testing.T) {
+	to := &recorder{next: answers(http.StatusOK, "")}
+	site := httptest.NewUnstartedServer(to)
+	site.Config.ErrorLog = log.New(io.Discard, "", 0)
+	site.StartTLS()
+	defer site.Close()
+	_, port, err := net.SplitHostPort(site.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &names{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+	for name, want := range map[string]string{"example.com": "", "shop.example": "not shop.example"} {
+		e, err := newEndpoint(Config{
+			URL: "https://" + name + ":" + port + "/s3cret", Secrets: []string{secretA}, Allow: loopback, resolver: n.resolver(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.places = make(chan struct{}, 1)
+		e.client.TLSClientConfig.RootCAs = x509.NewCertPool()
+		e.client.TLSClientConfig.RootCAs.AddCert(site.Certificate())
+		err = e.run(t.Context(), midge.RawJob{Kind: "paid", Encoding: midge.JSON, Payload: []byte("{}")})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+	if got := len(to.requests()); got != 1 {
+		t.Errorf("got %d requests, want that to the right name", got)
 	}
 }
