@@ -129,3 +129,63 @@ func TestARawJobReceivesAnyBytes(t *testing.T) {
 		}
 	})
 }
+
+// sees returns a middleware that appends the kinds of raw jobs.
+func sees(kinds *[]string) midge.Middleware {
+	return func(next func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			info, _ := midge.Current(ctx)
+			if raw, ok := info.Job.(*midge.RawJob); ok {
+				*kinds = append(*kinds, raw.Kind)
+			}
+			return next(ctx)
+		}
+	}
+}
+
+// twice returns a raw job with a step, which fails behind a checkpoint, and then has a follow-up and a result.
+func twice(called *int) func(context.Context, midge.RawJob) error {
+	return func(ctx context.Context, _ midge.RawJob) error {
+		n, err := midge.Step(ctx, "count", func(context.Context) (int, error) { *called++; return 7, nil })
+		if err != nil {
+			return err
+		}
+		var at int
+		if found, err := midge.LoadCheckpoint(ctx, &at); err != nil || !found {
+			return errors.Join(err, midge.Checkpoint(ctx, 5), errors.New("not yet"))
+		}
+		return errors.Join(midge.SetResult(ctx, n+at), midge.FollowUp(ctx, work{Name: "next"}))
+	}
+}
+
+// TestARawJobHasAllThatAJobHas runs a raw job twice, in both encodings.
+func TestARawJobHasAllThatAJobHas(t *testing.T) {
+	for _, in := range []storage.Insert{
+		{Encoding: "msgpack", Payload: []byte{0xc0}}, {Encoding: "json", Payload: []byte("[7]")},
+	} {
+		bubble(t, func(b *bench) {
+			called, kinds := 0, []string(nil)
+			b.runner = b.newRunner(b.store, midge.RunnerConfig{
+				Backoff: midge.Constant(time.Second), Middleware: []midge.Middleware{sees(&kinds)},
+			}, nil)
+			if err := midge.HandleRaw(b.runner, "label", twice(&called)); err != nil {
+				t.Fatal(err)
+			}
+			in.Ref, in.Kind, in.CrashLimit, in.MaxRetries = storage.Ref{Queue: midge.DefaultQueue, ID: "1"}, "label", 3, 2
+			in.Keep = storage.Keep{For: time.Hour}
+			_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{in}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { b.done <- b.runner.Run(b.ctx) }()
+			var result int
+			if err := b.client.Await(b.Context(), in.Ref, &result); err != nil || result != 12 {
+				t.Errorf("%s: got %d, %v; want 12", in.Encoding, result, err)
+			}
+			if task := b.task(in.Ref); task.Retries != 1 || called != 1 || len(kinds) != 2 {
+				t.Errorf("%s: %d retries, the step called %d times, the kinds %v; want 1, 1 and two kinds",
+					in.Encoding, task.Retries, called, kinds)
+			}
+		})
+	}
+}
