@@ -83,7 +83,7 @@ func (a *app) runCallbacks(ctx context.Context, f *callbackFlags) error {
 	if a.quiet {
 		level = slog.LevelWarn
 	}
-	log := slog.New(slog.NewTextHandler(a.std.Err, &slog.HandlerOptions{Level: level}))
+	log := slog.New(discreet{slog.NewTextHandler(a.std.Err, &slog.HandlerOptions{Level: level})})
 	c, err := a.callbacks(f, log)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -209,5 +210,30 @@ func TestSecretsAreInTheEnvironment(t *testing.T) {
 	}
 	if code := end(); code != Done || strings.Contains(said.String(), "whsec_") {
 		t.Errorf("exit %d:\n%s", code, said)
+	}
+}
+
+// TestTheLogHasNoTextOfAReceiver has a receiver whose refusal quotes the parameters.
+func TestTheLogHasNoTextOfAReceiver(t *testing.T) {
+	r := newRig(t)
+	r.ticking()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, post *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.Copy(w, post.Body)
+	}))
+	defer s.Close()
+	said, end := r.callbacks("--kind order.paid --unsigned --url " + s.URL + " --allow 127.0.0.1")
+	ref := storage.Ref{Queue: "default", ID: "a1"}
+	r.insert(storage.Insert{Ref: ref, Kind: "order.paid"})
+	r.await(ref, storage.Dead)
+	if code := end(); code != Done {
+		t.Errorf("exit %d", code)
+	}
+	if text := said.String(); strings.Contains(text, "ann@example.org") || !strings.Contains(text, "msg=discarded") {
+		t.Errorf("want a line about the attempt without its error, got\n%s", text)
+	}
+	task, err := r.store.Task(t.Context(), ref)
+	if err != nil || !strings.Contains(task.LastError(), `400 Bad Request: {"to":"ann@example.org"}`) {
+		t.Errorf("the task has the error %q, %v", task.LastError(), err)
 	}
 }
