@@ -225,18 +225,19 @@
 // claimed only to start at once stand in the line of their partition too, and those behind them
 // do not wait for them. A declined task stands in the line of its kind.
 //
-// A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in
-// the order of the turns. A Claim takes a task of the first partition of the ring, which then
-// goes to the end, then a task of the next, round after round. If the limit of a partition has a Weight, the
-// Claim takes up to so many tasks in its turn. The turn ends early if the Claim can take no other task of the
-// partition, and always with the Claim: the rest of it is not made up for. A partition that has its first
-// waiting task joins the end of the ring, also if that task was its only one before. The tasks
-// without a partition, and the declined tasks, are served together as one partition of Weight 1, which always
-// has its place. So priorities count within a partition, and not between partitions. If a Claim can
-// take no task of a partition, because all of them are suspects for example, it passes the partition
-// over, and the partition keeps its turn. A Claim looks at MaxTurns partitions of a queue at most. If
-// others are left, and it has taken a task, it sets More. It may take fewer tasks of a queue with
-// partitions than it asks for, and set More.
+// A queue serves its partitions in turn. Its ring holds each partition with waiting tasks, in the order of
+// the turns. A Claim takes a task of the first partition of the ring, which then goes to the end, then a
+// task of the next, round after round. If the limit of a partition has a Weight, its turn has so many
+// tasks. If a Claim ends within a turn, the partition keeps its place, and the next Claim goes on with the
+// rest of the turn. The rest is lost if the partition has no waiting task any more, is paused or rests; a
+// change of the Weight leaves at most as many tasks of it as the new one says. A partition that has its
+// first waiting task joins the end of the ring, also if that task was its only one before. The tasks
+// without a partition, and the declined tasks, are served together as one partition of Weight 1, which
+// always has its place. So priorities count within a partition, and not between partitions. If a Claim can
+// take no task of a partition, or no other of its turn, because all of them are suspects for example, it
+// passes the partition over, and the partition keeps its turn, or the rest of it. A Claim looks at
+// MaxTurns partitions of a queue at most. If others are left, and it has taken a task, it sets More. It
+// may take fewer tasks of a queue with partitions than it asks for, and set More.
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
 // no task of a paused partition, not even a declined one. A Release with a Delay, by which a job is

@@ -26,14 +26,14 @@ type PartitionLimit struct {
 	Concurrency int
 	// Rate is how many tasks of a partition start in a span of time; the zero Rate sets no bound.
 	Rate Rate
-	// Weight is how many tasks a Claim takes of a partition in one turn, 1 to MaxWeight; 0 means 1.
+	// Weight is how many tasks of a partition Claims take in one turn, 1 to MaxWeight; 0 means 1.
 	Weight int
 }
 
 // IsZero reports whether p sets neither a bound nor a weight.
 func (p PartitionLimit) IsZero() bool { return p == PartitionLimit{} }
 
-// PerTurn returns how many tasks a Claim takes of a partition in one turn, at least 1.
+// PerTurn returns how many tasks of a partition Claims take in one turn, at least 1.
 func (p PartitionLimit) PerTurn() int { return max(p.Weight, 1) }
 
 // Rate allows starts whose costs sum up to N in any span of Per by the storage's clock. A start counts for

@@ -90,9 +90,21 @@ func shareMutants() []mutant {
 			return &fault{configure: firstLimit(m)}
 		}, "share/many loosened", "share/lowered Per", "share/lowered", "share/cleared while tasks run", "share/loosened beside a rest"),
 		breaks("weights ignored", fault{configure: limits(func(l *storage.Limit) { l.Partition.Weight = 0 })},
-			"share/turns by weight", "share/turn ends with the claim", "share/weight in order",
+			"share/turns by weight", "share/weight in order",
 			"share/weight and declined", "share/own limit without a weight", "share/weight in a clock set back",
 			"share/weight and a rate of the queue"),
+		knowing("turns end with the claim", func(m *mind) *fault {
+			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+				for i := range c.Tasks {
+					if t := &c.Tasks[i]; t.Partition != "" {
+						_ = m.Configure(context.Background(), storage.Call{}, t.Ref.Queue, pausingOf(t.Partition, 0))
+						_ = m.Configure(context.Background(), storage.Call{}, t.Ref.Queue, resumingOf(t.Partition))
+					}
+				}
+			})}
+		}, "share/turn over claims", "share/turn and new partitions", "share/turn over claims of two queues",
+			"share/turn of an emptied partition", "share/turn and rests", "share/turn under another weight",
+			"share/turn passed over", "share/turn in a claim that goes on", "share/turn and declined tasks"),
 		breaks("limits of one partition ignored", fault{configure: divides(func(s *storage.Settings) {
 			if s.Limit != nil {
 				s.Limit = new(storage.OperatorLimit)

@@ -10,7 +10,7 @@ import (
 
 func shareRules() []rule {
 	return slices.Concat(shareFirstRules(), shareCountRules(), shareRestRules(), shareMoveRules(),
-		shareWeightRules(), shareOwnRules())
+		shareWeightRules(), shareOwnRules(), shareTurnRules())
 }
 
 func shareFirstRules() []rule {

@@ -14,10 +14,8 @@ func shareWeightRules() []rule {
 		state("share/turns by weight", shareWeight,
 			"A claim takes as many tasks of a partition in one turn as its weight says, round after round. The tasks "+
 				"without a partition have the weight 1."),
-		state("share/turn ends with the claim", shareTurnEnds,
-			"A claim that takes fewer tasks than a weight admits ends the turn of the partition."),
 		state("share/weight in order", shareWeightOrder,
-			"Within a turn the tasks of a partition come by priority. A turn ends early if the claim can take no "+
+			"Within a turn the tasks of a partition come by priority. A claim goes on with others if it can take no "+
 				"other task of the partition: it has none, all others are suspects, or its limit is reached."),
 		state("share/weight and declined", shareWeightDeclined,
 			"Declined tasks of a partition are served with the tasks without one, whatever its weight."),
@@ -81,15 +79,6 @@ func shareWeight(r *rig) {
 	r.addKeyed("d", 3)
 	r.add("v", "w")
 	r.turns("with a weight of all", 9, "v c0 c1 d0 d1 w c2 d2")
-}
-
-func shareTurnEnds(r *rig) {
-	r.configure(limiting(storage.Limit{Partition: weighing(3)}))
-	r.addKeyed("a", 6)
-	r.addKeyed("b", 6)
-	r.turns("by a small claim", 2, "a0 a1")
-	r.turns("by the next", 4, "b0 b1 b2 a2")
-	r.turns("by the third", 9, "b3 b4 b5 a3 a4 a5")
 }
 
 func shareWeightOrder(r *rig) {

@@ -80,7 +80,7 @@ func (c *Claim) Take() {
 				c.serve(i)
 			}
 		}
-		c.rotate(i)
+		c.leaveRing(i)
 	}
 }
 
@@ -102,7 +102,7 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 	if c.step.Local != nil && q.Sizes[Keyed] == 0 {
 		return c.nextOrdinary(i, without), false
 	}
-	for g := c.ring(i); len(g.turns) > 0 || c.readOn(i); g.turns = g.turns[1:] {
+	for g := c.ring(i); len(g.turns) > 0 || c.readOn(i); c.pass(i) {
 		l := g.turns[0].line
 		switch {
 		case l == nil:
@@ -117,9 +117,6 @@ func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 		if r != nil {
 			return r, true
 		} // and this claim finds none there later, because without only grows, and limits admit no more
-		if l != nil && g.turns[0].left == 0 {
-			g.passed = append(g.passed, l)
-		}
 	}
 	return nil, true
 }

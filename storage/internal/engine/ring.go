@@ -30,8 +30,7 @@ type ring struct {
 // turn is a place in a ring: that of a partition, or of the tasks without one.
 type turn struct {
 	line *Line // nil for the tasks without a partition
-	at   int64
-	left int // how many more tasks the claim may take in the turn, 0 before its first
+	left int64 // how many more tasks the claim may take in the turn, 0 before its first
 }
 
 // ring returns the ring of the i-th queue.
@@ -58,52 +57,82 @@ func (c *Claim) readOn(i int) bool {
 				break
 			}
 			if !g.own && q.Turn < l.Ring.Turn {
-				g.own, g.turns = true, append(g.turns, turn{at: q.Turn})
+				g.own, g.turns = true, append(g.turns, turn{})
 			}
-			g.turns = append(g.turns, turn{line: l, at: l.Ring.Turn})
+			g.turns = append(g.turns, turn{line: l})
 			g.next = Place{Turn: l.Ring.Turn + 1}
 		}
 	}
 	if !g.own && (g.whole || g.read >= storage.MaxTurns) {
-		g.own, g.turns = true, append(g.turns, turn{at: q.Turn})
+		g.own, g.turns = true, append(g.turns, turn{})
 	}
 	return len(g.turns) > before
 }
 
-// serve notes that a claim has taken a task of the first partition. Its turn begins with that task: the
-// partition moves to the end of the ring, and the claim goes on to the next once it has taken as many tasks
-// as the weight of the partition says. So the turn ends with the claim in any case.
+// serve notes that a claim has taken a task of the first partition. The claim goes on to the next once it has
+// taken all tasks of the turn, or the last one of the partition.
 func (c *Claim) serve(i int) {
-	g, q := &c.rings[i], c.Queues[i]
+	g := &c.rings[i]
 	g.served = true
 	t := &g.turns[0]
-	gone := c.step.Local != nil && t.line != nil && t.line.Size <= 0 // its last task was taken
 	if t.left == 0 {
-		t.at, t.left = c.step.turn(), 1
-		switch {
-		case t.line == nil:
-			q.Turn, q.TurnChanged = t.at, true
-		case !gone:
-			t.left = t.line.Limit().PerTurn()
-			c.step.move(t.line, Place{Turn: t.at})
-		}
+		t.left = t.line.perTurn()
 	}
+	gone := c.step.Local != nil && t.line != nil && t.line.Size <= 0
 	if t.left--; gone || t.left == 0 {
 		c.endTurn(i, gone)
 	}
 }
 
-// endTurn ends the first turn of the ring of the i-th queue. gone is set if nothing of the partition is left.
+// perTurn returns how many tasks the turn of a partition still has: those that earlier claims left, but no
+// more than its weight says. l is nil for the tasks without a partition.
+func (l *Line) perTurn() int64 {
+	if l == nil {
+		return 1
+	}
+	n := int64(l.Limit().PerTurn())
+	if l.Left > 0 {
+		n = min(n, l.Left)
+	}
+	return n
+}
+
+// endTurn ends the first turn of the ring of the i-th queue: its partition moves to the end of the ring. gone
+// is set if nothing of the partition is left.
 func (c *Claim) endTurn(i int, gone bool) {
-	g := &c.rings[i]
+	g, q := &c.rings[i], c.Queues[i]
 	t := g.turns[0]
 	g.turns, t.left = g.turns[1:], 0
 	switch {
 	case gone:
-	case g.whole:
+		return
+	case t.line != nil:
+		c.step.move(t.line, Place{Turn: c.step.turn()})
+	default:
+		q.Turn, q.TurnChanged = c.step.turn(), true
+		g.own = g.whole // the partitions that were not read come before it, and it is read on after these
+	}
+	if g.whole {
 		g.turns = append(g.turns, t)
-	case t.line == nil: // the partitions that were not read come before it, and it is read on after these
-		g.own = false
+	}
+}
+
+// pass goes on to the next turn of the ring of the i-th queue, because the claim can take no other task of
+// the first partition, which keeps its turn.
+func (c *Claim) pass(i int) {
+	g := &c.rings[i]
+	t := g.turns[0]
+	g.turns = g.turns[1:]
+	if t.line != nil {
+		t.leave()
+		g.passed = append(g.passed, t.line)
+	}
+}
+
+// leave leaves the rest of a turn that has begun to the next claim, unless the partition has to rest.
+func (t turn) leave() {
+	if t.left > 0 && t.line.IsReady() {
+		t.line.Left, t.line.Changed = t.left, true
 	}
 }
 
@@ -142,9 +171,13 @@ func (c *Claim) cuts(i int) bool {
 	return c.rings != nil && !c.rings[i].whole && c.rings[i].read >= storage.MaxTurns
 }
 
-// rotate puts the partitions that a claim has passed over at the end of the ring, if it has looked at
-// MaxTurns and others are left, so that the next claim looks at these.
-func (c *Claim) rotate(i int) {
+// leaveRing leaves the turn that the claim has not ended in the i-th queue to the next claim. It puts the
+// partitions that the claim has passed over at the end of the ring, if it has looked at MaxTurns and others
+// are left, so that the next claim looks at these.
+func (c *Claim) leaveRing(i int) {
+	if c.rings != nil && len(c.rings[i].turns) > 0 {
+		c.rings[i].turns[0].leave()
+	}
 	if !c.cuts(i) {
 		return
 	}
@@ -233,10 +266,10 @@ func (s *Step) partitionOf(q *Queue, key string) *Line {
 	return s.begin(q, Keyed, key)
 }
 
-// move moves a partition to another place of the ring.
+// move moves a partition to another place of the ring. Nothing is left of its turn then.
 func (s *Step) move(l *Line, to Place) {
 	s.Lines.SetTurn(l, to)
-	l.Ring, l.Changed = to, true
+	l.Ring, l.Left, l.Changed = to, 0, true
 }
 
 // Arrange puts a partition where it belongs in the ring: at the end of the ready ones, or where it waits for
@@ -460,18 +493,18 @@ func (l *Line) Stats(now, come int64) storage.PartitionStats {
 	return st
 }
 
-// keptBytes is the length of the packed Paused, Rest and Running of a partition, 8 bytes each, big-endian.
-// The length of its packed Own follows, in one byte, then that and its packed Starts.
-const keptBytes = 24
+// keptBytes is the length of the packed Paused, Rest, Running and Left of a partition, 8 bytes each,
+// big-endian. The length of its packed Own follows, in one byte, then that and its packed Starts.
+const keptBytes = 32
 
 // Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
 func (l *Line) Pack() []byte {
-	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && len(l.Starts) == 0 && l.Own == nil {
+	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && l.Left == 0 && len(l.Starts) == 0 && l.Own == nil {
 		return nil
 	}
 	own := OwnText(l.Own)
 	b := make([]byte, 0, keptBytes+1+len(own)+len(l.Starts)*startBytes)
-	for _, n := range []int64{l.Paused, l.Rest, max(l.Running, 0)} {
+	for _, n := range []int64{l.Paused, l.Rest, max(l.Running, 0), l.Left} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return append(append(append(b, byte(len(own))), own...), l.Starts.Pack()...)
@@ -479,7 +512,7 @@ func (l *Line) Pack() []byte {
 
 // Unpack sets what Pack packed. It reports false for bytes that Pack cannot have made, and then sets nothing.
 func (l *Line) Unpack(b []byte) bool {
-	l.Paused, l.Rest, l.Running, l.Starts, l.Own = 0, 0, 0, nil, nil
+	l.Paused, l.Rest, l.Running, l.Left, l.Starts, l.Own = 0, 0, 0, 0, nil, nil
 	if len(b) == 0 {
 		return true
 	}
@@ -493,12 +526,12 @@ func (l *Line) Unpack(b []byte) bool {
 	own, sound := OwnOf(string(b[keptBytes+1 : size]))
 	starts := UnpackStarts(b[size:])
 	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
-	paused, rest, running := number(0), number(8), number(16)
+	paused, rest, running, left := number(0), number(8), number(16), number(24)
 	isMoment := func(n int64) bool { return n >= 0 && n < 1<<53 }
-	sound = sound && len(b) == size+len(starts)*startBytes
-	if !sound || paused != Never && !isMoment(paused) || !isMoment(rest) || !isMoment(running) {
+	sound = sound && len(b) == size+len(starts)*startBytes && (paused == Never || isMoment(paused))
+	if !sound || !isMoment(rest) || !isMoment(running) || !isMoment(left) {
 		return false
 	}
-	l.Paused, l.Rest, l.Running, l.Starts, l.Own = paused, rest, running, starts, own
+	l.Paused, l.Rest, l.Running, l.Left, l.Starts, l.Own = paused, rest, running, left, starts, own
 	return true
 }
