@@ -204,13 +204,13 @@ func TestDamageOfWhatPartitionsKeep(t *testing.T) {
 	for name, damage := range map[string]func(server *miniredis.Miniredis){
 		"a field that is too short": func(server *miniredis.Miniredis) { server.HSet("midge:{mail}:side", "k:a", "x") },
 		"a field with large numbers": func(server *miniredis.Miniredis) {
-			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\xff", 24)+"\x00")
+			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\xff", 32)+"\x00")
 		},
 		"a field with damaged starts": func(server *miniredis.Miniredis) {
-			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\x00", 25)+strings.Repeat("\xff", 12))
+			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\x00", 33)+strings.Repeat("\xff", 12))
 		},
 		"a field with a damaged limit": func(server *miniredis.Miniredis) {
-			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\x00", 24)+"\x05x 0 0")
+			server.HSet("midge:{mail}:side", "k:a", strings.Repeat("\x00", 32)+"\x05x 0 0")
 		},
 		"a lost field":               func(server *miniredis.Miniredis) { server.HDel("midge:{mail}:side", "k:a") },
 		"a record of a running task": func(server *miniredis.Miniredis) { server.HSet("midge:{mail}:tasks", "a0", "x") },

@@ -273,7 +273,8 @@ local function planring(q)
   local digits = format('%d', NEVER) == 'NEVER' and '%d' or '%.0f' -- %d takes a third of the time, but not on 32 bits
   for line, p in pairs(q.parts) do
     local score, was = p.score, p.was
-    if p.changed then put(q, ring.field(line), ring.packed(p)) end
+    if p.left and p.left > 0 and not rate.owned(q) then put(q, rate.OWNED, '1') end
+    if p.changed or p.left ~= p.stored then put(q, ring.field(line), ring.packed(p)) end
     if score ~= was then
       local rests = score and score >= 0
       if was and was >= 0 and not rests then gone[#gone + 1] = 'q' .. sub(line, 2) end

@@ -1,7 +1,7 @@
 -- rate: the texts of limits, and the starts that count for a rate, by the rules of limit.go in package engine. A queue
 -- and each of its partitions may have a rate. The side hash has the texts and the packed starts as that file writes
--- them. It has the field OWNED since a partition of the queue got a limit of its own, until the ring is empty, so that
--- claims of other queues look for no such limit.
+-- them. It has the field OWNED since a partition of the queue got a limit of its own, or a claim ended within a turn, until
+-- the ring is empty, so that claims of other queues look for neither.
 
 local rate = {}
 
@@ -39,7 +39,7 @@ function rate.own(v)
   return l and l.most + l.n == 0 and (l.each or {most = 0, n = 0, per = 0, weight = 0, bounds = false}) or nil
 end
 
--- owned reports whether a partition of a queue may have a limit of its own.
+-- owned reports whether a partition of a queue may have a limit of its own, or a turn that goes on.
 function rate.owned(q)
   if q.alone == nil then q.alone = q.m.lines < 0 and aside(q, rate.OWNED) and true or false end
   return q.alone

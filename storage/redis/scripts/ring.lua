@@ -14,7 +14,8 @@
 -- A partition may have more than tasks: a pause, a rest that a throttled task began, tasks that run and count for its
 -- Concurrency, a limit of its own, and starts that count for its rate. The side hash then has under k: and the key, as
 -- Line.Pack in package engine writes them, when the pause ends (NEVER for one without an end) and when the rest ends, 0
--- for none, how many tasks run, the text of the limit, and the packed starts.
+-- for none, how many tasks run, how many tasks are left of a turn that goes on, the text of the limit, and the packed
+-- starts.
 
 -- is reports whether a line by name is that of a partition.
 function ring.is(line) return byte(line, 1) == 112 end
@@ -85,9 +86,9 @@ function ring.inturn(q, line)
   return q.parts[line] or ring.add(q, line, -NEVER, true)
 end
 
--- ready puts a partition at the end of the ring. It removes a partition without tasks.
+-- ready puts a partition at the end of the ring, where nothing is left of its turn. It removes a partition without tasks.
 function ring.ready(q, p)
-  p.score = nil
+  p.score, p.left = nil, p.left and 0
   if p.size <= 0 then return end
   bump(q, 'turn', 1)
   p.score = q.m.turn - NEVER
@@ -97,7 +98,7 @@ end
 function ring.join(q, line, class)
   local p = ring.of(q, line)
   p.size, p.net = p.size + 1, p.net + 1
-  if not p.score then ring.ready(q, p)
+  if not p.score then ring.ready(q, p.was and ring.kept(q, p) or p)
   elseif p.score >= 0 and p.size == 1 then ring.arrange(q, p) end
   if p.score >= 0 then return end -- no claim could take it
   if class == PLAIN then q.work = true else q.news = true end
@@ -145,7 +146,7 @@ end
 function ring.resting(q) return q.m.rest > (q.m.jumped > 0 and 0 or now) end
 
 do
-local KEPT = 24 -- the bytes before the length of the text of its own limit
+local KEPT = 32 -- the bytes before the length of the text of its own limit
 
 -- eight reads a big-endian number of 8 bytes at i.
 local function eight(v, i)
@@ -159,22 +160,24 @@ function ring.field(line) return 'k:' .. sub(line, 2) end
 -- unpacked returns what a text has of a partition, zeros for a text that no step has written.
 function ring.unpacked(v)
   if v and #v > KEPT then
-    local paused, rest, running, from = eight(v, 1), eight(v, 9), eight(v, 17), KEPT + 1 + byte(v, KEPT + 1)
+    local paused, rest, running, left = eight(v, 1), eight(v, 9), eight(v, 17), eight(v, 25)
+    local from = KEPT + 1 + byte(v, KEPT + 1)
     local own = sub(v, KEPT + 2, from)
     local sound = #v >= from and (own == '' or rate.own(own))
-    if sound and paused <= NEVER and rest < NEVER and running < NEVER then
-      return paused, rest, running, sub(v, from + 1), own
+    if sound and paused <= NEVER and rest < NEVER and running < NEVER and left < NEVER then
+      return paused, rest, running, sub(v, from + 1), own, left
     end
   end
-  return 0, 0, 0, '', ''
+  return 0, 0, 0, '', '', 0
 end
 
 -- packed returns the text for what a partition has, false for nothing.
 function ring.packed(p)
   local starts = p.counts and rate.pack(p.list) or p.starts
-  if p.paused + p.rest + p.running == 0 and starts == '' and p.text == '' then return false end
+  if p.paused + p.rest + p.running + p.left == 0 and starts == '' and p.text == '' then return false end
   local zero = char(0)
-  return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. char(#p.text) .. p.text .. starts
+  return zero .. pack7(p.paused) .. zero .. pack7(p.rest) .. zero .. pack7(p.running) .. zero .. pack7(p.left)
+    .. char(#p.text) .. p.text .. starts
 end
 
 -- prefetch reads the side hash for several partitions.
@@ -192,7 +195,8 @@ end
 function ring.kept(q, p)
   if p.paused then return p end
   local v = aside(q, ring.field(p.line))
-  p.paused, p.rest, p.running, p.starts, p.text = ring.unpacked(v)
+  p.paused, p.rest, p.running, p.starts, p.text, p.left = ring.unpacked(v)
+  p.stored = p.left
   p.own = p.text ~= '' and rate.own(p.text)
   p.changed = v and not ring.packed(p) -- it is damaged
   return p
@@ -233,7 +237,7 @@ function ring.arrange(q, p)
       if p.own then at = NEVER end
     end
   end
-  if at > 0 then p.score = at else ring.ready(q, p) end
+  if at > 0 then p.score, p.left = at, 0 else ring.ready(q, p) end
 end
 
 -- pause pauses the partition of a line until a moment, and resumes it if that is 0.

@@ -162,7 +162,7 @@ function ring.admits(q, p, rec, looks)
   if at == 0 then return true end
   q.rated = min(q.rated or at, at)
   if looks then return false end
-  p.score = at
+  p.score, p.left = at, 0
   if ahead then ring.recount(q, p) end -- else they would count as made now until then
   return false
 end
@@ -417,37 +417,22 @@ function ring.readon(q, g, most)
   return #g > before
 end
 
--- ring.over puts the i-th of the turns, which has ended, behind the others.
-function ring.over(g, i)
-  local t, list = g[i], g.whole and g or g.served
-  g[i], t.left = false, 0
-  if not t.line or t.size > 0 then list[#list + 1] = t end
-end
-
--- ring.served notes that the claim took a task of the i-th turn, and reports whether the turn is over. With the first
--- task of its turn a partition moves to the end of the ring.
+-- ring.served notes that the claim took a task of the i-th turn, and reports whether the turn is over. Then the
+-- partition moves to the end of the ring. Else so many tasks are left of the turn, for the next claim too.
 function ring.served(q, g, i)
-  local t = g[i]
-  if (t.left or 0) == 0 then
-    local each = t.line and ring.each(q, t)
-    t.left = each and max(each.weight, 1) or 1
-    if not t.line then
-      bump(q, 'turn', 1)
-      set(q, 'own', q.m.turn)
-    elseif t.size > 0 then ring.ready(q, t) end
+  local t, list = g[i], g.whole and g or g.served
+  local each = t.line and ring.each(q, t)
+  if each and each.weight > 1 and t.size > 0 then
+    local left = ring.kept(q, t).left
+    t.left = (left > 0 and min(left, each.weight) or each.weight) - 1
+    if t.left > 0 then return false end
   end
-  t.left = t.left - 1
-  if t.left > 0 and t.size > 0 then return false end
-  ring.over(g, i)
-  return true
-end
-
--- ring.close ends the i-th turn early, and reports whether the claim has taken a task in it: then it comes behind the
--- others.
-function ring.close(q, g, i)
-  local t = g[i]
-  if not t or (t.left or 0) == 0 then return false end
-  ring.over(g, i)
+  g[i] = false
+  if not t.line then
+    bump(q, 'turn', 1)
+    set(q, 'own', q.m.turn)
+  elseif t.size > 0 then ring.ready(q, t) end
+  if not t.line or t.size > 0 then list[#list + 1] = t end
   return true
 end
 
@@ -488,7 +473,7 @@ end
 -- like this one would find a task.
 function ring.take(q, n)
   n = max(min(n, MOSTKEYED - ring.took), 0)
-  local limit, before, passed, o, yields = taken + n, taken, {}, nil, false
+  local limit, before, passed, o = taken + n, taken, {}, nil
   -- Scores of 16 digits are slow to read: so a count tells how many partitions come before the tasks without one.
   local g = {read = 0, served = {}, before = call('ZCOUNT', q[RING], '-inf', text(q.m.own - NEVER))}
   q.page = min(floor(n / call('ZCARD', q[RING])) + 2, 100) -- enough to see whether a partition empties
@@ -500,13 +485,9 @@ function ring.take(q, n)
       o = o or own.begin(q, n)
       some = own.advance(q, o)
     end
-    local over = not some or ring.served(q, g, i)
-    yields = not some and ring.close(q, g, i)
-    if not some and not yields and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
-    if over then i = i + 1 end
+    if not some and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
+    if not some or ring.served(q, g, i) then i = i + 1 end
   end
-  ring.close(q, g, i)
-  if yields and q.limit then q.limit.wants = nil end -- the next claim serves others before the task that wants more
   for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
     if passed[j].score < 0 then ring.ready(q, passed[j]) end
   end
