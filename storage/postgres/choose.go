@@ -62,6 +62,7 @@ type candidate struct {
 	ref          storage.Ref
 	sub          string // the name of its line, if it has one
 	turn         int64  // of its partition, if it stands in the line of one
+	left         int32  // how many tasks are left of the turn of that partition
 	partition    string
 	running      int64  // how many tasks of its partition count for the Concurrency
 	own          string // the limit of its partition alone
@@ -161,7 +162,7 @@ func (ch *choice) query(free bool) query {
 			}
 			return nil
 		}, &r.place, &r.foreign, &r.state, &r.sub, &r.id, &r.version, &r.sort, &r.flags, &r.size,
-			&r.last, &r.turn, &r.partition, &r.running, &packed, &r.own),
+			&r.last, &r.turn, &r.left, &r.partition, &r.running, &packed, &r.own),
 	}
 }
 

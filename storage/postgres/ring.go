@@ -10,7 +10,8 @@ import (
 
 // The ring of a queue consists of the places that the rows of its partitions have in the table lines. A
 // claim reads the first ready partitions that have a task for it (the function turned), and writes the
-// places of those that it has served, or that have to rest because of their rate, and their starts. The
+// places of those that it has served, or that have to rest because of their rate, what is left of their
+// turns, and their starts. The
 // server ends pauses and rests (resume), and a step removes a partition of which nothing is left, or puts it
 // out of the way if its last task has been taken and runs (vacate).
 //
@@ -124,7 +125,7 @@ func (w *work) share(q *engine.Queue, cand *candidate, starts map[line]engine.St
 		w.shares[at] = l
 	}
 	if cand.state == int16(engine.Keyed) && l.Ring == nowhereInRing {
-		l.Ring = engine.Place{Turn: cand.turn}
+		l.Ring, l.Left = engine.Place{Turn: cand.turn}, int64(cand.left)
 		w.parts = append(w.parts, l)
 	}
 }
@@ -147,10 +148,12 @@ func (w *work) turning(passed []line) []query {
 	var names []string
 	var sorts []*int64 // nil for a partition that stays in its place
 	var turns []int64
+	var lefts []int32 // of the turns that go on
 	var starts [][]byte // nil for starts that stay
-	add := func(at line, sort *int64, turn int64, packed []byte) {
+	add := func(at line, sort *int64, turn, left int64, packed []byte) {
 		queues, names = append(queues, w.ids(at.queue)), append(names, at.sub)
 		sorts, turns, starts = append(sorts, sort), append(turns, turn), append(starts, packed)
+		lefts = append(lefts, int32(left))
 	}
 	for at, l := range w.shares {
 		if !l.Changed {
@@ -160,17 +163,18 @@ func (w *work) turning(passed []line) []query {
 		if l.Ring != nowhereInRing {
 			sort = &l.Ring.Sort
 		}
-		add(at, sort, l.Ring.Turn, append([]byte{}, l.Starts.Pack()...))
+		add(at, sort, l.Ring.Turn, l.Left, append([]byte{}, l.Starts.Pack()...))
 	}
 	for _, at := range passed {
 		w.step.Turn++
-		add(at, new(int64), w.step.Turn, nil)
+		add(at, new(int64), w.step.Turn, 0, nil)
 	}
 	if len(queues) == 0 {
 		return nil
 	}
 	return []query{{
-		text: "SELECT {schema}.served($1, $2, $3, $4, $5)", args: []any{queues, names, sorts, turns, starts},
+		text: "SELECT {schema}.served($1, $2, $3, $4, $5, $6)",
+		args: []any{queues, names, sorts, turns, lefts, starts},
 	}}
 }
 

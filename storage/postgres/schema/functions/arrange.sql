@@ -23,6 +23,7 @@ BEGIN
 			WHERE t.queue + 0 = k.queue AND t.partition = k.sub AND t.flags & 32 > 0 OFFSET 0);
 	UPDATE {schema}.lines k SET paused = x.paused, rest = x.rest, starts = x.starts, sort = x.sort,
 		turn = CASE WHEN x.sort = k.sort THEN k.turn ELSE p_turn + x.n END,
+		turn_left = CASE WHEN x.sort = k.sort THEN k.turn_left ELSE 0 END,
 		named = CASE WHEN k.line = ANY (empty) AND x.sort < 9223372036854775807 THEN greatest(x.sort, k.named) ELSE k.named END
 	FROM (
 		SELECT y.c, y.paused, y.rest, CASE WHEN y.over > come THEN y.starts ELSE '' END AS starts, CASE

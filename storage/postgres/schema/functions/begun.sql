@@ -10,7 +10,7 @@ DECLARE
 BEGIN
 	IF true = ANY (fresh) THEN
 		PERFORM {schema}.served(array_agg(u.queue), array_agg(u.sub), array_agg(0::int8), array_agg(u.turn),
-			array_agg(NULL::bytea))
+			array_agg(0), array_agg(NULL::bytea))
 		FROM unnest(queues, subs, turns, fresh) AS u (queue, sub, turn, fresh) WHERE u.fresh;
 	END IF;
 END $$;

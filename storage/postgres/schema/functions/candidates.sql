@@ -9,14 +9,15 @@
 -- partition rest, only partitions have candidates.
 --
 -- Of the partitions that are ready, turned returns candidates, and rows without an id. o_turn is the turn
--- of the partition. rings are the turns before which no ready partition is. o_running counts the running
+-- of the partition, and o_left is how many tasks are left of a turn that goes on. rings are the turns before
+-- which no ready partition is. o_running counts the running
 -- tasks of the partition of a task, up to the Concurrency of its limit, o_starts are the starts of that
 -- partition, and o_own is its own limit.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[]
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
-	o_size int4, o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea, o_own text
+	o_size int4, o_last bool, o_turn int8, o_left int4, o_partition text, o_running int8, o_starts bytea, o_own text
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -45,7 +46,8 @@ BEGIN
 			{schema}.heads(l.line, l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, t.partition, t.running, coalesce(t.starts, ''), coalesce(t.own, '')
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, 0, t.partition, t.running,
+		coalesce(t.starts, ''), coalesce(t.own, '')
 	FROM h, LATERAL (
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
 			SELECT y.*, c.nth, p.starts, p.own, CASE WHEN y.partition <> '' THEN (SELECT count(*) FROM (

@@ -18,7 +18,8 @@ BEGIN
 		AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 	ORDER BY k.line FOR NO KEY UPDATE OF k;
 	IF FOUND THEN
-		UPDATE {schema}.lines k SET sort = greatest(k.paused, k.rest), turn = turns[array_position(lines, k.line)]
+		UPDATE {schema}.lines k SET sort = greatest(k.paused, k.rest), turn = turns[array_position(lines, k.line)],
+			turn_left = 0
 		WHERE k.line = ANY (lines) AND k.sort > greatest(k.paused, k.rest)
 			AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0);
 	END IF;

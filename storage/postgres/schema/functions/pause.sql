@@ -12,7 +12,7 @@ BEGIN
 		RETURN;
 	END IF;
 	LOOP
-		UPDATE {schema}.lines k SET paused = until, sort = greatest(until, k.rest), turn = p_turn
+		UPDATE {schema}.lines k SET paused = until, sort = greatest(until, k.rest), turn = p_turn, turn_left = 0
 		WHERE k.queue = q AND k.state = {state.keyed} AND k.sub = p_sub;
 		EXIT WHEN FOUND;
 		PERFORM {schema}.open(ARRAY[q], ARRAY[{state.keyed}]::int2[], ARRAY[p_sub], ARRAY[true], ARRAY[p_turn],

@@ -6,7 +6,8 @@ DECLARE
 	keyed int2 := {state.keyed}; -- a variable, so that the planner takes the key of lines
 BEGIN
 	LOOP
-		UPDATE {schema}.lines k SET rest = greatest(k.rest, until), sort = greatest(k.paused, k.rest, until), turn = p_turn
+		UPDATE {schema}.lines k SET rest = greatest(k.rest, until), sort = greatest(k.paused, k.rest, until), turn = p_turn,
+			turn_left = 0
 		WHERE k.queue = q AND k.state = keyed AND k.sub = p_sub;
 		EXIT WHEN FOUND;
 		PERFORM {schema}.open(ARRAY[q], ARRAY[keyed], ARRAY[p_sub], ARRAY[true], ARRAY[p_turn],

@@ -5,14 +5,15 @@
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
 -- and in each passes over 1,000 tasks at most. It passes over partitions with as many running tasks as
 -- their limit admits, and, if the claim starts no task at once and so bars the flag 4, over those with a
--- limit of their own. o_running counts the running tasks of a partition, o_starts are its starts, with its
--- first task, and o_own is its own limit.
+-- limit of their own. o_left is how many tasks are left of the turn of a partition, 0 if none goes on,
+-- o_running counts its running tasks, o_starts are its starts, with its first task, and o_own is its own
+-- limit.
 --
 -- A row without an id says that partitions are held back by their concurrency, if o_kind is ''. Else it
 -- names a partition that was passed over, after a look at {maxturns} that left out others.
 CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
-	o_last bool, o_turn int8, o_partition text, o_running int8, o_starts bytea, o_own text
+	o_last bool, o_turn int8, o_left int4, o_partition text, o_running int8, o_starts bytea, o_own text
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	concurrency int8 := {schema}.share(q, '', 1); -- of the partitions without a limit of their own
@@ -69,7 +70,8 @@ BEGIN
 			) k
 		) r;
 		RETURN QUERY
-		SELECT false, {state.keyed}::int2, u.sub, NULL::bytea, 0::int8, 0::int8, 0::int2, 0, false, 0::int8, '', 0::int8, ''::bytea, ''
+		SELECT false, {state.keyed}::int2, u.sub, NULL::bytea, 0::int8, 0::int8, 0::int2, 0, false, 0::int8, 0,
+			'', 0::int8, ''::bytea, ''
 		FROM unnest(CASE WHEN held THEN ARRAY[''] END || CASE WHEN others THEN subs END) AS u (sub);
 	END IF;
 	IF numbers = '{}' THEN
@@ -99,7 +101,8 @@ BEGIN
 	END LOOP;
 	RETURN QUERY
 	SELECT t.queue <> q, {state.keyed}::int2, k.sub, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		row_number() OVER (PARTITION BY k.line ORDER BY t.sort) >= least(share * weights[array_position(numbers, k.line)], most), k.turn, k.sub,
+		row_number() OVER (PARTITION BY k.line ORDER BY t.sort) >= least(share * weights[array_position(numbers, k.line)], most), k.turn,
+		k.turn_left, k.sub,
 		running[array_position(numbers, k.line)],
 		CASE WHEN row_number() OVER (PARTITION BY k.line ORDER BY t.sort) = 1 THEN k.starts ELSE '' END, k.own
 	FROM unnest(cs) AS c (c), LATERAL (SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0) t,
