@@ -148,7 +148,7 @@ func (w *work) turning(passed []line) []query {
 	var names []string
 	var sorts []*int64 // nil for a partition that stays in its place
 	var turns []int64
-	var lefts []int32 // of the turns that go on
+	var lefts []int32   // of the turns that go on
 	var starts [][]byte // nil for starts that stay
 	add := func(at line, sort *int64, turn, left int64, packed []byte) {
 		queues, names = append(queues, w.ids(at.queue)), append(names, at.sub)

@@ -103,7 +103,7 @@ CREATE TABLE {schema}.lines (
 	sort  int8 NOT NULL DEFAULT 0,
 	turn  int8 NOT NULL DEFAULT 0,
 	tasks int8 NOT NULL DEFAULT 0, -- without the deltas
-	-- How many tasks claims have left of the turn of a partition that goes on at its place, 0 if none goes on.
+	-- How many tasks are left of the turn of a partition that claims have begun and not ended, 0 for none.
 	turn_left int4 NOT NULL DEFAULT 0,
 	-- When the pause of a partition ends, the highest number if a resume ends it, and when the rest ends
 	-- that a throttled task began; 0 for none.
