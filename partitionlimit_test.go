@@ -313,3 +313,39 @@ func TestAPartitionHasALimitOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestAWeightIsFeltBySingleSlots: the slots fall free one by one, and yet a partition gets its share by weight.
+func TestAWeightIsFeltBySingleSlots(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const many = 80
+		for range many {
+			b.enqueue("a", midge.Partition("acme"))
+			b.enqueue("b", midge.Partition("other"))
+		}
+		err := b.client.Queue("default").Partition("acme").SetLimit(b.Context(), midge.PartitionLimit{Weight: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var ran []string
+		b.run(midge.RunnerConfig{Concurrency: 3}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			mu.Lock()
+			ran = append(ran, info.Partition)
+			take := time.Duration(100+37*len(ran)%50) * time.Millisecond // so that no two jobs end together
+			mu.Unlock()
+			time.Sleep(take)
+			return nil
+		})
+		b.after(3 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		share := map[string]int{}
+		for _, key := range ran[:40] {
+			share[key]++
+		}
+		if share["acme"] < 28 || share["acme"] > 32 {
+			t.Errorf("of 40 jobs %v ran, want three of acme for each other", share)
+		}
+	})
+}
