@@ -334,7 +334,7 @@ func TestAWeightIsFeltBySingleSlots(t *testing.T) {
 			ran = append(ran, info.Partition)
 			take := time.Duration(100+37*len(ran)%50) * time.Millisecond // so that no two jobs end together
 			mu.Unlock()
-			time.Sleep(take)
+			<-time.After(take)
 			return nil
 		})
 		b.after(3 * time.Second)

@@ -321,6 +321,10 @@ func (q *queue) namedStand() (stand int, err error) {
 		if q.parts[l.Sub] != l || l.Ring != e.place || l.Size != int64(l.size) || l.IsSpare() || l.IsMisplaced() {
 			return 0, fmt.Errorf("the partition %s holds %d, and is %+v", l.Sub, l.size, l.Line)
 		}
+		if l.Left != 0 && (!l.IsReady() || l.Size == 0) {
+			return 0, fmt.Errorf("%d tasks are left of a turn of %s, which has %d and stands at %+v",
+				l.Left, l.Sub, l.Size, l.Ring)
+		}
 		if l.Running != running[l.Sub] {
 			return 0, fmt.Errorf("%d tasks of the partition %s run, counted %d", running[l.Sub], l.Sub, l.Running)
 		}

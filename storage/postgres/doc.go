@@ -134,9 +134,9 @@
 // that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it
 // reads candidates without locks and without payloads, and locks exactly those that it chooses. Of
 // partitions it reads the first of the ring, as many as it may serve, and passes over those that are at
-// their Concurrency. It writes their places and their starts with the tasks that it takes. A partition
-// without waiting tasks stands apart from the ready ones while tasks of it run or its starts count. The
-// step of the end, a claim after the moment, or the sweep removes its row.
+// their Concurrency. It writes their places, how much is left of their turns, and their starts with the
+// tasks that it takes. A partition without waiting tasks stands apart from the ready ones while tasks of it
+// run or its starts count. The step of the end, a claim after the moment, or the sweep removes its row.
 //
 // # Locks
 //

@@ -93,9 +93,10 @@
 //	                         the line of a partition behind which the search for damage goes on;
 //	                         "q:operator" and "q:declared": the limits of the queue as texts, and
 //	                         "q:starts": the costs of the starts that count for its rate; "q:owned"
-//	                         if partitions may have limits of their own; under k, ":" and the key
-//	                         of a partition that has more than tasks: its pause, its rest, how many
-//	                         of its tasks run, its own limit, and its starts (ring.lua)
+//	                         if partitions may have limits of their own, or turns that go on; under
+//	                         k, ":" and the key of a partition that has more than tasks: its pause,
+//	                         its rest, how many of its tasks run, how many are left of its turn, its
+//	                         own limit, and its starts (ring.lua)
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window

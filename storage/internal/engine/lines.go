@@ -25,8 +25,7 @@ type Line struct {
 	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
 	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see Arrange.
 	Ring Place
-	// Left is how many tasks are left of the turn of a partition that claims have begun and not ended, 0 if there
-	// is none.
+	// Left is how many tasks are left of a turn of a partition that claims have begun and not ended, 0 for none.
 	Left int64
 	// Paused is when the pause of a partition ends, Never if a resume ends it. Rest is when the rest ends that a
 	// throttled task began. Both are 0 for none.
