@@ -260,6 +260,10 @@ func shareOwnDeclined(r *rig) {
 	req := knows(0, "mail")
 	req.Ahead = 9
 	r.want("claimed ahead", ids(r.claim(req).Tasks), []string{})
+	high := job("x")
+	high.Priority, req.Start = 1, 1
+	r.insert(high)
+	r.want("claimed and ahead", ids(r.claim(req).Tasks), []string{"x"})
 	c := r.claim(knows(9, "mail"))
 	r.want("claimed", ids(c.Tasks), []string{"m0", "m1"})
 	r.want("held", r.claim(knows(9, "mail")).Held, []string{mainQueue})

@@ -142,14 +142,15 @@ end
 function ring.ahead(q, p) return not (q.alone and ring.kept(q, p).own and p.own.bounds) end
 
 -- admits reports whether a claim may take the next task of a partition as far as the partition decides. It lets the
--- partition rest until its rate admits the task, unless the claim only looks, or the task stands in another line.
+-- partition rest until its rate admits the task, unless the claim only looks (looks is true), or the task stands in
+-- another line (looks is 'elsewhere').
 function ring.admits(q, p, rec, looks)
   local each = ring.each(q, p)
   if not each and not (p.score and p.score >= 0) then return true end
   ring.kept(q, p)
   if p.paused > 0 or p.rest > 0 then return false end
-  if (looks and starts <= 0 or not looks and taken >= starts) and not ring.ahead(q, p) then
-    q.passed = q.passed or not looks
+  if (looks == true and starts <= 0 or looks ~= true and taken >= starts) and not ring.ahead(q, p) then
+    q.passed = q.passed or looks ~= true
     return false
   end
   if ring.full(q, p) then
@@ -216,7 +217,7 @@ local function fate(q, c, rec)
     return 'passed'
   end
   local p = ring.partition(q, c, rec)
-  if p and not ring.admits(q, p, rec, c.line ~= p.line) then return 'held' end
+  if p and not ring.admits(q, p, rec, c.line ~= p.line and 'elsewhere') then return 'held' end
   if not limits.admits(q, rec, doubted) or not give(q, c, rec) then return 'full' end
   limits.charge(q)
   ring.charge(q, p, rec)
