@@ -400,6 +400,11 @@ func boundedRateChanged(r *rig) {
 	r.configure(limiting(starting(1, time.Hour)))
 	r.hold(ask(9), 1)
 	r.full("after the rate was gone for a while")
+	both := declaring(starting(2, time.Hour))
+	both.Limit = clearing().Limit
+	r.configure(both)
+	r.hold(ask(9), 1)
+	r.full("by a declared rate instead of the operator's")
 }
 
 func boundedOperator(r *rig) {

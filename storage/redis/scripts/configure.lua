@@ -10,14 +10,16 @@
 
 local q = openall(1)[1]
 
+local operator, declared -- the new limits, nil for one that stays
+
 -- SETTINGS change a setting each.
 local SETTINGS = {
   pause = function(v)
     local length = tonumber(v)
     set(q, 'paused', length > 0 and now + length or length)
   end,
-  limit = function(v) limits.operate(q, v) end,
-  declared = function(v) limits.declare(q, v) end,
+  limit = function(v) operator = v end,
+  declared = function(v) declared = v end,
 }
 
 -- bounds returns the limit of partitions as a text.
@@ -34,6 +36,7 @@ local function patch()
   if not exists then return '' end
   local before = bounds()
   for i = 5, #ARGV, 2 do SETTINGS[ARGV[i]](ARGV[i + 1]) end
+  if operator or declared then limits.change(q, operator, declared) end
   if bounds() ~= before then ring.loosen(q) end
   set(q, 'touched', now)
   set(q, 'soon', 0)

@@ -99,10 +99,11 @@ function limits.next(q)
   return rate.next(l.starts, l.sum, l.left > 0 and l.wants or 1, l.n, l.per)
 end
 
--- change sets the limit of a queue, that of the operator or the declared one, '' for none.
-local function change(q, field, v)
-  put(q, field, v ~= '' and v)
-  local operator, declared = aside(q, OPERATOR), aside(q, DECLARED)
+-- change sets the limits of a queue, that of the operator and the declared one: '' for none, nil for one that stays.
+function limits.change(q, operator, declared)
+  if operator then put(q, OPERATOR, operator ~= '' and operator) end
+  if declared then put(q, DECLARED, declared ~= '' and declared) end
+  operator, declared = aside(q, OPERATOR), aside(q, DECLARED)
   local l = rate.inforce(operator, declared)
   q.each = nil
   if not l or l.n == 0 then put(q, STARTS, false) end
@@ -112,9 +113,5 @@ local function change(q, field, v)
     put(q, rate.OWNED, false)
   end
 end
-
-function limits.operate(q, v) change(q, OPERATOR, v) end
-
-function limits.declare(q, v) change(q, DECLARED, v) end
 end
 
