@@ -271,6 +271,9 @@ func shareThrottleOrdinary(r *rig) {
 	r.want("claimed beside it", r.finish(9), []string{"a0"})
 	c := r.nothing("during the rest")
 	r.between("next due", c.NextDue, r.now(), r.now().Add(brevity))
+	req := ask(1)
+	req.Queues[0].Max = storage.MaxNone
+	r.between("next due for no kinds", r.claim(req).NextDue, r.now(), r.now().Add(brevity))
 	r.between("rest in the stats", r.stats().Rests, r.now(), r.now().Add(brevity))
 	r.add("z")
 	r.nothing("after an insert")

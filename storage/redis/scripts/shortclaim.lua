@@ -19,8 +19,9 @@ if SHORT then
       if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
-      -- The lines of kinds have to be looked at.
-      if m[8] and m[8] ~= A[11 + total + i] and A[10 + i] ~= MAXNONE then return nil end
+      -- The lines of kinds have to be looked at, and limits, partitions and a rest, for which lines is negative.
+      local unknown = m[8] and m[8] ~= A[11 + total + i]
+      if unknown and (A[10 + i] ~= MAXNONE or (tonumber(m[8]) or 0) < 0) then return nil end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
       cancels = cancels or m[7] and m[7] ~= '0'
