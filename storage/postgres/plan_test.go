@@ -70,9 +70,9 @@ var (
 	sorts  = regexp.MustCompile(`^\s*Sort Method: top-N heapsort`)
 	passes = regexp.MustCompile(`Rows Removed by (Join )?Filter: \d{4,}`)
 	// mayPass matches the filters of an argument, and of the deltas, which have no index and are folded soon,
-	// which are appended again for locked lines. The fold of 2,000 deltas joins them with the queues and the lines.
-	mayPass = regexp.MustCompile(`Filter: \(SubPlan|Filter: \(line <> ALL|Join Filter: \((q\.queue = s|k\.line = u)|` +
-		`Filter: \(\(queue = \S+\) AND \(counter = \d+\)\)`)
+	// which are appended again for locked lines. The fold of 2,000 deltas joins them with the queues.
+	mayPass = regexp.MustCompile(`Filter: \(SubPlan|^\s*Filter: \(.*\bn <> 0\b|` +
+		`Join Filter: \(q\.queue = s|Filter: \(\(queue = \S+\) AND \(counter = \d+\)\)`)
 )
 
 // everything carries out every kind of step, with n tasks of each sort.

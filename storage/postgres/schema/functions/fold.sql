@@ -32,10 +32,13 @@ BEGIN
 		RETURN n;
 	END IF;
 	locked := ARRAY(SELECT k.line FROM {schema}.lines k WHERE k.line = ANY (numbers) FOR NO KEY UPDATE SKIP LOCKED);
-	UPDATE {schema}.lines k SET tasks = k.tasks + u.n
-	FROM unnest(numbers, changes) AS u (line, n) WHERE k.line = u.line AND k.line = ANY (locked) AND u.n <> 0;
+	UPDATE {schema}.lines k SET tasks = k.tasks + x.n FROM (
+		SELECT (SELECT z.ctid FROM {schema}.lines z WHERE z.line = u.line) AS c, u.n
+		FROM unnest(numbers, changes) AS u (line, n) WHERE u.line = ANY (locked) AND u.n <> 0 OFFSET 0
+	) x WHERE k.ctid = x.c;
 	INSERT INTO {schema}.deltas (queue, counter, n)
-	SELECT k.line, k.state, u.n FROM unnest(numbers, changes) AS u (line, n)
-	JOIN {schema}.lines k ON k.line = u.line WHERE k.line <> ALL (locked) AND u.n <> 0;
+	SELECT k.line, k.state, u.n FROM unnest(numbers, changes) AS u (line, n), LATERAL (
+		SELECT z.line, z.state FROM {schema}.lines z WHERE z.line = u.line OFFSET 0
+	) k WHERE u.line <> ALL (locked) AND u.n <> 0;
 	RETURN n;
 END $$;
