@@ -50,6 +50,9 @@ BEGIN
 			) x WHERE x.flags & barred = 0
 		) LIMIT least(most, {maxturns} + 1)
 	) s;
+	IF cardinality(numbers) < most THEN
+		final := 9223372036854775807;
+	END IF;
 	IF cardinality(numbers) < least(most, {maxturns} + 1) OR concurrency > 0 OR EXISTS (
 		SELECT FROM {schema}.lines k WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.own <> ''
 	) THEN
@@ -63,8 +66,7 @@ BEGIN
 			FROM (
 				SELECT k.line, k.sub, k.turn, CASE WHEN k.own = '' THEN concurrency ELSE {schema}.share(q, k.own, 1) END AS bound
 				FROM {schema}.lines k
-				WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0 AND k.turn >= ring
-					AND (cardinality(numbers) < most OR k.turn <= final)
+				WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.sort = 0 AND k.turn BETWEEN ring AND final
 					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line OFFSET 0)
 				ORDER BY k.sort, k.turn LIMIT {maxturns} + 1
 			) k
