@@ -77,8 +77,8 @@ type Result struct {
 	Changed int64 // tasks that somebody changed meanwhile, and that were left alone
 	Gone    int64 // tasks that do not exist, or no longer
 	Kept    int64 // tasks to which the action cannot be done: see Reasons
-	// Reasons tells why, for the first five of the kept tasks, of the named tasks that do not exist, and of the
-	// records of loads that a filter matched, which count nowhere.
+	// Reasons has the reasons for the first five tasks that were left alone: kept tasks, named tasks that do not
+	// exist, and records of loads that a filter matched. These records count nowhere.
 	Reasons []Reason
 	// Refs are the tasks to which the action was done: all of them if the tasks are named, or the first MaxRefs.
 	Refs []storage.Ref

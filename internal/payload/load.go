@@ -73,8 +73,8 @@ func Reason(t storage.Task) string {
 	return t.CurrentReason()
 }
 
-// Why returns the sentence that says why a task stands where it does: text, which is that of the verdict, or
-// how far the file of a load has been loaded.
+// Why returns the reason for the state of a task as a sentence. text is the sentence of the verdict, which
+// stays as it is unless the task is the record of a load.
 func Why(t storage.Task, text string) string {
 	if !Records(t) {
 		return text

@@ -54,7 +54,7 @@ func newPacker(rows int, pack func(to []byte, i int) []byte) *packer {
 	return p
 }
 
-// Read gives the next bytes of the rows.
+// Read reads the next bytes of the rows.
 func (p *packer) Read(to []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

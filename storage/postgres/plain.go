@@ -263,10 +263,10 @@ func near(id []byte) []byte {
 	return id[:len(id)-lastDigits]
 }
 
-// bounds returns the lowest and the highest id of inserts, where all are of one queue and were made
-// at about the same time, or are numbered one after the other; else two empty ids. One look between these
-// bounds tells that none of the ids belongs to a task which has ended. Between bounds further apart it would
-// pass over what may be millions of dead entries.
+// bounds returns the lowest and the highest id of inserts if all are of one queue and were made at about the
+// same time, or are numbered one after the other. Otherwise it returns two empty ids. One query between these
+// bounds finds out whether any of the ids belongs to a task that has ended. Between bounds further apart the
+// query would pass over millions of dead entries.
 func bounds(ids [][]byte, queues int) (low, high []byte) {
 	if len(ids) == 0 || queues != 1 {
 		return []byte{}, []byte{}

@@ -128,7 +128,7 @@ func copies(makes []*row) bool {
 		!slices.ContainsFunc(makes, func(r *row) bool { return r.sub() != "" || r.Partition != "" })
 }
 
-// copying gives the statements that copy new rows into the table, as bulk does.
+// copying returns the statements that copy new rows into the table, as bulk does.
 func copying(makes []*row) []query {
 	queues, ids := make([]int32, len(makes)), make(blobs, len(makes))
 	for i, r := range makes {

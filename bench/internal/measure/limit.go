@@ -43,9 +43,9 @@ type limitSpec struct {
 
 // The parts of the measurements.
 const (
-	freeSlots  = 10                      // of the limit, where one worker takes those that it frees
+	freeSlots  = 10                      // the Concurrency of the limit; one worker has all slots
 	freeLong   = 20 * time.Millisecond   // how long a job takes at most
-	otherSlots = 200                     // of the limit, all of which one worker frees and another takes
+	otherSlots = 200                     // the same; one worker has them, another waits for them
 	otherOver  = 5 * time.Second         // the time over which it frees them
 	otherRest  = 2 * time.Second         // for which the other worker has found no free slot before
 	rateStarts = 50                      // in any span of ratePer
@@ -220,8 +220,8 @@ func (l *limited) next() (late, past []time.Duration) {
 	return behind(l.starts, l.counted, n, per), behind(l.counted, l.counted, n, per)
 }
 
-// behind returns by how much the later times come more than a span after the earlier ones, each of them
-// a number of places behind the earlier one that is compared with it.
+// behind compares each later time with the earlier time that stands so many places before it in the order of
+// the starts. It returns how much longer than the span each of these pairs is apart.
 func behind(later, earlier *log, places int, span time.Duration) (by []time.Duration) {
 	to, from := later.sorted(0), earlier.sorted(0)
 	for i := 0; i < len(from) && i+places < len(to); i++ {

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// states gives the states their numbers in an outcome; new states come last.
+// states has each state at its number in an outcome. New states come last.
 var states = storage.States()
 
 // The first byte of a Placed in an outcome: the number of its state, from 1, and these flags.

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// FuzzOutcome reads any bytes as the outcome that a lane remembers: it gives an outcome of the Txs or
-// an error.
+// FuzzOutcome reads any bytes as the outcome that a lane remembers: the result is an
+// outcome of the Txs, or an error.
 func FuzzOutcome(f *testing.F) {
 	txs := []storage.Tx{
 		{Inserts: make([]storage.Insert, 2)}, {Changes: make([]storage.Change, 1), Settles: make([]storage.Settle, 1)},

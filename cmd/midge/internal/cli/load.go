@@ -267,7 +267,7 @@ func (a *app) loaded(r load.Report) error {
 	return err
 }
 
-// loadNext returns the command to type after a look at the record of a load.
+// loadNext returns the commands that a user may type next, once the record of a load was shown.
 func loadNext(marker storage.Ref) string {
 	return "the same midge load command goes on; or to forget the load: " + forgetCommand(marker.Queue,
 		load.NameOfMarker(marker))
