@@ -49,14 +49,15 @@ func (r *rig) serve(ctx context.Context, ends func(n int) attempt) {
 	}
 }
 
-// attempt carries out an attempt. It returns false if the runner vanishes.
+// attempt carries out an attempt. It returns false if the runner vanishes, or ctx has ended: a call that ctx
+// cuts short is no failure.
 func (r *rig) attempt(ctx context.Context, session *storage.Session, fence storage.Fence, end attempt) bool {
 	for left := end.takes; left > 0; left -= 10 * time.Second {
 		if !sleep.For(ctx, min(left, 10*time.Second)) {
 			return false
 		}
 		_, err := session.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence, For: 30 * time.Second, Started: true}}})
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			r.t.Error(err)
 		}
 	}
@@ -64,10 +65,10 @@ func (r *rig) attempt(ctx context.Context, session *storage.Session, fence stora
 	if end.Outcome == "" {
 		return false
 	}
-	if _, err := session.ApplyOne(ctx, storage.Tx{Settles: []storage.Settle{end.Settle}}); err != nil {
+	if _, err := session.ApplyOne(ctx, storage.Tx{Settles: []storage.Settle{end.Settle}}); err != nil && ctx.Err() == nil {
 		r.t.Error(err)
 	}
-	return true
+	return ctx.Err() == nil
 }
 
 // dead makes n dead tasks of queue a, which are not kept if they complete.
