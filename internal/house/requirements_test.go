@@ -1,6 +1,7 @@
 package house
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,17 +36,66 @@ var requirements = []string{
 }
 
 func TestTheRootRequiresNoOtherModules(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root(t), "go.mod"))
+	_, all := required(t, "go.mod")
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, requirements) {
+		t.Errorf("go.mod requires other modules than the list here:\n%s", difference(lines(requirements), lines(got)))
+	}
+}
+
+// TestModulesRequireTheSameVersions checks that all modules of the same Go version, but tools, are built with the
+// same version of each module that they require. Two versions of one are compiled apart, with everything that
+// imports them. A module that needs an older Go, as the root does for its users, has its own versions.
+func TestModulesRequireTheSameVersions(t *testing.T) {
+	type of struct{ goes, path string }
+	type requirement struct{ file, version string }
+	first := map[of]requirement{}
+	for _, file := range modFiles(t) {
+		goes, all := required(t, file)
+		for path, version := range all {
+			was, ok := first[of{goes, path}]
+			switch {
+			case strings.HasPrefix(path, module) || file == "tools/go.mod":
+			case !ok:
+				first[of{goes, path}] = requirement{file, version}
+			case was.version != version:
+				t.Errorf("%s requires %s %s, and %s %s", file, path, version, was.file, was.version)
+			}
+		}
+	}
+}
+
+// required returns the version of Go and the modules that a go.mod requires, with their versions.
+func required(t *testing.T, file string) (goes string, all map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*(\S+\.\S+/\S+) v[0-9]`).FindAllStringSubmatch(string(text), -1) {
-		found[m[1]] = true
+	all = map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*(\S+\.\S+/\S+) (v[0-9]\S*)`).FindAllStringSubmatch(string(text), -1) {
+		all[m[1]] = m[2]
 	}
-	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, requirements) {
-		t.Errorf("go.mod requires other modules than the list here:\n%s", difference(lines(requirements), lines(got)))
+	return regexp.MustCompile(`(?m)^go (\S+)$`).FindString(string(text)), all
+}
+
+// modFiles returns the paths of all files go.mod from the root, in order.
+func modFiles(t *testing.T) (paths []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(root(t)), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && aside(name):
+			return fs.SkipDir
+		case entry.Name() == "go.mod":
+			paths = append(paths, name)
+		}
+		return nil
+	})
+	if err != nil || len(paths) < 2 {
+		t.Fatalf("%d go.mod found: %v", len(paths), err)
 	}
+	return paths
 }
 
 func lines(all []string) string { return strings.Join(all, "\n") }
