@@ -64,8 +64,8 @@ func positive(t *testing.T, found map[string]float64, names ...string) {
 func TestMemoryIsMeasured(t *testing.T) {
 	t.Parallel()
 	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory",
-		"-metrics", "drain_c100,drain_q20,drain_limited,drain_partitions,drain_one_*,slot_*,rate_*,mixed,kinds_*")
-	positive(t, found, "midge drain_limited", "midge drain_one_each", "midge drain_one_wide", "midge slot_p99",
+		"-metrics", "drain_c100,drain_q20,drain_limited,drain_rated,drain_partitions,drain_one_*,slot_*,rate_*,mixed,kinds_*")
+	positive(t, found, "midge drain_limited", "midge drain_rated", "midge drain_one_each", "midge drain_one_wide", "midge slot_p99",
 		"midge slot_other_p99", "midge rate_p99", "midge rate_worst")
 	positive(t, found, "midge drain_c100", "midge drain_q20", "midge drain_partitions", "midge mixed",
 		"midge kinds_drain", "midge kinds_p99", "midge kinds_worst")

@@ -196,9 +196,11 @@
 // # Rules of limits
 //
 // A queue may have a [Limit], which programs declare and an operator may override: see
-// [QueueLimit.InForce]. A Claim takes a task of such a queue only if the limit admits it, and
-// only as one of the ClaimRequest.Start tasks that are started at once, never ahead. The step
-// that makes the task pending counts it; a repeat of the call counts nothing.
+// [QueueLimit.InForce]. A Claim takes a task of such a queue only if the limit admits it. The step
+// that makes the task pending counts it; a repeat of the call counts nothing. A limit with a Rate, or
+// of partitions, admits only the ClaimRequest.Start tasks that are started at once. A limit that has
+// nothing but a Concurrency admits a task ahead as well while its pending tasks, this one among them,
+// are at most half of the Concurrency, so that tasks which wait in one runner leave half of it to others.
 //
 // The Concurrency counts the pending tasks of the queue and nothing else. So the slot of a
 // dead runner is free once its lease has been recovered. The Rate counts the costs of

@@ -194,7 +194,7 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 	}
 	ahead = max(ahead, 0) / wanting
 	if !d.grant.since.IsZero() && now.Sub(d.grant.since) >= aheadStale {
-		ahead = 0 // until a slot is free: no task of a queue with a limit is claimed ahead
+		ahead = 0 // until a slot is free: a limit admits few tasks ahead, or none
 	}
 	// Finished tasks whose settle is under way are in flight too: a storage that settles slowly is
 	// not asked for more.

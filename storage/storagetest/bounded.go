@@ -21,8 +21,9 @@ func boundedRules() []rule {
 			"A task that a limit admits and that has no room in the answer counts no start and takes no slot."),
 		state("bounded/slots come back", boundedSlots,
 			"Each outcome, and the recovery of an expired lease, gives the slot of a task back."),
-		state("bounded/never ahead", boundedAhead,
-			"Tasks of a queue with a limit are claimed only as tasks that start at once, never ahead."),
+		state("bounded/ahead", boundedAhead,
+			"Tasks of a queue with a Concurrency are claimed ahead while less than half of it is taken. Those of a "+
+				"queue with a rate or a limit of partitions never are."),
 		state("bounded/rate", boundedRate,
 			"Never more than N tasks start in any span of Per. NextDue is the moment of the next start, which is "+
 				"at most a part of Per late."),
@@ -227,7 +228,32 @@ func settleDelay(o storage.Outcome) time.Duration {
 }
 
 func boundedAhead(r *rig) {
-	for _, l := range []storage.Limit{slotsOf(50), starting(1000, time.Hour)} {
+	for _, n := range []int{1, 2, 3, 9, 24} {
+		const tasks = 30
+		r.configure(limiting(slotsOf(n)))
+		r.addMany(tasks)
+		req := ask(2)
+		req.Ahead = 5
+		holds := r.hold(req, max(min(2, n), min(7, n/2)))
+		for i, h := range holds {
+			r.want(fmt.Sprintf("started of %d slots", n), h.Started, i < 2)
+		}
+		req.Start = 0
+		more := r.hold(req, max(min(5, n/2-len(holds)), 0))
+		holds = append(holds, more...)
+		c := r.claim(req)
+		r.want("claimed ahead, bounded, more", []any{len(c.Tasks), c.Bounded, c.More}, []any{0, []string{mainQueue}, false})
+		holds = append(holds, r.hold(ask(tasks), n-len(holds))...)
+		r.full("with tasks ahead")
+		r.configure(clearing())
+		for _, h := range append(holds, r.hold(ask(tasks), tasks-n)...) {
+			r.end(h, storage.Complete)
+		}
+	}
+	for _, l := range []storage.Limit{
+		starting(1000, time.Hour), {Concurrency: 50, Rate: storage.Rate{N: 1000, Per: time.Hour}},
+		{Concurrency: 50, Partition: storage.PartitionLimit{Concurrency: 50}},
+	} {
 		r.configure(limiting(l))
 		r.addMany(4)
 		ahead := ask(0)

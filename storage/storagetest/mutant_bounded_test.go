@@ -25,7 +25,7 @@ func limits(edit func(*storage.Limit)) func(configureFunc) configureFunc {
 func boundedMutants() []mutant {
 	return []mutant{
 		breaks("limits ignored", fault{configure: limits(func(l *storage.Limit) { *l = storage.Limit{} })},
-			"bounded/concurrency", "bounded/slots come back", "bounded/never ahead", "bounded/rate", "bounded/no refund",
+			"bounded/concurrency", "bounded/slots come back", "bounded/ahead", "bounded/rate", "bounded/no refund",
 			"bounded/repeated", "bounded/other queues", "bounded/changed", "bounded/operator", "bounded/told",
 			"bounded/priorities", "bounded/kinds", "bounded/suspects", "bounded/clock ahead", "bounded/clock back",
 			"bounded/stays", "bounded/valid", "bounded/told while the clock is ahead", "bounded/shorter span",
@@ -57,7 +57,7 @@ func boundedMutants() []mutant {
 			"bounded/repeated"),
 		breaks("bounded queues unnamed", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			c.Bounded = nil
-		})}, "bounded/named", "bounded/never ahead", "bounded/other queues"),
+		})}, "bounded/named", "bounded/ahead", "bounded/other queues"),
 		breaks("all queues are bounded", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
 			c.Bounded = []string{req.Queues[0].Name}
 		})}, "bounded/named"),
@@ -67,6 +67,8 @@ func boundedMutants() []mutant {
 		breaks("NextDue without rates", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			c.NextDue = time.Time{}
 		})}, "bounded/rate", "bounded/no refund"),
+		breaks("nothing is claimed ahead", fault{claim: asked(func(c *storage.ClaimRequest) { c.Ahead = 0 })},
+			"bounded/ahead"),
 		breaks("a bounded queue holds back others", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			if len(c.Bounded) > 0 {
 				c.Tasks, c.Fences = nil, nil

@@ -125,12 +125,15 @@ func drainDeclined(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "kinds_drain", stage{Declined: r.Sizes.Tasks})
 }
 
-// unbinding are the largest bounds, which never bind a drain.
-var unbinding = system.Bounds{Concurrency: 10_000, Starts: 1_000_000_000, Per: time.Minute}
-
-// drainLimited measures a drain in a queue whose limit never binds.
+// drainLimited measures a drain in a queue whose concurrency never binds.
 func drainLimited(ctx context.Context, r *Rig) (Values, error) {
-	return r.drainBeside(ctx, "drain_limited", stage{Bounds: unbinding})
+	return r.drainBeside(ctx, "drain_limited", stage{Bounds: system.Bounds{Concurrency: 10_000}})
+}
+
+// drainRated measures a drain in a queue whose concurrency and rate never bind.
+func drainRated(ctx context.Context, r *Rig) (Values, error) {
+	bounds := system.Bounds{Concurrency: 10_000, Starts: 1_000_000_000, Per: time.Minute}
+	return r.drainBeside(ctx, "drain_rated", stage{Bounds: bounds})
 }
 
 func (r *Rig) drainBeside(ctx context.Context, metric string, s stage) (Values, error) {

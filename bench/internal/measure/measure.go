@@ -80,6 +80,7 @@ func All() []Measurement {
 		{[]string{"drain_littered"}, drainLittered, onEvery, midgeOnly},
 		{[]string{"kinds_drain"}, drainDeclined, onEvery, midgeOnly},
 		{[]string{"drain_limited"}, drainLimited, onEvery, midgeOnly},
+		{[]string{"drain_rated"}, drainRated, onEvery, midgeOnly},
 		{[]string{"drain_partitions"}, drainPartitions, onEvery, midgeOnly},
 		{[]string{"drain_one_each"}, drainOneEach("drain_one_each", perPartition), onEvery, midgeOnly},
 		{[]string{"drain_one_wide"}, drainOneEach("drain_one_wide", 1), onEvery, midgeOnly},

@@ -189,10 +189,11 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// LimitAdmits reports whether there is an i-th queue and its limit admits another task of cost 1.
+// LimitAdmits reports whether there is an i-th queue and its limit admits another task, if it costs nothing. starts says
+// that the task is to start at once.
 func (c *Claim) LimitAdmits(i int, starts bool) bool {
 	q := c.Queues[i]
-	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || starts && c.step.mayStart(q, 0))
+	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || c.step.mayStart(q, 0) && (starts || q.mayWaitAhead()))
 }
 
 // affords reports whether the limit of its queue admits the start of a task. If it does not, the claim takes

@@ -182,7 +182,17 @@ func (l *Limit) count(cost storage.Cost, now, come int64) {
 // hasSlot reports whether the Concurrency of a queue's limit admits another pending task.
 func (q *Queue) hasSlot() bool {
 	most := int64(q.Limit.InForce().Concurrency)
-	return most == 0 || q.Limit.Running+q.Sizes[Pending]+q.Sizes[Asked] < most
+	return most == 0 || q.running() < most
+}
+
+// running returns how many tasks count for the Concurrency of a queue's limit.
+func (q *Queue) running() int64 { return q.Limit.Running + q.Sizes[Pending] + q.Sizes[Asked] }
+
+// mayWaitAhead reports whether the limit of a queue admits a task that is claimed ahead: a Concurrency admits it in
+// the first half of its slots. A rate counts starts, so it admits none, and neither does a limit of partitions.
+func (q *Queue) mayWaitAhead() bool {
+	l := q.Limit.InForce()
+	return l == (storage.Limit{Concurrency: l.Concurrency}) && q.running() < int64(l.Concurrency/2)
 }
 
 // mayStart reports whether the limit of a queue admits the start of a task of a cost.

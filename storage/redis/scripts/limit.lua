@@ -44,6 +44,13 @@ function limits.spent(q) return q.limit and (q.limit.wants or q.limit.left <= 0)
 -- free returns how many tasks of a queue may start now, if they cost nothing.
 function limits.free(q) return not q.limit and NEVER or limits.spent(q) and 0 or q.limit.slots end
 
+-- ahead returns how many tasks of a queue a claim may take by now that do not start at once: those in the first half
+-- of its slots, if it has no other bound.
+function limits.ahead(q)
+  local l = q.limit
+  return (l.n > 0 or l.each) and 0 or l.slots - l.most + floor(l.most / 2)
+end
+
 -- rated reports whether the rate of a queue decides about the start of another task.
 function limits.rated(q) return q.limit and q.limit.starts and limits.free(q) > 0 end
 
@@ -70,7 +77,9 @@ end
 
 -- bounds reports whether the limit of a queue admits no task of a claim, or not the one that comes next; starts is how
 -- many tasks of the claim start, -1 if the caller wants none to start.
-function limits.bounds(q, starts) return q.limit and (starts < 0 or limits.free(q) <= 0) end
+function limits.bounds(q, starts)
+  return q.limit and (limits.free(q) <= 0 or starts < 0 and limits.ahead(q) <= 0)
+end
 
 -- forgo reports whether a suspect wants more of the rate of a queue than is left. The claim has taken another suspect
 -- meanwhile, so that the next one like it passes over this one: forgo forgets what it wants.

@@ -522,8 +522,7 @@ function own.doubtful(q)
     and call('ZCARD', q[SUSPECTS]) + (q.spared and 0 or q.doubted) > 0
 end
 
--- take takes tasks from a queue, and reports whether others wait there that its limit admits. It takes no task
--- of a queue with a limit ahead.
+-- take takes tasks from a queue, and reports whether others wait there that its limit admits.
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
@@ -532,7 +531,7 @@ function take(q, limit)
   if q.m.paused > 0 then set(q, 'paused', 0) end -- its time is over
   if limit < 0 then return true end
   local n, before = min(limit == 0 and most or limit, most - taken), taken
-  if q.limit then n = min(n, starts - taken, limits.free(q)) end
+  if q.limit then n = min(n, max(min(starts - taken, limits.free(q)), limits.ahead(q))) end
   local keyed, left = q.m.lines < 0 and call('ZCARD', q[RING]) > 0, false
   if ring.resting(q) and not keyed then return false end
   if keyed then left = ring.take(q, n)
