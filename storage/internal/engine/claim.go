@@ -390,10 +390,14 @@ func (s *Step) oldest(q *Queue) time.Duration {
 		if q.Sizes[state] == 0 {
 			continue
 		}
-		for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
-			// Places after the middle of the band belong to tasks that joined the tail: their turns are moments.
-			if at := s.Local.SortAfter(q, state, Band(p)); at != 0 && at < Band(p-1)-beforeHead {
-				oldest = max(oldest, s.Now-(at-Band(p)))
+		for band := Band(storage.MaxPriority); band <= Band(-storage.MaxPriority); band += 1 << 56 {
+			at := s.Local.SortAfter(q, state, band)
+			if at == 0 {
+				break
+			}
+			// Places after the middle of a band belong to tasks that joined the tail: their turns are moments.
+			if band = at >> 56 << 56; at-band < beforeHead {
+				oldest = max(oldest, s.Now-(at-band))
 			}
 		}
 	}
