@@ -30,7 +30,7 @@ const storm = "TestAStorm"
 
 // sequences matches tests of users, the ledger, the dashboard, Redis, PostgreSQL and SQLite that make one call
 // after the other, or start processes that do so. All other tests of these packages run under the race
-// detector, and so does the contract on PostgreSQL and SQLite.
+// detector, and so does the contract on PostgreSQL and memory.
 const sequences = "^(ExampleUsers|Test(" +
 	"RedactionOfALongTextIsQuick|NewPasswordsTakeSoManyRounds|OneUserIsNotChanged|FailedLoginsAreThrottled|" +
 
@@ -47,7 +47,10 @@ const sequences = "^(ExampleUsers|Test(" +
 	"AMemberThatStandsForNoDeclinedTaskIsSetApart|ATaskWithADamagedRecordKeepsItsID|" +
 	"ScriptsChangeNothingWhereTheyFail|ContractOnMiniredis|" +
 
-	"ContractOnRedis|ContractOnCluster|ContractWithoutShortWays|Jumps|JumpsOnRedis|JumpsOnCluster|" +
+	"ClaimsReadALimitAsTheEngineDoes|ARateIsThatOfTheEngine|ARateAdmitsCostsAsTheContractSays|" +
+	"PartitionsLeaveNothingBehind|NoRowIsLeftOfPartitions|PlansNeedNoStatistics|JobsOfDamagedRowsAreNull|" +
+
+	"ContractOnRedis|ContractOnCluster|ContractOnSQLite|ContractWithoutShortWays|Jumps|JumpsOnRedis|JumpsOnCluster|" +
 
 	"AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|DescribeReadsAFewPages|APowerCutLosesNothing|" +
 	"KilledProcessesLoseNothing|AFileStaysSmall))$"

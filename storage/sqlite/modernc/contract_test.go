@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestContract runs the contract, each rule on a file of its own. The clock is the test's, so that no
+// TestContractOnSQLite runs the contract, each rule on a file of its own. The clock is the test's, so that no
 // rule waits.
-func TestContract(t *testing.T) {
+func TestContractOnSQLite(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		var ahead atomic.Int64
 		path := filepath.Join(t.TempDir(), "jobs.db")
