@@ -91,6 +91,14 @@ func Handle(r *midge.Runner, kind string, cfg Config) error {
 	return nil
 }
 
+// Check returns an *[midge.InvalidError] if the configuration is not valid, or if the program is not there or
+// may not be executed. [Handle] checks it too; Check is for programs that want to know before they open a
+// storage.
+func (c *Config) Check() error {
+	checked := *c
+	return checked.fill()
+}
+
 // fill checks the configuration, looks up the program and sets the defaults.
 func (c *Config) fill() error {
 	if c.Reaper == nil {
@@ -147,8 +155,7 @@ func (c *Config) find() error {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		var why *exec.Error
-		if errors.As(err, &why) {
+		if why, ok := errors.AsType[*exec.Error](err); ok {
 			err = why.Err
 		}
 		return storage.Invalid("program", c.Path, "a program that is there and may be executed (%v)", err)

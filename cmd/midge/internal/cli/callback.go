@@ -66,7 +66,14 @@ func (a *app) callback() *cobra.Command {
 	flags.Var(&f.time, "request-timeout", "the `time` for a request and its answer (default 30s)")
 	flags.StringArrayVar(&f.allow, "allow", nil,
 		"allow the addresses of this `network` inside, such as 10.0.0.0/8; may be repeated")
-	cmd.RunE = a.long(func(ctx context.Context, _ []string) error { return a.runCallbacks(ctx, &f) })
+	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
+		for _, name := range []string{"concurrency", "per-host", "request-timeout"} {
+			if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == flag.DefValue {
+				return storage.Invalid("--"+name, 0, "more than 0, or no such flag for the default")
+			}
+		}
+		return a.runCallbacks(ctx, &f)
+	})
 	return cmd
 }
 
@@ -128,8 +135,8 @@ func (a *app) callbacks(f *callbackFlags, log *slog.Logger) (*callbacks, error) 
 	if c.concurrency == 0 {
 		c.concurrency = callbackConcurrency
 	}
-	if c.concurrency < 1 || c.concurrency > 10_000 {
-		return nil, storage.Invalid("--concurrency", c.concurrency, "1 to 10000")
+	if c.concurrency < 1 || c.concurrency > mostAtOnce {
+		return nil, storage.Invalid("--concurrency", c.concurrency, "1 to %d", mostAtOnce)
 	}
 	if len(f.allow) > 0 {
 		allow = f.allow

@@ -53,7 +53,8 @@ func notEmpty(flags *pflag.FlagSet) error {
 // given translates the names of fields in the packages below into the words of this command.
 var given = map[string]string{
 	"Insert.MaxRetries": "--retries", "Insert.CrashLimit": "--crash-limit", "Insert.Delay": "--in",
-	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep",
+	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep.For": "--keep",
+	"Config.Memory": "--memory", "Config.Dir": "--dir", "Config.Grace": "--grace",
 	"Every": "--every", "Cron": "--cron", "Zone": "--zone", "Jitter": "--jitter",
 	"Config.URL":    "URL of the storage",
 	"Config.Prefix": "prefix", "Config.Schema": "schema", "Config.Base": "--base", "cursor": "--after",

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -63,6 +63,9 @@ const (
 	reapTime  = 2 * time.Second // of ReturnWithin beyond killTime
 )
 
+// mostAtOnce bounds --concurrency of work and callback. Each task takes a process, or a connection.
+const mostAtOnce = 10_000
+
 // resultSources are the values of --result.
 func resultSources() []string { return []string{"fd3", "stdout"} }
 
@@ -98,7 +101,7 @@ func (a *app) work() *cobra.Command {
 	flags.StringArrayVar(&f.queues, "queue", []string{midge.DefaultQueue},
 		"the `queue` to serve; may be repeated, the first queue is emptied first")
 	flags.IntVar(&f.concurrency, "concurrency", runtime.GOMAXPROCS(0),
-		"how many programs run at once (default: the number of processors)")
+		fmt.Sprintf("how many programs run at once, at most %d (default: the number of processors)", mostAtOnce))
 	flags.Lookup("concurrency").DefValue = "0" // which help leaves out: golden files are of any machine
 	flags.Var(&f.timeout, "run-timeout", "end a program of a task without a timeout of its own after this time")
 	flags.Var(&f.grace, "grace", "the time from SIGTERM to SIGKILL for a program that has to end")
@@ -126,9 +129,17 @@ func (a *app) runProgram(ctx context.Context, f *workFlags, program []string) er
 	if err := f.check(); err != nil {
 		return err
 	}
+	cfg := command.Config{
+		Path: program[0], Args: program[1:], Dir: f.dir, Grace: orNone(f.grace), Memory: int64(f.memory),
+		ResultFromStdout: f.result == "stdout", Reaper: a.std.Reaper,
+	}
+	if err := cfg.Check(); err != nil {
+		return err
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
+	cfg.Env = a.childEnvironment(os.Environ(), f.env)
 	runner, err := midge.NewRunner(a.store, midge.RunnerConfig{
 		Queues: f.queues, Concurrency: f.concurrency, Timeout: f.timeout.Duration, Grace: orNone(f.drain),
 		ReturnWithin: f.grace.Duration + reapTime, Slog: slog.New(a.workLog(f.verbose)),
@@ -136,19 +147,11 @@ func (a *app) runProgram(ctx context.Context, f *workFlags, program []string) er
 	if err != nil {
 		return err
 	}
-	cfg := command.Config{
-		Path: program[0], Args: program[1:], Dir: f.dir, Env: a.childEnvironment(os.Environ(), f.env),
-		Grace: orNone(f.grace), Memory: int64(f.memory), ResultFromStdout: f.result == "stdout",
-		Reaper: a.std.Reaper,
-	}
 	if f.verbose {
 		cfg.Stdout, cfg.Stderr = a.std.Out, a.std.Err
 	}
 	for _, kind := range f.kinds {
-		var invalid *storage.InvalidError
-		if err := command.Handle(runner, kind, cfg); errors.As(err, &invalid) {
-			return invalid // which names the program or the flag; the kind is not to blame
-		} else if err != nil {
+		if err := command.Handle(runner, kind, cfg); err != nil {
 			return err
 		}
 	}
@@ -161,8 +164,18 @@ func (f *workFlags) check() error {
 	if len(f.kinds) == 0 {
 		return storage.Invalid("--kind", "nothing", "the kind of the tasks to run")
 	}
-	if f.concurrency < 1 { // in Go, 0 means the default
-		return storage.Invalid("--concurrency", f.concurrency, "1 or more")
+	for _, kind := range f.kinds {
+		if err := storage.CheckName("--kind", kind); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.concurrency < 1 || f.concurrency > mostAtOnce: // in Go, 0 means the default
+		return storage.Invalid("--concurrency", f.concurrency, "1 to %d", mostAtOnce)
+	case f.timeout.Duration != 0 && f.timeout.Duration < storage.MinSpan:
+		return storage.Invalid("--run-timeout", f.timeout.Duration, "0s for none, or %v or more", storage.MinSpan)
+	case f.grace.Duration > storage.MaxDelay-reapTime:
+		return storage.Invalid("--grace", f.grace.Duration, "at most %v", storage.MaxDelay-reapTime)
 	}
 	if !slices.Contains(resultSources(), f.result) {
 		return storage.Invalid("--result", f.result, "%s", show.OneOf(resultSources()...))

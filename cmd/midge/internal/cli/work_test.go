@@ -4,10 +4,14 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -76,11 +80,77 @@ func TestWorkRefusesAWrongLine(t *testing.T) {
 		"work --kind x": "wants the program behind --", "work --kind x cat": "wants the program behind --",
 		"work -- cat": "--kind", "work --kind x -- no-such-program": "no-such-program",
 		"work --kind x --result file -- cat": "--result", "work --kind x --memory lots -- cat": "--memory",
-		"work --kind x --memory 1K -- cat": "Memory", "work --kind x --queue '' -- cat": "queue",
+		"work --kind x --memory 1K -- cat": "--memory", "work --kind x --queue '' -- cat": "queue",
 		"work --kind x --concurrency 0 -- cat": "oncurrency", "work --kind x --dir /no/folder -- cat": "folder",
 	} {
 		if got := r.run(line); got.code != BadInput || !strings.Contains(got.err, want) {
 			t.Errorf("midge %s: exit %d and %q, want %d and %q", line, got.code, got.err, BadInput, want)
+		}
+	}
+}
+
+// TestNumbersAreCheckedBeforeTheStorage has numbers and times that are too small, too large, or no numbers, on a storage
+// that is not there.
+func TestNumbersAreCheckedBeforeTheStorage(t *testing.T) {
+	r := newRig(t)
+	r.real, r.env[connect.EnvStorage] = true, "sqlite:///no/folder/tasks.db"
+	file := filepath.Join(t.TempDir(), "rows.txt")
+	if err := os.WriteFile(file, []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	work, callback := "work --kind x %s -- cat", "callback --kind x --url https://h.example/ --unsigned %s"
+	load := "load " + file + " --kind x %s"
+	for _, c := range []struct{ line, flag, given, want string }{
+		{work, "concurrency", "-1 0 10001 1000000 9223372036854775807", "1 to 10000"},
+		{callback, "concurrency", "-1 10001 9223372036854775807", "1 to 10000"},
+		{callback, "concurrency", "0", "more than 0"},
+		{callback, "per-host", "0", "more than 0"},
+		{work, "memory", "1 1K", "want 0"},
+		{work, "memory", "-1 0 NaN 1e9 99999999999999999999", "such as 512M"},
+		{work, "run-timeout", "1ns 999us", "1ms or more"},
+		{work, "grace", "36500d", "at most"},
+		{callback, "request-timeout", "0s", "more than 0"},
+		{load, "cost", "-1 1000001", "0 to 1000000"},
+		{load, "high-water", "-1 0", "1 or more"},
+		{load, "retries", "-1 0 10000 NaN", "1 to 9999, or none"},
+		{load, "crash-limit", "-1 0 10000", "1 to 9999"},
+		{load, "run-timeout", "1ns", "1ms to"},
+		{load, "keep", "1ns", "1ms to"},
+	} {
+		for value := range strings.FieldsSeq(c.given) {
+			r.refuses(fmt.Sprintf(c.line, "--"+c.flag+" "+value), "invalid --"+c.flag, c.want)
+		}
+	}
+	for line, flags := range map[string]string{
+		work: "concurrency", callback: "concurrency per-host", load: "cost high-water priority crash-limit",
+	} {
+		for flag := range strings.FieldsSeq(flags) {
+			for _, value := range []string{"NaN", "Inf", "1e3", "''", "99999999999999999999"} {
+				r.refuses(fmt.Sprintf(line, "--"+flag+" "+value), "invalid --"+flag, "number")
+			}
+		}
+	}
+	for line, flags := range map[string]string{
+		work: "run-timeout grace drain timeout", callback: "request-timeout timeout", load: "run-timeout keep timeout",
+	} {
+		for flag := range strings.FieldsSeq(flags) {
+			for _, value := range []string{"-1s", "0", "5", "NaN", "Infs", "''", "99999999d", "9223372036854775807ns"} {
+				r.refuses(fmt.Sprintf(line, "--"+flag+" "+value), "invalid --"+flag, "a number with its unit")
+			}
+		}
+	}
+	r.refuses(fmt.Sprintf(callback, "--per-host -1"), "requests at once for a host -1", "1 to 10000")
+	r.refuses(fmt.Sprintf(callback, "--request-timeout 36500d"), "timeout of a request", "1ms to 1h")
+	r.refuses(fmt.Sprintf(load, "--priority 10"), "priority 10", "-9 to 9")
+}
+
+// refuses checks that a line ends with the exit code of bad input and says why.
+func (r *rig) refuses(line string, why ...string) {
+	r.t.Helper()
+	got := r.run(line)
+	for _, part := range why {
+		if got.code != BadInput || !strings.Contains(got.err, part) {
+			r.t.Errorf("midge %s: exit %d and %q, want %d and %q", line, got.code, got.err, BadInput, part)
 		}
 	}
 }
