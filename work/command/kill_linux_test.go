@@ -200,6 +200,83 @@ func TestATaskWaitsForTheNextReaper(t *testing.T) {
 	}
 }
 
+// stop stops the reaper of this process that is not among others.
+func stop(t *testing.T, others []int) (pid int) {
+	t.Helper()
+	for _, pid := range reapers(os.Getpid()) {
+		if !slices.Contains(others, pid) && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+			return pid
+		}
+	}
+	t.Fatal("no other reaper")
+	return 0
+}
+
+// smallPipe makes the pipe of a reaper as small as the system allows, one page.
+func smallPipe(t *testing.T, reaper int) {
+	t.Helper()
+	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", reaper), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	const setSize = 1031 // F_SETPIPE_SZ
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, pipe.Fd(), setSize, 1); errno != 0 {
+		t.Fatal(errno)
+	}
+}
+
+// TestAStoppedReaperIsReplaced stops the reaper. The tasks of the worker, whose lines nobody reads, still complete,
+// and the next reaper ends what they have left.
+func TestAStoppedReaperIsReplaced(t *testing.T) {
+	others := reapers(os.Getpid())
+	own := command.Main()
+	own.AnswersWithin(500 * time.Millisecond)
+	file := filepath.Join(t.TempDir(), "pids")
+	cfg := shell(`[ $MIDGE_KIND = plain ] && { setsid sleep 300 & echo $! >>` + file + `; }; exit 0`)
+	cfg.Reaper = own
+	r := newRig(t, cfg)
+	defer func() { _ = own.Close() }()
+	first := stop(t, others)
+	smallPipe(t, first)
+	refs := []midge.Ref{r.add(plain{})}
+	for range 400 {
+		refs = append(refs, r.add(packed{}))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, ref := range refs {
+		if err := r.client.Await(ctx, ref, nil); err != nil {
+			t.Fatal(err)
+		}
+		if task := r.task(ref); task.Retries+task.Crashes != 0 {
+			t.Errorf("%s has %d retries and %d crashes, want none", ref, task.Retries, task.Crashes)
+		}
+	}
+	if slices.Contains(reapers(os.Getpid()), first) {
+		t.Error("the stopped reaper lives")
+	}
+	gone(t, awaitFile(t, file))
+}
+
+// TestCloseDoesNotWaitForAStoppedReaper leaves a program that runs, with a process in a session of its own.
+func TestCloseDoesNotWaitForAStoppedReaper(t *testing.T) {
+	others := reapers(os.Getpid())
+	own := command.Main()
+	own.AnswersWithin(500 * time.Millisecond)
+	file := filepath.Join(t.TempDir(), "pids")
+	cfg := shell(`setsid sleep 300 & echo $! $$ >` + file + `; wait`)
+	cfg.Reaper = own
+	r := newRig(t, cfg)
+	r.add(packed{})
+	pids := awaitFile(t, file)
+	stopped := stop(t, others)
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+	gone(t, pids+" "+strconv.Itoa(stopped))
+}
+
 // ignoresTerm reports whether processes ignore SIGTERM, which is the 15th bit.
 func ignoresTerm(pids []int) bool {
 	for _, pid := range pids {

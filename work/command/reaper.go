@@ -25,7 +25,7 @@ const reaperName = "midge-reaper"
 
 // The pace of a reaper.
 const (
-	readyWithin  = 10 * time.Second      // for the start of the reaper
+	answerWithin = 10 * time.Second      // for the start of a reaper, for a line, and for its end
 	restartPause = time.Second           // before a reaper that ended is started again
 	sweepPause   = time.Second           // between two looks at the processes of the system
 	lastSweeps   = 100                   // how often a reaper looks for processes after the end of its worker
@@ -42,6 +42,8 @@ type Reaper struct {
 	lines  io.WriteCloser
 	closed bool
 	ended  chan struct{} // closed when the reaper has ended after Close
+	kill   func()        // kills the process of the reaper, also one that is stopped
+	within time.Duration // answerWithin, and less in tests
 }
 
 // Main returns the reaper for [Config.Reaper]. It must be the first call of the program's main, before any
@@ -60,7 +62,7 @@ func Main() *Reaper {
 		_, _ = fmt.Fprintln(os.Stderr, limiterMain(os.Args))
 		os.Exit(exitNotFound) //nolint:forbidigo // the process was to be another program
 	}
-	return &Reaper{groups: make(map[int64]int)}
+	return &Reaper{groups: make(map[int64]int), within: answerWithin}
 }
 
 // Close kills the processes of tasks that still run, and ends the reaper. A program may leave it out, because
@@ -75,9 +77,14 @@ func (r *Reaper) Close() error {
 	r.closed = true
 	if r.lines != nil {
 		_ = r.lines.Close()
+		late := time.AfterFunc(r.within, r.kill)
+		defer late.Stop()
 	}
 	r.mu.Unlock()
 	<-r.ended
+	r.mu.Lock()                 // so that no number of a group is given away
+	killAll(r.worker, r.groups) // a reaper that was killed has left them
+	r.mu.Unlock()
 	removeAll(r.files)
 	return nil
 }
@@ -143,20 +150,21 @@ func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 	if err := process.Start(); err != nil {
 		return nil, err
 	}
-	late := time.AfterFunc(readyWithin, func() { _ = process.Process.Kill() })
+	r.kill = func() { _ = process.Process.Kill() }
+	late := time.AfterFunc(r.within, r.kill)
 	_, err = ready.Read(make([]byte, 1))
 	late.Stop()
+	r.lines = lines
 	for _, task := range slices.Sorted(maps.Keys(r.groups)) {
-		if err == nil {
-			_, err = fmt.Fprintf(lines, "%d %d\n", task, r.groups[task])
-		}
+		r.tellLockedf("%d %d\n", task, r.groups[task])
 	}
-	if err != nil {
-		_ = process.Process.Kill()
-		_ = process.Wait()
+	r.next++ // a task that is over at once, so that the reaper looks for the processes of earlier ones
+	if err != nil || !r.tellLockedf("%d 0\n%d\n", r.next, r.next) {
+		r.lines = nil
+		r.kill()
+		_ = process.Wait() // closes the pipes
 		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", err)
 	}
-	r.lines = lines
 	return process, nil
 }
 
@@ -191,13 +199,12 @@ func (r *Reaper) begin() (task int64, mark string, err error) {
 	if r.closed {
 		return 0, "", errors.New("command: the reaper was closed")
 	}
-	if reaps && r.lines == nil {
+	r.next++
+	if !r.tellLockedf("%d 0\n", r.next) {
 		err := errors.New("command: the reaper of this worker was killed, and has not started again yet")
 		return 0, "", errors.Join(err, midge.Snooze(restartPause)) // the task is not to blame
 	}
-	r.next++
 	r.groups[r.next] = 0
-	r.tellLockedf("%d 0\n", r.next)
 	return r.next, markOf(r.worker, r.next), nil
 }
 
@@ -217,12 +224,20 @@ func (r *Reaper) end(task int64) {
 	r.tellLockedf("%d\n", task)
 }
 
-// tellLockedf writes a line to the reaper. If the reaper was killed, watch tells everything to the next one.
-// The mutex is held; the reaper reads at all times, so that the write does not wait.
-func (r *Reaper) tellLockedf(format string, args ...any) {
-	if r.lines != nil {
-		_, _ = fmt.Fprintf(r.lines, format, args...)
+// tellLockedf writes a line to the reaper, and reports whether the reaper lives. The reaper reads at all
+// times, so that the write waits only for a reaper that was stopped, which is then killed. watch starts the
+// next one and tells it everything. The mutex is held.
+func (r *Reaper) tellLockedf(format string, args ...any) bool {
+	if r.lines == nil {
+		return !reaps
 	}
+	late := time.AfterFunc(r.within, r.kill)
+	defer late.Stop()
+	if _, err := fmt.Fprintf(r.lines, format, args...); err != nil {
+		r.kill()
+		r.lines = nil
+	}
+	return r.lines != nil
 }
 
 // markName is the variable of the environment by which a process is known to belong to a task.
