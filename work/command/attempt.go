@@ -49,16 +49,20 @@ type attempt struct {
 }
 
 // newAttempt prepares the run of a program. The caller calls close.
-func (w *worker) newAttempt(ctx context.Context, params []byte) (t *attempt, err error) {
-	t = &attempt{worker: w, task: runner.FromContext(ctx)}
-	defer func() {
-		if err != nil {
-			t.close()
-		}
-	}()
+func (w *worker) newAttempt(ctx context.Context, params []byte) (*attempt, error) {
+	t := &attempt{worker: w, task: runner.FromContext(ctx)}
+	if err := t.prepare(ctx, params); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *attempt) prepare(ctx context.Context, params []byte) error {
+	w := t.worker
 	t.stderr.most, t.stdout.most = w.MaxError, w.MaxResult
 	if err := t.saveCheckpoint(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	cmd := &exec.Cmd{
 		Path: w.Path, Args: append([]string{w.Path}, w.Args...), Dir: w.Dir, Env: t.environment(ctx),
@@ -80,7 +84,7 @@ func (w *worker) newAttempt(ctx context.Context, params []byte) (t *attempt, err
 	if hasReports {
 		from, to, err := os.Pipe()
 		if err != nil {
-			return nil, fmt.Errorf("make the pipe for file descriptor 3: %w", err)
+			return fmt.Errorf("make the pipe for file descriptor 3: %w", err)
 		}
 		t.files = append(t.files, to)
 		cmd.ExtraFiles = []*os.File{to}
@@ -89,11 +93,11 @@ func (w *worker) newAttempt(ctx context.Context, params []byte) (t *attempt, err
 	group(cmd)
 	if w.Memory > 0 {
 		if err := bound(cmd, w.Memory); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t.child = child{cmd: cmd, reaper: w.Reaper}
-	return t, nil
+	return nil
 }
 
 // close removes what only the attempt needed.
@@ -110,6 +114,9 @@ func (t *attempt) close() {
 // saveCheckpoint writes the last checkpoint of the task to a file for the program.
 func (t *attempt) saveCheckpoint(ctx context.Context) error {
 	b, err := t.task.LoadCheckpoint(ctx)
+	if runner.Unanswered(err) { // the task is not to blame
+		return errors.Join(fmt.Errorf("the checkpoint cannot be read: %w", err), midge.Snooze(0))
+	}
 	if err != nil || len(b) == 0 {
 		return err //nolint:wrapcheck // it names the task
 	}

@@ -159,6 +159,48 @@ func TestALostLeaseKillsTheGroup(t *testing.T) {
 	gone(t, pids)
 }
 
+// blind is a storage that reads no task until its channel is closed.
+type blind struct {
+	storage.Storage
+
+	back chan struct{}
+}
+
+func (b blind) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	select {
+	case <-b.back:
+		return b.Storage.Task(ctx, ref)
+	default:
+		return storage.Task{}, storage.ErrUnavailable
+	}
+}
+
+// TestATaskWaitsForItsCheckpoint cannot read the checkpoint of a task at first, for which the task is not to blame.
+func TestATaskWaitsForItsCheckpoint(t *testing.T) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan struct{})
+	r := newRigOn(t, blind{store, back}, shell(`exit 0`), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	ref := r.add(packed{})
+	var task storage.Task
+	testserver.Await(t, "the attempt has ended", func() bool {
+		task, err = store.Task(t.Context(), ref)
+		return err != nil || task.State != storage.Waiting && task.State != storage.Pending
+	})
+	if err != nil || task.State != storage.Scheduled || !strings.Contains(task.Reason, "checkpoint") {
+		t.Errorf("the task is %s, %q, %v; want it put off because of its checkpoint", task.State, task.Reason, err)
+	}
+	close(back)
+	if err := r.client.Await(t.Context(), ref, nil); err != nil {
+		t.Fatal(err)
+	}
+	if task := r.task(ref); task.Retries+task.Crashes != 0 || len(task.Attempts) != 1 {
+		t.Errorf("%d retries, %d crashes and %d attempts, want one attempt", task.Retries, task.Crashes, len(task.Attempts))
+	}
+}
+
 // TestALongTaskKeepsItsLease runs a program for several leases.
 func TestALongTaskKeepsItsLease(t *testing.T) {
 	r := newRig(t, shell(`sleep 4`), func(c *midge.RunnerConfig) { c.Lease = time.Second })

@@ -18,6 +18,7 @@ import (
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -169,12 +170,6 @@ func namesOf[V any](of map[string]V) string {
 	return storage.PrintableText(names, storage.MaxName)
 }
 
-// away reports whether the storage could not be reached. The program goes on then, because it cannot do
-// anything about that: the next report or the end of the attempt stores more.
-func away(err error) bool {
-	return errors.Is(err, midge.ErrUnavailable) || errors.Is(err, midge.ErrUnknown)
-}
-
 func (r *reports) progress(ctx context.Context, value json.RawMessage) error {
 	r.mu.Lock()
 	r.own = true
@@ -182,9 +177,11 @@ func (r *reports) progress(ctx context.Context, value json.RawMessage) error {
 	return heeded(ctx, midge.Progress(ctx, value))
 }
 
-// heeded returns the error of a report if the report is to blame.
+// heeded returns the error of a report if the report is to blame. If the storage is away, the program goes
+// on, because it cannot do anything about that: the next report or the end of the attempt stores more. A lost
+// lease ends the context of the job.
 func heeded(ctx context.Context, err error) error {
-	if ctx.Err() == nil && !away(err) && !errors.Is(err, midge.ErrLeaseLost) { // which ends the job's context
+	if ctx.Err() == nil && !runner.Unanswered(err) && !errors.Is(err, midge.ErrLeaseLost) {
 		return err
 	}
 	return nil
