@@ -182,7 +182,7 @@ func (q *Queue) Page(
 
 // RequeueAll requeues the tasks in a state that match accepts, as [Client.Requeue] does, and returns
 // how many. A nil match accepts all tasks. state is any but pending. Tasks whose unique key is taken
-// stay as they are.
+// stay as they are, and so does the task that records how far "midge load" has loaded a file.
 func (q *Queue) RequeueAll(
 	ctx context.Context, state State, match func(Task) bool, opts ...RequeueOption,
 ) (int, error) {
@@ -209,7 +209,8 @@ func (q *Queue) CancelAll(
 }
 
 // DeleteAll deletes the tasks in a state that match accepts, and returns how many. A nil match
-// accepts all tasks. state is any but pending.
+// accepts all tasks. state is any but pending. The task that records how far "midge load" has loaded a
+// file stays: only [Client.Delete] and [Queue.Remove] delete it.
 func (q *Queue) DeleteAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {

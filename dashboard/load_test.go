@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard"
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -14,7 +13,7 @@ import (
 func TestALoadIsShown(t *testing.T) {
 	s, store := inserted(t, dashboard.Config{})
 	_, err := storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
-		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: payload.LoadKind, Encoding: "json", CrashLimit: 3,
+		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: storage.LoadKind, Encoding: "json", CrashLimit: 3,
 		At:      time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC),
 		Payload: []byte(`{"done":370,"of":1000,"file":"a.csv","rows":12}`),
 	}}})

@@ -344,7 +344,7 @@ func (v *view) taskActions(t storage.Task) (actions []actionLink) {
 		return nil
 	}
 	requeue := storage.Change{Requeue: t.State.Ended(), Now: !t.State.Ended()}
-	loads := t.Kind == payload.LoadKind // it can only be cancelled: see bulk
+	loads := t.Kind == storage.LoadKind // it can only be cancelled: see bulk
 	if v.May("operate") {
 		switch {
 		case loads:

@@ -235,6 +235,43 @@ func (d *deadly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return applied, err
 }
 
+// TestTheRecordOfALoadIsNotMeant by calls about many tasks, except by a cancel, and by the removal of its queue. A
+// call that names it does what it says.
+func TestTheRecordOfALoadIsNotMeant(t *testing.T) {
+	d := openDesk(t)
+	for _, id := range []string{"named", "removed"} {
+		in := job(id)
+		in.Kind, in.Delay, in.Keep.For = storage.LoadKind, time.Hour, time.Hour
+		d.insert(in)
+	}
+	in := job("other")
+	in.Delay = time.Hour
+	for _, all := range []func(state storage.State) (int, error){
+		func(state storage.State) (int, error) { return d.RequeueAll(t.Context(), "q", state, nil) },
+		func(state storage.State) (int, error) { return d.DeleteAll(t.Context(), "q", state, nil) },
+	} {
+		d.insert(in)
+		if n, err := all(storage.Scheduled); n != 1 || err != nil {
+			t.Errorf("got %d, %v, want the other task alone", n, err)
+		}
+		if err := d.DeleteTask(t.Context(), ref("other")); err != nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Error(err)
+		}
+	}
+	if n, err := d.CancelAll(t.Context(), "q", storage.Scheduled, nil); n != 2 || err != nil {
+		t.Errorf("cancelled %d, %v, want both", n, err)
+	}
+	if n, err := d.DeleteAll(t.Context(), "q", storage.Cancelled, nil); n != 0 || err != nil {
+		t.Errorf("deleted %d, %v, want none", n, err)
+	}
+	if err := d.DeleteTask(t.Context(), ref("named")); err != nil || d.state("named") != "" {
+		t.Errorf("got %v, and the record is %q, want it deleted", err, d.state("named"))
+	}
+	if n, err := d.RemoveQueue(t.Context(), "q"); n != 1 || err != nil {
+		t.Errorf("removed %d, %v, want the record", n, err)
+	}
+}
+
 func TestRequeueAllRequeuesATaskOnce(t *testing.T) {
 	d := openDesk(t)
 	const tasks = 3*storage.MaxPage + 10 // the first die again before the last page is read

@@ -146,6 +146,13 @@ var nameByte = func() (in [256]byte) {
 // leave them out. A storage treats them like any other queue.
 const ReservedQueues = "midge."
 
+// LoadKind is the kind of the tasks that record how far a file has been loaded into their queue; see the
+// command midge load. No runner has a job of this kind, and such a task is never due. If it is gone, the file
+// can be loaded again, so that calls about many tasks leave it as it is: only a call that names it, and the
+// removal of its queue, delete, requeue or change it. A cancel stops the load, which can then go on. A
+// storage treats it like any other task.
+const LoadKind = "midge.load"
+
 // Reserved reports whether a queue is midge's own.
 func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedQueues) }
 

@@ -166,7 +166,7 @@ func (a *Action) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 		return tx, true, nil
 	case storage.Reserved(t.Queue):
 		return tx, false, keptError("its queue is midge's own")
-	case t.Kind == payload.LoadKind && a.Verb != Cancel: // without it the file could be loaded again
+	case t.Kind == storage.LoadKind && a.Verb != Cancel: // without it the file could be loaded again
 		return tx, false, errRecordsLoad
 	case !a.permitted(t):
 		return tx, false, keptError("it is " + filter.TaskWord(t))

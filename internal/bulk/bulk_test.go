@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -422,7 +421,7 @@ func TestRecordsOfLoadsAreKept(t *testing.T) {
 	}
 	for _, ended := range []bool{false, true} {
 		r := open(t)
-		r.insert("a", 1, func(_ int, in *storage.Insert) { in.Kind, in.Delay = payload.LoadKind, time.Hour })
+		r.insert("a", 1, func(_ int, in *storage.Insert) { in.Kind, in.Delay = storage.LoadKind, time.Hour })
 		named := Refs(storage.Ref{Queue: "a", ID: "t0000"})
 		if ended {
 			cancel := Request{Action: Action{Verb: Cancel}, Tasks: named}

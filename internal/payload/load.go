@@ -8,11 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// LoadKind is the kind of the tasks that record how far a file has been loaded into their queue. No runner
-// has a job of this kind, and such a task is never due.
-const LoadKind = "midge.load"
-
-// Load is the payload of a task of LoadKind, as JSON. Its first two fields make it progress that counts.
+// Load is the payload of a task of [storage.LoadKind], as JSON. Its first two fields make it progress that
+// counts.
 type Load struct {
 	// Done is how many bytes of the file have been read, and Of is the size of the file, 0 if it is not
 	// known. The bytes are those of the file as it is stored, even if it is compressed.
@@ -41,10 +38,10 @@ type Reject struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// LoadOf returns the record of a task of LoadKind. ok is false for any other task, and if the record cannot
-// be read.
+// LoadOf returns the record of a task of [storage.LoadKind]. ok is false for any other task, and if the
+// record cannot be read.
 func LoadOf(t storage.Task) (l Load, ok bool) {
-	if t.Kind != LoadKind || json.Unmarshal(t.Payload, &l) != nil {
+	if t.Kind != storage.LoadKind || json.Unmarshal(t.Payload, &l) != nil {
 		return Load{}, false
 	}
 	return l, l.Rows >= 0 && l.Bytes >= 0 && l.Rejected >= 0 && l.Rejected <= l.Rows
@@ -63,7 +60,7 @@ func (l Load) String() string {
 
 // Records reports whether a task is the record of a load and has not ended. Such a task never runs, and the
 // moment at which it is due means nothing.
-func Records(t storage.Task) bool { return t.Kind == LoadKind && !t.State.Ended() }
+func Records(t storage.Task) bool { return t.Kind == storage.LoadKind && !t.State.Ended() }
 
 // Reason returns the reason of the state of a task, or how far its file has been loaded.
 func Reason(t storage.Task) string {

@@ -15,7 +15,7 @@ func TestALoadTellsHowFarItIs(t *testing.T) {
 		`{"done":1000,"of":1000,"file":"a.csv","rows":12,"finished":true}`: "loaded a.csv",
 		`{"rows":-1}`: "", `{"rows":1,"rejected":2}`: "", `[]`: "", `{`: "", ``: "",
 	} {
-		task := storage.Task{Kind: LoadKind, Encoding: "json", Payload: []byte(text), State: storage.Scheduled}
+		task := storage.Task{Kind: storage.LoadKind, Encoding: "json", Payload: []byte(text), State: storage.Scheduled}
 		if got := Reason(task); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/internal/testserver"
@@ -174,7 +173,7 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 	plan.Ref = storage.Ref{Queue: "reports", ID: storage.CursorPrefix + "nightly"}
 	plan.Cursor = &storage.Cursor{Next: time.Now().Add(time.Hour), Declaration: declared.Encode()}
 	marker := later
-	marker.Ref.ID, marker.Kind, marker.Delay = "orders.load", payload.LoadKind, 100*365*24*time.Hour
+	marker.Ref.ID, marker.Kind, marker.Delay = "orders.load", storage.LoadKind, 100*365*24*time.Hour
 	markerOfOther := marker
 	markerOfOther.Ref.Queue = "bills"
 	const next = " -> start the program that runs the jobs, then midge runner ls"

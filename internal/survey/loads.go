@@ -3,7 +3,6 @@ package survey
 import (
 	"context"
 
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -32,7 +31,7 @@ func (r *Reader) readLoads(ctx context.Context, before, fresh *Survey) error {
 			return err
 		}
 		// Records of loads are never due. So if the first task to be due is one, all others are, too.
-		read[i].OnlyLoads = len(page.Tasks) == 1 && page.Tasks[0].Kind == payload.LoadKind
+		read[i].OnlyLoads = len(page.Tasks) == 1 && page.Tasks[0].Kind == storage.LoadKind
 		return nil
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -43,7 +42,7 @@ func TestAQueueOfLoadsIsReadAfterAChange(t *testing.T) {
 		pages int
 		loads bool
 	}{
-		{add(storage.Ref{Queue: "mail", ID: "a.load"}, payload.LoadKind, 100*365*24*time.Hour), 1, true},
+		{add(storage.Ref{Queue: "mail", ID: "a.load"}, storage.LoadKind, 100*365*24*time.Hour), 1, true},
 		{storage.Tx{}, 0, true},
 		{add(later, "send", time.Hour), 1, false},
 		{storage.Tx{}, 0, false},

@@ -346,7 +346,7 @@ func (a *app) forgetLoad(ctx context.Context, queue, name string) error {
 		return err
 	}))
 	if errors.Is(err, storage.ErrNotFound) {
-		return notFound("midge task ls --queue "+queue+" state:scheduled kind:"+payload.LoadKind,
+		return notFound("midge task ls --queue "+queue+" state:scheduled kind:"+storage.LoadKind,
 			"the queue %s has no load %s", queue, name)
 	}
 	if err != nil {

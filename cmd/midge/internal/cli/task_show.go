@@ -106,7 +106,7 @@ func (a *app) taskShow() *cobra.Command {
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
 	switch {
-	case t.Kind == payload.LoadKind:
+	case t.Kind == storage.LoadKind:
 		return "next: " + loadNext(t.Ref)
 	case t.State == storage.Dead:
 		if scan.Discarded(t) { // a requeue alone would fail again

@@ -111,7 +111,7 @@ func (a *app) pause(ctx context.Context) bool {
 // whyNext returns the command to type after a verdict, "" for none.
 func whyNext(v storage.Verdict) string {
 	ref, queue := v.Ref.String(), v.Ref.Queue
-	if v.Kind == payload.LoadKind {
+	if v.Kind == storage.LoadKind {
 		return loadNext(v.Ref)
 	}
 	switch v.Cause {

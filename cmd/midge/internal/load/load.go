@@ -1,6 +1,6 @@
 // Package load loads the rows of a file as tasks, each row once.
 //
-// A task of the kind [payload.LoadKind], the marker, records how far a file has been loaded: the rows, the
+// A task of the kind [storage.LoadKind], the marker, records how far a file has been loaded: the rows, the
 // length of the text before the next row, and its SHA-256. It stands in the queue of the tasks, so that the
 // queue's storage, or slot of a Redis Cluster, can change both in one step. It is scheduled for a moment
 // that never comes. A step inserts at most 750 rows and changes the marker at the version that the loader

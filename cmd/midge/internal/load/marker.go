@@ -90,7 +90,7 @@ type marker struct {
 // markerOf reads a marker.
 func markerOf(t storage.Task) (m marker, err error) {
 	m = marker{ref: t.Ref, version: t.Version, state: t.State}
-	if t.Kind != payload.LoadKind {
+	if t.Kind != storage.LoadKind {
 		return m, &MarkerError{Ref: t.Ref, Is: "another task"}
 	}
 	var ok bool
@@ -104,7 +104,7 @@ func markerOf(t storage.Task) (m marker, err error) {
 func (m *marker) insert() (storage.Insert, error) {
 	text, err := json.Marshal(m.Load)
 	return storage.Insert{
-		Ref: m.ref, Kind: payload.LoadKind, Encoding: codec.JSON, Payload: text, At: never,
+		Ref: m.ref, Kind: storage.LoadKind, Encoding: codec.JSON, Payload: text, At: never,
 		CrashLimit: bulk.DefaultCrashLimit, Keep: storage.Keep{For: storage.MaxDelay},
 	}, err
 }
@@ -164,7 +164,7 @@ func (l *Loader) read(ctx context.Context) (m marker, err error) {
 		if err != nil {
 			return m, err
 		}
-		if t.State != storage.Pending || t.Kind != payload.LoadKind {
+		if t.State != storage.Pending || t.Kind != storage.LoadKind {
 			return markerOf(t)
 		}
 		if !sleep.For(ctx, readEach) {
@@ -268,7 +268,7 @@ func Forget(ctx context.Context, session *storage.Session, queue, name string) (
 	if err != nil {
 		return payload.Load{}, err
 	}
-	if t.Kind != payload.LoadKind {
+	if t.Kind != storage.LoadKind {
 		return payload.Load{}, &MarkerError{Ref: ref, Is: "another task"}
 	}
 	_, err = session.ApplyOne(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: ref, Version: t.Version}}})

@@ -113,7 +113,7 @@ func (r *rig) tasks() (tasks []storage.Task) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if t.Kind != payload.LoadKind {
+		if t.Kind != storage.LoadKind {
 			tasks = append(tasks, t)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -442,7 +441,7 @@ func TestEveryScreenFitsEveryTerminal(t *testing.T) {
 func TestALoadIsShownAsOne(t *testing.T) {
 	r := newRig(t)
 	_, err := r.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
-		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: payload.LoadKind, Encoding: "json", CrashLimit: 3,
+		Ref: storage.Ref{Queue: "mail", ID: "a.csv.load"}, Kind: storage.LoadKind, Encoding: "json", CrashLimit: 3,
 		At:      time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC),
 		Payload: []byte(`{"done":370,"of":1000,"file":"a.csv","rows":12}`),
 	}}})
