@@ -3,6 +3,7 @@
 package command_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -201,9 +202,14 @@ func TestATaskWaitsForItsCheckpoint(t *testing.T) {
 	}
 }
 
-// TestALongTaskKeepsItsLease runs a program for several leases.
+// TestALongTaskKeepsItsLease runs a program for several leases, or for as long as MIDGE_TEST_CHILD_TIME says.
 func TestALongTaskKeepsItsLease(t *testing.T) {
-	r := newRig(t, shell(`sleep 4`), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("MIDGE_TEST_CHILD_TIME"), "5s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := strconv.FormatFloat(length.Seconds(), 'f', -1, 64)
+	r := newRig(t, shell(`sleep `+seconds), func(c *midge.RunnerConfig) { c.Lease = 2 * time.Second })
 	ref := r.add(packed{})
 	if err := r.client.Await(t.Context(), ref, nil); err != nil {
 		t.Fatal(err)
