@@ -231,12 +231,12 @@ func smallPipe(t *testing.T, reaper int) {
 func TestAStoppedReaperIsReplaced(t *testing.T) {
 	others := reapers(os.Getpid())
 	own := command.Main()
-	own.AnswersWithin(500 * time.Millisecond)
 	file := filepath.Join(t.TempDir(), "pids")
 	cfg := shell(`[ $MIDGE_KIND = plain ] && { setsid sleep 300 & echo $! >>` + file + `; }; exit 0`)
 	cfg.Reaper = own
 	r := newRig(t, cfg)
 	defer func() { _ = own.Close() }()
+	own.AnswersWithin(2 * time.Second)
 	first := stop(t, others)
 	smallPipe(t, first)
 	refs := []midge.Ref{r.add(plain{})}
@@ -263,13 +263,13 @@ func TestAStoppedReaperIsReplaced(t *testing.T) {
 func TestCloseDoesNotWaitForAStoppedReaper(t *testing.T) {
 	others := reapers(os.Getpid())
 	own := command.Main()
-	own.AnswersWithin(500 * time.Millisecond)
 	file := filepath.Join(t.TempDir(), "pids")
 	cfg := shell(`setsid sleep 300 & echo $! $$ >` + file + `; wait`)
 	cfg.Reaper = own
 	r := newRig(t, cfg)
 	r.add(packed{})
 	pids := awaitFile(t, file)
+	own.AnswersWithin(2 * time.Second)
 	stopped := stop(t, others)
 	if err := own.Close(); err != nil {
 		t.Error(err)
