@@ -155,7 +155,8 @@ func (c *Config) find() error {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		if why, ok := errors.AsType[*exec.Error](err); ok {
+		var why *exec.Error
+		if errors.As(err, &why) {
 			err = why.Err
 		}
 		return storage.Invalid("program", c.Path, "a program that is there and may be executed (%v)", err)

@@ -189,11 +189,17 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// LimitAdmits reports whether there is an i-th queue and its limit admits another task, if it costs nothing. starts says
-// that the task is to start at once.
+// LimitAdmits reports whether there is an i-th queue and its limit admits another task, if it costs nothing.
+// starts says that the task is to start at once.
 func (c *Claim) LimitAdmits(i int, starts bool) bool {
-	q := c.Queues[i]
-	return q != nil && (q.Limit == nil || q.Limit.InForce().IsZero() || c.step.mayStart(q, 0) && (starts || q.mayWaitAhead()))
+	switch q := c.Queues[i]; {
+	case q == nil:
+		return false
+	case q.Limit == nil || q.Limit.InForce().IsZero():
+		return true
+	default:
+		return c.step.mayStart(q, 0) && (starts || q.mayWait())
+	}
 }
 
 // affords reports whether the limit of its queue admits the start of a task. If it does not, the claim takes

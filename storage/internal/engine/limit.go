@@ -188,9 +188,9 @@ func (q *Queue) hasSlot() bool {
 // running returns how many tasks count for the Concurrency of a queue's limit.
 func (q *Queue) running() int64 { return q.Limit.Running + q.Sizes[Pending] + q.Sizes[Asked] }
 
-// mayWaitAhead reports whether the limit of a queue admits a task that is claimed ahead: a Concurrency admits it in
-// the first half of its slots. A rate counts starts, so it admits none, and neither does a limit of partitions.
-func (q *Queue) mayWaitAhead() bool {
+// mayWait reports whether the limit of a queue admits a task that is claimed ahead: a Concurrency admits it
+// in the first half of its slots. A rate counts starts, so it admits none; nor does a limit of partitions.
+func (q *Queue) mayWait() bool {
 	l := q.Limit.InForce()
 	return l == (storage.Limit{Concurrency: l.Concurrency}) && q.running() < int64(l.Concurrency/2)
 }
