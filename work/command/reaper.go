@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 		r.lines = nil
 		r.kill()
 		_ = process.Wait() // closes the pipes
-		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", err)
+		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", cmp.Or(err, os.ErrClosed))
 	}
 	return process, nil
 }
