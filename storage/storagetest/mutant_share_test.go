@@ -36,7 +36,8 @@ func shareMutants() []mutant {
 			"share/damaged while it waits", "share/costs", "share/extended", "share/never ahead",
 			"share/expired together", "share/lowered", "share/cleared while tasks run", "share/moved",
 			"share/changed partition", "share/requeued", "share/cancelled and deleted", "share/unique",
-			"share/first after a rate", "share/many at their limit", "share/many loosened", "share/next due",
+			"share/first after a rate", "share/only task changed in a rest", "share/many at their limit",
+			"share/many loosened", "share/next due",
 			"share/held names", "share/many declined of a full partition", "share/clock ahead of a rate"),
 		breaks("one task too many in a partition", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			if l.Concurrency > 0 {
@@ -49,6 +50,8 @@ func shareMutants() []mutant {
 				l.Rate.N++
 			}
 		})}, "share/rate", "share/empty", "share/loosened", "share/model"),
+		breaks("a cheaper task keeps its place", fault{apply: pricingChanges(func(c *storage.Change) { c.Priority = nil })},
+			"share/only task changed in a rest"),
 		breaks("the limit of partitions is that of the queue", fault{configure: limits(func(l *storage.Limit) {
 			l.Concurrency, l.Rate, l.Partition = l.Partition.Concurrency, l.Partition.Rate, storage.PartitionLimit{}
 		})}, "share/concurrency", "share/rate", "share/declined"),

@@ -29,6 +29,8 @@ func shareMoveRules() []rule {
 		state("share/first after a rate", shareFirst,
 			"If another task becomes the first of a partition that rests for its rate, nothing of it is claimed "+
 				"before the rate admits that task."),
+		state("share/only task changed in a rest", shareOnlyChanged,
+			"A partition that rests because of its rate joins the end of the ring if its only task joins the tail again."),
 		state("share/many at their limit", shareManyHeld,
 			"Behind MaxTurns partitions at their limit, others are reached by later claims."),
 		state("share/many loosened", shareManyLoosened,
@@ -257,6 +259,20 @@ func (r *rig) claimAll(n int) []held {
 		}
 	}
 	return got
+}
+
+func shareOnlyChanged(r *rig) {
+	r.configure(inEach(0, storage.Rate{N: 3, Per: time.Hour}))
+	dear := keyed("a", "dear")
+	dear.Cost = 3
+	r.insert(keyed("a", "a0"), dear, keyed("b", "b0"), keyed("b", "b1"))
+	r.want("claimed", r.finish(2), []string{"a0", "b0"})
+	r.want("claimed beside a dear task", r.finish(9), []string{"b1"})
+	r.addKeyed("c", 1)
+	ch := repriced(0)
+	ch.Priority = new(int)
+	r.changeNow("dear", ch)
+	r.want("claimed after the change", r.finish(9), []string{"c0", "dear"})
 }
 
 func shareManyHeld(r *rig) {
