@@ -23,6 +23,8 @@ func claimRules() []rule {
 			"A Claim with neither Start nor Ahead takes nothing and still promotes and recovers."),
 		state("claim/more", claimMore,
 			"More says that another call would find work at once, and is not set where it would find none."),
+		state("claim/more of another queue", claimMoreOfAnother,
+			"More is set for a task of a queue for which no room was left, also for one at the head of all."),
 		state("claim/start", claimStart,
 			"Of the tasks of a Claim the first Start are started, the others claimed ahead."),
 		state("claim/never early", claimNeverEarly,
@@ -130,6 +132,27 @@ func claimMore(r *rig) {
 	c := r.claim(ask(2))
 	r.want("claimed", ids(c.Tasks), []string{"c"})
 	r.want("More with none left", c.More, false)
+}
+
+func claimMoreOfAnother(r *rig) {
+	if !storage.Spans(r.store, mainQueue, sideQueue) {
+		r.Log("not tested: main and side are claimed apart")
+		return
+	}
+	high, other := job("high"), keyed("a", "other")
+	high.Priority = storage.MaxPriority
+	high.Ref.Queue, other.Ref.Queue = sideQueue, sideQueue
+	r.insert(high, other)
+	req := ask(2)
+	req.Queues[0].Name = sideQueue
+	r.end(r.hold(req, 2)[0], storage.Release)
+	r.add("a")
+	req = ask(1)
+	req.Queues = append(req.Queues, storage.ClaimQueue{Name: sideQueue})
+	c := r.claim(req)
+	r.want("claimed, more", [2]any{ids(c.Tasks), c.More}, [2]any{[]string{"a"}, true})
+	c = r.claim(req)
+	r.want("claimed, more", [2]any{ids(c.Tasks), c.More}, [2]any{[]string{"high"}, false})
 }
 
 func claimStart(r *rig) {

@@ -110,7 +110,7 @@ func claimMutants() []mutant {
 		})}, "claim/other queues untouched"),
 		breaks("more is never said",
 			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = false })},
-			"claim/more", "claim/4 MiB", "claim/many due at once", "recover/many at once"),
+			"claim/more", "claim/more of another queue", "claim/4 MiB", "claim/many due at once", "recover/many at once"),
 		breaks("more is always said",
 			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = true })},
 			"claim/more", "suspect/no work at once", "pause/stops claims", "share/gone with its last task"),

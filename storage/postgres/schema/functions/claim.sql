@@ -142,7 +142,7 @@ BEGIN
 			room := room - used;
 		END IF;
 		IF takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
-			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END)) THEN
+			numbers[i], greatest(p_froms[i], nullif(last, 0)), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END)) THEN
 			more := true;
 			PERFORM {schema}.rouse(numbers[i], 2, now, sender);
 		END IF;
