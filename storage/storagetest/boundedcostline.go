@@ -22,9 +22,12 @@ func boundedCostLineRules() []rule {
 		state("bounded/cost and suspects", costSuspects,
 			"A task that a Claim may not take holds nothing back in it, whatever it costs: a suspect, or a task of a "+
 				"paused partition."),
-		state("bounded/cost and suspects of two queues", costTwoSuspects,
+		state("bounded/cost and suspects of two queues", costTwoSuspects(""),
 			"A suspect whose cost the rate does not admit holds back no task of the next Claim if this one has taken "+
-				"a suspect of another queue: Bounded does not name the queue, and its other tasks count for More."),
+				"a suspect of another queue. Only the other tasks of the queue decide whether Bounded names it, and "+
+				"count for More."),
+		state("bounded/cost and suspects of partitions", costTwoSuspects("a"),
+			"The same holds if these tasks have a partition."),
 		state("bounded/cost and other queues", costQueues,
 			"A task whose cost the rate does not admit holds back no task of another queue."),
 		state("bounded/cost and more", costMore,
@@ -141,27 +144,40 @@ func costSuspects(r *rig) {
 	r.full("after the resume")
 }
 
-func costTwoSuspects(r *rig) {
-	if !storage.Spans(r.store, mainQueue, sideQueue) {
-		r.Log("not tested: main and side are claimed apart")
-		return
+func costTwoSuspects(key string) func(*rig) {
+	return func(r *rig) {
+		if !storage.Spans(r.store, mainQueue, sideQueue) {
+			r.Log("not tested: main and side are claimed apart")
+			return
+		}
+		side, lease := maintaining(), brief(1)
+		side.Queues, lease.Queues = []storage.ClaimQueue{{Name: sideQueue}}, []storage.ClaimQueue{{Name: sideQueue}}
+		there, here := costing(1, "there"), costing(5, "here")
+		there.Ref.Queue, there.CrashLimit, here.CrashLimit = sideQueue, 2, 2
+		x, dear := costing(1, "x"), costing(5, "dear")
+		dear.Priority = -1
+		here.Partition, x.Partition, dear.Partition = key, key, key
+		r.insert(there, here)
+		r.expireBy(r.take(lease, "there"), side)
+		r.crash("here")
+		r.fourLeft()
+		req := asking(9)
+		req.Queues = []storage.ClaimQueue{{Name: mainQueue}, {Name: sideQueue}}
+		claims := func(when string, bounded int, more bool) {
+			r.Helper()
+			c := r.claim(req)
+			r.want("claimed "+when, ids(c.Tasks), []string{"there"})
+			r.want("bounded, more "+when, [2]any{len(c.Bounded), c.More}, [2]any{bounded, more})
+			r.end(held{c.Tasks[0], c.Fences[0]}, storage.Release)
+		}
+		claims("before no task", 0, false)
+		r.insert(dear)
+		claims("before a dear task", 1, false)
+		r.insert(x)
+		claims("before a cheap task", 0, true)
+		req.Suspect = false
+		r.want("claimed next", ids(r.claim(req).Tasks), []string{"x"})
 	}
-	side, lease := maintaining(), brief(1)
-	side.Queues, lease.Queues = []storage.ClaimQueue{{Name: sideQueue}}, []storage.ClaimQueue{{Name: sideQueue}}
-	there, here := costing(1, "there"), costing(5, "here")
-	there.Ref.Queue, there.CrashLimit, here.CrashLimit = sideQueue, 2, 2
-	r.insert(there, here)
-	r.expireBy(r.take(lease, "there"), side)
-	r.crash("here")
-	r.fourLeft()
-	r.add("x")
-	req := asking(9)
-	req.Queues = []storage.ClaimQueue{{Name: mainQueue}, {Name: sideQueue}}
-	c := r.claim(req)
-	r.want("claimed", ids(c.Tasks), []string{"there"})
-	r.want("bounded, more", [2]any{len(c.Bounded), c.More}, [2]any{0, true})
-	req.Suspect = false
-	r.want("claimed next", ids(r.claim(req).Tasks), []string{"x"})
 }
 
 func costQueues(r *rig) {

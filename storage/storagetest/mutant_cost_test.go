@@ -45,7 +45,7 @@ func costMutants() []mutant {
 			"bounded/cost told", "bounded/cost and the next start", "bounded/cost while the clock is ahead",
 			"bounded/cost after the clock was set back", "bounded/cost model", "bounded/cost holds the line back",
 			"bounded/cost and partitions", "bounded/cost and kinds", "bounded/cost and suspects",
-			"bounded/cost and suspects of two queues",
+			"bounded/cost and suspects of two queues", "bounded/cost and suspects of partitions",
 			"bounded/cost and other queues", "bounded/cost and more", "bounded/cost of a damaged task",
 			"bounded/cost of the same task", "bounded/cost of a schedule", "bounded/cost moved"),
 		breaks("no cost is 1", fault{apply: pricing(func(c storage.Cost) storage.Cost {
@@ -81,7 +81,8 @@ func costMutants() []mutant {
 			"bounded/cost repeated"),
 		breaks("queues of which something is left are unnamed", fault{claim: given(
 			func(_ storage.ClaimRequest, c *storage.Claimed) { c.Bounded = nil },
-		)}, "bounded/cost and more", "bounded/cost and kinds", "bounded/cost and other queues"),
+		)}, "bounded/cost and more", "bounded/cost and kinds", "bounded/cost and other queues",
+			"bounded/cost and suspects of two queues", "bounded/cost and suspects of partitions"),
 		breaks("NextDue is that of a cost of 1", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			if len(c.Bounded) > 0 {
 				c.NextDue = c.Now

@@ -104,7 +104,6 @@ elseif verdict == 'N' then
     local others = take(q, tonumber(ARGV[10 + i]))
     ring.settle(q)
     q.bounded = limits.bounds(q, starts)
-    q.held = q.held and not q.bounded
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
     if q.m.mark > 0 then
       set(q, 'mark', mark)
@@ -117,10 +116,8 @@ elseif verdict == 'N' then
     parts[i] = table.concat(q.ids, ',') .. ';'
   end
   for _, q in ipairs(queues) do
-    if suspect and limits.forgo(q) then
-      q.bounded = limits.bounds(q, starts)
-      remains = remains or not q.bounded
-    end
+    limits.forgo(q)
+    q.held = q.held and not q.bounded
     soonest(q)
   end
   remember(queues[1], ARGV[2], ARGV[3],

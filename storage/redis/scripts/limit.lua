@@ -81,15 +81,6 @@ function limits.bounds(q, starts)
   return q.limit and (limits.free(q) <= 0 or starts < 0 and limits.ahead(q) <= 0)
 end
 
--- forgo reports whether a suspect wants more of the rate of a queue than is left. The claim has taken another suspect
--- meanwhile, so that the next one like it passes over this one: forgo forgets what it wants.
-function limits.forgo(q)
-  local l = q.limit
-  if not l or not l.wants or not l.doubted then return false end
-  l.wants = nil
-  return true
-end
-
 -- start counts the starts that the claim has charged.
 function limits.start(q)
   local l = q.limit

@@ -285,6 +285,7 @@ function own.pick(q, n)
   local limit, o = taken + n, own.begin(q, n)
   while taken < limit and own.advance(q, o) do end
   own.finish(q, o)
+  q.others = o
   if limits.rated(q) then own.remain(q, o) end
 end
 
@@ -451,7 +452,7 @@ function own.remain(q, o)
       if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
-  return q.short or q.passed and starts > 0 or q.cut and not q.spared and (starts > 0 or not q.passed)
+  return q.passed and starts > 0 or q.cut and not q.spared and (starts > 0 or not q.passed)
 end
 
 -- ring.remain reports whether another claim like this one would find a task of the i-th turn, that of a partition. It
@@ -468,6 +469,29 @@ function ring.remain(q, g, i)
   local rated = limits.rated(q) or each and each.n > 0
   if c and c.rec == nil and rated then c.rec = call('HGET', q[TASKS], c.id) end
   return c and (not c.rec or ring.admits(q, t, c.rec, true) and limits.admits(q, c.rec, c.doubtful))
+end
+
+-- ring.remains reports whether another claim like this one would find a task in the turns of a queue.
+function ring.remains(q, g)
+  local rated = limits.rated(q) or most == 0 -- then the order of the turns tells which partitions were looked at
+  local left, i = not (rated or limits.bounds(q, starts)) and own.remain(q, q.others), 1
+  while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, g.most)) do
+    local t = g[i]
+    if t and t.line then left = ring.remain(q, g, i) elseif t and rated then left = own.remain(q, q.others) end
+    i = i + 1
+  end
+  return left or g.took and not g.whole
+end
+
+-- limits.forgo looks again at a queue whose rate does not admit a suspect that came next, if the claim has taken another
+-- suspect meanwhile: then the next claim like it passes over this one.
+function limits.forgo(q)
+  local l, left = q.limit, nil
+  if not suspect or not l or not l.wants or not l.doubted then return end
+  l.wants = nil
+  if q.looked then left = ring.remains(q, q.looked) else left = own.remain(q, q.others) or q.short end
+  q.bounded = limits.bounds(q, starts)
+  remains = remains or left and not q.bounded
 end
 
 -- ring.take takes up to n tasks of a queue with partitions, in their turns, and reports whether another claim
@@ -493,16 +517,10 @@ function ring.take(q, n)
     if passed[j].score < 0 then ring.ready(q, passed[j]) end
   end
   o = o or own.begin(q, n)
-  local rated = limits.rated(q) or most == 0 -- then the order of the turns tells which partitions were looked at
-  local left = not (rated or limits.bounds(q, starts)) and own.remain(q, o)
-  write(q, 'ZREM', LINES, q.keyed)
-  i = 1
-  while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, n)) do
-    local t = g[i]
-    if t and t.line then left = ring.remain(q, g, i) elseif t and rated then left = own.remain(q, o) end
-    i = i + 1
-  end
   own.finish(q, o)
+  write(q, 'ZREM', LINES, q.keyed)
+  q.others, q.looked, g.most, g.took = o, g, n, taken > before
+  local left = ring.remains(q, g)
   i = 1
   while telling and not suspicious and (g[i] ~= nil or ring.readon(q, g, n)) do
     local t = g[i] and g[i].line and g[i]
@@ -511,7 +529,6 @@ function ring.take(q, n)
     i = i + 1
   end
   ring.looked, ring.took = ring.looked + g.read, ring.took + taken - before
-  left = left or taken > before and not g.whole
   full = full or left and ring.took >= MOSTKEYED -- the next queues wait until this one is empty
   return left
 end
