@@ -227,13 +227,17 @@ func TestASlowFullQueueSlowsNoOtherDown(t *testing.T) {
 			bubble(t, func(b *bench) {
 				alone = b.drainsIn(midge.RunnerConfig{Queues: queues, Weights: weights, Concurrency: 4}, 0)
 			})
-			bubble(t, func(b *bench) {
-				beside = b.drainsIn(midge.RunnerConfig{
-					Queues: queues, Weights: weights, Concurrency: 6, QueueConcurrency: map[string]int{"slow": 2},
-				}, 1000)
-			})
-			if float64(alone) < 0.9*float64(beside) {
-				t.Errorf("2000 short jobs take %s with four slots, and %s with six of which two are slow", alone, beside)
+			for _, cfg := range []midge.RunnerConfig{
+				{Concurrency: 6, QueueConcurrency: map[string]int{"slow": 2}},
+				{Concurrency: 6, QueueLimits: map[string]midge.Limit{"slow": {Concurrency: 2}}},
+				{Concurrency: 24, QueueLimits: map[string]midge.Limit{"slow": {Concurrency: 20}}},
+			} {
+				cfg.Queues, cfg.Weights = queues, weights
+				bubble(t, func(b *bench) { beside = b.drainsIn(cfg, 1000) })
+				if float64(alone) < 0.9*float64(beside) {
+					t.Errorf("2000 short jobs take %s with four slots, and %s with %d, of which all but four are slow: %v, %v",
+						alone, beside, cfg.Concurrency, cfg.QueueConcurrency, cfg.QueueLimits)
+				}
 			}
 		})
 	}
