@@ -213,6 +213,11 @@ func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) 
 	}
 	slices.Sort(c.Bounded) // the queues may be in another order
 	slices.Sort(c.Held)
+	if !c.NextDue.IsZero() {
+		// A Cluster returns it by the clock of another slot, which was read a little later. The end of a part of a rate
+		// is the microsecond before a step of the clock, and would come to stand behind that step.
+		c.NextDue = c.NextDue.Add(time.Second / 2)
+	}
 	return append(out, fmt.Sprint("cancels ", c.Cancels), fmt.Sprint(bounded, c.Bounded), fmt.Sprint(held, c.Held),
 		nextDue+moment(c.NextDue))
 }
