@@ -233,7 +233,7 @@ func (s *Step) free(q *Queue, key string) {
 	l.Running--
 	l.Changed = true
 	if l.Size <= 0 && l.Running <= 0 {
-		s.ended(l) // its starts may have ceased to count meanwhile
+		s.Arrange(l) // its starts may have ceased to count meanwhile
 	}
 }
 
