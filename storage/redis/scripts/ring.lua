@@ -225,17 +225,13 @@ end
 -- arrange puts a partition where it belongs in the ring, by the rules of arrange in package engine.
 function ring.arrange(q, p)
   ring.kept(q, p)
-  local each = p.starts ~= '' and ring.each(q, p)
-  if p.starts ~= '' and not (each and each.n > 0) then ring.recount(q, p) end -- they cease to count
+  local list, _, ahead = ring.starts(q, p)
+  if p.starts ~= '' and #list == 0 then ring.recount(q, p) end -- none of them counts any more
   local at = max(p.paused, p.rest)
-  if at == 0 and p.size <= 0 and p.running > 0 then at = NEVER
-  elseif at == 0 and p.size <= 0 then
-    local list, _, ahead = ring.starts(q, p)
-    if #list > 0 then at = min((not p.counts and ahead or list[#list - 1]) + ring.each(q, p).per, NEVER - 1)
-    else
-      if p.starts ~= '' then ring.recount(q, p) end
-      if p.own then at = NEVER end
-    end
+  if at == 0 and p.size <= 0 then
+    if p.running > 0 then at = NEVER
+    elseif #list > 0 then at = min((not p.counts and ahead or list[#list - 1]) + ring.each(q, p).per, NEVER - 1)
+    elseif p.own then at = NEVER end
   end
   if at > 0 then p.score, p.left = at, 0 else ring.ready(q, p) end
 end
