@@ -30,7 +30,8 @@ func shareMoveRules() []rule {
 			"If another task becomes the first of a partition that rests for its rate, nothing of it is claimed "+
 				"before the rate admits that task."),
 		state("share/only task changed in a rest", shareOnlyChanged,
-			"A partition that rests because of its rate joins the end of the ring if its only task joins the tail again."),
+			"A partition that rests because of its rate joins the end of the ring if its only task joins the tail "+
+				"again."),
 		state("share/many at their limit", shareManyHeld,
 			"Behind MaxTurns partitions at their limit, others are reached by later claims."),
 		state("share/many loosened", shareManyLoosened,
