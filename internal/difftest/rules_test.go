@@ -43,7 +43,7 @@ func (g *generator) claim() step {
 	req.Kinds = pick(g, nil, kinds[:1], kinds[:1], kinds[1:], kinds[2:], []string{"k9"})
 	if g.chance(90) {
 		req.Call = g.call("claim", names)
-		g.last.reads = names
+		g.last.reads, g.last.idle = names, req.Most() == 0
 	} else {
 		g.last = nil
 	}

@@ -303,6 +303,8 @@ type repeat struct {
 	what string
 	// reads are the queues whose tasks the answer reads again.
 	reads []string
+	// idle is set if the call is a claim that may take no task.
+	idle bool
 }
 
 func (r *repeat) queues() []string { return r.reads }

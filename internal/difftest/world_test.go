@@ -311,7 +311,7 @@ func (w *world) compare(what string, st step, action func(s *side) outcome) stri
 		if slices.Contains(want, more) && slices.Contains(got, more) { // the claim after it sees the rest
 			want, got = want.without(held).without(nextDue), got.without(held).without(nextDue)
 		}
-		if c, ok := st.(*claim); ok && c.req.Most() == 0 { // how far it looks along a ring is open: it sets no More
+		if isIdle(st) { // how far it looks along a ring is open: it sets no More
 			want, got = want.without(held), got.without(held)
 		}
 		if !slices.Contains(want, more) && w.moreMayBe(st) {
@@ -322,6 +322,17 @@ func (w *world) compare(what string, st step, action func(s *side) outcome) stri
 		}
 	}
 	return b.String()
+}
+
+// isIdle reports whether a step is a claim that may take no task, or repeats one.
+func isIdle(st step) bool {
+	switch st := st.(type) {
+	case *claim:
+		return st.req.Most() == 0
+	case *repeat:
+		return st.idle
+	}
+	return false
 }
 
 // tookKeyed reports whether a claim took a task of a partition.
