@@ -37,11 +37,13 @@ func (s *aheadSeen) count(key string) int {
 	return s.seen[key]
 }
 
-// TestLongJobsAfterShortOnesUseAllSlotsOfALimit: runners of different concurrency have claimed ahead for short jobs.
-// Once the jobs are long, all slots of the limit are in use soon, and never more.
+// TestLongJobsAfterShortOnesUseAllSlotsOfALimit: runners of different concurrency have claimed ahead for
+// short jobs. Once the jobs are long, all slots of the limit are in use soon, and never more.
 func TestLongJobsAfterShortOnesUseAllSlotsOfALimit(t *testing.T) {
 	const most = 10
-	for name, phase := range map[string]time.Duration{"long from the start": 0, "after short ones": 500 * time.Millisecond} {
+	for name, phase := range map[string]time.Duration{
+		"long from the start": 0, "after short ones": 500 * time.Millisecond,
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
 				ahead := &aheadSeen{Storage: b.store, seen: map[string]int{}}
@@ -89,8 +91,8 @@ func TestLongJobsAfterShortOnesUseAllSlotsOfALimit(t *testing.T) {
 	}
 }
 
-// TestOwnLimitOfAPartitionIsNotClaimedAhead: in a queue with a Concurrency, tasks of other partitions go ahead, but none
-// of a partition with a limit of its own.
+// TestOwnLimitOfAPartitionIsNotClaimedAhead: in a queue with a Concurrency, tasks of other partitions go
+// ahead, but none of a partition with a limit of its own.
 func TestOwnLimitOfAPartitionIsNotClaimedAhead(t *testing.T) {
 	bubble(t, func(b *bench) {
 		ahead := &aheadSeen{Storage: b.store, seen: map[string]int{}}
@@ -125,8 +127,8 @@ func TestOwnLimitOfAPartitionIsNotClaimedAhead(t *testing.T) {
 	})
 }
 
-// TestQueuesWithAndWithoutALimitBothGoOn: of short jobs a queue with a limit and one without start some in each second,
-// by weights, and in order once the first has used its limit.
+// TestQueuesWithAndWithoutALimitBothGoOn: of a queue with a limit and of one without, jobs start in each
+// second, by weights, and in order once the first has used its limit.
 func TestQueuesWithAndWithoutALimitBothGoOn(t *testing.T) {
 	for name, weights := range map[string]map[string]int{"in order": nil, "by weight": {"api": 1, "other": 5}} {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +162,8 @@ func TestQueuesWithAndWithoutALimitBothGoOn(t *testing.T) {
 	}
 }
 
-// TestLimitsInRandomSequences changes the limit, the pause and the slots of a runner at random. Once a change has settled,
-// no more jobs run than the limit says, and free slots are in use. Each task runs once.
+// TestLimitsInRandomSequences changes the limit, the pause and the slots of a runner at random. Once a change
+// has settled, no more jobs run than the limit says, and free slots are in use. Each task runs once.
 func TestLimitsInRandomSequences(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
