@@ -85,9 +85,9 @@ type Claimed struct {
 	Cancels bool
 	// Bounded names the queues of the claim whose limit admits no task of this claim now, whether tasks wait
 	// there or not: because of the Concurrency, the Rate, which NextDue covers, or because the claim asks for no
-	// tasks to start. It also names a queue that is not paused, if its next task costs more than the Rate has
-	// left. A caller claims again once one of its tasks of such a queue has ended, and does not wait for new
-	// tasks of the queue. Queues with MaxNone and MaxFull are not among them.
+	// tasks to start and the limit admits none ahead. It also names a queue that is not paused, if its next task
+	// costs more than the Rate has left. A caller claims again once one of its tasks of such a queue has ended,
+	// and does not wait for new tasks of the queue. Queues with MaxNone and MaxFull are not among them.
 	Bounded []string
 	// Held names queues that Bounded does not name, with a partition of which as many tasks are pending as
 	// [PartitionLimit.Concurrency] admits: the claim has passed it over, or has taken the last of them, whether
