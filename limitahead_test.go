@@ -187,7 +187,9 @@ func limitsAtRandom(b *bench, random *rand.Rand) {
 		mu.Unlock()
 		return c.job(take)(ctx, w)
 	}
-	cfg := midge.RunnerConfig{Concurrency: 3, QueueLimits: map[string]midge.Limit{"default": {Concurrency: declared}}}
+	cfg := midge.RunnerConfig{
+		Concurrency: 3, QueueLimits: map[string]midge.Limit{"default": {Concurrency: declared}},
+	}
 	b.run(cfg, job)
 	cfg.Concurrency = 20
 	defer b.second(cfg, job)()
