@@ -164,7 +164,8 @@ func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 		r.lines = nil
 		r.kill()
 		_ = process.Wait() // closes the pipes
-		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", cmp.Or(err, os.ErrClosed))
+		err = cmp.Or(err, os.ErrClosed)
+		return nil, fmt.Errorf("it does not answer, does main begin with command.Main? %w", err)
 	}
 	return process, nil
 }
