@@ -264,12 +264,15 @@ func partitionResumeWakes(r *rig) {
 }
 
 func partitionPausesEnd(r *rig) {
-	const parts, d = storage.MaxRest + 20, 3 * time.Second
-	for i := range parts {
-		key := fmt.Sprint("key", i*7%parts)
-		r.insert(keyed(key, fmt.Sprintf("t%03d", i)))
+	const parts, d = storage.MaxRest + 20, 12 * time.Second // a busy machine takes seconds to set the pauses
+	ins := make([]storage.Insert, parts)
+	for i := range ins {
+		ins[i] = keyed(fmt.Sprint("key", i*7%parts), fmt.Sprintf("t%03d", i))
+	}
+	r.insert(ins...)
+	for i, in := range ins {
 		// The pauses with an even number end one after the other, and so do the others.
-		r.configure(pausingOf(key, d+time.Duration(i%2)*time.Second+time.Duration(i)*storage.MinSpan))
+		r.configure(pausingOf(in.Partition, d+time.Duration(i%2)*time.Second+time.Duration(i)*storage.MinSpan))
 	}
 	r.nothing("while all are paused")
 	paused := r.partitions(storage.PartitionsQuery{}).Partitions
