@@ -59,7 +59,7 @@ const sequences = "^(ExampleUsers|Test(" +
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
 
 // longest are the packages of the root's module that start first beside them, so that no long one
-// is the last.
+// is the last. All begin goroutines.
 var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
 
 // plan returns all tests of the repository: the runs of three lanes, and those that they share. The
@@ -91,13 +91,14 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		},
 		{
 			{args: append(plain("-p", "1", "-run", sequences), leased[:2]...)},
-			{args: append(raced("-p", "1", "-skip", sequences), concurrent...), nice: true},
+			{args: append(raced("-p", "1", "-skip", sequences), longest...), nice: true},
 		},
 		{},
 	}
 	shared = []run{ // the longest first
-		{dir: "storage/sqlite/modernc", args: raced("-skip", sequences, "./...")},
 		{dir: "internal/difftest", args: plain("./...")},
+		{args: append(raced("-p", "1", "-skip", sequences), concurrent...)},
+		{dir: "storage/sqlite/modernc", args: raced("-skip", sequences, "./...")},
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "bench", args: plain("./...")},
@@ -116,14 +117,13 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	return lanes, shared, nil
 }
 
-// others returns the packages of the root's module that are not in leased: those that begin goroutines, the
-// longest first, and those that begin none.
+// others returns the packages of the root's module that are neither in leased nor in longest: those that begin
+// goroutines, and those that begin none.
 func others(ctx context.Context) (concurrent, sequential []string, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("go list: %w", err)
 	}
-	concurrent = slices.Clone(longest)
 	for path := range strings.FieldsSeq(string(list)) {
 		name := "." + strings.TrimPrefix(path, module)
 		if slices.Contains(leased, name) || slices.Contains(longest, name) {
