@@ -24,7 +24,7 @@ func claimRules() []rule {
 		state("claim/more", claimMore,
 			"More says that another call would find work at once, and is not set where it would find none."),
 		state("claim/more of another queue", claimMoreOfAnother,
-			"More is set for a task of a queue for which no room was left, also for one at the head of all."),
+			"More is set for a task for which no room was left, even at the head of the highest priority."),
 		state("claim/start", claimStart,
 			"Of the tasks of a Claim the first Start are started, the others claimed ahead."),
 		state("claim/never early", claimNeverEarly,
