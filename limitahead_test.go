@@ -230,7 +230,7 @@ func limitsAtRandom(b *bench, random *rand.Rand) {
 		if now > most || pending > most {
 			b.Errorf("%d jobs run and %d tasks are pending, want at most %d", now, pending, most)
 		}
-		// Another runner finds a slot within about a second, also one of a task that was ahead and went back.
+		// Another runner finds a free slot within about a second, even the slot of a task that went back.
 		for range 13 {
 			if idle() {
 				b.after(100 * time.Millisecond)

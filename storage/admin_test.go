@@ -235,9 +235,9 @@ func (d *deadly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return applied, err
 }
 
-// TestTheRecordOfALoadIsNotMeant by calls about many tasks, except by a cancel, and by the removal of its queue. A
-// call that names it does what it says.
-func TestTheRecordOfALoadIsNotMeant(t *testing.T) {
+// TestCallsAboutManyTasksPassOverTheRecordOfALoad checks that only a cancel and the removal of the queue reach the
+// record, and a call that names it.
+func TestCallsAboutManyTasksPassOverTheRecordOfALoad(t *testing.T) {
 	d := openDesk(t)
 	for _, id := range []string{"named", "removed"} {
 		in := job(id)

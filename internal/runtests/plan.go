@@ -117,8 +117,8 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 	return lanes, shared, nil
 }
 
-// others returns the packages of the root's module that are neither in leased nor in longest: those that begin
-// goroutines, and those that begin none.
+// others returns the packages of the root's module that are neither in leased nor in longest. The packages in
+// concurrent begin goroutines, and the packages in sequential begin none.
 func others(ctx context.Context) (concurrent, sequential []string, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
 	if err != nil {

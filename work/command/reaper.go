@@ -43,7 +43,7 @@ type Reaper struct {
 	lines  io.WriteCloser
 	closed bool
 	ended  chan struct{} // closed when the reaper has ended after Close
-	kill   func()        // kills the process of the reaper, also one that is stopped
+	kill   func()        // kills the process of the reaper, even a stopped process
 	within time.Duration // answerWithin, and less in tests
 }
 

@@ -1,5 +1,5 @@
--- begun moves partitions that have so many tasks, all of which joined them in this step, to their turns. They
--- no longer rest because of their rate, but they stay where a pause or a rest keeps them.
+-- begun moves partitions to their turns, if they have no tasks but the counted tasks, which joined them in this
+-- step. A partition no longer rests because of its rate then. A pause, or the rest of a release, still holds.
 CREATE FUNCTION {schema}.begun(queues int4[], subs text[], counts int4[], turns int8[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
