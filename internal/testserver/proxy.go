@@ -30,7 +30,7 @@ import (
 // connections alike. If several faults match a command, the oldest one applies.
 type Proxy struct {
 	target string
-	addr   string
+	port   *reservation
 	speaks func() wire // the protocol state of a new connection
 
 	mu     sync.Mutex
@@ -57,11 +57,11 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // it.
 func StartProxy(target string) (*Proxy, error) {
 	for range portTries {
-		port, err := freePort()
+		port, err := reservePort()
 		if err != nil {
 			return nil, err
 		}
-		p := &Proxy{target: target, addr: fmt.Sprintf("127.0.0.1:%d", port), gate: make(chan struct{})}
+		p := &Proxy{target: target, port: port, gate: make(chan struct{})}
 		p.speaks = func() wire { return &resp{} }
 		if isSocket(target) {
 			p.speaks = func() wire { return &postgres{} }
@@ -70,6 +70,7 @@ func StartProxy(target string) (*Proxy, error) {
 		if p.Accept() == nil {
 			return p, nil
 		}
+		port.release()
 	}
 	return nil, errors.New("testserver: no port for a proxy")
 }
@@ -78,7 +79,7 @@ func isSocket(target string) bool { return filepath.IsAbs(target) }
 
 // Addr returns the address that the proxy listens on. It stays the same over Refuse and
 // Accept.
-func (p *Proxy) Addr() string { return p.addr }
+func (p *Proxy) Addr() string { return p.port.addr() }
 
 // Accept ends a Refuse: the proxy listens again. If the proxy already listens, Accept
 // does nothing.
@@ -88,7 +89,7 @@ func (p *Proxy) Accept() error {
 	if p.stop != nil {
 		return nil
 	}
-	listener, err := net.Listen("tcp", p.addr)
+	listener, err := net.Listen("tcp", p.Addr())
 	if err != nil {
 		return fmt.Errorf("testserver: proxy: %w", err)
 	}
@@ -115,9 +116,12 @@ func (p *Proxy) Refuse() {
 	}
 }
 
-// Close ends the proxy, its connections and its goroutines. Closing again is
-// harmless.
-func (p *Proxy) Close() { p.Refuse() }
+// Close ends the proxy, its connections and its goroutines, and leaves its port to others. Closing
+// again is harmless.
+func (p *Proxy) Close() {
+	p.Refuse()
+	p.port.release()
+}
 
 // Blackhole stops forwarding without closing anything, like a network that was cut. The
 // proxy still accepts bytes and new connections, but forwards nothing until Heal, which

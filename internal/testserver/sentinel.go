@@ -20,10 +20,10 @@ const MasterName = "main"
 func Sentinel(t testing.TB) *Sentinels {
 	t.Helper()
 	s := &Sentinels{Master: Redis(t)}
-	s.Replica = Redis(t, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Master.port))
+	s.Replica = Redis(t, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Master.port.port))
 	var err error
 	s.Sentinel, err = start(Options{Dir: t.TempDir(), Config: []string{
-		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", MasterName, s.Master.port),
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", MasterName, s.Master.port.port),
 		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", MasterName),
 		fmt.Sprintf("sentinel failover-timeout %s 5000", MasterName),
 	}}, "--sentinel")

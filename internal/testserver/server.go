@@ -18,8 +18,8 @@ const redisServer = "redis-server"
 // stopLimit is how long a server may take to end after SIGTERM before it is killed.
 const stopLimit = awaitLimit / 2
 
-// portTries is how many free ports Start tries. Another process may take a port between
-// the check and the start.
+// portTries is how many free ports Start tries. A program that makes no reservations may take a port
+// between the check and the start.
 const portTries = 10
 
 // Options are the options of a Redis server. The zero value works.
@@ -43,7 +43,7 @@ type Options struct {
 type Server struct {
 	dir     string
 	env     []string
-	port    int
+	port    *reservation
 	args    []string // arguments of the program, after its configuration
 	ownsDir bool
 
@@ -76,7 +76,8 @@ func start(options Options, args ...string) (*Server, error) {
 	}
 	var err error
 	for range portTries {
-		if server.port, err = freePort(); err != nil {
+		server.port.release()
+		if server.port, err = reservePort(); err != nil {
 			break
 		}
 		if err = server.writeConfig(options.Config); err != nil {
@@ -94,7 +95,7 @@ func start(options Options, args ...string) (*Server, error) {
 
 // Addr returns the address that the server listens on, such as "127.0.0.1:21034". It
 // stays the same over restarts.
-func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *Server) Addr() string { return s.port.addr() }
 
 // URL returns the address as a URL, such as "redis://127.0.0.1:21034".
 func (s *Server) URL() string { return "redis://" + s.Addr() }
@@ -193,10 +194,11 @@ func (s *Server) Resume() error {
 	return nil
 }
 
-// Close stops the server and deletes the data directory that Start made. Closing
-// again is harmless.
+// Close stops the server, deletes the data directory that Start made and leaves its port to other
+// servers. Closing again is harmless.
 func (s *Server) Close() error {
 	err := s.Stop()
+	s.port.release()
 	if s.ownsDir {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
@@ -225,7 +227,7 @@ func (s *Server) logPath() string    { return filepath.Join(s.dir, "redis.log") 
 func (s *Server) writeConfig(extra []string) error {
 	lines := append([]string{
 		"bind 127.0.0.1",
-		"port " + strconv.Itoa(s.port),
+		"port " + strconv.Itoa(s.port.port),
 		"dir " + strconv.Quote(filepath.ToSlash(s.dir)),
 		"daemonize no",
 		`logfile ""`,
@@ -269,7 +271,7 @@ func (s *Server) launch() error {
 	}
 	log, _ := os.ReadFile(s.logPath())
 	if proc.ended() && bytes.Contains(log, []byte("Address already in use")) {
-		return fmt.Errorf("%w: %d", errPortTaken, s.port)
+		return fmt.Errorf("%w: %d", errPortTaken, s.port.port)
 	}
 	err = fmt.Errorf("testserver: %s does not answer at %s; its log:\n%s", redisServer, s.Addr(), log)
 	return errors.Join(err, s.Kill())
