@@ -42,21 +42,20 @@ func TestTheRootRequiresNoOtherModules(t *testing.T) {
 	}
 }
 
-// TestModulesRequireTheSameVersions checks that all modules of the same Go version, but tools, are built with the
-// same version of each module that they require. Two versions of one are compiled apart, with everything that
-// imports them. A module that needs an older Go, as the root does for its users, has its own versions.
+// TestModulesRequireTheSameVersions checks that all modules but tools require the same version of Go and of each
+// module. Two versions of a module are compiled apart, with everything that imports them.
 func TestModulesRequireTheSameVersions(t *testing.T) {
-	type of struct{ goes, path string }
 	type requirement struct{ file, version string }
-	first := map[of]requirement{}
+	first := map[string]requirement{}
 	for _, file := range modFiles(t) {
 		goes, all := required(t, file)
+		all["go"] = goes
 		for path, version := range all {
-			was, ok := first[of{goes, path}]
+			was, ok := first[path]
 			switch {
 			case strings.HasPrefix(path, module) || file == "tools/go.mod":
 			case !ok:
-				first[of{goes, path}] = requirement{file, version}
+				first[path] = requirement{file, version}
 			case was.version != version:
 				t.Errorf("%s requires %s %s, and %s %s", file, path, version, was.file, was.version)
 			}
