@@ -61,7 +61,6 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 
 unit: # the tests, without a check of what is installed; internal/runtests/plan.go lists them
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
-	$(GO) build -race $$($(GO) list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./...) # once, for the tests that begin side by side; programs would be linked for nothing
 	MIDGE_TEST_SERVERS=1 $(RUNTESTS)
 
 PART ?=

@@ -23,11 +23,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	lanes, shared, err := []lane{{{args: os.Args[1:]}}}, []run(nil), error(nil)
+	start := time.Now()
 	if len(os.Args) == 1 {
 		lanes, shared, err = plan(ctx)
+		err = errors.Join(err, compile(ctx))
 	}
 	if err == nil {
-		err = runAll(ctx, os.Stdout, lanes, shared)
+		err = runAll(ctx, os.Stdout, lanes, shared, start)
 	}
 	stop()
 	if err != nil {
@@ -37,9 +39,8 @@ func main() {
 }
 
 // runAll runs the lanes side by side, then the shared runs in as many lanes, and reports to out. It
-// returns an error if a test failed or was skipped.
-func runAll(ctx context.Context, out io.Writer, lanes []lane, shared []run) error {
-	start := time.Now()
+// returns an error if a test failed or was skipped. start is when the time that it reports began.
+func runAll(ctx context.Context, out io.Writer, lanes []lane, shared []run, start time.Time) error {
 	rep := report{out: out}
 	rest := make(chan run, len(shared))
 	for _, r := range shared {

@@ -58,12 +58,12 @@ func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
 		shared []run
 	}{{[]lane{{}, skips}, nil}, {[]lane{{}, {}}, skips}} {
 		var out strings.Builder
-		err := runAll(context.Background(), &out, c.lanes, c.shared)
+		err := runAll(context.Background(), &out, c.lanes, c.shared, time.Now())
 		if err == nil || !strings.Contains(err.Error(), "1 tests were skipped") || !strings.Contains(out.String(), "SKIP: TestSkips") {
 			t.Errorf("got %v, printed %q; want the skipped test", err, out.String())
 		}
 	}
-	if err := runAll(context.Background(), io.Discard, []lane{{{args: []string{"./no/such/package"}}}}, nil); err == nil {
+	if err := runAll(context.Background(), io.Discard, []lane{{{args: []string{"./no/such/package"}}}}, nil, time.Now()); err == nil {
 		t.Error("a package that does not exist: got nil, want an error")
 	}
 }

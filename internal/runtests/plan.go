@@ -160,15 +160,40 @@ func beginsGoroutines(dir string) (bool, error) {
 func plain(args ...string) []string { return append([]string{"-vet=off", "-timeout", "20m"}, args...) }
 
 // raced returns the arguments of a run under the race detector.
+func raced(args ...string) []string { return append(plain(detector...), args...) }
+
+// detector are the flags of go build for the race detector.
 //
 // SQLite's C code, translated to Go, and miniredis' interpreter of scripts run in only one thread at a
 // time, and are up to ten times slower under the race detector, so they are compiled without it.
 // SQLite's driver is compiled with it, like all other code: a generic function of the standard library
 // that the driver shares with midge may be linked from either, and without the detector's
 // instrumentation it would look like a race.
-func raced(args ...string) []string {
-	return append(plain(
-		"-race", "-gcflags=modernc.org/libc/...=-race=false", "-gcflags=modernc.org/sqlite/lib=-race=false",
-		"-gcflags=github.com/yuin/gopher-lua/...=-race=false",
-	), args...)
+//
+// Nothing is compiled with debugging information, which go test does not link, and which is a seventh of
+// the compiler's work. Runs without the detector share what they compile with the linters and with go
+// test by hand, so they have it.
+var detector = []string{
+	"-race", "-gcflags=all=-dwarf=false",
+	"-gcflags=modernc.org/libc/...=-dwarf=false -race=false",
+	"-gcflags=modernc.org/sqlite/lib=-dwarf=false -race=false",
+	"-gcflags=github.com/yuin/gopher-lua/...=-dwarf=false -race=false",
+}
+
+// compile compiles the packages of the root that are no programs, with the race detector and without.
+// Otherwise tests that begin side by side would each compile what they share.
+func compile(ctx context.Context) error {
+	libraries := `{{if ne .Name "main"}}{{.ImportPath}}{{end}}`
+	list, err := exec.CommandContext(ctx, "go", "list", "-f", libraries, "./...").Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	flags := [][]string{detector, nil}
+	return beside(len(flags), func(i int) error {
+		args := slices.Concat([]string{"build"}, flags[i], strings.Fields(string(list)))
+		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go build: %w:\n%s", err, out)
+		}
+		return nil
+	})
 }
