@@ -32,10 +32,10 @@ servers: # installs redis-server, PostgreSQL, pgbouncer and the other programs t
 	@tools/need-prometheus.sh
 	@tools/need-axe.sh
 
-systems: # vets with the tests, for which it compiles what packages import, for darwin and windows; linters and tests do so for linux
+systems: # vets with the tests, for which it compiles what packages import, as fast as the compiler can, for darwin and windows; linters and tests do so for linux
 	@for os in $(SYSTEMS); do for module in $(PORTABLE); do \
 		echo "$$os: vet $$module"; \
-		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./...) || exit 1; \
+		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) vet -gcflags=all='-N -l -dwarf=false' ./...) || exit 1; \
 	done; done
 
 tidy: # fails if go.mod or go.sum would change
