@@ -54,7 +54,10 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux zsh fish bash-completion chromium
+  # The tests take less time in the headless shell, which Debian has and Ubuntu has not.
+  browser=(chromium)
+  if apt-cache show chromium-headless-shell >/dev/null 2>&1; then browser+=(chromium-headless-shell); fi
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux zsh fish bash-completion "${browser[@]}"
   exit 0
 fi
 
