@@ -286,11 +286,11 @@ func (s *PostgresServer) running() *process {
 	return s.proc
 }
 
-// run runs a program of PostgreSQL and waits until it ends.
-func (s *PostgresServer) run(program string, args ...string) error {
+// run runs a program of PostgreSQL with this input, and waits until it ends.
+func (s *PostgresServer) run(input, program string, args ...string) error {
 	cmd := exec.Command(filepath.Join(s.bin, program), args...)
 	s.account.run(cmd)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Stdin = s.dir, strings.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testserver: %s: %w:\n%s", program, err, out)
 	}

@@ -25,7 +25,7 @@ func (s *PostgresServer) Follow(primary *PostgresServer) error {
 	if err := os.RemoveAll(s.dataPath()); err != nil {
 		return fmt.Errorf("testserver: delete data: %w", err)
 	}
-	err := s.run("pg_basebackup", "--pgdata", s.dataPath(), "--dbname", primary.URL(), "--write-recovery-conf",
+	err := s.run("", "pg_basebackup", "--pgdata", s.dataPath(), "--dbname", primary.URL(), "--write-recovery-conf",
 		"--wal-method=stream", "--checkpoint=fast", "--no-sync")
 	if err == nil {
 		err = s.configure(postgresConfig(s.dir, PostgresOptions{}))
