@@ -324,7 +324,7 @@ func poll(limit time.Duration, holds func() bool) bool {
 		if took := time.Since(begun); took > limit && took > machine.Stretch(limit, begun) {
 			return false
 		}
-		<-time.NewTimer(min(max(10*time.Millisecond, 5*time.Since(checked)), 200*time.Millisecond)).C
+		<-time.NewTimer(min(max(25*time.Millisecond, 10*time.Since(checked)), 200*time.Millisecond)).C
 	}
 }
 
