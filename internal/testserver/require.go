@@ -48,7 +48,7 @@ func started[S io.Closer](t testing.TB, server S, err error) S {
 // only a failure uses all of it, and a loaded machine under the race detector is slow.
 const awaitLimit = time.Minute
 
-// pollEvery is the pause between two checks of a condition.
+// pollEvery is the pause between the first two checks of a condition.
 const pollEvery = 5 * time.Millisecond
 
 // Await checks a condition until it holds, and fails the test if that takes more than a minute.
@@ -60,18 +60,15 @@ func Await(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// poll checks a condition until it holds or the limit has passed, and reports whether it holds.
+// poll checks a condition until it holds or the limit has passed, and reports whether it holds. The longer
+// that takes, the less often poll checks.
 func poll(limit time.Duration, condition func() bool) bool {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
+	for begun := time.Now(); !condition(); {
+		took := time.Since(begun)
+		if took > limit {
 			return condition()
-		case <-tick.C:
 		}
+		<-time.NewTimer(min(max(pollEvery, took/20), 10*pollEvery)).C
 	}
 	return true
 }
