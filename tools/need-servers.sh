@@ -31,7 +31,15 @@ have_shells() {
 
 have_strace() { have strace || [ "$(uname -s)" != Linux ]; }
 
-if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_shells && have_strace && have_browser; then
+# Pages take 40 % less processor time in the headless shell, which Debian has and Ubuntu has not. Any
+# chromium will do where it cannot be installed.
+prefers_shell() {
+  ! have chromium-headless-shell && apt-cache show chromium-headless-shell >/dev/null 2>&1 &&
+    { [ "$(id -u)" -eq 0 ] || have sudo && sudo -n true 2>/dev/null; }
+}
+
+if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_shells && have_strace && have_browser &&
+  ! prefers_shell; then
   exit 0
 fi
 
@@ -54,9 +62,8 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  # The tests take less time in the headless shell, which Debian has and Ubuntu has not.
   browser=(chromium)
-  if apt-cache show chromium-headless-shell >/dev/null 2>&1; then browser+=(chromium-headless-shell); fi
+  if prefers_shell; then browser+=(chromium-headless-shell); fi
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux zsh fish bash-completion "${browser[@]}"
   exit 0
 fi
