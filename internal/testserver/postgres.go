@@ -334,7 +334,12 @@ func (s *PostgresServer) launch() error {
 	return errors.Join(fmt.Errorf("testserver: postgres does not answer; its log:\n%s", s.Log()), s.Kill())
 }
 
+// answers reports whether the server answers. It does not connect before the server has logged that it
+// takes connections: the server starts a process for each, also to refuse it.
 func (s *PostgresServer) answers() bool {
+	if !strings.Contains(s.Log(), "database system is ready to accept") {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return s.Exec(ctx, "SELECT 1") == nil
