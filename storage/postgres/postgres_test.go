@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
@@ -17,6 +19,9 @@ import (
 
 // shared is the server of all tests that need none of their own; nil without real servers.
 var shared *testserver.PostgresServer
+
+// statements has the connections on which tests inspect and empty schemas of the shared server.
+var statements *pgxpool.Pool
 
 // schemas numbers the schemas that tests make on the shared server.
 var schemas atomic.Int64
@@ -43,6 +48,11 @@ func run(m *testing.M) int {
 		}
 		defer func() { _ = server.Close() }()
 		shared = server
+		if statements, err = pgxpool.New(context.Background(), server.URL()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer statements.Close()
 	}
 	return m.Run()
 }
@@ -79,11 +89,12 @@ func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	return cfg
 }
 
-// emptied has the names of schemas in which a rule of the contract has run, and which are empty again. A
-// migration takes the server longer than most rules take.
+// emptied has the names of schemas that a test has used, and which are again as they were after their
+// migration. A migration takes the server longer than most tests take.
 var emptied = make(chan string, 100)
 
-// reused gives a configuration with an empty schema, which other rules may have used.
+// reused gives a configuration with an empty schema, which other tests may have used. If the test changes
+// definitions in the schema, no other test uses it.
 func reused(t testing.TB, limits storage.Limits) postgres.Config {
 	t.Helper()
 	cfg := postgres.Config{URL: shared.URL(), Limits: limits}
@@ -93,24 +104,78 @@ func reused(t testing.TB, limits storage.Limits) postgres.Config {
 		cfg = fresh(t, cfg)
 	}
 	cfg.URL += "&application_name=" + cfg.Schema
+	ctx := context.WithoutCancel(t.Context())
+	before, err := definitions(ctx, cfg.Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if err := shared.Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(empty, "{schema}", cfg.Schema)); err != nil {
+		if _, err := statements.Exec(ctx, inSchema(quiet, cfg.Schema)); err != nil {
 			t.Error(err)
-		} else {
-			emptied <- cfg.Schema
+			return
 		}
+		after, err := definitions(ctx, cfg.Schema)
+		if err != nil || after != before { // an error says that a table is missing
+			return
+		}
+		if _, err := statements.Exec(ctx, inSchema(empty, cfg.Schema)); err != nil {
+			t.Error(err)
+			return
+		}
+		emptied <- cfg.Schema
 	})
 	return cfg
 }
 
-// empty makes a schema as it was after its migration. It first waits for the connections of storages that
-// were closed: the server may still carry out a call that was abandoned.
-const empty = `DO $$
-	DECLARE found record;
-	BEGIN
+func inSchema(text, schema string) string { return strings.ReplaceAll(text, "{schema}", schema) }
+
+// definitions returns a text that every change of a definition in a schema changes, and every VACUUM and
+// ANALYZE: a change of a definition makes a new version of a row in the catalog.
+func definitions(ctx context.Context, schema string) (all string, err error) {
+	err = statements.QueryRow(ctx, inSchema(`WITH tables AS (
+			SELECT oid, xmin, relpages, reltuples FROM pg_class WHERE relnamespace = '{schema}'::regnamespace
+		)
+		SELECT md5(string_agg(version, ' ' ORDER BY version)) FROM (
+			SELECT ('schema', oid, xmin)::text FROM pg_namespace WHERE nspname = '{schema}'
+			UNION ALL SELECT ('table', oid, xmin, relpages, reltuples)::text FROM tables
+			UNION ALL SELECT ('function', oid, xmin)::text FROM pg_proc
+				WHERE pronamespace = '{schema}'::regnamespace
+			UNION ALL SELECT ('type', oid, xmin)::text FROM pg_type
+				WHERE typnamespace = '{schema}'::regnamespace
+			UNION ALL SELECT ('constraint', c.oid, c.xmin)::text FROM tables, pg_constraint c
+				WHERE conrelid = tables.oid
+			UNION ALL SELECT ('column', attnum, a.xmin, tables.oid)::text FROM tables, pg_attribute a
+				WHERE attrelid = tables.oid
+			UNION ALL SELECT ('default', d.oid, d.xmin)::text FROM tables, pg_attrdef d
+				WHERE adrelid = tables.oid
+			UNION ALL SELECT ('index', indexrelid, i.xmin)::text FROM tables, pg_index i
+				WHERE indrelid = tables.oid
+			UNION ALL SELECT ('trigger', t.oid, t.xmin)::text FROM tables, pg_trigger t
+				WHERE tgrelid = tables.oid
+			UNION ALL SELECT ('rule', r.oid, r.xmin)::text FROM tables, pg_rewrite r
+				WHERE ev_class = tables.oid
+			UNION ALL SELECT ('sequence', seqrelid, s.xmin)::text FROM tables, pg_sequence s
+				WHERE seqrelid = tables.oid
+			UNION ALL SELECT ('policy', p.oid, p.xmin)::text FROM tables, pg_policy p
+				WHERE polrelid = tables.oid
+			UNION ALL SELECT ('migration', ctid, xmin)::text FROM {schema}.migrations
+			UNION ALL SELECT ('version', ctid, xmin)::text FROM {schema}.functions
+		) AS versions (version)`, schema)).Scan(&all)
+	return all, err
+}
+
+// quiet waits for the connections of a schema's storages that were closed: the server may still carry out
+// a call that was abandoned.
+const quiet = `DO $$ BEGIN
 		WHILE EXISTS (SELECT FROM pg_stat_activity WHERE application_name = '{schema}') LOOP
 			PERFORM pg_sleep(0.002), pg_stat_clear_snapshot();
 		END LOOP;
+	END $$`
+
+// empty makes the rows of a schema those that it had after its migration.
+const empty = `DO $$
+	DECLARE found record;
+	BEGIN
 		FOR found IN SELECT c.oid::regclass AS name, c.relkind, s.seqstart
 			FROM pg_class c LEFT JOIN pg_sequence s ON s.seqrelid = c.oid
 			WHERE c.relnamespace = '{schema}'::regnamespace AND c.relkind IN ('r', 'S')

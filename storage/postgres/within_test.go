@@ -32,13 +32,18 @@ type shop struct {
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	testserver.RequirePostgres(t)
-	s := &shop{T: t, cfg: fresh(t, postgres.Config{})}
+	s := &shop{T: t, cfg: reused(t, storage.Limits{})}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_, err := statements.Exec(ctx, "DROP TABLE IF EXISTS "+s.cfg.Schema+".orders")
+		s.must(err)
+	})
 	s.store, s.session = opened(t, s.cfg)
-	conn, err := pgx.Connect(t.Context(), shared.URL())
+	conn, err := pgx.Connect(t.Context(), s.cfg.URL)
 	s.must(err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	s.conn = conn
-	s.db, err = sql.Open("pgx", shared.URL())
+	s.db, err = sql.Open("pgx", s.cfg.URL)
 	s.must(err)
 	t.Cleanup(func() { _ = s.db.Close() })
 	_, err = conn.Exec(t.Context(), "CREATE TABLE "+s.cfg.Schema+".orders (id text)")
