@@ -22,7 +22,8 @@ import (
 type PostgresOptions struct {
 	// Config are further lines of postgresql.conf, such as "max_connections = 30".
 	Config []string
-	// Unsafe turns fsync off, for suites that test only logic and never kill the server.
+	// Unsafe turns fsync off, and has the data in memory if it can, for suites that test only logic and
+	// never kill the server. A server has about a thousand files, and each schema a hundred.
 	Unsafe bool
 	// Env are further environment variables of the server's process, in the form
 	// "name=value".
@@ -93,7 +94,11 @@ func startPostgres(
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "midge-pg-")
+	parent := ""
+	if options.Unsafe {
+		parent = inMemory()
+	}
+	dir, err := os.MkdirTemp(parent, "midge-pg-")
 	if err != nil {
 		return nil, fmt.Errorf("testserver: make data directory: %w", err)
 	}
