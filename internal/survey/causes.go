@@ -68,6 +68,8 @@ type queueCauses struct {
 	after       string      // where the next page begins
 	whole       bool        // all dead tasks are counted
 	groups      map[string]*Cause
+	text        string            // the error of the task that was counted last
+	print       fingerprint.Print // of text
 }
 
 // behind returns the queues whose dead tasks have changed since they were counted. It forgets queues that are
@@ -212,7 +214,11 @@ func (c *deadCount) next(ctx context.Context, store storage.Storage) (bool, erro
 // add joins a task to the group of its cause.
 func (q *queueCauses) add(t storage.Task) {
 	q.read++
-	cause := fingerprint.Of(t)
+	// Neighbors often died of the same error, and a fingerprint costs as much as all else here.
+	if text := fingerprint.Error(t); text != q.text {
+		q.text, q.print = text, fingerprint.OfText(text)
+	}
+	cause := q.print
 	g := q.groups[cause.ID]
 	if g == nil {
 		if len(q.groups) >= mostCauses {
