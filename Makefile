@@ -25,6 +25,10 @@ BUDGETS_FLAGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The compiler, the linters and the tests take a fifth less processor time if they collect garbage less often.
+# One compiler takes up to 1.5 GB then, instead of 1 GB.
+test lint: export GOGC := 400
+
 test: servers unit ## all tests, with real servers; a skip is a failure
 
 servers: # installs redis-server, PostgreSQL, pgbouncer and the other programs that tests need, or says how
