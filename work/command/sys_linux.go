@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 )
 
 const limitsMemory = true
@@ -28,19 +29,39 @@ const resourceData = 2
 // become bounds the data of this process and of the processes that it will start, and then replaces this
 // program by another one. RLIMIT_AS would also count address space that is only reserved, as many runtimes
 // do.
+//
+// Under the bound the runtime may end the process as soon as it needs memory, also for records of its own
+// or for a thread. So nothing happens between the bound and the other program: two calls of the system, of
+// which the scheduler does not know.
 func become(path string, args []string, most uint64) error {
-	// This program may have more than the bound already, and Exec allocates. It finds room in these bytes.
+	file, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return err
+	}
+	argv, err := syscall.SlicePtrFromStrings(args)
+	if err != nil {
+		return err
+	}
+	env, err := syscall.SlicePtrFromStrings(os.Environ())
+	if err != nil {
+		return err
+	}
+	bound := &syscall.Rlimit{Cur: most, Max: most}
+	_ = syscall.Exec("", nil, nil) // fails, but first restores the bound of open files, which package os raised
+	// If the program cannot be started, the error finds room in these bytes.
 	runtime.KeepAlive(make([]byte, 8<<20))
 	runtime.GC()
-	runtime.LockOSThread() // the thread of Exec becomes the process, and others than the first have lost this:
+	runtime.LockOSThread() // the thread of the call becomes the process, and others than the first have lost this:
 	_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
 	if errno != 0 {
 		return fmt.Errorf("set the signal at the end of the worker: %w", errno)
 	}
-	if err := syscall.Setrlimit(resourceData, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+	if err := syscall.Setrlimit(resourceData, bound); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
-	return syscall.Exec(path, args, os.Environ()) //nolint:gosec // the worker has chosen the program
+	_, _, errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(file)), //nolint:gosec // as syscall.Exec
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0]))) //nolint:gosec // as syscall.Exec
+	return errno
 }
 
 // killMarked kills the processes of a worker whose tasks are over, and returns how many it found. It finds
