@@ -31,12 +31,15 @@ func TestAResumedRunnerStartsNothingStale(t *testing.T) {
 		f.start(cfg)
 		f.awaitWhat("", workerReady, runners+1, 20*time.Second)
 		for round := range rounds {
-			begun := time.Now() // jobs start before all of them are enqueued
-			f.enqueueMany("q", each, func(i int) (string, any) {
-				return fmt.Sprintf("job-%d-%d", round, i), steps(step{Do: "compute", For: time.Millisecond})
-			})
+			begun, enqueued := time.Now(), 0 // jobs start before all of them are enqueued
 			f.await("each runner runs", 20*time.Second, func(h history) bool {
 				h = h.of(runStart).after(begun)
+				if len(h.refs()) >= enqueued { // the others may be through before the last runner is back
+					f.enqueueMany("q", each, func(i int) (string, any) {
+						return fmt.Sprintf("job-%d-%d", round, enqueued+i), steps(step{Do: "compute", For: time.Millisecond})
+					})
+					enqueued += each
+				}
 				for _, w := range fleet {
 					if len(h.by(w.name)) == 0 {
 						return false
