@@ -95,13 +95,13 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		},
 		{},
 	}
-	shared = []run{ // the longest first
+	shared = []run{ // the longest first; bench waits most of its time
+		{dir: "bench", args: plain("./...")},
 		{dir: "internal/difftest", args: plain("./...")},
 		{args: append(raced("-p", "1", "-skip", sequences), concurrent...)},
 		{dir: "storage/sqlite/modernc", args: raced("-skip", sequences, "./...")},
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
-		{dir: "bench", args: plain("./...")},
 		{dir: "storage/sqlite/modernc", args: plain("-run", sequences, ".")},
 		{args: plain("-p", "1", "-run", sequences, "./access", "./internal/ledger", "./dashboard")},
 		{args: append(plain("-p", "1"), sequential...)},
