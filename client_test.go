@@ -78,8 +78,7 @@ func TestBadInputIsFoundBeforeAnyIO(t *testing.T) {
 		"a limit of 1 GiB":         second(midge.NewClient(untouched{}, midge.ClientConfig{MaxPayload: 1 << 30})),
 		"an item":                  second(c.EnqueueMany(t.Context(), []midge.Item{midge.New(nil), {}})),
 	} {
-		var invalid *midge.InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*midge.InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		} else if len(err.Error()) > 1000 {
 			t.Errorf("%s: the error is %d bytes long", name, len(err.Error()))

@@ -116,8 +116,7 @@ func TestInvalidDeclarations(t *testing.T) {
 		"a midge. header": {Header("midge.tick", "x")},
 	} {
 		_, err := cursorOf(Every(time.Hour), Report{}, opts...)
-		var invalid *storage.InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}

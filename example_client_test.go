@@ -177,8 +177,7 @@ func ExampleClient_Await() {
 		must(err)
 		var result string
 		err = client.Await(ctx, task.Ref, &result)
-		var dead *midge.DeadError
-		if errors.As(err, &dead) {
+		if dead, ok := errors.AsType[*midge.DeadError](err); ok {
 			fmt.Println(dead.Reason+":", dead.Last)
 			continue
 		}

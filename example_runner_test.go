@@ -78,8 +78,7 @@ func ExampleDiscard() {
 	defer stop()
 	task, err := client.Enqueue(ctx, Resize{Path: "cat.txt"})
 	must(err)
-	var dead *midge.DeadError
-	if errors.As(client.Await(ctx, task.Ref, nil), &dead) {
+	if dead, ok := errors.AsType[*midge.DeadError](client.Await(ctx, task.Ref, nil)); ok {
 		fmt.Println(dead.Reason+":", dead.Last)
 	}
 	// Output: discarded: cat.txt is no picture
@@ -335,8 +334,7 @@ func ExamplePanicError() {
 	report := func(next func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			err := next(ctx)
-			var panicked *midge.PanicError
-			if errors.As(err, &panicked) {
+			if panicked, ok := errors.AsType[*midge.PanicError](err); ok {
 				panics <- panicked.Value // panicked.Stack says where
 			}
 			return err

@@ -102,8 +102,7 @@ func TestDefineRefuses(t *testing.T) {
 		"an overlong queue":          overlong{},
 	} {
 		_, err := new(definitions).of(job)
-		var invalid *InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}
@@ -143,8 +142,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	} {
 		optionsUnderTest = o
 		_, err := new(definitions).of(optional{})
-		var invalid *InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}
@@ -179,8 +177,7 @@ func TestRegisterRefuses(t *testing.T) {
 		"nothing exported": Handle(runner(), func(context.Context, hidden) error { return nil }),
 		"a generic type":   Handle(runner(), func(context.Context, generic[int]) error { return nil }),
 	} {
-		var invalid *InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}

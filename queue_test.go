@@ -76,8 +76,7 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 		"RemoveSchedule":          bad.RemoveSchedule(ctx, "x"),
 		"RemoveSchedule too long": mail.RemoveSchedule(ctx, strings.Repeat("x", 122)),
 	} {
-		var invalid *midge.InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*midge.InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}

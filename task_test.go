@@ -80,8 +80,7 @@ func TestWhatATaskStoredIsDecoded(t *testing.T) {
 			"a result into a value": midge.DecodeResult(task, result), "progress into nil": midge.DecodeProgress(task, nil),
 			"another kind": midge.Decode(task, new(stranger)), "no kind": midge.Decode(task, new(struct{ Name string })),
 		} {
-			var invalid *midge.InvalidError
-			if !errors.As(err, &invalid) {
+			if _, ok := errors.AsType[*midge.InvalidError](err); !ok {
 				t.Errorf("%s: got %v, want an *InvalidError", what, err)
 			}
 		}

@@ -326,8 +326,8 @@ func holdsBadText(v reflect.Value) bool {
 			}
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if holdsBadText(v.Field(i)) {
+		for _, field := range v.Fields() {
+			if holdsBadText(field) {
 				return true
 			}
 		}

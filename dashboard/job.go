@@ -293,8 +293,7 @@ func (j *job) notice() notice {
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
 	}
-	var stop *bulk.CanaryError
-	if errors.As(j.err, &stop) {
+	if stop, ok := errors.AsType[*bulk.CanaryError](j.err); ok {
 		text += " The action has stopped: " + stop.Error() + "."
 		if stop.Detail != "" {
 			text += " " + format.FirstLine(stop.Detail)

@@ -87,9 +87,8 @@ func attemptTwice(t *testing.T, job any, step stepResult, kept bool) {
 		},
 	})
 	worked := k.Work(job)
-	var invalid *midge.InvalidError
 	if !kept {
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*midge.InvalidError](err); !ok {
 			t.Errorf("%T, a %T: got %v, want an *InvalidError", job, want, err)
 		}
 		return

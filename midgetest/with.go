@@ -156,8 +156,7 @@ func shown(value any) string {
 // priority, retries, timeout, keep and so on.
 func common() (names []string) {
 	insert, task := reflect.TypeFor[storage.Insert](), reflect.TypeFor[midge.Task]()
-	for i := range insert.NumField() {
-		f := insert.Field(i)
+	for f := range insert.Fields() {
 		other, ok := task.FieldByName(f.Name)
 		apart := slices.Contains([]string{"Ref", "Kind", "Unique", "Cursor"}, f.Name)
 		if ok && other.Type == f.Type && f.Type.Comparable() && !apart {

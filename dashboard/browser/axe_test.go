@@ -55,7 +55,7 @@ func (tb *tab) judge(script, only string) []string {
 	judged := script + `; axe.run(document, {runOnly: ` + only + `, resultTypes: ['violations'], preload: false}).then(result =>
 		JSON.stringify(result.violations.flatMap(v => v.nodes.map(n => v.id + ' at ' + n.target.join(' ') + ': ' + n.failureSummary.replaceAll('\n', ' ') + ' ' + n.html.slice(0, 160)))))`
 	text, err := chromedp.Run(tb.ctx, func(ctx context.Context, t *chromedp.Target) (string, error) {
-		result, err := cdp.Call(ctx, t, runtime.Evaluate, runtime.EvaluateParams{Expression: judged, AwaitPromise: ptr(true), ReturnByValue: ptr(true)})
+		result, err := cdp.Call(ctx, t, runtime.Evaluate, runtime.EvaluateParams{Expression: judged, AwaitPromise: new(true), ReturnByValue: new(true)})
 		if err != nil {
 			return "", err
 		}
@@ -74,8 +74,6 @@ func (tb *tab) judge(script, only string) []string {
 	}
 	return found
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // TestDialogsAreAccessible checks what TestEachPage does not see: a dialog, and the suggestions of the
 // search.

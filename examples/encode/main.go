@@ -165,8 +165,7 @@ func watch(ctx context.Context, client *midge.Client, ref midge.Ref, name string
 				_, _ = fmt.Fprintf(out, "%s: %s\n", name, task.Progress)
 			}
 		case err := <-ended:
-			var dead *midge.DeadError
-			if errors.As(err, &dead) {
+			if dead, ok := errors.AsType[*midge.DeadError](err); ok {
 				_, _ = fmt.Fprintf(out, "%s is dead, %s: %s\n", name, dead.Reason, dead.Last)
 				return nil
 			}

@@ -284,8 +284,7 @@ func isPlain(typ reflect.Type) bool {
 // writes or that a tag leaves out.
 func hides(typ reflect.Type, outer ...reflect.Type) bool {
 	hidden := false
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		switch {
 		case f.Name == "_" || f.Type.Size() == 0:
 		case f.Anonymous && pointed(f.Type).Kind() == reflect.Struct && f.Tag == "":

@@ -234,8 +234,8 @@ func hasMaps(typ reflect.Type, seen map[reflect.Type]bool) bool {
 	case reflect.Pointer, reflect.Slice, reflect.Array:
 		return hasMaps(typ.Elem(), seen)
 	case reflect.Struct:
-		for i := range typ.NumField() {
-			if hasMaps(typ.Field(i).Type, seen) {
+		for field := range typ.Fields() {
+			if hasMaps(field.Type, seen) {
 				return true
 			}
 		}

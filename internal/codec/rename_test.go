@@ -77,13 +77,12 @@ func TestOldestNamesAreThoseOfBefore(t *testing.T) {
 }
 
 func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
-	var invalid *storage.InvalidError
 	if err := CheckRenames(reflect.TypeFor[struct {
 		A string `midge:"was=B"`
 		B string
 	}]()); err == nil {
 		t.Error("a name that another field has was taken")
-	} else if !errors.As(err, &invalid) {
+	} else if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 		t.Errorf("got %v, want an *InvalidError", err)
 	}
 	if err := CheckRenames(reflect.TypeFor[newOrder]()); err != nil {

@@ -41,9 +41,8 @@ func TestASettingChangesOneField(t *testing.T) {
 			if err == nil {
 				encoded, err = Set(&storage.Task{Encoding: encoding, Payload: encoded}, []Setting{s})
 			}
-			var invalid *storage.InvalidError
 			if c.want == "" {
-				if !errors.As(err, &invalid) {
+				if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 					t.Errorf("%s in %s: got %v, want an *InvalidError", c.setting, encoding, err)
 				}
 				continue

@@ -372,9 +372,8 @@ func TestEndedTasksComeNewestFirstOnRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var invalid *storage.InvalidError
 	_, err = Next(t.Context(), store, Request{Filter: parse(t, "state:dead"), Limit: 1, Cursor: page.Cursor})
-	if !errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 		t.Errorf("a cursor of the other order gives %v, want an *InvalidError", err)
 	}
 }

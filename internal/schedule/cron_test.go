@@ -199,8 +199,7 @@ func TestInvalidSchedules(t *testing.T) {
 	}
 	for _, c := range cases {
 		_, err := c.s.In(c.zone)
-		var invalid *storage.InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an *InvalidError", c.name, err)
 		}
 	}

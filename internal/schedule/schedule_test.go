@@ -128,8 +128,7 @@ func TestTicksAfterAYear(t *testing.T) {
 
 func TestTicksOfADamagedCursor(t *testing.T) {
 	_, _, err := Ticks(storage.Ref{}, &storage.Declaration{Spec: "now and then", CatchUp: "one"}, time.Now(), time.Now())
-	var invalid *storage.InvalidError
-	if !errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 		t.Errorf("got %v, want an *InvalidError", err)
 	}
 }

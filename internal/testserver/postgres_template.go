@@ -23,22 +23,29 @@ const dropTemplate0 = "UPDATE pg_database SET datistemplate = false WHERE datnam
 func (s *PostgresServer) create() error {
 	template := s.templatePath()
 	if template == "" || os.CopyFS(s.dataPath(), os.DirFS(template)) != nil {
-		if err := os.RemoveAll(s.dataPath()); err != nil {
-			return fmt.Errorf("testserver: delete data: %w", err)
-		}
-		if err := s.run("", "initdb", append([]string{"--pgdata", s.dataPath()}, initdbArgs...)...); err != nil {
+		if err := s.initialize(template); err != nil {
 			return err
-		}
-		if template != "" {
-			if err := s.run(dropTemplate0, "postgres", "--single", "-D", s.dataPath(), "postgres"); err != nil {
-				return err
-			}
-			s.saveTemplate(template)
 		}
 	} else if err := s.ownData(); err != nil {
 		return fmt.Errorf("testserver: own data: %w", err)
 	}
 	return s.configure(s.config)
+}
+
+// initialize makes the data directory with initdb, and saves it as the template if it may be one.
+func (s *PostgresServer) initialize(template string) error {
+	if err := os.RemoveAll(s.dataPath()); err != nil {
+		return fmt.Errorf("testserver: delete data: %w", err)
+	}
+	err := s.run("", "initdb", append([]string{"--pgdata", s.dataPath()}, initdbArgs...)...)
+	if err != nil || template == "" {
+		return err
+	}
+	if err := s.run(dropTemplate0, "postgres", "--single", "-D", s.dataPath(), "postgres"); err != nil {
+		return err
+	}
+	s.saveTemplate(template)
+	return nil
 }
 
 // templatePath returns where the template of this version of PostgreSQL is stored, or "" if there

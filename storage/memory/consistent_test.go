@@ -131,8 +131,7 @@ func (c *chaos) step() {
 // try applies a Tx that may be refused as a whole, or be invalid because it names a task twice.
 func (c *chaos) try(tx storage.Tx) {
 	applied, err := c.store.Apply(c.Context(), c.next(), tx)
-	var invalid *storage.InvalidError
-	if errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*storage.InvalidError](err); ok {
 		return
 	}
 	if err != nil {

@@ -55,8 +55,7 @@ func (h *harness) claim(n int) storage.Claimed {
 
 func TestOpenRefusesLimits(t *testing.T) {
 	_, err := Open(Config{Limits: storage.Limits{DeadMax: -2}})
-	var invalid *storage.InvalidError
-	if !errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 		t.Fatalf("open: got %v, want an *InvalidError", err)
 	}
 }

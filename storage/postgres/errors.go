@@ -76,8 +76,7 @@ func class(code string) string {
 
 // code gives the SQLSTATE of an error of the server, "" for any other.
 func code(err error) string {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return refused.Code
 	}
 	return ""

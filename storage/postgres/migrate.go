@@ -133,8 +133,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 			break
 		}
 	}
-	var refused *SchemaError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*SchemaError](err); ok {
 		return err
 	}
 	return translate(err)

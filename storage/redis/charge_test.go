@@ -150,8 +150,6 @@ func (c *costed) settle(after string, outcome storage.Outcome, delay time.Durati
 	return c.task(after)
 }
 
-func pointer[T any](v T) *T { return &v }
-
 // TestACostSurvivesEachChange of state, place and queue, beside the parts of later versions.
 func TestACostSurvivesEachChange(t *testing.T) {
 	for _, general := range []bool{false, true} {
@@ -177,20 +175,20 @@ func TestACostSurvivesEachChange(t *testing.T) {
 		c.settle("declined", storage.Decline, 0)
 		c.claim("claimed after the decline")
 		c.settle("buried", storage.Bury, 0)
-		c.change("the cost of a dead task changed", storage.Change{Cost: pointer(storage.NoCost)})
+		c.change("the cost of a dead task changed", storage.Change{Cost: new(storage.NoCost)})
 		c.change("requeued", storage.Change{Requeue: true, Delay: time.Hour})
-		c.change("the cost of a scheduled task changed", storage.Change{Cost: pointer(storage.Cost(1))})
-		c.change("in a partition", storage.Change{Partition: pointer("p"), Now: true, Priority: pointer(3)})
+		c.change("the cost of a scheduled task changed", storage.Change{Cost: new(storage.Cost(1))})
+		c.change("in a partition", storage.Change{Partition: new("p"), Now: true, Priority: new(3)})
 		large := make([]byte, 2*largePayload)
 		c.change("in another queue", storage.Change{Queue: "other", Payload: large, Encoding: "raw"})
-		c.change("in no partition", storage.Change{Partition: pointer("")})
+		c.change("in no partition", storage.Change{Partition: new("")})
 		c.claim("claimed there")
 		done := c.settle("completed", storage.Complete, 0).Attempts
 		if len(done) == 0 || done[len(done)-1].Outcome != storage.AttemptSucceeded {
 			t.Errorf("the attempts are %+v, want one that succeeded at the end", done)
 		}
-		c.change("requeued after its end", storage.Change{Requeue: true, Cost: pointer(storage.Cost(2))})
-		c.change("with no cost of its own", storage.Change{Cost: pointer(storage.Cost(0))})
+		c.change("requeued after its end", storage.Change{Requeue: true, Cost: new(storage.Cost(2))})
+		c.change("with no cost of its own", storage.Change{Cost: new(storage.Cost(0))})
 		c.claim("claimed at last")
 		if task := c.settle("completed", storage.Complete, 0); len(task.Attempts) == 0 || task.Cost != 0 {
 			t.Errorf("got %+v, want attempts and no cost", task)

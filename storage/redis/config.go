@@ -196,8 +196,7 @@ func (c *Config) single() (link, error) {
 // read it as its own. Then introduce returns the error, and go-redis closes the connection.
 func introduce(ctx context.Context, conn *goredis.Conn) error {
 	err := conn.ClientSetName(ctx, "midge").Err()
-	var refused goredis.Error
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[goredis.Error](err); ok {
 		return nil
 	}
 	return err

@@ -358,8 +358,7 @@ func (r *rig) wantError(what string, err, want error) {
 // wantInvalid fails the rule unless err is an *InvalidError.
 func (r *rig) wantInvalid(what string, err error) {
 	r.Helper()
-	var invalid *storage.InvalidError
-	if !errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 		r.Fatalf("%s: got error %v, want an *InvalidError", what, err)
 	}
 }

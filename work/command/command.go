@@ -155,8 +155,7 @@ func (c *Config) find() error {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		var why *exec.Error
-		if errors.As(err, &why) {
+		if why, ok := errors.AsType[*exec.Error](err); ok {
 			err = why.Err
 		}
 		return storage.Invalid("program", c.Path, "a program that is there and may be executed (%v)", err)

@@ -51,7 +51,8 @@ func become(path string, args []string, most uint64) error {
 	// If the program cannot be started, the error finds room in these bytes.
 	runtime.KeepAlive(make([]byte, 8<<20))
 	runtime.GC()
-	runtime.LockOSThread() // the thread of the call becomes the process, and others than the first have lost this:
+	// The thread of the call becomes the process, and others than the first have lost this signal.
+	runtime.LockOSThread()
 	_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0)
 	if errno != 0 {
 		return fmt.Errorf("set the signal at the end of the worker: %w", errno)
@@ -59,8 +60,10 @@ func become(path string, args []string, most uint64) error {
 	if err := syscall.Setrlimit(resourceData, bound); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
-	_, _, errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(file)), //nolint:gosec // as syscall.Exec
-		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0]))) //nolint:gosec // as syscall.Exec
+	_, _, errno = syscall.RawSyscall(syscall.SYS_EXECVE,
+		uintptr(unsafe.Pointer(file)),     //nolint:gosec // as syscall.Exec does
+		uintptr(unsafe.Pointer(&argv[0])), //nolint:gosec // as syscall.Exec does
+		uintptr(unsafe.Pointer(&env[0])))  //nolint:gosec // as syscall.Exec does
 	return errno
 }
 
