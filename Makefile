@@ -36,7 +36,7 @@ servers: # installs redis-server, PostgreSQL, pgbouncer and the other programs t
 	@tools/need-prometheus.sh
 	@tools/need-axe.sh
 
-systems: # vets with the tests, for which it compiles what packages import, as fast as the compiler can, for darwin and windows; linters and tests do so for linux
+systems: # vets all packages for darwin and windows, as the linters do for linux; what they import is compiled without optimization, which is faster
 	@for os in $(SYSTEMS); do for module in $(PORTABLE); do \
 		echo "$$os: vet $$module"; \
 		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) vet -gcflags=all='-N -l -dwarf=false' ./...) || exit 1; \

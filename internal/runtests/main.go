@@ -39,7 +39,7 @@ func main() {
 }
 
 // runAll runs the lanes side by side, then the shared runs in as many lanes, and reports to out. It
-// returns an error if a test failed or was skipped. start is when the time that it reports began.
+// returns an error if a test failed or was skipped. The time that it reports begins at start.
 func runAll(ctx context.Context, out io.Writer, lanes []lane, shared []run, start time.Time) error {
 	rep := report{out: out}
 	rest := make(chan run, len(shared))

@@ -214,7 +214,7 @@ func (c *deadCount) next(ctx context.Context, store storage.Storage) (bool, erro
 // add joins a task to the group of its cause.
 func (q *queueCauses) add(t storage.Task) {
 	q.read++
-	// Neighbors often died of the same error, and a fingerprint costs as much as all else here.
+	// Neighboring tasks often died of the same error, and a fingerprint takes as long as all else here.
 	if text := fingerprint.Error(t); text != q.text {
 		q.text, q.print = text, fingerprint.OfText(text)
 	}

@@ -13,8 +13,8 @@ import (
 // initdbArgs are the arguments of initdb, after the name of the data directory.
 var initdbArgs = []string{"--username=midge", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"}
 
-// dropTemplate0 drops the database from which only databases of other encodings are made. Its files are a third
-// of those that each server copies, and a file system may take a millisecond to make a file.
+// dropTemplate0 drops the database template0, which only new databases with another encoding need. It is a third
+// of the files that each server copies, and a file system may take a millisecond to make a file.
 const dropTemplate0 = "UPDATE pg_database SET datistemplate = false WHERE datname = 'template0';\n" +
 	"DROP DATABASE template0;\n"
 

@@ -93,8 +93,8 @@ func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 // migration. A migration takes the server longer than most tests take.
 var emptied = make(chan string, 100)
 
-// reused gives a configuration with an empty schema, which other tests may have used. If the test changes
-// definitions in the schema, no other test uses it.
+// reused returns a configuration with an empty schema, which earlier tests may have used. No later test uses
+// the schema if this one changes a definition in it.
 func reused(t testing.TB, limits storage.Limits) postgres.Config {
 	t.Helper()
 	cfg := postgres.Config{URL: shared.URL(), Limits: limits}
@@ -172,7 +172,7 @@ const quiet = `DO $$ BEGIN
 		END LOOP;
 	END $$`
 
-// empty makes the rows of a schema those that it had after its migration.
+// empty deletes the rows of a schema, except those of its migration, and resets its sequences.
 const empty = `DO $$
 	DECLARE found record;
 	BEGIN
