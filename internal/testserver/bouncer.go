@@ -23,18 +23,27 @@ const bouncer = "pgbouncer"
 const bouncerPort = "5432"
 
 // PgBouncer is a private pgbouncer process in front of a PostgreSQL server. It listens
-// only on a unix socket in its own directory. It pools transactions: each transaction of
-// a client may run on another connection to the server.
+// only on a unix socket in its own directory. Unless its configuration says otherwise, it pools
+// transactions: each transaction of a client may run on another connection to the server.
 type PgBouncer struct {
 	dir  string
 	proc *process
 }
 
-// Bouncer starts a pgbouncer in front of a server and stops it when the test ends. The
-// lines of config, such as "default_pool_size = 3", are added to its configuration.
+// PooledSessions are lines of a pgbouncer's configuration. With these it pools sessions: a session of the
+// server serves one client after the other, and keeps what PostgreSQL compiled and planned for it. All else
+// that a client leaves in a session is reset.
+var PooledSessions = []string{
+	"pool_mode = session",
+	"server_round_robin = 0",
+	"default_pool_size = 100",
+	"server_reset_query = DEALLOCATE ALL; UNLISTEN *; RESET ALL; SELECT pg_advisory_unlock_all()",
+}
+
+// Bouncer is [StartBouncer] for a test, which stops it when it ends.
 func Bouncer(t testing.TB, server *PostgresServer, config ...string) *PgBouncer {
 	t.Helper()
-	b, err := startBouncer(server, config)
+	b, err := StartBouncer(server, config...)
 	return started(t, b, err)
 }
 
@@ -43,7 +52,9 @@ func (b *PgBouncer) URL() string {
 	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(b.dir)
 }
 
-func startBouncer(server *PostgresServer, config []string) (*PgBouncer, error) {
+// StartBouncer starts a pgbouncer in front of a server. The lines of config, such as
+// "default_pool_size = 3", are added to its configuration, where the last line of a setting counts.
+func StartBouncer(server *PostgresServer, config ...string) (*PgBouncer, error) {
 	path, err := exec.LookPath(bouncer)
 	if err != nil {
 		path, err = exec.LookPath("/usr/sbin/" + bouncer)

@@ -13,7 +13,7 @@ import (
 func TestAnIsolationOfTheRolesOwn(t *testing.T) {
 	s := newShop(t)
 	cfg := s.cfg
-	cfg.URL += "&default_transaction_isolation=repeatable%20read"
+	cfg.URL = shared.URL() + "&default_transaction_isolation=repeatable%20read&application_name=" + cfg.Schema
 	strictStore, strict := opened(t, cfg)
 	kept := insertOf("x")
 	kept.Keep.For = time.Hour

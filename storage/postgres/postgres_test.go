@@ -20,6 +20,10 @@ import (
 // shared is the server of all tests that need none of their own; nil without real servers.
 var shared *testserver.PostgresServer
 
+// sessions is a proxy of shared whose clients use sessions of clients before them: a session of PostgreSQL
+// starts, compiles and plans for longer than most tests take.
+var sessions *testserver.PgBouncer
+
 // statements has the connections on which tests inspect and empty schemas of the shared server.
 var statements *pgxpool.Pool
 
@@ -48,6 +52,11 @@ func run(m *testing.M) int {
 		}
 		defer func() { _ = server.Close() }()
 		shared = server
+		if sessions, err = testserver.StartBouncer(server, testserver.PooledSessions...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = sessions.Close() }()
 		if statements, err = pgxpool.New(context.Background(), server.URL()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -103,7 +112,7 @@ func reused(t testing.TB, limits storage.Limits) postgres.Config {
 	default:
 		cfg = fresh(t, cfg)
 	}
-	cfg.URL += "&application_name=" + cfg.Schema
+	cfg.URL = sessions.URL() + "&application_name=" + cfg.Schema
 	ctx := context.WithoutCancel(t.Context())
 	before, err := definitions(ctx, cfg.Schema)
 	if err != nil {
@@ -164,7 +173,7 @@ func definitions(ctx context.Context, schema string) (all string, err error) {
 	return all, err
 }
 
-// quiet waits for the connections of a schema's storages that were closed: the server may still carry out
+// quiet waits for the sessions of a schema's storages that were closed: the server may still carry out
 // a call that was abandoned.
 const quiet = `DO $$ BEGIN
 		WHILE EXISTS (SELECT FROM pg_stat_activity WHERE application_name = '{schema}') LOOP
