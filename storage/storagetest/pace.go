@@ -11,8 +11,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// tries is how often a rule is tested before the failure of a late try counts.
-const tries = 5
+// tries is how often a rule is tested before the failure of a late try counts. The first triesBeside of these
+// are made while other rules are tested, and the others alone, so that a busy machine is less busy then.
+const tries, triesBeside = 5, 3
+
+// turns is held by each try in real time, and exclusively by a try that is made alone.
+var turns sync.RWMutex
 
 // slack is how long the calls of a try may take in all: half of the shortest lease.
 const slack = storage.MinLease / 2
@@ -69,6 +73,21 @@ func (r *rig) Cleanup(f func()) {
 	f = sync.OnceFunc(f)
 	r.pace.cleanups = append(r.pace.cleanups, f)
 	r.TB.Cleanup(f)
+}
+
+// inTurn makes the n-th try of a rule, in its turn.
+func (ru rule) inTurn(t testing.TB, open Opener, virtual bool, n int) (counts bool) {
+	t.Helper()
+	switch {
+	case virtual:
+	case n > triesBeside:
+		turns.Lock()
+		defer turns.Unlock()
+	default:
+		turns.RLock()
+		defer turns.RUnlock()
+	}
+	return ru.try(t, open, virtual, n == tries)
 }
 
 // try tests a rule on a storage of its own and reports whether the try counts.

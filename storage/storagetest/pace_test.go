@@ -1,9 +1,12 @@
 package storagetest
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -60,6 +63,39 @@ func TestALateTryIsRepeated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheLastTriesAreMadeAlone makes the first of the tries that are made alone while another rule is tested.
+func TestTheLastTriesAreMadeAlone(t *testing.T) {
+	t.Parallel()
+	var other atomic.Bool
+	begun, end := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		state("other", func(*rig) {
+			other.Store(true)
+			close(begun)
+			<-end
+			other.Store(false)
+		}, "A rule of this test.").inTurn(t, openMemory, false, triesBeside)
+	})
+	<-begun
+	all.Go(func() {
+		state("alone", func(*rig) {
+			if other.Load() {
+				t.Error("the try began while another rule was tested")
+			}
+		}, "A rule of this test.").inTurn(t, openMemory, false, triesBeside+1)
+	})
+	testserver.Await(t, "the try waits", func() bool {
+		free := turns.TryRLock()
+		if free {
+			turns.RUnlock()
+		}
+		return !free
+	})
+	close(end)
+	all.Wait()
 }
 
 // holdFor claims a task under a lease.

@@ -176,7 +176,7 @@ func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 		}
 	})
 	for n := 1; n <= tries; n++ {
-		if ru.try(t, open, virtual, n == tries) {
+		if ru.inTurn(t, open, virtual, n) {
 			return
 		}
 	}
