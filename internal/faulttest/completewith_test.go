@@ -97,6 +97,9 @@ func (s *orderApp) orders() (n int) {
 	return n
 }
 
+// orderLease is a lease that tests of an orderApp wait for. A start fails if its first connection takes longer.
+const orderLease = 3 * time.Second
+
 // awaitCompleted waits until a task is completed, and checks that there is one order.
 func (s *orderApp) awaitCompleted(ref storage.Ref) {
 	s.Helper()
@@ -162,8 +165,8 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 		<-commit
 		return errors.Join(ctx.Err(), tx.Commit(ctx))
 	}
-	s.run(s.store, time.Second, job)
-	s.run(s.open(), time.Second, job)
+	s.run(s.store, orderLease, job)
+	s.run(s.open(), orderLease, job)
 	task, err := s.client.Enqueue(t.Context(), orderJob{"a"})
 	s.must(err)
 	s.must(<-begun)
@@ -190,7 +193,7 @@ func TestCompleteWithACrash(t *testing.T) {
 	s := newOrderApp(t)
 	begun, over := make(chan error), make(chan struct{})
 	dying := s.open()
-	stop := s.run(dying, time.Second, func(ctx context.Context, job orderJob) error {
+	stop := s.run(dying, orderLease, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, dying, job)
 		begun <- err
 		<-ctx.Done()
@@ -208,7 +211,7 @@ func TestCompleteWithACrash(t *testing.T) {
 		t.Errorf("Run: got %v, want ErrGraceExceeded", err)
 	}
 	s.must(dying.Close())
-	s.run(s.store, time.Second, func(ctx context.Context, job orderJob) error {
+	s.run(s.store, orderLease, func(ctx context.Context, job orderJob) error {
 		tx, err := s.begin(ctx, s.store, job)
 		if err != nil {
 			return err

@@ -28,7 +28,10 @@ type sample struct {
 }
 
 // samplesEvery is the time between two samples of a Pace.
-const samplesEvery = 50 * time.Millisecond
+const (
+	samplesEvery     = 50 * time.Millisecond
+	samplesPerSecond = int(time.Second / samplesEvery)
+)
 
 // NewPace starts to sample. On systems other than Linux it takes the machine to be idle. The
 // caller closes it.
@@ -89,6 +92,28 @@ func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
 		return d
 	}
 	return time.Duration(float64(d) * sum / n)
+}
+
+// overload is the number of runnable programs per processor from which on a call of a server, which waits for
+// a processor several times, may take longer than half a second.
+const overload = 10
+
+// Overloaded reports whether there were more programs than the processors can run in time for a second or
+// longer since the given time.
+func (p *Pace) Overloaded(since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0.0
+	for i := len(p.samples) - 1; i >= 0 && p.samples[i].at.After(since); i-- {
+		sum += p.samples[i].wanted
+		if last := i + samplesPerSecond; last < len(p.samples) {
+			sum -= p.samples[last].wanted
+		}
+		if sum >= float64(overload*samplesPerSecond) {
+			return true
+		}
+	}
+	return false
 }
 
 // wanted returns the current number of runnable programs per processor, without this program.

@@ -25,6 +25,42 @@ func TestABusyMachineStretchesABound(t *testing.T) {
 	}
 }
 
+// TestAnOverloadLastsForASecond checks that a second of many programs is an overload, wherever it is among the
+// samples, and that shorter ones, and those before the given time, are none.
+func TestAnOverloadLastsForASecond(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	for name, c := range map[string]struct {
+		at, n  int     // the busy samples
+		wanted float64 // of each
+		since  int     // the sample before the first that counts
+		want   bool
+	}{
+		"a second":        {at: 30, n: samplesPerSecond, wanted: overload, want: true},
+		"the last second": {at: 80, n: samplesPerSecond, wanted: overload, want: true},
+		"half of it":      {at: 30, n: samplesPerSecond / 2, wanted: overload},
+		"half, but twice": {at: 30, n: samplesPerSecond / 2, wanted: 2 * overload, want: true},
+		"fewer programs":  {at: 0, n: 100, wanted: overload - 1},
+		"before":          {at: 30, n: samplesPerSecond, wanted: overload, since: 35},
+		"too few samples": {at: 95, n: 5, wanted: overload},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &Pace{}
+			for i := range 100 {
+				s := sample{at: begin.Add(time.Duration(i) * samplesEvery)}
+				if i >= c.at && i < c.at+c.n {
+					s.wanted = c.wanted
+				}
+				p.add(s)
+			}
+			if got := p.Overloaded(begin.Add(time.Duration(c.since)*samplesEvery - 1)); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestThePaceIsMeasured(t *testing.T) {
 	p, begin := StartPace(t), time.Now()
 	Await(t, "a sample", func() bool {
