@@ -26,7 +26,7 @@ type load struct {
 	stop context.CancelFunc
 }
 
-const loadPatience = 20 * time.Second // for each enqueue; longer than a failover
+const loadPatience = time.Minute // for each enqueue; longer than a failover, and than the restart of a server on a busy machine
 
 // load starts to enqueue. The caller ends it, or the end of the test.
 func (f *fleet) load() *load {
