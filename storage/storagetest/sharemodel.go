@@ -86,12 +86,28 @@ func (m *shareSteps) insert() {
 
 // claim claims tasks, after a claim that maintains the queue: so the claim takes them as they are listed.
 func (m *shareSteps) claim() {
-	m.claimed(m.request(), false)
+	m.claimed(m.request())
 }
 
-// repeat makes a claim, and the same call again.
+// repeat makes a claim, and the same call again. The repeat maintains the queue too, and takes nothing: it
+// returns the tasks whose leases have not been recovered.
 func (m *shareSteps) repeat() {
-	m.claimed(m.request(), true)
+	req := m.request()
+	c := m.claimed(req)
+	before := m.all()
+	again, err := m.store.Claim(m.ctx, req)
+	m.must("repeated claim", err)
+	want := []string{}
+	for i, t := range c.Tasks {
+		switch {
+		case m.holds(held{t, c.Fences[i]}):
+			want = append(want, t.ID)
+		case again.Now.Before(t.LeaseUntil):
+			m.Fatalf("repeated at %v: %s is not under its lease, which ends at %v", again.Now, t.ID, t.LeaseUntil)
+		}
+	}
+	m.want("repeated", ids(again.Tasks), want)
+	m.stuck(req, again, before)
 }
 
 func (m *shareSteps) request() storage.ClaimRequest {
@@ -103,25 +119,26 @@ func (m *shareSteps) request() storage.ClaimRequest {
 	if m.random.IntN(5) == 0 {
 		req.Lease = storage.MinLease
 	}
+	req.Call, req.Token = m.first(), storage.NewToken()
 	return req
 }
 
-func (m *shareSteps) claimed(req storage.ClaimRequest, again bool) {
+// all returns all partitions by their keys.
+func (m *shareSteps) all() map[string]storage.PartitionStats {
+	m.Helper()
+	all := map[string]storage.PartitionStats{}
+	for _, key := range shareKeys {
+		all[key] = m.partition(key)
+	}
+	return all
+}
+
+func (m *shareSteps) claimed(req storage.ClaimRequest) storage.Claimed {
 	m.Helper()
 	m.maintain()
-	lines := m.lines()
-	before := map[string]storage.PartitionStats{}
-	for _, key := range shareKeys {
-		before[key] = m.partition(key)
-	}
-	req.Call, req.Token = m.first(), storage.NewToken()
+	lines, before := m.lines(), m.all()
 	c, err := m.store.Claim(m.ctx, req)
 	m.must("claim", err)
-	if again {
-		repeated, err := m.store.Claim(m.ctx, req)
-		m.must("repeated claim", err)
-		m.want("repeated", ids(repeated.Tasks), ids(c.Tasks))
-	}
 	at := map[string]int{}
 	for i, t := range c.Tasks {
 		if !m.limit.IsZero() && !t.Started {
@@ -142,9 +159,8 @@ func (m *shareSteps) claimed(req storage.ClaimRequest, again bool) {
 			m.Fatalf("claimed of partition %q: got %s, want none of a paused partition", t.Partition, t.ID)
 		}
 	}
-	if len(c.Tasks) < req.Start && !c.More {
-		m.stuck(c, before)
-	}
+	m.stuck(req, c, before)
+	return c
 }
 
 // started counts the start of a task.
@@ -173,14 +189,20 @@ func (m *shareSteps) lines() map[string][]storage.Task {
 // stuck fails the rule if an ordinary task of a partition waits after a claim that had room for it, though
 // neither a pause or a rest, nor a start that counts, nor the Concurrency holds it back. before are the
 // partitions before the claim: a rest that held then may have ended since.
-func (m *shareSteps) stuck(c storage.Claimed, before map[string]storage.PartitionStats) {
+func (m *shareSteps) stuck(
+	req storage.ClaimRequest, c storage.Claimed, before map[string]storage.PartitionStats,
+) {
 	m.Helper()
+	if len(c.Tasks) >= req.Start || c.More {
+		return
+	}
 	held := false
 	lines := m.lines()
 	for _, key := range shareKeys {
 		was, p := before[key], m.partition(key)
 		full := m.limit.Concurrency > 0 && p.Running >= int64(m.limit.Concurrency)
-		spent := m.limit.Rate.N > 0 && len(was.Counts)+len(p.Counts) > 0
+		took := slices.ContainsFunc(c.Tasks, func(t storage.Task) bool { return t.Partition == key })
+		spent := m.limit.Rate.N > 0 && (took || len(was.Counts)+len(p.Counts) > 0)
 		switch {
 		case len(lines[key]) == 0, p.Paused, !was.Rests.IsZero(), spent:
 		case full:
