@@ -146,7 +146,7 @@ func TestOpenFindsACopyThatIsMalformed(t *testing.T) {
 	before, err := os.ReadFile(path)
 	must(t, err)
 	s = open(t, path)
-	all, err := s.claim(t.Context(), 1000)
+	all, err := s.claimLong(t.Context(), 1000)
 	must(t, err)
 	for i := range all.Fences {
 		must(t, s.complete(t.Context(), all.Fences[i]))

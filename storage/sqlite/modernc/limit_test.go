@@ -32,7 +32,7 @@ func TestProcessesShareALimit(t *testing.T) {
 	var ended atomic.Int64
 	run := func(s *side) error {
 		for ended.Load() < tasks {
-			c, err := s.claim(t.Context(), 2)
+			c, err := s.claimLong(t.Context(), 2)
 			if err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func TestAnotherProcessSeesALimit(t *testing.T) {
 		{storage.Limit{}, 0, false},
 	} {
 		operator.limit(t, step.limit)
-		c, err := runner.claim(t.Context(), 10)
+		c, err := runner.claimLong(t.Context(), 10)
 		must(t, err)
 		bounded := slices.Contains(c.Bounded, queue)
 		if len(c.Tasks) != step.want || bounded != step.bounded {

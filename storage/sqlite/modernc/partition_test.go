@@ -134,7 +134,7 @@ func rowsOf(t *testing.T, path string) string {
 func (s *side) endAll(t *testing.T, n int) {
 	t.Helper()
 	for done := 0; done < n; {
-		c, err := s.claim(t.Context(), storage.MaxClaim)
+		c, err := s.claimLong(t.Context(), storage.MaxClaim)
 		must(t, err)
 		var tx storage.Tx
 		for _, fence := range c.Fences {
@@ -166,7 +166,7 @@ func TestADamagedPartitionKeepsItsTasks(t *testing.T) {
 				s, ahead := aheadOf(t, path)
 				s.keyed(t, 3, "a", "b", "c")
 				must(t, s.insert(t.Context(), "x"))
-				c, err := s.claim(t.Context(), 1)
+				c, err := s.claimLong(t.Context(), 1)
 				must(t, err)
 				execute(t, path, damage+which)
 				if _, err := s.store.Stats(t.Context(), queue); err != nil {
@@ -195,7 +195,7 @@ func TestADamagedPartitionKeepsItsTasks(t *testing.T) {
 func (s *side) completeAll(t *testing.T) (ids []string) {
 	t.Helper()
 	for {
-		c, err := s.claim(t.Context(), 2)
+		c, err := s.claimLong(t.Context(), 2)
 		must(t, err)
 		if len(c.Tasks) == 0 {
 			return ids

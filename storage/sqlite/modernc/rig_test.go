@@ -111,15 +111,25 @@ func (s *side) insert(ctx context.Context, ids ...string) error {
 }
 
 func (s *side) claim(ctx context.Context, most int) (storage.Claimed, error) {
-	return s.claimBefore(ctx, most, time.Time{})
+	return s.session.Claim(ctx, asking(most, time.Second))
 }
 
 // claimBefore is claim with a bound, as a runner sets it: leases that ended before it are recovered.
 func (s *side) claimBefore(ctx context.Context, most int, before time.Time) (storage.Claimed, error) {
-	return s.session.Claim(ctx, storage.ClaimRequest{
-		Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: most, Lease: time.Second, Suspect: true,
-		RecoverBefore: before,
-	})
+	req := asking(most, time.Second)
+	req.RecoverBefore = before
+	return s.session.Claim(ctx, req)
+}
+
+// claimLong is claim with leases that outlast the test.
+func (s *side) claimLong(ctx context.Context, most int) (storage.Claimed, error) {
+	return s.session.Claim(ctx, asking(most, time.Hour))
+}
+
+func asking(most int, lease time.Duration) storage.ClaimRequest {
+	return storage.ClaimRequest{
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: most, Lease: lease, Suspect: true,
+	}
 }
 
 func (s *side) complete(ctx context.Context, fence storage.Fence) error {

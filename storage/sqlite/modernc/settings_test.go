@@ -72,7 +72,7 @@ func TestAFileStaysSmall(t *testing.T) {
 		if n < window {
 			continue
 		}
-		c, err := s.claim(t.Context(), 1000)
+		c, err := s.claimLong(t.Context(), 1000)
 		must(t, err)
 		for i := range c.Fences {
 			txs[i] = storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[i], Outcome: storage.Complete}}}

@@ -43,7 +43,7 @@ func TestWithinATransaction(t *testing.T) {
 			t.Fatalf("committed %t: the task is %q, want %q", commits, state, want)
 		}
 	}
-	claimed, err := s.claim(t.Context(), 1)
+	claimed, err := s.claimLong(t.Context(), 1)
 	must(t, err)
 	for _, commits := range []bool{false, true} {
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -123,7 +123,7 @@ func TestTheViewOfJobs(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
 	must(t, s.insert(t.Context(), "a", "b", "c"))
-	c, err := s.claim(t.Context(), 2)
+	c, err := s.claimLong(t.Context(), 2)
 	must(t, err)
 	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
 		{Fence: c.Fences[0], Outcome: storage.Bury, Error: "out of paper"},
