@@ -69,7 +69,6 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 			continue
 		case "r":
 			repeated, lanes = append(repeated, p), append(lanes, p.Identity.Lane.ID[:])
-			p.done, p.err = true, nil
 		default:
 			p.done, p.err = true, refused(letter)
 		}
@@ -82,8 +81,11 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 		return err
 	}
 	for _, p := range repeated {
-		r := got[p.Identity.Lane.ID]
+		r, some := got[p.Identity.Lane.ID]
+		p.done, p.err = true, nil
 		switch {
+		case !some:
+			p.err = fmt.Errorf("%w: no lane for a repeated call", errReply)
 		case st.verb != verbOutcome:
 			p.outcome = r.outcome
 		case r.verb == engine.VerbApply:

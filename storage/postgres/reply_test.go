@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -67,4 +68,52 @@ func TestDeadConnectionsAreGivenUp(t *testing.T) {
 // beat gives a heartbeat.
 func beat() storage.ExtendRequest {
 	return storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Minute}}
+}
+
+// TestARepeatHasItsOutcomeOrAnError loses the connection while a call that has happened before reads its
+// outcome. It returns an error, and once the connection lives the outcome of before.
+func TestARepeatHasItsOutcomeOrAnError(t *testing.T) {
+	s := newShop(t)
+	proxy := testserver.NewProxy(t, shared.Addr())
+	cfg := s.cfg
+	cfg.URL = "postgres://" + proxy.Addr() + "/postgres?user=midge&sslmode=disable"
+	store, session := opened(t, cfg)
+	_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("held")}})
+	s.must(err)
+	claimed, err := session.Claim(t.Context(), claimOf(1))
+	s.must(err)
+	d, err := store.Describe(t.Context())
+	s.must(err)
+	unique := insertOf("unique")
+	unique.Unique = storage.Unique{Key: "key", Mode: storage.UniqueLife}
+	progress := storage.ExtendRequest{Leases: []storage.Extension{{
+		Fence: claimed.Fences[0], For: time.Hour, Progress: []byte("half"),
+	}}}
+	apply := func(call storage.Call, in storage.Insert) (any, error) {
+		return store.Apply(t.Context(), call, storage.Tx{Inserts: []storage.Insert{in}})
+	}
+	for name, do := range map[string]func(storage.Call) (any, error){
+		"a plain insert": func(call storage.Call) (any, error) { return apply(call, insertOf("plain")) },
+		"any insert":     func(call storage.Call) (any, error) { return apply(call, unique) },
+		"an extend": func(call storage.Call) (any, error) {
+			progress.Call = call
+			return store.Extend(t.Context(), progress)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: d.Now}, Seq: 1}
+			first, err := do(call)
+			s.must(err)
+			cut := proxy.CutBeforeRequest(testserver.Containing("SELECT lane, base"), -1)
+			if got, err := do(call); !errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrUnavailable) {
+				t.Errorf("got %+v, %v without a connection, want no answer", got, err)
+			}
+			cut.Release()
+			got, err := do(call)
+			s.must(err)
+			if !reflect.DeepEqual(got, first) {
+				t.Errorf("got %+v, want the outcome of the first call, %+v", got, first)
+			}
+		})
+	}
 }
