@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/midgehq/midge"
 )
 
 // TestEachTickHasOneTask checks that each tick has exactly one task while five runners
@@ -19,6 +21,9 @@ func TestEachTickHasOneTask(t *testing.T) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 		f := newFleet(t, s)
+		var err error
+		f.client, err = midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
+		must(t, err)
 		r := &tickRig{fleet: f, random: rand.New(rand.NewPCG(seed, 0))}
 		kept := newKeptSchedules(f, r.random)
 		for range 5 {
