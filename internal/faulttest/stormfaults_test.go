@@ -194,19 +194,22 @@ func (n *faultInjector) outage(begin func(), most time.Duration, end func() erro
 	return err == nil
 }
 
-// strikes reports whether a fault strikes a command in time, and ends it. A hold lasts for
+// strikes reports whether a fault strikes its commands in time, and ends it. A hold lasts for
 // a random time up to hold, beginning when it holds something.
 func (n *faultInjector) strikes(f *testserver.Fault, hold time.Duration) bool {
 	defer f.Release()
-	select {
-	case <-f.Struck():
-		if hold > 0 {
-			n.waitUpTo(hold)
+	struck := poll(2*stormLease, func() bool {
+		select {
+		case <-f.Struck():
+			return true
+		default:
+			return false
 		}
-		return true
-	case <-time.NewTimer(2 * stormLease).C:
-		return false
+	})
+	if struck && hold > 0 {
+		n.waitUpTo(hold)
 	}
+	return struck
 }
 
 // freeze freezes a runner for one to two leases and reports whether the runner survived.
