@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -136,10 +137,14 @@ func opener(t testing.TB, client goredis.UniversalClient, cfg redis.Config) stor
 	t.Helper()
 	open := func(t testing.TB) storage.Storage {
 		t.Helper()
-		s, err := redis.Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var s *redis.Storage
+		testserver.Await(t, "the server answers", func() (answers bool) { // a busy one may take too long
+			var err error
+			if s, err = redis.Open(t.Context(), cfg); err != nil && !errors.Is(err, storage.ErrUnknown) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
