@@ -46,7 +46,6 @@ type fleet struct {
 // newFleet opens the storage at a place that only this test uses.
 func newFleet(t *testing.T, s *server) *fleet {
 	t.Helper()
-	enter(t)
 	f := &fleet{t: t, server: s, dialing: s.place(t), dir: t.TempDir()}
 	var err error
 	if f.store, err = f.dialing.open(t.Context()); err != nil {

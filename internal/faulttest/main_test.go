@@ -17,7 +17,7 @@ import (
 // atOnce is the number of tests that run in parallel. They mostly wait for leases, outages and
 // ticks, so the number of processors is no measure. The few that compute run on one server after
 // the other: see eachServerInTurn.
-const atOnce = "12"
+const atOnce = 12
 
 // machine measures how busy the machine is while the tests run.
 var machine *testserver.Pace
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(envWorker); config != "" {
 		os.Exit(workerMain(config))
 	}
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -29,10 +29,10 @@ const clockNow = "(date_part('epoch', clock_timestamp()) * 1000000)::int8"
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // atOnce is how many rules of the contract run in parallel. They wait for half of their time.
-const atOnce = "4"
+const atOnce = 4
 
 func run(m *testing.M) int {
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -37,10 +37,10 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // atOnce is how many tests run side by side: the rules of the contract wait for leases half of their
 // time.
-const atOnce = "8"
+const atOnce = 8
 
 func run(m *testing.M) int {
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

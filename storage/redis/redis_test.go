@@ -22,10 +22,10 @@ import (
 
 // atOnce is how many tests run at the same time. On real servers they mostly wait for leases and jumps
 // of the clock.
-const atOnce = "8"
+const atOnce = 8
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

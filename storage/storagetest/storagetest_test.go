@@ -10,14 +10,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
 // atOnce is how many tests run at the same time: those in real time mostly wait for leases.
-const atOnce = "32"
+const atOnce = 32
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", atOnce); err != nil {
+	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -1,0 +1,37 @@
+package testserver
+
+import (
+	"os/exec"
+	"strconv"
+	"time"
+)
+
+// slowStart is the processor time of the start of a small program from which on a machine is slow: others take
+// one or less. A virtual machine that is slow to serve page faults takes four or more.
+const slowStart = 3 * time.Millisecond
+
+// AtOnce returns how many tests may run in parallel, as a value of the flag test.parallel: n, or a third of it
+// on a machine that is slow to start processes, on which the leases of running tests would run out while others
+// start their servers and processes. n is meant for tests that wait for most of their time.
+func AtOnce(n int) string {
+	if startTime() > slowStart {
+		n = max(n/3, 2)
+	}
+	return strconv.Itoa(n)
+}
+
+// startTime returns the least processor time that the start of a small program took, which other programs on the
+// machine hardly change. It is 0 if there is no such program.
+func startTime() time.Duration {
+	least := time.Duration(0)
+	for range 5 {
+		cmd := exec.Command("true")
+		if cmd.Run() != nil {
+			return 0
+		}
+		if took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); least == 0 || took < least {
+			least = took
+		}
+	}
+	return least
+}
