@@ -159,6 +159,7 @@ func steady(screen string) string {
 		{`redis://127\.0\.0\.1:\d+ +\d\d:\d\d:\d\dZ`, "STORAGE TIME"},
 		{`redis://127\.0\.0\.1.*`, "STORAGE"},
 		{` +\d+(ms|s|m \d+s|m\d+s|m)\b`, " AGE"},
+		{`(?m) ▁+$`, ""}, // seconds without work, which a screen has from its second reading on
 	} {
 		screen = regexp.MustCompile(of[0]).ReplaceAllString(screen, of[1])
 	}
