@@ -5,13 +5,13 @@ LINT := bin/golangci-lint
 VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := darwin windows
+# Other projects' dashboards, which only make shots runs. The module has no tests, and its
+# vulnerabilities are those of these projects.
+PEERS := dashboard/browser/peers
 # The modules beside the root's. They exist so that users of the root do not download what only
 # these modules need.
 MODULES := bench storage/sqlite/modernc examples/embedded examples/onboarding internal/difftest internal/faulttest \
 	metrics/prometheus tracing/otel examples/shop cmd/midge dashboard/browser $(PEERS)
-# Other projects' dashboards, which only make shots runs. The module has no tests, and its
-# vulnerabilities are those of these projects.
-PEERS := dashboard/browser/peers
 # The modules that hold code for more than one system.
 PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=
