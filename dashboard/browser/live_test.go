@@ -183,7 +183,7 @@ func TestAnActionHasItsRateAndItsEnd(t *testing.T) {
 		eval[bool](tb, `document.querySelector('dialog input[name=`+box.name+`]').click(), true`) // the focus stays on Back
 		tb.sees(`document.querySelector('dialog .command code').textContent.startsWith("midge task requeue` + box.flags + ` 'state:dead cause:")`)
 	}
-	tb.confirm() // it takes 21 s, so that a busy machine can point at its Stop
+	tb.confirm() // the action takes 21 s: time enough to point at its Stop on a busy machine
 	const stop = `form[action$="/stop"] button`
 	tb.sees(`document.querySelector('` + stop + `')`)
 	tb.point(stop)

@@ -31,7 +31,7 @@ func TestAResumedRunnerStartsNothingStale(t *testing.T) {
 		f.start(cfg)
 		f.awaitWhat("", workerReady, runners+1, 20*time.Second)
 		for round := range rounds {
-			begun, enqueued := time.Now(), 0 // jobs start before all of them are enqueued
+			begun, enqueued := time.Now(), 0 // begun is before the first job of the round is enqueued
 			f.await("each runner runs", 20*time.Second, func(h history) bool {
 				h = h.of(runStart).after(begun)
 				if len(h.refs()) >= enqueued { // the others may be through before the last runner is back

@@ -1,19 +1,20 @@
 package testserver
 
-import (
-	"strconv"
-	"testing"
-)
+import "testing"
 
-// TestASlowMachineRunsFewerTestsAtOnce checks that the number is that of the machine: all, or a third, but two.
+// TestASlowMachineRunsFewerTestsAtOnce checks that a third of the tests run at once on a slow machine, and at
+// least two if there are so many.
 func TestASlowMachineRunsFewerTestsAtOnce(t *testing.T) {
 	t.Parallel()
-	took := startTime()
-	t.Logf("a program starts in %v", took)
-	for n, third := range map[int]int{12: 4, 4: 2} {
-		got, err := strconv.Atoi(AtOnce(n))
-		if err != nil || got != n && got != third {
-			t.Errorf("of %d: got %d, %v; want all or %d", n, got, err, third)
+	for n, third := range map[int]int{32: 10, 12: 4, 4: 2, 1: 1} {
+		if got := atOnce(n, slowStart); got != n {
+			t.Errorf("of %d on a machine that is not slow: got %d, want all", n, got)
 		}
+		if got := atOnce(n, slowStart+1); got != third {
+			t.Errorf("of %d on a slow machine: got %d, want %d", n, got, third)
+		}
+	}
+	if took := startTime(); took < 0 || took > awaitLimit {
+		t.Errorf("a small program took %v of a processor", took)
 	}
 }

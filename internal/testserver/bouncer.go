@@ -53,7 +53,7 @@ func (b *PgBouncer) URL() string {
 }
 
 // StartBouncer starts a pgbouncer in front of a server. The lines of config, such as
-// "default_pool_size = 3", are added to its configuration, where the last line of a setting counts.
+// "default_pool_size = 3", are added to its configuration. The last line of a setting counts.
 func StartBouncer(server *PostgresServer, config ...string) (*PgBouncer, error) {
 	path, err := exec.LookPath(bouncer)
 	if err != nil {

@@ -27,9 +27,8 @@ type sample struct {
 	wanted float64
 }
 
-// samplesEvery is the time between two samples of a Pace.
 const (
-	samplesEvery     = 50 * time.Millisecond
+	samplesEvery     = 50 * time.Millisecond // between two samples of a Pace
 	samplesPerSecond = int(time.Second / samplesEvery)
 )
 

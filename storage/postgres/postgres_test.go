@@ -20,8 +20,8 @@ import (
 // shared is the server of all tests that need none of their own; nil without real servers.
 var shared *testserver.PostgresServer
 
-// sessions is a proxy of shared whose clients use sessions of clients before them: a session of PostgreSQL
-// starts, compiles and plans for longer than most tests take.
+// sessions is a proxy of shared that serves each client with a session of an earlier client: a new session of
+// PostgreSQL starts, compiles and plans for longer than most tests take.
 var sessions *testserver.PgBouncer
 
 // statements has the connections on which tests inspect and empty schemas of the shared server.

@@ -70,8 +70,8 @@ func beat() storage.ExtendRequest {
 	return storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Minute}}
 }
 
-// TestARepeatHasItsOutcomeOrAnError loses the connection while a call that has happened before reads its
-// outcome. It returns an error, and once the connection lives the outcome of before.
+// TestARepeatHasItsOutcomeOrAnError repeats calls, and loses the connection while a repeat reads the outcome of
+// the first call. The repeat returns an error, and a later repeat returns the outcome.
 func TestARepeatHasItsOutcomeOrAnError(t *testing.T) {
 	s := newShop(t)
 	proxy := testserver.NewProxy(t, shared.Addr())

@@ -11,7 +11,7 @@ import (
 )
 
 // slow is a storage on a machine that stops for up to two seconds before each repeat of a claim, and before
-// one other call in eight. A repeat maintains the queue main first, as those of storages on servers do.
+// an eighth of the other calls, at random. A repeat maintains the queue main first, as a repeat on PostgreSQL does.
 type slow struct {
 	storage.Storage
 

@@ -59,7 +59,7 @@ func run(ctx context.Context, cfg postgres.Config, migrate bool) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{Lease: time.Minute}) // no process dies
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{Lease: time.Minute}) // a busy machine delays heartbeats
 	if err != nil {
 		return err
 	}
