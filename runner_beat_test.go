@@ -102,6 +102,39 @@ func TestAShortLeaseLivesThroughSlowAnswers(t *testing.T) {
 	})
 }
 
+// unopened is a storage to which the first connection takes long. A call that has begun to make the connection
+// and gives up leaves nothing behind, so that the next call begins anew.
+type unopened struct {
+	storage.Storage
+	by     time.Duration
+	opened atomic.Bool
+}
+
+func (u *unopened) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if !u.opened.Load() {
+		select {
+		case <-time.After(u.by):
+			u.opened.Store(true)
+		case <-ctx.Done():
+			return storage.Extended{}, storage.ErrUnavailable
+		}
+	}
+	return u.Storage.Extend(ctx, req)
+}
+
+// TestAShortLeaseMayStartSlowly has a storage to which a connection takes longer than a lease. No job runs yet
+// when a runner starts, so no lease can be lost meanwhile.
+func TestAShortLeaseMayStartSlowly(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(&unopened{Storage: b.store, by: 4 * time.Second}, midge.RunnerConfig{Lease: time.Second},
+			func(context.Context, work) error { return nil })
+		task := b.enqueue("a")
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		b.gone(task.Ref)
+	})
+}
+
 // picky is a storage that refuses extensions of one task as invalid.
 type picky struct {
 	storage.Storage

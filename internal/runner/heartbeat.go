@@ -71,7 +71,7 @@ func (h *heartbeat) wait(ctx context.Context, d time.Duration) bool {
 // beat sends a heartbeat and reports whether it was acknowledged. watched logs outages, for all
 // calls.
 func (h *heartbeat) beat(ctx context.Context) bool {
-	err := h.send(ctx)
+	err := h.send(ctx, h.beats)
 	if err != nil && ctx.Err() == nil {
 		h.log.trouble("heartbeat", err)
 	}
@@ -96,12 +96,12 @@ func (h *heartbeat) describe(ctx context.Context) {
 	}
 }
 
-// send sends a heartbeat.
-func (h *heartbeat) send(ctx context.Context) error {
+// send sends a heartbeat on a session.
+func (h *heartbeat) send(ctx context.Context, on *storage.Session) error {
 	h.pulse.works()
 	info := h.info(h.storageTime(h.now()))
 	h.pulse.rests()
-	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: info})
+	extended, err := on.Extend(ctx, storage.ExtendRequest{Runner: info})
 	if err != nil {
 		if info.Schedules != nil {
 			h.schedules.stores.Store(true)

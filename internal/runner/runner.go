@@ -409,8 +409,9 @@ func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	r.limits.Store(&limits)
 	r.heartbeat.sawTime(d.Now)
 	r.counters = vitals.NewCounters(r.jobs.Kinds())
+	first := storage.NewSession(r.store, heartbeatPatience) // there is no lease yet that a slow answer could cost
 	for try := 1; ; try++ {
-		if err = r.heartbeat.send(ctx); err == nil {
+		if err = r.heartbeat.send(ctx, first); err == nil {
 			break
 		}
 		if try == startTries {
