@@ -35,7 +35,7 @@ have_strace() { have strace || [ "$(uname -s)" != Linux ]; }
 # chromium will do where it cannot be installed.
 prefers_shell() {
   ! have chromium-headless-shell && apt-cache show chromium-headless-shell >/dev/null 2>&1 &&
-    { [ "$(id -u)" -eq 0 ] || have sudo && sudo -n true 2>/dev/null; }
+    { [ "$(id -u)" -eq 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
 }
 
 if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_shells && have_strace && have_browser &&
