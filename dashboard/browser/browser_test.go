@@ -200,17 +200,25 @@ const patience = time.Minute
 // sees waits until a JavaScript expression is true.
 func (tb *tab) sees(code string) {
 	tb.t.Helper()
+	tb.until(code, func() bool { return tb.holds(code) })
+}
+
+// holds reports whether a JavaScript expression is true. While the browser leaves a page, the evaluation fails.
+func (tb *tab) holds(code string) bool {
+	is, err := chromedp.Run(tb.ctx, chromedp.Evaluate[bool]("!!("+code+")"))
+	return err == nil && is
+}
+
+// until waits until a condition holds, which the text describes.
+func (tb *tab) until(text string, holds func() bool) {
+	tb.t.Helper()
 	end := time.Now().Add(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		// While the browser leaves a page, the evaluation fails.
-		if is, err := chromedp.Run(tb.ctx, chromedp.Evaluate[bool]("!!("+code+")")); err == nil && is {
-			return
-		}
+	for !holds() {
 		if time.Now().After(end) {
-			text, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string]("location.pathname + '\\n' + document.body.innerText"))
-			tb.t.Fatalf("%s did not come true within %v; the page is %.3000s", code, patience, text)
+			page, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string]("location.pathname + '\\n' + document.body.innerText"))
+			tb.t.Fatalf("%s did not come true within %v; the page is %.3000s", text, patience, page)
 		}
 		<-tick.C
 	}
