@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -18,7 +19,8 @@ import (
 type Config struct {
 	// URL of the database, or a connection string of libpq. A password in it is never printed. Of
 	// several hosts the storage uses the one that takes writes. Without sslmode=verify-full a remote
-	// server may be an impostor, and Describe warns of that.
+	// server may be an impostor, and Describe warns of that. Without connect_timeout, a dial may take
+	// 5 s, and to a single host up to 30 s if none has succeeded for as long.
 	//
 	//	postgres://user:password@host:5432/database?sslmode=verify-full
 	//	postgres://user:password@one,two/database
@@ -53,7 +55,6 @@ const (
 	defaultSchema      = "midge"
 	defaultConnections = 4
 	reserveConnections = 2
-	dialTimeout        = 5 * time.Second
 	idleTime           = time.Minute
 )
 
@@ -102,7 +103,7 @@ func own(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.MaxConnIdleTime = idleTime
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
-	if cfg.ConnConfig.ConnectTimeout == 0 {
+	if !new(dials).bound(cfg) && cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = dialTimeout
 	}
 	if cfg.ConnConfig.ValidateConnect == nil { // to find the host that takes writes, also after a failover
@@ -179,5 +180,6 @@ func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, e
 		return nil, storage.Invalid("Config.ListenURL", "***", "a URL such as postgres://localhost/database")
 	}
 	cfg = introduced(cfg)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, dialTimeout)
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, cfg) }, nil
 }

@@ -131,13 +131,13 @@ const checkEvery = 5 * time.Second
 
 // hear listens on one connection until it is lost.
 func (w *wake) hear() error {
-	ctx, cancel := context.WithTimeout(w.ctx, dialTimeout)
-	defer cancel()
-	conn, err := w.connect(ctx)
+	conn, err := w.connect(w.ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { hangUp(w.ctx, conn) }()
+	ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
+	defer cancel()
 	if _, err := conn.Exec(ctx, w.listening()); err != nil {
 		return err
 	}

@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// slowServer begins one session after the other, in the order in which it was asked for them, whether or not
+// anybody waits for it any more.
+type slowServer struct {
+	asked chan net.Conn
+	takes time.Duration
+
+	mu     sync.Mutex
+	served int // sessions that it has begun, also in vain
+}
+
+// dial is the DialFunc of a client.
+func (s *slowServer) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	s.asked <- server
+	return client, nil
+}
+
+func (s *slowServer) serve(ctx context.Context) {
+	for {
+		select {
+		case conn := <-s.asked:
+			<-time.After(s.takes) // virtual
+			s.mu.Lock()
+			s.served++
+			s.mu.Unlock()
+			go answer(conn)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answer begins a session, and answers each query of it that the server takes writes.
+func answer(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	b := pgproto3.NewBackend(conn, conn)
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	for {
+		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		if b.Flush() != nil {
+			return
+		}
+		m, err := b.Receive()
+		if err != nil {
+			return
+		}
+		if _, asks := m.(*pgproto3.Query); !asks {
+			return
+		}
+		b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("read_only"), DataTypeOID: 25}}})
+		b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte("off")}})
+		b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SHOW")})
+	}
+}
+
+// TestManyClientsOfASlowServerEachHaveASession has more clients than the server can begin sessions for within
+// the time after which a call gives up.
+func TestManyClientsOfASlowServerEachHaveASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		s := &slowServer{asked: make(chan net.Conn, 10_000), takes: time.Second}
+		go s.serve(ctx)
+		const clients, within = 20, 5 * time.Minute
+		begun := time.Now()
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				settings, err := (&Config{URL: "host=192.0.2.1 user=midge sslmode=disable"}).settings()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				settings.ConnConfig.DialFunc = s.dial
+				for time.Since(begun) < within {
+					conn, err := dial(ctx, settings)
+					if err == nil {
+						_ = conn.Close(ctx)
+						return
+					}
+				}
+				t.Errorf("a client has no session after %v", within)
+			})
+		}
+		all.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.Logf("the server began %d sessions for %d clients in %v", s.served, clients, time.Since(begun))
+	})
+}
+
+// TestADialTakesAsLongAsNoneHasSucceeded checks the bound of the next dial, which is back to the least with
+// each session that begins.
+func TestADialTakesAsLongAsNoneHasSucceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(dials)
+		for range 2 {
+			for _, c := range []struct{ passes, want time.Duration }{
+				{0, dialTimeout}, {time.Second, dialTimeout}, {11 * time.Second, 12 * time.Second}, {time.Hour, dialLimit},
+			} {
+				<-time.After(c.passes) // virtual
+				if got := d.begin(); got != c.want {
+					t.Errorf("%v later: a dial may take %v, want %v", c.passes, got, c.want)
+				}
+			}
+			d.made()
+		}
+	})
+}
+
+// TestDialsHaveTheTimeThatTheApplicationChose, and with several hosts always the same, so that a host that
+// hangs does not hold up a failover.
+func TestDialsHaveTheTimeThatTheApplicationChose(t *testing.T) {
+	for url, want := range map[string]time.Duration{
+		"host=one user=midge connect_timeout=7":     7 * time.Second,
+		"host=one,two user=midge connect_timeout=7": 7 * time.Second,
+		"host=one,two user=midge":                   dialTimeout,
+		"host=one user=midge sslmode=prefer":        0, // that of the hook
+	} {
+		cfg, err := (&Config{URL: url}).settings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.ConnConfig.ConnectTimeout != want || (cfg.BeforeConnect != nil) != (want == 0) {
+			t.Errorf("%s: got %v, and a hook: %t; want %v", url, cfg.ConnConfig.ConnectTimeout, cfg.BeforeConnect != nil, want)
+		}
+	}
+}
