@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -19,8 +18,8 @@ import (
 type Config struct {
 	// URL of the database, or a connection string of libpq. A password in it is never printed. Of
 	// several hosts the storage uses the one that takes writes. Without sslmode=verify-full a remote
-	// server may be an impostor, and Describe warns of that. Without connect_timeout, a dial may take
-	// 5 s, and to a single host up to 30 s if none has succeeded for as long.
+	// server may be an impostor, and Describe warns of that. Without connect_timeout, a host
+	// may take 5 s to answer and, if it is the only one, 30 s to begin a session.
 	//
 	//	postgres://user:password@host:5432/database?sslmode=verify-full
 	//	postgres://user:password@one,two/database
@@ -103,9 +102,7 @@ func own(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.MaxConnIdleTime = idleTime
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
-	if !new(dials).bound(cfg) && cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = dialTimeout
-	}
+	boundDials(cfg.ConnConfig)
 	if cfg.ConnConfig.ValidateConnect == nil { // to find the host that takes writes, also after a failover
 		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -180,6 +177,6 @@ func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, e
 		return nil, storage.Invalid("Config.ListenURL", "***", "a URL such as postgres://localhost/database")
 	}
 	cfg = introduced(cfg)
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, dialTimeout)
+	boundDials(cfg)
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, cfg) }, nil
 }

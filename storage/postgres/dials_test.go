@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // slowServer begins one session after the other, in the order in which it was asked for them, whether or not
@@ -105,40 +106,41 @@ func TestManyClientsOfASlowServerEachHaveASession(t *testing.T) {
 	})
 }
 
-// TestADialTakesAsLongAsNoneHasSucceeded checks the bound of the next dial, which is back to the least with
-// each session that begins.
-func TestADialTakesAsLongAsNoneHasSucceeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := new(dials)
-		for range 2 {
-			for _, c := range []struct{ passes, want time.Duration }{
-				{0, dialTimeout}, {time.Second, dialTimeout}, {11 * time.Second, 12 * time.Second}, {time.Hour, dialLimit},
-			} {
-				<-time.After(c.passes) // virtual
-				if got := d.begin(); got != c.want {
-					t.Errorf("%v later: a dial may take %v, want %v", c.passes, got, c.want)
-				}
-			}
-			d.made()
-		}
-	})
-}
-
-// TestDialsHaveTheTimeThatTheApplicationChose, and with several hosts always the same, so that a host that
-// hangs does not hold up a failover.
+// TestDialsHaveTheTimeThatTheApplicationChose, and otherwise less with several hosts.
 func TestDialsHaveTheTimeThatTheApplicationChose(t *testing.T) {
 	for url, want := range map[string]time.Duration{
 		"host=one user=midge connect_timeout=7":     7 * time.Second,
 		"host=one,two user=midge connect_timeout=7": 7 * time.Second,
 		"host=one,two user=midge":                   dialTimeout,
-		"host=one user=midge sslmode=prefer":        0, // that of the hook
+		"host=one user=midge sslmode=prefer":        sessionTimeout,
 	} {
 		cfg, err := (&Config{URL: url}).settings()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cfg.ConnConfig.ConnectTimeout != want || (cfg.BeforeConnect != nil) != (want == 0) {
-			t.Errorf("%s: got %v, and a hook: %t; want %v", url, cfg.ConnConfig.ConnectTimeout, cfg.BeforeConnect != nil, want)
+		if got := cfg.ConnConfig.ConnectTimeout; got != want {
+			t.Errorf("%s: got %v, want %v", url, got, want)
 		}
 	}
+}
+
+// TestAHostThatDoesNotAnswerIsGivenUpSoon, although a session may take longer to begin.
+func TestAHostThatDoesNotAnswerIsGivenUpSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, err := pgxpool.ParseConfig("host=192.0.2.1 user=midge sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		begun := time.Now()
+		if _, err = dial(t.Context(), own(pool)); err == nil {
+			t.Error("got a connection")
+		}
+		if took := time.Since(begun); took != dialTimeout {
+			t.Errorf("took %v, want %v", took, dialTimeout)
+		}
+	})
 }
