@@ -366,33 +366,51 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 	t.Helper()
 	var last storage.Stats
 	drained := poll(limit, func() bool {
-		description, err := store.Describe(t.Context())
-		must(t, err)
-		soon := description.Now.Add(time.Minute)
-		before, err := store.Stats(t.Context(), queue)
-		must(t, err)
-		later := int64(0)
-		for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending} {
-			for task, err := range storage.Each(t.Context(), store, queue, state) {
-				must(t, err)
-				if state == storage.Waiting && isDamaged(task.ID) { // an unlisted task that was listed again
-					continue
-				}
-				if task.Due.Before(soon) && task.LeaseUntil.Before(soon) {
-					return false
-				}
-				later++
-			}
+		is, now, err := isDrained(t.Context(), store, queue, unlisted)
+		if unanswered(err) {
+			return false
 		}
-		stats, err := store.Stats(t.Context(), queue)
 		must(t, err)
-		last = stats[0]
-		return last.Live() <= later+unlisted && last.Totals == before[0].Totals &&
-			!slices.ContainsFunc(storage.TaskStates(), func(s storage.State) bool {
-				return last.Size(s) != before[0].Size(s)
-			})
+		last = now
+		return is
 	})
 	if !drained {
 		t.Fatalf("queue %s is not drained after %v: %+v", queue, limit, last)
 	}
+}
+
+// isDrained reports whether a queue has no live tasks but those that awaitDrainedBut allows, and returns its
+// sizes and totals.
+func isDrained(ctx context.Context, store storage.Storage, queue string, unlisted int64) (bool, storage.Stats, error) {
+	description, err := store.Describe(ctx)
+	if err != nil {
+		return false, storage.Stats{}, err
+	}
+	soon := description.Now.Add(time.Minute)
+	before, err := store.Stats(ctx, queue)
+	if err != nil {
+		return false, storage.Stats{}, err
+	}
+	later := int64(0)
+	for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending} {
+		for task, err := range storage.Each(ctx, store, queue, state) {
+			if err != nil {
+				return false, before[0], err
+			}
+			if state == storage.Waiting && isDamaged(task.ID) { // an unlisted task that was listed again
+				continue
+			}
+			if task.Due.Before(soon) && task.LeaseUntil.Before(soon) {
+				return false, before[0], nil
+			}
+			later++
+		}
+	}
+	stats, err := store.Stats(ctx, queue)
+	if err != nil {
+		return false, before[0], err
+	}
+	last := stats[0]
+	moved := slices.ContainsFunc(storage.TaskStates(), func(s storage.State) bool { return last.Size(s) != before[0].Size(s) })
+	return last.Live() <= later+unlisted && last.Totals == before[0].Totals && !moved, last, nil
 }

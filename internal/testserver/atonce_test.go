@@ -7,10 +7,10 @@ import "testing"
 func TestASlowMachineRunsFewerTestsAtOnce(t *testing.T) {
 	t.Parallel()
 	for n, third := range map[int]int{32: 10, 12: 4, 4: 2, 1: 1} {
-		if got := atOnce(n, slowStart); got != n {
+		if got := atOnce(n, false); got != n {
 			t.Errorf("of %d on a machine that is not slow: got %d, want all", n, got)
 		}
-		if got := atOnce(n, slowStart+1); got != third {
+		if got := atOnce(n, true); got != third {
 			t.Errorf("of %d on a slow machine: got %d, want %d", n, got, third)
 		}
 	}

@@ -14,8 +14,9 @@ import (
 // machine. A time bound of a test is meant for an idle machine: if three programs compete for
 // each processor, each of them takes three times as long.
 type Pace struct {
-	stop func()
-	done chan struct{}
+	stop  func()
+	done  chan struct{}
+	times float64 // how much longer work takes on this machine where it is idle; 0 for as long
 
 	mu      sync.Mutex // guards samples
 	samples []sample
@@ -37,6 +38,9 @@ const (
 func NewPace() *Pace {
 	stop := make(chan struct{})
 	p := &Pace{stop: sync.OnceFunc(func() { close(stop) }), done: make(chan struct{})}
+	if isSlow() {
+		p.times = slowTimes
+	}
 	go func() { // ends with Close
 		defer close(p.done)
 		every := time.NewTicker(samplesEvery)
@@ -74,8 +78,8 @@ func (p *Pace) add(s sample) {
 }
 
 // Stretch returns how long work that takes d on an idle machine may take, as busy as the
-// machine has been since the given time. It returns d itself if the machine was idle or p is
-// nil.
+// machine has been since the given time, and as slow as it is. It returns d itself if the machine
+// was idle and is not slow, or p is nil.
 func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
 	if p == nil {
 		return d
@@ -88,9 +92,9 @@ func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
 		n++
 	}
 	if n == 0 {
-		return d
+		sum, n = 1, 1
 	}
-	return time.Duration(float64(d) * sum / n)
+	return time.Duration(float64(d) * max(p.times, 1) * sum / n)
 }
 
 // overload is the number of runnable programs per processor from which on a call of a server, which waits for

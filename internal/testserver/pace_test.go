@@ -22,6 +22,10 @@ func TestABusyMachineStretchesABound(t *testing.T) {
 		if got := p.Stretch(time.Second, begin.Add(since)); got != want {
 			t.Errorf("a second, since %v: got %v, want %v", since, got, want)
 		}
+		slow := &Pace{samples: p.samples, times: 2}
+		if got := slow.Stretch(time.Second, begin.Add(since)); got != 2*want {
+			t.Errorf("a second on a slow machine, since %v: got %v, want %v", since, got, 2*want)
+		}
 	}
 }
 
