@@ -41,7 +41,8 @@
 // as later ones.
 //
 // A connection may be dead without a sign of it. Each call waits for some seconds, whatever its
-// context says; then its outcome is unknown, and the storage gives up its connection (reply.go).
+// context says; then its outcome is unknown, and the storage gives up its connection (reply.go). A dial
+// goes on for the calls that follow: a busy server may take 30 s to begin a session (dials.go).
 //
 // A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step leaves
 // anything in a session. The storage uses prepared statements until one of them is missing, and
