@@ -170,7 +170,7 @@ func TestASmallTenantStartsSoon(t *testing.T) {
 		}
 		f := newFleet(t, s)
 		var err error
-		f.client, err = midge.NewClient(tenants{newRecordingStorage(f.store, f.rec)}, midge.ClientConfig{})
+		f.client, err = midge.NewClient(tenants{newRecordingStorage(f.store, f.rec)}, midge.ClientConfig{Patience: loadPatience})
 		must(t, err)
 		test := &tenantTest{
 			fleet: f, small: make(map[storage.Ref]time.Time),
