@@ -221,24 +221,36 @@ func testServing(t *testing.T, cfg config) {
 		t.Fatal(err)
 	}
 	browser := &http.Client{Jar: jar}
+	get := func(path string) (status int, body string) {
+		res, err := browser.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	const charged = `midge_attempts_total{kind="charge_card",outcome="succeeded",queue="payments"}`
+	testserver.Await(t, "a card is charged", func() bool {
+		_, body := get("/metrics")
+		return strings.Contains(body, charged)
+	})
 	for _, page := range [][2]string{
 		{"/", "orders were paid"},
 		{"/readyz", "ok"},
 		{"/healthz", "ok"},
-		{"/metrics", `midge_attempts_total{kind="charge_card",outcome="succeeded",queue="payments"}`},
+		{"/metrics", charged},
 		{"/midge/queues", "This dashboard has no users."},
 		{"/midge/login?token=" + cfg.token, "local · admin"},
 	} {
 		path, want := page[0], page[1]
-		testserver.Await(t, fmt.Sprintf("GET %s returns 200 and %q", path, want), func() bool {
-			res, err := browser.Get(base + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(res.Body)
-			_ = res.Body.Close()
-			return err == nil && res.StatusCode == http.StatusOK && strings.Contains(string(body), want)
-		})
+		status, body := get(path)
+		if status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("GET %s: %d, %s; want 200 and %q", path, status, body, want)
+		}
 	}
 	stop()
 	if err := <-ended; err != nil {
