@@ -379,8 +379,8 @@ func awaitDrainedBut(t *testing.T, store storage.Storage, queue string, limit ti
 	}
 }
 
-// isDrained reports whether a queue has no live tasks but those that awaitDrainedBut allows, and returns its
-// sizes and totals.
+// isDrained reports whether a queue has no live tasks except for the tasks that awaitDrainedBut allows, and
+// returns the sizes and totals of the queue.
 func isDrained(ctx context.Context, store storage.Storage, queue string, unlisted int64) (bool, storage.Stats, error) {
 	description, err := store.Describe(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ const (
 	// slowStart is the most processor time that a small program takes to start on a machine that is not
 	// slow. On a virtual machine in which a page fault takes 24 µs, a program takes 4 ms.
 	slowStart = 3 * time.Millisecond
-	// slowTimes is how much longer than on others all work may take on a slow machine.
+	// slowTimes is how many times as long all work may take on a slow machine as on others.
 	slowTimes = 2
 )
 

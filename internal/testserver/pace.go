@@ -16,7 +16,7 @@ import (
 type Pace struct {
 	stop  func()
 	done  chan struct{}
-	times float64 // how much longer work takes on this machine where it is idle; 0 for as long
+	times float64 // how many times as long all work takes on this machine as on others; 0 counts as 1
 
 	mu      sync.Mutex // guards samples
 	samples []sample

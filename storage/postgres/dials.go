@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a host may take to answer, and one of several hosts to begin a session.
+	// dialTimeout bounds how long a host may take to answer. With several hosts it also bounds how long each of
+	// them may take to begin a session, so that a host that hangs does not hold up a failover.
 	dialTimeout = 5 * time.Second
-	// sessionTimeout bounds how long a single host may take to begin a session. A busy server begins sessions
-	// in the order in which it was asked for them, also those that nobody waits for any more. If all clients
-	// gave up sooner than it can begin one for each, and asked again, none would ever have one. Of several
-	// hosts, one that hangs must not hold up a failover.
+	// sessionTimeout bounds how long a single host may take to begin a session. A busy server begins the
+	// sessions in the order of the dials, and begins a session even if its client has given up. If all clients
+	// gave up sooner than the server can begin a session for each, and dialled again, no client would ever have
+	// a session.
 	sessionTimeout = 30 * time.Second
 )
 

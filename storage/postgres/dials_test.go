@@ -12,8 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// slowServer begins one session after the other, in the order in which it was asked for them, whether or not
-// anybody waits for it any more.
+// slowServer begins one session after the other, in the order of the dials, even if the client has given up.
 type slowServer struct {
 	asked chan net.Conn
 	takes time.Duration
@@ -71,7 +70,7 @@ func answer(conn net.Conn) {
 }
 
 // TestManyClientsOfASlowServerEachHaveASession has more clients than the server can begin sessions for within
-// the time after which a call gives up.
+// dialTimeout.
 func TestManyClientsOfASlowServerEachHaveASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -69,7 +69,7 @@ var (
 	scans  = regexp.MustCompile(`Seq Scan on (tasks|ended|sides|keys|lanes) .*loops=[1-9]`)
 	sorts  = regexp.MustCompile(`^\s*Sort Method: top-N heapsort`)
 	passes = regexp.MustCompile(`Rows Removed by (Join )?Filter: \d{4,}`)
-	// mayPass matches the filters of an argument, and those of the deltas, which have no index and are folded
+	// mayPass matches the filters of an argument, and the filters of the deltas, which have no index and are folded
 	// soon. The deltas of locked lines are appended again. The fold of 2,000 deltas joins them with the queues. Every ten
 	// seconds the sweep passes over the partitions without tasks that still rest for their rate.
 	mayPass = regexp.MustCompile(`Filter: \(SubPlan|^\s*Filter: \(.*\bn <> 0\b|Filter: \(\(tasks <= 0\) AND |` +
