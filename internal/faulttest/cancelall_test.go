@@ -29,7 +29,7 @@ func TestCancelAllLeavesOthersAlone(t *testing.T) {
 	if full {
 		sizes = []int{100_000, 1_000_000}
 	} else { // its figures do not count
-		t.Parallel()
+		testserver.Parallel(t)
 	}
 	for _, k := range []kind{oneRedis, onePostgres} {
 		for _, size := range sizes {

@@ -21,14 +21,14 @@ func TestTheServersClockIsTheClock(t *testing.T) {
 		clock.Set(by)
 		options := testserver.Options{Env: clock.Env()}
 		t.Run("redis-"+name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			redis, err := testserver.Start(options)
 			must(t, err)
 			t.Cleanup(func() { _ = redis.Close() })
 			underOtherClock(t, &server{kind: oneRedis, nodes: []node{redis}}, by)
 		})
 		t.Run("cluster-"+name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			cluster, err := testserver.StartCluster(options)
 			must(t, err)
 			t.Cleanup(func() { _ = cluster.Close() })
@@ -39,7 +39,7 @@ func TestTheServersClockIsTheClock(t *testing.T) {
 			underOtherClock(t, s, by)
 		})
 		t.Run("postgres-"+name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			pg := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Env: options.Env})
 			underOtherClock(t, &server{kind: onePostgres, nodes: []node{pg}}, by)
 		})

@@ -115,7 +115,7 @@ func (s *orderApp) awaitCompleted(ref storage.Ref) {
 // TestCompleteWithSellsOnce runs a job several times, of which only the last run commits.
 // The earlier runs roll back and return an error or nil.
 func TestCompleteWithSellsOnce(t *testing.T) {
-	t.Parallel()
+	testserver.Parallel(t)
 	s := newOrderApp(t)
 	var runs atomic.Int64
 	stop := s.run(s.store, time.Minute, func(ctx context.Context, job orderJob) error {
@@ -154,7 +154,7 @@ func TestCompleteWithSellsOnce(t *testing.T) {
 // cancel changes it, while the transaction of its job is open, even after the lease has
 // run out.
 func TestCompleteWithOutlastsTheLease(t *testing.T) {
-	t.Parallel()
+	testserver.Parallel(t)
 	s := newOrderApp(t)
 	var runs atomic.Int64
 	begun, commit := make(chan error), make(chan struct{})
@@ -189,7 +189,7 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 // TestCompleteWithACrash loses the connection of the transaction and the runner before the
 // commit. Another runner must run the job.
 func TestCompleteWithACrash(t *testing.T) {
-	t.Parallel()
+	testserver.Parallel(t)
 	s := newOrderApp(t)
 	begun, over := make(chan error), make(chan struct{})
 	dying := s.open()

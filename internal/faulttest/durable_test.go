@@ -151,10 +151,12 @@ func checkDurable(t *testing.T, store storage.Storage, ref storage.Ref, k durabl
 	if nap := kept[1].Until.Sub(kept[1].Ended); nap != napLength {
 		t.Errorf("%s, killed at %+v: it slept for %v", ref, k, nap)
 	}
+	// A victim that lost its lease made further calls, so that it died at another moment than the intended one.
+	lost := len(h.of(ctxDone).where(func(e *event) bool { return e.Worker == ref.Queue })) > 0
 	for i, name := range []string{"a", "b", "c"} {
 		calls := h.of(stepDone).where(func(e *event) bool { return e.Step == name })
 		want := 1
-		if k.again == name {
+		if k.again == name && !lost {
 			want = 2
 		}
 		if !all.exactly(len(calls), want) {

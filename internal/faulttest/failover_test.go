@@ -70,7 +70,7 @@ func promotes(t *testing.T, start func(t *testing.T) twoMasters) {
 		"a master that hangs":   (*testserver.Server).Pause,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			r := start(t)
 			f := newFleet(t, r.server)
 			var runners []*worker

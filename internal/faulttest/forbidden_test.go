@@ -20,7 +20,7 @@ import (
 // scripts, that the storage opens, and that the application learns at once which commands its user lacks.
 func TestARedisThatForbidsWritesRefusesEnqueueAndStart(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	server := testserver.Redis(t)
 	for _, refused := range []string{
 		"HDEL HSET DEL ZADD ZREM ZREMRANGEBYRANK RPUSH LTRIM UNLINK", "EVAL EVALSHA",

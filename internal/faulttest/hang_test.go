@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -16,7 +17,7 @@ import (
 // continues, it has lost the lease.
 func TestAStepThatHangsKeepsNoTask(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	const lease = time.Second
 	r := newLossRig(t, sharedServer(t, onePostgres))
 	r.add(id(0))

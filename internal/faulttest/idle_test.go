@@ -22,7 +22,7 @@ func TestAnIdleRunnerIsQuick(t *testing.T) {
 	require(t)
 	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
 		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			f := idleRunner(t, sharedServer(t, k))
 			quick(t, f)
 			checkRuns(t, f.history())
@@ -80,12 +80,12 @@ func TestAnIdleRunnerIsQuiet(t *testing.T) {
 	t.Parallel()
 	for _, k := range []kind{oneRedis, aCluster} {
 		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			quiet(t, ownServer(t, k, testserver.Options{}))
 		})
 	}
 	t.Run(string(onePostgres), func(t *testing.T) {
-		t.Parallel()
+		testserver.Parallel(t)
 		logging := testserver.PostgresOptions{Config: []string{"log_statement = 'all'"}}
 		quiet(t, &server{kind: onePostgres, nodes: []node{testserver.Postgres(t, logging)}})
 	})

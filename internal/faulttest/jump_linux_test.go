@@ -38,7 +38,7 @@ func TestAJumpOfTheServersClock(t *testing.T) {
 	} {
 		for _, k := range []kind{oneRedis, aCluster, onePostgres} {
 			t.Run(string(k)+" "+name, func(t *testing.T) {
-				t.Parallel()
+				testserver.Parallel(t)
 				c, s := underClock(t, k)
 				rig := &jumpRig{fleet: newFleet(t, s), clock: c}
 				rig.begin()

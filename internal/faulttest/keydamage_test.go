@@ -94,7 +94,7 @@ func TestOneDamagedQueueStopsNoOther(t *testing.T) {
 	server := testserver.Redis(t)
 	for i, d := range keyDamages() {
 		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			testDamage(t, server, fmt.Sprint("damage", i), d)
 		})
 	}

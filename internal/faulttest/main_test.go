@@ -3,7 +3,6 @@
 package faulttest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(envWorker); config != "" {
 		os.Exit(workerMain(config))
 	}
-	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
+	if err := testserver.SetParallel(atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -19,7 +19,7 @@ import (
 // master continues.
 func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	testserver.Require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	const lease, most = 2 * time.Second, 20
 	s := ownServer(t, aCluster, testserver.Options{})
 	f := newFleet(t, s)

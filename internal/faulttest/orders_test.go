@@ -132,7 +132,7 @@ func (w *workerProcess) completeOrder(ctx context.Context, job orderJob) error {
 // transactions, and each order must have one completion.
 func TestEachOrderIsSoldOnce(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	transactions := count(1_000, 10_000)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -42,7 +42,7 @@ func manyOn(t *testing.T, size int, kept bool, period, most time.Duration) {
 	for _, k := range []kind{oneRedis, onePostgres} {
 		t.Run(fmt.Sprintf("%s-%d-kept-%t", k, size, kept), func(t *testing.T) {
 			if !full {
-				t.Parallel()
+				testserver.Parallel(t)
 			}
 			newManyRig(t, ownServer(t, k, testserver.Options{}), size, period).measure(kept, most)
 		})
@@ -235,7 +235,7 @@ func keptOn(t *testing.T, size int, period time.Duration, ticks int) {
 	for _, k := range []kind{oneRedis, onePostgres} {
 		t.Run(fmt.Sprintf("%s-%d", k, size), func(t *testing.T) {
 			if !full {
-				t.Parallel()
+				testserver.Parallel(t)
 			}
 			m := newManyRig(t, ownServer(t, k, testserver.Options{}), size, period)
 			m.keep(midge.Jitter(period))

@@ -160,7 +160,7 @@ func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Parallel()
 	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
 		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			test(t, sharedServer(t, k))
 		})
 	}
@@ -171,7 +171,7 @@ func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 func eachServerInTurn(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
 		t.Run(string(k), func(t *testing.T) { test(t, sharedServer(t, k)) })
 	}
@@ -183,7 +183,7 @@ func eachStorage(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	eachServer(t, test)
 	t.Run(string(oneFile), func(t *testing.T) {
-		t.Parallel()
+		testserver.Parallel(t)
 		test(t, &server{kind: oneFile})
 	})
 }
@@ -222,7 +222,7 @@ func ownServers(t *testing.T, kinds []kind, test func(t *testing.T, s *server), 
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			test(t, ownServer(t, k, testserver.Options{Config: config}))
 		})
 	}

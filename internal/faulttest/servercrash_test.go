@@ -16,7 +16,7 @@ import (
 // twice.
 func TestACrashedServerLosesNothing(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	s := ownServer(t, onePostgres, testserver.Options{})
 	f := newFleet(t, s)
 	var runners []*worker
@@ -56,7 +56,7 @@ func TestACrashedServerLosesNothing(t *testing.T) {
 // can lose acknowledged tasks.
 func TestAnUnsafeServerIsWarnedOf(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	f := newFleet(t, sharedServer(t, onePostgres))
 	w := f.start(workerConfig{Queues: []string{"q"}, Concurrency: 1})
 	for _, setting := range []string{"fsync", "synchronous_commit", "full_page_writes"} {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -16,7 +17,7 @@ import (
 // claims of a hundred, however many tasks of a big tenant wait in the same queue. It prints the time of the claims.
 func TestASmallTenantIsClaimedNext(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
+		testserver.Parallel(t)
 		store, err := memory.Open(memory.Config{})
 		must(t, err)
 		defer func() { must(t, store.Close()) }()

@@ -74,7 +74,7 @@ func (p *standbyPair) swap() {
 // Only acknowledged tasks that the standby cannot have may be lost.
 func TestAStandbyTakesOver(t *testing.T) {
 	require(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	first := testserver.Postgres(t, testserver.PostgresOptions{})
 	p := &standbyPair{t: t, primary: first, standby: testserver.Standby(t, first)}
 	for round := range count(1, 5) {

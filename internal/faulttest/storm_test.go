@@ -65,7 +65,7 @@ func TestAStorm(t *testing.T) {
 	t.Logf("seed %d: set it as %s", seed, envStorm)
 	for _, k := range []kind{oneRedis, aCluster, onePostgres, oneFile} {
 		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			clock, server := stormServer(t, k)
 			storm := newStorm(t, server, clock)
 			storm.inject(seed)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -54,7 +55,7 @@ func every(k int64) func(int64) bool { return func(m int64) bool { return m%k ==
 // fails leaves a task between two states. Each storage call of a client and a runner fails
 // once, before it happens and after, and then every second, third and fifth of them.
 func TestEveryTransitionIsOneStep(t *testing.T) {
-	t.Parallel()
+	testserver.Parallel(t)
 	calls := transitionsInBubble(t, fault{name: "none"})
 	t.Logf("a run without faults makes %d storage calls", calls)
 	for n := range calls {
@@ -112,7 +113,7 @@ func transitionsInTime(t *testing.T, where func(t *testing.T) dialing) {
 	for _, k := range []int64{2, 3} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("every-%d-after-%t", k, after), func(t *testing.T) {
-				t.Parallel()
+				testserver.Parallel(t)
 				store, err := where(t).open(t.Context())
 				must(t, err)
 				driveTransitions(t, store, "q", t.TempDir(), time.Minute, fault{after: after, hits: every(k)})

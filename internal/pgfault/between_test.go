@@ -35,7 +35,7 @@ func TestMaintenanceHeldUp(t *testing.T) {
 		{"retention, a requeue", storage.Insert{Keep: kept}, (*gap).end, (*gap).requeue, storage.Waiting},
 	} {
 		t.Run(c.step, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			const rounds, tasks = 100 / share, 10
 			g := newGap(t)
 			for round := range rounds {
@@ -63,7 +63,7 @@ func TestMaintenanceHeldUp(t *testing.T) {
 // task takes the key.
 func TestASweepHeldUp(t *testing.T) {
 	testserver.RequirePostgres(t)
-	t.Parallel()
+	testserver.Parallel(t)
 	const rounds, keys = 100 / share, 10
 	g := newGap(t)
 	for round := range rounds {

@@ -19,6 +19,7 @@ func TestPooledTransactions(t *testing.T) {
 	// would wait for seconds. Connections are replaced long before that.
 	bouncer := testserver.Bouncer(t, server, "server_lifetime = 5")
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		testserver.Turn(t)
 		cfg := fresh(t, postgres.Config{URL: bouncer.URL(), ListenURL: server.URL(), Limits: limits})
 		open := func(t testing.TB) storage.Storage {
 			store, _ := opened(t, cfg)

@@ -2,7 +2,6 @@ package pgfault
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -32,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 const atOnce = 4
 
 func run(m *testing.M) int {
-	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
+	if err := testserver.SetParallel(atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

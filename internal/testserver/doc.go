@@ -23,6 +23,7 @@
 //
 // [Pace] tells a slow program from a busy machine, for tests with a time bound. [ProcessorTime] bounds a
 // computation.
+// [Turn] keeps tests waiting while the machine is busy with others.
 //
 // Nothing here sleeps for a fixed time: the package polls a condition until a deadline,
 // as tests do with [Await].

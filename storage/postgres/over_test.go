@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -52,7 +53,7 @@ func (s *shop) over(how string, tx pgx.Tx, sqlTx *sql.Tx) {
 
 // TestALockWithinATransactionIsAwaitedForAWhile: another transaction holds a unique key for longer.
 func TestALockWithinATransactionIsAwaitedForAWhile(t *testing.T) {
-	t.Parallel()
+	testserver.Parallel(t)
 	s := newShop(t)
 	unique := func(id string) storage.Tx {
 		in := insertOf(id)

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 const atOnce = 8
 
 func run(m *testing.M) int {
-	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
+	if err := testserver.SetParallel(atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -71,6 +70,7 @@ func TestContract(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		testserver.Turn(t)
 		return opener(t, reused(t, limits), func(*postgres.Storage) {})
 	})
 }
@@ -81,6 +81,7 @@ func TestContractWithoutShortWays(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		testserver.Turn(t)
 		return opener(t, reused(t, limits), (*postgres.Storage).NoShort)
 	}, generalTopics...)
 }

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -25,7 +24,7 @@ import (
 const atOnce = 8
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
+	if err := testserver.SetParallel(atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -108,6 +107,7 @@ func onRedis(t *testing.T, ways func(redis.Config) redis.Config, topics ...strin
 	restricted(t, server)
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		testserver.Turn(t)
 		return opener(t, client, ways(redis.Config{
 			URL: "redis://app:secret@" + server.Addr() + patient, Limits: limits,
 			Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
@@ -125,6 +125,7 @@ func TestContractOnCluster(t *testing.T) {
 	restricted(t, cluster.Nodes()...)
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		testserver.Turn(t)
 		return opener(t, client, redis.Config{
 			URL:    "redis+cluster://app:secret@" + cluster.Addrs()[0],
 			Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),

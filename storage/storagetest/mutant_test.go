@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/midgehq/midge/internal/testserver"
 )
 
 func mutants() []mutant {
@@ -32,7 +34,7 @@ func TestMutants(t *testing.T) {
 	byName := ruleNames()
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
+			testserver.Parallel(t)
 			for _, name := range m.rules {
 				ru, ok := byName[name]
 				if !ok {

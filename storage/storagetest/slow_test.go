@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -87,7 +88,7 @@ func TestModelsHoldOnASlowMachine(t *testing.T) {
 	} {
 		for seed := range uint64(10) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
-				t.Parallel()
+				testserver.Parallel(t)
 				ru, ok := byName[name]
 				if !ok {
 					t.Fatalf("no rule %q", name)

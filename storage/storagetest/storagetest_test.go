@@ -1,7 +1,6 @@
 package storagetest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -18,7 +17,7 @@ import (
 const atOnce = 32
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", testserver.AtOnce(atOnce)); err != nil {
+	if err := testserver.SetParallel(atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -37,7 +36,10 @@ func TestReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for leases of a second")
 	}
-	Run(t, openMemory)
+	Run(t, func(t testing.TB, limits storage.Limits) Opened {
+		testserver.Turn(t)
+		return openMemory(t, limits)
+	})
 }
 
 // TestSplit runs the suite on a storage in which no two queues can share a Tx.
