@@ -190,7 +190,8 @@ func (l *limitTest) slotsComeBack() {
 	}
 	l.start(l.runner)
 	l.await("all slots are back", l.runner.Lease+takeover, func(h history) bool {
-		return len(h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "last-") })) == l.limit
+		last := h.of(runStart).where(func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "last-") })
+		return len(last.refs()) == l.limit // some may have started twice
 	})
 	l.t.Logf("all %d slots were back after %v", l.limit, time.Since(killed).Round(time.Millisecond))
 	l.openGate("end")

@@ -75,6 +75,10 @@ const damagedPrefix = "damaged-"
 // damagedQueue is the prefix of the names of the queues whose keys are damaged.
 const damagedQueue = "damaged"
 
+// damageTime is how long a task stays in the state in which it is to be damaged. On a busy machine a read of the
+// task and the damage take a second or two.
+const damageTime = 4 * time.Second
+
 // damageRecord damages a task and reports whether it did. If the task has moved on before it
 // could be damaged, as may happen on a slow machine, another task is tried.
 func (n *faultInjector) damageRecord() bool {
@@ -91,9 +95,9 @@ func (n *faultInjector) damageRecord() bool {
 func (n *faultInjector) damageOneRecord() bool {
 	d := taskDamages[n.random.IntN(len(taskDamages))]
 	ref := storage.Ref{Queue: n.queues[n.random.IntN(len(n.queues))], ID: damagedPrefix + storage.NewID()}
-	job, opts := stormJob{}, []midge.Option{midge.In(time.Second)}
+	job, opts := stormJob{}, []midge.Option{midge.In(damageTime)}
 	if d.state == storage.Pending {
-		job, opts = stormJob(steps(sleep(time.Second))), nil
+		job, opts = stormJob(steps(sleep(damageTime))), nil
 	}
 	n.failoverMu.Lock()
 	defer n.failoverMu.Unlock()

@@ -36,12 +36,12 @@ func newTurns() *turns {
 }
 
 // SetParallel sets how many parallel tests of a package run at once, as the flag test.parallel does, for tests that
-// wait for most of their time. While the machine is busy, only a third of those that await their [Turn] run. A
-// TestMain calls it.
+// wait for most of their time. While the machine is busy, a sixth of those that await their [Turn] run, and at
+// least two. A TestMain calls it.
 func SetParallel(n int) error {
 	line.mu.Lock()
 	defer line.mu.Unlock()
-	line.least = max(n/3, min(n, 2))
+	line.least = max(n/6, min(n, 2))
 	return flag.Set("test.parallel", strconv.Itoa(n))
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestTestsTakeTurnsOnABusyMachine checks that a third of the tests run while the machine is busy, that each of them
+// TestTestsTakeTurnsOnABusyMachine checks that only some of the tests run while the machine is busy, that each of them
 // that ends makes room for one more, that all run while the machine has room, and that none waits for ever.
 func TestTestsTakeTurnsOnABusyMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
