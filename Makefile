@@ -48,7 +48,7 @@ tidy: # fails if go.mod or go.sum would change
 
 lint: tidy systems linters vulncheck ## go.mod, the three systems, all linters, known vulnerabilities
 
-linters: $(LINT) # .golangci.yml says which are off and why; two modules at once, because one keeps one processor busy
+linters: $(LINT) # .golangci.yml says which are off and why; two modules at once, because the linters of one module keep only one processor busy
 	@printf '%s\n' . $(MODULES) | xargs -P 2 -I {} sh -c 'cd {} && \
 		out=$$($(CURDIR)/$(LINT) run --allow-parallel-runners ./... 2>&1); failed=$$?; echo "{}: $$out"; exit $$failed'
 

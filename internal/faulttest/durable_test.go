@@ -152,7 +152,7 @@ func checkDurable(t *testing.T, store storage.Storage, ref storage.Ref, k durabl
 		t.Errorf("%s, killed at %+v: it slept for %v", ref, k, nap)
 	}
 	// A victim that lost its lease made further calls, so that it died at another moment than the intended one.
-	lost := len(h.of(ctxDone).where(func(e *event) bool { return e.Worker == ref.Queue })) > 0
+	lost := len(h.of(ctxDone).by(ref.Queue)) > 0
 	for i, name := range []string{"a", "b", "c"} {
 		calls := h.of(stepDone).where(func(e *event) bool { return e.Step == name })
 		want := 1

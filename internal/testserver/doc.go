@@ -22,8 +22,7 @@
 // them, adds latency, goes silent, or refuses connections.
 //
 // [Pace] tells a slow program from a busy machine, for tests with a time bound. [ProcessorTime] bounds a
-// computation.
-// [Turn] keeps tests waiting while the machine is busy with others.
+// computation. [Turn] delays a test while the machine is busy with other tests.
 //
 // Nothing here sleeps for a fixed time: the package polls a condition until a deadline,
 // as tests do with [Await].

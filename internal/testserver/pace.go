@@ -45,8 +45,8 @@ const (
 // isSlow reports whether the machine is slow.
 var isSlow = sync.OnceValue(func() bool { return startTime() > slowStart })
 
-// startTime returns the least processor time that the start of a small program took, which other programs on the
-// machine hardly change. It is 0 if there is no such program.
+// startTime returns the least processor time that the start of a small program took. Beside other programs it is
+// two to three times as long as on an idle machine. It is 0 if there is no such program.
 func startTime() time.Duration {
 	least := time.Duration(0)
 	for range 5 {

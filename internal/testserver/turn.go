@@ -35,9 +35,9 @@ func newTurns() *turns {
 	return &turns{next: make(chan struct{}, 1), least: 1, running: make(map[string]bool)}
 }
 
-// SetParallel sets how many parallel tests of a package run at once, as the flag test.parallel does, for tests that
-// wait for most of their time. While the machine is busy, a sixth of those that await their [Turn] run, and at
-// least two. A TestMain calls it.
+// SetParallel sets how many parallel tests of a package run at once, as the flag test.parallel does. n is meant for
+// tests that wait for most of their time. While the machine is busy, only a sixth of n tests run, and at least
+// two: see [Turn]. A TestMain calls SetParallel.
 func SetParallel(n int) error {
 	line.mu.Lock()
 	defer line.mu.Unlock()
