@@ -29,7 +29,7 @@ const slack = storage.MinLease / 2
 type pace struct {
 	begun  time.Time
 	last   bool         // a failure of this try counts
-	waited atomic.Int64 // nanoseconds for which the rule let time pass
+	waited atomic.Int64 // nanoseconds that the rule let pass; a busy machine lets more of them pass
 	timed  atomic.Bool  // the rule relies on a lease, a delay or a timeout
 
 	cleanups []func() // only the rule's own goroutine uses them

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,7 @@ func TestALateTryIsRepeated(t *testing.T) {
 		"it is always late":          {relies: hold, busy: always(slack + 1), failed: true, tries: tries},
 		"it relies on time":          {relies: func(r *rig) { r.pass(1) }, busy: once, failed: true, tries: 2},
 		"it lets time pass":          {relies: func(r *rig) { r.pass(time.Minute) }, busy: always(0), failed: true, tries: 1},
+		"a wait is too long":         {relies: waitTooLong, busy: always(0), failed: true, tries: tries},
 		"a long lease":               {relies: func(r *rig) { r.holdFor(long) }, busy: always(time.Minute), failed: true, tries: 1},
 		"dead for a second":          {limits: storage.Limits{DeadFor: time.Second}, busy: once, failed: true, tries: 2},
 		"declined for as long":       {limits: storage.Limits{DeclinedFor: time.Second}, busy: once, failed: true, tries: 2},
@@ -103,6 +105,20 @@ func (r *rig) holdFor(lease time.Duration) {
 	req := ask(1)
 	req.Lease = lease
 	r.take(req, "a")
+}
+
+// lateClock is a storage that takes half of the slack to return its time.
+type lateClock struct{ storage.Storage }
+
+func (s lateClock) Describe(ctx context.Context) (storage.Description, error) {
+	<-time.After(slack/2 + 1) // virtual
+	return s.Storage.Describe(ctx)
+}
+
+// waitTooLong lets a second pass on a machine that comes to it too late.
+func waitTooLong(r *rig) {
+	r.store = lateClock{r.store}
+	r.pass(time.Second)
 }
 
 func always(d time.Duration) func(int) time.Duration {

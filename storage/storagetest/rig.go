@@ -123,7 +123,7 @@ func (r *rig) pass(d time.Duration) {
 		return
 	}
 	r.pace.timed.Store(true)
-	defer func(begun time.Time) { r.pace.waited.Add(int64(time.Since(begun))) }(time.Now())
+	defer func(begun time.Time) { r.pace.waited.Add(int64(min(d, time.Since(begun)))) }(time.Now())
 	for until := r.now().Add(d); ; {
 		left := until.Sub(r.now())
 		if left < 0 {
