@@ -69,7 +69,7 @@ func opened(t testing.TB, cfg postgres.Config) (*postgres.Storage, *storage.Sess
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return store, storage.NewSession(store, 0)
+	return store, storage.NewSession(store, testserver.Patience)
 }
 
 // connect returns a connection that does not belong to a storage.

@@ -49,7 +49,7 @@ func TestAClaimLocksWhatItChooses(t *testing.T) {
 // claimAll claims until no task is left.
 func claimAll(t *testing.T, store *postgres.Storage, take func(*storage.Claimed)) {
 	t.Helper()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	req := claimOf(10)
 	req.Ahead, req.Suspect = 5, true
 	for empty := 0; empty < 3; {

@@ -183,7 +183,7 @@ func TestDeclinesAndClaimsSideBySide(t *testing.T) {
 	defer cancel()
 	var all sync.WaitGroup
 	for k := range kinds {
-		all.Go(func() { runKind(ctx, t, storage.NewSession(s.store, 0), fmt.Sprint("kind", k), note) })
+		all.Go(func() { runKind(ctx, t, storage.NewSession(s.store, testserver.Patience), fmt.Sprint("kind", k), note) })
 	}
 	all.Wait()
 	for id, n := range done {

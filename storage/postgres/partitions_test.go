@@ -148,7 +148,7 @@ func TestClaimersServePartitionsOnce(t *testing.T) {
 				})
 			}
 			for k := 0; k < keys; k += 4 {
-				session := storage.NewSession(s.store, 0)
+				session := storage.NewSession(s.store, testserver.Patience)
 				all.Go(func() { s.fillPartitions(session, k, 4, each) })
 			}
 			all.Wait()

@@ -119,7 +119,7 @@ func TestAClosedProcessIsNotIdle(t *testing.T) {
 func (s *shop) markIdle(store *postgres.Storage, n int) storage.Since {
 	s.Helper()
 	store.ForgetMarks()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	claim := func() storage.Since {
 		claimed, err := session.Claim(s.Context(), claimOf(1))
 		s.must(err)

@@ -59,7 +59,7 @@ func opened(t *testing.T, cfg postgres.Config) (*postgres.Storage, *storage.Sess
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return store, storage.NewSession(store, 0)
+	return store, storage.NewSession(store, testserver.Patience)
 }
 
 func (s *shop) must(err error) {

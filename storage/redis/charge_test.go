@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -154,7 +155,7 @@ func (c *costed) settle(after string, outcome storage.Outcome, delay time.Durati
 func TestACostSurvivesEachChange(t *testing.T) {
 	for _, general := range []bool{false, true} {
 		s, server := openMiniBy(t, general)
-		c := &costed{T: t, s: s, server: server, session: storage.NewSession(s, 0), cost: 300}
+		c := &costed{T: t, s: s, server: server, session: storage.NewSession(s, testserver.Patience), cost: 300}
 		c.ref = storage.Ref{Queue: "mail", ID: "a"}
 		tx := costing("a", 300)
 		tx.Inserts[0].Keep.For, tx.Inserts[0].Timeout = time.Hour, time.Minute
@@ -200,7 +201,7 @@ func TestACostSurvivesEachChange(t *testing.T) {
 // has the record of a task that never had one.
 func TestAChangeOfTheCostChangesNothingElse(t *testing.T) {
 	s, server := openMini(t)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	insertAll(t, session, costing("a", 0), costing("b", 7), costing("c", 7))
 	cursor := costing("cursor.x", 7)
 	cursor.Inserts[0].Cursor = &storage.Cursor{Declaration: "{}", Next: time.Now().Add(time.Hour)}
@@ -247,7 +248,7 @@ func idsOf(c storage.Claimed) (ids []string) {
 // there as others are.
 func TestCostsGoTheShortWays(t *testing.T) {
 	s, server := plainWorld(t)
-	insertAll(t, storage.NewSession(s, 0), costing("x", 9), costing("y", storage.NoCost))
+	insertAll(t, storage.NewSession(s, testserver.Patience), costing("x", 9), costing("y", storage.NoCost))
 	req := asking(callOf(2), 100, "mail")
 	if !takesShort(t, s, &req, true) {
 		t.Fatal("the short claim leaves the call")
@@ -274,7 +275,7 @@ func TestARateAdmitsCostsAsTheContractSays(t *testing.T) {
 			l := turnsOf(rng, []string{"", "a", "b", "c"}[:1+3*(seed%2)])
 			l.rate = storage.Rate{N: 1 + rng.IntN(12), Per: per}
 			limit(t, s, storage.Limit{Rate: l.rate})
-			insertAll(t, storage.NewSession(s, 0), l.inserts...)
+			insertAll(t, storage.NewSession(s, testserver.Patience), l.inserts...)
 			for range 40 {
 				next := l.check(t, s, 1+rng.IntN(9))
 				if next.IsZero() || rng.IntN(2) == 0 {
@@ -292,7 +293,7 @@ func TestARateAdmitsCostsAsTheContractSays(t *testing.T) {
 func TestACostIsToldWhereAClaimTakesNothing(t *testing.T) {
 	for _, partition := range []string{"", "p"} {
 		s, _ := openMini(t)
-		session := storage.NewSession(s, 0)
+		session := storage.NewSession(s, testserver.Patience)
 		limit(t, s, rate(9, time.Minute))
 		var txs []storage.Tx
 		for i, cost := range []storage.Cost{5, 5, 0} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -41,7 +42,7 @@ func TestTheSecondOfTwoCompletionsInACallIsLost(t *testing.T) {
 func TestManyCompletionsGoTheShortWay(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		s, _ := openMini(t)
-		session := storage.NewSession(s, 0)
+		session := storage.NewSession(s, testserver.Patience)
 		inserts := make([]storage.Tx, 2*endOps+100)
 		for i := range inserts {
 			inserts[i] = insertOf("mail", fmt.Sprint("t", i))

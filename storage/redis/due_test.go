@@ -133,7 +133,7 @@ func TestWhatFallsDueDuringAClaimIsNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	const tasks = 8
 	for round := range 200 {
 		queue := fmt.Sprintf("q%d", round)

@@ -38,7 +38,7 @@ func wantOpened(t *testing.T, cfg redis.Config, refused ...string) {
 		t.Fatalf("open without %v: %v", refused, err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	_, enqueued := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{plain("mail", "a")}})
 	_, claimed := session.Claim(t.Context(), claimOf(1))
 	_, extended := session.Extend(t.Context(), storage.ExtendRequest{
@@ -130,7 +130,7 @@ func TestAUserOfAClusterWithoutACommand(t *testing.T) {
 			switch {
 			case slices.Contains(refused, "INFO"):
 			case err == nil:
-				_, err := storage.NewSession(store, 0).Claim(t.Context(), claimOf(1))
+				_, err := storage.NewSession(store, testserver.Patience).Claim(t.Context(), claimOf(1))
 				wantRefused(t, "claim", err, refused)
 			default:
 				wantRefused(t, "open", err, refused)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -317,7 +318,7 @@ func TestATaskOfAnyNameKeepsItsRank(t *testing.T) {
 // TestADamagedCountOfAGroupHoldsNobody: the tasks of the group are counted anew.
 func TestADamagedCountOfAGroupHoldsNobody(t *testing.T) {
 	s, server, c := claimed(t, 6, time.Minute)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	fields, err := server.HKeys("midge:{mail}:claims")
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestAnIdleClientHoldsTwoConnectionsAtMost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session := storage.NewSession(store, 0)
+		session := storage.NewSession(store, testserver.Patience)
 		for i := range 20 {
 			in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("%s-%d", name, i)}, Kind: "job", Encoding: "json", CrashLimit: 3}
 			if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
 )
@@ -29,7 +30,7 @@ func testInvalidID(t *testing.T, bad, set string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	in := insertOf("good")
 	if set == "cursors" {
 		in.Ref.ID, in.Cursor = "cursor.good", &storage.Cursor{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 )
@@ -67,7 +68,7 @@ func TestTheShortClaimLeavesALimit(t *testing.T) {
 		s, server := plainWorld(t)
 		limit(t, s, storage.Limit{Concurrency: 10})
 		if declined {
-			declining(t, storage.NewSession(s, 0), "news", 2)
+			declining(t, storage.NewSession(s, testserver.Patience), "news", 2)
 		}
 		seq := uint64(1)
 		short := func() bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
 )
@@ -44,7 +45,7 @@ func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	fill(t, session, n, nil)
 	return session, server
 }

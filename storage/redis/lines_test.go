@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -73,7 +74,7 @@ func TestAClaimEndsABatchOfUnknownKinds(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
 	server.SetTime(now)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	const kinds, each = 20, 15
 	for k := range kinds {
 		declining(t, session, fmt.Sprintf("kind%d", k), each)
@@ -105,7 +106,7 @@ func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
 				s, server := openMini(t)
 				now := time.Now()
 				server.SetTime(now)
-				session := storage.NewSession(s, 0)
+				session := storage.NewSession(s, testserver.Patience)
 				declining(t, session, "news", 3)
 				if value == "" {
 					server.HDel("midge:{mail}:"+key, field)
@@ -138,7 +139,7 @@ func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
 	server.SetTime(now)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	declining(t, session, "news", 3)
 	members, err := server.ZMembers(key)
 	if err != nil || len(members) != 3 {
@@ -201,7 +202,7 @@ func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 func TestAListingPassesMembersOfNoKind(t *testing.T) {
 	const key = "midge:{mail}:lines"
 	s, server := openMini(t)
-	declining(t, storage.NewSession(s, 0), "news", 2)
+	declining(t, storage.NewSession(s, testserver.Patience), "news", 2)
 	members, err := server.ZMembers(key)
 	if err != nil || len(members) != 2 {
 		t.Fatal(members, err)
@@ -236,7 +237,7 @@ func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
 	server.SetTime(now)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	declining(t, session, "news", 3)
 	declining(t, session, "zoo", 1)
 	members, _ := server.ZMembers("midge:{mail}:lines")
@@ -264,7 +265,7 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
 	server.SetTime(now)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	declining(t, session, "news", 300)
 	members, _ := server.ZMembers("midge:{mail}:lines")
 	for _, m := range members[10:260] { // give them moments of a clock that is a year ahead
@@ -299,7 +300,7 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
 	const suspects = 250
 	s, server := openMini(t)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	want := decliningSuspects(t, session, server, "news", suspects)
 	declining(t, session, "news", 2)
 	want = append(want, "news-0", "news-1")

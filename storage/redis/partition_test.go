@@ -29,7 +29,7 @@ func tended(t *testing.T) (*Storage, *miniredis.Miniredis, *storage.Session) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s, server, storage.NewSession(s, 0)
+	return s, server, storage.NewSession(s, testserver.Patience)
 }
 
 func insertAll(t *testing.T, session *storage.Session, txs ...storage.Tx) {
@@ -84,7 +84,7 @@ func testLeavesNothing(t *testing.T, address string, parts int, rate storage.Rat
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	insertAll(t, session, insertOf("mail", "first"))
 	if got := completedOf(t, session, 9); len(got) != 1 {
 		t.Fatalf("claimed %v, want the first", got)
@@ -323,7 +323,7 @@ func TestPausesThatAreOverHideNoPartition(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
 	server.SetTime(now)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	for key, length := range map[string]time.Duration{
 		"a": time.Second, "b": time.Second, "c": time.Second, "d": 0, "é": time.Hour, "Z": 0,
 	} {

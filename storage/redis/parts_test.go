@@ -21,7 +21,7 @@ func TestPartsStayInOrderWhereAnotherBringsTheScript(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session := storage.NewSession(s, 0)
+		session := storage.NewSession(s, testserver.Patience)
 		queue := fmt.Sprint("q", round)
 		if _, err := session.ApplyOne(t.Context(), insertOf(queue, "first")); err != nil {
 			t.Fatal(err)

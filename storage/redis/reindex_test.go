@@ -34,7 +34,7 @@ func newUnindexed(t *testing.T) *unindexed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	u := &unindexed{t, server, store, storage.NewSession(store, 0), time.Now()}
+	u := &unindexed{t, server, store, storage.NewSession(store, testserver.Patience), time.Now()}
 	server.SetTime(u.now)
 	return u
 }
@@ -143,7 +143,7 @@ func delayed(in *storage.Insert) { in.Delay = time.Hour }
 func promoted(u *unindexed) {
 	u.insert(delayed)
 	u.later(2 * time.Hour)
-	u.session = storage.NewSession(u.store, 0)
+	u.session = storage.NewSession(u.store, testserver.Patience)
 	for range 2 { // the clock jumped
 		if _, err := u.session.Claim(u.Context(), none()); err != nil {
 			u.Fatal(err)
@@ -328,7 +328,7 @@ func TestAWalkThroughTheRecordsHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	fill(t, session, tasks, nil)
 	do(t, server, "LTRIM", "midge:{main}:line", fmt.Sprint(lost), "-1")
 	do(t, server, "HSET", "midge:{main}:meta", "soon", "0")

@@ -27,7 +27,7 @@ func TestAFullRedisIsDescribed(t *testing.T) {
 				return s
 			}
 			store, other := open(), open()
-			session := storage.NewSession(store, 0)
+			session := storage.NewSession(store, testserver.Patience)
 			insert := func(id string) error {
 				_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
 				return err

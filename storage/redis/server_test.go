@@ -27,7 +27,7 @@ func started(t *testing.T, config ...string) (*testserver.Server, *redis.Storage
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return server, store, storage.NewSession(store, 0)
+	return server, store, storage.NewSession(store, testserver.Patience)
 }
 
 // do sends a command to a server.
@@ -288,7 +288,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = reader.Close() }()
-	_, err = storage.NewSession(reader, 0).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+	_, err = storage.NewSession(reader, testserver.Patience).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
 	if !errors.Is(err, storage.ErrRefused) {
 		t.Errorf("insert without permission: got %v, want ErrRefused", err)
 	}
@@ -315,7 +315,7 @@ func TestPermissionsOfThePackageComment(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	fill(t, session, 10, nil)
 	if got := drain(t, session); got != 10 {
 		t.Errorf("drained: got %d, want 10", got)

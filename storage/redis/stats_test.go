@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -11,7 +12,7 @@ import (
 // to the damaged, and hides no other size.
 func TestAKeyOfAWrongTypeCountsAsDamaged(t *testing.T) {
 	s, server := openMini(t)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	later := insertOf("mail", "b")
 	later.Inserts[0].Delay = time.Hour
 	_, err := session.Apply(t.Context(), insertOf("mail", "a"), later)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -17,7 +18,7 @@ import (
 func newEnded(t *testing.T, record string, others int) (*Storage, *miniredis.Miniredis, *storage.Session) {
 	t.Helper()
 	s, server := openMini(t)
-	session := storage.NewSession(s, 0)
+	session := storage.NewSession(s, testserver.Patience)
 	apply(t, session, insertOf("mail", "x"))
 	claimed, err := session.Claim(t.Context(), asking(storage.Call{}, 1, "mail"))
 	if err != nil || len(claimed.Fences) != 1 {

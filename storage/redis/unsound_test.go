@@ -23,7 +23,7 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	in := func(queue, id string) storage.Tx {
 		insert := insertOf(id)
 		insert.Ref.Queue = queue
@@ -122,7 +122,7 @@ func TestADamagedTaskIsAFinalError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	in := insertOf("a")
 	if _, err := session.Apply(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestARepeatBesideADamagedQueueClaimsNothingAnew(t *testing.T) {
 		}
 		req.Queues = append(req.Queues, storage.ClaimQueue{Name: queue, Max: 1})
 	}
-	if _, err := storage.NewSession(store, 0).Apply(t.Context(), txs...); err != nil {
+	if _, err := storage.NewSession(store, testserver.Patience).Apply(t.Context(), txs...); err != nil {
 		t.Fatal(err)
 	}
 	server.Del("midge:{one}:waiting")
@@ -211,7 +211,7 @@ func TestWhatHasNoRecordIsCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = store.Close() }()
-			session := storage.NewSession(store, 0)
+			session := storage.NewSession(store, testserver.Patience)
 			in := insertOf("a")
 			if _, err := session.Apply(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
 				t.Fatal(err)
@@ -247,7 +247,7 @@ func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	for _, id := range []string{"a", "b"} {
 		if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf(id)}}); err != nil {
 			t.Fatal(err)

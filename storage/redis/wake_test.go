@@ -25,7 +25,7 @@ func TestLostReplyOfEachVerbIsNoEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
+	session := storage.NewSession(store, testserver.Patience)
 	for i := range 50 {
 		proxy.CutAfterRequest(testserver.Command("EVALSHA", "EVAL"), 1)
 		fill(t, session, 5, nil)
@@ -62,7 +62,7 @@ func TestWakeUpComesFromAnotherProcess(t *testing.T) {
 	go func() {
 		woken <- store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since})
 	}()
-	fill(t, storage.NewSession(other, 0), 1, nil)
+	fill(t, storage.NewSession(other, testserver.Patience), 1, nil)
 	if err := <-woken; err != nil {
 		t.Errorf("wait: %v", err)
 	}
@@ -94,7 +94,7 @@ func TestApplicationsOwnClientStaysOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(t, storage.NewSession(store, 0), 1, nil)
+	fill(t, storage.NewSession(store, testserver.Patience), 1, nil)
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
@@ -157,7 +157,7 @@ func idle(t *testing.T, server *testserver.Server, n int) []*redis.Storage {
 // Wait.
 func waitIn(ctx context.Context, t *testing.T, store *redis.Storage, waits bool) <-chan error {
 	t.Helper()
-	claimed, err := storage.NewSession(store, 0).Claim(ctx, claimOf(1))
+	claimed, err := storage.NewSession(store, testserver.Patience).Claim(ctx, claimOf(1))
 	if err != nil || len(claimed.Tasks) > 0 {
 		t.Fatalf("claim: got %d tasks, %v, want none", len(claimed.Tasks), err)
 	}

@@ -33,7 +33,7 @@ const (
 
 // patience is how long a rule waits for an event that has no set moment, and for a call: 16 MiB take
 // more than DefaultPatience under the race detector on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // long is a lease that does not expire while a rule is tested.
 const long = time.Minute
