@@ -297,7 +297,7 @@ func (c *Config) cluster() (link, error) {
 	if err != nil || m.path != "" || !m.only() {
 		return link{}, c.badURL("nodes of the cluster, and no path or options")
 	}
-	in, timeout, dial := dialing(m.tls, clusterTimeout)
+	in, timeout, dial := dialing(m.tls, orDefault(c.ways.timeout, clusterTimeout))
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: clusterRetries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,

@@ -20,3 +20,9 @@ func WithMostVoid(cfg Config, n int) Config {
 	cfg.ways.mostVoid = n
 	return cfg
 }
+
+// WithClusterTimeout bounds reads and writes on a Cluster by d.
+func WithClusterTimeout(cfg Config, d time.Duration) Config {
+	cfg.ways.timeout = d
+	return cfg
+}

@@ -126,10 +126,10 @@ func TestContractOnCluster(t *testing.T) {
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		testserver.Turn(t)
-		return opener(t, client, redis.Config{
+		return opener(t, client, redis.WithClusterTimeout(redis.Config{ // see patient
 			URL:    "redis+cluster://app:secret@" + cluster.Addrs()[0],
 			Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
-		})
+		}, time.Minute))
 	})
 }
 

@@ -30,6 +30,7 @@ type ways struct {
 	general  bool          // the short ways leave every call to the general ways
 	mostVoid int           // replaces mostVoid where it is not 0
 	reindex  time.Duration // replaces reindexEvery where it is not 0
+	timeout  time.Duration // replaces clusterTimeout where it is not 0
 }
 
 // mostVoid is how many void entries of a line one step removes or passes over at most. A page looks at
