@@ -15,8 +15,9 @@ const (
 	// turnSamples is how many samples of the load decide about a turn. A test that has just begun is part of
 	// the load by then.
 	turnSamples = 5
-	// turnLimit bounds how long a test waits, since a load that other programs cause may never end.
-	turnLimit = time.Minute
+	// turnLimit bounds how long the first of the tests in the line waits, since a load that other programs cause
+	// may never end. Tests of failures take half a minute, of which they use a processor for a few seconds.
+	turnLimit = 20 * time.Second
 )
 
 // line is the line of the tests of this program that wait for their turn.
@@ -36,12 +37,12 @@ func newTurns() *turns {
 }
 
 // SetParallel sets how many parallel tests of a package run at once, as the flag test.parallel does. n is meant for
-// tests that wait for most of their time. While the machine is busy, only a sixth of n tests run, and at least
+// tests that wait for most of their time. While the machine is busy, only a quarter of n tests run, and at least
 // two: see [Turn]. A TestMain calls SetParallel.
 func SetParallel(n int) error {
 	line.mu.Lock()
 	defer line.mu.Unlock()
-	line.least = max(n/6, min(n, 2))
+	line.least = max(n/4, min(n, 2))
 	return flag.Set("test.parallel", strconv.Itoa(n))
 }
 
