@@ -108,6 +108,15 @@ func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 // Look does a round of the sweep.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
 
+// OnlyLook ends the rounds that the storage does by itself, and returns when none is under way.
+func (s *Storage) OnlyLook() {
+	s.sweep.mu.Lock()
+	s.sweep.folded = time.Now().Add(time.Hour)
+	s.sweep.swept = s.sweep.folded
+	s.sweep.mu.Unlock()
+	s.sweep.rounds.Wait()
+}
+
 // Exhaust takes every connection for claims, inserts and reads until giveBack is called.
 func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 	var taken []*pgxpool.Conn
