@@ -55,7 +55,7 @@ func Parallel(t *testing.T) {
 }
 
 // Turn waits while the machine is busy and enough tests of this program have had their turn and not yet ended. So
-// as many tests run at once as the machine has room for: where more start their servers and processes, the leases
+// as many tests run at once as the machine has room for. If more of them started servers and processes, the leases
 // of all would run out. A test that has had its turn does not wait again.
 func Turn(t testing.TB) {
 	t.Helper()
