@@ -108,8 +108,9 @@ func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 // Look does a round of the sweep.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
 
-// OnlyLook ends the rounds that the storage does by itself, and returns when none is under way.
-func (s *Storage) OnlyLook() {
+// StopRounds keeps the storage from further rounds of the sweep, except for the rounds of Look, and waits for the round
+// under way.
+func (s *Storage) StopRounds() {
 	s.sweep.mu.Lock()
 	s.sweep.folded = time.Now().Add(time.Hour)
 	s.sweep.swept = s.sweep.folded

@@ -108,7 +108,7 @@ func TestEmptyLinesOfKindsAreForgotten(t *testing.T) {
 	s.decline("mail", "a")
 	s.decline("news", "b")
 	s.want("claimed", len(s.naming(1, "news").Tasks), 1)
-	s.store.OnlyLook() // a round passes over the rows that another one has locked
+	s.store.StopRounds() // a round passes over the rows that another one has locked
 	s.damage("UPDATE %s.lines SET named = named - 172800000000")
 	s.store.Look(t.Context())
 	var left string

@@ -208,7 +208,7 @@ func TestALimitKeepsItsRowAndItsQueue(t *testing.T) {
 		s.store.AMinuteLater()
 		s.exec("SELECT {schema}.abandon(86400000000, 172800000000)")
 	}
-	s.store.OnlyLook() // a round passes over the rows that another one has locked
+	s.store.StopRounds() // a round passes over the rows that another one has locked
 	configure(storage.Settings{Limit: &storage.OperatorLimit{}})
 	s.want("nothing to clear", rows(), "0 0 0")
 	configure(storage.Settings{Limit: &storage.OperatorLimit{On: true}})

@@ -53,7 +53,8 @@ type Config struct {
 	// lost then. By default Open refuses such a Redis.
 	AllowEviction bool
 
-	ways ways // for tests
+	ways    ways          // for tests
+	timeout time.Duration // for tests: of reads and writes on a Cluster, 0 for clusterTimeout
 }
 
 const defaultPrefix = "midge"
@@ -297,7 +298,7 @@ func (c *Config) cluster() (link, error) {
 	if err != nil || m.path != "" || !m.only() {
 		return link{}, c.badURL("nodes of the cluster, and no path or options")
 	}
-	in, timeout, dial := dialing(m.tls, orDefault(c.ways.timeout, clusterTimeout))
+	in, timeout, dial := dialing(m.tls, orDefault(c.timeout, clusterTimeout))
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: clusterRetries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,

@@ -23,6 +23,6 @@ func WithMostVoid(cfg Config, n int) Config {
 
 // WithClusterTimeout bounds reads and writes on a Cluster by d.
 func WithClusterTimeout(cfg Config, d time.Duration) Config {
-	cfg.ways.timeout = d
+	cfg.timeout = d
 	return cfg
 }

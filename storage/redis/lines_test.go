@@ -32,7 +32,7 @@ func TestWhatWasFoundIsForgottenInASecond(t *testing.T) {
 				t.Errorf("%s, %v: got %q, want %q", c.queue, c.kinds, got, c.want)
 			}
 		}
-		time.Sleep(lookedFresh + 1)
+		<-time.After(lookedFresh + 1) // virtual
 		if got := l.at("mail", []string{"a", "b"}); got != "" {
 			t.Errorf("after a second: got %q, want it forgotten", got)
 		}

@@ -23,14 +23,13 @@ import (
 //go:embed scripts/*.lua
 var sources embed.FS
 
-// ways are the settings of the scripts that do not come from the limits. Only tests change general and
-// mostVoid.
+// ways are the settings of the scripts that do not come from the limits. Only tests change general,
+// mostVoid and reindex.
 type ways struct {
 	cluster  bool          // the server is a Cluster
 	general  bool          // the short ways leave every call to the general ways
-	mostVoid int           // replaces mostVoid where it is not 0
-	reindex  time.Duration // replaces reindexEvery where it is not 0
-	timeout  time.Duration // replaces clusterTimeout where it is not 0
+	mostVoid int           // replaces mostVoid if it is not 0
+	reindex  time.Duration // replaces reindexEvery if it is not 0
 }
 
 // mostVoid is how many void entries of a line one step removes or passes over at most. A page looks at

@@ -33,9 +33,6 @@ func TestVirtual(t *testing.T) {
 // TestReal runs the suite in real time, as a storage without Advance is tested.
 func TestReal(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("waits for leases of a second")
-	}
 	Run(t, func(t testing.TB, limits storage.Limits) Opened {
 		testserver.Turn(t)
 		return openMemory(t, limits)
