@@ -213,11 +213,11 @@
 // made now. During a wait of the clock no start ceases to count.
 //
 // A limit that is lowered stops no task that runs. A limit that is raised or cleared wakes all
-// callers. A change of the Rate leaves the starts counted, unless there is no Rate any more.
-// Claimed.Bounded names the queues whose limit admits no task of the claim, or not the one that
-// comes next: their tasks do not count for More, and NextDue covers the next start that a Rate
-// admits. A queue with a limit is not removed for being empty. A limit that cannot be read counts
-// as none and in Stats.Damaged.
+// callers. A change of the Rate leaves the starts counted, unless there is no Rate any more. If Per
+// is raised, starts that have ceased to count may count again. Claimed.Bounded names the queues whose
+// limit admits no task of the claim, or not the one that comes next: their tasks do not count for More,
+// and NextDue covers the next start that a Rate admits. A queue with a limit is not removed for being
+// empty. A limit that cannot be read counts as none and in Stats.Damaged.
 //
 // # Rules of partitions
 //

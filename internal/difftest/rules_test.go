@@ -97,9 +97,18 @@ func (g *generator) extend() step {
 // partsPer is the Per of rates whose parts are as long as a step of the clock, so that each ends between two steps.
 const partsPer = storage.RateParts * grid
 
+// per returns the Per of the rates of a queue's partitions. It is always the same: if it were raised, starts that have
+// ceased to count could count again on some sides.
+func per(queue string) time.Duration {
+	if queue == together[0] || queue == apart[0] {
+		return storage.MaxPer
+	}
+	return partsPer
+}
+
 // limit returns a limit of a queue, of its partitions, or both. Its rates do not depend on the short time that a step
 // takes: see partsPer, or Per is longer than the steps of a sequence.
-func (g *generator) limit() (l storage.Limit) {
+func (g *generator) limit(queue string) (l storage.Limit) {
 	partitions := g.chance(60)
 	if !partitions || g.chance(30) {
 		l = pick(g,
@@ -110,18 +119,19 @@ func (g *generator) limit() (l storage.Limit) {
 		)
 	}
 	if partitions {
-		l.Partition = g.partitionLimit()
+		l.Partition = g.partitionLimit(queue)
 	}
 	return l
 }
 
-// partitionLimit returns a limit of partitions, or of one.
-func (g *generator) partitionLimit() storage.PartitionLimit {
+// partitionLimit returns a limit of the partitions of a queue, or of one.
+func (g *generator) partitionLimit(queue string) storage.PartitionLimit {
+	rate := func(n int) storage.Rate { return storage.Rate{N: n, Per: per(queue)} }
 	l := pick(g,
 		storage.PartitionLimit{Concurrency: 1}, storage.PartitionLimit{Concurrency: 1},
-		storage.PartitionLimit{Concurrency: 2}, storage.PartitionLimit{Rate: storage.Rate{N: 3, Per: partsPer}},
-		storage.PartitionLimit{Concurrency: 2, Rate: storage.Rate{N: 6, Per: partsPer}},
-		storage.PartitionLimit{Rate: storage.Rate{N: 5, Per: storage.MaxPer}},
+		storage.PartitionLimit{Concurrency: 2}, storage.PartitionLimit{Rate: rate(3)},
+		storage.PartitionLimit{Concurrency: 2, Rate: rate(6)},
+		storage.PartitionLimit{Rate: rate(5)},
 		storage.PartitionLimit{Weight: 2}, storage.PartitionLimit{Weight: 5, Concurrency: 4},
 	)
 	if g.chance(20) {
@@ -140,17 +150,17 @@ func (g *generator) dividedFirst() (plan []step) {
 }
 
 // limiting returns a change of the limits of a queue.
-func (g *generator) limiting() (s storage.Settings) {
+func (g *generator) limiting(queue string) (s storage.Settings) {
 	if g.chance(60) {
 		s.Limit = &storage.OperatorLimit{On: g.chance(75)}
 		if s.Limit.On {
-			s.Limit.Limit = g.limit()
+			s.Limit.Limit = g.limit(queue)
 		}
 	}
 	if s.Limit == nil || g.chance(20) {
-		s.Declared = &storage.DeclaredLimit{Limit: g.limit()}
+		s.Declared = &storage.DeclaredLimit{Limit: g.limit(queue)}
 		for range g.IntN(3) {
-			if l := g.limit(); !s.Declared.Limit.IsZero() && !l.IsZero() {
+			if l := g.limit(queue); !s.Declared.Limit.IsZero() && !l.IsZero() {
 				s.Declared.Replaced = append(s.Declared.Replaced, l)
 			}
 		}
@@ -159,12 +169,12 @@ func (g *generator) limiting() (s storage.Settings) {
 }
 
 // dividing returns a change that pauses or resumes a partition, or sets or clears its own limit.
-func (g *generator) dividing() storage.Settings {
+func (g *generator) dividing(queue string) storage.Settings {
 	s := storage.Settings{Partition: g.partition()}
 	if g.chance(40) {
 		s.Limit = &storage.OperatorLimit{On: g.chance(60)}
 		if s.Limit.On && g.chance(85) {
-			s.Limit.Limit.Partition = g.partitionLimit()
+			s.Limit.Limit.Partition = g.partitionLimit(queue)
 		}
 		return s
 	}
@@ -182,11 +192,11 @@ func (g *generator) configure() step {
 	c := &configure{queue: pick(g, queues...), settings: resume}
 	switch n := g.IntN(30); {
 	case n >= 20:
-		c.settings = g.dividing()
+		c.settings = g.dividing(c.queue)
 	case n >= 18: // else many queues would stand still for good
 		c.settings = storage.Settings{Limit: &storage.OperatorLimit{}, Declared: &storage.DeclaredLimit{}}
 	case n >= 10:
-		c.settings = g.limiting()
+		c.settings = g.limiting(c.queue)
 	case n < 3:
 		c.settings = storage.Settings{Pause: &storage.Pause{On: true, For: g.halved(1, 20)}}
 	case n == 3:
