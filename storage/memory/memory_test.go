@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -288,5 +289,41 @@ func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	}
 	if claims < least || c.More {
 		t.Errorf("got %d claims, at last with more %v, want %d or more, and no more to do", claims, c.More, least)
+	}
+}
+
+// TestNoRateMattersToAClaimThatTakesNothing: a claim of a queue that is paused, or from which it takes no tasks,
+// returns no NextDue for a rate of partitions, because it would find nothing at that moment.
+func TestNoRateMattersToAClaimThatTakesNothing(t *testing.T) {
+	for _, paused := range []bool{true, false} {
+		t.Run(fmt.Sprint("paused ", paused), func(t *testing.T) {
+			h := newHarness(t)
+			rate := storage.PartitionLimit{Rate: storage.Rate{N: 1, Per: time.Hour}}
+			settings := storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: storage.Limit{Partition: rate}}}
+			session := storage.NewSession(h.store, 0)
+			if err := session.Configure(t.Context(), "q", settings); err != nil {
+				t.Fatal(err)
+			}
+			first, second := job("first"), job("second")
+			first.Partition, second.Partition = "p", "p"
+			h.add(first, second)
+			if got := h.claim(1); len(got.Tasks) != 1 || got.NextDue.IsZero() {
+				t.Fatalf("claimed %d tasks, next due %v, want one and a moment", len(got.Tasks), got.NextDue)
+			}
+			most := storage.MaxNone
+			if paused {
+				most = 0
+				if err := session.Configure(t.Context(), "q", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			claimed, err := h.store.Claim(t.Context(), storage.ClaimRequest{
+				Call: h.caller().next(), Token: storage.NewToken(), Runner: "runner", Start: 1,
+				Queues: []storage.ClaimQueue{{Name: "q", Max: most}}, Lease: time.Minute,
+			})
+			if at := claimed.NextDue; err != nil || at.After(time.Now().Add(30*time.Minute)) {
+				t.Errorf("next due: got %v, %v, want none that the rate decides", at, err)
+			}
+		})
 	}
 }

@@ -319,10 +319,9 @@ func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 		return o
 	}
 	r, _ := again.next(i, c.Req.Start > 0)
-	if again.rings != nil {
+	if serves = serves && !q.IsPaused(s.Come); serves && again.rings != nil {
 		o.next = sooner(o.next, again.rings[i].rated)
 	}
-	serves = serves && !q.IsPaused(s.Come)
 	o.held = serves && (c.holds(i) || again.holds(i))
 	if r != nil && serves && !c.affords(r) {
 		o.bounded, o.next = true, sooner(o.next, q.Limit.next(r.Cost, s.Now, s.Come))
