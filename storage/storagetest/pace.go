@@ -45,6 +45,24 @@ func (p *pace) rely(d time.Duration) {
 	}
 }
 
+// relyOn notes that the rule relies on the delays and the moments of a Tx.
+func (p *pace) relyOn(tx storage.Tx) {
+	at := func(moment time.Time, delay time.Duration) {
+		if p.rely(delay); !moment.IsZero() {
+			p.timed.Store(true)
+		}
+	}
+	for i := range tx.Inserts {
+		at(tx.Inserts[i].At, tx.Inserts[i].Delay)
+	}
+	for i := range tx.Changes {
+		at(tx.Changes[i].At, tx.Changes[i].Delay)
+	}
+	for i := range tx.Settles {
+		p.rely(tx.Settles[i].Delay)
+	}
+}
+
 // answered notes that the rule relies on a timeout where err says that no answer came.
 func (p *pace) answered(err error) {
 	if errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable) {

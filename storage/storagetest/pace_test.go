@@ -33,12 +33,18 @@ func TestALateTryIsRepeated(t *testing.T) {
 		"it relies on time":          {relies: func(r *rig) { r.pass(1) }, busy: once, failed: true, tries: 2},
 		"it lets time pass":          {relies: func(r *rig) { r.pass(time.Minute) }, busy: always(0), failed: true, tries: 1},
 		"a wait is too long":         {relies: waitTooLong, busy: always(0), failed: true, tries: tries},
-		"a long lease":               {relies: func(r *rig) { r.holdFor(long) }, busy: always(time.Minute), failed: true, tries: 1},
-		"dead for a second":          {limits: storage.Limits{DeadFor: time.Second}, busy: once, failed: true, tries: 2},
-		"declined for as long":       {limits: storage.Limits{DeclinedFor: time.Second}, busy: once, failed: true, tries: 2},
-		"no answer":                  {relies: func(r *rig) { r.pace.answered(storage.ErrUnknown) }, busy: once, failed: true, tries: 2},
-		"no server":                  {relies: func(r *rig) { r.pace.answered(storage.ErrUnavailable) }, busy: once, failed: true, tries: 2},
-		"a refusal":                  {relies: func(r *rig) { r.pace.answered(storage.ErrRefused) }, busy: always(time.Minute), failed: true, tries: 1},
+		"a delay":                    {relies: func(r *rig) { r.insert(delayed("d", time.Second)) }, busy: once, failed: true, tries: 2},
+		"a moment": {relies: func(r *rig) {
+			due := job("d")
+			due.At = r.now().Add(time.Second)
+			r.insert(due)
+		}, busy: once, failed: true, tries: 2},
+		"a long lease":         {relies: func(r *rig) { r.holdFor(long) }, busy: always(time.Minute), failed: true, tries: 1},
+		"dead for a second":    {limits: storage.Limits{DeadFor: time.Second}, busy: once, failed: true, tries: 2},
+		"declined for as long": {limits: storage.Limits{DeclinedFor: time.Second}, busy: once, failed: true, tries: 2},
+		"no answer":            {relies: func(r *rig) { r.pace.answered(storage.ErrUnknown) }, busy: once, failed: true, tries: 2},
+		"no server":            {relies: func(r *rig) { r.pace.answered(storage.ErrUnavailable) }, busy: once, failed: true, tries: 2},
+		"a refusal":            {relies: func(r *rig) { r.pace.answered(storage.ErrRefused) }, busy: always(time.Minute), failed: true, tries: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

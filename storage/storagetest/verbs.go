@@ -49,6 +49,7 @@ func life(id, key string) storage.Insert {
 // apply applies one Tx, which must succeed.
 func (r *rig) apply(tx storage.Tx) storage.Applied {
 	r.Helper()
+	r.pace.relyOn(tx)
 	a, err := r.session.ApplyOne(r.ctx, tx)
 	r.must("apply", err)
 	if len(a.Inserted) != len(tx.Inserts) || len(a.Changed) != len(tx.Changes) ||
