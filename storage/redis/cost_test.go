@@ -366,17 +366,19 @@ func TestMemoryOfATask(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := (used(t, server) - empty) / tasks; got > 235 {
-		t.Errorf("a waiting task: got %d bytes, want at most 235", got)
+	takes := func(most int) { // the buffers of a connection on a busy machine shrink within seconds
+		t.Helper()
+		testserver.Await(t, fmt.Sprint("a task takes at most ", most, " bytes"), func() bool {
+			return (used(t, server)-empty)/tasks <= most
+		})
 	}
+	takes(235)
 	for range tasks / 1000 {
 		if claimed, err := session.Claim(t.Context(), claimOf(1000)); err != nil || len(claimed.Tasks) != 1000 {
 			t.Fatalf("claimed %d, %v, want 1000", len(claimed.Tasks), err)
 		}
 	}
-	if got := (used(t, server) - empty) / tasks; got > 345 {
-		t.Errorf("a pending task: got %d bytes, want at most 345", got)
-	}
+	takes(345)
 }
 
 // TestManyVoidEntriesHoldNobodyUp: claims drop the void entries at the head of the line in parts, also
