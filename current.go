@@ -92,9 +92,13 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // with an error that names the follow-up. FollowUp refuses what can never commit together with this
 // task: a queue that shares no transaction with this one (storage.ErrSpan), or too many follow-ups
 // for one transaction. A follow-up that the runner's [EnqueueMiddleware] does not pass on is left
-// out without an error, because the job has not failed. To await the task, give it an [ID].
+// out without an error, because the job has not failed. To await the task, give it an [ID]. With the
+// context of a [Step]'s function FollowUp returns an *[InvalidError]: call it outside the step.
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
+		if err := outsideStep(ctx, a, "FollowUp"); err != nil {
+			return err
+		}
 		d, err := definitionsOf(a).of(follow)
 		if err != nil {
 			return err
@@ -130,9 +134,13 @@ func definitionsOf(a *runner.Attempt) *definitions {
 
 // SetResult sets the result that is stored with the completion of the running job, for
 // [Client.Await]. The last call counts. The task is then kept for an hour unless its options say
-// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says.
+// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says, and
+// so is the context of a [Step]'s function: call SetResult outside the step.
 func SetResult(ctx context.Context, v any) error {
 	return inJob(ctx, "set result", func(a *runner.Attempt) error {
+		if err := outsideStep(ctx, a, "SetResult"); err != nil {
+			return err
+		}
 		b, err := encodeFor(a, v)
 		if err != nil {
 			return err

@@ -35,7 +35,9 @@ type StepInfo struct {
 //
 // The name is 1 to 128 bytes of printable UTF-8, and differs from those of all other steps and sleeps
 // of the job; a name that is used twice in one attempt is an *[InvalidError]. Steps may run
-// concurrently, and within each other. A job must wait for its steps before it returns.
+// concurrently, and within each other. A job must wait for its steps before it returns. Call [FollowUp]
+// and [SetResult] outside of f: with the context of f they return an *[InvalidError], because a later
+// attempt, which does not call f, would complete the task without them.
 //
 // Once the context has ended, no step begins, and Step returns the cause; a function that runs then is
 // still stored when it returns nil.
@@ -55,9 +57,9 @@ type StepInfo struct {
 // The steps are kept as long as the task; see [StepsOf].
 func Step[T any](ctx context.Context, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	var result, none T
-	var call func() (any, error)
+	var call func(ctx context.Context) (any, error)
 	if f != nil {
-		call = func() (any, error) { return f(ctx) }
+		call = func(ctx context.Context) (any, error) { return f(ctx) }
 	}
 	if err := step(ctx, name, call, &result); err != nil {
 		return none, err
@@ -66,7 +68,9 @@ func Step[T any](ctx context.Context, name string, f func(ctx context.Context) (
 }
 
 // step calls call once and decodes its stored result into result, a pointer.
-func step(ctx context.Context, name string, call func() (any, error), result any) error {
+func step(
+	ctx context.Context, name string, call func(ctx context.Context) (any, error), result any,
+) error {
 	var failed error // of call
 	err := inStep(ctx, "step", name, func(a *runner.Attempt) error {
 		if call == nil {
@@ -78,7 +82,7 @@ func step(ctx context.Context, name string, call func() (any, error), result any
 		called := false
 		stored, err := a.Step(ctx, name, func() (stored []byte, err error) {
 			called = true
-			v, err := call()
+			v, err := call(context.WithValue(ctx, withinStep{a}, name))
 			if failed = err; err != nil {
 				return nil, err
 			}
@@ -102,6 +106,18 @@ func step(ctx context.Context, name string, call func() (any, error), result any
 		return failed
 	}
 	return err
+}
+
+// withinStep is the key under which the context of a step's function has the name of the step.
+type withinStep struct{ *runner.Attempt }
+
+// outsideStep refuses a call with the context of a step's function. Its effect would be gone with an attempt
+// that fails, and a later attempt does not call the function.
+func outsideStep(ctx context.Context, a *runner.Attempt, call string) error {
+	if name, within := ctx.Value(withinStep{a}).(string); within {
+		return storage.Invalid(call, "within step "+name, "a call outside the step")
+	}
+	return nil
 }
 
 // Sleep lets the job wait for d without a slot and without a process. The first Sleep of a name stores

@@ -129,3 +129,39 @@ func sleepInStep(ctx context.Context) error {
 	_, err := midge.Step(ctx, "outer", func(ctx context.Context) (int, error) { return 1, midge.Sleep(ctx, "inner", time.Second) })
 	return err
 }
+
+// A result or a follow-up that the function of a step asks for is refused, because it would be gone with an
+// attempt that fails, and a later attempt does not call the function.
+func TestAStepRefusesWhatWouldBeGoneWithItsAttempt(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context) error{
+		"FollowUp":  func(ctx context.Context) error { return midge.FollowUp(ctx, work{"next"}) },
+		"SetResult": func(ctx context.Context) error { return midge.SetResult(ctx, 7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var refused, inner, outer, outside error
+			synctestJob(t, storage.Limits{}, func(ctx context.Context) error {
+				_, outer = midge.Step(ctx, "outer", func(ctx context.Context) (int, error) {
+					_, inner = midge.Step(ctx, "inner", func(ctx context.Context) (int, error) {
+						refused = call(ctx)
+						return 1, nil
+					})
+					return 2, nil
+				})
+				outside = call(ctx)
+				return midge.Discard(errBroken)
+			}, func(got storage.Task) {
+				if steps, err := midge.StepsOf(got); err != nil || len(steps) != 2 {
+					t.Errorf("got the steps %v, %v, want both stored", steps, err)
+				}
+			})
+			var invalid *midge.InvalidError
+			if !errors.As(refused, &invalid) || invalid.What != name ||
+				!strings.HasSuffix(refused.Error(), `"within step inner": want a call outside the step`) {
+				t.Errorf("within a step: got %v, want an *InvalidError that names %s", refused, name)
+			}
+			if err := errors.Join(inner, outer, outside); err != nil {
+				t.Errorf("around it: got %v, want no error", err)
+			}
+		})
+	}
+}
