@@ -46,7 +46,8 @@ type RunInfo struct {
 	Fence int64
 	// IdempotencyKey is the same for every run of the task, and differs between tasks.
 	IdempotencyKey string
-	Headers        map[string]string
+	// Headers are those of the task, which must not be changed.
+	Headers map[string]string
 	// Partition is the key of the task's partition, "" if it has none.
 	Partition string
 	// Cost is how much of the rate of its queue the start of the task uses up, 1 by default.

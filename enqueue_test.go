@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -390,6 +391,67 @@ func TestAMiddlewareThatFailsAfterNextGivesAnExistingTask(t *testing.T) {
 			if !errors.Is(err, errAfterwards) || task.ID != "a" || task.Existing != existing {
 				t.Errorf("got %q, existing %t, %v; want the task with the error", task.ID, task.Existing, err)
 			}
+		}
+	})
+}
+
+// labelled is a job whose type has a header.
+type labelled struct{ Name string }
+
+func (labelled) Options() midge.Options {
+	return midge.Options{Headers: map[string]string{"team": "a"}}
+}
+
+// altering alters the headers and the parameters of each insert in place.
+func altering() []midge.EnqueueMiddleware {
+	return []midge.EnqueueMiddleware{passing(func(inserts []*storage.Insert) []*storage.Insert {
+		for _, in := range inserts {
+			in.Headers["through"] += "m"
+			in.Payload[len(in.Payload)-1]++ // of the name
+		}
+		return inserts
+	})}
+}
+
+// What a middleware alters in place is of that task alone, and not of its type or its schedule.
+func TestEnqueueMiddlewareAltersOneTaskInPlace(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var err error
+		if b.client, err = midge.NewClient(b.store, midge.ClientConfig{Middleware: altering()}); err != nil {
+			t.Fatal(err)
+		}
+		err = b.client.Queue(midge.DefaultQueue).SetSchedule(b.ctx, "s", midge.Every(time.Minute), labelled{"x"}, midge.AllMissed(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := b.client.Enqueue(b.ctx, labelled{"a"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.client.EnqueueMany(b.ctx, []midge.Item{midge.New(labelled{"a"}), midge.New(labelled{"a"})}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(150 * time.Second) // two ticks or more are missed
+		var ran []string
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{Concurrency: 1, EnqueueMiddleware: altering()}, nil)
+		err = midge.Handle(b.runner, func(ctx context.Context, job labelled) error {
+			info, _ := midge.Current(ctx)
+			ran = append(ran, job.Name+info.Headers["through"])
+			if job.Name == "b" {
+				return midge.FollowUp(ctx, labelled{"c"})
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(10 * time.Second)
+		slices.Sort(ran)
+		want := []string{"bm", "bm", "bm", "bm", "dm", "dm", "dm", "dm", "ym", "ym"}
+		if !slices.Equal(ran, want) {
+			t.Errorf("got %q, want %q", ran, want)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,9 @@ func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t 
 			break
 		}
 		moved.Last = at
-		t.tx.Inserts = append(t.tx.Inserts, c.TickInsert(storage.NewID(), &declaration).AtTick(at))
+		in := c.TickInsert(storage.NewID(), &declaration).AtTick(at)
+		in.Payload = bytes.Clone(in.Payload) // a middleware may alter that of one tick in place
+		t.tx.Inserts = append(t.tx.Inserts, in)
 	}
 	t.move(moved)
 	s.permit(ctx, &t)
