@@ -122,6 +122,54 @@ func TestGraceEndsTheContextAndReleases(t *testing.T) {
 	})
 }
 
+// slowReads is a storage whose reads of tasks take a while.
+type slowReads struct {
+	storage.Storage
+	take time.Duration
+}
+
+func (s slowReads) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	select {
+	case <-time.After(s.take): // virtual
+		return s.Storage.Task(ctx, ref)
+	case <-ctx.Done():
+		return storage.Task{}, ctx.Err()
+	}
+}
+
+// TestNoJobBeginsAfterTheGracePeriod checks that an attempt whose runner reads the history of its task for a
+// hook until the grace period is over does not begin, and is released.
+func TestNoJobBeginsAfterTheGracePeriod(t *testing.T) {
+	for take, want := range map[time.Duration]storage.State{
+		1500 * time.Millisecond: storage.Waiting, // while jobs may still return
+		time.Hour:               storage.Pending, // until the runner ends its calls
+	} {
+		t.Run(take.String(), func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				task := b.enqueue("a")
+				b.crash()
+				b.recover()
+				ran := false
+				hook := only(func(context.Context, midge.Ended) {})
+				b.runner = b.newRunner(slowReads{b.store, take}, midge.RunnerConfig{Grace: time.Second, OnEnd: hook},
+					func(context.Context, work) error { ran = true; return nil })
+				go func() { b.done <- b.runner.Run(b.ctx) }()
+				synctest.Wait()
+				if got := b.task(task.Ref); got.State != storage.Pending {
+					t.Fatalf("got %+v, want it claimed", got)
+				}
+				if err := b.drain(); err != nil && want == storage.Waiting {
+					t.Errorf("drain: got %v", err)
+				}
+				synctest.Wait()
+				if got := b.task(task.Ref); ran || got.State != want || got.Crashes != 1 || got.Retries != 0 {
+					t.Errorf("the job ran: %t; got %+v, want it %s without a run, with the one crash before", ran, got, want)
+				}
+			})
+		})
+	}
+}
+
 func TestAStorageClosedWhileTheRunnerRunsEndsIt(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		bubble(t, func(b *bench) {

@@ -207,8 +207,8 @@ func (a *Attempt) result() []byte {
 }
 
 // start begins the attempt and returns its context. It returns false where the attempt was lost or
-// cancelled while it waited, or its lease was not extended in time: a process that was frozen must
-// not start a task that another runner may have by now.
+// cancelled while it waited, or the contexts of all jobs have ended, or its lease was not extended in
+// time: a process that was frozen must not start a task that another runner may have by now.
 func (a *Attempt) start() (context.Context, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -218,6 +218,9 @@ func (a *Attempt) start() (context.Context, bool) {
 	}
 	if left, some := a.left(); a.cause() == nil && some && left <= 0 {
 		a.extra().cause = ErrExpired
+	}
+	if a.cause() == nil && a.ctx.Err() != nil {
+		a.extra().cause = context.Cause(a.ctx)
 	}
 	if a.phase == lost || a.cause() != nil {
 		return nil, false
