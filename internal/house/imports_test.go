@@ -92,7 +92,7 @@ var table = []rule{
 	},
 	{
 		room:      "work/command", // runs programs: fences, reports and follow-ups are those of an attempt
-		rooms:     []string{".", "storage", "internal/payload", "internal/runner"},
+		rooms:     []string{".", "storage", "internal/contain", "internal/payload", "internal/runner"},
 		testRooms: []string{"storage/..."},
 	},
 	{

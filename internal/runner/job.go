@@ -37,6 +37,11 @@ func (a *Attempt) HookFailed(hook string, err error) {
 	a.log.hookFailed(hook, a.Kind, a.Fence.Ref, err)
 }
 
+// OutputLost logs that a writer that was to receive the output of the job's program failed.
+func (a *Attempt) OutputLost(writer string, err error) {
+	a.log.outputLost(writer, a.Kind, a.Fence.Ref, err)
+}
+
 // AfterRun calls call, which calls the job's AfterRun. end is what the job returned, which a
 // runtime.Goexit in call does not change.
 func (a *Attempt) AfterRun(end error, call func() error) {

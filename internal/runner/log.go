@@ -275,6 +275,11 @@ func (l *lifeLog) hookFailed(hook, kind string, of storage.Ref, err error) {
 	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)), task(kind, of)...)
 }
 
+// outputLost logs that a writer dropped output of a task.
+func (l *lifeLog) outputLost(writer, kind string, of storage.Ref, err error) {
+	l.error(fmt.Sprintf("%s, which receives the output of %s %s: %s", writer, kind, of, brief(err)), task(kind, of)...)
+}
+
 // endsDropped logs that so many ends wait for the hooks that later ones are dropped.
 func (l *lifeLog) endsDropped(waiting, calls int, since time.Duration) {
 	l.warn(fmt.Sprintf("OnEnd blocks or is too slow: %d ends wait, none of %d goroutines in OnEnd has taken "+

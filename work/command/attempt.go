@@ -69,17 +69,17 @@ func (t *attempt) prepare(ctx context.Context, params []byte) error {
 		Stdin: bytes.NewReader(params), Stderr: io.Writer(&t.stderr), WaitDelay: pipesAfter,
 	}
 	if w.Stderr != nil {
-		cmd.Stderr = io.MultiWriter(&t.stderr, heedless{w.Stderr})
+		cmd.Stderr = io.MultiWriter(&t.stderr, t.heedless("Config.Stderr", w.Stderr))
 	}
 	switch file, ok := w.Stdout.(*os.File); {
 	case w.ResultFromStdout && w.Stdout != nil:
-		cmd.Stdout = io.MultiWriter(&t.stdout, heedless{w.Stdout})
+		cmd.Stdout = io.MultiWriter(&t.stdout, t.heedless("Config.Stdout", w.Stdout))
 	case w.ResultFromStdout:
 		cmd.Stdout = &t.stdout
 	case ok:
 		cmd.Stdout = file
 	case w.Stdout != nil:
-		cmd.Stdout = heedless{w.Stdout}
+		cmd.Stdout = t.heedless("Config.Stdout", w.Stdout)
 	}
 	if hasReports {
 		from, to, err := os.Pipe()
@@ -98,6 +98,11 @@ func (t *attempt) prepare(ctx context.Context, params []byte) error {
 	}
 	t.child = child{cmd: cmd, reaper: w.Reaper}
 	return nil
+}
+
+// heedless returns a heedless writer of the attempt.
+func (t *attempt) heedless(name string, to io.Writer) *heedless {
+	return &heedless{to: to, name: name, task: t.task}
 }
 
 // close removes what only the attempt needed.

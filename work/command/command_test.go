@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -263,6 +265,37 @@ func TestStandardOutputAsTheResult(t *testing.T) {
 	r.contains(r.dead(r.add(plain{Name: "long"})), "more than 1024 bytes")
 	r.contains(r.dead(r.add(plain{Name: "wrong"})), "not UTF-8")
 	r.contains(r.dead(r.add(plain{Name: "both"})), "the standard output is the result")
+}
+
+// broken is a writer that fails in its own way.
+type broken func()
+
+func (b broken) Write(p []byte) (int, error) {
+	b()
+	return len(p), nil
+}
+
+// TestAWriterThatFailsEndsNothing has writers for the output of programs that do not return.
+func TestAWriterThatFailsEndsNothing(t *testing.T) {
+	for name, writer := range map[string]broken{"panic: it is full": func() { panic("it is full") }, "Goexit": runtime.Goexit} {
+		var lines strings.Builder
+		cfg := shell(`for i in 1 2; do echo $i; echo $i >&2; sleep 0.05; done; [ $(cat | wc -c) -gt 25 ] && exit 3; exit 0`)
+		cfg.ResultFromStdout, cfg.Stdout, cfg.Stderr = true, writer, writer
+		r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Slog = slog.New(slog.NewTextHandler(&lines, nil)) })
+		var got string
+		if err := r.client.Await(t.Context(), r.add(plain{}), &got); err != nil || got != "1\n2\n" {
+			t.Errorf("%s: got %q, %v, want the output as the result", name, got, err)
+		}
+		r.contains(r.dead(r.add(plain{Name: "long enough"})), "exit status 3: 2")
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		for _, of := range []string{"Config.Stdout", "Config.Stderr"} {
+			if n := strings.Count(lines.String(), of); n != 2 || !strings.Contains(lines.String(), name) {
+				t.Errorf("%s: got %d lines of %s, want one for each task, in:\n%s", name, n, of, &lines)
+			}
+		}
+	}
 }
 
 // TestAProgramThatCannotRun is found before the first claim, and by name if it vanishes later.

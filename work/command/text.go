@@ -1,9 +1,13 @@
 package command
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/midgehq/midge/internal/contain"
+	"github.com/midgehq/midge/internal/runner"
 )
 
 // tail keeps the end of the text that is written to it.
@@ -67,10 +71,21 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// heedless is a writer whose errors do not reach the program.
-type heedless struct{ io.Writer }
+// heedless is a writer whose failures reach neither the program nor the worker. It drops what fails.
+type heedless struct {
+	to   io.Writer
+	name string
+	task *runner.Attempt
 
-func (h heedless) Write(p []byte) (int, error) {
-	_, _ = h.Writer.Write(p)
+	logged bool // a panic was
+}
+
+func (h *heedless) Write(p []byte) (int, error) {
+	panicked := func(v any) error { return fmt.Errorf("panic: %v", v) }
+	err := contain.Call(func() { _, _ = h.to.Write(p) }, panicked)
+	if err != nil && !h.logged {
+		h.logged = true
+		h.task.OutputLost(h.name, err)
+	}
 	return len(p), nil
 }
