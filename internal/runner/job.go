@@ -67,6 +67,10 @@ func (a *Attempt) MaxPayload() int { return a.limits.Load().MaxPayload }
 // ReturnWithin returns how long the job may take to return after a drain has ended its context.
 func (a *Attempt) ReturnWithin() time.Duration { return a.tail }
 
+// AllEnd returns a channel that is closed once a drain ends the contexts of all jobs, also of those whose
+// context has ended before.
+func (a *Attempt) AllEnd() <-chan struct{} { return a.ctx.Done() }
+
 // Spans reports whether a queue can share an atomic step with the task's queue.
 func (a *Attempt) Spans(queue string) bool { return storage.Spans(a.store, a.Fence.Queue, queue) }
 

@@ -200,17 +200,21 @@ func (t *attempt) await(ctx context.Context, bad <-chan error) (cause bool, ende
 	defer shown.Stop()
 	kill := time.NewTimer(0)
 	kill.Stop()
+	var due time.Time                        // of kill, which never becomes later; zero for none
+	done, all := ctx.Done(), t.task.AllEnd() // the end of this job, and that of all jobs of the runner
 	end := func(err error) {
 		grace := t.Grace
-		if errors.Is(err, midge.ErrShutdown) { // later the task would run elsewhere beside this child
+		if all == nil || errors.Is(err, midge.ErrShutdown) { // later the task would run elsewhere beside this child
 			grace = min(grace, t.task.ReturnWithin()-returnAhead)
 		}
-		if grace > 0 {
+		if grace > 0 && due.IsZero() {
 			t.child.terminate()
 		}
-		kill.Reset(max(grace, 0))
+		if at := time.Now().Add(max(grace, 0)); due.IsZero() || at.Before(due) {
+			due = at
+			kill.Reset(max(grace, 0))
+		}
 	}
-	done := ctx.Done()
 	for {
 		select {
 		case <-t.child.ended:
@@ -218,6 +222,10 @@ func (t *attempt) await(ctx context.Context, bad <-chan error) (cause bool, ende
 		case <-done:
 			ended, cause, done = context.Cause(ctx), true, nil
 			end(ended)
+		case <-all:
+			if all = nil; ended != nil {
+				end(ended)
+			}
 		case err := <-bad:
 			if bad = nil; ended == nil {
 				ended = err

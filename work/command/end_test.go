@@ -129,6 +129,28 @@ func TestADrainKillsInTime(t *testing.T) {
 	}
 }
 
+// TestADrainShortensTheGraceOfAnEndedTask stops the runner of a program that ignores SIGTERM after a cancel.
+func TestADrainShortensTheGraceOfAnEndedTask(t *testing.T) {
+	folder := t.TempDir()
+	file, asked := filepath.Join(folder, "pids"), filepath.Join(folder, "asked")
+	cfg := shell(`trap 'echo yes > ` + asked + `' TERM; echo $$ > ` + file + `; while :; do sleep 0.02; done`)
+	cfg.Grace = time.Hour
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease, c.ReturnWithin = time.Second, time.Second })
+	ref := r.add(packed{})
+	pids := awaitFile(t, file)
+	if _, err := r.client.Cancel(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	awaitFile(t, asked)
+	if err := r.stop(); err != nil && !errors.Is(err, midge.ErrGraceExceeded) { // that of a slow machine
+		t.Error(err)
+	}
+	gone(t, pids)
+	if task := r.task(ref); task.State != storage.Cancelled {
+		t.Errorf("the task is %s, want it cancelled", task.State)
+	}
+}
+
 // deaf is a storage that loses the extensions of leases once it is cut.
 type deaf struct {
 	storage.Storage
