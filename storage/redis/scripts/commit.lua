@@ -26,8 +26,8 @@ function admit(home, field, seq, opened, letter)
     -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But where
     -- the clock has gone back to before the last of these openings, new lanes are opened there too and have
     -- to be admitted; the owners of the swept lanes have long ceased to repeat calls.
-    local swept = tonumber(call('HGET', home[LANES], SWEPT) or now)
-    if swept < now and opened <= swept then return 'E' end
+    local swept = sane(call('HGET', home[LANES], SWEPT) or nil) -- nil where it is damaged too
+    if swept and swept < now and opened <= swept then return 'E' end
     home.opened[#home.opened + 1] = opened
     home.opened[#home.opened + 1] = field
   end

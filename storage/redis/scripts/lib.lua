@@ -17,7 +17,7 @@ local SETS, LIVE, ENDED, PLACED, TIMED = STATESETS, LIVESTATES, ENDEDSTATES, PLA
 
 -- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed', 'evicted'}
-local FIELDS = {'lines', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'rest', 'cancels', 'touched',
+local FIELDS = {'lines', 'void', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'paused', 'rest', 'cancels', 'touched',
   'jumped', 'clock', 'looks', 'reindex', 'reindexed', 'own', unpack(TOTALS)}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
@@ -49,6 +49,7 @@ local function open(n)
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
   if v[1] and not sane(v[1]) then set(q, 'lines', -1) end -- it may have told of a limit
+  if v[2] and not sane(v[2]) then set(q, 'void', call('ZCARD', q[VOIDS])) end -- with 0 unvoid would remove all voids
   return q
 end
 

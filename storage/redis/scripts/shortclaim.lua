@@ -36,7 +36,12 @@ if SHORT then
       if limit >= 0 then
         ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
         local n, void, before = most - taken, tonumber(m[5] or 0), 0
-        if void > 0 or m[4] then before = tonumber(call('HGET', K[at + META], 'tail') or 0) - lined end
+        if not void then return nil end -- it is damaged
+        if void > 0 or m[4] then
+          before = tonumber(call('HGET', K[at + META], 'tail') or 0)
+          if not before then return nil end
+          before = before - lined
+        end
         if limit > 0 and limit < n then n = limit end
         if m[4] and A[9] ~= '0' then -- there have been suspects: is it the turn of one now?
           local suspect = call('ZRANGE', K[at + SUSPECTS], 0, 0, 'WITHSCORES')

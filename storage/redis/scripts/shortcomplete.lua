@@ -87,7 +87,9 @@ for i = 1, total do
     from = q.upto[run] + 1
   end
   for fence, some in pairs(groups or {}) do
-    local left = tonumber(call('HGET', K[at + CLAIMS], COUNT .. fence) or 0) - some
+    local left = tonumber(call('HGET', K[at + CLAIMS], COUNT .. fence) or '')
+    if not left then return nil end -- it is damaged
+    left = left - some
     groups[fence] = left
     if left <= 0 then alarms[#alarms + 1] = ALARM .. fence end
   end
