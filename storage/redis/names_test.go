@@ -3,6 +3,7 @@ package redis
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,39 @@ func TestAnExpiredLaneLeavesNoQueue(t *testing.T) {
 	}
 	if got := queuesListed(t, s); got != "" {
 		t.Errorf("there are the queues %q, want none", got)
+	}
+}
+
+// TestARefusedTxLeavesItsLaneAlone: no other key of its queue, whether the queues of the call exist or not.
+func TestARefusedTxLeavesItsLaneAlone(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		s, server := openMini(t)
+		s.cluster, s.keys.shared = cluster, !cluster
+		var txs []storage.Tx
+		for _, queue := range []string{"fresh", "other"} {
+			tx := insertOf(queue, "a")
+			tx.Depends = []storage.Depend{{Ref: storage.Ref{Queue: queue, ID: "nope"}, Version: 7}}
+			txs = append(txs, tx)
+		}
+		applied, err := s.Apply(t.Context(), callOf(1), txs...)
+		if err != nil || applied[0].Err == nil || applied[1].Err == nil {
+			t.Fatalf("got %+v, %v, want refusals", applied, err)
+		}
+		for _, key := range server.Keys() {
+			if key != s.keys.global("layout") && !strings.HasSuffix(key, ":lanes") && !strings.HasSuffix(key, ":opened") {
+				t.Errorf("the refused transactions have left %s", key)
+			}
+		}
+		again, err := s.Apply(t.Context(), callOf(1), txs...)
+		if err != nil || !reflect.DeepEqual(again, applied) {
+			t.Errorf("a repeat returned %+v, %v, want %+v", again, err, applied)
+		}
+		if _, err := s.Apply(t.Context(), callOf(2), insertOf("mail", "a"), txs[0]); err != nil {
+			t.Fatal(err)
+		}
+		if key := s.keys.key("fresh", 0); server.Exists(key) {
+			t.Errorf("a refused transaction beside another one has left %s", key)
+		}
 	}
 }
 

@@ -354,7 +354,8 @@ end
 
 -- commit writes the changes of the call. Where Redis permits no writes it returns an error reply and has
 -- written nothing. A full Redis refuses a call that grows, because the call begins with a write that may
--- take memory. The other calls begin with a write that frees memory, after which Redis refuses nothing.
+-- take memory. It has a queue for that write, unless it writes a lane alone. The other calls begin with a
+-- write that frees memory, after which Redis refuses nothing.
 -- With hush commit publishes no wake-ups, because the caller does.
 --
 -- The order of the writes matters where a crash tears the append-only file: Redis may later execute the
@@ -381,10 +382,11 @@ function commit(queues, grows, hush)
   if not any then return nil end
   local first
   if grows then
-    first = redis.pcall('HSET', queues[1][META], 'mark', text(queues[1].m.mark))
-  else
-    first = redis.pcall('HDEL', queues[1][META], '')
+    for _, q in ipairs(queues) do
+      if q.m.mark > 0 then first = redis.pcall('HSET', q[META], 'mark', text(q.m.mark)) break end
+    end
   end
+  first = first or redis.pcall('HDEL', queues[1][META], '')
   if type(first) == 'table' and first.err then return refusal(first) end
   local plans = {}
   for i, q in ipairs(queues) do plans[i], plans[#queues + i] = q.plan, q.last end
