@@ -323,6 +323,75 @@ func TestLanesAreOpenedWhereTheClockWentBack(t *testing.T) {
 	j.apply(insertOf("mail", "b"))
 }
 
+// TestLanesOfAQueueThatDoesNotExistAreSwept: on a Cluster each queue that runners poll has lanes of its own.
+func TestLanesOfAQueueThatDoesNotExistAreSwept(t *testing.T) {
+	j := newJumping(t)
+	j.s.cluster, j.s.keys.shared = true, false
+	j.apply(insertOf("mail", "a"))
+	kept := make(map[string]int)
+	for i := range 60 {
+		j.at(time.Duration(i) * 5 * time.Minute)
+		for _, queue := range []string{"mail", "ghost"} {
+			j.opened = j.now
+			if _, err := j.s.Claim(t.Context(), asking(j.call(), 1, queue)); err != nil {
+				t.Fatal(err)
+			}
+			fields, err := j.server.HKeys(j.s.keys.key(queue, lanesKey))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept[queue] = len(fields)
+		}
+	}
+	if kept["ghost"] != kept["mail"] || kept["mail"] > 5 {
+		t.Errorf("the queues keep %v fields of lanes, want as many for each, and no more than 5", kept)
+	}
+	if j.server.Exists(j.s.keys.key("ghost", 0)) {
+		t.Error("the claims have made the queue")
+	}
+}
+
+// TestAJumpSweepsNoLaneOfAQueueThatDoesNotExist: the clock has to stay ahead for JumpWait. Then the lanes are
+// swept, and if the clock is set back nevertheless, no call of theirs happens again.
+func TestAJumpSweepsNoLaneOfAQueueThatDoesNotExist(t *testing.T) {
+	j := newJumping(t)
+	j.s.cluster, j.s.keys.shared = true, false
+	poll := func(call storage.Call) error {
+		_, err := j.s.Claim(t.Context(), asking(call, 1, "ghost"))
+		return err
+	}
+	known := func() bool {
+		id := j.s.keys.key("ghost", openedKey)
+		members, err := j.server.ZMembers(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		score, err := j.server.ZScore(id, members[0])
+		return err == nil && score == float64(j.begun.UnixMicro())
+	}
+	first := j.call()
+	if err := poll(first); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{time.Hour, true}, {time.Hour + storage.JumpWait/2, true}, {time.Hour + storage.JumpWait + time.Second, false}} {
+		j.at(c.after)
+		j.opened = j.now
+		if err := poll(j.call()); err != nil {
+			t.Fatal(err)
+		}
+		if known() != c.want {
+			t.Errorf("after %v: the first lane is known: %v, want %v", c.after, !c.want, c.want)
+		}
+	}
+	j.at(time.Second)
+	if err := poll(first); !errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("the repeat of a call of a swept lane: got %v, want %v", err, storage.ErrLaneExpired)
+	}
+}
+
 // TestAJumpForgetsNoRunner: no heartbeat expires before the clock has gone on.
 func TestAJumpForgetsNoRunner(t *testing.T) {
 	j := newJumping(t)

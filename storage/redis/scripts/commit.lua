@@ -288,6 +288,13 @@ local function planring(q)
   if #moved > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end
 end
 
+-- steady reports whether the clock has not just jumped ahead. A queue shows it by its mark. Where there is no
+-- queue, a lane does that was opened JUMPWAIT ago or earlier, and JUMPAFTER ago or later.
+local function steady(q)
+  if q.m.mark > 0 then return q.m.jumped == 0 end
+  return call('ZCOUNT', q[OPENED], text(now - JUMPAFTER), text(now - JUMPWAIT)) > 0
+end
+
 -- planrest plans the changes of the side hash, unique keys, damaged records and lanes.
 local function planrest(q)
   local del, put, free, own, close, last = {}, {}, {}, {}, {}, {}
@@ -312,7 +319,7 @@ local function planrest(q)
   write(q, 'ZADD', WINDOWS, last)
   write(q, 'HSET', DAMAGED, q.apart)
   if #q.opened > 0 then
-    if q.m.mark > 0 and q.m.jumped == 0 then -- else the clock may be ahead
+    if steady(q) then -- else the clock may be ahead
       local old = call('ZRANGEBYSCORE', q[OPENED], '-inf', '(' .. text(now - LANELIFE), 'LIMIT', 0, 100)
       write(q, 'HDEL', LANES, old)
       write(q, 'ZREM', OPENED, old)
