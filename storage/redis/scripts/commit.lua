@@ -105,7 +105,7 @@ end
 function unvoid(q, first)
   local all = call('ZCARD', q[VOIDS])
   if all == 0 then return true end
-  local over = q.m.void == 0 and all or call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
+  local over = q.m.void == 0 and not q.guessed and all or call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
   if over == all then
     write(q, 'UNLINK', VOIDS, {q[VOIDS]})
   elseif over > 0 then
@@ -336,6 +336,7 @@ end
 -- plannumbers plans the changes of the meta hash. It comes last, because the other plans change its
 -- numbers. A queue in which nothing happened keeps its mark.
 local function plannumbers(q)
+  if q.guessed then q.dirty.void = nil end -- the field stays damaged until voids is empty
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
   if now - q.m.touched > TOUCHEVERY and (q.used or #q.touched > 0) then set(q, 'touched', now) end

@@ -49,7 +49,8 @@ local function open(n)
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
   if v[1] and not sane(v[1]) then set(q, 'lines', -1) end -- it may have told of a limit
-  if v[2] and not sane(v[2]) then set(q, 'void', call('ZCARD', q[VOIDS])) end -- with 0 unvoid would remove all voids
+  -- A task may have several void entries and is in voids once: the number is known again only once voids is empty.
+  if v[2] and not sane(v[2]) then q.m.void, q.guessed = call('ZCARD', q[VOIDS]), true end
   return q
 end
 

@@ -277,7 +277,10 @@ function own.finish(q, o)
   write(q, 'ZREM', LINES, o.gone.k)
   local none
   if o.popped > 0 then none = pop(q, o.from, o.popped, o.void, o.stay) else none = unvoid(q, o.from) end
-  if none and q.m.void ~= 0 then set(q, 'void', 0) end
+  if none and (q.m.void ~= 0 or q.guessed) then
+    set(q, 'void', 0)
+    q.guessed = nil
+  end
 end
 
 -- own.pick takes up to n tasks of a queue without partitions.
