@@ -102,13 +102,19 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	return s.reserve
 }
 
-// flushOnce carries out parts in one transaction, the general way. Where another transaction holds it
-// up, its error says so (heldUp).
-func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
-	return heldUp(s.flushTogether(ctx, parts), parts)
+// cancelTries is how often a part by itself is tried before its cancels pass over pending tasks that are
+// locked. All steps of this package lock such tasks, for some milliseconds each. With the pauses of retry the
+// tries take 60 ms at least.
+const cancelTries = 8
+
+// flushOnce carries out parts in one transaction, the general way. tries counts how often that was tried.
+// Where another transaction holds it up, its error says so (heldUp).
+func (s *Storage) flushOnce(ctx context.Context, parts []*part, tries int) error {
+	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && tries >= cancelTries), parts)
 }
 
-func (s *Storage) flushTogether(ctx context.Context, parts []*part) error {
+// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that are locked.
+func (s *Storage) flushTogether(ctx context.Context, parts []*part, pass bool) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {
 		return err
@@ -120,6 +126,7 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part) error {
 	}
 	defer tx.close(ctx)
 	st := s.newStep(tx, queues)
+	st.pass = pass
 	if err := st.enter(ctx, parts); err != nil {
 		return err
 	}

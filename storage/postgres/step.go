@@ -88,6 +88,7 @@ type step struct {
 	link  link
 	wait  bool // wait for locks: in a transaction of the application's
 	verb  engine.Verb
+	pass  bool // let cancels pass over tasks that are locked
 
 	queues  map[string]int32
 	now     int64 // by the server's clock
@@ -374,6 +375,7 @@ func (st *step) loadedWork() *work {
 		}
 	}
 	maps.Copy(w.keys, st.keys)
+	w.step.PassOver = st.pass
 	return w
 }
 

@@ -73,7 +73,7 @@ const senderJoined = "-"
 // storage.ErrTransactionOver; where another transaction holds a lock for five seconds, a
 // storage.ErrUnavailable; and never a storage.ErrUnknown. errors.As finds the driver's error. A task
 // that was settled is locked until the transaction ends, and that lock is its lease: no Extend,
-// cancel or recovery waits for the task or touches it.
+// cancel or recovery waits for that end or touches the task.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {

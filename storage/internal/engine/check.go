@@ -172,8 +172,9 @@ func (s *Step) checkChange(ch *storage.Change) *Record {
 	if r == nil {
 		return nil
 	}
-	if !r.State.IsPending() || !ch.Permitted(storage.Pending) {
-		s.rely(r) // a cancel of a pending task does not wait: askCancel leaves a locked task alone
+	asks := r.State.IsPending() && ch.Permitted(storage.Pending)
+	if !asks || r.State != Asked && !s.PassOver {
+		s.rely(r)
 	}
 	state := r.State.Public()
 	if !ch.Permitted(state) {

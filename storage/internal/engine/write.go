@@ -59,7 +59,7 @@ func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 }
 
 // askCancel marks a pending task and wakes the runners, one of which may run it. It leaves a locked task
-// alone: another transaction is about to settle or extend it.
+// alone (Step.PassOver): another transaction has kept it locked for long, and is about to settle it.
 func (s *Step) askCancel(r *Record) {
 	if r.State == Asked || r.Locked {
 		return

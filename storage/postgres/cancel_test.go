@@ -1,0 +1,72 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestACancelIsNotLost locks a running task for a moment, as an extension of its lease does. A cancel that is
+// acknowledged has marked the task, whether it is the only one of its call or one of many.
+func TestACancelIsNotLost(t *testing.T) {
+	s := newShop(t)
+	for _, ids := range [][]string{{"a"}, {"b", "c", "d"}} {
+		var cancels []storage.Tx
+		var refs []storage.Ref
+		for _, id := range ids {
+			a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
+			cancels, refs = append(cancels, cancelOf(a.Inserted[0].Ref)), append(refs, a.Inserted[0].Ref)
+		}
+		fences := s.claim(len(ids)).Fences
+		s.want("claimed tasks", len(fences), len(ids))
+		asked := func() (asked []storage.Ref) {
+			req := storage.ExtendRequest{}
+			for _, fence := range fences {
+				req.Leases = append(req.Leases, storage.Extension{Fence: fence, For: time.Minute})
+			}
+			extended, err := s.session.Extend(s.Context(), req)
+			s.must(err)
+			return extended.CancelAsked
+		}
+		tx, err := s.conn.Begin(s.Context())
+		s.must(err)
+		_, err = tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = $1 FOR UPDATE", ids[0])
+		s.must(err)
+		for try := 1; try < postgres.CancelTries; try++ {
+			again, err := s.store.TryApply(s.Context(), try, cancels...)
+			s.want(fmt.Sprint("whether try ", try, " is repeated: ", err), again, true)
+		}
+		s.must(tx.Rollback(s.Context()))
+		s.want("cancels asked meanwhile", len(asked()), 0)
+		again, err := s.store.TryApply(s.Context(), postgres.CancelTries-1, cancels...)
+		s.must(err)
+		s.want("whether it is repeated once no task is locked", again, false)
+		if got := asked(); !slices.Equal(got, refs) {
+			t.Errorf("cancels asked: got %v, want %v", got, refs)
+		}
+	}
+}
+
+// TestACancelPassesOverALongLock of an application's transaction, and takes effect on other tasks of its call.
+func TestACancelPassesOverALongLock(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a"), insertOf("b")}})
+	fences := s.claim(2).Fences
+	tx, err := s.conn.Begin(s.Context())
+	s.must(err)
+	_, err = tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'a' FOR UPDATE")
+	s.must(err)
+	applied, err := s.session.Apply(s.Context(), cancelOf(fences[0].Ref), cancelOf(fences[1].Ref))
+	s.must(err)
+	s.must(tx.Rollback(s.Context()))
+	for i, a := range applied {
+		s.want(fmt.Sprint("the state of ", fences[i].Ref), a.Changed[0].State, storage.Pending)
+		task, err := s.store.Task(s.Context(), fences[i].Ref)
+		s.must(err)
+		s.want(fmt.Sprint("the cancel of ", fences[i].Ref), task.CancelAsked, fences[i].Ref.ID == "b")
+	}
+}
