@@ -178,7 +178,8 @@ func (w *work) turning(passed []line) []query {
 	}}
 }
 
-// resting puts the partitions of throttled tasks to rest.
+// resting puts the partitions of throttled tasks to rest, in the order in which turning locks partitions. So a
+// flush and a claim never wait for each other in a circle.
 func (w *work) resting() (query, bool) {
 	untils := make(map[standing]int64)
 	for _, r := range w.step.Rests {
@@ -187,12 +188,14 @@ func (w *work) resting() (query, bool) {
 	}
 	n := len(untils)
 	queues, names, moments := make([]int32, 0, n), make([]string, 0, n), make([]int64, 0, n)
-	for _, at := range slices.SortedFunc(maps.Keys(untils), standing.compare) {
+	states := slices.Repeat([]int16{int16(engine.Keyed)}, n)
+	for _, at := range slices.SortedFunc(maps.Keys(untils), standing.compare) { // the order of rows that are new
 		queues, names, moments = append(queues, at.queue), append(names, at.sub), append(moments, untils[at])
 	}
 	return query{
-		text: "SELECT {schema}.rest(r.queue, r.sub, $4, r.until) " +
-			"FROM unnest($1::int4[], $2::text[], $3::int8[]) AS r (queue, sub, until)",
-		args: []any{queues, names, moments, w.step.Turn},
+		text: "SELECT {schema}.rest(r.queue, r.sub, $4, r.until) FROM (SELECT u.queue, u.sub, u.until " +
+			"FROM unnest($1::int4[], $2::text[], $3::int8[], {schema}.numbers($1, $5::int2[], $2)) " +
+			"AS u (queue, sub, until, line) ORDER BY u.line OFFSET 0) r",
+		args: []any{queues, names, moments, w.step.Turn, states},
 	}, len(queues) > 0
 }

@@ -185,3 +185,52 @@ func TestAPartitionOutOfTheWayIsFound(t *testing.T) {
 	})
 	s.takes(5, "a0", "a1")
 }
+
+// TestRestsLockPartitionsInOneOrder in which claims lock them too, so that neither waits for the other in a circle:
+// while a flush waits for the partition that comes first in that order, it has not locked the next one.
+func TestRestsLockPartitionsInOneOrder(t *testing.T) {
+	s := newShop(t)
+	s.addKeyed("a", 3)
+	s.addKeyed("b", 3)
+	var order string
+	s.must(s.conn.QueryRow(t.Context(), "SELECT string_agg(sub, '' ORDER BY line) FROM "+s.cfg.Schema+".lines").Scan(&order))
+	s.want("the order of the partitions, which is not that of their names", order, "ba")
+	claimed := s.claim(4)
+	s.want("claimed", len(claimed.Fences), 4)
+	var tx storage.Tx
+	for _, fence := range claimed.Fences {
+		tx.Settles = append(tx.Settles, storage.Settle{Fence: fence, Outcome: storage.Release, Delay: time.Minute})
+	}
+	lock, err := s.conn.Begin(t.Context())
+	s.must(err)
+	free := func(sub string) (n int) {
+		s.must(lock.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT FROM "+s.cfg.Schema+
+			".lines WHERE sub = $1 FOR NO KEY UPDATE SKIP LOCKED) x", sub).Scan(&n))
+		return n
+	}
+	s.want("partitions locked by the test", free("b"), 1)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.session.ApplyOne(t.Context(), tx)
+		ended <- err
+	}()
+	testserver.Await(t, "the flush waits for the first partition", func() bool {
+		var waiting int
+		s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND query LIKE '%\""+s.cfg.Schema+"\".rest%'").Scan(&waiting))
+		return waiting > 0
+	})
+	s.want("next partitions that are not locked", free("a"), 1)
+	s.must(lock.Rollback(t.Context()))
+	s.must(<-ended)
+	s.want("partitions that rest", fmt.Sprint(s.rests("a"), s.rests("b")), "true true")
+}
+
+// rests reports whether a partition rests.
+func (s *shop) rests(key string) bool {
+	s.Helper()
+	page, err := s.store.Partitions(s.Context(), storage.PartitionsQuery{Queue: "q", Key: key, Limit: 1})
+	s.must(err)
+	s.want("partitions of this key", len(page.Partitions), 1)
+	return !page.Partitions[0].Rests.IsZero()
+}
