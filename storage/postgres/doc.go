@@ -157,11 +157,11 @@
 // In a transaction of the application's a step does wait for locks. Every commit with a notification
 // waits for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery
 // passes over a task that is locked. Extend and cancel try again for a while, because steps lock tasks for
-// some milliseconds, and then pass over the task, which the application may settle in a transaction of its own. The server rolls back a step from which it hears nothing for two seconds.
-// No setting bounds a step that stops while it copies its rows; the sweep of another client ends it
-// after twenty seconds. Steps append changes of sizes and totals as rows, and one client at a time
-// folds these rows. After a serialization failure, a deadlock or a lost race a step is repeated, with
-// jitter.
+// some milliseconds, and then pass over the task, which the application may settle in a transaction of
+// its own. The server rolls back a step from which it hears nothing for two seconds. No setting bounds a
+// step that stops while it copies its rows; the sweep of another client ends it after twenty seconds.
+// Steps append changes of sizes and totals as rows, and one client at a time folds these rows. After a
+// serialization failure, a deadlock or a lost race a step is repeated, with jitter.
 //
 // Steps run at READ COMMITTED, whatever the default of the role or of the URL is: Open reads the
 // default, and where it is another level each step names READ COMMITTED itself. In a transaction of
