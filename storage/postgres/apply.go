@@ -113,7 +113,8 @@ func (s *Storage) flushOnce(ctx context.Context, parts []*part, tries int) error
 	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && tries >= cancelTries), parts)
 }
 
-// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that are locked.
+// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that are
+// locked.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part, pass bool) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {

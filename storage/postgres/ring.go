@@ -178,8 +178,8 @@ func (w *work) turning(passed []line) []query {
 	}}
 }
 
-// resting puts the partitions of throttled tasks to rest, in the order in which turning locks partitions. So a
-// flush and a claim never wait for each other in a circle.
+// resting puts the partitions of throttled tasks to rest, in the order in which turning locks partitions, so
+// that a flush and a claim do not wait for each other in a circle.
 func (w *work) resting() (query, bool) {
 	untils := make(map[standing]int64)
 	for _, r := range w.step.Rests {
