@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,14 +151,14 @@ func (b *PgBouncer) answers() bool {
 }
 
 // Close kills the process, which has no state to save, and deletes its directory. If the process has ended by
-// itself, the error has its log.
+// itself, the error has its end and its log.
 func (b *PgBouncer) Close() (err error) {
 	switch {
 	case b.proc == nil:
 	case b.proc.ended():
 		text, _ := os.ReadFile(filepath.Join(b.dir, "log"))
-		err = fmt.Errorf("testserver: %s has ended by itself; the end of its log:\n%s",
-			bouncer, text[max(len(text)-4096, 0):])
+		err = fmt.Errorf("testserver: %s has ended by itself (%w); the end of its log:\n%s",
+			bouncer, cmp.Or(b.proc.how, errors.New("without an error")), text[max(len(text)-4096, 0):])
 	default:
 		_ = b.proc.kill()
 		<-b.proc.done

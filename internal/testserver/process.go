@@ -12,6 +12,7 @@ type process struct {
 	pid  int
 	os   *os.Process
 	done chan struct{} // closed when the program has ended and was waited for
+	how  error         // how it ended, such as "signal: killed"; valid once done is closed
 }
 
 // startProcess starts a program whose output replaces the file at logPath. env are
@@ -48,7 +49,7 @@ func (p *process) own(cmd *exec.Cmd, log *os.File, started chan<- error) {
 	p.pid, p.os = cmd.Process.Pid, cmd.Process
 	release := watchParent(p.pid)
 	started <- nil
-	_ = cmd.Wait() // the exit status concerns only the caller that ended the process
+	p.how = cmd.Wait()
 	release()
 	close(p.done)
 }
