@@ -227,8 +227,15 @@ func (tb *tab) until(text string, holds func() bool) {
 // click clicks on the first element that a selector finds.
 func (tb *tab) click(selector string) {
 	tb.t.Helper()
-	if err := chromedp.Do(tb.ctx, chromedp.Click(chromedp.CSS(selector))); err != nil {
-		tb.t.Fatalf("click %s: %v", selector, err)
+	for {
+		err := chromedp.Do(tb.ctx, chromedp.Click(chromedp.CSS(selector)))
+		if err == nil {
+			return
+		}
+		// A live page may replace the element after it was found and before it is clicked.
+		if !strings.Contains(err.Error(), "Could not find node with given id") {
+			tb.t.Fatalf("click %s: %v", selector, err)
+		}
 	}
 }
 
