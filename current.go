@@ -46,7 +46,7 @@ type RunInfo struct {
 	Fence int64
 	// IdempotencyKey is the same for every run of the task, and differs between tasks.
 	IdempotencyKey string
-	// Headers are those of the task, which must not be changed.
+	// Headers are the headers of the task. A job must not change them.
 	Headers map[string]string
 	// Partition is the key of the task's partition, "" if it has none.
 	Partition string

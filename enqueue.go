@@ -14,7 +14,7 @@ import (
 // EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, for example their headers,
 // also in place. It calls next at most once, with the inserts that are to be enqueued; midge checks
 // these again. Inserts that are not passed to next are left out. An error of the middleware is the
-// error of the call. It does not undo the inserts: where a client's next had returned nil, the tasks
+// error of the call. It does not undo the inserts: if a client's next had returned nil, the tasks
 // are there, and the call returns them with the error. A middleware whose own work fails after next
 // should report that elsewhere and return nil, so that nobody enqueues the tasks again.
 //
@@ -51,7 +51,7 @@ func (m enqueueChain) through(
 	given := make([]*storage.Insert, len(inserts))
 	for i := range inserts {
 		given[i] = &inserts[i]
-		given[i].Headers = maps.Clone(given[i].Headers) // all inserts of a type share those of its options
+		given[i].Headers = maps.Clone(given[i].Headers) // the inserts of a type share the map of its options
 	}
 	var called bool
 	var failed error // the error of send, in case a middleware drops it

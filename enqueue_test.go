@@ -413,7 +413,7 @@ func altering() []midge.EnqueueMiddleware {
 	})}
 }
 
-// What a middleware alters in place is of that task alone, and not of its type or its schedule.
+// A change in place by a middleware concerns one task, and neither its type nor its schedule.
 func TestEnqueueMiddlewareAltersOneTaskInPlace(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var err error

@@ -11,7 +11,7 @@ import (
 )
 
 // TestACancelIsNotLost locks a running task for a moment, as an extension of its lease does. A cancel that is
-// acknowledged has marked the task, whether it is the only one of its call or one of many.
+// acknowledged has marked the task, in a call with one cancel and in a call with several.
 func TestACancelIsNotLost(t *testing.T) {
 	s := newShop(t)
 	for _, ids := range [][]string{{"a"}, {"b", "c", "d"}} {

@@ -118,8 +118,7 @@ func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 // Look does a round of the sweep.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
 
-// StopRounds keeps the storage from further rounds of the sweep, except for the rounds of Look, and waits for the round
-// under way.
+// StopRounds ends the sweep of the storage, except for the rounds of Look, and waits for a round that has begun.
 func (s *Storage) StopRounds() {
 	s.sweep.mu.Lock()
 	s.sweep.folded = time.Now().Add(time.Hour)

@@ -130,8 +130,8 @@ func TestAnExpiredLaneLeavesNoQueue(t *testing.T) {
 	}
 }
 
-// TestARefusedTxLeavesItsLaneAlone: no other key of its queue, whether the queues of the call exist or not.
-func TestARefusedTxLeavesItsLaneAlone(t *testing.T) {
+// TestARefusedTxLeavesNothingButItsLane: no other key of its queues, even if another Tx of the call is carried out.
+func TestARefusedTxLeavesNothingButItsLane(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		s, server := openMini(t)
 		s.cluster, s.keys.shared = cluster, !cluster

@@ -34,7 +34,7 @@ func TestADamagedSweepOfLanesRefusesNoLane(t *testing.T) {
 	}
 }
 
-// TestADamagedNumberOfVoidEntriesFreesNoTask: a task that left the line stays where it is, and all others are claimed.
+// TestADamagedNumberOfVoidEntriesFreesNoTask: a task that was put off waits on, and all others are claimed.
 func TestADamagedNumberOfVoidEntriesFreesNoTask(t *testing.T) {
 	for _, general := range []bool{false, true} {
 		for _, field := range []string{"void", "tail"} {

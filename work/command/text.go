@@ -77,7 +77,7 @@ type heedless struct {
 	name string
 	task *runner.Attempt
 
-	logged bool // a panic was
+	logged bool // whether a failure was
 }
 
 func (h *heedless) Write(p []byte) (int, error) {

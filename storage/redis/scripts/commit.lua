@@ -288,8 +288,8 @@ local function planring(q)
   if #moved > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end
 end
 
--- steady reports whether the clock has not just jumped ahead. A queue shows it by its mark. Where there is no
--- queue, a lane does that was opened JUMPWAIT ago or earlier, and JUMPAFTER ago or later.
+-- steady reports whether the clock has not just jumped ahead. The mark of a queue shows it. If there is no queue,
+-- a lane shows it that was opened at least JUMPWAIT ago and at most JUMPAFTER ago.
 local function steady(q)
   if q.m.mark > 0 then return q.m.jumped == 0 end
   return call('ZCOUNT', q[OPENED], text(now - JUMPAFTER), text(now - JUMPWAIT)) > 0
