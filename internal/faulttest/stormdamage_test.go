@@ -75,29 +75,29 @@ const damagedPrefix = "damaged-"
 // damagedQueue is the prefix of the names of the queues whose keys are damaged.
 const damagedQueue = "damaged"
 
-// damageTime is how long a task stays in the state in which it is to be damaged. On a busy machine a read of the
-// task and the damage take a second or two.
+// damageTime is how long a task stays in the state in which it is to be damaged, in the first try. On a busy
+// machine a read of the task and the damage take a second or two, and sometimes longer.
 const damageTime = 4 * time.Second
 
 // damageRecord damages a task and reports whether it did. If the task has moved on before it
-// could be damaged, as may happen on a slow machine, another task is tried.
+// could be damaged, as may happen on a slow machine, another task is tried, which stays for longer.
 func (n *faultInjector) damageRecord() bool {
-	for range 3 {
-		if n.damageOneRecord() {
+	for stay := damageTime; stay <= 4*damageTime; stay *= 2 {
+		if n.damageOneRecord(stay) {
 			return true
 		}
 	}
 	return false
 }
 
-// damageOneRecord enqueues a task and damages it. It reports whether it did, which fails if the task
-// has left the state that the damage needs.
-func (n *faultInjector) damageOneRecord() bool {
+// damageOneRecord enqueues a task that stays for a while in the state that the damage needs, and damages it. It
+// reports whether it did, which fails if the task has left that state.
+func (n *faultInjector) damageOneRecord(stay time.Duration) bool {
 	d := taskDamages[n.random.IntN(len(taskDamages))]
 	ref := storage.Ref{Queue: n.queues[n.random.IntN(len(n.queues))], ID: damagedPrefix + storage.NewID()}
-	job, opts := stormJob{}, []midge.Option{midge.In(damageTime)}
+	job, opts := stormJob{}, []midge.Option{midge.In(stay)}
 	if d.state == storage.Pending {
-		job, opts = stormJob(steps(sleep(damageTime))), nil
+		job, opts = stormJob(steps(sleep(stay))), nil
 	}
 	n.failoverMu.Lock()
 	defer n.failoverMu.Unlock()
@@ -105,11 +105,13 @@ func (n *faultInjector) damageOneRecord() bool {
 	if _, err := enqueue(ctx, n.client, n.rec, ref.Queue, ref.ID, job, opts...); err != nil {
 		return false
 	}
-	reached := func() bool {
+	var state storage.State
+	seen := func() bool { // a waiting task may still start, and in any other state it has started or waits as asked
 		task, err := n.store.Task(ctx, ref)
-		return err == nil && task.State == d.state
+		state = task.State
+		return err == nil && state != storage.Waiting
 	}
-	if !poll(2*n.server.lease(), reached) || !n.damageTask(d, ref) {
+	if !poll(2*n.server.lease(), seen) || state != d.state || !n.damageTask(d, ref) {
 		return false
 	}
 	n.stormMu.Lock()
