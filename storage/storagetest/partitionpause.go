@@ -19,6 +19,9 @@ func partitionPauseRules() []rule {
 		state("partition/paused with declined tasks", partitionPauseDeclined,
 			"A Claim takes no declined task of a paused partition, and those of others behind it in the line "+
 				"of the kind."),
+		state("partition/paused with declined suspects", partitionPauseSuspects,
+			"A Claim passes over a declined suspect of a paused partition, and takes the next suspect in the line "+
+				"of the kind."),
 		state("partition/paused for a time", partitionPauseFor,
 			"A pause for a time ends by itself. Until then its end is the NextDue of a Claim if the partition "+
 				"holds tasks."),
@@ -129,6 +132,23 @@ func partitionPauseDeclined(r *rig) {
 	r.configure(resumingOf("b"))
 	r.want("claimed after a resume", ids(r.claim(knows(9, "mail")).Tasks), []string{"d0", "d3"})
 	r.want("partitions", len(r.keys()), 0)
+}
+
+func partitionPauseSuspects(r *rig) {
+	for _, key := range []string{"a", "b", "c", "d"} {
+		r.suspectIn(key, "s"+key)
+		r.declineNext("s" + key)
+	}
+	r.configure(pausingOf("a", 0))
+	r.configure(pausingOf("b", 0))
+	know := knows(9, r.read("sa").Kind)
+	for _, want := range []string{"sc", "sd"} {
+		r.want("claimed beside a pause", ids(r.claim(know).Tasks), []string{want})
+	}
+	c := r.claim(know)
+	r.want("claimed, more while they are paused", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
+	r.configure(resumingOf("b"))
+	r.want("claimed after a resume", ids(r.claim(know).Tasks), []string{"sb"})
 }
 
 func partitionPauseFor(r *rig) {

@@ -368,7 +368,8 @@ func (c *Claim) waits(i int) bool {
 			return true
 		}
 	}
-	return c.nextDeclined(i, 0) != nil || len(c.step.Lines.Turns(c.Queues[i], Place{}, 1)) > 0
+	first := c.step.Lines.Turns(c.Queues[i], Place{}, 1)
+	return c.nextDeclined(i, 0) != nil || len(first) > 0 && first[0].IsReady()
 }
 
 // Stats returns the sizes, totals and settings of a queue.

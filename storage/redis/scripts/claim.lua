@@ -125,7 +125,7 @@ function soonest(q)
   end
   if q.m.paused < 0 or q.m.jumped > 0 or not paused(q.m, now) then return end
   local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
-  if waiting > 0 or q.m.lines < 0 and call('ZCARD', q[RING]) > 0 then duesoon(q.m.paused) end
+  if waiting > 0 or q.m.lines < 0 and call('ZCOUNT', q[RING], '-inf', '(0') > 0 then duesoon(q.m.paused) end
 end
 
 end

@@ -37,6 +37,7 @@ end
 -- line may come before tasks of the others.
 local function declined(q, n, wanted)
   n = min(n, MOSTDECLINED)
+  local doubts = q.m.lines < 0 and PASSED or 1 -- the partition of the first suspect may not admit it
   local list, lines, horizon = {}, window(q, wanted), NEVER
   local function read(line, from, to, count)
     local v, at = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, count), -NEVER
@@ -50,7 +51,7 @@ local function declined(q, n, wanted)
   end
   for _, line in ipairs(lines) do
     local from, to = byname.span(line.name, true)
-    if wanted and line.suspects > 0 then read(line, from, to, 1) end
+    if wanted and line.suspects > 0 then read(line, from, to, doubts) end
     from, to = byname.span(line.name, false)
     line.to, line.at = to, NEVER
     if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
