@@ -31,6 +31,7 @@ type mailer struct {
 }
 
 func (m *mailer) send(ctx context.Context, job Welcome) error {
+	m.log.Info("mail: connecting, to welcome " + job.To)
 	t := time.NewTimer(m.handshake)
 	defer t.Stop()
 	select {
