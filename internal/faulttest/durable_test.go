@@ -57,7 +57,8 @@ func (w *workerProcess) runDurable(ctx context.Context, job durableJob) error {
 	return errors.Join(step(2, "c"), midge.SetResult(ctx, got))
 }
 
-// durableKill is a moment at which a process dies that runs a durableJob.
+// durableKill is a moment at which a process dies that runs a durableJob. With the zero durableKill no process
+// dies.
 type durableKill struct {
 	at     killPoint
 	within string // the step whose function is running, "" for none
@@ -82,7 +83,8 @@ func durableKills() (all []durableKill) {
 }
 
 // TestDeathAtEachMomentOfAStep kills processes at each moment of steps and sleeps. A step whose result was
-// stored never runs again, and none is lost.
+// stored never runs again, and none is lost. Where the write of the sleep takes longer than the sleep, on a busy
+// machine, a job needs one attempt and makes fewer calls, so that its process may end without dying.
 func TestDeathAtEachMomentOfAStep(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
@@ -108,13 +110,18 @@ func TestDeathAtEachMomentOfAStep(t *testing.T) {
 				atOnce <- struct{}{}
 				v := f.start(workerConfig{
 					Name: queue, Queues: []string{queue}, Concurrency: 1, Lease: s.lease(), KillAt: k.at, MayDie: true,
+					IdleExit: true,
 				})
 				victims = append(victims, v)
 				go func() { <-v.done; <-atOnce }()
 			}
 		}
+		died := len(victims)
 		for _, v := range victims {
-			v.ended(t, time.Minute)
+			if v.ended(t, time.Minute); v.state.Success() {
+				killed[v.name] = durableKill{}
+				died--
+			}
 		}
 		f.start(workerConfig{Name: "survivor", Queues: queues, Concurrency: 20, Lease: s.lease()})
 		for _, queue := range queues {
@@ -124,18 +131,25 @@ func TestDeathAtEachMomentOfAStep(t *testing.T) {
 		for queue, k := range killed {
 			checkDurable(t, f.store, storage.Ref{Queue: queue, ID: "job"}, k, h)
 		}
-		t.Logf("%d processes died", len(killed))
+		if t.Logf("%d of %d processes died", died, len(killed)); 2*died < len(killed) {
+			t.Error("an invalid run: most processes lived")
+		}
 	})
 }
 
-// checkDurable checks a durableJob after its process has died at a moment and another one has ended it.
+// checkDurable checks a durableJob after its process has died at a moment, if at all, and it has ended.
 func checkDurable(t *testing.T, store storage.Storage, ref storage.Ref, k durableKill, all history) {
 	t.Helper()
 	h := all.about(ref)
 	task, err := store.Task(t.Context(), ref)
 	must(t, err)
-	if task.State != storage.Completed || !all.exactly(task.Crashes, 1) {
-		t.Errorf("%s, killed at %+v: %s (%s) after %d crashes, want it completed after 1", ref, k, task.State, task.LastError(), task.Crashes)
+	crashes := 1
+	if k == (durableKill{}) {
+		crashes = 0
+	}
+	if task.State != storage.Completed || !all.exactly(task.Crashes, crashes) {
+		t.Errorf("%s, killed at %+v: %s (%s) after %d crashes, want it completed after %d",
+			ref, k, task.State, task.LastError(), task.Crashes, crashes)
 		return
 	}
 	var result [3]int64
@@ -151,12 +165,14 @@ func checkDurable(t *testing.T, store storage.Storage, ref storage.Ref, k durabl
 	if nap := kept[1].Until.Sub(kept[1].Ended); nap != napLength {
 		t.Errorf("%s, killed at %+v: it slept for %v", ref, k, nap)
 	}
-	// A victim that lost its lease made further calls, so that it died at another moment than the intended one.
-	lost := len(h.of(ctxDone).by(ref.Queue)) > 0
+	// A victim that lost its lease made further calls, and one that made one attempt made fewer, so that it died at
+	// another moment than the intended one.
+	v := h.by(ref.Queue)
+	other := len(v.of(ctxDone)) > 0 || k.at.Call > 3 && len(v.of(claimed)) < 2
 	for i, name := range []string{"a", "b", "c"} {
 		calls := h.of(stepDone).where(func(e *event) bool { return e.Step == name })
 		want := 1
-		if k.again == name && !lost {
+		if k.again == name && !other || other && len(calls) == 2 {
 			want = 2
 		}
 		if !all.exactly(len(calls), want) {
