@@ -104,7 +104,7 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 
 // cancelTries is how often a part by itself is tried before its cancels pass over pending tasks that are
 // locked. All steps of this package lock such tasks, for some milliseconds each. With the pauses of retry the
-// tries take 60 ms at least.
+// tries take 60 ms at least, and the last one waits for a lock itself (load.sql).
 const cancelTries = 8
 
 // flushOnce carries out parts in one transaction, the general way. tries counts how often that was tried.
@@ -113,7 +113,7 @@ func (s *Storage) flushOnce(ctx context.Context, parts []*part, tries int) error
 	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && tries >= cancelTries), parts)
 }
 
-// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that are
+// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that stay
 // locked.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part, pass bool) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))

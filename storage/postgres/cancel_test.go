@@ -51,6 +51,41 @@ func TestACancelIsNotLost(t *testing.T) {
 	}
 }
 
+// TestTheLastTryOfACancelWaitsForALock checks that a cancel takes effect on a task that is free for no longer than
+// a moment, as beside extensions that follow each other. A try may find the machine busy and not wait for long
+// enough, but not each of many.
+func TestTheLastTryOfACancelWaitsForALock(t *testing.T) {
+	s := newShop(t)
+	for i := range 20 {
+		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("t", i))}})
+		ref := a.Inserted[0].Ref
+		s.want("claimed tasks", len(s.claim(1).Fences), 1)
+		tx, err := s.conn.Begin(s.Context())
+		s.must(err)
+		locked, err := tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = $1 FOR UPDATE", []byte(ref.ID))
+		s.must(err)
+		s.want("locked tasks", locked.RowsAffected(), int64(1))
+		tried := make(chan error, 1)
+		go func() {
+			_, err := s.store.TryApply(s.Context(), postgres.CancelTries, cancelOf(ref))
+			tried <- err
+		}()
+		for waits, ended := false, false; !waits && !ended; {
+			s.must(tx.QueryRow(s.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity "+
+				"WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waits))
+			ended = len(tried) > 0
+		}
+		s.must(tx.Rollback(s.Context()))
+		s.must(<-tried)
+		task, err := s.store.Task(s.Context(), ref)
+		s.must(err)
+		if task.CancelAsked {
+			return
+		}
+	}
+	t.Error("the last try of a cancel passed over each task that was locked for a moment")
+}
+
 // TestACancelPassesOverALongLock of an application's transaction, and takes effect on other tasks of its call.
 func TestACancelPassesOverALongLock(t *testing.T) {
 	s := newShop(t)

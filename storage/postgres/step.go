@@ -88,7 +88,7 @@ type step struct {
 	link  link
 	wait  bool // wait for locks: in a transaction of the application's
 	verb  engine.Verb
-	pass  bool // let cancels pass over tasks that are locked
+	pass  bool // wait for locks for a moment, and let cancels pass over tasks that are locked for longer
 
 	queues  map[string]int32
 	now     int64 // by the server's clock
@@ -289,8 +289,8 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 	var n int32
 	var r raw
 	return query{
-		text: "SELECT * FROM {schema}.load($1, $2, $3, $4, $5, $6)",
-		args: []any{queues, ids, locks, st.wait, low, high},
+		text: "SELECT * FROM {schema}.load($1, $2, $3, $4, $5, $6, $7)",
+		args: []any{queues, ids, locks, st.wait, st.pass, low, high},
 		scan: each(func() error {
 			got := r.clone()
 			got.found = true

@@ -1,8 +1,11 @@
--- load reads tasks by their refs and locks the first of them (locks). It waits for no lock unless
--- wait is true. A task that it does not lock, or that another step has locked, is given as it was
--- before that step, and o_held is false. Where low and high are not empty, the ids of the tasks that it
--- does not lock are between them, of one queue, and so close that few others can be between them.
-CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool, low bytea, high bytea) RETURNS TABLE (
+-- load reads tasks by their refs and locks the first of them (locks). It waits for locks if wait is true, and
+-- fails if one takes too long. If brief is true it waits for a moment for the locks of live tasks. A task that
+-- it does not lock, or that another step has locked, is returned as it was before that step, and o_held is
+-- false. If low and high are not empty, the ids of the tasks that it does not lock are between them, of one
+-- queue, and so close that few others can be between them.
+CREATE FUNCTION {schema}.load(
+	queues int4[], ids bytea[], locks int4, wait bool, brief bool, low bytea, high bytea
+) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
@@ -17,6 +20,15 @@ BEGIN
 			PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
 			PERFORM FROM {schema}.ended t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
 		END LOOP;
+	END IF;
+	IF brief THEN -- a step that comes at once behind each end of a lock would never find the task free
+		BEGIN
+			PERFORM set_config('lock_timeout', '100ms', true);
+			PERFORM FROM unnest(queues[:locks], ids[:locks]) AS u (queue, id), LATERAL (
+				SELECT FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id FOR UPDATE OF t
+			) t;
+		EXCEPTION WHEN lock_not_available THEN -- another transaction keeps a task locked
+		END;
 	END IF;
 	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
 			o_at, o_attempts IN
