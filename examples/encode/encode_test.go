@@ -36,7 +36,7 @@ func TestAFolderIsCompressed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), opened, reaper, 20*time.Millisecond, &out); err != nil {
+	if err := run(t.Context(), opened, reaper, 100*time.Millisecond, &out); err != nil {
 		t.Fatal(err, "\n", out.String())
 	}
 	for _, want := range []string{

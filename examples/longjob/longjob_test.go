@@ -39,7 +39,7 @@ func TestLongJobs(t *testing.T) {
 	}
 	for _, want := range []string{
 		`Metropolis is completed after 0 failures`,
-		`Nosferatu is completed after 1 failures\n.*failed: encoder \d+.* ` + killed,
+		`Nosferatu is completed after 1 failures\n(.*\n)*?.*failed: encoder \d+.* ` + killed,
 		`Faust is cancelled after 0 failures`,
 		`cancelled films/\S+ at frame 50 or so; it is pending`,
 		`Nosferatu: frame \d+ of 150, by process \d+`,

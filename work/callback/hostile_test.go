@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,20 +51,18 @@ func TestAReceiverThatSwitchesProtocolsIsLeft(t *testing.T) {
 	}
 }
 
-// deaf is a storage that loses the extensions of leases once it is cut.
+// deaf is a storage that loses the extensions of leases while it is cut.
 type deaf struct {
 	storage.Storage
 
-	cut chan struct{}
+	cut *atomic.Bool
 }
 
 func (d deaf) Extend(ctx context.Context, request storage.ExtendRequest) (storage.Extended, error) {
-	select {
-	case <-d.cut:
+	if d.cut.Load() {
 		return storage.Extended{}, storage.ErrUnavailable
-	default:
-		return d.Storage.Extend(ctx, request)
 	}
+	return d.Storage.Extend(ctx, request)
 }
 
 // TestALostLeaseClosesTheRequest loses the extensions of the lease within a request. The task is posted again, under
@@ -81,7 +80,7 @@ func TestALostLeaseClosesTheRequest(t *testing.T) {
 		left <- struct{}{}
 	}
 	r := newRig(t, to.ServeHTTP, func(_ *Config, runs *midge.RunnerConfig) { runs.Queues = []string{"other"} })
-	cut := make(chan struct{})
+	cut := new(atomic.Bool)
 	runner, err := midge.NewRunner(deaf{r.store, cut}, midge.RunnerConfig{
 		Lease: time.Second, Slog: slog.New(slog.DiscardHandler),
 		OnEnd: []func(context.Context, midge.Ended){func(_ context.Context, end midge.Ended) { r.ends <- end }},
@@ -97,8 +96,9 @@ func TestALostLeaseClosesTheRequest(t *testing.T) {
 	}
 	ref := r.enqueue()
 	<-begun
-	close(cut)
+	cut.Store(true)
 	<-left
+	cut.Store(false)
 	if end := r.next(); end.Outcome != midge.OutcomeLeaseLost {
 		t.Errorf("got %s, %v; want a lost lease", end.Outcome, end.Err)
 	}

@@ -72,16 +72,21 @@ func TestACancelKillsTheGroup(t *testing.T) {
 // TestATimeoutKillsTheGroup names the timeout and the signal.
 func TestATimeoutKillsTheGroup(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
-	r := newRig(t, stubborn(file))
-	text := r.dead(r.add(packed{}, midge.Timeout(time.Second)))
-	r.contains(text, "timed out after 1s", "SIGKILL", "got TERM")
+	cfg := stubborn(file)
+	cfg.Grace = 2 * time.Second // for its trap
+	r := newRig(t, cfg)
+	text, timeout := r.timedOut(packed{}, time.Second, file)
+	r.contains(text, "timed out after "+timeout.String(), "SIGKILL", "got TERM")
 	gone(t, awaitFile(t, file))
 }
 
 // TestAnExitAfterTheEndCompletesNothing has a program that ends with 0 when it is asked to end.
 func TestAnExitAfterTheEndCompletesNothing(t *testing.T) {
-	r := newRig(t, shell(`trap 'echo bye >&2; exit 0' TERM; echo '{"result":1}' >&3; while :; do sleep 0.02; done`))
-	r.contains(r.dead(r.add(packed{}, midge.Timeout(300*time.Millisecond))), "timed out", "exit status 0", "bye")
+	ready := filepath.Join(t.TempDir(), "ready")
+	r := newRig(t, shell(`trap 'echo bye >&2; exit 0' TERM; echo '{"result":1}' >&3; : > `+ready+
+		`; while :; do sleep 0.02; done`))
+	text, _ := r.timedOut(packed{}, 300*time.Millisecond, ready)
+	r.contains(text, "timed out", "exit status 0", "bye")
 }
 
 // TestADrainedTaskGoesOnElsewhere stops the runner of a program that stores a checkpoint at SIGTERM. The
@@ -90,9 +95,9 @@ func TestADrainedTaskGoesOnElsewhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	cfg := shell(`
 		if [ -n "$MIDGE_CHECKPOINT" ]; then printf '{"result":%s}\n' "$(cat $MIDGE_CHECKPOINT)" >&3; exit; fi
-		trap 'sleep 2; echo "{\"checkpoint\":\"saved\"}" >&3; exit 0' TERM
+		trap 'sleep 4; echo "{\"checkpoint\":\"saved\"}" >&3; exit 0' TERM
 		echo $$ > ` + file + `; while :; do sleep 0.02; done`)
-	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease = 3 * time.Second })
 	ref := r.add(packed{})
 	pid := awaitFile(t, file)
 	if err := r.stop(); err != nil {
@@ -111,21 +116,29 @@ func TestADrainedTaskGoesOnElsewhere(t *testing.T) {
 }
 
 // TestADrainKillsInTime stops the runner of a program that ignores SIGTERM, though its grace is longer than
-// the time in which the job has to return.
+// the time in which the job has to return. On a busy machine the job may return too late all the same, but not in
+// each of several drains.
 func TestADrainKillsInTime(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pids")
-	cfg := stubborn(file)
-	cfg.Grace = time.Minute
-	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.ReturnWithin = time.Second })
-	ref := r.add(packed{})
-	pids := awaitFile(t, file)
-	if err := r.stop(); err != nil {
-		t.Errorf("the runner ended with %v, want no job left", err)
-	}
-	gone(t, pids)
-	if task := r.task(ref); task.State != storage.Waiting || task.Retries+task.Crashes != 0 {
-		t.Errorf("the task is %s with %d retries and %d crashes, want it waiting, uncharged",
-			task.State, task.Retries, task.Crashes)
+	for try := 1; ; try++ {
+		file := filepath.Join(t.TempDir(), "pids")
+		cfg := stubborn(file)
+		cfg.Grace = time.Minute
+		r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.ReturnWithin = time.Second })
+		ref := r.add(packed{})
+		pids := awaitFile(t, file)
+		err := r.stop()
+		gone(t, pids)
+		if errors.Is(err, midge.ErrGraceExceeded) && try < 5 {
+			continue
+		}
+		if err != nil {
+			t.Errorf("the runner ended with %v, want no job left", err)
+		}
+		if task := r.task(ref); task.State != storage.Waiting || task.Retries+task.Crashes != 0 {
+			t.Errorf("the task is %s with %d retries and %d crashes, want it waiting, uncharged",
+				task.State, task.Retries, task.Crashes)
+		}
+		return
 	}
 }
 
@@ -135,7 +148,7 @@ func TestADrainShortensTheGraceOfAnEndedTask(t *testing.T) {
 	file, asked := filepath.Join(folder, "pids"), filepath.Join(folder, "asked")
 	cfg := shell(`trap 'echo yes > ` + asked + `' TERM; echo $$ > ` + file + `; while :; do sleep 0.02; done`)
 	cfg.Grace = time.Hour
-	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease, c.ReturnWithin = time.Second, time.Second })
+	r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Lease, c.ReturnWithin = 3*time.Second, time.Second })
 	ref := r.add(packed{})
 	pids := awaitFile(t, file)
 	if _, err := r.client.Cancel(t.Context(), ref); err != nil {
@@ -205,7 +218,7 @@ func TestATaskWaitsForItsCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := make(chan struct{})
-	r := newRigOn(t, blind{store, back}, shell(`exit 0`), func(c *midge.RunnerConfig) { c.Lease = time.Second })
+	r := newRigOn(t, blind{store, back}, shell(`exit 0`), func(c *midge.RunnerConfig) { c.Lease = 3 * time.Second })
 	ref := r.add(packed{})
 	var task storage.Task
 	testserver.Await(t, "the attempt has ended", func() bool {
@@ -226,12 +239,12 @@ func TestATaskWaitsForItsCheckpoint(t *testing.T) {
 
 // TestALongTaskKeepsItsLease runs a program for several leases, or for as long as MIDGE_TEST_CHILD_TIME says.
 func TestALongTaskKeepsItsLease(t *testing.T) {
-	length, err := time.ParseDuration(cmp.Or(os.Getenv("MIDGE_TEST_CHILD_TIME"), "5s"))
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("MIDGE_TEST_CHILD_TIME"), "7s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	seconds := strconv.FormatFloat(length.Seconds(), 'f', -1, 64)
-	r := newRig(t, shell(`sleep `+seconds), func(c *midge.RunnerConfig) { c.Lease = 2 * time.Second })
+	r := newRig(t, shell(`sleep `+seconds), func(c *midge.RunnerConfig) { c.Lease = 3 * time.Second })
 	ref := r.add(packed{})
 	if err := r.client.Await(t.Context(), ref, nil); err != nil {
 		t.Fatal(err)

@@ -351,11 +351,18 @@ func TestAProgramThatLeavesItsGroupIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part, want := range map[string]string{partMoves: "SIGTERM", partStays: "SIGKILL"} {
-		r := newRig(t, command.Config{
-			Path: self, Env: append(command.Environment(os.Environ()), envPart+"="+part), Grace: 200 * time.Millisecond,
-			Reaper: reaper,
-		})
-		r.contains(r.dead(r.add(plain{}, midge.Timeout(time.Second))), "timed out", "ended with "+want)
+		ready := filepath.Join(t.TempDir(), "ready")
+		cfg := command.Config{
+			Path: self, Env: append(command.Environment(os.Environ()), envPart+"="+part, envReady+"="+ready),
+			Grace: 10 * time.Second, Reaper: reaper,
+		}
+		if part == partStays {
+			cfg.Grace = 200 * time.Millisecond
+		}
+		text, _ := newRig(t, cfg).timedOut(plain{}, time.Second, ready)
+		if !strings.Contains(text, "timed out") || !strings.Contains(text, "ended with "+want) {
+			t.Errorf("a program that %s: got %q, want that it timed out and ended with %s", part, text, want)
+		}
 	}
 }
 

@@ -56,5 +56,6 @@ func movedMain(ignored ...os.Signal) {
 	must(syscall.Setpgid(0, group))
 	never := make(chan os.Signal, 1)
 	signal.Notify(never, syscall.SIGUSR1)
+	must(os.WriteFile(os.Getenv(envReady), nil, 0o600))
 	<-never
 }

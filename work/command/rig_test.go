@@ -41,6 +41,8 @@ const (
 	partWorker = "worker"
 	partMoves  = "moves"
 	partStays  = "moves and stays"
+
+	envReady = "MIDGE_TEST_READY" // the file that a part writes once it has moved
 )
 
 var parts = map[string]func(){
@@ -160,6 +162,21 @@ func (r *rig) dead(ref midge.Ref) string {
 		return task.Stack
 	}
 	return task.LastError()
+}
+
+// timedOut runs a task into its timeout, and returns its last error and the timeout. If the program has not
+// written the file ready by then, as it does once it has arranged how it takes a signal, another task has twice as
+// long.
+func (r *rig) timedOut(job any, timeout time.Duration, ready string) (text string, last time.Duration) {
+	r.Helper()
+	for ; timeout < time.Minute; timeout *= 2 {
+		text = r.dead(r.add(job, midge.Timeout(timeout)))
+		if _, err := os.Stat(ready); err == nil {
+			return text, timeout
+		}
+	}
+	r.Fatalf("the program has not written %s in %v", ready, timeout/2)
+	return "", 0
 }
 
 // tasks returns all tasks of a queue.
