@@ -204,7 +204,7 @@ func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
 		return bytes.Contains(request, []byte("zzlost")) && !bytes.Contains(request, []byte("midge.action"))
 	})
 	defer fault.Release()
-	got := run(t, on(t, "redis://"+proxy.Addr()), "", "task", "add", "x", "--queue", "mail", "--id", "zzlost", "--timeout", "2s")
+	got := run(t, on(t, "redis://"+proxy.Addr()), "", "task", "add", "x", "--queue", "mail", "--id", "zzlost", "--timeout", "5s")
 	if got.code != cli.Unknown || !strings.Contains(got.err, "--id zzlost") {
 		t.Errorf("got %+v, want 6 and how to repeat it", got)
 	}
@@ -235,8 +235,8 @@ func TestAStorageThatIsCutOffInTheMiddle(t *testing.T) {
 		proxy.Refuse()
 	}()
 	env := on(t, "redis://"+proxy.Addr())
-	line := []string{"task", "cancel", "--queue", "bulk", "--yes", "--timeout", "3s"}
-	got := run(t, env, "", line...)
+	line := []string{"task", "cancel", "--queue", "bulk", "--yes"}
+	got := run(t, env, "", append(line, "--timeout", "6s")...)
 	if got.code != cli.Unknown || !strings.Contains(got.out, "cancelled 200\n") || !strings.Contains(got.err, "next: the same command again") {
 		t.Errorf("got %+v, want 6, what was done, and how to do the rest", got)
 	}

@@ -85,7 +85,7 @@ func newKeptWalk(t *testing.T, s *side, seed uint64, clock *time.Time, move func
 	t.Helper()
 	w := &keptWalk{
 		T: t, random: rand.New(rand.NewPCG(seed, 32)), name: s.name, store: s.store,
-		session: storage.NewSession(s.store, 0), clock: clock, move: move,
+		session: storage.NewSession(s.store, testserver.Patience), clock: clock, move: move,
 		names: make(map[string]*keptName), ran: make(map[string]bool),
 	}
 	w.pass(0)

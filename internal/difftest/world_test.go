@@ -85,9 +85,11 @@ func (w *world) do(st step) string {
 		return diff
 	}
 	if j, ok := st.(*jump); ok {
-		before := w.maintain(all)
+		if diff := w.maintain(all); diff != "" {
+			return diff
+		}
 		w.pass(j.by)
-		if diff := before + w.maintain(all); diff != "" { // lets each queue find the jump
+		if diff := w.maintain(all); diff != "" { // lets each queue find the jump
 			return diff
 		}
 	}

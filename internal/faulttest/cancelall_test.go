@@ -89,7 +89,7 @@ func newPickupRig(t *testing.T, s *server) *pickupRig {
 		return store
 	}
 	var err error
-	p.client, err = midge.NewClient(opened(), midge.ClientConfig{})
+	p.client, err = midge.NewClient(opened(), midge.ClientConfig{Patience: loadPatience})
 	must(t, err)
 	runner, err := midge.NewRunner(opened(), midge.RunnerConfig{Queues: []string{"other"}, Concurrency: 4, Logger: zap.NewNop()})
 	must(t, err)

@@ -24,7 +24,7 @@ func TestClocksOfRunnersChangeNothing(t *testing.T) {
 		f := newFleet(t, s)
 		var err error
 		f.skew = farOff
-		f.client, err = midge.NewClient(&skewed{Storage: newRecordingStorage(f.store, f.rec), by: f.skew}, midge.ClientConfig{})
+		f.client, err = midge.NewClient(&skewed{Storage: newRecordingStorage(f.store, f.rec), by: f.skew}, midge.ClientConfig{Patience: loadPatience})
 		must(t, err)
 		var fleet []*worker
 		for _, by := range []time.Duration{farOff, -farOff, 0} {

@@ -58,7 +58,7 @@ func newFleet(t *testing.T, s *server) *fleet {
 	f.rec, err = newRecorder("test", f.recordFile("test"))
 	must(t, err)
 	t.Cleanup(func() { _ = f.rec.close() })
-	f.client, err = midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{})
+	f.client, err = midge.NewClient(newRecordingStorage(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
 	must(t, err)
 	return f
 }

@@ -41,6 +41,7 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		f.awaitWhat("frozen", runStart, 2*half, 10*time.Second)
 		freezeIdle(t, f, frozen)
 		runner.Name, runner.Gates = "successor", []string{"resume"}
+		runner.Lease = 10 * lease // else the other runner may take a task again from it on a busy machine
 		f.start(runner)
 		f.await("the successor runs all and has completed half", lease+2*takeover, func(h history) bool {
 			h = h.by("successor")

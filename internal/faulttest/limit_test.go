@@ -94,7 +94,7 @@ func TestMostAtOnce(t *testing.T) {
 // limited sets the limit of the queue q.
 func limited(t *testing.T, f *fleet, l storage.Limit) {
 	t.Helper()
-	must(t, storage.NewSession(f.store, 0).Configure(t.Context(), "q",
+	must(t, storage.NewSession(f.store, loadPatience).Configure(t.Context(), "q",
 		storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: l}}))
 }
 
@@ -122,7 +122,7 @@ func price(t *testing.T, f *fleet, costs ...storage.Cost) {
 		}})
 	}
 	for some := range slices.Chunk(txs, 100) {
-		applied, err := storage.NewSession(f.store, 0).Apply(t.Context(), some...)
+		applied, err := storage.NewSession(f.store, loadPatience).Apply(t.Context(), some...)
 		must(t, err)
 		for _, a := range applied {
 			must(t, a.Err)
@@ -288,7 +288,7 @@ func TestARateOutlivesKills(t *testing.T) {
 		for _, w := range workers {
 			w.ended(t, 20*time.Second)
 		}
-		checkRate(t, allStarts(t, f), n, per, took)
+		checkRate(t, allStarts(t, f), n, per, begun, took)
 	})
 }
 
@@ -342,9 +342,9 @@ func allStarts(t *testing.T, f *fleet) []pricedStart {
 	return slices.SortedFunc(maps.Values(found), func(a, b pricedStart) int { return a.at.Compare(b.at) })
 }
 
-// checkRate checks the costs and the moments of all claims. A full span begins with the first start after the
-// span before.
-func checkRate(t *testing.T, starts []pricedStart, n int, per, took time.Duration) {
+// checkRate checks the costs and the moments of all claims, of runners that began at a moment. A full span begins
+// with the first start after the span before.
+func checkRate(t *testing.T, starts []pricedStart, n int, per time.Duration, begun time.Time, took time.Duration) {
 	t.Helper()
 	if len(starts) == 0 {
 		t.Fatal("starts: got none")
@@ -360,7 +360,7 @@ func checkRate(t *testing.T, starts []pricedStart, n int, per, took time.Duratio
 	}
 	// least is the cost of each full span, and late is how late the next may begin.
 	least, late := n-5-maxPrice, time.Second
-	begun, last := time.Now(), starts[0].at.Add(took)
+	last := starts[0].at.Add(took)
 	for first := 0; first < len(starts) && !starts[first].at.Add(per).After(last); {
 		from := starts[first].at
 		end, _ := slices.BinarySearchFunc(starts, from.Add(per), func(s pricedStart, at time.Time) int {

@@ -40,7 +40,7 @@ func newLossRig(t *testing.T, s *server) *lossRig {
 	r.store, err = place.open(t.Context())
 	must(t, err)
 	t.Cleanup(func() { _ = r.store.Close() })
-	r.lossy, r.direct = storage.NewSession(lossy, 20*time.Second), storage.NewSession(r.store, 0)
+	r.lossy, r.direct = storage.NewSession(lossy, 20*time.Second), storage.NewSession(r.store, loadPatience)
 	r.warmUp()
 	return r
 }

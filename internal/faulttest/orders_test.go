@@ -64,7 +64,7 @@ var errOutOfStock = errors.New("out of stock")
 // writeOrders writes orders in several goroutines, each order with its task in one
 // transaction, until the test has enough.
 func writeOrders(ctx context.Context, w *workerProcess) error {
-	client, err := midge.NewClient(w.orderTables.store, midge.ClientConfig{})
+	client, err := midge.NewClient(w.orderTables.store, midge.ClientConfig{Patience: loadPatience})
 	if err != nil {
 		return err
 	}

@@ -98,20 +98,26 @@ func (f *tenantTest) waitingOf(key string) int64 {
 }
 
 // started fails the test if the task of a small tenant did not start soon. A task that was held by a runner
-// which was killed starts once its lease has ended.
-func (f *tenantTest) started(h history, lease time.Duration) {
+// which was killed starts once its lease has ended. The claims of others between its insert and its claim are those
+// by the storage's clock, because a busy machine may hold up the process that has claimed it.
+func (f *tenantTest) started(h history, tasks map[string]storage.Task, lease time.Duration) {
 	f.t.Helper()
 	var slowest time.Duration
-	begun, others := make(map[storage.Ref]time.Time), 0
+	begun, taken, others := make(map[storage.Ref]time.Time), make(map[storage.Ref]time.Time), 0
 	var big []time.Time
 	for _, e := range h.of(runStart) {
-		if _, small := f.small[e.Ref]; !small {
-			big = append(big, e.At)
-		}
 		if _, ok := begun[e.Ref]; !ok {
 			begun[e.Ref] = e.At
 		}
 	}
+	for _, e := range h.of(claimed) {
+		if _, small := f.small[e.Ref]; !small {
+			big = append(big, e.Claimed)
+		} else if first, ok := taken[e.Ref]; !ok || e.Claimed.Before(first) {
+			taken[e.Ref] = e.Claimed
+		}
+	}
+	slices.SortFunc(big, time.Time.Compare)
 	for ref, sent := range f.small {
 		at, ok := begun[ref]
 		most, took, hit := soon, at.Sub(sent), false
@@ -121,10 +127,10 @@ func (f *tenantTest) started(h history, lease time.Duration) {
 			}
 		}
 		slowest = max(slowest, took)
-		from, _ := slices.BinarySearchFunc(big, sent, time.Time.Compare)
-		to, _ := slices.BinarySearchFunc(big, at, time.Time.Compare)
+		from, _ := slices.BinarySearchFunc(big, tasks[ref.ID].Created, time.Time.Compare)
+		to, _ := slices.BinarySearchFunc(big, taken[ref], time.Time.Compare)
 		if others = max(others, to-from); to-from > mostBefore && !hit {
-			f.t.Errorf("%s: %d tasks of the big tenant started before it, want at most %d", ref, to-from, mostBefore)
+			f.t.Errorf("%s: %d tasks of the big tenant were claimed before it, want at most %d", ref, to-from, mostBefore)
 		}
 		if !ok || took > machine.Stretch(most, sent) {
 			f.t.Errorf("%s: started %v, after %v, want it within %v beside a big tenant", ref, ok, took, most)
@@ -197,7 +203,7 @@ func TestASmallTenantStartsSoon(t *testing.T) {
 		checkRuns(t, h)
 		checkTotals(t, f.store, "q", tasks)
 		onceAnAttempt(t, h, tasks)
-		test.started(h, s.lease())
+		test.started(h, tasks, s.lease())
 		if want := big + len(test.small); len(tasks) != want {
 			t.Errorf("tasks: got %d, want %d", len(tasks), want)
 		}

@@ -48,7 +48,7 @@ var damages = []damage{
 	{"line", "-1", ""},
 }
 
-// TestDamagedRowsStopNobody damages one column after the other while a runner works. The
+// TestDamagedRowsStopNobody damages one column after the other, and starts a runner. The
 // runner must not panic, the damaged rows must be counted, and other tasks of the same
 // queue must go on.
 func TestDamagedRowsStopNobody(t *testing.T) {
@@ -57,14 +57,9 @@ func TestDamagedRowsStopNobody(t *testing.T) {
 	store, session := opened(t, cfg)
 	conn := connect(t, shared.URL())
 	var queues []string
-	for i := range damages {
+	for i, d := range damages {
 		queues = append(queues, fmt.Sprint("q", i))
 		victims(t, session, queues[i])
-	}
-	runner := must(midge.NewRunner(store, midge.RunnerConfig{Queues: queues, Lease: 2 * time.Second}))(t)
-	succeed(t, midge.Handle(runner, func(context.Context, errand) error { return nil }))
-	start(t, runner)
-	for i, d := range damages {
 		for _, victim := range []string{"w", "p", "s", storage.CursorPrefix + "c"} {
 			tag, err := conn.Exec(t.Context(), fmt.Sprintf("UPDATE %[1]s.tasks SET %[2]s = %[3]s WHERE id = $1 AND "+
 				"queue = (SELECT queue FROM %[1]s.queues WHERE name = $2)", cfg.Schema, d.column, d.value),
@@ -75,6 +70,9 @@ func TestDamagedRowsStopNobody(t *testing.T) {
 			}
 		}
 	}
+	runner := must(midge.NewRunner(store, midge.RunnerConfig{Queues: queues, Lease: 2 * time.Second}))(t)
+	succeed(t, midge.Handle(runner, func(context.Context, errand) error { return nil }))
+	start(t, runner)
 	succeed(t, resumeAll(t, session, queues))
 	for i, d := range damages {
 		name := fmt.Sprintf("%s = %s", d.column, d.value)

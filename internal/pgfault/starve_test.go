@@ -23,7 +23,7 @@ type holding struct{}
 // the application, which has given it to the storage.
 func TestJobsHoldEveryConnection(t *testing.T) {
 	testserver.RequirePostgres(t)
-	const jobs, lease, held = 8, 2 * time.Second, 4*time.Second + 30*time.Second/share
+	const jobs, lease, held = 8, 4 * time.Second, 6*time.Second + 30*time.Second/share
 	settings := must(pgxpool.ParseConfig(shared.URL()))(t)
 	settings.MaxConns = jobs
 	pool := must(pgxpool.NewWithConfig(t.Context(), settings))(t)
@@ -100,7 +100,7 @@ type long struct{}
 // once.
 func TestAnEnqueueStopsNoJob(t *testing.T) {
 	testserver.RequirePostgres(t)
-	const lease, open = 1500 * time.Millisecond, 3 * time.Second
+	const lease, open = 4 * time.Second, 6 * time.Second
 	cfg := fresh(t, postgres.Config{})
 	store, _ := opened(t, cfg)
 	client := must(midge.NewClient(store, midge.ClientConfig{}))(t)

@@ -122,7 +122,7 @@ func (b *PgBouncer) launch(owner *account, path string) error {
 	if err != nil {
 		return fmt.Errorf("testserver: make log: %w", err)
 	}
-	cmd := exec.Command(path, "-q", b.configPath())
+	cmd := exec.Command(path, b.configPath())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
 	tieToParent(cmd)
 	owner.run(cmd)

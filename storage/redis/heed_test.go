@@ -130,10 +130,12 @@ func TestALateReplyOfAConnectionsNameIsNoOthersReply(t *testing.T) {
 		},
 	} {
 		proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
-		s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr() + "?read_timeout=100ms&write_timeout=100ms&max_retries=-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		var s *Storage
+		testserver.Await(t, "the storage opens within its short timeouts", func() (ok bool) {
+			var err error
+			s, err = Open(t.Context(), Config{URL: "redis://" + proxy.Addr() + "?read_timeout=100ms&write_timeout=100ms&max_retries=-1"})
+			return err == nil
+		})
 		proxy.Refuse()
 		if err := proxy.Accept(); err != nil {
 			t.Fatal(err)
@@ -147,6 +149,7 @@ func TestALateReplyOfAConnectionsNameIsNoOthersReply(t *testing.T) {
 			return bytes.Contains(bytes.ToUpper(request), []byte("SETNAME"))
 		})
 		go func() { done <- call(s) }()
+		var err error
 		select {
 		case <-sent:
 			held.Release()

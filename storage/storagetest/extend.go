@@ -147,6 +147,7 @@ func extendTime(r *rig) {
 // heartbeat sends a heartbeat and returns the runners that are then listed.
 func (r *rig) heartbeat(info storage.RunnerInfo) []storage.RunnerInfo {
 	r.Helper()
+	r.pace.rely(info.For)
 	_, err := r.session.Extend(r.ctx, storage.ExtendRequest{Runner: info})
 	r.must("heartbeat", err)
 	return r.runners()

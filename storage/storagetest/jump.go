@@ -59,6 +59,7 @@ func (r *rig) jumps() bool {
 		r.Log("not tested: the clock of this storage cannot be set")
 		return false
 	}
+	r.pace.rely(storage.JumpWait)
 	jump, ahead := r.Jump, time.Duration(0)
 	r.Jump = func(d time.Duration) {
 		ahead += d

@@ -296,7 +296,7 @@ func (r *rig) gone(ids ...string) {
 	r.Helper()
 	for _, id := range ids {
 		t, err := r.store.Task(r.ctx, in(id))
-		if !errors.Is(err, storage.ErrNotFound) {
+		if r.pace.answered(err); !errors.Is(err, storage.ErrNotFound) {
 			r.Fatalf("read %s: got %+v, error %v, want ErrNotFound", in(id), t, err)
 		}
 	}
@@ -348,6 +348,7 @@ func (r *rig) unchanged(action func(), ids ...string) {
 // want is not.
 func (r *rig) wantError(what string, err, want error) {
 	r.Helper()
+	r.pace.answered(err)
 	if !errors.Is(err, want) {
 		r.Fatalf("%s: got error %v, want %v", what, err, want)
 	}

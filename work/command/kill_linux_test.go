@@ -243,7 +243,7 @@ func TestAStoppedReaperIsReplaced(t *testing.T) {
 	for range 400 {
 		refs = append(refs, r.add(packed{}))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	for _, ref := range refs {
 		if err := r.client.Await(ctx, ref, nil); err != nil {

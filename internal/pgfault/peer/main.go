@@ -66,7 +66,7 @@ func run(ctx context.Context, cfg postgres.Config, migrate bool) error {
 	if err := midge.Register[errand](runner); err != nil {
 		return err
 	}
-	client, err := midge.NewClient(store, midge.ClientConfig{})
+	client, err := midge.NewClient(store, midge.ClientConfig{Patience: time.Minute})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ import (
 func TestALockedFileIsUnavailableToASession(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
-	must(t, s.insert(t.Context(), "first")) // opens a lane, for which a session asks for the time
+	s.session = storage.NewSession(s.store, 0) // waits five seconds
+	must(t, s.insert(t.Context(), "first"))    // opens a lane, for which a session asks for the time
 	tx, err := database(t, path, "&_txlock=immediate").BeginTx(t.Context(), nil)
 	must(t, err)
 	calls := map[string]func() error{

@@ -115,7 +115,7 @@ func TestAFileNamesSeveralKinds(t *testing.T) {
 		"queues": []string{"orders"}, "allow": []string{"127.0.0.0/8"}, "concurrency": 5,
 		"kinds": map[string]any{
 			"order.paid": map[string]any{
-				"url": s.URL + "/paid", "secrets": []string{"paid.key", "$OLD_KEY"}, "timeout": "5s", "per_host": 3,
+				"url": s.URL + "/paid", "secrets": []string{"paid.key", "$OLD_KEY"}, "timeout": "5m", "per_host": 3,
 				"headers": []string{"traceparent"},
 			},
 			"order.sent": map[string]any{"url": s.URL + "/sent", "unsigned": true},

@@ -71,18 +71,20 @@ func TestScheduleRunReportsWhatItDid(t *testing.T) {
 
 // TestCausesAreCompleted offers the causes of the dead tasks, each with its error, and the words for states.
 func TestCausesAreCompleted(t *testing.T) {
-	r := newRig(t)
-	r.night()
-	for line, want := range map[string]string{
-		"__complete task ls cause:":      "cause:3bixdebokt98e\tsmtp: timeout after 30s\n",
-		"__complete task requeue cause:": "cause:3bixdebokt98e\tsmtp: timeout after 30s\n",
-		"__complete task ls state:r":     "state:running\nstate:retry\n",
-		"__complete task ls --state p":   "",
-	} {
-		if got := r.run(line); !strings.HasPrefix(got.out, want+":4") {
-			t.Errorf("midge %s: got %q, want %q", line, got.out, want)
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.night()
+		for line, want := range map[string]string{
+			"__complete task ls cause:":      "cause:3bixdebokt98e\tsmtp: timeout after 30s\n",
+			"__complete task requeue cause:": "cause:3bixdebokt98e\tsmtp: timeout after 30s\n",
+			"__complete task ls state:r":     "state:running\nstate:retry\n",
+			"__complete task ls --state p":   "",
+		} {
+			if got := r.run(line); !strings.HasPrefix(got.out, want+":4") {
+				t.Errorf("midge %s: got %q, want %q", line, got.out, want)
+			}
 		}
-	}
+	})
 }
 
 // TestRunningIsTheWordForPending lists the tasks of a runner, of which it has started one, by both words.

@@ -126,23 +126,25 @@ func TestAllPartitionsAreListed(t *testing.T) {
 
 // TestKeysAreCompleted completes the keys of the partitions of the queue that a command names.
 func TestKeysAreCompleted(t *testing.T) {
-	r := newRig(t)
-	r.partitioned()
-	pause := storage.Settings{Partition: "idle", Pause: &storage.Pause{On: true, For: time.Hour}}
-	if err := r.session.Configure(t.Context(), "mail", pause); err != nil {
-		t.Fatal(err)
-	}
-	for line, want := range map[string]string{
-		"queue resume mail --partition i":          "idle\n",
-		"queue pause mail --partition ''":          "acme\nidle\nÖkö GmbH\n",
-		"queue pause --partition ''":               "",
-		"task add k --queue mail --partition a":    "acme\n",
-		"task ls --queue mail --partition a":       "acme\n",
-		"task ls --queue mail,other --partition a": "",
-		"task edit x --queue mail --partition a":   "acme\n",
-	} {
-		if got, _, _ := strings.Cut(r.run("__complete "+line).out, ":4"); got != want {
-			t.Errorf("%s: got %q, want %q", line, got, want)
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.partitioned()
+		pause := storage.Settings{Partition: "idle", Pause: &storage.Pause{On: true, For: time.Hour}}
+		if err := r.session.Configure(t.Context(), "mail", pause); err != nil {
+			t.Fatal(err)
 		}
-	}
+		for line, want := range map[string]string{
+			"queue resume mail --partition i":          "idle\n",
+			"queue pause mail --partition ''":          "acme\nidle\nÖkö GmbH\n",
+			"queue pause --partition ''":               "",
+			"task add k --queue mail --partition a":    "acme\n",
+			"task ls --queue mail --partition a":       "acme\n",
+			"task ls --queue mail,other --partition a": "",
+			"task edit x --queue mail --partition a":   "acme\n",
+		} {
+			if got, _, _ := strings.Cut(r.run("__complete "+line).out, ":4"); got != want {
+				t.Errorf("%s: got %q, want %q", line, got, want)
+			}
+		}
+	})
 }

@@ -132,7 +132,7 @@ func TestAHostThatSwitchesProtocolsIsLeft(t *testing.T) {
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.Listener.Addr().String())
 	}
-	h.client.Timeout = time.Second
+	h.client.Timeout = 30 * time.Second
 	ended := make(chan error, 1)
 	go func() { ended <- h.Post(context.Background(), []byte("{}")) }()
 	select {
@@ -140,7 +140,7 @@ func TestAHostThatSwitchesProtocolsIsLeft(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "answered 101") {
 			t.Errorf("got %v, want the status", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(90 * time.Second):
 		t.Error("the post waits although its time is over")
 		s.CloseClientConnections()
 	}
