@@ -196,18 +196,18 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	results := make([]Result, len(items))
 	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
 	done := func() error { return nil } // waits for the chunk that is under way
-	for begin := 0; begin < len(items); {
-		next := c.chunk(ctx, items, begin, most, results)
+	for last := (chunk{}); last.end < len(items); {
+		next := c.chunk(ctx, items, last, most, results)
 		if err := done(); err != nil {
-			for i := begin; i < len(items); i++ {
+			for i := last.end; i < len(items); i++ {
 				if results[i].Err == nil {
 					results[i].Err = ErrNotSent
 				}
 			}
 			return results, wrap(err, "enqueue %d items", len(items))
 		}
-		begin = next.end
-		if begin == len(items) {
+		last = next
+		if next.end == len(items) {
 			done = func() error { return c.send(ctx, next, results) }
 			break
 		}
@@ -231,26 +231,31 @@ type chunk struct {
 	inserts []storage.Insert
 	places  []int // the index of each insert among all items
 	end     int
+	left    *storage.Insert // of items[end], for which the call had no room; nil for none
 }
 
-// chunk makes the inserts of items from begin on: most of them at the most, and as many as one call
-// takes. An item that cannot be enqueued gets its error in results.
-func (c *Client) chunk(ctx context.Context, items []Item, begin, most int, results []Result) chunk {
-	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-begin)), end: len(items)}
+// chunk makes the inserts of items behind those of the last chunk: most of them at the most, and as
+// many as one call takes. An item that cannot be enqueued gets its error in results.
+func (c *Client) chunk(ctx context.Context, items []Item, last chunk, most int, results []Result) chunk {
+	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-last.end)), end: len(items)}
 	size := 0
-	for i := begin; i < len(items); i++ {
+	for i := last.end; i < len(items); i++ {
 		if len(k.inserts) == most {
 			k.end = i
 			break
 		}
-		in, err := c.insert(ctx, items[i].job, items[i].opts)
-		if err != nil {
+		var in storage.Insert
+		var err error
+		if i == last.end && last.left != nil { // its BeforeEnqueue must not be called again
+			in = *last.left
+		} else if in, err = c.insert(ctx, items[i].job, items[i].opts); err != nil {
 			results[i].Err = about(err, "enqueue", in.Kind)
 			continue
 		}
 		tx := storage.Tx{Inserts: []storage.Insert{in}}
 		if size += tx.Bytes(); len(k.inserts) > 0 && size > chunkBytes {
-			k.end = i
+			left := in
+			k.end, k.left = i, &left
 			break
 		}
 		k.inserts, k.places = append(k.inserts, in), append(k.places, i)

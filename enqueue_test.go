@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -312,6 +313,66 @@ func TestBeforeEnqueueRefusesAndPrepares(t *testing.T) {
 		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
 		if err := midge.Handle(r, func(context.Context, wrongly) error { return nil }); !errors.As(err, &invalid) {
 			t.Errorf("register with another signature: got %v, want an *InvalidError", err)
+		}
+	})
+}
+
+// bulky is a job with large parameters. BeforeEnqueue adds a prefix to the name.
+type bulky struct {
+	Name string
+	Body []byte
+}
+
+func (j *bulky) BeforeEnqueue(context.Context) error {
+	j.Name = "Ms " + j.Name
+	return nil
+}
+
+// TestAnItemBetweenTwoCallsIsPreparedOnce enqueues more bytes than one call takes. Some items are pointers, whose
+// jobs BeforeEnqueue changes in place.
+func TestAnItemBetweenTwoCallsIsPreparedOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var parts []int
+		var passed []midge.Ref
+		counting := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+			return func(ctx context.Context, inserts []*storage.Insert) error {
+				parts = append(parts, len(inserts))
+				for _, in := range inserts {
+					passed = append(passed, in.Ref)
+				}
+				return next(ctx, inserts)
+			}
+		}
+		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{counting}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, client := range []*midge.Client{b.client, c} {
+			var items []midge.Item
+			for i := range 10 {
+				job := bulky{fmt.Sprint(i), make([]byte, 1000<<10)}
+				if i%2 == 0 {
+					items = append(items, midge.New(&job))
+				} else {
+					items = append(items, midge.New(job))
+				}
+			}
+			results, err := client.EnqueueMany(b.ctx, items)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range results {
+				var stored bulky
+				if err := midge.Decode(b.task(r.Task.Ref), &stored); err != nil || stored.Name != fmt.Sprint("Ms ", i) {
+					t.Errorf("item %d is stored with the name %q (%v), want one prefix", i, stored.Name, err)
+				}
+				if client == c && (i >= len(passed) || passed[i] != r.Task.Ref) {
+					t.Errorf("item %d is %s, want it to pass the middleware once, in its place: %v", i, r.Task.Ref, passed)
+				}
+			}
+		}
+		if len(parts) < 3 || len(passed) != 10 {
+			t.Errorf("the middleware saw parts of %v items, want 10 items in three calls", parts)
 		}
 	})
 }
