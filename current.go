@@ -170,7 +170,9 @@ func Progress(ctx context.Context, v any) error {
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint
-// ignores these errors.
+// ignores these errors. A write of unknown outcome may still happen, and replace a later checkpoint.
+// So after an ErrUnknown of Checkpoint or [Step], Checkpoint stores v and returns an ErrUnknown too,
+// until the attempt has ended.
 func Checkpoint(ctx context.Context, v any) error {
 	return inJob(ctx, "checkpoint", func(a *runner.Attempt) error {
 		b, err := encodeFor(a, v)

@@ -157,6 +157,42 @@ func (l *lateStorage) Extend(ctx context.Context, req storage.ExtendRequest) (st
 	return answer, errors.Join(err, late)
 }
 
+// A write whose outcome is unknown may also happen after a later checkpoint, and then replaces it. Such a
+// checkpoint must not count as stored.
+func TestACheckpointBehindAWriteThatHappensLate(t *testing.T) {
+	for name, write := range map[string]func(ctx context.Context) error{
+		"checkpoint": func(ctx context.Context) error { return midge.Checkpoint(ctx, 1) },
+		"step": func(ctx context.Context) error {
+			_, err := midge.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil })
+			return err
+		},
+	} {
+		bubble(t, func(b *bench) {
+			b.store = &lateStorage{Storage: b.store}
+			var attempts, loaded int
+			var second error
+			b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second)}, func(ctx context.Context, _ work) error {
+				if attempts++; attempts > 1 {
+					_, err := midge.LoadCheckpoint(ctx, &loaded)
+					return err
+				}
+				short, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				if err := write(short); !errors.Is(err, storage.ErrUnknown) {
+					t.Errorf("%s: the first write returned %v, want ErrUnknown", name, err)
+				}
+				second = midge.Checkpoint(ctx, 2)
+				return errBroken
+			})
+			b.enqueue("a")
+			b.after(time.Minute)
+			if attempts != 2 || second == nil && loaded != 2 || second != nil && !errors.Is(second, storage.ErrUnknown) {
+				t.Errorf("%s: the checkpoint 2 returned %v, and attempt %d has loaded %d", name, second, attempts, loaded)
+			}
+		})
+	}
+}
+
 // The context of a job that ends while the storage writes a step does not cut off the write.
 func TestAContextThatEndsDuringAWrite(t *testing.T) {
 	bubble(t, func(b *bench) {

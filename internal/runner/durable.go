@@ -204,7 +204,8 @@ func (a *Attempt) called(name string) {
 	x.called = append(x.called, name)
 }
 
-// Checkpoint stores a checkpoint beside the steps of the task.
+// Checkpoint stores a checkpoint beside the steps of the task. It returns an error if a write that is still
+// under way could replace it.
 func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 	d, err := a.durable()
 	if err == nil {
@@ -214,6 +215,7 @@ func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 		return err
 	}
 	defer d.leave()
+	unsure := d.unsure
 	if err := d.load(ctx, a); err != nil {
 		return err
 	}
@@ -221,7 +223,13 @@ func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 	if err := a.fits(next); err != nil {
 		return err
 	}
-	return d.store(ctx, a, next)
+	if err := d.store(ctx, a, next); err != nil {
+		return err
+	}
+	if unsure != nil {
+		return fmt.Errorf("an earlier write may still replace it: %w", unsure)
+	}
+	return nil
 }
 
 // LoadCheckpoint returns the last checkpoint of the task, empty for none.
