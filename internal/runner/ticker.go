@@ -44,11 +44,12 @@ func dueCursors(claimed storage.Claimed) []dueCursor {
 
 // due queues due cursors.
 func (t *ticker) due(cursors []dueCursor) {
-	until := t.elapsed() + storage.TickHide
+	now := t.elapsed()
 	for i := range cursors {
-		cursors[i].until = until
+		cursors[i].until = now + storage.TickHide
 	}
 	t.mu.Lock()
+	t.dropLocked(now) // a middleware that does not return holds up take, and the same cursors come again
 	t.queue = append(t.queue, cursors...)
 	t.mu.Unlock()
 	kick(t.kick)
@@ -69,14 +70,19 @@ func (t *ticker) loop(ctx context.Context) {
 	}
 }
 
-// take takes the first cursors from the queue. It drops the cursors whose hiding is over: the storage hands
-// them out again, to this runner or another.
+// dropLocked drops the cursors whose hiding is over: the storage hands them out again, to this runner or
+// another. The mutex is held.
+func (t *ticker) dropLocked(now time.Duration) {
+	for len(t.queue) > 0 && t.queue[0].until < now {
+		t.queue = t.queue[1:]
+	}
+}
+
+// take takes the first cursors from the queue.
 func (t *ticker) take() []dueCursor {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for now := t.elapsed(); len(t.queue) > 0 && t.queue[0].until < now; {
-		t.queue = t.queue[1:]
-	}
+	t.dropLocked(t.elapsed())
 	n := min(len(t.queue), atOnce)
 	due := t.queue[:n:n]
 	if t.queue = t.queue[n:]; len(t.queue) == 0 {
