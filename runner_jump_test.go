@@ -12,10 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// TestJobsRunWhateverTheClockOfTheStorageDoes has the clock jump ahead and back, for moments and
-// for good. The runner reads the storage's time again where a call is refused because of a wrong
-// time.
-func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
+// jumpy runs a test in a bubble, on a storage whose clock is ahead.
+func jumpy(t *testing.T, test func(b *bench, ahead *atomic.Int64)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		store, err := memory.Open(memory.Config{Now: func() time.Time {
@@ -29,6 +28,19 @@ func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
 		if b.client, err = midge.NewClient(store, midge.ClientConfig{}); err != nil {
 			t.Fatal(err)
 		}
+		test(b, &ahead)
+		_ = b.drain()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestJobsRunWhateverTheClockOfTheStorageDoes has the clock jump ahead and back, for moments and
+// for good. The runner reads the storage's time again where a call is refused because of a wrong
+// time.
+func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
+	jumpy(t, func(b *bench, ahead *atomic.Int64) {
 		var runs atomic.Int32
 		logger, lines := logged()
 		b.run(midge.RunnerConfig{Lease: 3 * time.Second, Logger: logger}, func(context.Context, work) error {
@@ -61,9 +73,37 @@ func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
 		if got := len(lines("clock")); got != 1 {
 			t.Errorf("%d lines about the clock, want 1: %s", got, strings.Join(lines("clock"), "\n"))
 		}
-		_ = b.drain()
-		if err := store.Close(); err != nil {
-			t.Error(err)
+	})
+}
+
+// TestAScheduleThatIsStoredAgainRepeatsNoTick sets the clock of the storage forward, and then removes a schedule,
+// which its runner stores again.
+func TestAScheduleThatIsStoredAgainRepeatsNoTick(t *testing.T) {
+	jumpy(t, func(b *bench, ahead *atomic.Int64) {
+		times := make(map[time.Time]int)
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			times[info.Tick]++
+			return nil
+		})
+		if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		ahead.Store(int64(5 * time.Minute))
+		b.after(time.Minute + time.Second)
+		if err := b.client.Queue(midge.DefaultQueue).RemoveSchedule(b.ctx, "work"); err != nil {
+			t.Fatal(err)
+		}
+		b.after(3 * time.Minute)
+		if len(times) < 4 {
+			t.Errorf("got the ticks %v, want one each minute", times)
+		}
+		for tick, n := range times {
+			if n != 1 {
+				t.Errorf("%d tasks of the tick %v, want one", n, tick)
+			}
 		}
 	})
 }

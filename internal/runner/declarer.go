@@ -119,6 +119,10 @@ type keeping struct {
 	owners []*ownSchedule       // of txs
 	err    error                // the first one
 
+	asked    time.Time // when the storage was asked for its time; zero for never
+	told     time.Time // its answer
+	timeless error     // why it has not answered
+
 	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
 }
 
@@ -184,11 +188,23 @@ func (k *keeping) isNewer(ctx context.Context, own *ownSchedule, stored *storage
 	return !live && err == nil, err
 }
 
+// now returns the storage's time, for which it asks once. The time that a session reckons lags behind
+// if the machine was suspended or the clock of the storage was set forward. The schedule would then tick
+// again for a moment for which its removed cursor has ticked.
+func (k *keeping) now(ctx context.Context) (time.Time, error) {
+	if k.asked.IsZero() {
+		var d storage.Description
+		d, k.timeless = k.store.Describe(ctx)
+		k.asked, k.told = time.Now(), d.Now
+	}
+	return k.told.Add(time.Since(k.asked)), k.timeless
+}
+
 // put inserts the cursor of a schedule with the next call. before is the cursor that it replaces,
 // which tx deletes; nil for none.
 func (k *keeping) put(ctx context.Context, own *ownSchedule, tx storage.Tx, before *storage.Cursor) {
 	in := own.insert
-	now, err := k.beats.Now(ctx)
+	now, err := k.now(ctx)
 	if err == nil {
 		in.Cursor, err = schedule.After(in.Ref, before, own.declaration, now)
 	}
