@@ -161,13 +161,16 @@ func (t *attempt) environment(ctx context.Context) []string {
 // run runs the program and returns the verdict of the attempt.
 func (t *attempt) run(ctx context.Context) error {
 	killed := oomKills()
-	err := t.child.start()
+	err := t.child.start(ctx)
 	for _, file := range t.files {
 		_ = file.Close() // the child has it
 	}
 	t.files = nil
 	if err != nil {
 		t.reports.drop()
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+			return fmt.Errorf("%w: the program was not started", err)
+		}
 		return fmt.Errorf("the program %s cannot be started: %w", t.Path, err)
 	}
 	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))

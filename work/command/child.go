@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -18,12 +19,16 @@ type child struct {
 	gone bool // the number of the process may belong to another one by now
 }
 
-// start starts the process. The goroutine that started it keeps its thread until the process has ended,
-// because Linux ends the process together with the thread that started it.
-func (c *child) start() error {
+// start starts the process, unless ctx has ended. The goroutine that started it keeps its thread until the
+// process has ended, because Linux ends the process together with the thread that started it.
+func (c *child) start(ctx context.Context) error {
 	task, mark, err := c.reaper.begin()
 	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil { // begin may have waited, and the task may run elsewhere by now
+		c.reaper.end(task)
+		return context.Cause(ctx)
 	}
 	c.cmd.Env = append(c.cmd.Env, mark)
 	c.ended = make(chan struct{})

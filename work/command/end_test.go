@@ -80,6 +80,34 @@ func TestATimeoutKillsTheGroup(t *testing.T) {
 	gone(t, awaitFile(t, file))
 }
 
+// slowReads is a storage that answers a read of a task only once the context of the read has ended.
+type slowReads struct{ storage.Storage }
+
+func (s slowReads) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	<-ctx.Done()
+	return s.Storage.Task(context.WithoutCancel(ctx), ref) //nolint:wrapcheck // as the storage has it
+}
+
+// TestNoProgramStartsAfterTheEnd has a timeout end the context of a job while the last checkpoint is read.
+func TestNoProgramStartsAfterTheEnd(t *testing.T) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() }) // after the runner has ended
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "started")
+	r := &rig{T: t, store: slowReads{store}, client: client}
+	r.start(shell(`: > ` + file))
+	r.contains(r.dead(r.add(packed{}, midge.Timeout(50*time.Millisecond))), "timed out after 50ms: the program was not started")
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the program was started: %v", err)
+	}
+}
+
 // TestAnExitAfterTheEndCompletesNothing has a program that ends with 0 when it is asked to end.
 func TestAnExitAfterTheEndCompletesNothing(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
