@@ -207,6 +207,26 @@ func TestAStorageClosedWhileTheRunnerRunsEndsIt(t *testing.T) {
 	}
 }
 
+// TestTheEndOfShutdownsContextEndsTheWaitForHooks has a hook that returns only once its context has ended.
+func TestTheEndOfShutdownsContextEndsTheWaitForHooks(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger, OnEnd: only(func(ctx context.Context, _ midge.Ended) { <-ctx.Done() })}, endings)
+		b.enqueue("")
+		b.after(time.Second)
+		ctx, cancel := context.WithTimeout(b.Context(), 4*time.Second)
+		defer cancel()
+		begun := time.Now()
+		err := b.runner.Shutdown(ctx)
+		if took := time.Since(begun); err != nil || took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("Shutdown returned %v after %v, want nil after 4s to 6s", err, took)
+		}
+		if got := lines("OnEnd has not returned in time: 1 ends"); len(got) != 1 {
+			t.Errorf("logged %q, want one warning about the hook", got)
+		}
+	})
+}
+
 func TestStopCutsTheGraceShort(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{Grace: time.Hour}, func(ctx context.Context, _ work) error {

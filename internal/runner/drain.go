@@ -11,15 +11,13 @@ import (
 // within the grace period, the time that jobs have to return, and this time, even where the storage is away.
 const shutdownTail = time.Second
 
-// graceLeft returns how much of the grace period is left, at least shutdownTail/4, for the calls of
-// hooks. begun is when the drain began, as elapsed time.
+// hooksTail is how long the calls of hooks may take once the grace period is over.
+const hooksTail = shutdownTail / 4
+
+// graceLeft returns how much of the grace period is left for the calls of hooks, at least hooksTail.
+// begun is when the drain began, as elapsed time.
 func (r *Runner) graceLeft(begun time.Duration) time.Duration {
-	select {
-	case <-r.stop:
-		return shutdownTail / 4
-	default:
-		return max(r.grace-(r.elapsed()-begun), shutdownTail/4)
-	}
+	return max(r.grace-(r.elapsed()-begun), hooksTail)
 }
 
 // awaitTicks receives true once the actors that make ticks have ended, and false where they have not ended for a

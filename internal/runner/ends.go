@@ -232,10 +232,10 @@ func (e *ends) hire() *teller {
 	return t
 }
 
-// wait waits until all ends are reported, but not longer than most, and returns how many are not,
-// with those dropped before.
+// wait waits until all ends are reported, but not longer than most, nor than hooksTail once cut is closed.
+// It returns how many ends are not reported, with the ends that were dropped before.
 // Those still in the queue are dropped, and later ends are not reported.
-func (e *ends) wait(most time.Duration) (left int) {
+func (e *ends) wait(most time.Duration, cut <-chan struct{}) (left int) {
 	if e == nil {
 		return 0
 	}
@@ -248,17 +248,30 @@ func (e *ends) wait(most time.Duration) (left int) {
 	idle := make(chan struct{})
 	e.idle = idle
 	e.mu.Unlock()
-	t := time.NewTimer(most)
-	defer t.Stop()
-	select {
-	case <-idle:
+	if awaits(idle, most, cut) {
 		return 0
-	case <-t.C:
 	}
 	e.gaveUp.Store(true)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return int(e.left.Load()) + e.dropped
+}
+
+// awaits reports whether idle was closed within most, and within hooksTail once cut was closed.
+func awaits(idle <-chan struct{}, most time.Duration, cut <-chan struct{}) bool {
+	begun, t := time.Now(), time.NewTimer(most)
+	defer t.Stop()
+	for {
+		select {
+		case <-idle:
+			return true
+		case <-t.C:
+			return false
+		case <-cut:
+			cut = nil
+			t.Reset(min(most-time.Since(begun), hooksTail))
+		}
+	}
 }
 
 // fill fills in the report of an attempt. It makes the task in the memory of the claim.

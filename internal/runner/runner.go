@@ -381,7 +381,7 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	hardStop()
 	all.others.Wait()
 	ticked := r.awaitTicks(&all.ticks)
-	r.log.untold(r.ends.wait(r.graceLeft(begun)))
+	r.log.untold(r.ends.wait(r.graceLeft(begun), r.stop))
 	endHooks()
 	if !<-ticked {
 		r.log.warn("an EnqueueMiddleware has not returned in time: ticks may be made up for by another runner")
