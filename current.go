@@ -135,8 +135,9 @@ func definitionsOf(a *runner.Attempt) *definitions {
 
 // SetResult sets the result that is stored with the completion of the running job, for
 // [Client.Await]. The last call counts. The task is then kept for an hour unless its options say
-// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says, and
-// so is the context of a [Step]'s function: call SetResult outside the step.
+// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says. So is a
+// result that is too large for one transaction together with the follow-ups, and so is the context of a
+// [Step]'s function: call SetResult outside the step. If a result is refused, an earlier result stays.
 func SetResult(ctx context.Context, v any) error {
 	return inJob(ctx, "set result", func(a *runner.Attempt) error {
 		if err := outsideStep(ctx, a, "SetResult"); err != nil {

@@ -45,6 +45,38 @@ func TestFollowUpsAndResultCommitWithTheCompletion(t *testing.T) {
 	})
 }
 
+// TestAResultTooLargeBesideTheFollowUpsIsRefused checks that SetResult returns the error, so that
+// the job can go on.
+func TestAResultTooLargeBesideTheFollowUpsIsRefused(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var refused error
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			for range 4 {
+				if err := midge.FollowUp(ctx, work{strings.Repeat("x", 1000<<10)}, midge.To("elsewhere")); err != nil {
+					return err
+				}
+			}
+			if err := midge.SetResult(ctx, "short"); err != nil {
+				return err
+			}
+			refused = midge.SetResult(ctx, strings.Repeat("x", 200<<10))
+			return nil
+		})
+		task := b.enqueue("parent", midge.Retries(midge.None))
+		b.after(time.Second)
+		if !errors.As(refused, new(*midge.InvalidError)) {
+			t.Errorf("SetResult returned %v, want an *InvalidError", refused)
+		}
+		var result string
+		if err := b.client.Await(b.Context(), task.Ref, &result); err != nil || result != "short" {
+			t.Errorf("got the result %q, %v; want the earlier one", result, err)
+		}
+		if s := b.stats("elsewhere"); s.Waiting != 4 {
+			t.Errorf("%d follow-ups, want 4", s.Waiting)
+		}
+	})
+}
+
 // followed runs a job whose follow-up has the id of an existing task, elsewhere/child. It returns
 // the job's task, and the log lines about a failure.
 func followed(b *bench, existing work, cancelled, joins bool) (parent storage.Task, failed []string) {

@@ -97,6 +97,13 @@ func (a *Attempt) SetResult(result []byte) error {
 	if err := a.mayAddLocked(); err != nil {
 		return err
 	}
+	sm := settlement{attempt: a}
+	settle := sm.settle()
+	settle.Result = result
+	tx := storage.Tx{Inserts: sm.followUps(), Settles: []storage.Settle{settle}}
+	if err := storage.CheckTxs(*a.limits.Load(), []storage.Tx{tx}); err != nil {
+		return err
+	}
 	a.extra().result = result
 	return nil
 }
