@@ -79,6 +79,25 @@ func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
 	})
 }
 
+// TestARunWhoseFollowUpIsRefusedIsCountedOnce checks that it is counted as a failure.
+func TestARunWhoseFollowUpIsRefusedIsCountedOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		followed(b, work{"other"}, false, false)
+		b.after(65 * time.Second)
+		runners, err := b.client.Runners(b.ctx)
+		if err != nil || len(runners) != 1 {
+			t.Fatalf("runners %+v, %v; want one", runners, err)
+		}
+		v, err := vitals.Decode(runners[0].Vitals)
+		if err != nil || len(v.Kinds) != 1 {
+			t.Fatalf("got %+v, %v; want the vitals of one kind", v, err)
+		}
+		if k := v.Kinds[0]; k.Runs.Count() != 1 || k.Failed != 1 {
+			t.Errorf("%d runs and %d failures, want one of each", k.Runs.Count(), k.Failed)
+		}
+	})
+}
+
 // declared is a storage that counts the heartbeats with schedules, and can be away for heartbeats.
 type declared struct {
 	storage.Storage

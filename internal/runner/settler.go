@@ -19,7 +19,8 @@ type settlement struct {
 	as      Outcome         // how the attempt ended; "" for success
 	err     error           // to be reported; nil for success
 	took    time.Duration
-	refused int // how often a storage that may accept it later has refused it
+	refused int  // how often a storage that may accept it later has refused it
+	counted bool // as a success, before its completion was refused
 }
 
 // settle returns the settle for the storage.
@@ -38,6 +39,9 @@ func (sm *settlement) settle() storage.Settle {
 func (sm *settlement) count() {
 	a := sm.attempt
 	switch {
+	case sm.counted:
+		a.counter.Fail()
+		return
 	case sm.verdict == nil:
 	case sm.as == OutcomeReleased, sm.as == OutcomeUndecodable, sm.verdict.Outcome == storage.Decline, !a.ran:
 		return
@@ -399,6 +403,7 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 	fail := failure(storage.Fail, s.judge.delay(sm.attempt, &Judgement{}), Judgement{Err: err})
 	failed := *sm
 	failed.verdict, failed.as, failed.err = &fail, OutcomeFailed, err
+	failed.counted = sm.outcome() == storage.Complete
 	s.add(failed)
 }
 

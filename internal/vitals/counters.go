@@ -38,6 +38,13 @@ func (c *Counter) Count(took time.Duration, failed bool) {
 	}
 }
 
+// Fail counts a run as failed that was counted as a success.
+func (c *Counter) Fail() {
+	if c != nil {
+		c.failed.Add(1)
+	}
+}
+
 // Read returns the vitals of this process, with the kinds that have run. It may or may not
 // include runs that end during the call.
 func (c *Counters) Read() Vitals {
