@@ -197,6 +197,36 @@ func TestAGateOpensAndClosesItsQueue(t *testing.T) {
 	})
 }
 
+// TestNoJobBeginsAfterItsGateHasClosed has a gate close while a worker reads the history of a task for a hook,
+// after a crash and before the job begins.
+func TestNoJobBeginsAfterItsGateHasClosed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var open, ran atomic.Bool
+		open.Store(true)
+		task := b.enqueue("a")
+		b.crash()
+		b.recover()
+		b.runner = b.newRunner(slowReads{b.store, 5 * time.Second}, midge.RunnerConfig{
+			OnEnd: only(func(context.Context, midge.Ended) {}), Gates: map[string]func() bool{"default": open.Load},
+		}, func(context.Context, work) error { ran.Store(true); return nil })
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		if got := b.task(task.Ref); got.State != storage.Pending {
+			t.Fatalf("got %+v, want it claimed", got)
+		}
+		open.Store(false)
+		b.after(5 * time.Second)
+		if got := b.task(task.Ref); ran.Load() || got.State != storage.Waiting || got.Crashes != 1 || got.Retries != 0 {
+			t.Errorf("the job ran: %t; got %+v, want it waiting without a run, with the one crash before", ran.Load(), got)
+		}
+		open.Store(true)
+		b.after(10 * time.Second)
+		if !ran.Load() {
+			t.Error("the job does not run behind the gate that is open again")
+		}
+	})
+}
+
 // TestAGateThatFailsIsClosed: a gate that panics, ends its goroutine or does not return counts as closed, and
 // the log has one warning of each kind.
 func TestAGateThatFailsIsClosed(t *testing.T) {

@@ -297,15 +297,19 @@ func (a *Attempt) end(cause error) bool {
 	return ended
 }
 
-// errServedNoMore is the cause of an attempt that a worker held when its queue was dropped.
-var errServedNoMore = errors.New("midge: its queue is served here no more")
+// These are the causes of an attempt that a worker held when its queue was dropped, or when the gate of its
+// queue closed.
+var (
+	errServedNoMore = errors.New("midge: its queue is served here no more")
+	errGateClosed   = errors.New("midge: the gate of its queue has closed")
+)
 
 // keepBack prevents the start of an attempt that does not run yet.
-func (a *Attempt) keepBack() {
+func (a *Attempt) keepBack(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.phase == claimedAhead && a.cause() == nil {
-		a.extra().cause = errServedNoMore
+		a.extra().cause = cause
 	}
 }
 

@@ -117,11 +117,20 @@ func (g *gates) close(of *gate, err error) {
 	g.shut(of.queue, true)
 }
 
-// shut closes or opens a queue. A heartbeat reports each change at once.
+// shut closes or opens a queue. Once it has closed the queue, no job of the queue begins. A heartbeat
+// reports each change at once.
 func (g *gates) shut(queue string, closed bool) {
 	changed, back := g.slots.shut(queue, closed)
 	g.releaseAll(back)
-	if changed {
-		kick(g.heartbeat.kick)
+	if !changed {
+		return
 	}
+	if closed {
+		for _, a := range g.slots.inFlight.snapshot(nil) { // a worker may have an attempt that has not begun
+			if a.Fence.Queue == queue {
+				a.keepBack(errGateClosed)
+			}
+		}
+	}
+	kick(g.heartbeat.kick)
 }

@@ -204,7 +204,7 @@ func (r *Runner) SetQueues(names []string, weights map[string]int) {
 	r.releaseAll(r.queues.set(names, weights))
 	for _, a := range r.slots.inFlight.snapshot(nil) { // a worker may have an attempt that has not begun
 		if !slices.Contains(names, a.Fence.Queue) {
-			a.keepBack()
+			a.keepBack(errServedNoMore)
 		}
 	}
 	kick(r.changed)
