@@ -31,6 +31,7 @@ type Attempt struct {
 	explained        bool  // its error already names its timeout; written by the goroutine of its job
 	counted, returns bool  // counted as a suspect, or as an attempt given back; guarded by slots.mu
 	inSlots          bool  // runs or waits ahead; guarded by slots.mu
+	inBound          bool  // counted in taken of the bound of its queue; guarded by slots.mu
 	place            int32 // index in inFlight.all; guarded by inFlight.mu
 
 	mu        sync.Mutex // guards the fields below

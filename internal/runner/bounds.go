@@ -23,7 +23,14 @@ func (b *bound) free() int {
 	return max(b.most-b.taken, 0)
 }
 
-// boundOf returns the bound of a queue, and makes it if the queue has none. The mutex is held.
+// takes counts an attempt. The mutex is held.
+func (b *bound) takes(a *Attempt) {
+	a.inBound = true
+	b.taken++
+}
+
+// boundOf returns the bound of a queue, and makes it if the queue has none. A new bound does not count an
+// attempt that is settled and whose worker has not yet asked for the next. The mutex is held.
 func (s *slots) boundOf(queue string) *bound {
 	b := s.bounds[queue]
 	if b != nil {
@@ -32,7 +39,7 @@ func (s *slots) boundOf(queue string) *bound {
 	b = &bound{}
 	for _, a := range s.inFlight.snapshot(nil) {
 		if a.inSlots && a.Fence.Queue == queue {
-			b.taken++
+			b.takes(a)
 		}
 	}
 	if s.bounds == nil {
@@ -101,7 +108,7 @@ func (s *slots) admits(a *Attempt) bool {
 	}
 	a.inSlots = true
 	if b != nil {
-		b.taken++
+		b.takes(a)
 	}
 	return true
 }
@@ -110,10 +117,11 @@ func (s *slots) admits(a *Attempt) bool {
 // of the queue claims. The mutex is held.
 func (s *slots) leaves(a *Attempt) {
 	a.inSlots = false
-	b := s.bounds[a.Fence.Queue]
-	if b == nil {
+	if !a.inBound {
 		return
 	}
+	a.inBound = false
+	b := s.bounds[a.Fence.Queue]
 	if b.taken--; b.taken == b.most-1 {
 		a.shard.wakeUp.queuesChanged()
 	}

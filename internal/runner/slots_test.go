@@ -81,6 +81,23 @@ func TestWorkersComeOneByOne(t *testing.T) {
 	}
 }
 
+// TestANewBoundIsNotLeftByAnAttemptThatItDoesNotCount has a bound made after the settle of an attempt, before
+// the attempt's worker asks for the next.
+func TestANewBoundIsNotLeftByAnAttemptThatItDoesNotCount(t *testing.T) {
+	s := slotsOf(1)
+	a := &Attempt{Fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
+	worker, _ := s.add(a)
+	if next, _ := s.next(worker, nil, 0); next != a {
+		t.Fatalf("the worker got %v, want the attempt", next)
+	}
+	s.settled(a)
+	s.bind("q", 1)
+	s.next(worker, a, 0)
+	if taken := s.bounds["q"].taken; taken != 0 {
+		t.Errorf("%d slots of the queue are taken, want none", taken)
+	}
+}
+
 // TestWhatHasASlotIsNotStale checks this however late the attempt's worker comes.
 func TestWhatHasASlotIsNotStale(t *testing.T) {
 	s := slotsOf(2)
