@@ -60,30 +60,61 @@ func TestTheLastTryOfACancelWaitsForALock(t *testing.T) {
 		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("t", i))}})
 		ref := a.Inserted[0].Ref
 		s.want("claimed tasks", len(s.claim(1).Fences), 1)
-		tx, err := s.conn.Begin(s.Context())
-		s.must(err)
-		locked, err := tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = $1 FOR UPDATE", []byte(ref.ID))
-		s.must(err)
-		s.want("locked tasks", locked.RowsAffected(), int64(1))
-		tried := make(chan error, 1)
-		go func() {
-			_, err := s.store.TryApply(s.Context(), postgres.CancelTries, cancelOf(ref))
-			tried <- err
-		}()
-		for waits, ended := false, false; !waits && !ended; {
-			s.must(tx.QueryRow(s.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity "+
-				"WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waits))
-			ended = len(tried) > 0
-		}
-		s.must(tx.Rollback(s.Context()))
-		s.must(<-tried)
-		task, err := s.store.Task(s.Context(), ref)
-		s.must(err)
-		if task.CancelAsked {
+		if s.cancelsBehind(ref, cancelOf(ref)) {
 			return
 		}
 	}
 	t.Error("the last try of a cancel passed over each task that was locked for a moment")
+}
+
+// TestALongLockHidesNoOtherCancel of the same Tx: if one task stays locked, the last try waits all the same for
+// another one that is locked for a moment.
+func TestALongLockHidesNoOtherCancel(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+	s.want("claimed tasks", len(s.claim(1).Fences), 1)
+	long, err := s.db.BeginTx(s.Context(), nil)
+	s.must(err)
+	defer func() { s.must(long.Rollback()) }()
+	_, err = long.ExecContext(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'a' FOR UPDATE")
+	s.must(err)
+	for i := range 20 {
+		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("b", i))}})
+		ref := a.Inserted[0].Ref
+		s.want("claimed tasks", len(s.claim(1).Fences), 1)
+		cancel := cancelOf(storage.Ref{Queue: "q", ID: "a"})
+		cancel.Changes = append(cancel.Changes, cancelOf(ref).Changes...)
+		if s.cancelsBehind(ref, cancel) {
+			return
+		}
+	}
+	t.Error("the last try of a cancel passed over each task beside a task that stayed locked")
+}
+
+// cancelsBehind locks a task until the last try of a cancel waits for it, or has ended. It reports whether the cancel
+// takes effect on the task.
+func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {
+	s.Helper()
+	tx, err := s.conn.Begin(s.Context())
+	s.must(err)
+	locked, err := tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = $1 FOR UPDATE", []byte(ref.ID))
+	s.must(err)
+	s.want("locked tasks", locked.RowsAffected(), int64(1))
+	tried := make(chan error, 1)
+	go func() {
+		_, err := s.store.TryApply(s.Context(), postgres.CancelTries, cancel)
+		tried <- err
+	}()
+	for waits, ended := false, false; !waits && !ended; {
+		s.must(tx.QueryRow(s.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity "+
+			"WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waits))
+		ended = len(tried) > 0
+	}
+	s.must(tx.Rollback(s.Context()))
+	s.must(<-tried)
+	task, err := s.store.Task(s.Context(), ref)
+	s.must(err)
+	return task.CancelAsked
 }
 
 // TestACancelPassesOverALongLock of an application's transaction, and takes effect on other tasks of its call.

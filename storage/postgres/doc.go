@@ -157,8 +157,9 @@
 // In a transaction of the application's a step does wait for locks. Every commit with a notification
 // waits for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery
 // passes over a task that is locked. Extend and cancel try again for a while, because steps lock tasks for
-// some milliseconds, and the last try of a cancel waits for the lock for 100 ms. Then they pass over the
-// task, which the application may settle in a transaction of its own. The server rolls back a step from which it hears nothing for two seconds. No setting bounds a
+// some milliseconds, and the last try of a cancel waits for each lock for 100 ms, and for half as long after
+// each that it did not get. Then they pass over the task, which the application may settle in a transaction
+// of its own. The server rolls back a step from which it hears nothing for two seconds. No setting bounds a
 // step that stops while it copies its rows; the sweep of another client ends it after twenty seconds.
 // Steps append changes of sizes and totals as rows, and one client at a time folds these rows. After a
 // serialization failure, a deadlock or a lost race a step is repeated, with jitter.

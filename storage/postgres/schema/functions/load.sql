@@ -1,5 +1,6 @@
 -- load reads tasks by their refs and locks the first of them (locks). It waits for locks if wait is true, and
--- fails if one takes too long. If brief is true it waits for a moment for the locks of live tasks. A task that
+-- fails if one takes too long. If brief is true it waits for a moment for the lock of each live task, and for a
+-- shorter one after each that stays locked, until it has waited for four in vain. A task that
 -- it does not lock, or that another step has locked, is returned as it was before that step, and o_held is
 -- false. If low and high are not empty, the ids of the tasks that it does not lock are between them, of one
 -- queue, and so close that few others can be between them.
@@ -14,6 +15,7 @@ DECLARE
 	q int4;
 	i bytea;
 	have bool[] := array_fill(false, ARRAY[locks]);
+	patience int4 := 100; -- in milliseconds
 BEGIN
 	IF wait THEN
 		FOR n IN 1..locks LOOP
@@ -22,13 +24,17 @@ BEGIN
 		END LOOP;
 	END IF;
 	IF brief THEN -- a step that comes at once behind each end of a lock would never find the task free
-		BEGIN
-			PERFORM set_config('lock_timeout', '100ms', true);
-			PERFORM FROM unnest(queues[:locks], ids[:locks]) AS u (queue, id), LATERAL (
-				SELECT FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id FOR UPDATE OF t
-			) t;
-		EXCEPTION WHEN lock_not_available THEN -- another transaction keeps a task locked
-		END;
+		FOR n IN 1..locks LOOP
+			PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
+			PERFORM set_config('lock_timeout', patience || 'ms', true);
+			BEGIN
+				PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
+			EXCEPTION WHEN lock_not_available THEN -- another transaction keeps the task locked
+				patience := patience / 2;
+			END;
+			EXIT WHEN patience < 10;
+		END LOOP;
 	END IF;
 	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
 			o_at, o_attempts IN
