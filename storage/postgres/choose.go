@@ -47,6 +47,7 @@ type choice struct {
 	starts     map[line]engine.Starts // those that count, of the partitions of candidates
 	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
 	passed     []line                 // partitions that go to the end of the ring
+	parts      map[line]bool          // partitions of which candidates were read
 }
 
 // candidate is a task that the claim may take, as it was read without a lock.
@@ -129,6 +130,7 @@ func (c *claim) choose(ctx context.Context) error {
 func (ch *choice) query(free bool) query {
 	ch.candidates, ch.passed = nil, nil
 	ch.starts, ch.full = make(map[line]engine.Starts), make(map[string]bool)
+	ch.parts = make(map[line]bool)
 	starts, suspects := 0, 0
 	if ch.req.Start > 0 {
 		starts = ch.req.Start + spare
@@ -142,13 +144,16 @@ func (ch *choice) query(free bool) query {
 		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
 			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
-			int32(ch.req.Most() + spareTurns), ch.rings,
+			int32(ch.turns()), ch.rings,
 		},
 		scan: each(func() error {
 			got, queue := r, ch.req.Queues[r.place-1].Name
 			if r.id == nil {
 				ch.passes(queue, r.sub)
 				return nil
+			}
+			if r.state == int16(engine.Keyed) {
+				ch.parts[line{queue, engine.Keyed, r.sub}] = true
 			}
 			if len(packed) > 0 {
 				ch.starts[line{queue, engine.Keyed, r.partition}] = engine.UnpackStarts(packed)
@@ -248,7 +253,28 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 			ch.left[cand.ref.Queue] = true
 		}
 	}
+	ch.behindRests(w)
 	return w, &claim
+}
+
+// turns returns of how many partitions of a queue candidates are read.
+func (ch *choice) turns() int { return ch.req.Most() + spareTurns }
+
+// behindRests notes the queues in which the claim puts partitions to rest, while others may stand behind those
+// that were read. The next claim reads these, because each such claim leaves fewer partitions that are ready.
+func (ch *choice) behindRests(w *work) {
+	read := make(map[string]int)
+	for at := range ch.parts {
+		read[at.queue]++
+	}
+	for _, at := range ch.passed { // turned has passed these over because others are left
+		read[at.queue] = ch.turns()
+	}
+	for _, l := range w.parts {
+		if l.Ring.Sort > 0 && read[l.Queue.Name] >= min(ch.turns(), storage.MaxTurns) {
+			ch.left[l.Queue.Name] = true
+		}
+	}
 }
 
 // passes notes a partition that was passed over because of what it has at its place in the ring, or with no

@@ -37,7 +37,7 @@ func shareMutants() []mutant {
 			"share/expired together", "share/lowered", "share/cleared while tasks run", "share/moved",
 			"share/changed partition", "share/requeued", "share/cancelled and deleted", "share/unique",
 			"share/first after a rate", "share/only task changed in a rest", "share/many at their limit",
-			"share/many loosened", "share/next due",
+			"share/many loosened", "share/many spent", "share/next due",
 			"share/held names", "share/many declined of a full partition", "share/clock ahead of a rate"),
 		breaks("one task too many in a partition", fault{configure: inPartitions(func(l *storage.PartitionLimit) {
 			if l.Concurrency > 0 {

@@ -11,6 +11,9 @@ import (
 // shareRestRules say when a partition rests, and how its rests, its pause and its rate go together.
 func shareRestRules() []rule {
 	return []rule{
+		state("share/many spent", shareManySpent,
+			"Partitions that have used up their rates hide no others behind them, however many there are: claims "+
+				"set More until one takes a task of these."),
 		state("share/pause, rest and rate", shareOrders,
 			"A pause, a rest and the rate of a partition begin and end alone, in whatever order: the partition is "+
 				"served once the last of them is over."),
@@ -65,6 +68,26 @@ func (r *rig) throttle(h held, d time.Duration) {
 func (r *rig) passes(from time.Time, d time.Duration) {
 	r.Helper()
 	r.passTo(from.Add(d + 20*time.Millisecond))
+}
+
+func shareManySpent(r *rig) {
+	const parts = 50
+	r.configure(inEach(0, storage.Rate{N: 1, Per: time.Hour}))
+	ins := make([]storage.Insert, 0, 2*parts)
+	for i := range parts {
+		key := fmt.Sprintf("key%02d-", i)
+		ins = append(ins, keyed(key, key+"0"), keyed(key, key+"1"))
+	}
+	r.insert(ins...)
+	r.hold(ask(parts), parts)
+	r.addKeyed("z", 1)
+	c := r.claim(ask(1))
+	for n := 0; n < parts && len(c.Tasks) == 0 && c.More; n++ {
+		c = r.claim(ask(1))
+	}
+	r.want("claimed behind those that are spent", ids(c.Tasks), []string{"z0"})
+	r.between("next due", c.NextDue, c.Now, c.Now.Add(time.Hour+time.Hour/storage.RateParts))
+	r.nothing("once all are spent")
 }
 
 func shareOrders(r *rig) {
