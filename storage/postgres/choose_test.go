@@ -249,8 +249,8 @@ func TestClaimsTakeAllOfManyKinds(t *testing.T) {
 	s.want("by a few claims", claims > 1 && claims < 6, true)
 }
 
-// TestAClaimTellsOfTasksBehindABarredOne: the last task that a claim reads of a line is one that it
-// may not take, while it may take those behind it.
+// TestAClaimTellsOfTasksBehindABarredOne: the last task up to which a claim would read a line is one that it
+// may not take. The claim passes it over, and reports those behind the tasks that it takes.
 func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
 	const kinds, share, more = 50, 40, 100
 	s := newShop(t)
@@ -259,7 +259,27 @@ func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
 	req := claimOf(0)
 	req.Start, req.Ahead, req.Kinds = 0, 200, kindsNamed(kinds)
 	first := s.claimed(req)
-	s.want("taken, and there are more", [2]any{len(first.Tasks), first.More}, [2]any{kinds + share - 2, true})
+	s.want("taken, and there are more", [2]any{len(first.Tasks), first.More}, [2]any{kinds + share - 1, true})
 	second := s.claimed(req)
-	s.want("taken, and there are more", [2]any{len(second.Tasks), second.More}, [2]any{more - share + 1, false})
+	s.want("taken, and there are more", [2]any{len(second.Tasks), second.More}, [2]any{more - share, false})
+}
+
+// TestDeclinedTasksThatAClaimMayNotTakeHideNoOther: the first tasks in each of many lines are suspects, or belong to
+// a paused partition. A claim passes over more of these than it reads of each line.
+func TestDeclinedTasksThatAClaimMayNotTakeHideNoOther(t *testing.T) {
+	const kinds, share = 50, 40
+	for name, change := range map[string]string{"suspects": "flags = flags | 8", "paused": "partition = 'p'"} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.partition("p", storage.Pause{On: true})
+			s.declineMany(share, "%", kindsNamed(kinds)...)
+			s.damage("UPDATE %s.tasks SET "+change+" WHERE line < 0 AND id NOT LIKE $1::text::bytea", fmt.Sprint("%-", share))
+			req := claimOf(2 * kinds)
+			req.Kinds = kindsNamed(kinds)
+			for _, want := range []int{kinds, 0} {
+				c := s.claimed(req)
+				s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{want, false})
+			}
+		})
+	}
 }

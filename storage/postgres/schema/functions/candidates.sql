@@ -2,8 +2,9 @@
 -- leaves out their payloads. With free it also leaves out tasks that others have locked. Of each
 -- queue it gives up to most tasks that every claim may take, up to starts that only start at once,
 -- and up to suspects that are suspects; starts and suspects are 0 where the claim takes none.
--- Declined tasks of the named kinds come from the heads of their lines, up to most of each. A line is
--- read no further than share, so that no more than some 2,000 rows are read of all lines. o_last says
+-- Declined tasks of the named kinds come from the heads of their lines, up to most of each. Of a line no
+-- more than share are read, so that no more than some 2,000 are read of all lines, and ten times as many
+-- are passed over that the claim may not take. o_last says
 -- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
 -- candidates, and neither have declined tasks whose partition is paused or rests. If the tasks without a
 -- partition rest, only partitions have candidates.
@@ -39,15 +40,15 @@ BEGIN
 		) k
 	), h AS MATERIALIZED (
 		SELECT q.n, q.queue, q.concurrency, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,
-			{schema}.heads({schema}.line(q.queue, s.state), s.most, free) AS cs
+			{schema}.heads({schema}.line(q.queue, s.state), s.most, 0::int2, NULL, 0, free) AS cs
 		FROM q, (VALUES ({state.waiting}, most), ({state.prompt}, starts), ({state.suspect}, suspects)) AS s (state, most)
 		UNION ALL
 		SELECT l.n, l.queue, l.concurrency, {state.declined}::int2, l.kind, most, l.share, barred,
-			{schema}.heads(l.line, l.share, free) FROM l
+			{schema}.heads(l.line, l.share, barred, l.queue, 10 * l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share), 0::int8, 0, t.partition, t.running,
-		coalesce(t.starts, ''), coalesce(t.own, '')
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share OR h.cs[cardinality(h.cs)] IS NULL),
+		0::int8, 0, t.partition, t.running, coalesce(t.starts, ''), coalesce(t.own, '')
 	FROM h, LATERAL (
 		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
 			SELECT y.*, c.nth, p.starts, p.own, CASE WHEN y.partition <> '' THEN (SELECT count(*) FROM (

@@ -1,16 +1,36 @@
--- heads gives the places of the first tasks of a line, up to most. With free it gives only tasks that
+-- heads gives the places of the first tasks of a line without the flags barred, up to most. If q is not null, it
+-- also passes over tasks whose partition in this queue is paused or rests. If it has passed over so many that it
+-- has read most + spare tasks, and others are left, the last place is null. With free it gives only tasks that
 -- nobody has locked: it locks them, and an error that it catches releases the locks at once.
-CREATE FUNCTION {schema}.heads(l int8, most int8, free bool) RETURNS tid[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.heads(l int8, most int8, barred int2, q int4, spare int8, free bool) RETURNS tid[]
+LANGUAGE plpgsql AS $$
 DECLARE
+	keyed int2 := {state.keyed}; -- a variable, so that the planner takes the key of lines
 	cs tid[];
 BEGIN
 	IF free THEN
-		cs := ARRAY(SELECT t.ctid FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
-			ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED);
+		cs := ARRAY(
+			SELECT CASE WHEN x.nth <= most + spare THEN x.c END FROM (
+				SELECT z.*, row_number() OVER () AS nth FROM (
+					SELECT t.ctid AS c, t.flags, t.partition FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
+					ORDER BY t.sort LIMIT most + spare + 1 FOR UPDATE SKIP LOCKED
+				) z
+			) x WHERE x.nth > most + spare OR x.flags & barred = 0 AND (q IS NULL OR x.partition = '' OR NOT EXISTS (
+				SELECT FROM {schema}.lines k WHERE k.queue = q AND k.state = keyed AND k.sub = x.partition
+					AND (k.paused > 0 OR k.rest > 0)
+			)) LIMIT most);
 		RAISE 'let go';
 	END IF;
-	RETURN ARRAY(SELECT t.ctid FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
-		ORDER BY t.sort LIMIT most);
+	RETURN ARRAY(
+		SELECT CASE WHEN x.nth <= most + spare THEN x.c END FROM (
+			SELECT z.*, row_number() OVER () AS nth FROM (
+				SELECT t.ctid AS c, t.flags, t.partition FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
+				ORDER BY t.sort LIMIT most + spare + 1
+			) z
+		) x WHERE x.nth > most + spare OR x.flags & barred = 0 AND (q IS NULL OR x.partition = '' OR NOT EXISTS (
+			SELECT FROM {schema}.lines k WHERE k.queue = q AND k.state = keyed AND k.sub = x.partition
+				AND (k.paused > 0 OR k.rest > 0)
+		)) LIMIT most);
 EXCEPTION WHEN raise_exception THEN
 	RETURN cs;
 END $$;

@@ -94,7 +94,7 @@ BEGIN
 					) z WHERE z.flags & s.without = 0 LIMIT u.part
 				) y
 				UNION ALL
-				SELECT h.c, h.nth FROM unnest({schema}.heads(u.line, u.part, free)) WITH ORDINALITY AS h (c, nth)
+				SELECT h.c, h.nth FROM unnest({schema}.heads(u.line, u.part, barred, NULL, 1000, free)) WITH ORDINALITY AS h (c, nth)
 				WHERE free AND s.without = barred
 			) x
 		) w;
