@@ -208,6 +208,27 @@ func (s *shop) serve(session *storage.Session, done *ledger) {
 	}
 }
 
+// TestLockedPartitionsHideNoOther: another transaction has locked the only tasks of more partitions than a claim
+// reads. The claim takes the task of the partition behind them.
+func TestLockedPartitionsHideNoOther(t *testing.T) {
+	s := newShop(t)
+	for i := range 20 {
+		s.addKeyed(fmt.Sprintf("a%02d-", i), 1)
+	}
+	s.addKeyed("b", 1)
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	locked, err := tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id LIKE 'a%' FOR UPDATE")
+	s.must(err)
+	s.want("locked", locked.RowsAffected(), int64(20))
+	s.takes(1, "b0")
+	c := s.claim(1)
+	s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
+	s.want("whether the next claim comes soon", c.NextDue.Sub(c.Now) <= 100*time.Millisecond, true)
+	s.must(tx.Rollback(t.Context()))
+	s.takes(2, "a00-0", "a01-0")
+}
+
 // TestDueTasksJoinTheirPartitions in the order in which they were due, new partitions at the end of the ring.
 func TestDueTasksJoinTheirPartitions(t *testing.T) {
 	s := newShop(t)

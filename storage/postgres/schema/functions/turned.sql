@@ -1,5 +1,6 @@
 -- turned returns the candidates of a claim from the first partitions of the ring of a queue that have
--- any: those without the flags barred, and with free only those that others have not locked. It returns
+-- any: those without the flags barred, and with free only those that others have not locked; then it passes
+-- over partitions of which others have locked all. It returns
 -- at least as many as there are, or most if there are more, and of no partition fewer than a claim can
 -- take that serves them in turn. Of the tasks that every claim takes, which have none of the flags 12, it
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
@@ -44,11 +45,14 @@ BEGIN
 					AND z.turn >= ring AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = z.line OFFSET 0)
 				ORDER BY z.sort, z.turn LIMIT {maxturns} + 1
 			) k
-		) r WHERE (r.bound = 0 OR r.running < r.bound) AND (barred & 4 = 0 OR r.own IN ('', '0 0 0')) AND EXISTS (
-			SELECT FROM (
-				SELECT t.flags FROM {schema}.tasks t WHERE t.line = r.line AND t.flags & {newer} = 0 ORDER BY t.sort LIMIT 1000
-			) x WHERE x.flags & barred = 0
-		) LIMIT least(most, {maxturns} + 1)
+		) r WHERE (r.bound = 0 OR r.running < r.bound) AND (barred & 4 = 0 OR r.own IN ('', '0 0 0')) AND CASE
+				WHEN free THEN ({schema}.heads(r.line, 1, barred, NULL, 999, true))[1] IS NOT NULL
+				ELSE EXISTS (
+					SELECT FROM (
+						SELECT t.flags FROM {schema}.tasks t WHERE t.line = r.line AND t.flags & {newer} = 0 ORDER BY t.sort LIMIT 1000
+					) x WHERE x.flags & barred = 0
+				)
+			END LIMIT least(most, {maxturns} + 1)
 	) s;
 	IF cardinality(numbers) < most THEN
 		final := 9223372036854775807;
