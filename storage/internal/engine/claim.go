@@ -31,6 +31,8 @@ type Claim struct {
 type declined struct {
 	lines   []*Line
 	first   []*Record // by line, nil where the claim may take no task of the kind
+	passing []passing // by line
+	cut     bool      // some tasks were not looked at, because the claim has passed over many
 	without Flags     // the flags for which first was looked up: it has tasks without these
 }
 
@@ -148,11 +150,11 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	d := &c.declined[i]
 	again := d.without != without
 	d.without = without
-	for n, l := range d.lines {
+	for n := range d.lines {
 		first := d.first[n]
 		taken := first != nil && first.State != Declined // meanwhile
 		if again || taken || first != nil && !c.serves(i, c.step.partition(first), first, without) {
-			d.first[n] = c.firstServed(i, l, without)
+			d.first[n] = c.firstServed(i, n, without)
 		}
 		next = earlier(next, d.first[n])
 	}
@@ -177,9 +179,17 @@ func (c *Claim) lookForDeclined() {
 		if c.declined == nil {
 			c.declined = make([]declined, len(c.Queues))
 		}
-		c.declined[i] = declined{lines: lines, first: make([]*Record, len(lines)), without: -1}
+		d := declined{lines: lines, first: make([]*Record, len(lines)), without: -1}
+		d.passing = make([]passing, len(lines))
+		for n := range d.passing {
+			d.passing[n] = passing{from: beginning.Place, left: mostPassed}
+		}
+		c.declined[i] = d
 	}
 }
+
+// isCut reports whether the claim has left out declined tasks of the i-th queue behind many that it passed over.
+func (c *Claim) isCut(i int) bool { return c.declined != nil && c.declined[i].cut }
 
 // earlier returns the one of two records whose place comes first; either may be nil.
 func earlier(a, b *Record) *Record {
@@ -329,6 +339,7 @@ func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 	}
 	served := c.rings != nil && c.rings[i].served
 	o.more = o.more || r != nil && again.admit(i, 0, 0) || r == nil && served && again.cuts(i)
+	o.more = o.more || serves && r == nil && (c.isCut(i) || len(c.Taken) > 0 && again.isCut(i))
 	return o
 }
 

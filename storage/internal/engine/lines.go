@@ -22,6 +22,8 @@ type Line struct {
 	Named int64
 	Look  int64 // when the line is searched next for tasks that waited too long
 	From  Place // where that search begins
+	// Behind is from where claims read on that have passed over mostPassed tasks.
+	Behind Place
 	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
 	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see Arrange.
 	Ring Place
@@ -89,7 +91,7 @@ func (s *Step) begin(q *Queue, state State, sub string) *Line {
 	if state == Keyed {
 		l.Ring.Turn = s.turn()
 	} else {
-		l.From, l.Named, l.Look = FirstLook, s.Now, s.after(s.Limits.DeclinedFor)
+		l.From, l.Behind, l.Named, l.Look = FirstLook, FirstLook, s.Now, s.after(s.Limits.DeclinedFor)
 	}
 	return s.Local.InsertLine(l)
 }
@@ -122,30 +124,76 @@ func (l *Line) first(without Flags) *Record {
 	return nil
 }
 
-// firstServed returns the first task of the line of a kind that has none of the flags without and whose
-// partition can be served. It looks at mostPassed tasks at most.
-func (c *Claim) firstServed(i int, l *Line, without Flags) *Record {
-	if l.Size <= 0 {
-		return nil
-	}
-	for n, from := 1, beginning.Place; n <= mostPassed; n = mostPassed {
-		all := l.Tasks.Range(from, without, n)
+// passing is how far a claim has come in the line of a kind. It passes over tasks whose partitions do not admit
+// them. Behind mostPassed such tasks it goes on where the claims before it have ended.
+type passing struct {
+	from   Place
+	left   int  // how many more tasks it may pass over
+	served bool // it has found a task
+	behind bool // it has passed over mostPassed tasks
+}
+
+const (
+	// mostPassed is how many declined tasks at the beginning of a line a claim passes over because their
+	// partitions are not served.
+	mostPassed = 100
+	// mostBehind is how many more tasks it passes over in all lines of a queue, but at least mostPassed in each.
+	mostBehind = 1000
+)
+
+// firstServed returns the first task of the n-th line of kinds that has none of the flags without and whose
+// partition can be served. No task that it has passed over can be served later in the same claim.
+func (c *Claim) firstServed(i, n int, without Flags) *Record {
+	d := &c.declined[i]
+	l, p := d.lines[n], &d.passing[n]
+	for size := 1; l.Size > 0 && c.goesOn(d, n); size = mostPassed {
+		size = min(size, p.left)
+		all := l.Tasks.Range(p.from, without, size)
 		for _, r := range all {
 			if c.serves(i, c.step.partition(r), r, without) {
+				if !p.behind {
+					c.goOnAt(l, FirstLook)
+				}
+				p.served = true
 				return r
 			}
-			from = Place{r.Sort, r.Turn + 1}
+			p.from = Place{r.Sort, r.Turn + 1}
+			p.left--
 		}
-		if len(all) < n || n == mostPassed {
+		if len(all) < size {
+			c.goOnAt(l, FirstLook)
 			break
 		}
 	}
 	return nil
 }
 
-// mostPassed is how many declined tasks of a line a claim passes over because their partitions are not
-// served.
-const mostPassed = 100
+// goesOn reports whether a claim may pass over another task in the n-th line of kinds of a queue. If it may not, the
+// next claim goes on there.
+func (c *Claim) goesOn(d *declined, n int) bool {
+	l, p := d.lines[n], &d.passing[n]
+	switch {
+	case p.left > 0:
+	case c.step.Local == nil: // the line holds nothing but candidates
+		p.left = mostPassed
+	case p.behind:
+		d.cut = true
+		c.goOnAt(l, p.from)
+	default:
+		p.behind, p.left = true, max(mostBehind/len(d.lines), mostPassed)
+		if !p.served && p.from.Before(l.Behind) {
+			p.from = l.Behind
+		}
+	}
+	return p.left > 0
+}
+
+// goOnAt notes where the next claim goes on in the line of a kind.
+func (c *Claim) goOnAt(l *Line, at Place) {
+	if !c.looks && l.Behind != at {
+		l.Behind, l.Changed = at, true
+	}
+}
 
 // partition returns the partition of a task, nil if the storage knows nothing of it.
 func (s *Step) partition(r *Record) *Line {
