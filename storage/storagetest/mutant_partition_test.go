@@ -170,7 +170,8 @@ func partitionPauseMutants() []mutant {
 		breaks("pauses of partitions ignored", fault{configure: divides(func(s *storage.Settings) {
 			s.Pause = &storage.Pause{}
 		})}, "partition/pause", "partition/paused before it exists", "partition/paused with declined tasks",
-			"partition/paused with declined suspects",
+			"partition/paused with declined suspects", "partition/many declined of a paused one",
+			"partition/many declined suspects of a paused one",
 			"partition/paused for a time", "partition/paused again", "partition/paused in a paused queue",
 			"partition/pause of a queue that is removed", "partition/pause holds the queue", "partition/clock ahead"),
 		breaks("a partition pauses its queue", fault{configure: divides(func(s *storage.Settings) { s.Partition = "" })},

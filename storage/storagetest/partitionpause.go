@@ -22,6 +22,11 @@ func partitionPauseRules() []rule {
 		state("partition/paused with declined suspects", partitionPauseSuspects,
 			"A Claim passes over a declined suspect of a paused partition, and takes the next suspect in the line "+
 				"of the kind."),
+		state("partition/many declined of a paused one", partitionPauseMany,
+			"Declined tasks of a paused partition, however many, hold up neither the others behind them in the line "+
+				"of the kind nor undeclined tasks. More is set until a Claim has looked at all of them."),
+		state("partition/many declined suspects of a paused one", partitionPauseManySuspects,
+			"Declined suspects of a paused partition, however many, do not hold up a suspect behind them."),
 		state("partition/paused for a time", partitionPauseFor,
 			"A pause for a time ends by itself. Until then its end is the NextDue of a Claim if the partition "+
 				"holds tasks."),
@@ -68,6 +73,13 @@ func (r *rig) nothing(when string) storage.Claimed {
 	c := r.claim(asking(5))
 	r.want("claimed, more "+when, [2]any{len(c.Tasks), c.More}, [2]any{0, false})
 	return c
+}
+
+// nothingOf fails the rule where a claim finds anything.
+func (r *rig) nothingOf(when string, req storage.ClaimRequest) {
+	r.Helper()
+	c := r.claim(req)
+	r.want("claimed, more "+when, [2]any{len(c.Tasks), c.More}, [2]any{0, false})
 }
 
 // isPaused fails the rule unless a partition is paused, until it is resumed, and holds n tasks.
@@ -149,6 +161,96 @@ func partitionPauseSuspects(r *rig) {
 	r.want("claimed, more while they are paused", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
 	r.configure(resumingOf("b"))
 	r.want("claimed after a resume", ids(r.claim(know).Tasks), []string{"sb"})
+}
+
+// declineMany inserts so many tasks of a kind into a partition, and declines them.
+func (r *rig) declineMany(key, kind string, n int) {
+	r.Helper()
+	const each = 120 // which a Claim takes at once
+	ins := make([]storage.Insert, n)
+	for i := range ins {
+		ins[i] = keyed(key, fmt.Sprintf("%s%04d", key, i))
+		ins[i].Kind = kind
+	}
+	for some := range slices.Chunk(ins, each) {
+		r.insert(some...)
+		var declines storage.Tx
+		for _, h := range r.hold(knows(each, "another"), len(some)) {
+			declines.Settles = append(declines.Settles, storage.Settle{Fence: h.Fence, Outcome: storage.Decline})
+		}
+		r.apply(declines)
+	}
+}
+
+// finds returns the tasks of claims until one does not set More. None takes more than a few.
+func (r *rig) finds(req storage.ClaimRequest) (found []string) {
+	r.Helper()
+	const most = 20
+	for range most {
+		c := r.claim(req)
+		if found = append(found, ids(c.Tasks)...); !c.More {
+			return found
+		}
+	}
+	r.Fatalf("claims: More is set after %d of them, which took %v", most, found)
+	return nil
+}
+
+func partitionPauseMany(r *rig) {
+	const many = 1300
+	r.declineMany("p", "mail", 120)
+	r.configure(pausingOf("p", 0))
+	r.insert(job("x"))
+	r.want("undeclined", ids(r.claim(knows(9, "mail")).Tasks), []string{"x"})
+	d := keyed("b", "d0")
+	d.Kind = "mail"
+	r.decline(d)
+	r.want("declined", r.finds(knows(9, "mail")), []string{"d0"})
+	r.nothingOf("while it is paused", knows(9, "mail"))
+	r.configure(resumingOf("p"))
+	r.declineMany("q", "mail", many)
+	r.configure(pausingOf("p", 0))
+	r.configure(pausingOf("q", 0))
+	for i := range 3 {
+		d.Ref.ID = fmt.Sprint("e", i)
+		r.decline(d)
+	}
+	r.insert(job("y"))
+	want := []string{"e0", "e1", "e2", "y"}
+	got := r.finds(knows(2, "mail"))
+	slices.Sort(got)
+	r.want("behind many more", got, want)
+	r.configure(resumingOf("p"))
+	r.want("after a resume", ids(r.claim(knows(2, "mail")).Tasks), []string{"p0000", "p0001"})
+}
+
+func partitionPauseManySuspects(r *rig) {
+	const many = 104
+	ins := make([]storage.Insert, many)
+	for i := range ins {
+		ins[i] = keyed("p", fmt.Sprintf("p%03d", i))
+		ins[i].CrashLimit = 2
+	}
+	r.insert(ins...)
+	r.expire(r.hold(brief(many), many)[many-1])
+	holds := make([]held, many)
+	var declines storage.Tx
+	for i := range holds { // each Claim takes one suspect
+		holds[i] = r.hold(knows(9, "another"), 1)[0]
+		declines.Settles = append(declines.Settles, storage.Settle{Fence: holds[i].Fence, Outcome: storage.Decline})
+	}
+	r.apply(declines)
+	r.suspectIn("b", "b0")
+	r.declineNext("b0")
+	r.configure(pausingOf("p", 0))
+	r.insert(job("x"))
+	know := knows(9, ins[0].Kind)
+	got := r.finds(know)
+	slices.Sort(got)
+	r.want("behind many", got, []string{"b0", "x"})
+	r.nothingOf("while it is paused", know)
+	r.configure(resumingOf("p"))
+	r.want("after a resume", ids(r.claim(know).Tasks), []string{holds[0].Ref.ID})
 }
 
 func partitionPauseFor(r *rig) {

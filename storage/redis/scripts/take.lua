@@ -4,79 +4,11 @@ local take
 
 do
 local PASSED = 100 -- how many tasks of a queue a claim may pass over
-local MOSTDECLINED = 500 -- how many declined tasks of a queue it reads
-
--- window returns the lines of the claim's kinds at which the claim looks. Where there are too many it
--- returns some of them, different ones each time.
-local function window(q, wanted)
-  local list, all, most = {}, {}, max(floor(LOOKED / crowd), 4)
-  for _, line in ipairs(q.own) do
-    if line.n > 0 or wanted and line.suspects > 0 then all[#all + 1] = line end
-  end
-  if #all <= most then return all end
-  q.cut = true
-  for i = 1, most do list[i] = all[(now + i) % #all + 1] end
-  return list
-end
-
--- parse returns the candidate for a member of the set of lines by name. It sets a member apart that is
--- too short to stand for a task, and returns nil.
-local function parse(q, member, line)
-  local lead = #line + 2
-  if #member <= lead + 2 * PLACE then return stray(q, member) end
-  local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
-  local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-  local class = p - p % DOUBTFUL
-  return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
-    member = member, line = line, class = class, doubtful = class == DOUBTFUL}
-end
-
--- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
--- score up to which the list is complete. It first reads the same number of tasks from each line. Then it
--- reads on, up to ten times, in the line whose last known task comes first, because the next task of that
--- line may come before tasks of the others.
-local function declined(q, n, wanted)
-  n = min(n, MOSTDECLINED)
-  local doubts = q.m.lines < 0 and PASSED or 1 -- the partition of the first suspect may not admit it
-  local list, lines, horizon = {}, window(q, wanted), NEVER
-  local function read(line, from, to, count)
-    local v, at = call('ZRANGEBYLEX', q[LINES], from, to, 'LIMIT', 0, count), -NEVER
-    for i = 1, #v do
-      local c = parse(q, v[i], line.name)
-      list[#list + 1] = c
-      at = c and c.at or at
-    end
-    line.at, line.from = NEVER, '(' .. (v[count] or '')
-    if #v == count then line.at = at end
-  end
-  for _, line in ipairs(lines) do
-    local from, to = byname.span(line.name, true)
-    if wanted and line.suspects > 0 then read(line, from, to, doubts) end
-    from, to = byname.span(line.name, false)
-    line.to, line.at = to, NEVER
-    if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
-  end
-  for _ = 1, 10 do
-    local first, before = lines[1], 0
-    for i = 2, #lines do
-      if lines[i].at < first.at then first = lines[i] end
-    end
-    horizon = first and first.at or NEVER
-    for i = 1, #list do
-      if list[i].at <= horizon then before = before + 1 end
-    end
-    if horizon == NEVER or before >= n then break end
-    read(first, first.from, first.to, 100)
-    horizon = 0
-  end
-  for i = 1, horizon == 0 and #lines or 0 do horizon = i == 1 and lines[1].at or min(horizon, lines[i].at) end
-  if #lines > 1 or wanted then table.sort(list, function(x, y) return x.at < y.at end) end
-  return list, horizon
-end
 
 -- candidates returns the tasks that may be taken from a queue, in its order, and the number of the first
 -- entry of the line. A suspect that is wanted is among them only if it comes before the end of what was
--- read of the line.
+-- read of the line. If the claim names kinds with declined tasks, it returns behind them what byname.first
+-- returns, and the candidates that come after the others, because tasks that were not read may come before them.
 local function candidates(q, n)
   local list, from, length = {}, firstof(q)
   local function ranked(low, high)
@@ -95,17 +27,16 @@ local function candidates(q, n)
   end
   if #q.own == 0 then return list, from end
   local known = #list >= n and list[#list].at or NEVER
-  local others, horizon = declined(q, n, suspects and not suspect and starts > 0)
-  local merged, i = {}, 1
+  local others, horizon, streams, doubts = byname.first(q, n, suspects and not suspect and starts > 0)
+  byname.merge(list, 0, others)
   horizon = min(horizon, known)
-  for _, c in ipairs(others) do
-    while list[i] and list[i].at < c.at do merged[#merged + 1], i = list[i], i + 1 end
-    merged[#merged + 1] = c
-  end
-  for j = i, #list do merged[#merged + 1] = list[j] end
   q.cut = q.cut or horizon < NEVER
-  while merged[#merged] and merged[#merged].at > horizon do merged[#merged] = nil end
-  return merged, from
+  local late = {}
+  while list[#list] and list[#list].at > horizon do
+    late[#late + 1] = list[#list]
+    list[#list] = nil
+  end
+  return list, from, streams, doubts, late
 end
 
 -- give adds a task to the tasks taken, and reports whether the reply has room for it.
@@ -232,30 +163,70 @@ local own = {} -- the tasks that have no partition, and the declined ones
 -- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
 function own.begin(q, n)
   local list, from = {}, firstof(q)
-  if not ring.resting(q) then list, from = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED)) end
-  return {list = list, from = from, i = 0, some = min(max(limits.reads(q, n), 10), 250), recs = nil, popped = 0,
+  local streams, doubts, late
+  if not ring.resting(q) then
+    list, from, streams, doubts, late = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
+  end
+  return {list = list, from = from, i = 0, streams = streams, doubts = doubts, late = late,
+    some = min(max(limits.reads(q, n), 10), 250), recs = nil, popped = 0,
     void = 0, stay = {}, gone = {w = {}, z = {}, k = {}}}
 end
+
+-- own.skips reports whether a candidate is a suspect of a claim that has taken one.
+function own.skips(c) return suspect and (c.st == 'z' or c.doubtful) end
 
 -- own.record returns the record of the i-th candidate. It reads some records together.
 function own.record(q, o, i)
   if not o.recs or i < o.first or i >= o.first + o.some then
     local ids = {}
-    for j = i, min(i + o.some - 1, #o.list) do ids[j - i + 1] = o.list[j].id or '' end
+    for j = i, min(i + o.some - 1, #o.list) do ids[j - i + 1] = not own.skips(o.list[j]) and o.list[j].id or '' end
     o.recs, o.first = lookup(q[TASKS], ids), i
   end
   return o.recs[i - o.first + 1]
 end
 
+-- own.readon reads on in the lines of kinds where the claim has passed over all candidates, some of them because of
+-- their partitions. Then the others that were read come too. It reports whether there are more candidates.
+function own.readon(q, o)
+  local late = q.spared and o.late
+  if not late then return false end
+  o.late, o.recs = nil, nil
+  local function add(s)
+    local more = byname.readon(q, s, #o.streams)
+    for i = 1, #more do late[#late + 1] = more[i] end
+  end
+  for _, s in ipairs(o.streams) do
+    add(s)
+    local d = not suspect and o.doubts[s.line.name]
+    if d then add(d) end
+  end
+  byname.sort(late)
+  byname.merge(o.list, #o.list, late)
+  return #late > 0
+end
+
+-- own.met notes that the claim has met a declined task. Behind the first suspects of its line it reads on at once.
+function own.met(q, o, c, what)
+  local s = (c.doubtful and o.doubts or o.streams)[c.line]
+  s.left = s.left - 1
+  s.begun = s.begun or what == 'taken' and not s.again
+  if c.doubtful and s.left == 0 and what == 'held' then
+    byname.merge(o.list, o.i, byname.readon(q, s, #o.streams))
+    o.recs = nil
+  end
+end
+
 -- own.advance takes the next of these tasks, and reports whether it took one. A task of the line that it passes over
 -- moves to waiting, before the line, with its number as its score.
 function own.advance(q, o)
-  while o.i < #o.list do
-    local c, rec = o.list[o.i + 1], own.record(q, o, o.i + 1)
-    local what = fate(q, c, rec)
+  while o.i < #o.list or own.readon(q, o) do
+    local c = o.list[o.i + 1]
+    local what = own.skips(c) and 'passed' or fate(q, c, own.record(q, o, o.i + 1))
     if what == 'full' then return false end
     q.spared = q.spared or what == 'held'
     o.i = o.i + 1
+    o.took = o.took or what == 'taken'
+    if c.member then own.met(q, o, c, what) end
     if c.st == 'l' then
       o.popped = o.popped + 1
       if what == 'void' then o.void = o.void + 1 end
@@ -276,6 +247,7 @@ function own.finish(q, o)
   write(q, 'ZREM', WAITING, o.gone.w)
   write(q, 'ZREM', SUSPECTS, o.gone.z)
   write(q, 'ZREM', LINES, o.gone.k)
+  if o.streams and q.m.lines < 0 then o.cut = byname.note(q, o.streams, o.doubts, o.i == #o.list) end
   local none
   if o.popped > 0 then none = pop(q, o.from, o.popped, o.void, o.stay) else none = unvoid(q, o.from) end
   if none and (q.m.void ~= 0 or q.guessed) then
@@ -331,7 +303,7 @@ function ring.first(q, t, class)
   while l and not l.c do
     local list = l.list
     if list[l.i] then
-      l.c = parse(q, list[l.i], t.line)
+      l.c = byname.parse(q, list[l.i], t.line)
       if not l.c then l.i = l.i + 1 end
     elseif l.more then
       local n, _, to = min(2 * #list, 100), ring.span(t.line, class)
@@ -448,15 +420,15 @@ function own.remain(q, o)
   if ring.resting(q) then return false end
   if full and not limits.rated(q) then return o.i < #o.list end
   for i = o.i + 1, min(#o.list, o.i + PASSED) do
-    local c, rec = o.list[i], own.record(q, o, i)
-    local doubted = c.st == 'z' or c.doubtful
-    if c.id and rec and not later(rec) and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0)
-      and not (doubted and suspect) then
+    local c = o.list[i]
+    local rec, doubted = not own.skips(c) and own.record(q, o, i), c.st == 'z' or c.doubtful
+    if c.id and rec and not later(rec) and (starts > 0 or not doubted and (byte(rec, 3) or 0) % 2 == 0) then
       local p = ring.partition(q, c, rec)
       if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
-  return q.passed and starts > 0 or q.cut and not q.spared and (starts > 0 or not q.passed)
+  return q.passed and starts > 0 or o.cut or o.took and o.i + PASSED < #o.list
+    or q.cut and (o.took or not q.spared) and (starts > 0 or not q.passed)
 end
 
 -- ring.remain reports whether another claim like this one would find a task of the i-th turn, that of a partition. It
