@@ -326,8 +326,9 @@
 //
 // Bounds keep a claim of declined tasks below that time. One script call of a claim reads at most 500
 // declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but at least four
-// lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if one is
-// wanted, but at least four of each line; the next call goes on behind them. Where more lines hold tasks of its kinds, it tells that there is more, and the
-// next call reads other lines. A claim that names many kinds asks for its queues in several calls, one
-// after the other: with 100 kinds 20 queues share a call.
+// lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if
+// one is wanted, but at least four of each line; the next call goes on behind them. Where more lines hold
+// tasks of its kinds, it tells that there is more, and the next call reads other lines. A claim that
+// names many kinds asks for its queues in several calls, one after the other: with 100 kinds 20 queues
+// share a call.
 package redis

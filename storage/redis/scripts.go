@@ -385,7 +385,8 @@ func (s *scripts) files(name string, of *script) []string {
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"check", "step", name})
 	case &s.claim:
 		before := []string{"pack", "wake", "lease", "shortclaim"}
-		return slices.Concat(before, lib, []string{"reindex", "maintain", "limit", name, "declined", "take", "answer"})
+		behind := []string{"reindex", "maintain", "limit", name, "declined", "take", "answer"}
+		return slices.Concat(before, lib, behind)
 	}
 	return slices.Concat([]string{"pack", "wake"}, lib, []string{name})
 }

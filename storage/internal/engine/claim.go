@@ -188,7 +188,8 @@ func (c *Claim) lookForDeclined() {
 	}
 }
 
-// isCut reports whether the claim has left out declined tasks of the i-th queue behind many that it passed over.
+// isCut reports whether the claim has left out declined tasks of the i-th queue behind many that it passed
+// over.
 func (c *Claim) isCut(i int) bool { return c.declined != nil && c.declined[i].cut }
 
 // earlier returns the one of two records whose place comes first; either may be nil.

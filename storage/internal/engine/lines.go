@@ -124,8 +124,8 @@ func (l *Line) first(without Flags) *Record {
 	return nil
 }
 
-// passing is how far a claim has come in the line of a kind. It passes over tasks whose partitions do not admit
-// them. Behind mostPassed such tasks it goes on where the claims before it have ended.
+// passing is how far a claim has come in the line of a kind. It passes over tasks whose partitions do not
+// admit them. Behind mostPassed such tasks it goes on where the claims before it have ended.
 type passing struct {
 	from   Place
 	left   int  // how many more tasks it may pass over
@@ -168,8 +168,8 @@ func (c *Claim) firstServed(i, n int, without Flags) *Record {
 	return nil
 }
 
-// goesOn reports whether a claim may pass over another task in the n-th line of kinds of a queue. If it may not, the
-// next claim goes on there.
+// goesOn reports whether a claim may pass over another task in the n-th line of kinds of a queue. If it may
+// not, the next claim goes on there.
 func (c *Claim) goesOn(d *declined, n int) bool {
 	l, p := d.lines[n], &d.passing[n]
 	switch {
