@@ -135,7 +135,9 @@
 // that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it
 // reads candidates without locks and without payloads, and locks exactly those that it chooses. Of
 // partitions it reads the first of the ring, as many as it may serve, and passes over those that are at
-// their Concurrency. It writes their places, how much is left of their turns, and their starts with the
+// their Concurrency. Of the line of a kind it reads the first tasks whose partition neither is paused nor
+// rests; if the partitions of all of these are at their Concurrency or Rate, those behind them wait. It
+// writes their places, how much is left of their turns, and their starts with the
 // tasks that it takes. A partition without waiting tasks stands apart from the ready ones while tasks of it
 // run or its starts count. The step of the end, a claim after the moment, or the sweep removes its row.
 //

@@ -87,8 +87,7 @@
 //	                         stack s, result r, progress p, checkpoint c, a payload over 4 KiB b;
 //	                         for each line of a kind, under l, ":" and its name: when a claim last
 //	                         named the kind, the number of its tasks without suspects, and "+" and
-//	                         the number of suspects if there are any, and "@" and where claims read
-//	                         on that have passed over many (declined.lua); under "l:": the line behind
+//	                         the number of suspects if there are any; under "l:": the line behind
 //	                         which the search for tasks declined for too long goes on;
 //	                         under "t:": where the walk through the records goes on; under "l:p":
 //	                         the line of a partition behind which the search for damage goes on;
@@ -327,7 +326,7 @@
 // Bounds keep a claim of declined tasks below that time. One script call of a claim reads at most 500
 // declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but at least four
 // lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if
-// one is wanted, but at least four of each line; the next call goes on behind them. Where more lines hold
+// one is wanted, but at least four of each line. Where more lines hold
 // tasks of its kinds, it tells that there is more, and the next call reads other lines. A claim that
 // names many kinds asks for its queues in several calls, one after the other: with 100 kinds 20 queues
 // share a call.

@@ -168,9 +168,8 @@ func namedOf(l *engine.Line) *namedLine {
 func (w *work) note(l namedLine) *engine.Line {
 	l.w, l.Tasks = w, &l
 	if l.State == engine.Declined {
-		if at, begun := w.store.looks.Load(l.number); begun {
-			from, _ := at.(lookedAt)
-			l.From, l.Behind = from.search, from.claim
+		if from, begun := w.store.looks.Load(l.number); begun {
+			l.From, _ = from.(engine.Place)
 		}
 	}
 	ours(l.Queue).named[lineName{l.State, l.Sub}] = &l
@@ -187,7 +186,7 @@ func (w *work) readLines(
 	sort := number{to: &l.Ring.Sort, bad: &l.astray}
 	turn := number{to: &l.Ring.Turn, most: w.step.Turn, bad: &l.astray}
 	if state == engine.Declined {
-		l.From, l.Behind = engine.FirstLook, engine.FirstLook
+		l.From = engine.FirstLook
 		sort, turn = moment(&l.Look), number{to: &l.Named, or: w.step.Now, most: record.LastMoment}
 	}
 	text := "SELECT line, name, tasks, sort, turn, kept FROM {p}lines WHERE queue = ? AND state = ? AND " +
@@ -287,12 +286,6 @@ func (w *work) DeleteLine(l *engine.Line) {
 	w.store.looks.Delete(own.number)
 }
 
-// lookedAt are the places from which this process goes on in the line of a kind: the search for tasks that
-// waited too long, and claims.
-type lookedAt struct{ search, claim engine.Place }
-
-var firstLook = lookedAt{engine.FirstLook, engine.FirstLook}
-
 // saveLines writes the lines of a queue that changed, and the changes of its tasks before.
 func (w *work) saveLines(q *queue) {
 	if len(q.named) == 0 || w.readOnly {
@@ -313,8 +306,8 @@ func (w *work) saveLines(q *queue) {
 			w.exec("UPDATE {p}lines SET tasks = ?, sort = ?, turn = ?, kept = ? WHERE line = ?",
 				l.Size, at.Sort, at.Turn, l.kept(), l.number)
 		}
-		if at := (lookedAt{l.From, l.Behind}); l.State == engine.Declined && at != firstLook {
-			w.store.looks.Store(l.number, at)
+		if l.State == engine.Declined && l.From != engine.FirstLook {
+			w.store.looks.Store(l.number, l.From)
 		} else {
 			w.store.looks.Delete(l.number)
 		}

@@ -42,8 +42,9 @@ type Storage struct {
 	mark      atomic.Int64              // the latest that was read under the write lock
 	swept     atomic.Int64              // when this process last swept the whole file
 	visited   atomic.Int64              // the number of the queue that it last inspected
-	// looks holds the places from which this process goes on in lines of kinds that it has not looked along to
-	// their ends: a lookedAt by the number of the line.
+	// looks holds the places from which this process goes on to look for tasks that waited too long,
+	// in lines of kinds that it has not looked along to their ends: an engine.Place by the number of
+	// the line.
 	looks sync.Map
 	idle  sync.Map // by the lane's id: its last call, where that was a claim that changed nothing
 

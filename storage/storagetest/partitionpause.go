@@ -23,10 +23,10 @@ func partitionPauseRules() []rule {
 			"A Claim passes over a declined suspect of a paused partition, and takes the next suspect in the line "+
 				"of the kind."),
 		state("partition/many declined of a paused one", partitionPauseMany,
-			"Declined tasks of a paused partition, however many, hold up neither the others behind them in the line "+
-				"of the kind nor undeclined tasks. More is set until a Claim has looked at all of them."),
+			"Hundreds of declined tasks of paused partitions hold up neither the others behind them in the line of "+
+				"the kind nor undeclined tasks."),
 		state("partition/many declined suspects of a paused one", partitionPauseManySuspects,
-			"Declined suspects of a paused partition, however many, do not hold up a suspect behind them."),
+			"A hundred declined suspects of a paused partition do not hold up a suspect behind them."),
 		state("partition/paused for a time", partitionPauseFor,
 			"A pause for a time ends by itself. Until then its end is the NextDue of a Claim if the partition "+
 				"holds tasks."),
@@ -197,7 +197,7 @@ func (r *rig) finds(req storage.ClaimRequest) (found []string) {
 }
 
 func partitionPauseMany(r *rig) {
-	const many = 1300
+	const many = 300
 	r.declineMany("p", "mail", 120)
 	r.configure(pausingOf("p", 0))
 	r.insert(job("x"))

@@ -31,8 +31,7 @@ type Claim struct {
 type declined struct {
 	lines   []*Line
 	first   []*Record // by line, nil where the claim may take no task of the kind
-	passing []passing // by line
-	cut     bool      // some tasks were not looked at, because the claim has passed over many
+	passed  []passed  // by line
 	without Flags     // the flags for which first was looked up: it has tasks without these
 }
 
@@ -151,6 +150,9 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	again := d.without != without
 	d.without = without
 	for n := range d.lines {
+		if again {
+			d.passed[n] = passed{from: beginning.Place}
+		}
 		first := d.first[n]
 		taken := first != nil && first.State != Declined // meanwhile
 		if again || taken || first != nil && !c.serves(i, c.step.partition(first), first, without) {
@@ -179,18 +181,11 @@ func (c *Claim) lookForDeclined() {
 		if c.declined == nil {
 			c.declined = make([]declined, len(c.Queues))
 		}
-		d := declined{lines: lines, first: make([]*Record, len(lines)), without: -1}
-		d.passing = make([]passing, len(lines))
-		for n := range d.passing {
-			d.passing[n] = passing{from: beginning.Place, left: mostPassed}
+		c.declined[i] = declined{
+			lines: lines, first: make([]*Record, len(lines)), passed: make([]passed, len(lines)), without: -1,
 		}
-		c.declined[i] = d
 	}
 }
-
-// isCut reports whether the claim has left out declined tasks of the i-th queue behind many that it passed
-// over.
-func (c *Claim) isCut(i int) bool { return c.declined != nil && c.declined[i].cut }
 
 // earlier returns the one of two records whose place comes first; either may be nil.
 func earlier(a, b *Record) *Record {
@@ -340,7 +335,6 @@ func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 	}
 	served := c.rings != nil && c.rings[i].served
 	o.more = o.more || r != nil && again.admit(i, 0, 0) || r == nil && served && again.cuts(i)
-	o.more = o.more || serves && r == nil && (c.isCut(i) || len(c.Taken) > 0 && again.isCut(i))
 	return o
 }
 

@@ -22,8 +22,6 @@ type Line struct {
 	Named int64
 	Look  int64 // when the line is searched next for tasks that waited too long
 	From  Place // where that search begins
-	// Behind is from where claims read on that have passed over mostPassed tasks.
-	Behind Place
 	// Ring is the place of a partition in the ring of its queue. Ready partitions have the Sort 0, and the Turn
 	// orders them. The others have as their Sort the moment from which they may be ready, or Never: see Arrange.
 	Ring Place
@@ -91,7 +89,7 @@ func (s *Step) begin(q *Queue, state State, sub string) *Line {
 	if state == Keyed {
 		l.Ring.Turn = s.turn()
 	} else {
-		l.From, l.Behind, l.Named, l.Look = FirstLook, FirstLook, s.Now, s.after(s.Limits.DeclinedFor)
+		l.From, l.Named, l.Look = FirstLook, s.Now, s.after(s.Limits.DeclinedFor)
 	}
 	return s.Local.InsertLine(l)
 }
@@ -124,75 +122,35 @@ func (l *Line) first(without Flags) *Record {
 	return nil
 }
 
-// passing is how far a claim has come in the line of a kind. It passes over tasks whose partitions do not
-// admit them. Behind mostPassed such tasks it goes on where the claims before it have ended.
-type passing struct {
-	from   Place
-	left   int  // how many more tasks it may pass over
-	served bool // it has found a task
-	behind bool // it has passed over mostPassed tasks
+// passed is how far a claim has come in the line of a kind: behind so many tasks whose partitions do not
+// admit them, and never do later in the claim.
+type passed struct {
+	from Place
+	n    int
 }
 
-const (
-	// mostPassed is how many declined tasks at the beginning of a line a claim passes over because their
-	// partitions are not served.
-	mostPassed = 100
-	// mostBehind is how many more tasks it passes over in all lines of a queue, but at least mostPassed in each.
-	mostBehind = 1000
-)
+// mostPassed is how many declined tasks of a line a claim passes over because their partitions are not
+// served. It reads readPassed of them together.
+const mostPassed, readPassed = 1000, 100
 
 // firstServed returns the first task of the n-th line of kinds that has none of the flags without and whose
-// partition can be served. No task that it has passed over can be served later in the same claim.
+// partition can be served. The claim passes over mostPassed tasks at most.
 func (c *Claim) firstServed(i, n int, without Flags) *Record {
-	d := &c.declined[i]
-	l, p := d.lines[n], &d.passing[n]
-	for size := 1; l.Size > 0 && c.goesOn(d, n); size = mostPassed {
-		size = min(size, p.left)
-		all := l.Tasks.Range(p.from, without, size)
+	l, p := c.declined[i].lines[n], &c.declined[i].passed[n]
+	for some := 1; l.Size > 0 && p.n < mostPassed; some = readPassed {
+		all := l.Tasks.Range(p.from, without, some)
 		for _, r := range all {
 			if c.serves(i, c.step.partition(r), r, without) {
-				if !p.behind {
-					c.goOnAt(l, FirstLook)
-				}
-				p.served = true
 				return r
 			}
 			p.from = Place{r.Sort, r.Turn + 1}
-			p.left--
+			p.n++
 		}
-		if len(all) < size {
-			c.goOnAt(l, FirstLook)
+		if len(all) < some {
 			break
 		}
 	}
 	return nil
-}
-
-// goesOn reports whether a claim may pass over another task in the n-th line of kinds of a queue. If it may
-// not, the next claim goes on there.
-func (c *Claim) goesOn(d *declined, n int) bool {
-	l, p := d.lines[n], &d.passing[n]
-	switch {
-	case p.left > 0:
-	case c.step.Local == nil: // the line holds nothing but candidates
-		p.left = mostPassed
-	case p.behind:
-		d.cut = true
-		c.goOnAt(l, p.from)
-	default:
-		p.behind, p.left = true, max(mostBehind/len(d.lines), mostPassed)
-		if !p.served && p.from.Before(l.Behind) {
-			p.from = l.Behind
-		}
-	}
-	return p.left > 0
-}
-
-// goOnAt notes where the next claim goes on in the line of a kind.
-func (c *Claim) goOnAt(l *Line, at Place) {
-	if !c.looks && l.Behind != at {
-		l.Behind, l.Changed = at, true
-	}
 }
 
 // partition returns the partition of a task, nil if the storage knows nothing of it.

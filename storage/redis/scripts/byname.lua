@@ -69,25 +69,16 @@ function byname.count(q, line, suspect, by)
   q.counts[line], counts[suspect] = counts, counts[suspect] + by
 end
 
--- tally returns how many tasks are in a line, suspects excluded, and how many suspects, and where claims read on in the
--- line (declined.lua), '' for nowhere. v is the field of the line in the side hash. It returns nil and 0 where the field
--- does not tell.
+-- tally returns how many tasks are in a line, suspects excluded, and how many suspects. v is the field of
+-- the line in the side hash. It returns nil and 0 where the field does not tell.
 function byname.tally(v)
   v = v and sub(v, PLACE + 1) or ''
   local n = tonumber(v)
-  if n then return n, 0, '' end -- most lines have no suspects
-  local at, behind = find(v, '@', 1, true), ''
-  if at then
-    behind = sub(v, at + 1)
-    v = sub(v, 1, at - 1)
-  end
-  if #behind ~= 2 * PLACE + 2 then behind = '' end
-  local others, suspects = string.match(v, '^(%d+)%+?(%d*)$')
-  return tonumber(others or ''), tonumber(suspects or '') or 0, behind
+  if n then return n, 0 end -- most lines have no suspects
+  local others, suspects = string.match(v, '^(%d+)%+(%d+)$')
+  return tonumber(others or ''), tonumber(suspects or '') or 0
 end
 
 -- tallied returns the field of a line in the side hash; named is when a claim last named it, in 7 bytes.
-function byname.tallied(named, n, suspects, behind)
-  return named .. n .. (suspects > 0 and '+' .. suspects or '') .. (behind ~= '' and '@' .. behind or '')
-end
+function byname.tallied(named, n, suspects) return named .. n .. (suspects > 0 and '+' .. suspects or '') end
 

@@ -234,10 +234,10 @@ local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
     local v = aside(q, field)
-    local n, suspects, behind = byname.tally(v)
+    local n, suspects = byname.tally(v)
     n, suspects = max((n or 0) + by[false], 0), max(suspects + by[true], 0)
     if n + suspects == 0 then put(q, field, false) else
-      put(q, field, byname.tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects, behind))
+      put(q, field, byname.tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
       if not v then
         if q.m.lines >= 0 then set(q, 'lines', mark) end
         if q.m.looks == 0 then set(q, 'looks', now + floor(DECLINEDFOR / 24)) end

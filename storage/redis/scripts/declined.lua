@@ -1,15 +1,12 @@
 -- declined: how claim.lua reads the declined tasks of its kinds in a queue, as candidates for take.lua.
 --
 -- A claim passes over declined tasks whose partitions do not admit them. If it has passed over all that it has read, it
--- reads on, once in each line, so that these tasks hide nothing for long: neither the tasks behind them in their line
--- nor those that were not declined. If there are still more, the next claim that passes over the first tasks of the
--- line reads on behind those of this one. The side hash keeps where that is, behind the counts of the line: the byte of
--- the priority and the place of a task for the suspects of the line, and before them the same for the others, or zeros.
+-- reads on, once in each line, so that hundreds of these tasks hide no task behind them in their line, and none that was
+-- not declined.
 
 do
 local PASSED = 100 -- how many suspects a claim reads at first, if the first of them may be passed over
 local MOSTDECLINED = 500 -- how many declined tasks of a queue a claim reads, and how many more if it reads on
-local NOWHERE = string.rep('\0', 1 + PLACE)
 
 -- window returns the lines of the claim's kinds at which the claim looks. Where there are too many it
 -- returns some of them, different ones each time.
@@ -40,9 +37,7 @@ end
 -- that was read if more may follow, NEVER if not; left is how many of those that were read the claim has not met yet.
 local function stream(line, suspects)
   local from, to = byname.span(line.name, suspects)
-  local behind = sub(line.behind, suspects and PLACE + 2 or 1, suspects and -1 or PLACE + 1)
-  return {line = line, from = from, to = to, at = NEVER, last = nil, left = 0, again = false, begun = false,
-    behind = behind ~= NOWHERE and behind or ''}
+  return {line = line, from = from, to = to, at = NEVER, left = 0, again = false}
 end
 
 -- read appends up to count more tasks of a stream to a list.
@@ -54,17 +49,14 @@ local function read(q, s, count, list)
     at = c and c.at or at
     s.left = s.left + (c and 1 or 0)
   end
-  s.at, s.last = #v == count and at or NEVER, v[#v] or s.last
-  if s.last then s.from = '(' .. s.last end
+  s.at = #v == count and at or NEVER
+  if v[1] then s.from = '(' .. v[#v] end
 end
 
--- readon reads on in one of so many streams, once in a claim, and returns what it has read: behind the claims before,
--- unless this one has taken one of the first tasks.
+-- readon reads on in one of so many streams, once in a claim, and returns what it has read.
 function byname.readon(q, s, streams)
   local list = {}
   if s.at == NEVER or s.again then return list end
-  local to = s.line.name .. '\0' .. s.behind
-  if not s.begun and ring.before(s.last, to) then s.from = '(' .. to .. '\255' end
   s.again = true
   read(q, s, max(floor(MOSTDECLINED / streams), 4), list)
   return list
@@ -124,37 +116,5 @@ function byname.first(q, n, wanted)
   end
   if #streams > 1 or wanted then byname.sort(list) end
   return list, horizon, streams, doubts
-end
-
--- stop returns where the next claim reads on in a stream, '' for nowhere, and whether some of it are left then. all tells
--- that this claim has met all tasks that it has read of it.
-local function stop(s, all)
-  if all and s.at == NEVER then return '', false end
-  if all and s.again then
-    local from = #s.line.name + 2
-    return sub(s.last, from, from + PLACE), true
-  end
-  return s.begun and '' or s.behind, false
-end
-
--- note notes for the next claim where it reads on in the lines of a claim, and reports whether this claim has left out
--- tasks behind those that it passed over. all tells that it has met all tasks that it has read.
-function byname.note(q, streams, doubts, all)
-  local cut = false
-  for _, s in ipairs(streams) do
-    local line, d = s.line, doubts[s.line.name]
-    local behind, left = stop(s, all)
-    local suspects, more = sub(line.behind, PLACE + 2), false
-    if d then suspects, more = stop(d, d.left == 0 and not suspect) end
-    cut = cut or left or more
-    if behind .. suspects ~= '' then
-      behind = (behind == '' and NOWHERE or behind) .. (suspects == '' and NOWHERE or suspects)
-      if behind == NOWHERE .. NOWHERE then behind = '' end
-    end
-    local v = behind ~= line.behind and aside(q, 'l:' .. line.name)
-    local n, doubted = byname.tally(v or nil)
-    if n then put(q, 'l:' .. line.name, byname.tallied(sub(v, 1, PLACE), n, doubted, behind)) end
-  end
-  return cut
 end
 end

@@ -207,7 +207,7 @@ local function recount(q, line)
   for member in pairs(q.strays) do
     if byname.line(member) == line then n[byname.suspect(member)] = max(n[byname.suspect(member)] - 1, 0) end
   end
-  put(q, field, byname.tallied(byname.tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true], ''))
+  put(q, field, byname.tallied(byname.tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true]))
   byname.count(q, line, false, 0)
 end
 

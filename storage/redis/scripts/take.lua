@@ -209,7 +209,6 @@ end
 function own.met(q, o, c, what)
   local s = (c.doubtful and o.doubts or o.streams)[c.line]
   s.left = s.left - 1
-  s.begun = s.begun or what == 'taken' and not s.again
   if c.doubtful and s.left == 0 and what == 'held' then
     byname.merge(o.list, o.i, byname.readon(q, s, #o.streams))
     o.recs = nil
@@ -247,7 +246,6 @@ function own.finish(q, o)
   write(q, 'ZREM', WAITING, o.gone.w)
   write(q, 'ZREM', SUSPECTS, o.gone.z)
   write(q, 'ZREM', LINES, o.gone.k)
-  if o.streams and q.m.lines < 0 then o.cut = byname.note(q, o.streams, o.doubts, o.i == #o.list) end
   local none
   if o.popped > 0 then none = pop(q, o.from, o.popped, o.void, o.stay) else none = unvoid(q, o.from) end
   if none and (q.m.void ~= 0 or q.guessed) then
@@ -427,7 +425,7 @@ function own.remain(q, o)
       if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
-  return q.passed and starts > 0 or o.cut or o.took and o.i + PASSED < #o.list
+  return q.passed and starts > 0 or o.took and o.i + PASSED < #o.list
     or q.cut and (o.took or not q.spared) and (starts > 0 or not q.passed)
 end
 

@@ -1,7 +1,7 @@
--- heads gives the places of the first tasks of a line without the flags barred, up to most. If q is not null, it
+-- heads returns the places of the first tasks of a line without the flags barred, up to most. If q is not null, it
 -- also passes over tasks whose partition in this queue is paused or rests. If it has passed over so many that it
--- has read most + spare tasks, and others are left, the last place is null. With free it gives only tasks that
--- nobody has locked: it locks them, and an error that it catches releases the locks at once.
+-- has read most + spare tasks, and others are left, the last place is null. With free it returns only tasks that
+-- nobody has locked, and no null: it locks these, and an error that it catches releases the locks at once.
 CREATE FUNCTION {schema}.heads(l int8, most int8, barred int2, q int4, spare int8, free bool) RETURNS tid[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -9,16 +9,21 @@ DECLARE
 	cs tid[];
 BEGIN
 	IF free THEN
-		cs := ARRAY(
-			SELECT CASE WHEN x.nth <= most + spare THEN x.c END FROM (
-				SELECT z.*, row_number() OVER () AS nth FROM (
+		IF spare = 0 THEN -- it passes over nothing but locks, however many there are
+			cs := ARRAY(SELECT t.ctid FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
+				ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED);
+		ELSE
+			cs := ARRAY(
+				SELECT x.c FROM (
 					SELECT t.ctid AS c, t.flags, t.partition FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
-					ORDER BY t.sort LIMIT most + spare + 1 FOR UPDATE SKIP LOCKED
-				) z
-			) x WHERE x.nth > most + spare OR x.flags & barred = 0 AND (q IS NULL OR x.partition = '' OR NOT EXISTS (
-				SELECT FROM {schema}.lines k WHERE k.queue = q AND k.state = keyed AND k.sub = x.partition
-					AND (k.paused > 0 OR k.rest > 0)
-			)) LIMIT most);
+					ORDER BY t.sort LIMIT most + spare
+				) x, LATERAL (
+					SELECT FROM {schema}.tasks t WHERE t.ctid = x.c AND t.line = l FOR UPDATE OF t SKIP LOCKED
+				) t WHERE x.flags & barred = 0 AND (q IS NULL OR x.partition = '' OR NOT EXISTS (
+					SELECT FROM {schema}.lines k WHERE k.queue = q AND k.state = keyed AND k.sub = x.partition
+						AND (k.paused > 0 OR k.rest > 0) OFFSET 0
+				)) LIMIT most);
+		END IF;
 		RAISE 'let go';
 	END IF;
 	RETURN ARRAY(
@@ -29,7 +34,7 @@ BEGIN
 			) z
 		) x WHERE x.nth > most + spare OR x.flags & barred = 0 AND (q IS NULL OR x.partition = '' OR NOT EXISTS (
 			SELECT FROM {schema}.lines k WHERE k.queue = q AND k.state = keyed AND k.sub = x.partition
-				AND (k.paused > 0 OR k.rest > 0)
+				AND (k.paused > 0 OR k.rest > 0) OFFSET 0 -- so that it is looked up by its key, not among all lines
 		)) LIMIT most);
 EXCEPTION WHEN raise_exception THEN
 	RETURN cs;
