@@ -234,8 +234,8 @@ type chunk struct {
 	left    *storage.Insert // of items[end], for which the call had no room; nil for none
 }
 
-// chunk makes the inserts of items behind those of the last chunk: most of them at the most, and as
-// many as one call takes. An item that cannot be enqueued gets its error in results.
+// chunk makes the inserts of the items that follow the last chunk, up to most, and as many as one call
+// takes. An item that cannot be enqueued gets its error in results.
 func (c *Client) chunk(ctx context.Context, items []Item, last chunk, most int, results []Result) chunk {
 	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-last.end)), end: len(items)}
 	size := 0

@@ -37,7 +37,7 @@ func jumpy(t *testing.T, test func(b *bench, ahead *atomic.Int64)) {
 }
 
 // TestJobsRunWhateverTheClockOfTheStorageDoes has the clock jump ahead and back, for moments and
-// for good. The runner reads the storage's time again where a call is refused because of a wrong
+// for good. The runner reads the storage's time again if a call is refused because of a wrong
 // time.
 func TestJobsRunWhateverTheClockOfTheStorageDoes(t *testing.T) {
 	jumpy(t, func(b *bench, ahead *atomic.Int64) {

@@ -290,10 +290,10 @@
 // lines behind the first MaxKinds, and any Claim may take fewer declined tasks at once than
 // it asks for, and set More. Where more than a hundred lines hold tasks of its kinds, a
 // Claim may look at some of the lines, leave the others to the next Claim, and set More:
-// the order then holds only among the lines that it looked at. Behind a hundred tasks in the
-// lines of its kinds whose partitions do not admit them, and fewer of each line where there are
-// many, a Claim may leave out the tasks of their lines until the partitions do, but no task that was
-// not declined.
+// the order then holds only among the lines that it looked at. In all lines of its kinds together
+// a Claim passes over a hundred declined tasks at least whose partitions do not admit them. The
+// declined tasks behind those may wait until the partitions admit them; a task that was not declined
+// does not.
 //
 // A declined task that was start-only or a suspect remains so, and the next task of its
 // line does not wait for it. A release, a recovery, a promotion, a requeue, a Change with

@@ -165,8 +165,8 @@ func checkDurable(t *testing.T, store storage.Storage, ref storage.Ref, k durabl
 	if nap := kept[1].Until.Sub(kept[1].Ended); nap != napLength {
 		t.Errorf("%s, killed at %+v: it slept for %v", ref, k, nap)
 	}
-	// A victim that lost its lease made further calls, and one that made one attempt made fewer, so that it died at
-	// another moment than the intended one.
+	// A victim made more calls if it lost its lease, and fewer if it needed one attempt. It then died at another
+	// moment than the intended one.
 	v := h.by(ref.Queue)
 	other := len(v.of(ctxDone)) > 0 || k.at.Call > 3 && len(v.of(claimed)) < 2
 	for i, name := range []string{"a", "b", "c"} {

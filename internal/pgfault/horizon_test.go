@@ -29,7 +29,8 @@ func TestDeadRowsAreNotVisited(t *testing.T) {
 		return value[int64](t, conn, "SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8 "+
 			"FROM pg_stat_statements WHERE query ~ '(claim|enqueue|finish)[(]'")
 	}
-	// Take the median: a claim looks at everything once a second or less often, which is each fifth on a busy machine.
+	// Take the third quartile: a claim looks at everything once a second or less often, which is up to a fifth of the
+	// cycles on a busy machine.
 	cost := func() int64 {
 		costs := make([]int64, cycles)
 		for i := range costs {
@@ -38,7 +39,7 @@ func TestDeadRowsAreNotVisited(t *testing.T) {
 			costs[i] = pages() - before
 		}
 		slices.Sort(costs)
-		return costs[cycles/2]
+		return costs[cycles*3/4]
 	}
 	hold(t, server.URL())
 	pass(t, session, batch)

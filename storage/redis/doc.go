@@ -327,7 +327,7 @@
 // declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but at least four
 // lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if
 // one is wanted, but at least four of each line. Where more lines hold
-// tasks of its kinds, it tells that there is more, and the next call reads other lines. A claim that
+// tasks of its kinds, it reports that there is more, and the next call reads other lines. A claim that
 // names many kinds asks for its queues in several calls, one after the other: with 100 kinds 20 queues
 // share a call.
 package redis

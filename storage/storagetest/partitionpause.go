@@ -75,7 +75,7 @@ func (r *rig) nothing(when string) storage.Claimed {
 	return c
 }
 
-// nothingOf fails the rule where a claim finds anything.
+// nothingOf fails the rule if a claim takes a task or sets More.
 func (r *rig) nothingOf(when string, req storage.ClaimRequest) {
 	r.Helper()
 	c := r.claim(req)

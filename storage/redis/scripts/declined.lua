@@ -1,8 +1,8 @@
 -- declined: how claim.lua reads the declined tasks of its kinds in a queue, as candidates for take.lua.
 --
--- A claim passes over declined tasks whose partitions do not admit them. If it has passed over all that it has read, it
--- reads on, once in each line, so that hundreds of these tasks hide no task behind them in their line, and none that was
--- not declined.
+-- A claim passes over declined tasks whose partitions do not admit them. If no candidate is left, it reads on, once in
+-- each line. So hundreds of held tasks hide no task behind them in their line, and no number of them hides a task that
+-- was not declined.
 
 do
 local PASSED = 100 -- how many suspects a claim reads at first, if the first of them may be passed over

@@ -7,8 +7,8 @@ local PASSED = 100 -- how many tasks of a queue a claim may pass over
 
 -- candidates returns the tasks that may be taken from a queue, in its order, and the number of the first
 -- entry of the line. A suspect that is wanted is among them only if it comes before the end of what was
--- read of the line. If the claim names kinds with declined tasks, it returns behind them what byname.first
--- returns, and the candidates that come after the others, because tasks that were not read may come before them.
+-- read of the line. If the claim names kinds with declined tasks, it also returns the streams and doubts of
+-- byname.first, and the late candidates: unread declined tasks may come before them.
 local function candidates(q, n)
   local list, from, length = {}, firstof(q)
   local function ranked(low, high)

@@ -1,6 +1,6 @@
 -- turned returns the candidates of a claim from the first partitions of the ring of a queue that have
--- any: those without the flags barred, and with free only those that others have not locked; then it passes
--- over partitions of which others have locked all. It returns
+-- any: the tasks without the flags barred. With free it leaves out tasks that others have locked, and passes over
+-- partitions of which others have locked all tasks. It returns
 -- at least as many as there are, or most if there are more, and of no partition fewer than a claim can
 -- take that serves them in turn. Of the tasks that every claim takes, which have none of the flags 12, it
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
