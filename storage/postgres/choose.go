@@ -261,8 +261,8 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 func (ch *choice) turns() int { return ch.req.Most() + spareTurns }
 
 // behindRests notes the queues in which the claim puts partitions to rest after it has read as many as it
-// asked for: further partitions may stand behind them. The next claim comes closer to these, because each such
-// claim leaves fewer ready partitions before them.
+// asked for: further partitions may stand behind them. The next claim comes closer to these, because each
+// such claim leaves fewer ready partitions before them.
 func (ch *choice) behindRests(w *work) {
 	read := make(map[string]int)
 	for at := range ch.parts {
