@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -32,7 +33,13 @@ func (s *Storage) Apply(
 	for i := range txs {
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
 	}
+	begun := time.Now()
 	err := s.send(ctx, s.classOf(p), p)
+	for !p.pass && p.asks() && errors.Is(err, errHeld) {
+		p = newPart(call, txs)
+		p.pass = time.Since(begun) >= stepLife
+		err = s.send(ctx, classGeneral, p)
+	}
 	s.room.Wrote(err)
 	if err != nil { // a flush may still write to the part
 		return nil, wrap("apply", err)
@@ -102,15 +109,27 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	return s.reserve
 }
 
-// cancelTries is how often a part by itself is tried before its cancels pass over pending tasks that are
-// locked. All steps of this package lock such tasks, for some milliseconds each. With the pauses of retry the
-// tries take 60 ms at least, and the last one waits for a lock itself (load.sql).
-const cancelTries = 8
+// stepLife is how long a cancel is tried before it passes over pending tasks that are locked. All steps of
+// this package lock such tasks, most for some milliseconds, and the server ends a step whose process hangs
+// (idleLimit): a task that has stayed locked for longer is settled by a transaction of the application's.
+const stepLife = 2300 * time.Millisecond
 
-// flushOnce carries out parts in one transaction, the general way. tries counts how often that was tried.
-// Where another transaction holds it up, its error says so (heldUp).
-func (s *Storage) flushOnce(ctx context.Context, parts []*part, tries int) error {
-	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && tries >= cancelTries), parts)
+// flushOnce carries out parts in one transaction, the general way. Where another transaction holds it up, its
+// error says so (heldUp).
+func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
+	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && parts[0].pass), parts)
+}
+
+// asks reports whether a part has cancels that ask for the end of a pending task.
+func (p *part) asks() bool {
+	for i := range p.txs {
+		for j := range p.txs[i].Changes {
+			if p.txs[i].Changes[j].Permitted(storage.Pending) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that stay

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/postgres"
 )
 
 // TestACancelIsNotLost locks a running task for a moment, as an extension of its lease does. A cancel that is
@@ -36,13 +35,13 @@ func TestACancelIsNotLost(t *testing.T) {
 		s.must(err)
 		_, err = tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = $1 FOR UPDATE", ids[0])
 		s.must(err)
-		for try := 1; try < postgres.CancelTries; try++ {
-			again, err := s.store.TryApply(s.Context(), try, cancels...)
+		for try := range 3 {
+			again, err := s.store.TryApply(s.Context(), false, cancels...)
 			s.want(fmt.Sprint("whether try ", try, " is repeated: ", err), again, true)
 		}
 		s.must(tx.Rollback(s.Context()))
 		s.want("cancels asked meanwhile", len(asked()), 0)
-		again, err := s.store.TryApply(s.Context(), postgres.CancelTries-1, cancels...)
+		again, err := s.store.TryApply(s.Context(), false, cancels...)
 		s.must(err)
 		s.want("whether it is repeated once no task is locked", again, false)
 		if got := asked(); !slices.Equal(got, refs) {
@@ -67,28 +66,52 @@ func TestTheLastTryOfACancelWaitsForALock(t *testing.T) {
 	t.Error("the last try of a cancel passed over each task that was locked for a moment")
 }
 
-// TestALongLockHidesNoOtherCancel of the same Tx: if one task stays locked, the last try waits all the same for
+// TestLongLocksHideNoOtherCancel of the same Tx: if some tasks stay locked, the last try waits all the same for
 // another one that is locked for a moment.
-func TestALongLockHidesNoOtherCancel(t *testing.T) {
+func TestLongLocksHideNoOtherCancel(t *testing.T) {
 	s := newShop(t)
-	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
-	s.want("claimed tasks", len(s.claim(1).Fences), 1)
+	locked := storage.Tx{}
+	for i := range 8 {
+		id := fmt.Sprint("a", i)
+		locked.Changes = append(locked.Changes, cancelOf(storage.Ref{Queue: "q", ID: id}).Changes...)
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
+	}
+	s.want("claimed tasks", len(s.claim(8).Fences), 8)
 	long, err := s.db.BeginTx(s.Context(), nil)
 	s.must(err)
 	defer func() { s.must(long.Rollback()) }()
-	_, err = long.ExecContext(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'a' FOR UPDATE")
+	_, err = long.ExecContext(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks FOR UPDATE")
 	s.must(err)
 	for i := range 20 {
 		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("b", i))}})
 		ref := a.Inserted[0].Ref
 		s.want("claimed tasks", len(s.claim(1).Fences), 1)
-		cancel := cancelOf(storage.Ref{Queue: "q", ID: "a"})
-		cancel.Changes = append(cancel.Changes, cancelOf(ref).Changes...)
+		cancel := storage.Tx{Changes: slices.Concat(locked.Changes, cancelOf(ref).Changes)}
 		if s.cancelsBehind(ref, cancel) {
 			return
 		}
 	}
-	t.Error("the last try of a cancel passed over each task beside a task that stayed locked")
+	t.Error("the last try of a cancel passed over each task beside tasks that stayed locked")
+}
+
+// TestACancelIsNotLostBehindAStepThatHangs checks that a cancel takes effect on a task that a step of a stopped
+// process has locked. The server ends such a step two seconds after it has heard of it.
+func TestACancelIsNotLostBehindAStepThatHangs(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+	ref := s.claim(1).Fences[0].Ref
+	tx, err := s.conn.Begin(s.Context())
+	s.must(err)
+	_, err = tx.Exec(s.Context(), "SET LOCAL idle_in_transaction_session_timeout = '2s'")
+	s.must(err)
+	_, err = tx.Exec(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'a' FOR UPDATE")
+	s.must(err)
+	applied, err := s.session.Apply(s.Context(), cancelOf(ref))
+	s.must(err)
+	s.want("the state", applied[0].Changed[0].State, storage.Pending)
+	task, err := s.store.Task(s.Context(), ref)
+	s.must(err)
+	s.want("whether the cancel is asked", task.CancelAsked, true)
 }
 
 // cancelsBehind locks a task until the last try of a cancel waits for it, or has ended. It reports whether the cancel
@@ -102,7 +125,7 @@ func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {
 	s.want("locked tasks", locked.RowsAffected(), int64(1))
 	tried := make(chan error, 1)
 	go func() {
-		_, err := s.store.TryApply(s.Context(), postgres.CancelTries, cancel)
+		_, err := s.store.TryApply(s.Context(), true, cancel)
 		tried <- err
 	}()
 	for waits, ended := false, false; !waits && !ended; {

@@ -131,15 +131,16 @@
 // the next transaction (flush.go). Plain inserts, completions and other calls are flushed side by
 // side, and so are two large calls of inserts.
 //
-// A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks
-// that only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it
-// reads candidates without locks and without payloads, and locks exactly those that it chooses. Of
-// partitions it reads the first of the ring, as many as it may serve, and passes over those that are at
-// their Concurrency. Of the line of a kind it reads the first tasks whose partition neither is paused nor
-// rests; if the partitions of all of these are at their Concurrency or Rate, those behind them wait. It
-// writes their places, how much is left of their turns, and their starts with the
-// tasks that it takes. A partition without waiting tasks stands apart from the ready ones while tasks of it
-// run or its starts count. The step of the end, a claim after the moment, or the sweep removes its row.
+// A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks that
+// only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it reads candidates
+// without locks and without payloads, and locks exactly those that it chooses. Of partitions it reads the
+// first of the ring, as many as it may serve, and passes over those that are at their Concurrency. Of the
+// line of a kind it reads the first tasks whose partition neither is paused nor rests; if it cannot fill the
+// claim because partitions of these are at their Concurrency or Rate, it reads on without the tasks of these
+// partitions, ten times at most. It writes their places, how much is left of their turns, and their starts
+// with the tasks that it takes. A partition without waiting tasks stands apart from the ready ones while
+// tasks of it run or its starts count. The step of the end, a claim after the moment, or the sweep removes
+// its row.
 //
 // # Locks
 //
@@ -156,15 +157,16 @@
 // for 50 ms at most. Then it is rolled back, and the calls that shared it are carried out one by one.
 // A call that is still held up returns an ErrUnknown, for its caller to repeat.
 //
-// In a transaction of the application's a step does wait for locks. Every commit with a notification
-// waits for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery
-// passes over a task that is locked. Extend and cancel try again for a while, because steps lock tasks for
-// some milliseconds, and the last try of a cancel waits for each lock for 100 ms, and for half as long after
-// each that it did not get. Then they pass over the task, which the application may settle in a transaction
-// of its own. The server rolls back a step from which it hears nothing for two seconds. No setting bounds a
-// step that stops while it copies its rows; the sweep of another client ends it after twenty seconds.
-// Steps append changes of sizes and totals as rows, and one client at a time folds these rows. After a
-// serialization failure, a deadlock or a lost race a step is repeated, with jitter.
+// In a transaction of the application's a step does wait for locks. Every commit with a notification waits
+// for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery passes over
+// a task that is locked. Extend and cancel try again for a while, because steps lock tasks for some
+// milliseconds: a cancel for longer than the server lets a step hang, and its last try waits for each lock
+// for 100 ms, for half as long after each that it did not get, and for a second or so in all. Then they pass
+// over the task, which the application may settle in a transaction of its own. The server rolls back a step
+// from which it hears nothing for two seconds. No setting bounds a step that stops while it copies its rows;
+// the sweep of another client ends it after twenty seconds. Steps append changes of sizes and totals as rows,
+// and one client at a time folds these rows. After a serialization failure, a deadlock or a lost race a step
+// is repeated, with jitter.
 //
 // Steps run at READ COMMITTED, whatever the default of the role or of the URL is: Open reads the
 // default, and where it is another level each step names READ COMMITTED itself. In a transaction of

@@ -62,15 +62,14 @@ func (s *Storage) TryExtends(ctx context.Context, tries int, reqs ...storage.Ext
 	return transient(err), err
 }
 
-// TryApply tries to carry out a call of Apply. It reports whether the call is to be tried again, and returns
-// the error of the try.
-func (s *Storage) TryApply(ctx context.Context, tries int, txs ...storage.Tx) (again bool, err error) {
-	err = s.flushOnce(ctx, []*part{newPart(storage.Call{}, txs)}, tries)
+// TryApply tries once to carry out a call of Apply, with pass as a cancel that has been tried for StepLife. It
+// reports whether the call is to be tried again, and returns the error of the try.
+func (s *Storage) TryApply(ctx context.Context, pass bool, txs ...storage.Tx) (again bool, err error) {
+	p := newPart(storage.Call{}, txs)
+	p.pass = pass
+	err = s.flushOnce(ctx, []*part{p})
 	return transient(err), err
 }
-
-// CancelTries is how often cancels are tried before a locked task is passed over.
-const CancelTries = cancelTries
 
 // ExtendTries is how often leases are tried before a locked task is passed over.
 const ExtendTries = extendTries

@@ -68,8 +68,8 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
-	tries := 0
 	if class == classExtend {
+		tries := 0
 		return s.flushGeneral(ctx, parts, func(ctx context.Context, parts []*part) error {
 			tries++
 			return s.extendOnce(ctx, parts, tries)
@@ -87,10 +87,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 			return nil
 		}
 	}
-	return s.flushGeneral(ctx, parts, func(ctx context.Context, parts []*part) error {
-		tries++
-		return s.flushOnce(ctx, parts, tries)
-	})
+	return s.flushGeneral(ctx, parts, s.flushOnce)
 }
 
 // flushGeneral carries out parts in one transaction, which once does. If one of them spoils it for the

@@ -23,6 +23,7 @@ type part struct {
 	begin int64 // its offset in the time of a plain step, in microseconds
 
 	extend *extension // nil for an Apply
+	pass   bool       // its cancels wait for locks for a moment, and pass over tasks that stay locked
 
 	applied []storage.Applied
 	outcome []byte // of a verb other than Apply, as the lane remembers it

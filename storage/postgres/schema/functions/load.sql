@@ -1,6 +1,6 @@
 -- load reads tasks by their refs and locks the first of them (locks). It waits for locks if wait is true, and
 -- fails if one takes too long. If brief is true it waits for a moment for the lock of each live task, and for a
--- shorter one after each that stays locked, until it has waited for four in vain. A task that
+-- shorter one after each that stays locked, for a second or so in all. A task that
 -- it does not lock, or that another step has locked, is returned as it was before that step, and o_held is
 -- false. If low and high are not empty, the ids of the tasks that it does not lock are between them, of one
 -- queue, and so close that few others can be between them.
@@ -16,6 +16,7 @@ DECLARE
 	i bytea;
 	have bool[] := array_fill(false, ARRAY[locks]);
 	patience int4 := 100; -- in milliseconds
+	begun timestamptz := clock_timestamp();
 BEGIN
 	IF wait THEN
 		FOR n IN 1..locks LOOP
@@ -31,9 +32,9 @@ BEGIN
 			BEGIN
 				PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
 			EXCEPTION WHEN lock_not_available THEN -- another transaction keeps the task locked
-				patience := patience / 2;
+				patience := greatest(patience / 2, 10);
 			END;
-			EXIT WHEN patience < 10;
+			EXIT WHEN clock_timestamp() > begun + interval '1s';
 		END LOOP;
 	END IF;
 	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
