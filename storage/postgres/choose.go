@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 	spareTurns = 16
 	// heldPause is when to claim again where other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
+	// mostReads is how often a claim reads candidates, where it passes over declined tasks of which partitions
+	// do not admit more.
+	mostReads = 10
 )
 
 // choice is the state of a claim for which the engine chooses.
@@ -48,6 +52,9 @@ type choice struct {
 	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
 	passed     []line                 // partitions that go to the end of the ring
 	parts      map[line]bool          // partitions of which candidates were read
+	refusers   []int32                // the places of the queues of refused, as in candidate
+	refused    []string               // partitions that admit no more declined tasks
+	next       int64                  // the first moment from which one of these admits a task, 0 for none
 }
 
 // candidate is a task that the claim may take, as it was read without a lock.
@@ -104,6 +111,7 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	next, more, bounded, held := chosen.Survey()
+	next = sooner(next, ch.next)
 	if ch.limits.wait { // no start ceases to count before its end, which the function claim told
 		next = 0
 	}
@@ -141,10 +149,10 @@ func (ch *choice) query(free bool) query {
 	var r candidate
 	var packed []byte
 	return query{
-		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8)",
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
-			int32(ch.turns()), ch.rings,
+			int32(ch.turns()), ch.rings, ch.refusers, ch.refused,
 		},
 		scan: each(func() error {
 			got, queue := r, ch.req.Queues[r.place-1].Name
@@ -173,18 +181,16 @@ func (ch *choice) query(free bool) query {
 
 // rounds chooses and locks until all chosen tasks are locked, and returns the work to be saved.
 func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
-	for round := 0; ; {
+	for reads, round := 1, 0; ; {
 		w, chosen := ch.choose(round == chooseRounds)
-		wanted := make(map[storage.Ref]bool)
-		read := chosen.Heads()
-		if !ch.repeat {
-			read = append(read, chosen.Taken...)
-		}
-		for _, r := range read {
-			if ch.step.loaded[r.Ref] == nil {
-				wanted[r.Ref] = true
+		if reads < mostReads && ch.refuse(chosen) {
+			reads++
+			if err := ch.readOn(ctx, chosen); err != nil {
+				return nil, nil, err
 			}
+			continue
 		}
+		wanted := ch.wanted(chosen)
 		if len(wanted) == 0 {
 			return w, chosen, nil
 		}
@@ -203,6 +209,21 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 			}
 		}
 	}
+}
+
+// wanted returns the tasks that are to be locked and read: the chosen ones, and those whose cost decides.
+func (ch *choice) wanted(chosen *engine.Claim) map[storage.Ref]bool {
+	wanted := make(map[storage.Ref]bool)
+	read := chosen.Heads()
+	if !ch.repeat {
+		read = append(read, chosen.Taken...)
+	}
+	for _, r := range read {
+		if ch.step.loaded[r.Ref] == nil {
+			wanted[r.Ref] = true
+		}
+	}
+	return wanted
 }
 
 // choose lets the engine choose among the remaining candidates, or only among the locked ones.
@@ -257,6 +278,55 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	return w, &claim
 }
 
+// refuse notes the partitions of declined tasks that the claim has passed over because these admit none now,
+// if it has come to the last candidate of a line and others stand behind. It reports whether the candidates
+// have to be read again, without the tasks of these partitions.
+func (ch *choice) refuse(chosen *engine.Claim) (again bool) {
+	cut := make(map[line]bool)
+	for i := range ch.candidates {
+		if cand := &ch.candidates[i]; cand.last && cand.state == int16(engine.Declined) {
+			cut[line{cand.ref.Queue, engine.Declined, cand.sub}] = true
+		}
+	}
+	if len(cut) == 0 || ch.repeat {
+		return false
+	}
+	for i := range ch.req.Queues {
+		place := int32(i + 1)
+		for l, tasks := range chosen.Refused(i) {
+			for _, r := range tasks {
+				if cut[line{l.Queue.Name, engine.Declined, l.Sub}] && !ch.isRefused(place, r.Partition) {
+					ch.refusers, ch.refused = append(ch.refusers, place), append(ch.refused, r.Partition)
+					again = true
+				}
+			}
+		}
+	}
+	return again
+}
+
+func (ch *choice) isRefused(place int32, key string) bool {
+	for i, p := range ch.refusers {
+		if p == place && ch.refused[i] == key {
+			return true
+		}
+	}
+	return false
+}
+
+// readOn reads the candidates again, after refuse. What the refused partitions wait for is not read again.
+func (ch *choice) readOn(ctx context.Context, chosen *engine.Claim) error {
+	next, _, _, held := chosen.Survey()
+	ch.next = sooner(ch.next, next)
+	full := ch.full
+	for _, name := range held {
+		full[name] = true
+	}
+	err := ch.step.link.run(ctx, ch.query(ch.held))
+	maps.Copy(ch.full, full)
+	return err
+}
+
 // turns returns of how many partitions of a queue candidates are read.
 func (ch *choice) turns() int { return ch.req.Most() + spareTurns }
 
@@ -300,6 +370,14 @@ func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 		}
 	}
 	return passed
+}
+
+// sooner returns the earlier of two moments, where 0 is no moment.
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // allHeld returns the queues that are not bounded, in which the limit of partitions holds tasks back, as the

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -225,7 +226,7 @@ func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
 				s.declineMany(more, "%", kindsNamed(kinds)...)
 				before, found := s.read(), 0
 				s.must(s.conn.QueryRow(t.Context(), postgres.InSchema(
-					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1, false, 0, '{0}')", s.cfg.Schema), suspects).Scan(&found))
+					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1, false, 0, '{0}', '{}', '{}')", s.cfg.Schema), suspects).Scan(&found))
 				read := s.read() - before
 				t.Logf("%d found, %d read", found, read)
 				s.want("found enough, read few", [2]bool{found >= 300, read >= 300 && read <= 2500}, [2]bool{true, true})
@@ -264,22 +265,41 @@ func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
 	s.want("taken, and there are more", [2]any{len(second.Tasks), second.More}, [2]any{more - share, false})
 }
 
-// TestDeclinedTasksThatAClaimMayNotTakeHideNoOther: the first tasks in each of many lines are suspects, or belong to
-// a paused partition. A claim passes over more of these than it reads of each line.
+// TestDeclinedTasksThatAClaimMayNotTakeHideNoOther: the first tasks in each of many lines, or in one, are suspects, or
+// belong to a partition that is paused, full, or has used up its rate. A claim passes over more of these than it reads
+// of each line.
 func TestDeclinedTasksThatAClaimMayNotTakeHideNoOther(t *testing.T) {
-	const kinds, share = 50, 40
-	for name, change := range map[string]string{"suspects": "flags = flags | 8", "paused": "partition = 'p'"} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			s.partition("p", storage.Pause{On: true})
-			s.declineMany(share, "%", kindsNamed(kinds)...)
-			s.damage("UPDATE %s.tasks SET "+change+" WHERE line < 0 AND id NOT LIKE $1::text::bytea", fmt.Sprint("%-", share))
-			req := claimOf(2 * kinds)
-			req.Kinds = kindsNamed(kinds)
-			for _, want := range []int{kinds, 0} {
-				c := s.claimed(req)
-				s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{want, false})
-			}
-		})
+	inP := "partition = 'p'"
+	for name, test := range map[string]struct {
+		change, held  string
+		share         storage.PartitionLimit
+		paused, later bool
+	}{
+		"suspects": {change: "flags = flags | 8", held: "[]"},
+		"paused":   {change: inP, paused: true, held: "[]"},
+		"full":     {change: inP, share: storage.PartitionLimit{Concurrency: 1}, held: "[q]"},
+		"rated":    {change: inP, share: storage.PartitionLimit{Rate: storage.Rate{N: 1, Per: time.Hour}}, held: "[]", later: true},
+	} {
+		for kinds, more := range map[int]int{50: 40, 1: 900} {
+			t.Run(fmt.Sprint(name, " of ", kinds), func(t *testing.T) {
+				s := newShop(t)
+				s.limit("q", storage.Limit{Partition: test.share})
+				s.addKeyed("p", 1)
+				s.takes(1, "p0")
+				if test.paused {
+					s.partition("p", storage.Pause{On: true})
+				}
+				s.declineMany(more, "%", kindsNamed(kinds)...)
+				s.damage("UPDATE %s.tasks SET "+test.change+" WHERE line < 0 AND id NOT LIKE $1::text::bytea", fmt.Sprint("%-", more))
+				req := claimOf(2 * kinds)
+				req.Kinds = kindsNamed(kinds)
+				for _, want := range []int{kinds, 0} {
+					c := s.claimed(req)
+					s.want("claimed, more", [2]any{len(c.Tasks), c.More}, [2]any{want, false})
+					s.want("held, when it is due", fmt.Sprint(fmt.Sprint(c.Held), c.NextDue.After(c.Now.Add(30*time.Second))),
+						fmt.Sprint(test.held, test.later))
+				}
+			})
+		}
 	}
 }

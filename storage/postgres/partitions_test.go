@@ -208,6 +208,21 @@ func (s *shop) serve(session *storage.Session, done *ledger) {
 	}
 }
 
+// TestLockedTasksHideNoOther of their partition: another transaction has locked more tasks at its head than a claim
+// passes over because of their flags.
+func TestLockedTasksHideNoOther(t *testing.T) {
+	s := newShop(t)
+	s.addKeyed("a", 1200)
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	locked, err := tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks ORDER BY sort LIMIT 1100 FOR UPDATE")
+	s.must(err)
+	s.want("locked", locked.RowsAffected(), int64(1100))
+	s.takes(2, "a1100", "a1101")
+	s.must(tx.Rollback(t.Context()))
+	s.takes(2, "a0", "a1")
+}
+
 // TestLockedPartitionsHideNoOther: another transaction has locked the only tasks of more partitions than a claim
 // reads. The claim takes the task of the partition behind them.
 func TestLockedPartitionsHideNoOther(t *testing.T) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"maps"
 	"time"
 
@@ -161,6 +162,23 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 		next = earlier(next, d.first[n])
 	}
 	return next
+}
+
+// Refused returns, of each line of a kind in the i-th queue in which the claim has found no further task to
+// start, the tasks that it has passed over because their partitions admit none now.
+func (c *Claim) Refused(i int) iter.Seq2[*Line, []*Record] {
+	return func(yield func(*Line, []*Record) bool) {
+		if c.declined == nil || c.declined[i].without&StartOnly != 0 {
+			return
+		}
+		d := &c.declined[i]
+		for n, l := range d.lines {
+			passed := d.passed[n].n
+			if d.first[n] == nil && passed > 0 && !yield(l, l.Tasks.Range(beginning.Place, d.without, passed)) {
+				return
+			}
+		}
+	}
 }
 
 // lookForDeclined finds, once in a claim, the kinds with declined tasks that the claim names. There are

@@ -6,8 +6,9 @@
 -- more than share are read, so that no more than some 2,000 are read of all lines, and ten times as many
 -- are passed over that the claim may not take. o_last says
 -- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
--- candidates, and neither have declined tasks whose partition is paused or rests. If the tasks without a
--- partition rest, only partitions have candidates.
+-- candidates, and neither have declined tasks whose partition is paused or rests, or is refused: refusers are the
+-- places of the queues of these partitions among names. If the tasks without a partition rest, only partitions have
+-- candidates.
 --
 -- Of the partitions that are ready, turned returns candidates, and rows without an id. o_turn is the turn
 -- of the partition, and o_left is how many tasks are left of a turn that goes on. rings are the turns before
@@ -15,7 +16,8 @@
 -- tasks of the partition of a task, up to the Concurrency of its limit, o_starts are the starts of that
 -- partition, and o_own is its own limit.
 CREATE FUNCTION {schema}.candidates(
-	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[]
+	names text[], kinds text[], most int4, starts int4, suspects int4, free bool, turns int4, rings int8[],
+	refusers int4[], refused text[]
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
 	o_size int4, o_last bool, o_turn int8, o_left int4, o_partition text, o_running int8, o_starts bytea, o_own text
@@ -40,11 +42,13 @@ BEGIN
 		) k
 	), h AS MATERIALIZED (
 		SELECT q.n, q.queue, q.concurrency, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,
-			{schema}.heads({schema}.line(q.queue, s.state), s.most, 0::int2, NULL, 0, free) AS cs
+			{schema}.heads({schema}.line(q.queue, s.state), s.most, 0::int2, NULL, '{}', 0, free) AS cs
 		FROM q, (VALUES ({state.waiting}, most), ({state.prompt}, starts), ({state.suspect}, suspects)) AS s (state, most)
 		UNION ALL
 		SELECT l.n, l.queue, l.concurrency, {state.declined}::int2, l.kind, most, l.share, barred,
-			{schema}.heads(l.line, l.share, barred, l.queue, 10 * l.share, free) FROM l
+			{schema}.heads(l.line, l.share, barred, l.queue, ARRAY(
+				SELECT u.key FROM unnest(refusers, refused) AS u (n, key) WHERE u.n = l.n
+			), 10 * l.share, free) FROM l
 	)
 	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
 		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share OR h.cs[cardinality(h.cs)] IS NULL),

@@ -46,7 +46,7 @@ BEGIN
 				ORDER BY z.sort, z.turn LIMIT {maxturns} + 1
 			) k
 		) r WHERE (r.bound = 0 OR r.running < r.bound) AND (barred & 4 = 0 OR r.own IN ('', '0 0 0')) AND CASE
-				WHEN free THEN ({schema}.heads(r.line, 1, barred, NULL, 999, true))[1] IS NOT NULL
+				WHEN free THEN ({schema}.heads(r.line, 1, barred, NULL, '{}', 999, true))[1] IS NOT NULL
 				ELSE EXISTS (
 					SELECT FROM (
 						SELECT t.flags FROM {schema}.tasks t WHERE t.line = r.line AND t.flags & {newer} = 0 ORDER BY t.sort LIMIT 1000
@@ -98,7 +98,7 @@ BEGIN
 					) z WHERE z.flags & s.without = 0 LIMIT u.part
 				) y
 				UNION ALL
-				SELECT h.c, h.nth FROM unnest({schema}.heads(u.line, u.part, barred, NULL, 1000, free)) WITH ORDINALITY AS h (c, nth)
+				SELECT h.c, h.nth FROM unnest({schema}.heads(u.line, u.part, barred, NULL, '{}', 1000, free)) WITH ORDINALITY AS h (c, nth)
 				WHERE free AND s.without = barred
 			) x
 		) w;
