@@ -57,6 +57,9 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		c.Maintain(&answer)
 		w.loadWaiting(&c)
 		c.Take()
+		for _, r := range c.Taken {
+			w.fill(w.rows[r.Ref])
+		}
 		c.Give(&answer)
 		w.save()
 		if w.changed {

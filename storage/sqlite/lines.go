@@ -42,7 +42,7 @@ func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 }
 
 // Size gives the bytes of a record's payload.
-func (w *work) Size(r *engine.Record) int { return len(r.Payload) }
+func (w *work) Size(r *engine.Record) int { return len(r.Payload) + w.rows[r.Ref].cut }
 
 // asked gives how many tasks of another state are found in the line of a state.
 func (q *queue) asked(state engine.State) int64 {
@@ -382,7 +382,9 @@ func (w *work) LinesByLook(q *engine.Queue, after bool, at int64, n int) []*engi
 	return w.readLines(q, engine.Declined, n, toLookAt, at)
 }
 
-var inLine = "SELECT " + columns + " FROM {p}tasks t " +
+// inLine finds tasks of a line. A claim may read many of them and take few: not all their payloads may be
+// in memory. See fill.
+var inLine = "SELECT " + headColumns + " FROM {p}tasks t " +
 	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable +
 	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
 

@@ -127,6 +127,7 @@ func (w *work) Page(l *engine.Line, after engine.Mark, newest bool, n int) (foun
 	}
 	args := []any{line, after.Sort, after.Turn, after.Row, n}
 	for _, r := range w.read(ours(l.Queue), text, args, 0) {
+		w.fill(r)
 		r.sub = l.Sub
 		found = append(found, &r.Record)
 	}

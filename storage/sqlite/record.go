@@ -33,6 +33,12 @@ func decode(r *engine.Record, lease, past, spec []byte) (rest []byte, err error)
 	return rest, nil
 }
 
+// payloadOf returns the payload in the packed content of a task, whose memory it shares.
+func payloadOf(spec []byte) ([]byte, error) {
+	sp, _, err := record.Spec(spec, "")
+	return sp.Payload, err
+}
+
 // packSpec packs the content of a task without its kind, which has a column.
 func packSpec(r *row) []byte {
 	sp := r.Spec

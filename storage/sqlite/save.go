@@ -113,6 +113,7 @@ func (w *work) update(r *row) {
 	}
 	switch queue := ours(r.Queue).number; {
 	case r.Touched&engine.PartSpec != 0 || w.moved:
+		w.fill(r)
 		args = append(args, queue, packSpec(r), r.task)
 		w.exec(text+", queue = ?, record = ? WHERE task = ?", args...)
 	default:

@@ -210,7 +210,9 @@ func (s *side) completeAll(t *testing.T) (ids []string) {
 // TestADamagedTaskOfAPartitionIsSetApart damages a task in front of another one in its partition, and one that is
 // alone. Lists, and the age of the queue, pass over both.
 func TestADamagedTaskOfAPartitionIsSetApart(t *testing.T) {
-	for _, damage := range []string{"record = 'garbage'", "priority = 'high'", "sort = 'abc'", "turn = 'abc'"} {
+	for _, damage := range []string{
+		"record = 'garbage'", "record = zeroblob(9999)", "priority = 'high'", "sort = 'abc'", "turn = 'abc'",
+	} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)
 			s := open(t, path)
