@@ -393,8 +393,8 @@ var inLine = "SELECT " + headColumns + " FROM {p}tasks t " +
 func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	w := l.w
 	w.save()
-	for damaged := true; damaged && len(found) == 0 && w.err == nil; {
-		damaged = false
+	for damaged := true; damaged && w.err == nil; {
+		damaged, found = false, found[:0]
 		args := []any{l.line(), from.Sort, from.Turn, int(without), n}
 		for _, r := range w.read(ours(l.Queue), inLine, args, 0) {
 			if r.State != engine.Damaged {

@@ -106,3 +106,19 @@ func TestALargeTaskOfAPartitionIsWhole(t *testing.T) {
 		must(t, err)
 	}
 }
+
+// TestADamagedTaskHidesNoneOfItsKind: a claim takes a task behind many of a paused partition, one of which is damaged.
+func TestADamagedTaskHidesNoneOfItsKind(t *testing.T) {
+	path := file(t)
+	s := relaxed(t, path, modernc.Driver)
+	s.declineOf(t, "mail", "p", 300)
+	s.declineOf(t, "mail", "", 1)
+	s.pause(t, "p", 0)
+	execute(t, path, "UPDATE midge_tasks SET record = 'garbage' "+
+		"WHERE task = (SELECT task FROM midge_tasks ORDER BY sort LIMIT 1 OFFSET 50)")
+	c, err := s.session.Claim(t.Context(), knowing(5, "mail"))
+	must(t, err)
+	if len(c.Tasks) != 1 || c.More {
+		t.Errorf("claimed %d tasks, more is %t, want the one that is free", len(c.Tasks), c.More)
+	}
+}
