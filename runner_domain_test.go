@@ -116,6 +116,18 @@ func (s *sliced) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 	return s.Storage.Extend(ctx, req)
 }
 
+// describing is a sliced storage whose Describe asks all slices.
+type describing struct{ *sliced }
+
+func (s describing) Describe(ctx context.Context) (storage.Description, error) {
+	for _, slice := range []string{"a", "b"} {
+		if err := s.pass(ctx, "Describe", slice); err != nil {
+			return storage.Description{}, err
+		}
+	}
+	return s.Storage.Describe(ctx)
+}
+
 // TestASilentSliceHoldsUpNoOther checks that jobs of the other slice start, keep their leases,
 // settle and tick while one slice does not answer for a minute. Then the jobs of that slice run
 // too, and no task is charged a crash.
@@ -173,6 +185,26 @@ func TestASilentSliceHoldsUpNoOther(t *testing.T) {
 				t.Errorf("crashes charged in %s: got %d, want 0", q, got)
 			}
 		}
+	})
+}
+
+// TestAScheduleIsStoredBesideASilentSlice removes a schedule, which its runner stores again, while another slice
+// does not answer.
+func TestAScheduleIsStoredBesideASilentSlice(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sliced{Storage: b.store, t: t}
+		b.runner = b.newRunner(describing{s}, midge.RunnerConfig{Queues: []string{"a", "b"}, Lease: 3 * time.Second},
+			func(context.Context, work) error { return nil })
+		must(b.runner.Periodic(midge.Every(time.Minute), work{"tick"}, midge.To("a")))
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(1500 * time.Millisecond)
+		s.silence('b')
+		must(b.client.Queue("a").RemoveSchedule(b.ctx, "work"))
+		b.after(1500 * time.Millisecond)
+		if got := b.stats("a").Cursors; got != 1 {
+			t.Errorf("%d schedules after half a lease, want the one that was removed", got)
+		}
+		s.speak()
 	})
 }
 

@@ -102,7 +102,7 @@ func (s *schedules) keep(ctx context.Context, queue string, own []*ownSchedule) 
 	}
 	for _, o := range own {
 		if !k.stored[o.insert.Ref] {
-			k.put(ctx, o, storage.Tx{}, nil)
+			k.put(ctx, put{own: o})
 		}
 	}
 	k.flush(ctx)
@@ -115,15 +115,18 @@ type keeping struct {
 
 	live   declarers
 	stored map[storage.Ref]bool // by cursor; nil where the schedules are read one by one
-	txs    []storage.Tx         // for the next call
-	owners []*ownSchedule       // of txs
+	puts   []put                // for the next call
 	err    error                // the first one
 
-	asked    time.Time // when the storage was asked for its time; zero for never
-	told     time.Time // its answer
-	timeless error     // why it has not answered
-
+	timeless  bool // the storage has not told its time; nothing more is stored
 	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
+}
+
+// put is a schedule that is to be stored.
+type put struct {
+	own    *ownSchedule
+	tx     storage.Tx
+	before *storage.Cursor // what it replaces, which tx deletes; nil for nothing
 }
 
 // list compares the stored schedules of a queue with this runner's.
@@ -145,7 +148,7 @@ func (k *keeping) one(ctx context.Context, own *ownSchedule) {
 	stored, err := k.store.Task(ctx, own.insert.Ref)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		k.put(ctx, own, storage.Tx{}, nil)
+		k.put(ctx, put{own: own})
 	case err != nil:
 		k.failed(own, err)
 	default:
@@ -162,7 +165,7 @@ func (k *keeping) replace(ctx context.Context, stored *storage.Task, own *ownSch
 	}
 	if newer {
 		tx := storage.Tx{Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}}}
-		k.put(ctx, own, tx, stored.Cursor)
+		k.put(ctx, put{own: own, tx: tx, before: stored.Cursor})
 	}
 }
 
@@ -188,45 +191,59 @@ func (k *keeping) isNewer(ctx context.Context, own *ownSchedule, stored *storage
 	return !live && err == nil, err
 }
 
-// now returns the storage's time, for which it asks once. The time that a session reckons lags behind
-// if the machine was suspended or the clock of the storage was set forward. The schedule would then tick
-// again for a moment for which its removed cursor has ticked.
-func (k *keeping) now(ctx context.Context) (time.Time, error) {
-	if k.asked.IsZero() {
-		var d storage.Description
-		d, k.timeless = k.store.Describe(ctx)
-		k.asked, k.told = time.Now(), d.Now
-	}
-	return k.told.Add(time.Since(k.asked)), k.timeless
-}
-
-// put inserts the cursor of a schedule with the next call. before is the cursor that it replaces,
-// which tx deletes; nil for none.
-func (k *keeping) put(ctx context.Context, own *ownSchedule, tx storage.Tx, before *storage.Cursor) {
-	in := own.insert
-	now, err := k.now(ctx)
-	if err == nil {
-		in.Cursor, err = schedule.After(in.Ref, before, own.declaration, now)
-	}
-	if err != nil {
-		k.failed(own, err)
-		return
-	}
-	tx.Inserts = []storage.Insert{in}
-	k.txs, k.owners = append(k.txs, tx), append(k.owners, own)
-	if len(k.txs) == atOnce {
+// put stores a schedule with the next call.
+func (k *keeping) put(ctx context.Context, p put) {
+	k.puts = append(k.puts, p)
+	if len(k.puts) == atOnce {
 		k.flush(ctx)
 	}
 }
 
-// flush applies the collected Txs. A schedule that a listing has left out may be stored nevertheless, because
-// it has moved meanwhile or its record is damaged: it is read by itself.
+// timeOf returns the storage's time of a queue. A time that is reckoned from an earlier answer lags behind if
+// the machine was suspended or the clock of the storage was set forward meanwhile, and Describe asks all
+// parts of the storage. The answer to an extension tells the time of the part that keeps the queue. The lease
+// is one that nobody holds, so that nothing changes.
+func (s *schedules) timeOf(ctx context.Context, queue string) (time.Time, error) {
+	nobody := storage.Fence{
+		Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Version: 1, Token: storage.NewToken(),
+	}
+	extended, err := s.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{{Fence: nobody}}})
+	return extended.Now, err
+}
+
+// fill completes the Txs of puts, which are of queues that can share a call, and returns those that can be
+// applied. It asks for the time after the records were found missing: a cursor that was removed has ticked
+// for no later moment, so that the new one repeats no tick.
+func (k *keeping) fill(ctx context.Context, puts []put) (filled []put, txs []storage.Tx) {
+	if len(puts) == 0 || k.timeless {
+		return nil, nil
+	}
+	now, err := k.timeOf(ctx, puts[0].own.insert.Ref.Queue)
+	if err != nil {
+		k.timeless = true
+		k.failed(puts[0].own, err)
+		return nil, nil
+	}
+	for _, p := range puts {
+		in := p.own.insert
+		if in.Cursor, err = schedule.After(in.Ref, p.before, p.own.declaration, now); err != nil {
+			k.failed(p.own, err)
+			continue
+		}
+		p.tx.Inserts = []storage.Insert{in}
+		filled, txs = append(filled, p), append(txs, p.tx)
+	}
+	return filled, txs
+}
+
+// flush stores the collected schedules. A schedule that a listing has left out may be stored nevertheless,
+// because it has moved meanwhile or its record is damaged: it is read by itself.
 func (k *keeping) flush(ctx context.Context) {
-	txs, owners := k.txs, k.owners
-	k.txs, k.owners = nil, nil
+	puts, txs := k.fill(ctx, k.puts)
+	k.puts = nil
 	refused, err := k.apply(ctx, k.beats, txs)
 	for i, why := range refused {
-		own := owners[i]
+		own := puts[i].own
 		var dep *storage.DependencyError
 		switch {
 		case why == nil:
@@ -241,7 +258,7 @@ func (k *keeping) flush(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		k.failed(owners[len(refused)], err)
+		k.failed(puts[len(refused)].own, err)
 	}
 }
 
