@@ -30,9 +30,10 @@ const (
 
 // The times of an attempt.
 const (
-	shownAfter  = time.Second            // until the progress of a task shows its process
-	pipesAfter  = time.Second            // for the pipes of a child that has ended
-	returnAhead = 300 * time.Millisecond // of the end of ReturnWithin
+	shownAfter   = time.Second            // until the progress of a task shows its process
+	pipesAfter   = time.Second            // for the pipes of a child that has ended
+	writersAfter = pipesAfter * 3 / 4     // for a writer of the output; the rest of pipesAfter is for the pipe
+	returnAhead  = 300 * time.Millisecond // of the end of ReturnWithin
 )
 
 // attempt is one run of a program.
@@ -102,7 +103,7 @@ func (t *attempt) prepare(ctx context.Context, params []byte) error {
 
 // heedless returns a heedless writer of the attempt.
 func (t *attempt) heedless(name string, to io.Writer) *heedless {
-	return &heedless{to: to, name: name, task: t.task}
+	return &heedless{attempt: t, name: name, to: to}
 }
 
 // close removes what only the attempt needed.

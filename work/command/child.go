@@ -7,13 +7,15 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // child is the process of a task.
 type child struct {
 	cmd    *exec.Cmd
 	reaper *Reaper
-	ended  chan struct{} // closed when the process and its group have ended
+	over   chan struct{} // closed when the writers of the output had writersAfter since the end of the group
+	ended  chan struct{} // closed when the process and its group have ended, and its output is read
 
 	mu   sync.Mutex
 	gone bool // the number of the process may belong to another one by now
@@ -31,7 +33,7 @@ func (c *child) start(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	c.cmd.Env = append(c.cmd.Env, mark)
-	c.ended = make(chan struct{})
+	c.over, c.ended = make(chan struct{}), make(chan struct{})
 	started := make(chan error, 1)
 	go func() { // ends with the process
 		runtime.LockOSThread()
@@ -63,6 +65,8 @@ func (c *child) await(task int64) {
 		c.gone = true
 		killGroup(c.cmd.Process.Pid)
 		c.mu.Unlock()
+		late := time.AfterFunc(writersAfter, func() { close(c.over) })
+		defer late.Stop()
 	}
 	c.reaper.end(task)
 	_ = c.cmd.Wait() // the state of the process says everything

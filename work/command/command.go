@@ -54,7 +54,10 @@ type Config struct {
 	Memory int64
 	// Stdout and Stderr also receive what the programs write to their standard output and standard error:
 	// default nil for nobody. Programs that run at the same time write between each other's lines.
-	// A writer that is no *os.File is called by several goroutines at once.
+	// A writer that is no *os.File is called by several goroutines at once. If a writer panics, the output of
+	// all programs of the kind is lost from then on. A call of Write that does not return holds up its program
+	// until the task is cancelled or its timeout is over. On Linux and macOS the call is left alone soon after
+	// the program has ended, and until the call returns the output of the programs of the kind is lost.
 	Stdout, Stderr io.Writer
 	// ResultFromStdout makes the whole standard output of a program, as text, the result of the task. The
 	// program must then send no result on file descriptor 3.
@@ -81,7 +84,7 @@ func Handle(r *midge.Runner, kind string, cfg Config) error {
 	if err := cfg.fill(); err != nil {
 		return fmt.Errorf("command: %s: %w", kind, err)
 	}
-	w := &worker{Config: cfg}
+	w := &worker{Config: cfg, outputs: outputs{broken: make(chan struct{})}}
 	if err := midge.HandleRaw(r, kind, w.run); err != nil {
 		return err //nolint:wrapcheck // it names the kind
 	}
@@ -188,7 +191,11 @@ func Environment(all []string) []string {
 }
 
 // worker runs the tasks of one kind.
-type worker struct{ Config }
+type worker struct {
+	Config
+
+	outputs outputs
+}
 
 // run is the job of a task.
 func (w *worker) run(ctx context.Context, job midge.RawJob) error {

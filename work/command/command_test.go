@@ -3,6 +3,7 @@
 package command_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage/memory"
 	"github.com/midgehq/midge/work/command"
 )
@@ -277,7 +282,7 @@ func (b broken) Write(p []byte) (int, error) {
 
 // TestAWriterThatFailsEndsNothing has writers for the output of programs that do not return.
 func TestAWriterThatFailsEndsNothing(t *testing.T) {
-	for name, writer := range map[string]broken{"panic: it is full": func() { panic("it is full") }, "Goexit": runtime.Goexit} {
+	for name, writer := range map[string]broken{"panic": func() { panic("it is full") }, "Goexit": runtime.Goexit} {
 		var lines strings.Builder
 		cfg := shell(`for i in 1 2; do echo $i; echo $i >&2; sleep 0.05; done; [ $(cat | wc -c) -gt 25 ] && exit 3; exit 0`)
 		cfg.ResultFromStdout, cfg.Stdout, cfg.Stderr = true, writer, writer
@@ -290,10 +295,70 @@ func TestAWriterThatFailsEndsNothing(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		for _, of := range []string{"Config.Stdout", "Config.Stderr"} {
-			if n := strings.Count(lines.String(), of); n != 2 || !strings.Contains(lines.String(), name) {
-				t.Errorf("%s: got %d lines of %s, want one for each task, in:\n%s", name, n, of, &lines)
-			}
+		if n := strings.Count(lines.String(), "Config.Std"); n != 1 || !strings.Contains(lines.String(), name) {
+			t.Errorf("%s: got %d lines of the writers, want one, in:\n%s", name, n, &lines)
+		}
+	}
+}
+
+// within is like dead, and fails the test if the task lives for long.
+func (r *rig) within(ref midge.Ref) string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+	defer cancel()
+	if err := r.client.Await(ctx, ref, nil); ctx.Err() != nil {
+		r.Fatalf("the task has not ended: %v", err)
+	}
+	return r.dead(ref)
+}
+
+// TestAWriterThatKeepsItsLockHoldsNoSlot has a writer that panics while it holds its lock.
+func TestAWriterThatKeepsItsLockHoldsNoSlot(t *testing.T) {
+	var mu sync.Mutex
+	var calls int
+	locked := broken(func() {
+		mu.Lock()
+		calls++
+		panic("it is full")
+	})
+	cfg := shell(`for i in 1 2 3; do echo $i; echo $i >&2; sleep 0.05; done; exit 3`)
+	cfg.Stdout, cfg.Stderr = locked, locked
+	r := newRig(t, cfg)
+	for range 2 {
+		r.contains(r.within(r.add(plain{})), "exit status 3: 3\n1\n2\n3")
+	}
+	if calls != 1 { // nobody else has had the lock
+		t.Errorf("the writer was called %d times, want once", calls)
+	}
+}
+
+// TestAWriterThatBlocksHoldsNoSlot has a writer that blocks, for a program that ends, and one that has to be killed.
+func TestAWriterThatBlocksHoldsNoSlot(t *testing.T) {
+	for name, want := range map[string]string{"ends": "exit status 3: 2\n1\n2", "goes on and on": "timed out"} {
+		var lines strings.Builder
+		var calls atomic.Int32
+		goOn := make(chan struct{})
+		cfg := shell(`echo 1 >&2; sleep 0.1; echo 2 >&2; [ $(cat | wc -c) -gt 30 ] && exec yes >&2; exit 3`)
+		cfg.Stderr = broken(func() {
+			calls.Add(1)
+			<-goOn
+		})
+		r := newRig(t, cfg, func(c *midge.RunnerConfig) { c.Slog = slog.New(slog.NewTextHandler(&lines, nil)) })
+		r.contains(r.within(r.add(plain{Name: name}, midge.Timeout(5*time.Second))), want)
+		r.contains(r.within(r.add(plain{})), "exit status 3: 2\n1\n2")
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%s: %d calls of the writer, want one until it has returned", name, n)
+		}
+		close(goOn)
+		testserver.Await(t, "the writer is called again", func() bool {
+			r.within(r.add(plain{}))
+			return calls.Load() > 1
+		})
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(lines.String(), "Config.Stderr"); n != 1 {
+			t.Errorf("%s: got %d lines of the writer, want one, in:\n%s", name, n, &lines)
 		}
 	}
 }

@@ -1,13 +1,16 @@
 package command
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/contain"
-	"github.com/midgehq/midge/internal/runner"
 )
 
 // tail keeps the end of the text that is written to it.
@@ -71,21 +74,78 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// heedless is a writer whose failures reach neither the program nor the worker. It drops what fails.
-type heedless struct {
-	to   io.Writer
-	name string
-	task *runner.Attempt
-
-	logged bool // whether a failure was
+// outputs is what the attempts of a worker know of the writers for the output of their programs.
+type outputs struct {
+	broken chan struct{} // closed when a writer has panicked, or ended its goroutine
+	once   sync.Once     // closes broken
+	stuck  atomic.Int64  // the calls that have not returned, and for which no attempt waits any more
 }
 
+// refuse makes the attempts drop all output from now on, because a writer that has panicked may hold its lock
+// for ever. It returns true the first time.
+func (o *outputs) refuse() (first bool) {
+	o.once.Do(func() {
+		close(o.broken)
+		first = true
+	})
+	return first
+}
+
+// open reports whether writers are called.
+func (o *outputs) open() bool {
+	select {
+	case <-o.broken:
+		return false
+	default:
+		return o.stuck.Load() == 0
+	}
+}
+
+// heedless is a writer whose failures reach neither the program nor the worker. It drops what fails.
+type heedless struct {
+	*attempt
+
+	name string
+	to   io.Writer
+}
+
+var errStuck = errors.New("the program has ended, and a call of Write has not: until then all output is lost")
+
+// Write never fails. While the program runs, it waits for the writer, so that a slow one slows the program.
 func (h *heedless) Write(p []byte) (int, error) {
-	panicked := func(v any) error { return fmt.Errorf("panic: %v", v) }
-	err := contain.Call(func() { _, _ = h.to.Write(p) }, panicked)
-	if err != nil && !h.logged {
-		h.logged = true
-		h.task.OutputLost(h.name, err)
+	if !h.outputs.open() {
+		return len(p), nil
+	}
+	text := bytes.Clone(p) // the call may outlive this one
+	done := make(chan struct{})
+	go func() { // ends with the call of the writer
+		defer close(done)
+		panicked := func(v any) error { return fmt.Errorf("panic: %v", v) }
+		err := contain.Call(func() { _, _ = h.to.Write(text) }, panicked)
+		if err != nil && h.outputs.refuse() {
+			h.task.OutputLost(h.name, fmt.Errorf("all further output is lost: %w", err))
+		}
+	}()
+	select {
+	case <-done:
+	case <-h.outputs.broken:
+	case <-h.child.over:
+		h.leave(done)
 	}
 	return len(p), nil
+}
+
+// leave leaves a call of the writer alone. Until it ends, the attempts of the worker drop their output.
+func (h *heedless) leave(done <-chan struct{}) {
+	select {
+	case <-done: // both happened
+		return
+	default:
+	}
+	h.outputs.stuck.Add(1)
+	go func() { // ends with the call of the writer
+		<-done
+		h.outputs.stuck.Add(-1)
+	}()
+	h.task.OutputLost(h.name, errStuck)
 }
