@@ -280,9 +280,12 @@ func (b broken) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAWriterThatFailsEndsNothing has writers for the output of programs that do not return.
+// TestAWriterThatFailsEndsNothing has writers for the output of programs that do not return. The value of a panic is
+// not in the log.
 func TestAWriterThatFailsEndsNothing(t *testing.T) {
-	for name, writer := range map[string]broken{"panic": func() { panic("it is full") }, "Goexit": runtime.Goexit} {
+	for name, writer := range map[string]broken{
+		"panic with a value of type string": func() { panic("it has refused secret") }, "Goexit": runtime.Goexit,
+	} {
 		var lines strings.Builder
 		cfg := shell(`for i in 1 2; do echo $i; echo $i >&2; sleep 0.05; done; [ $(cat | wc -c) -gt 25 ] && exit 3; exit 0`)
 		cfg.ResultFromStdout, cfg.Stdout, cfg.Stderr = true, writer, writer
@@ -297,6 +300,9 @@ func TestAWriterThatFailsEndsNothing(t *testing.T) {
 		}
 		if n := strings.Count(lines.String(), "Config.Std"); n != 1 || !strings.Contains(lines.String(), name) {
 			t.Errorf("%s: got %d lines of the writers, want one, in:\n%s", name, n, &lines)
+		}
+		if strings.Contains(lines.String(), "secret") {
+			t.Errorf("the log has the value of the panic:\n%s", &lines)
 		}
 	}
 }

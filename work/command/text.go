@@ -120,7 +120,8 @@ func (h *heedless) Write(p []byte) (int, error) {
 	done := make(chan struct{})
 	go func() { // ends with the call of the writer
 		defer close(done)
-		panicked := func(v any) error { return fmt.Errorf("panic: %v", v) }
+		// The value may quote the output, which is data of people.
+		panicked := func(v any) error { return fmt.Errorf("panic with a value of type %T", v) }
 		err := contain.Call(func() { _, _ = h.to.Write(text) }, panicked)
 		if err != nil && h.outputs.refuse() {
 			h.task.OutputLost(h.name, fmt.Errorf("all further output is lost: %w", err))
