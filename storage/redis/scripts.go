@@ -367,8 +367,10 @@ func (s *scripts) files(name string, of *script) []string {
 		"base", "jump", "judge", "lib", "record", "byname", "entry", "rate", "ring", "refusal", "commit",
 	}
 	switch of {
-	case &s.forget, &s.runners, &s.probe, &s.layout:
+	case &s.runners, &s.probe:
 		return []string{name}
+	case &s.forget, &s.layout:
+		return []string{"pack", name}
 	case &s.insert:
 		return []string{"pack", "wake", "shortinsert"}
 	case &s.complete:
@@ -378,7 +380,7 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.register:
 		return []string{"refusal", name}
 	case &s.beat:
-		return []string{"refusal", "jump", "judge", name}
+		return []string{"pack", "refusal", "jump", "judge", name}
 	case &s.configure:
 		return slices.Concat([]string{"pack", "wake"}, lib, []string{"limit", name})
 	case &s.apply:

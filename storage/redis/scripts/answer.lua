@@ -53,7 +53,7 @@ local function again(outcome)
   claimed = number(outcome, 2, 7)
   fence = ARGV[5] .. sub(outcome, 2, 8)
   local bar = find(outcome, '|', 9, true)
-  taken = tonumber(sub(outcome, 10, bar - 1))
+  taken = sane(sub(outcome, 10, bar - 1)) or 0
   suspect = byte(outcome, 9) == 49
   local n = 0
   for part in string.gmatch(sub(outcome, bar + 1), '([^;]*);') do
@@ -67,7 +67,7 @@ local function again(outcome)
       local l, rec = leases[i], recs[i]
       if l and rec and sub(l, 1, FENCE) == fence then
         q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
-        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now) ..
+        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(sane(expiry(q, id, l)) or now) ..
           (string.match(runnerof(l), '%z(.......)$') or pack7(claimed))
       end
     end

@@ -15,13 +15,6 @@ local floor, min, max = math.floor, math.min, math.max
 
 local function text(n) return string.format('%.0f', n) end
 
--- sane returns the number in a field of the meta hash, nil where it is no number in range: other queues
--- of the same step must not take over a mark that is out of range.
-local function sane(v)
-  local n = tonumber(v)
-  return n and n > -NEVER and n < NEVER and n or nil
-end
-
 -- lookup is an HMGET of any number of fields.
 local function lookup(key, fields)
   if #fields == 0 then return {} end

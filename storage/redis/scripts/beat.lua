@@ -16,11 +16,11 @@ local function text(n) return string.format('%.0f', n) end
 local before = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local seen, lane, seq = string.match(before, '^(%d+) (%x*):(%d+) ')
 if ARGV[5] ~= '0' then
-  local verdict = judge(tonumber(ARGV[5]), lane == ARGV[4] and tonumber(seq), ARGV[6], now)
+  local verdict = judge(tonumber(ARGV[5]), lane == ARGV[4] and sane(seq), ARGV[6], now)
   if verdict ~= 'N' then return {verdict, verdict == 'R' and seen or text(now)} end
 end
 local last, noted = string.match(redis.call('HGET', KEYS[1], '') or '', '^(%d+) (%d+)$')
-local since = waitsince(tonumber(last or 0), tonumber(noted or 0), now)
+local since = waitsince(sane(last) or 0, sane(noted) or 0, now)
 redis.call('ZCARD', KEYS[2])
 local over = since > 0 and {} or redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 100)
 if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end

@@ -73,10 +73,18 @@ end
 -- the line in the side hash. It returns nil and 0 where the field does not tell.
 function byname.tally(v)
   v = v and sub(v, PLACE + 1) or ''
-  local n = tonumber(v)
+  local n = sane(v)
   if n then return n, 0 end -- most lines have no suspects
   local others, suspects = string.match(v, '^(%d+)%+(%d+)$')
-  return tonumber(others or ''), tonumber(suspects or '') or 0
+  others, suspects = sane(others or ''), sane(suspects or '')
+  return suspects and others, others and suspects or 0
+end
+
+-- sizes is tally for the line of such a field. It counts the tasks where the field does not tell.
+function byname.sizes(q, line, v)
+  local n, suspects = byname.tally(v)
+  if n then return n, suspects end
+  return call('ZLEXCOUNT', q[LINES], byname.span(line, false)), call('ZLEXCOUNT', q[LINES], byname.span(line, true))
 end
 
 -- tallied returns the field of a line in the side hash; named is when a claim last named it, in 7 bytes.

@@ -70,9 +70,9 @@ function named(q)
   for i, line in ipairs(lines) do
     if v[i] and not known[line] then
       known[line] = true
-      local n, suspects = byname.tally(v[i])
-      own[#own + 1] = {name = line, n = n or NEVER, suspects = suspects} -- NEVER: the field is damaged
-      q.declined, q.doubted = q.declined + (n or 0), q.doubted + suspects
+      local n, suspects = byname.sizes(q, line, v[i])
+      own[#own + 1] = {name = line, n = n, suspects = suspects}
+      q.declined, q.doubted = q.declined + n, q.doubted + suspects
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
   end

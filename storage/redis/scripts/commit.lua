@@ -16,7 +16,7 @@ function admit(home, field, seq, opened, letter)
   local v = home.known and home.known[field]
   if v == nil then v = call('HGET', home[LANES], field) end
   local colon = v and find(v, ':', 1, true) or 1
-  local verdict = judge(seq, v and (tonumber(sub(v, 1, colon - 1)) or 0), opened, now) -- 0: it is damaged
+  local verdict = judge(seq, v and (sane(sub(v, 1, colon - 1)) or 0), opened, now) -- 0: it is damaged
   if verdict == 'R' then
     if sub(v, colon + 1, colon + #letter) ~= letter then return 'O' end
     return 'R', sub(v, colon + 1)
@@ -87,8 +87,9 @@ function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
 local function planleft(q)
   local over, alarms, fewer = {}, {}, {}
   for group, n in pairs(q.left) do
-    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or '') -- nil where it is damaged
-    count = (count or #(members(q, group))) - n
+    local count = sane(call('HGET', q[CLAIMS], COUNT .. group))
+    if not count or count < n then count = #(members(q, group)) end -- it is damaged, or nothing is left of the group
+    count = count - n
     if count <= 0 then
       over[#over + 1], over[#over + 2], alarms[#alarms + 1] = group, COUNT .. group, ALARM .. group
     else
@@ -234,8 +235,9 @@ local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
     local v = aside(q, field)
-    local n, suspects = byname.tally(v)
-    n, suspects = max((n or 0) + by[false], 0), max(suspects + by[true], 0)
+    local n, suspects = 0, 0
+    if v then n, suspects = byname.sizes(q, line, v) end
+    n, suspects = max(n + by[false], 0), max(suspects + by[true], 0)
     if n + suspects == 0 then put(q, field, false) else
       put(q, field, byname.tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
       if not v then

@@ -226,7 +226,7 @@ end
 -- unlease ends a lease, as all ends of leases do but a run of plain completions (apply.lua). The record takes over its flag that the side hash has something of the task.
 local function unlease(q, e, h)
   local flags = byte(e.lease, FENCE + 1) or 0
-  if has(flags, ASKED) then bump(q, 'cancels', -1) end
+  if has(flags, ASKED) and q.m.cancels > 0 then bump(q, 'cancels', -1) end
   if has(flags, COUNTED) then ring.free(q, e.lease) end
   if h and has(flags, ASIDE) then h.side = true end
   e.lease = false

@@ -9,7 +9,7 @@ local t = redis.call('TIME')
 local last = redis.call('HGET', KEYS[2], ARGV[1]) or '0'
 if string.sub(ARGV[2], 1, 1) == '=' then
   if '=' .. last ~= ARGV[2] then return 0 end
-elseif ARGV[2] ~= '' and t[1] * 1000000 + t[2] - (tonumber(last) or 0) < tonumber(ARGV[2]) then
+elseif ARGV[2] ~= '' and t[1] * 1000000 + t[2] - (sane(last) or 0) < tonumber(ARGV[2]) then
   return 0
 end
 redis.call('ZREM', KEYS[1], ARGV[1])

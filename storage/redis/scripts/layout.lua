@@ -5,7 +5,7 @@
 -- Returns  {layout, least reader} as they were before, 0 where none was noted
 
 local have = redis.call('HMGET', KEYS[1], 'layout', 'reader')
-local layout, reader = tonumber(have[1] or 0) or 0, tonumber(have[2] or 0) or 0
+local layout, reader = sane(have[1]) or 0, sane(have[2]) or 0
 local knows, wants = tonumber(ARGV[1]), tonumber(ARGV[2])
 if reader <= knows and (layout < knows or reader < wants) then -- pcall: a user without writes can still read
   redis.pcall('HSET', KEYS[1], 'layout', math.max(layout, knows), 'reader', math.max(reader, wants))

@@ -20,6 +20,10 @@ local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'delet
 local FIELDS = {'lines', 'void', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'paused', 'rest', 'cancels', 'touched',
   'jumped', 'clock', 'looks', 'reindex', 'reindexed', 'own', unpack(TOTALS)}
 
+-- FIELDS.least has the least values of those that may be negative. A field that is damaged counts as 0: other queues of
+-- the same step must not take over a mark that is out of range.
+FIELDS.least = {lines = -1, head = 1 - NEVER, paused = -1}
+
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
 local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
@@ -47,8 +51,8 @@ local function open(n)
     plan = {}, last = {}, apart = {}, lanes = {}, opened = {}, left = {}, counts = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
-  for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
-  if v[1] and not sane(v[1]) then set(q, 'lines', -1) end -- it may have told of a limit
+  for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i], FIELDS.least[FIELDS[i]]) or 0 end
+  if v[1] and not sane(v[1], FIELDS.least.lines) then set(q, 'lines', -1) end -- it may have told of a limit
   -- A task may have several void entries and is in voids once: the number is known again only once voids is empty.
   if v[2] and not sane(v[2]) then q.m.void, q.guessed = call('ZCARD', q[VOIDS]), true end
   return q

@@ -86,7 +86,7 @@ function reindex(q)
     return set(q, 'reindex', now + REINDEXEVERY)
   end
   if not walked then
-    walked, from = true, walk(q, from or '0')
+    walked, from = true, walk(q, text(sane(from) or 0))
     put(q, 't:', from)
     if not from then return set(q, 'reindex', now + 10 * REINDEXEVERY) end
   end

@@ -8,23 +8,23 @@ if SHORT then
   local function claim()
     local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
     local t, v = call('TIME'), call('HGET', K[LANES], A[2])
-    local now, lane = t[1] * 1000000 + t[2], v and tonumber(string.match(v, '^%d+'))
+    local now, lane = t[1] * 1000000 + t[2], v and sane(string.match(v, '^%d+'))
     local total, most, starts, age = tonumber(A[1]), tonumber(A[7]), tonumber(A[8]), now - A[4]
     if not lane or tonumber(A[3]) <= lane or age > LANELIFE or age < -LANELIFE then return nil end
     local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
     local metas = {}
     for i = 1, total do
       local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'lines')
-      local last, soon, due = tonumber(m[1]), tonumber(m[2]), tonumber(m[3] or 0)
-      if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
+      local last, soon, due = sane(m[1]), sane(m[2]), sane(m[3] or 0)
+      if not (last and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
       -- The lines of kinds have to be looked at, and limits, partitions and a rest, for which lines is negative.
       local unknown = m[8] and m[8] ~= A[11 + total + i]
-      if unknown and (A[10 + i] ~= MAXNONE or (tonumber(m[8]) or 0) < 0) then return nil end
+      if unknown and (A[10 + i] ~= MAXNONE or (sane(m[8], -1) or -1) < 0) then return nil end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
-      cancels = cancels or m[7] and m[7] ~= '0'
+      cancels = cancels or m[7] and m[7] ~= '0' and sane(m[7]) ~= nil
       m[1], m[2], metas[i] = last, soon, m
     end
 
@@ -35,10 +35,10 @@ if SHORT then
       local recs, flags, ranked, lined, high, left, side = {}, {}, 0, 0, 0, false, nil
       if limit >= 0 then
         ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
-        local n, void, before = most - taken, tonumber(m[5] or 0), 0
+        local n, void, before = most - taken, sane(m[5] or 0), 0
         if not void then return nil end -- it is damaged
         if void > 0 or m[4] then
-          before = tonumber(call('HGET', K[at + META], 'tail') or 0)
+          before = sane(call('HGET', K[at + META], 'tail') or 0)
           if not before then return nil end
           before = before - lined
         end
@@ -126,7 +126,7 @@ if SHORT then
         call('ZADD', K[k + LEASES], unpack(alarms))
         if group then call('HSET', K[k + CLAIMS], unpack(group)) end
         call('HSET', K[k + PENDING], unpack(pending))
-        if deadline < m[2] or now - (tonumber(m[6] or 0) or 0) > TOUCHEVERY then
+        if deadline < m[2] or now - (sane(m[6]) or 0) > TOUCHEVERY then
           call('HSET', K[k + META], 'mark', at, 'touched', text('%d', now),
             'soon', text('%d', deadline < m[2] and deadline or m[2]))
         else

@@ -14,8 +14,8 @@ if not SHORT then return nil end
 for i = 1, total do
   local at = (i - 1) * BLOCK
   local m = call('HMGET', K[at + META], 'mark', 'touched', 'completed')
-  local last, touched, completed = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[3] or 0)
-  if not (last and last < NEVER and touched and completed)
+  local last, touched, completed = sane(m[1] or 0), sane(m[2] or 0), sane(m[3] or 0)
+  if not (last and touched and completed)
     or last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) -- see jump.lua
     or K[at + LANES] ~= lanes then
     return nil
@@ -55,7 +55,7 @@ end
 -- Check that each call is a new one on a known lane.
 local known, list = call('HMGET', lanes, unpack(fields)), {}
 for i = 1, calls do
-  local last = known[i] and tonumber(string.match(known[i], '^%d+'))
+  local last = known[i] and sane(string.match(known[i], '^%d+'))
   if not last or tonumber(seqs[i]) <= last then return nil end
   list[2 * i - 1], list[2 * i] = fields[i], seqs[i] .. ':' .. outcomes[i]
 end
@@ -87,8 +87,8 @@ for i = 1, total do
     from = q.upto[run] + 1
   end
   for fence, some in pairs(groups or {}) do
-    local left = tonumber(call('HGET', K[at + CLAIMS], COUNT .. fence) or '')
-    if not left then return nil end -- it is damaged
+    local left = sane(call('HGET', K[at + CLAIMS], COUNT .. fence))
+    if not left or left < some then return nil end -- it is damaged
     left = left - some
     groups[fence] = left
     if left <= 0 then alarms[#alarms + 1] = ALARM .. fence end

@@ -17,10 +17,10 @@
 
 local call, K, A, byte, text, char = redis.call, KEYS, ARGV, string.byte, string.format, string.char
 local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail'), call('TIME')
-local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1]), tonumber(m[2] or 0)
-local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), nil
+local now, last, touched = t[1] * 1000000 + t[2], sane(m[1]), sane(m[2] or 0)
+local enqueued, tail, turn = sane(m[3] or 0), sane(m[4] or 0), nil
 -- Where the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
-if not SHORT or not (last and last < NEVER and touched and enqueued and tail)
+if not SHORT or not (last and touched and enqueued and tail)
   or now - last > JUMPAFTER or last - now > JUMPBACK -- see jump.lua
   or now - A[3] > LANELIFE or A[4] - now > LANELIFE then
   return nil
@@ -53,7 +53,7 @@ for i = 1, calls do
       seen[id], ids[k], records[2 * k - 1], records[2 * k] = true, id, id, lead .. rest
       local priority = byte(rest, 1) - MAXPRIORITY
       if priority == 0 then line[#line + 1] = id else
-        turn = (turn or tonumber(call('HGET', K[META], 'turn') or 0) or NEVER) + 1
+        turn = (turn or sane(call('HGET', K[META], 'turn') or 0) or NEVER) + 1
         if turn > NEVER then return nil end
         places = places or {}
         -- As place in lib.lua.

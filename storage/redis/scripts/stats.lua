@@ -1,5 +1,5 @@
 -- stats: reads sizes and totals of queues. It writes nothing. A key of a wrong type counts as empty, and
--- a field of meta that is no number as 0; each of them adds one to the damaged.
+-- a field of meta that is no number in range as 0; each of them adds one to the damaged.
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
@@ -27,7 +27,7 @@ local function numbers(key)
   local v, m = read('HMGET', key, unpack(FIELDS)) or {}, {}
   for i = 1, #FIELDS do
     local n = 0
-    if v[i] then n = sane(v[i]) end
+    if v[i] then n = sane(v[i], FIELDS.least[FIELDS[i]]) end
     if not n then n, damaged = 0, damaged + 1 end
     m[FIELDS[i]] = n
   end
