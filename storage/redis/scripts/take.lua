@@ -5,10 +5,11 @@ local take
 do
 local PASSED = 100 -- how many tasks of a queue a claim may pass over
 
--- candidates returns the tasks that may be taken from a queue, in its order, and the number of the first
--- entry of the line. A suspect that is wanted is among them only if it comes before the end of what was
--- read of the line. If the claim names kinds with declined tasks, it also returns the streams and doubts of
--- byname.first, and the late candidates: unread declined tasks may come before them.
+-- candidates returns a table of the tasks that may be taken from a queue: list has them in its order, from is the
+-- number of the first entry of the line, and known the place up to which the tasks are read that were not declined, NEVER
+-- for all. A suspect that is wanted is among them only if it comes before the end of what was read of the line. If the
+-- claim names kinds with declined tasks, the table also has the streams and doubts of byname.first, and the late
+-- candidates, behind the place horizon: unread declined tasks may come before them.
 local function candidates(q, n)
   local list, from, length = {}, firstof(q)
   local function ranked(low, high)
@@ -25,8 +26,8 @@ local function candidates(q, n)
     while list[i] and list[i].at < z.at do i = i + 1 end
     if list[i] or #ids == length then table.insert(list, i, z) end
   end
-  if #q.own == 0 then return list, from end
   local known = #list >= n and list[#list].at or NEVER
+  if #q.own == 0 then return {list = list, from = from, known = known} end
   local others, horizon, streams, doubts = byname.first(q, n, suspects and not suspect and starts > 0)
   byname.merge(list, 0, others)
   horizon = min(horizon, known)
@@ -36,7 +37,7 @@ local function candidates(q, n)
     late[#late + 1] = list[#list]
     list[#list] = nil
   end
-  return list, from, streams, doubts, late
+  return {list = list, from = from, known = known, streams = streams, doubts = doubts, late = late, horizon = horizon}
 end
 
 -- give adds a task to the tasks taken, and reports whether the reply has room for it.
@@ -162,14 +163,12 @@ local own = {} -- the tasks that have no partition, and the declined ones
 
 -- own.begin begins to take up to n of the tasks of a queue that have no partition, and of the declined ones.
 function own.begin(q, n)
-  local list, from = {}, firstof(q)
-  local streams, doubts, late
-  if not ring.resting(q) then
-    list, from, streams, doubts, late = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED))
-  end
-  return {list = list, from = from, i = 0, streams = streams, doubts = doubts, late = late,
-    some = min(max(limits.reads(q, n), 10), 250), recs = nil, popped = 0,
-    void = 0, stay = {}, gone = {w = {}, z = {}, k = {}}}
+  local o
+  if ring.resting(q) then o = {list = {}, from = firstof(q), known = NEVER}
+  else o = candidates(q, n + (q.m.void > 0 and MOSTVOID or PASSED)) end
+  o.i, o.popped, o.void, o.stay, o.gone = 0, 0, 0, {}, {w = {}, z = {}, k = {}}
+  o.some = min(max(limits.reads(q, n), 10), 250)
+  return o
 end
 
 -- own.skips reports whether a candidate is a suspect of a claim that has taken one.
@@ -242,7 +241,7 @@ end
 
 -- own.finish plans the removal of the tasks that were taken.
 function own.finish(q, o)
-  q.short = o.void > 0
+  q.short = o.void > 0 and o.known < NEVER
   write(q, 'ZREM', WAITING, o.gone.w)
   write(q, 'ZREM', SUSPECTS, o.gone.z)
   write(q, 'ZREM', LINES, o.gone.k)
@@ -425,7 +424,7 @@ function own.remain(q, o)
       if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
-  return q.passed and starts > 0 or o.took and o.i + PASSED < #o.list
+  return q.passed and starts > 0 or q.short or o.took and o.i + PASSED < #o.list
     or q.cut and (o.took or not q.spared) and (starts > 0 or not q.passed)
 end
 
