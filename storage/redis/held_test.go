@@ -68,6 +68,13 @@ func fillLine(t *testing.T, session *storage.Session, tasks, cancelled int) {
 	}
 }
 
+// kindOf is the insert of a task of a kind into mail, in a partition.
+func kindOf(kind, key, id string) storage.Tx {
+	tx := keyedOf(key, id)
+	tx.Inserts[0].Kind = kind
+	return tx
+}
+
 // takes claims tasks of some kinds one by one until a claim does not set More, and returns them. Few claims take none.
 func takes(t *testing.T, session *storage.Session, kinds ...string) (ids []string) {
 	t.Helper()
@@ -98,5 +105,25 @@ func TestVoidEntriesHideNoTaskBesideAPartition(t *testing.T) {
 	fillLine(t, session, tasks, cancelled)
 	if got := takes(t, session); len(got) != tasks-cancelled {
 		t.Errorf("claimed %d tasks, want %d", len(got), tasks-cancelled)
+	}
+}
+
+// TestHeldTasksHideNoTaskBehindATurn: a claim that ends before the turn of the tasks without a partition tells of
+// those behind many held ones.
+func TestHeldTasksHideNoTaskBehindATurn(t *testing.T) {
+	const kinds, each = 5, 30
+	for _, cancelled := range []int{0, 1} {
+		var txs []storage.Tx
+		for i := range kinds * each {
+			txs = append(txs, kindOf(fmt.Sprint("kind", i%kinds), "p", fmt.Sprintf("held%03d", i)))
+		}
+		session := holding(t, txs...)
+		fillLine(t, session, 2+cancelled, cancelled)
+		insertAll(t, session, keyedOf("a", "a0"))
+		got := takes(t, session, "kind0", "kind1", "kind2", "kind3", "kind4")
+		slices.Sort(got)
+		if want := []string{"a0", fmt.Sprintf("t%04d", cancelled), fmt.Sprintf("t%04d", cancelled+1)}; !slices.Equal(got, want) {
+			t.Errorf("%d cancelled: claimed %v, want %v", cancelled, got, want)
+		}
 	}
 }

@@ -424,7 +424,8 @@ function own.remain(q, o)
       if not p or ring.admits(q, p, rec, true) then return limits.admits(q, rec, doubted) end
     end
   end
-  return q.passed and starts > 0 or q.short or o.took and o.i + PASSED < #o.list
+  local unseen = o.i + PASSED < #o.list and (o.took or taken > 0 and not q.spared) -- the claim may have ended before
+  return q.passed and starts > 0 or q.short or unseen
     or q.cut and (o.took or not q.spared) and (starts > 0 or not q.passed)
 end
 
