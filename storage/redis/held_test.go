@@ -127,3 +127,18 @@ func TestHeldTasksHideNoTaskBehindATurn(t *testing.T) {
 		}
 	}
 }
+
+// TestAHeldTaskLetsNoneOvertake: what a claim reads on behind a held task does not come before tasks of a higher
+// priority that it has not read.
+func TestAHeldTaskLetsNoneOvertake(t *testing.T) {
+	const tasks, cancelled = 300, 120
+	low := kindOf("kind", "", "low")
+	low.Inserts[0].Priority = -5
+	session := holding(t, kindOf("kind", "p", "held"), low)
+	fillLine(t, session, tasks, cancelled)
+	got := takes(t, session, "kind")
+	if len(got) != tasks-cancelled+1 || got[len(got)-1] != "low" {
+		t.Errorf("claimed %d tasks, low as number %d, want it as the last of %d",
+			len(got), slices.Index(got, "low")+1, tasks-cancelled+1)
+	}
+}

@@ -185,9 +185,10 @@ function own.record(q, o, i)
 end
 
 -- own.readon reads on in the lines of kinds where the claim has passed over all candidates, some of them because of
--- their partitions. Then the others that were read come too. It reports whether there are more candidates.
+-- their partitions. Then the others that were read come too, but none behind tasks that were not declined and not read.
+-- It reports whether there are more candidates.
 function own.readon(q, o)
-  local late = q.spared and o.late
+  local late, before = q.spared and o.late, #o.list
   if not late then return false end
   o.late, o.recs = nil, nil
   local function add(s)
@@ -200,18 +201,26 @@ function own.readon(q, o)
     if d then add(d) end
   end
   byname.sort(late)
-  byname.merge(o.list, #o.list, late)
-  return #late > 0
+  while late[1] and late[#late].at > o.known do late[#late] = nil end
+  byname.merge(o.list, before, late)
+  return #o.list > before
 end
 
--- own.met notes that the claim has met a declined task. Behind the first suspects of its line it reads on at once.
+-- own.met notes that the claim has met a declined task. Behind the first suspects of its line it reads on at once. Those
+-- behind the horizon come late.
 function own.met(q, o, c, what)
   local s = (c.doubtful and o.doubts or o.streams)[c.line]
   s.left = s.left - 1
-  if c.doubtful and s.left == 0 and what == 'held' then
-    byname.merge(o.list, o.i, byname.readon(q, s, #o.streams))
-    o.recs = nil
+  if not c.doubtful or s.left > 0 or what ~= 'held' then return end
+  local more = byname.readon(q, s, #o.streams)
+  local last = o.late and o.horizon or o.known
+  while more[1] and more[#more].at > last do
+    if o.late then o.late[#o.late + 1] = more[#more] end
+    more[#more] = nil
   end
+  if #more == 0 then return end
+  byname.merge(o.list, o.i, more)
+  o.recs = nil
 end
 
 -- own.advance takes the next of these tasks, and reports whether it took one. A task of the line that it passes over
