@@ -167,7 +167,7 @@ func (w *work) take(read row, lease, past, record []byte, length int64) (r *row,
 
 // takeWhole reads a row again, by the whole of its record. It does not keep the payload.
 func (w *work) takeWhole(r *row) {
-	err := error(storage.ErrDamaged)
+	err := storage.ErrDamaged
 	var lease, past, record sql.RawBytes
 	w.each("SELECT lease, past, record FROM {p}tasks WHERE task = ?", []any{r.task}, func() bool {
 		r.rest, err = decode(&r.Record, lease, past, slices.Clone(record))
@@ -184,7 +184,7 @@ func (w *work) fill(r *row) {
 	if r.cut == 0 {
 		return
 	}
-	err := error(storage.ErrDamaged)
+	err := storage.ErrDamaged
 	var spec sql.RawBytes
 	w.each("SELECT record FROM {p}tasks WHERE task = ?", []any{r.task}, func() bool {
 		r.Payload, err = payloadOf(slices.Clone(spec))

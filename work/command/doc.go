@@ -25,7 +25,7 @@
 // # Bounds
 //
 // The result, the error and each line of a program are bounded, and are stored with the task. The log of the
-// runner has the beginning of the error of an attempt, as that of any job, and no other text of a program; the
-// handler of "midge work" leaves these errors out. If a writer of Config.Stdout or Config.Stderr panics, a line
-// reports the type of the value, which may hold what the program has written.
+// runner has the beginning of the error of an attempt, as that of any job, and no other text of a program;
+// the handler of "midge work" leaves these errors out. If a writer of Config.Stdout or Config.Stderr panics,
+// a line reports the type of the value, which may hold what the program has written.
 package command

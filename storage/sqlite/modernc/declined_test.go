@@ -21,13 +21,13 @@ func knowing(most int, kinds ...string) storage.ClaimRequest {
 	return req
 }
 
-// declineOf inserts n tasks of a kind into a partition, each with one byte of payload, and declines them.
-func (s *side) declineOf(t *testing.T, kind, partition string, n int) {
+// declineMail inserts n tasks of the kind "mail" into a partition, each with one byte of payload, and declines them.
+func (s *side) declineMail(t *testing.T, partition string, n int) {
 	t.Helper()
 	var in, out storage.Tx
 	for range n {
 		j := job(storage.NewID())
-		j.Kind, j.Partition, j.Payload, j.Encoding = kind, partition, []byte{0}, "raw"
+		j.Kind, j.Partition, j.Payload, j.Encoding = "mail", partition, []byte{0}, "raw"
 		in.Inserts = append(in.Inserts, j)
 	}
 	_, err := s.session.ApplyOne(t.Context(), in)
@@ -56,8 +56,8 @@ func TestAClaimHasNoPayloadsOfPassedTasksInMemory(t *testing.T) {
 	const held, payload, most = 300, 256 << 10, 16 << 20
 	path := file(t)
 	s := relaxed(t, path, modernc.Driver)
-	s.declineOf(t, "mail", "p", held)
-	s.declineOf(t, "mail", "", 1)
+	s.declineMail(t, "p", held)
+	s.declineMail(t, "", 1)
 	s.pause(t, "p", 0)
 	execute(t, path, "UPDATE midge_tasks SET record = CAST(record || ? AS BLOB)", make([]byte, payload-1))
 	var before, after runtime.MemStats
@@ -111,8 +111,8 @@ func TestALargeTaskOfAPartitionIsWhole(t *testing.T) {
 func TestADamagedTaskHidesNoneOfItsKind(t *testing.T) {
 	path := file(t)
 	s := relaxed(t, path, modernc.Driver)
-	s.declineOf(t, "mail", "p", 300)
-	s.declineOf(t, "mail", "", 1)
+	s.declineMail(t, "p", 300)
+	s.declineMail(t, "", 1)
 	s.pause(t, "p", 0)
 	execute(t, path, "UPDATE midge_tasks SET record = 'garbage' "+
 		"WHERE task = (SELECT task FROM midge_tasks ORDER BY sort LIMIT 1 OFFSET 50)")
