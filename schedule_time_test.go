@@ -27,7 +27,7 @@ func (ts *ticks) eachOnce(t *testing.T, name string, least int) {
 	}
 }
 
-// tardy is a storage that reads its time when it is asked, and tells it seconds later.
+// tardy is a storage that reads its time when it is asked, and returns it seconds later.
 type tardy struct {
 	storage.Storage
 	by     atomic.Int64
@@ -103,7 +103,7 @@ func TestASlowAnswerRepeatsNoTick(t *testing.T) {
 }
 
 // clocks is a storage of two parts with clocks of their own, like a Cluster: queues whose names begin with b are
-// kept by ahead, and all others, the heartbeats and the time that Describe tells by the other part.
+// kept by ahead, and all others, the heartbeats and the time that Describe returns by the other part.
 type clocks struct {
 	storage.Storage
 	ahead storage.Storage

@@ -118,7 +118,7 @@ type keeping struct {
 	puts   []put                // for the next call
 	err    error                // the first one
 
-	timeless  bool // the storage has not told its time; nothing more is stored
+	timeless  bool // the storage has not returned its time; nothing more is stored
 	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
 }
 
@@ -126,7 +126,7 @@ type keeping struct {
 type put struct {
 	own    *ownSchedule
 	tx     storage.Tx
-	before *storage.Cursor // what it replaces, which tx deletes; nil for nothing
+	before *storage.Cursor // the cursor that it replaces and that tx deletes, or nil
 }
 
 // list compares the stored schedules of a queue with this runner's.
@@ -201,8 +201,8 @@ func (k *keeping) put(ctx context.Context, p put) {
 
 // timeOf returns the storage's time of a queue. A time that is reckoned from an earlier answer lags behind if
 // the machine was suspended or the clock of the storage was set forward meanwhile, and Describe asks all
-// parts of the storage. The answer to an extension tells the time of the part that keeps the queue. The lease
-// is one that nobody holds, so that nothing changes.
+// parts of the storage. The answer to an extension has the time of the part that keeps the queue. Nobody
+// holds the extended lease, so that nothing changes.
 func (s *schedules) timeOf(ctx context.Context, queue string) (time.Time, error) {
 	nobody := storage.Fence{
 		Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Version: 1, Token: storage.NewToken(),
@@ -211,8 +211,8 @@ func (s *schedules) timeOf(ctx context.Context, queue string) (time.Time, error)
 	return extended.Now, err
 }
 
-// fill completes the Txs of puts, which are of queues that can share a call, and returns those that can be
-// applied. It asks for the time after the records were found missing: a cursor that was removed has ticked
+// fill completes the Txs of puts, whose queues can share a call, and returns the puts that can be applied,
+// with their Txs. It asks for the time after the records were found missing: a cursor that was removed has ticked
 // for no later moment, so that the new one repeats no tick.
 func (k *keeping) fill(ctx context.Context, puts []put) (filled []put, txs []storage.Tx) {
 	if len(puts) == 0 || k.timeless {

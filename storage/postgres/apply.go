@@ -35,6 +35,7 @@ func (s *Storage) Apply(
 	}
 	begun := time.Now()
 	err := s.send(ctx, s.classOf(p), p)
+	// A cancel is repeated here and not within the flush, so that other calls do not wait for all its tries.
 	for !p.pass && p.asks() && errors.Is(err, errHeld) {
 		p = newPart(call, txs)
 		p.pass = time.Since(begun) >= stepLife
@@ -111,7 +112,7 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 
 // stepLife is how long a cancel is tried before it passes over pending tasks that are locked. All steps of
 // this package lock such tasks, most for some milliseconds, and the server ends a step whose process hangs
-// (idleLimit): a task that has stayed locked for longer is settled by a transaction of the application's.
+// (idleLimit). A transaction of the application's keeps a task locked for longer, and probably settles it.
 const stepLife = 2300 * time.Millisecond
 
 // flushOnce carries out parts in one transaction, the general way. Where another transaction holds it up, its

@@ -32,8 +32,7 @@ const (
 	spareTurns = 16
 	// heldPause is when to claim again where other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
-	// mostReads is how often a claim reads candidates, where it passes over declined tasks of which partitions
-	// do not admit more.
+	// mostReads is how often a claim reads candidates, if partitions do not admit the declined tasks among them.
 	mostReads = 10
 )
 
@@ -54,7 +53,7 @@ type choice struct {
 	parts      map[line]bool          // partitions of which candidates were read
 	refusers   []int32                // the places of the queues of refused, as in candidate
 	refused    []string               // partitions that admit no more declined tasks
-	next       int64                  // the first moment from which one of these admits a task, 0 for none
+	next       int64                  // when the first refused partition admits a task, 0 for never
 }
 
 // candidate is a task that the claim may take, as it was read without a lock.
@@ -111,7 +110,7 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	next, more, bounded, held := chosen.Survey()
-	next = sooner(next, ch.next)
+	next = engine.Sooner(next, ch.next)
 	if ch.limits.wait { // no start ceases to count before its end, which the function claim told
 		next = 0
 	}
@@ -314,10 +313,11 @@ func (ch *choice) isRefused(place int32, key string) bool {
 	return false
 }
 
-// readOn reads the candidates again, after refuse. What the refused partitions wait for is not read again.
+// readOn reads the candidates again, after refuse. It keeps when the refused partitions admit tasks, and
+// which queues they hold back, because their tasks are not read again.
 func (ch *choice) readOn(ctx context.Context, chosen *engine.Claim) error {
 	next, _, _, held := chosen.Survey()
-	ch.next = sooner(ch.next, next)
+	ch.next = engine.Sooner(ch.next, next)
 	full := ch.full
 	for _, name := range held {
 		full[name] = true
@@ -370,14 +370,6 @@ func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 		}
 	}
 	return passed
-}
-
-// sooner returns the earlier of two moments, where 0 is no moment.
-func sooner(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // allHeld returns the queues that are not bounded, in which the limit of partitions holds tasks back, as the

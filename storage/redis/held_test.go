@@ -98,7 +98,7 @@ func takes(t *testing.T, session *storage.Session, kinds ...string) (ids []strin
 	return ids
 }
 
-// TestVoidEntriesHideNoTaskBesideAPartition: a claim that meets nothing but void entries tells that there is more.
+// TestVoidEntriesHideNoTaskBesideAPartition: a claim that meets nothing but void entries reports that there is more.
 func TestVoidEntriesHideNoTaskBesideAPartition(t *testing.T) {
 	const tasks, cancelled = 300, 120
 	session := holding(t)
@@ -108,7 +108,7 @@ func TestVoidEntriesHideNoTaskBesideAPartition(t *testing.T) {
 	}
 }
 
-// TestHeldTasksHideNoTaskBehindATurn: a claim that ends before the turn of the tasks without a partition tells of
+// TestHeldTasksHideNoTaskBehindATurn: a claim that ends before the turn of the tasks without a partition reports
 // those behind many held ones.
 func TestHeldTasksHideNoTaskBehindATurn(t *testing.T) {
 	const kinds, each = 5, 30

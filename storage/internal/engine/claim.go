@@ -307,7 +307,7 @@ func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 			continue
 		}
 		o := c.outlook(i, &again)
-		next, more = sooner(next, o.next), more || o.more
+		next, more = Sooner(next, o.next), more || o.more
 		switch {
 		case o.bounded:
 			bounded = append(bounded, q.Name)
@@ -327,28 +327,28 @@ type outlook struct {
 // outlook looks at what the claim leaves in the i-th queue, by a claim again that only looks.
 func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 	q, s := c.Queues[i], c.step
-	o.next = sooner(s.nextDue(q), s.rests(q))
+	o.next = Sooner(s.nextDue(q), s.rests(q))
 	if q.Rest > s.Now {
-		o.next = sooner(o.next, q.Rest)
+		o.next = Sooner(o.next, q.Rest)
 	}
 	if q.IsPaused(s.Now) && again.waits(i) {
-		o.next = sooner(o.next, q.PausedUntil)
+		o.next = Sooner(o.next, q.PausedUntil)
 	}
 	o.more = s.isBehind(q, s.RecoverTo(c.Req))
 	serves := c.Req.Queues[i].Max >= 0
 	if serves && !again.LimitAdmits(i, c.Req.Start > 0) {
 		if o.bounded = true; q.hasSlot() {
-			o.next = sooner(o.next, q.Limit.next(0, s.Now, s.Come))
+			o.next = Sooner(o.next, q.Limit.next(0, s.Now, s.Come))
 		}
 		return o
 	}
 	r, _ := again.next(i, c.Req.Start > 0)
 	if serves = serves && !q.IsPaused(s.Come); serves && again.rings != nil {
-		o.next = sooner(o.next, again.rings[i].rated)
+		o.next = Sooner(o.next, again.rings[i].rated)
 	}
 	o.held = serves && (c.holds(i) || again.holds(i))
 	if r != nil && serves && !c.affords(r) {
-		o.bounded, o.next = true, sooner(o.next, q.Limit.next(r.Cost, s.Now, s.Come))
+		o.bounded, o.next = true, Sooner(o.next, q.Limit.next(r.Cost, s.Now, s.Come))
 		return o
 	}
 	served := c.rings != nil && c.rings[i].served
@@ -457,14 +457,14 @@ func (s *Step) age(l *Line) int64 {
 func (s *Step) nextDue(q *Queue) (next int64) {
 	for _, state := range timedStates {
 		if r := s.Lines.First(q, state); r != nil && r.Sort != Never {
-			next = sooner(next, r.Sort)
+			next = Sooner(next, r.Sort)
 		}
 	}
 	return next
 }
 
-// sooner returns the earlier of two moments, where 0 is no moment.
-func sooner(a, b int64) int64 {
+// Sooner returns the earlier of two moments, of which 0 is none.
+func Sooner(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -155,7 +155,7 @@ func (c *Claim) serves(i int, l *Line, r *Record, without Flags) bool {
 		return true
 	}
 	at := l.Starts.next(p.Rate, r.Cost, s.Now, s.Come)
-	c.ring(i).rated = sooner(c.ring(i).rated, at)
+	c.ring(i).rated = Sooner(c.ring(i).rated, at)
 	if !c.looks && r.State == Keyed {
 		if per := p.Rate.Per.Microseconds(); l.Starts.areAhead(per, s.Now) {
 			l.Starts = l.Starts.at(per, s.Now, s.Come)
