@@ -33,13 +33,9 @@ func (s *Storage) Apply(
 	for i := range txs {
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
 	}
-	begun := time.Now()
 	err := s.send(ctx, s.classOf(p), p)
-	// A cancel is repeated here and not within the flush, so that other calls do not wait for all its tries.
-	for !p.pass && p.asks() && errors.Is(err, errHeld) {
-		p = newPart(call, txs)
-		p.pass = time.Since(begun) >= stepLife
-		err = s.send(ctx, classGeneral, p)
+	if errors.Is(err, errLeft) {
+		p, err = s.insist(ctx, call, txs)
 	}
 	s.room.Wrote(err)
 	if err != nil { // a flush may still write to the part
@@ -115,8 +111,33 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 // (idleLimit). A transaction of the application's keeps a task locked for longer, and probably settles it.
 const stepLife = 2300 * time.Millisecond
 
-// flushOnce carries out parts in one transaction, the general way. Where another transaction holds it up, its
-// error says so (heldUp).
+// insist carries out a call with cancels by itself until its tasks are free, or for stepLife. It is no flush, so
+// no other call waits for it.
+func (s *Storage) insist(ctx context.Context, call storage.Call, txs []storage.Tx) (*part, error) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
+	for begun := time.Now(); ; {
+		p := newPart(call, txs)
+		p.pass = time.Since(begun) >= stepLife
+		err := s.retry(ctx, func() error { return s.flushOnce(ctx, []*part{p}) })
+		if p.pass || !errors.Is(err, errHeld) || ctx.Err() != nil {
+			return p, translate(err)
+		}
+	}
+}
+
+// flushShared is flushOnce within a flush: a call with cancels leaves it as soon as it is held up (insist).
+func (s *Storage) flushShared(ctx context.Context, parts []*part) error {
+	err := s.flushOnce(ctx, parts)
+	if errors.Is(err, errHeld) && parts[0].asks() {
+		return errLeft
+	}
+	return err
+}
+
+// flushOnce carries out parts in one transaction, the general way. If another transaction holds it up, its
+// error is one of those of heldUp.
 func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
 	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && parts[0].pass), parts)
 }

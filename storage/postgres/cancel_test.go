@@ -114,6 +114,41 @@ func TestACancelIsNotLostBehindAStepThatHangs(t *testing.T) {
 	s.want("whether the cancel is asked", task.CancelAsked, true)
 }
 
+// TestACancelOfLockedTasksHoldsUpNoOthers checks that other calls of its class go on while a cancel is tried on tasks
+// that an application keeps locked. If the flushes of the class try the cancel, ten or so do, and a thousand otherwise.
+func TestACancelOfLockedTasksHoldsUpNoOthers(t *testing.T) {
+	s := newShop(t)
+	cancel := storage.Tx{}
+	for i := range 8 {
+		ref := storage.Ref{Queue: "q", ID: fmt.Sprint("a", i)}
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(ref.ID)}})
+		cancel.Changes = append(cancel.Changes, cancelOf(ref).Changes...)
+	}
+	s.want("claimed tasks", len(s.claim(8).Fences), 8)
+	long, err := s.db.BeginTx(s.Context(), nil)
+	s.must(err)
+	defer func() { s.must(long.Rollback()) }()
+	_, err = long.ExecContext(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks FOR UPDATE")
+	s.must(err)
+	cancelled := make(chan error, 1)
+	go func() {
+		_, err := s.store.Apply(s.Context(), storage.Call{}, cancel)
+		cancelled <- err
+	}()
+	others := 0
+	for len(cancelled) == 0 {
+		others++
+		unique := insertOf(fmt.Sprint("b", others))
+		unique.Unique = storage.Unique{Key: unique.Ref.ID, Mode: storage.UniqueLife}
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{unique}})
+	}
+	s.must(<-cancelled)
+	t.Logf("%d other calls were carried out meanwhile", others)
+	if others < 60 {
+		t.Errorf("%d other calls were carried out meanwhile, want 60 at least", others)
+	}
+}
+
 // cancelsBehind locks a task until the last try of a cancel waits for it, or has ended. It reports whether the cancel
 // takes effect on the task.
 func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {

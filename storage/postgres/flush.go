@@ -87,7 +87,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 			return nil
 		}
 	}
-	return s.flushGeneral(ctx, parts, s.flushOnce)
+	return s.flushGeneral(ctx, parts, s.flushShared)
 }
 
 // flushGeneral carries out parts in one transaction, which once does. If one of them spoils it for the

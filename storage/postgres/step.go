@@ -61,6 +61,8 @@ var (
 	errBusy = errors.New("one of several tasks is locked by another transaction")
 	// errHeld says the same of a part by itself, which is tried again for a while.
 	errHeld = errors.New("a task is locked by another transaction")
+	// errLeft is errHeld of a part with cancels, which has left its flush.
+	errLeft = errors.New("a task to cancel is locked by another transaction")
 	// errAwaited says that a part by itself has waited for another transaction's id or unique key for
 	// as long as a flush may wait: other parts must not wait for it again.
 	errAwaited = errors.New("an id or unique key is being taken by another transaction")
