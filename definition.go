@@ -222,17 +222,17 @@ func (d *definition) oldest() string { return d.kinds()[0] }
 func (d *definition) kinds() []string { return append(slices.Clip(d.aliases), d.kind) }
 
 // encode encodes a job's parameters; equal parameters give equal bytes.
-func (d *definition) encode(job any) ([]byte, error) {
-	payload, err := d.encodePart(job)
+func (d *definition) encode(encoding string, job any) ([]byte, error) {
+	payload, err := d.encodePart(encoding, job)
 	if err == nil && d.verifier != nil {
-		d.verifier.Verify(d.codec, string(d.options.Encoding), payload)
+		d.verifier.Verify(d.codec, encoding, payload)
 	}
 	return payload, err
 }
 
 // encodePart encodes a job, or one of its fields.
-func (d *definition) encodePart(v any) ([]byte, error) {
-	payload, err := d.codec.Encode(string(d.options.Encoding), v)
+func (d *definition) encodePart(encoding string, v any) ([]byte, error) {
+	payload, err := d.codec.Encode(encoding, v)
 	if err != nil {
 		return nil, storage.Invalid("job", d.typ.String(), "parameters that can be encoded: %v", err)
 	}

@@ -315,7 +315,7 @@ func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
 
 // newInsert returns the insert of a job with the options that were read.
 func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
-	payload, err := d.encode(job)
+	payload, err := d.encode(string(d.options.Encoding), job)
 	if err != nil {
 		return storage.Insert{}, err
 	}

@@ -152,7 +152,7 @@ func cursorInsert(
 	if err := checkScheduleName("schedule name", terms.name); err != nil {
 		return storage.Insert{}, err
 	}
-	payload, err := d.encode(job)
+	payload, err := d.encode(string(d.options.Encoding), job)
 	if err != nil {
 		return storage.Insert{}, err
 	}

@@ -149,7 +149,8 @@ func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 }
 
 // ChangeJob is Change that also replaces the parameters by those of job, which must be of the
-// task's own kind. The task's unique key does not change. Its partition and its cost become those
+// task's own kind. They are written in the task's encoding, because its checkpoint and the results of its
+// steps are. The task's unique key does not change. Its partition and its cost become those
 // that the methods Partition and Cost of job name; they stay if the type has no such method.
 // ChangeJob also accepts a dead task, but cannot change its moment: the task stays dead, with its new
 // parameters, until [Client.Requeue].
@@ -158,11 +159,10 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 	if err != nil {
 		return ofTask(err, "change", ref)
 	}
-	payload, err := d.encode(job)
-	if err != nil {
+	r := &replacement{definition: d, job: job, encoding: string(d.options.Encoding)}
+	if r.payload, err = d.encode(r.encoding, job); err != nil {
 		return ofTask(err, "change", ref)
 	}
-	r := &replacement{kinds: d.kinds(), encoding: string(d.options.Encoding), payload: payload}
 	if d.names {
 		key, err := d.partitionOf(job)
 		if err != nil {
@@ -180,15 +180,34 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 	return c.change(ctx, ref, r, opts)
 }
 
-// replacement holds new parameters for a task, and the kinds that the task may have.
+// replacement holds new parameters for a task of the kinds of a definition.
 type replacement struct {
-	kinds    []string
-	encoding string
-	payload  []byte
+	definition *definition
+	job        any
+	encoding   string
+	payload    []byte
 	// partition is the one that the job names, nil if its type has no method Partition.
 	partition *string
 	// cost is the one that the job names, nil if its type has no method Cost.
 	cost *storage.Cost
+}
+
+// as returns the replacement in the encoding of a task. A task in an encoding that midge does not know gets that of
+// its kind, unless it has a checkpoint: that would become unreadable.
+func (r *replacement) as(t *Task) (*replacement, error) {
+	if r == nil || t.Encoding == r.encoding {
+		return r, nil
+	}
+	if err := codec.CheckEncoding("encoding of the task", t.Encoding); err != nil && len(t.Checkpoint) > 0 {
+		return nil, err
+	} else if err != nil {
+		return r, nil
+	}
+	encoded := *r
+	var err error
+	encoded.encoding = t.Encoding
+	encoded.payload, err = r.definition.encode(t.Encoding, r.job)
+	return &encoded, err
 }
 
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
@@ -201,13 +220,17 @@ func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Opt
 	}
 	err := c.session.ChangeTask(ctx, ref, func(t Task) (storage.Change, error) {
 		switch {
-		case r != nil && !slices.Contains(r.kinds, t.Kind):
-			return storage.Change{}, errOtherKind(r.kinds, t)
+		case r != nil && !slices.Contains(r.definition.kinds(), t.Kind):
+			return storage.Change{}, errOtherKind(r.definition.kinds(), t)
 		case r == nil && t.State == Dead: // the storage refuses the others that have ended
 			barred := []storage.Barred{{Ref: t.Ref, State: t.State}}
 			return storage.Change{}, &DependencyError{Barred: barred}
 		}
-		return asked.change(t, r), nil
+		replaced, err := r.as(&t)
+		if err != nil {
+			return storage.Change{}, err
+		}
+		return asked.change(t, replaced), nil
 	})
 	return ofTask(err, "change", ref)
 }

@@ -101,7 +101,7 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 		if err != nil {
 			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")
 		}
-		value, err := d.encodePart(field.Addr().Interface())
+		value, err := d.encodePart(string(d.options.Encoding), field.Addr().Interface())
 		if err == nil {
 			value, err = d.codec.Oldest(field.Type(), in.Encoding, value)
 		}

@@ -1,0 +1,123 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/steps"
+	"github.com/midgehq/midge/storage"
+)
+
+// jsonOrder and packedOrder are jobs of one kind, as a program declares it before and after a change of the encoding.
+type (
+	jsonOrder   struct{ Number int }
+	packedOrder struct{ Number int }
+)
+
+func (jsonOrder) Kind() string             { return "order" }
+func (jsonOrder) Options() midge.Options   { return midge.Options{Encoding: midge.JSON} }
+func (packedOrder) Kind() string           { return "order" }
+func (packedOrder) Options() midge.Options { return midge.Options{Encoding: midge.MessagePack} }
+
+// orders runs jobs with a step and a checkpoint, which fail until their number is 2. It collects what they do and read.
+type orders struct{ seen []string }
+
+func (o *orders) run(ctx context.Context, number int) error {
+	n, err := midge.Step(ctx, "account", func(context.Context) (int, error) {
+		o.seen = append(o.seen, "called")
+		return 7, nil
+	})
+	if err != nil {
+		return err
+	}
+	var place int
+	found, err := midge.LoadCheckpoint(ctx, &place)
+	o.seen = append(o.seen, fmt.Sprint(number, n, place, found, err))
+	if number == 2 {
+		return nil
+	}
+	return errors.Join(midge.Checkpoint(ctx, 9), midge.Discard(errBroken))
+}
+
+// TestAChangeOfParametersKeepsStepsReadable checks that a task whose parameters are replaced by a program that declares
+// another encoding of the kind still returns the results of its steps and its checkpoint as they were stored.
+func TestAChangeOfParametersKeepsStepsReadable(t *testing.T) {
+	for _, c := range []struct{ first, change any }{
+		{jsonOrder{1}, packedOrder{2}}, {packedOrder{1}, jsonOrder{2}}, {jsonOrder{1}, jsonOrder{2}},
+	} {
+		bubble(t, func(b *bench) {
+			var did orders
+			b.runner = must1(midge.NewRunner(b.store, midge.RunnerConfig{}))
+			if _, packed := c.change.(packedOrder); packed {
+				must(midge.Handle(b.runner, func(ctx context.Context, o packedOrder) error { return did.run(ctx, o.Number) }))
+			} else {
+				must(midge.Handle(b.runner, func(ctx context.Context, o jsonOrder) error { return did.run(ctx, o.Number) }))
+			}
+			go func() { b.done <- b.runner.Run(b.ctx) }()
+			task, err := b.client.Enqueue(b.ctx, c.first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Minute)
+			if err := b.client.ChangeJob(b.ctx, task.Ref, c.change); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.client.Requeue(b.ctx, task.Ref); err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Minute)
+			if want := []string{"called", "1 7 0 false <nil>", "2 7 9 true <nil>"}; !slices.Equal(did.seen, want) {
+				t.Errorf("%T, then %T: the job saw %q, want %q", c.first, c.change, did.seen, want)
+			}
+		})
+	}
+}
+
+// TestAChangeOfParametersInAnUnknownEncoding checks that the encoding of a task becomes that of its kind if midge does
+// not know it, unless the task has steps or a checkpoint, which would become unreadable.
+func TestAChangeOfParametersInAnUnknownEncoding(t *testing.T) {
+	bubble(t, func(b *bench) {
+		session := storage.NewSession(b.store, 0)
+		insert := func(id string) storage.Ref {
+			in := storage.Insert{Ref: storage.Ref{Queue: "q", ID: id}, Kind: "order", Encoding: "cbor", Payload: []byte{1}, CrashLimit: 3}
+			if _, err := session.ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+				t.Fatal(err)
+			}
+			return in.Ref
+		}
+		plain, begun := insert("plain"), insert("begun")
+		claimed, err := session.Claim(b.ctx, storage.ClaimRequest{
+			Queues: []storage.ClaimQueue{{Name: "q"}}, Start: 2, Lease: time.Minute, Runner: "r",
+		})
+		if err != nil || len(claimed.Fences) != 2 {
+			t.Fatal(claimed, err)
+		}
+		envelope := steps.Envelope{Steps: []steps.Step{{Name: "s", Result: []byte{2}}}}
+		_, err = session.Extend(b.ctx, storage.ExtendRequest{Leases: []storage.Extension{
+			{Fence: claimed.Fences[1], For: time.Minute, Started: true, Checkpoint: envelope.Encode()},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range claimed.Fences {
+			if _, err := session.ApplyOne(b.ctx, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Bury}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.client.ChangeJob(b.ctx, plain, packedOrder{2}); err != nil {
+			t.Error(err)
+		}
+		if got := b.task(plain); got.Encoding != "msgpack" {
+			t.Errorf("the encoding is %q, want that of the kind", got.Encoding)
+		}
+		var invalid *midge.InvalidError
+		if err := b.client.ChangeJob(b.ctx, begun, packedOrder{2}); !errors.As(err, &invalid) {
+			t.Errorf("beside a stored step: got %v, want an InvalidError", err)
+		}
+	})
+}
