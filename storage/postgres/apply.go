@@ -3,11 +3,13 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -111,23 +113,25 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 // (idleLimit). A transaction of the application's keeps a task locked for longer, and probably settles it.
 const stepLife = 2300 * time.Millisecond
 
-// insist carries out a call with cancels by itself until its tasks are free, or for stepLife. It is no flush, so
-// no other call waits for it.
+// insist tries a call with cancels until its tasks are free, or for stepLife. It does so in classes of their own,
+// so that no other call waits for it.
 func (s *Storage) insist(ctx context.Context, call storage.Call, txs []storage.Tx) (*part, error) {
-	ctx, cancel := context.WithTimeout(ctx, flushTime)
-	defer cancel()
-	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
-	for begun := time.Now(); ; {
-		p := newPart(call, txs)
-		p.pass = time.Since(begun) >= stepLife
-		err := s.retry(ctx, func() error { return s.flushOnce(ctx, []*part{p}) })
-		if p.pass || !errors.Is(err, errHeld) || ctx.Err() != nil {
-			return p, translate(err)
+	begun := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if !sleep.For(ctx, pause/2+rand.N(pause)) {
+			return nil, translate(errLeft)
+		}
+		p, class := newPart(call, txs), classCancel
+		if p.pass = time.Since(begun) >= stepLife; p.pass {
+			class = classPass
+		}
+		if err := s.send(ctx, class, p); p.pass || !errors.Is(err, errLeft) {
+			return p, err
 		}
 	}
 }
 
-// flushShared is flushOnce within a flush: a call with cancels leaves it as soon as it is held up (insist).
+// flushShared is flushOnce within a flush, which a call with cancels leaves as soon as it is held up.
 func (s *Storage) flushShared(ctx context.Context, parts []*part) error {
 	err := s.flushOnce(ctx, parts)
 	if errors.Is(err, errHeld) && parts[0].asks() {
@@ -139,7 +143,7 @@ func (s *Storage) flushShared(ctx context.Context, parts []*part) error {
 // flushOnce carries out parts in one transaction, the general way. If another transaction holds it up, its
 // error is one of those of heldUp.
 func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
-	return heldUp(s.flushTogether(ctx, parts, len(parts) == 1 && parts[0].pass), parts)
+	return heldUp(s.flushTogether(ctx, parts, parts[0].pass), parts)
 }
 
 // asks reports whether a part has cancels that ask for the end of a pending task.
@@ -162,7 +166,11 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part, pass bool) e
 		return err
 	}
 	begun := time.Now()
-	tx, err := s.begin(ctx, s.poolOf(parts))
+	pool := s.pool
+	if !pass { // such a step takes long
+		pool = s.poolOf(parts)
+	}
+	tx, err := s.begin(ctx, pool)
 	if err != nil {
 		return err
 	}

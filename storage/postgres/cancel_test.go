@@ -149,6 +149,45 @@ func TestACancelOfLockedTasksHoldsUpNoOthers(t *testing.T) {
 	}
 }
 
+// TestManyCancelsOfLockedTasksTakeFewConnections cancels each of many locked tasks in a call of its own. Claims of another
+// queue go on meanwhile, and all cancels have an outcome.
+func TestManyCancelsOfLockedTasksTakeFewConnections(t *testing.T) {
+	const tasks = 150
+	s := newShop(t)
+	var refs []storage.Ref
+	for i := range tasks {
+		ref := storage.Ref{Queue: "q", ID: fmt.Sprintf("a%03d", i)}
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(ref.ID)}})
+		refs = append(refs, ref)
+	}
+	s.want("claimed tasks", len(s.claim(tasks).Fences), tasks)
+	long, err := s.db.BeginTx(s.Context(), nil)
+	s.must(err)
+	defer func() { s.must(long.Rollback()) }()
+	_, err = long.ExecContext(s.Context(), "SELECT FROM "+s.cfg.Schema+".tasks FOR UPDATE")
+	s.must(err)
+	cancelled := make(chan error, tasks)
+	for _, ref := range refs {
+		go func() {
+			_, err := s.store.Apply(s.Context(), storage.Call{}, cancelOf(ref))
+			cancelled <- err
+		}()
+	}
+	claims := 0
+	for ; len(cancelled) < tasks; claims++ {
+		req := claimOf(1)
+		req.Queues[0].Name = "other"
+		s.claimed(req)
+	}
+	for range tasks {
+		s.must(<-cancelled)
+	}
+	t.Logf("%d claims were carried out meanwhile", claims)
+	if claims < 60 {
+		t.Errorf("%d claims were carried out meanwhile, want 60 at least", claims)
+	}
+}
+
 // cancelsBehind locks a task until the last try of a cancel waits for it, or has ended. It reports whether the cancel
 // takes effect on the task.
 func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {

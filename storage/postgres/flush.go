@@ -32,6 +32,8 @@ const (
 	classSettle         // completions, with plain inserts or without
 	classGeneral        // everything else of Apply
 	classExtend         // progress and checkpoints of jobs
+	classCancel         // calls with cancels that have met a locked task
+	classPass           // the last tries of these calls, which pass over locked tasks
 )
 
 // newCombiner makes what flushes calls; its lines are the classes. The calls of a flush share a
@@ -79,7 +81,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 		if s.add(ctx, parts[0], in) {
 			return nil
 		}
-	} else if class != classGeneral {
+	} else if class < classGeneral {
 		switch left, err := s.flushPlain(ctx, class, parts); {
 		case errors.Is(err, errBusy):
 			return parts
