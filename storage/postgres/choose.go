@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -33,7 +34,7 @@ const (
 	// heldPause is when to claim again where other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
 	// mostReads is how often a claim reads candidates, if partitions do not admit the declined tasks among them.
-	mostReads = 10
+	mostReads = 5
 )
 
 // choice is the state of a claim for which the engine chooses.
@@ -51,8 +52,7 @@ type choice struct {
 	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
 	passed     []line                 // partitions that go to the end of the ring
 	parts      map[line]bool          // partitions of which candidates were read
-	refusers   []int32                // the places of the queues of refused, as in candidate
-	refused    []string               // partitions that admit no more declined tasks
+	refused    map[keyed]bool       // partitions that admit no more declined tasks
 	next       int64                  // when the first refused partition admits a task, 0 for never
 }
 
@@ -75,6 +75,12 @@ type candidate struct {
 	own          string // the limit of its partition alone
 }
 
+// keyed is a partition of a queue whose index among the names is place, from 1.
+type keyed struct {
+	place int32
+	key   string
+}
+
 // line identifies a sequence of candidates.
 type line struct {
 	queue string
@@ -89,7 +95,7 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	defer tx.close(ctx)
-	ch := &choice{claim: c, gone: make(map[storage.Ref]bool)}
+	ch := &choice{claim: c, gone: make(map[storage.Ref]bool), refused: make(map[keyed]bool)}
 	if err := tx.run(ctx, ch.limiting(), c.query(), c.naming(), ch.query(false)); err != nil {
 		return err
 	}
@@ -145,13 +151,17 @@ func (ch *choice) query(free bool) query {
 			suspects = 1 + spare
 		}
 	}
+	refusers, keys := []int32{}, []string{}
+	for p := range ch.refused {
+		refusers, keys = append(refusers, p.place), append(keys, p.key)
+	}
 	var r candidate
 	var packed []byte
 	return query{
 		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
-			int32(ch.turns()), ch.rings, ch.refusers, ch.refused,
+			int32(ch.turns()), ch.rings, refusers, keys,
 		},
 		scan: each(func() error {
 			got, queue := r, ch.req.Queues[r.place-1].Name
@@ -201,9 +211,9 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 		if changed || held {
 			round++
 		}
-		if held {
-			ch.held = true
-			if err := ch.step.link.run(ctx, ch.query(true)); err != nil {
+		ch.held = ch.held || held
+		if ch.readmit() || held {
+			if err := ch.readAgain(ctx, chosen); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -291,26 +301,15 @@ func (ch *choice) refuse(chosen *engine.Claim) (again bool) {
 		return false
 	}
 	for i := range ch.req.Queues {
-		place := int32(i + 1)
 		for l, tasks := range chosen.Refused(i) {
 			for _, r := range tasks {
-				if cut[line{l.Queue.Name, engine.Declined, l.Sub}] && !ch.isRefused(place, r.Partition) {
-					ch.refusers, ch.refused = append(ch.refusers, place), append(ch.refused, r.Partition)
-					again = true
+				if p := (keyed{int32(i + 1), r.Partition}); cut[line{l.Queue.Name, engine.Declined, l.Sub}] && !ch.refused[p] {
+					ch.refused[p], again = true, true
 				}
 			}
 		}
 	}
 	return again
-}
-
-func (ch *choice) isRefused(place int32, key string) bool {
-	for i, p := range ch.refusers {
-		if p == place && ch.refused[i] == key {
-			return true
-		}
-	}
-	return false
 }
 
 // readOn reads the candidates again, after refuse. It keeps when the refused partitions admit tasks, and
@@ -322,9 +321,56 @@ func (ch *choice) readOn(ctx context.Context, chosen *engine.Claim) error {
 	for _, name := range held {
 		full[name] = true
 	}
-	err := ch.step.link.run(ctx, ch.query(ch.held))
+	err := ch.readAgain(ctx, chosen)
 	maps.Copy(ch.full, full)
 	return err
+}
+
+// readAgain reads the candidates again. The tasks of refused partitions that the claim has chosen stay candidates: it
+// is because of them that these partitions admit no more.
+func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
+	taken := make(map[storage.Ref]bool, len(chosen.Taken))
+	for _, r := range chosen.Taken {
+		taken[r.Ref] = true
+	}
+	var stay []candidate
+	for _, cand := range ch.candidates {
+		if taken[cand.ref] && cand.state == int16(engine.Declined) && ch.refused[keyed{cand.place, cand.partition}] {
+			cand.last = false
+			stay = append(stay, cand)
+		}
+	}
+	starts := ch.starts
+	if err := ch.step.link.run(ctx, ch.query(ch.held)); err != nil || len(stay) == 0 {
+		return err
+	}
+	found := make(map[storage.Ref]bool, len(ch.candidates))
+	for i := range ch.candidates {
+		found[ch.candidates[i].ref] = true
+	}
+	for _, cand := range stay {
+		if found[cand.ref] { // it has changed meanwhile
+			continue
+		}
+		ch.candidates = append(ch.candidates, cand)
+		if at := (line{cand.ref.Queue, engine.Keyed, cand.partition}); starts[at] != nil {
+			ch.starts[at] = starts[at]
+		}
+	}
+	slices.SortStableFunc(ch.candidates, func(a, b candidate) int { return cmp.Compare(a.sort, b.sort) })
+	return nil
+}
+
+// readmit lets partitions be read again whose chosen tasks are gone: they may admit others. It reports whether there
+// are any.
+func (ch *choice) readmit() bool {
+	before := len(ch.refused)
+	for i := range ch.candidates {
+		if cand := &ch.candidates[i]; ch.gone[cand.ref] {
+			delete(ch.refused, keyed{cand.place, cand.partition})
+		}
+	}
+	return len(ch.refused) < before
 }
 
 // turns returns of how many partitions of a queue candidates are read.

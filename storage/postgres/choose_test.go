@@ -303,3 +303,75 @@ func TestDeclinedTasksThatAClaimMayNotTakeHideNoOther(t *testing.T) {
 		}
 	}
 }
+
+// declineKeyed has n tasks of the kind mail declined that belong to partitions in turn.
+func (s *shop) declineKeyed(n int, keys ...string) {
+	s.Helper()
+	var inserts, declines storage.Tx
+	for i := range n {
+		in := keyed(keys[i%len(keys)], i).Inserts[0]
+		in.Kind = "mail"
+		inserts.Inserts = append(inserts.Inserts, in)
+	}
+	s.must(s.apply(s.store, inserts).Err)
+	for left := n; left > 0; {
+		fences := s.naming(100, "another").Fences
+		for _, f := range fences {
+			declines.Settles = append(declines.Settles, storage.Settle{Fence: f, Outcome: storage.Decline})
+		}
+		s.must(s.apply(s.store, declines).Err)
+		declines.Settles, left = nil, left-len(fences)
+	}
+}
+
+// TestTheFirstOfManyDeclinedTasksOfAPartitionAreTaken checks that a claim takes as many of them as their partition
+// admits, although the others fill all that it reads of their kind, and that each claim takes the next ones.
+func TestTheFirstOfManyDeclinedTasksOfAPartitionAreTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		share storage.PartitionLimit
+		keys  []string
+		want  int
+	}{
+		"one at a time":      {storage.PartitionLimit{Concurrency: 1}, []string{"p"}, 1},
+		"three at a time":    {storage.PartitionLimit{Concurrency: 3}, []string{"p"}, 3},
+		"a rate":             {storage.PartitionLimit{Rate: storage.Rate{N: 2, Per: time.Hour}}, []string{"p"}, 2},
+		"of five partitions": {storage.PartitionLimit{Concurrency: 1}, []string{"p", "q", "r", "s", "t"}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const tasks = 160
+			s := newShop(t)
+			s.declineKeyed(tasks, c.keys...)
+			s.limit("q", storage.Limit{Partition: c.share})
+			for round := range 3 {
+				got := s.naming(10, "mail")
+				var ids, want []string
+				for i, task := range got.Tasks {
+					ids, want = append(ids, task.ID), append(want, fmt.Sprint(c.keys[i%len(c.keys)], round*c.want+i))
+				}
+				s.want("claimed", fmt.Sprint(ids), fmt.Sprint(want))
+				s.want("tasks, more", [2]any{len(got.Tasks), got.More}, [2]any{c.want, false})
+				if c.share.Concurrency == 0 {
+					break
+				}
+				s.want("held", fmt.Sprint(got.Held), "[q]")
+				s.complete(got.Fences...)
+			}
+		})
+	}
+}
+
+// TestTheNextOfManyDeclinedTasksOfAPartitionIsTaken checks that a claim takes the second of them if another transaction
+// has locked the first one.
+func TestTheNextOfManyDeclinedTasksOfAPartitionIsTaken(t *testing.T) {
+	s := newShop(t)
+	s.declineKeyed(160, "p")
+	s.limit("q", storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}})
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'p0' FOR UPDATE")
+	s.must(err)
+	got := s.naming(10, "mail")
+	s.must(tx.Rollback(t.Context()))
+	s.want("claimed", len(got.Tasks), 1)
+	s.want("the task", got.Tasks[0].ID, "p1")
+}

@@ -137,7 +137,7 @@
 // first of the ring, as many as it may serve, and passes over those that are at their Concurrency. Of the
 // line of a kind it reads the first tasks whose partition neither is paused nor rests; if it cannot fill the
 // claim because partitions of these are at their Concurrency or Rate, it reads on without the tasks of these
-// partitions, ten times at most. It writes their places, how much is left of their turns, and their starts
+// partitions, five times at most. It writes their places, how much is left of their turns, and their starts
 // with the tasks that it takes. A partition without waiting tasks stands apart from the ready ones while
 // tasks of it run or its starts count. The step of the end, a claim after the moment, or the sweep removes
 // its row.

@@ -1,8 +1,8 @@
 -- heads returns the places of the first tasks of a line without the flags barred, up to most. If q is not null, it
 -- also passes over tasks whose partition in this queue is paused, rests, or is one of refused. If it has passed over
 -- so many that it has read most + spare tasks, and others are left, the last place is null. With free it returns
--- only tasks that nobody has locked, however many are locked, and no null: it locks these, and an error that it
--- catches releases the locks at once.
+-- only tasks that nobody has locked, behind 10,000 locked ones at most, and no null: it locks these, and an error
+-- that it catches releases the locks at once.
 CREATE FUNCTION {schema}.heads(l int8, most int8, barred int2, q int4, refused text[], spare int8, free bool) RETURNS tid[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -11,6 +11,7 @@ DECLARE
 	c tid;
 	f int2;
 	p text;
+	locked int4 := 0;
 BEGIN
 	IF free THEN
 		FOR c, f, p IN
@@ -26,6 +27,9 @@ BEGIN
 				IF FOUND THEN
 					cs := cs || c;
 					EXIT WHEN cardinality(cs) >= most;
+				ELSE
+					locked := locked + 1;
+					EXIT WHEN locked > 10000;
 				END IF;
 			END IF;
 		END LOOP;
