@@ -12,7 +12,7 @@ set -uo pipefail
 parts="postgres contract crash torn stale schedules limits partitions partitions-rated sqlite
 sequences-race sequences-files sequences-1 sequences-2 sequences-3
 sequences-files-general sequences-1-general sequences-2-general sequences-3-general
-storm storm-general"
+storm storm-sqlite storm-general storm-sqlite-general"
 parts=${parts//$'\n'/ }
 
 # long FOLDER ARGUMENTS... runs go test in a module. -v prints the figures.
@@ -87,9 +87,11 @@ sequences-1-general() { general sequences-1; }
 sequences-2-general() { general sequences-2; }
 sequences-3-general() { general sequences-3; }
 
-# All faults at once, on each storage. 25 minutes
-storm() { faults TestAStorm; }
+# All faults at once, on Redis, a Cluster and PostgreSQL side by side, and on SQLite. 25 minutes each
+storm() { faults 'TestAStorm/^(redis|cluster|postgres)$'; }
+storm-sqlite() { faults 'TestAStorm/^sqlite$'; }
 storm-general() { general storm; }
+storm-sqlite-general() { general storm-sqlite; }
 
 tags=long
 chosen=${1:-$parts}
@@ -102,7 +104,7 @@ status=0 times=
 for part in $chosen; do
   SECONDS=0 outcome=passed
   "$part" || outcome=FAILED status=1
-  line=$(printf '%-19s %s in %d:%02d minutes' "$part" $outcome $((SECONDS / 60)) $((SECONDS % 60)))
+  line=$(printf '%-23s %s in %d:%02d minutes' "$part" $outcome $((SECONDS / 60)) $((SECONDS % 60)))
   echo "test-long: $line"
   times+=$'\n'$line
 done
