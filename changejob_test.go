@@ -121,3 +121,30 @@ func TestAChangeOfParametersInAnUnknownEncoding(t *testing.T) {
 		}
 	})
 }
+
+// TestAChangeOfParametersIsBoundedInTheEncodingOfTheTask checks the bound of the client on the bytes that are stored:
+// JSON takes a third more for bytes than MessagePack.
+func TestAChangeOfParametersIsBoundedInTheEncodingOfTheTask(t *testing.T) {
+	bubble(t, func(b *bench) {
+		client := must1(midge.NewClient(b.store, midge.ClientConfig{MaxPayload: 1000}))
+		task := must1(client.Enqueue(b.ctx, jsonBlob{}))
+		var invalid *midge.InvalidError
+		if err := client.ChangeJob(b.ctx, task.Ref, packedBlob{make([]byte, 900)}); !errors.As(err, &invalid) {
+			t.Errorf("got %v, want an InvalidError", err)
+		}
+		if err := client.ChangeJob(b.ctx, task.Ref, packedBlob{make([]byte, 600)}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// jsonBlob and packedBlob are jobs of one kind with bytes.
+type (
+	jsonBlob   struct{ Bytes []byte }
+	packedBlob struct{ Bytes []byte }
+)
+
+func (jsonBlob) Kind() string             { return "blob" }
+func (jsonBlob) Options() midge.Options   { return midge.Options{Encoding: midge.JSON} }
+func (packedBlob) Kind() string           { return "blob" }
+func (packedBlob) Options() midge.Options { return midge.Options{Encoding: midge.MessagePack} }

@@ -230,7 +230,8 @@ func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Opt
 		if err != nil {
 			return storage.Change{}, err
 		}
-		return asked.change(t, replaced), nil
+		ch := asked.change(t, replaced)
+		return ch, checkLimits(c.maxPayload, ref, ch)
 	})
 	return ofTask(err, "change", ref)
 }
@@ -247,10 +248,13 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 	if c.queue != nil && c.timed != "" {
 		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
 	}
-	sample := c.change(Task{}, r)
-	sample.Ref, sample.Version = ref, 1
-	limits := storage.Limits{MaxPayload: maxPayload}
-	return storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{sample}}})
+	return checkLimits(maxPayload, ref, c.change(Task{}, r))
+}
+
+// checkLimits checks a change of a task at whatever version.
+func checkLimits(maxPayload int, ref Ref, ch storage.Change) error {
+	ch.Ref, ch.Version = ref, 1
+	return storage.CheckTxs(storage.Limits{MaxPayload: maxPayload}, []storage.Tx{{Changes: []storage.Change{ch}}})
 }
 
 // change returns what the options of a call change in an existing task.
