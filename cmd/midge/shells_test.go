@@ -125,14 +125,12 @@ func typed(t *testing.T, env, shell []string, begin string) {
 	for before, after := range completes {
 		line(before, after)
 	}
-	looks := 0
 	testserver.Await(t, "both queues are offered", func() bool {
-		if looks%100 == 0 {
-			term.keys("C-u", "C-l", "midge queue show ", "Tab", "Tab")
-		}
-		looks++
-		screen, err := term.tmux("capture-pane", "-p")
-		return err == nil && strings.Contains(screen, "mail") && strings.Contains(screen, "reports")
+		lines++
+		mark := fmt.Sprintf("#%d#", lines)
+		term.keys("C-u", "C-l", "midge queue show ", "Tab", "Tab", mark)
+		screen := term.wants(mark)
+		return strings.Contains(screen, "mail") && strings.Contains(screen, "reports")
 	})
 	term.keys("C-u", "export MIDGE_STORAGE=redis://127.0.0.1:1; echo mo''ved", "Enter")
 	term.wants("moved")
