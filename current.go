@@ -44,7 +44,8 @@ type RunInfo struct {
 	// Fence grows with every run of the task. It is a fencing token for other systems, which refuse
 	// a smaller token than they have seen.
 	Fence int64
-	// IdempotencyKey is the same for every run of the task, and differs between tasks.
+	// IdempotencyKey is the same for every run of the task, also after a move to another queue, and differs
+	// between tasks.
 	IdempotencyKey string
 	// Headers are the headers of the task. A job must not change them.
 	Headers map[string]string
@@ -73,7 +74,8 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 		tick, _ = time.Parse(time.RFC3339Nano, text) // a damaged header gives the zero time
 	}
 	ref := a.Fence.Ref // a claimed task's ref is valid, so that it prints as it is
-	key := append(append(append(make([]byte, 0, 2*storage.MaxName), ref.Queue...), '/'), ref.ID...)
+	first := storage.FirstQueue(ref, a.Headers)
+	key := append(append(append(make([]byte, 0, 2*storage.MaxName), first...), '/'), ref.ID...)
 	key = strconv.AppendInt(append(key, '@'), a.Created, 10)
 	return RunInfo{
 		Ref: ref, Kind: a.Kind, Job: a.Job, Attempt: a.Number(),

@@ -269,13 +269,7 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 	if len(c.options.Headers) > 0 {
 		ch.Headers = merged(t.Headers, c.options.Headers)
 	}
-	if _, told := t.Headers[storage.DueHeader]; told && c.timed != "" { // the header tells the old moment
-		ch.Headers = merged(t.Headers, c.options.Headers)
-		delete(ch.Headers, storage.DueHeader)
-		if !c.at.IsZero() {
-			ch.Headers[storage.DueHeader] = momentText(c.at)
-		}
-	}
+	ch.CompleteHeaders(&t)
 	if r != nil {
 		ch.Encoding, ch.Payload, ch.Partition, ch.Cost = r.encoding, r.payload, r.partition, r.cost
 	}

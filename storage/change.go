@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"maps"
 	"strings"
 	"time"
 )
@@ -87,6 +88,42 @@ func (ch *Change) Target(from State) State {
 		return Waiting
 	}
 	return from
+}
+
+// FirstQueue returns the queue of a task before its first move, from its ref and its headers.
+func FirstQueue(ref Ref, headers map[string]string) string {
+	if first := headers[QueueHeader]; first != "" && CheckName("queue", first) == nil { // otherwise it is damaged
+		return first
+	}
+	return ref.Queue
+}
+
+// CompleteHeaders adds to the change of t, as it was read, what it changes in the headers that midge itself
+// keeps: a move stores the first queue of the task, and a new moment takes the place of an old one. Call it
+// once the change is complete. A requeue must not call it: the task was due when it was due first.
+func (ch *Change) CompleteHeaders(t *Task) {
+	_, due := t.Headers[DueHeader]
+	due = due && (ch.Now || ch.timed())
+	first := FirstQueue(t.Ref, t.Headers)
+	moved := ch.Queue != "" && ch.Queue != t.Queue && t.Headers[QueueHeader] != first
+	if !due && !moved {
+		return
+	}
+	from := ch.Headers
+	if from == nil {
+		from = t.Headers
+	}
+	ch.Headers = make(map[string]string, len(from)+1)
+	maps.Copy(ch.Headers, from)
+	if moved {
+		ch.Headers[QueueHeader] = first
+	}
+	if due {
+		delete(ch.Headers, DueHeader) // a delay counts from now, and the header from the creation of the task
+		if !ch.At.IsZero() {
+			ch.Headers[DueHeader] = ch.At.UTC().Format(time.RFC3339Nano)
+		}
+	}
 }
 
 // Permitted reports whether a task in state from takes the change. Only an ended task takes a

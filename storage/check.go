@@ -553,10 +553,14 @@ func checkHeaders(h map[string]string) error {
 	return nil
 }
 
+// headerBytes returns the bytes of headers. Those that [Change.CompleteHeaders] writes do not count, so that a
+// task whose headers are full can be moved and rescheduled.
 func headerBytes(h map[string]string) int {
 	n := 0
 	for k, v := range h {
-		n += len(k) + len(v)
+		if own := k == QueueHeader || k == DueHeader; !own || len(v) > MaxName {
+			n += len(k) + len(v)
+		}
 	}
 	return n
 }

@@ -183,6 +183,9 @@ func (a *Action) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 			return tx, true, nil
 		}
 	}
+	if a.Verb != Requeue && !a.Requeue {
+		ch.CompleteHeaders(t)
+	}
 	return storage.Tx{Changes: []storage.Change{ch}}, false, nil
 }
 

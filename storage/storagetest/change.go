@@ -56,6 +56,8 @@ func changeRules() []rule {
 		state("change/move keeps the rest", changeMoveKeeps,
 			"A move leaves a task in its state, with its moment, counters and history; one that ended counts "+
 				"in no totals."),
+		state("change/move edits", changeMoveEdits,
+			"A move can bring a new payload, headers, cost and priority, whatever the state of the task."),
 		state("change/move collides", changeMoveCollides,
 			"A move to a queue where the id is taken is a collision and changes nothing."),
 		state("change/move collides twice", changeMoveCollidesTwice,
@@ -286,6 +288,29 @@ func changeMoveKeeps(r *rig) {
 	r.balanced(s[1])
 	r.want("sizes", [4]int64{s[0].Live(), s[0].Dead, s[1].Retry, s[1].Dead}, [4]int64{0, 0, 1, 1})
 	r.want("totals", [3]int64{s[0].Totals.Deleted, s[1].Totals.Enqueued, s[1].Totals.Dead}, [3]int64{1, 1, 0})
+}
+
+func changeMoveEdits(r *rig) {
+	five, cost := 5, storage.Cost(3)
+	for _, state := range []storage.State{storage.Waiting, storage.Scheduled, storage.Retry, storage.Dead} {
+		id := string(state)
+		r.stand(id, state)
+		want, to := r.read(id), storage.Ref{Queue: sideQueue, ID: id}
+		tx := storage.Tx{Changes: []storage.Change{{
+			Ref: in(id), Version: want.Version, Queue: sideQueue, Priority: &five, Cost: &cost,
+			Headers: map[string]string{"x": "y", "z": ""}, Encoding: "json", Payload: []byte("{}"),
+		}}}
+		if !r.spans(tx, in(id), to) {
+			return
+		}
+		p := r.apply(tx).Changed[0]
+		r.want("placed", [2]any{p.Ref, p.State}, [2]any{to, state})
+		got, err := r.store.Task(r.ctx, to)
+		r.must("read", err)
+		want.Ref, want.Version, want.Priority, want.Cost = to, p.Version, 5, cost
+		want.Headers, want.Encoding, want.Payload = map[string]string{"x": "y", "z": ""}, "json", []byte("{}")
+		r.want("edited", got, want)
+	}
 }
 
 func changeMoveCollides(r *rig) {

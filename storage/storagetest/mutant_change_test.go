@@ -52,6 +52,11 @@ func changeMutants() []mutant {
 				c.Queue, c.Now = "", true // due now in the queue where it is
 			}
 		})}, "change/move keeps the rest"),
+		breaks("a move has no headers", fault{apply: changes(func(c *storage.Change) {
+			if c.Queue != "" {
+				c.Headers = nil
+			}
+		})}, "change/move edits"),
 		breaks("a payload keeps its encoding", fault{apply: changes(func(c *storage.Change) {
 			if c.Encoding != "" {
 				c.Encoding = "raw"

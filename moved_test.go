@@ -1,0 +1,163 @@
+package midge_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/storage"
+)
+
+// moving moves a task that waits.
+type moving struct {
+	*bench
+	ref midge.Ref
+}
+
+// to moves the task by [midge.Client.Change].
+func (m *moving) to(queue string, opts ...midge.Option) {
+	m.Helper()
+	m.moved(queue, m.client.Change(m.Context(), m.ref, append(opts, midge.To(queue))...))
+}
+
+// withJob moves the task by [midge.Client.ChangeJob].
+func (m *moving) withJob(queue string) {
+	m.Helper()
+	m.moved(queue, m.client.ChangeJob(m.Context(), m.ref, work{"other"}, midge.To(queue)))
+}
+
+// inBulk moves the task as an operator moves many.
+func (m *moving) inBulk(queue string) {
+	m.Helper()
+	got, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
+		Action: bulk.Action{Verb: bulk.Move, Queue: queue}, Tasks: []bulk.Target{{Ref: m.ref}},
+	})
+	if err == nil && got.Done != 1 {
+		err = fmt.Errorf("done to %d tasks: %v", got.Done, got.Reasons)
+	}
+	m.moved(queue, err)
+}
+
+func (m *moving) moved(queue string, err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.ref.Queue = queue
+}
+
+// headers replaces the headers of the task in the storage.
+func (m *moving) headers(all map[string]string) {
+	m.Helper()
+	err := storage.NewSession(m.store, 0).ChangeTask(m.Context(), m.ref, func(storage.Task) (storage.Change, error) {
+		return storage.Change{Headers: all}, nil
+	})
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// TestAMoveKeepsTheIdempotencyKey moves tasks in every way. Their jobs get the key of the first queue, and their
+// own headers.
+func TestAMoveKeepsTheIdempotencyKey(t *testing.T) {
+	full := map[string]string{"a": strings.Repeat("x", storage.MaxHeaderBytes-1)}
+	for name, c := range map[string]struct {
+		move    func(m *moving)
+		headers map[string]string
+		first   string // the queue in the key
+	}{
+		"not moved":      {func(*moving) {}, nil, "default"},
+		"to itself":      {func(m *moving) { m.to("default") }, nil, "default"},
+		"moved":          {func(m *moving) { m.to("bulk") }, nil, "default"},
+		"with headers":   {func(m *moving) { m.to("bulk") }, map[string]string{"a": "1"}, "default"},
+		"full headers":   {func(m *moving) { m.to("bulk"); m.inBulk("slow") }, full, "default"},
+		"with a header":  {func(m *moving) { m.to("bulk", midge.Header("b", "2")) }, map[string]string{"b": "2"}, "default"},
+		"with a job":     {func(m *moving) { m.withJob("bulk") }, map[string]string{"a": "1"}, "default"},
+		"in bulk":        {func(m *moving) { m.inBulk("bulk") }, map[string]string{"a": "1"}, "default"},
+		"there and back": {func(m *moving) { m.to("bulk"); m.to("default") }, nil, "default"},
+		"twice":          {func(m *moving) { m.inBulk("bulk"); m.to("slow") }, nil, "default"},
+		"back in bulk":   {func(m *moving) { m.to("bulk"); m.inBulk("default") }, nil, "default"},
+		"and rescheduled": {func(m *moving) {
+			m.to("bulk")
+			must(m.client.Change(m.Context(), m.ref, midge.At(time.Now())))
+		}, nil, "default"},
+		"damaged": {func(m *moving) {
+			m.to("bulk")
+			m.headers(map[string]string{storage.QueueHeader: "a b"})
+			m.to("slow")
+		}, nil, "bulk"},
+		"empty": {func(m *moving) { m.headers(map[string]string{storage.QueueHeader: ""}) }, nil, "default"},
+	} {
+		bubble(t, func(b *bench) {
+			var opts []midge.Option
+			for name, value := range c.headers {
+				opts = append(opts, midge.Header(name, value))
+			}
+			task := b.enqueue("a", append(opts, midge.In(time.Minute))...)
+			created := b.task(task.Ref).Created
+			c.move(&moving{b, task.Ref})
+			var run midge.RunInfo
+			b.run(midge.RunnerConfig{Queues: []string{"default", "bulk", "slow"}}, func(ctx context.Context, _ work) error {
+				run, _ = midge.Current(ctx)
+				return nil
+			})
+			b.after(2 * time.Minute)
+			want := fmt.Sprintf("%s/%s@%d", c.first, task.ID, created.UnixMicro())
+			if run.IdempotencyKey != want {
+				t.Errorf("%s: the key is %q, want %q", name, run.IdempotencyKey, want)
+			}
+			own := maps.Clone(run.Headers)
+			maps.DeleteFunc(own, func(name, _ string) bool { return strings.HasPrefix(name, "midge.") })
+			if !maps.Equal(own, c.headers) {
+				t.Errorf("%s: the headers are %.200v, want %.200v", name, own, c.headers)
+			}
+		})
+	}
+}
+
+// TestANewMomentReplacesTheOld gives tasks other moments, alone and in bulk. Their jobs see the new moment, or that
+// of the creation if the new one is a delay.
+func TestANewMomentReplacesTheOld(t *testing.T) {
+	full := midge.Header("a", strings.Repeat("x", storage.MaxHeaderBytes-1))
+	for name, change := range map[string]func(m *moving, at time.Time) error{
+		"alone": func(m *moving, at time.Time) error { return m.client.Change(m.Context(), m.ref, midge.At(at)) },
+		"in bulk": func(m *moving, at time.Time) error {
+			_, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
+				Action: bulk.Action{Verb: bulk.Reschedule, At: at}, Tasks: []bulk.Target{{Ref: m.ref}},
+			})
+			return err
+		},
+		"with an edit": func(m *moving, at time.Time) error {
+			_, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
+				Action: bulk.Action{Verb: bulk.Edit, Rescheduled: true, At: at, Params: []byte(`{"Name":"b"}`)},
+				Tasks:  []bulk.Target{{Ref: m.ref}},
+			})
+			return err
+		},
+	} {
+		for _, in := range []time.Duration{0, time.Minute} {
+			bubble(t, func(b *bench) {
+				begun := time.Now()
+				task := b.enqueue("a", midge.In(time.Hour), full)
+				at := begun.Add(in)
+				if in == 0 && name != "alone" {
+					at = time.Time{} // now
+				}
+				if err := change(&moving{b, task.Ref}, at); err != nil {
+					t.Fatal(err)
+				}
+				var run midge.RunInfo
+				b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { run, _ = midge.Current(ctx); return nil })
+				b.after(2 * time.Minute)
+				if !run.Due.Round(time.Second).Equal(begun.Add(in).Round(time.Second)) {
+					t.Errorf("%s in %v: the job sees that it was due at %v, want %v", name, in, run.Due, begun.Add(in))
+				}
+			})
+		}
+	}
+}
