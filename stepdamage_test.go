@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -54,8 +55,8 @@ func TestJobsGoOnBesideDamagedSteps(t *testing.T) {
 		task := b.enqueue("whole")
 		b.after(time.Second)
 		whole := b.task(task.Ref)
-		if steps, err := midge.StepsOf(whole); err != nil || len(steps) != 2 {
-			t.Fatalf("got %v, %v, want the step and the sleep", steps, err)
+		if all, err := midge.StepsOf(whole); err != nil || len(all) != 2 {
+			t.Fatalf("got %v, %v, want the step and the sleep", all, err)
 		}
 		for _, checkpoint := range damage(whole.Checkpoint) {
 			store.checkpoint = checkpoint
@@ -79,6 +80,28 @@ func TestJobsGoOnBesideDamagedSteps(t *testing.T) {
 			t.Errorf("another task is %s, want it completed", got.State)
 		}
 	})
+}
+
+// TestASleepThatEndsTooLateIsCut has a stored sleep that ends in more than 100 years, as it was stored under a
+// wrong clock, or damaged since. Its task sleeps, for 100 years at most.
+func TestASleepThatEndsTooLateIsCut(t *testing.T) {
+	for _, years := range []int{101, 300, 7000} {
+		bubble(t, func(b *bench) {
+			now := time.Now().UTC()
+			until := now.AddDate(years, 0, 0)
+			kept := steps.Envelope{Steps: []steps.Step{{Name: "nap", Ended: until.Add(-time.Hour), Until: until}}}
+			b.store = &damagedSteps{Storage: b.store, checkpoint: kept.Encode()}
+			b.run(midge.RunnerConfig{Lease: 3 * time.Second}, func(ctx context.Context, _ work) error {
+				return midge.Sleep(ctx, "nap", time.Hour)
+			})
+			task := b.enqueue("a")
+			b.after(time.Minute)
+			got := b.task(task.Ref)
+			if got.State != storage.Scheduled || got.Crashes != 0 || got.Due.Sub(now.Add(storage.MaxDelay)).Abs() > time.Second {
+				t.Errorf("in %d years: it is %s, due at %v after %d crashes, want it to sleep", years, got.State, got.Due, got.Crashes)
+			}
+		})
+	}
 }
 
 // damage returns whole cut off at each byte, with a flipped bit in each, and with a huge length at each.

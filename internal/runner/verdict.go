@@ -135,7 +135,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		s = failure(storage.Cancel, 0, asked)
 	case OutcomeSnoozed:
 		if !asked.Until.IsZero() {
-			asked.Delay = max(asked.Until.Sub(a.storageTime()), 0)
+			asked.Delay = min(max(asked.Until.Sub(a.storageTime()), 0), storage.MaxDelay)
 		}
 		s, reported = snooze(asked), asked.Beside
 		if a.misses(asked.Delay) {
