@@ -138,13 +138,13 @@ func recovered(err *error) {
 }
 
 // Judge interprets an error of a job. If a method of the error panics, as one on a nil pointer in
-// an interface does, that is a panic of the job.
+// an interface does, that is a panic of the job. What the attempt owes holds all the same.
 func (j *jobs) Judge(err error) runner.Judgement { return judge(err) }
 
 func judge(err error) (asked runner.Judgement) {
 	defer func() {
 		if v := recover(); v != nil {
-			asked = verdictOf(panicked(v))
+			asked = verdictOf(runner.Instead(err, panicked(v)))
 		}
 	}()
 	return verdictOf(err)

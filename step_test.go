@@ -213,7 +213,15 @@ var returns = map[string]func(err error) error{
 	"a panic":      func(error) error { panic("broken") },
 	"a Discard":    midge.Discard,
 	"with another": func(err error) error { return errors.Join(errBroken, err) },
+	"a typed nil":  func(error) error { return (*hollow)(nil) },
+	"beside it":    func(err error) error { return errors.Join((*hollow)(nil), err) },
 }
+
+// hollow is an error whose methods panic on a nil pointer.
+type hollow struct{ cause error }
+
+func (h *hollow) Error() string { return h.cause.Error() }
+func (h *hollow) Unwrap() error { return h.cause }
 
 // A step that cannot be stored buries its task, whatever the job returns: a retry would repeat the step.
 func TestAStepThatCannotBeStoredBuriesItsTask(t *testing.T) {

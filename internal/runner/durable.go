@@ -72,6 +72,15 @@ func (a *Attempt) Owing(err error) error {
 	return err
 }
 
+// Instead returns another error in place of err, with the end that [Attempt.Owing] has added to err. It calls no
+// method of err.
+func Instead(err, other error) error {
+	if e, ok := err.(*owingError); ok { //nolint:errorlint // this one: a method of another may panic
+		return &owingError{e.owed, other}
+	}
+	return other
+}
+
 // owingError is an end that an attempt owes, with what its job has returned.
 type owingError struct{ owed, returned error }
 
