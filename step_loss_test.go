@@ -7,8 +7,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
@@ -359,5 +361,49 @@ func TestRandomSteps(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
+	}
+}
+
+// A step that is not stored fails its attempt, also if a sleep has begun beside it. The next attempt finds the sleep
+// and goes on with the rest of it.
+func TestAStepThatIsLostBesideASleep(t *testing.T) {
+	for _, lost := range []error{storage.ErrUnknown, storage.ErrUnavailable, storage.ErrFull} {
+		bubble(t, func(b *bench) {
+			store := &lossy{Storage: b.store}
+			b.store = store
+			var calls, attempts int
+			b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Second), Lease: 10 * time.Second}, func(ctx context.Context, _ work) error {
+				attempts++
+				asleep, failed := make(chan struct{}), make(chan error, 1)
+				go func() { // ends with the step
+					_, err := midge.Step(ctx, "charge", func(context.Context) (int, error) { calls++; <-asleep; return 1, nil })
+					failed <- err
+				}()
+				synctest.Wait()
+				slept := midge.Sleep(ctx, "nap", time.Hour)
+				if attempts == 1 {
+					fails := func(context.Context) (bool, error) { return false, lost }
+					store.fails.Store(&fails)
+				}
+				close(asleep)
+				err := <-failed
+				store.fails.Store(nil)
+				if (attempts == 1) != errors.Is(err, lost) || (slept == nil) != (attempts > 2) {
+					t.Errorf("attempt %d: the step returned %v and the sleep %v", attempts, err, slept)
+				}
+				return nil
+			})
+			task := b.enqueue("a", midge.KeepFor(2*time.Hour))
+			begun := time.Now()
+			b.after(time.Minute)
+			got := b.task(task.Ref)
+			if got.State != storage.Scheduled || got.Retries != 1 || calls != 2 || !strings.Contains(got.LastError(), "cannot store step charge") {
+				t.Errorf("%v: got %s after %d failures (%q) and %d calls, want 1 and 2", lost, got.State, got.Retries, got.LastError(), calls)
+			}
+			b.after(time.Hour)
+			if got = b.task(task.Ref); got.State != storage.Completed || calls != 2 || got.Ended.Sub(begun) > time.Hour+time.Second {
+				t.Errorf("%v: got %s after %d calls and %v, want it completed", lost, got.State, calls, got.Ended.Sub(begun))
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ type durable struct {
 // OwedError is an end that an attempt owes its task, whatever its job returns. The Step or the Sleep that
 // causes it returns it, and so do all later ones of the attempt.
 type OwedError struct {
-	Ask    Ask       // Retry, Snooze or Discard; of two errors that of the greater Ask holds
+	Ask    Ask       // Snooze, Retry or Discard; of two errors the later in this order holds
 	Until  time.Time // the end of a Snooze
 	Reason string    // names the step; also for Task.Reason
 	Err    error     // the cause; nil for a Snooze
@@ -44,11 +44,13 @@ func (e *OwedError) Error() string {
 // Unwrap returns the cause.
 func (e *OwedError) Unwrap() error { return e.Err }
 
-// owe records the end that the attempt owes, and returns it.
+// owe records the end that the attempt owes, and returns it. A failure outranks a sleep, which is stored: the next
+// attempt goes on with the rest of it.
 func (a *Attempt) owe(o *OwedError) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if x := a.extra(); x.owed == nil || o.Ask > x.owed.Ask {
+	x := a.extra()
+	if x.owed == nil || o.Ask != Snooze && x.owed.Ask == Snooze || o.Ask == Discard && x.owed.Ask == Retry {
 		x.owed = o
 	}
 	return o
