@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
@@ -243,4 +245,55 @@ func TestStopCutsTheGraceShort(t *testing.T) {
 			t.Errorf("Run returned %v after %v; want nil at once", err, time.Since(begun))
 		}
 	})
+}
+
+// TestAJobThatOutlivesTheDrainGetsItsCause calls what a job may call, once the runner has given its task back while
+// the job runs on, and once the job has returned.
+func TestAJobThatOutlivesTheDrainGetsItsCause(t *testing.T) {
+	calls := map[string]func(ctx context.Context) error{
+		"Step": func(ctx context.Context) error {
+			_, err := midge.Step(ctx, "a", func(context.Context) (int, error) { panic("it was called") })
+			return err
+		},
+		"Sleep":          func(ctx context.Context) error { return midge.Sleep(ctx, "b", time.Hour) },
+		"Checkpoint":     func(ctx context.Context) error { return midge.Checkpoint(ctx, 1) },
+		"LoadCheckpoint": func(ctx context.Context) error { _, err := midge.LoadCheckpoint(ctx, new(int)); return err },
+		"Progress":       func(ctx context.Context) error { return midge.Progress(ctx, 1) },
+		"SetResult":      func(ctx context.Context) error { return midge.SetResult(ctx, 1) },
+		"FollowUp":       func(ctx context.Context) error { return midge.FollowUp(ctx, work{"b"}) },
+		"CompleteWith":   func(ctx context.Context) error { return midge.CompleteWith(ctx, &pretendTx{}) },
+	}
+	for how, cause := range map[string]error{"a drain": midge.ErrShutdown, "a cancel": midge.ErrCancelled} {
+		bubble(t, func(b *bench) {
+			var left context.Context
+			returned := make(chan struct{})
+			b.run(midge.RunnerConfig{Grace: time.Second, Logger: zap.NewNop()}, func(ctx context.Context, _ work) error {
+				defer close(returned)
+				left = ctx
+				time.Sleep(time.Minute) // virtual: it ignores the end of its context
+				for name, call := range calls {
+					if err := call(ctx); !errors.Is(err, cause) || errors.Is(err, midge.ErrNotInJob) {
+						t.Errorf("%s after %s: got %v, want the cause", name, how, err)
+					}
+				}
+				return nil
+			})
+			task := b.enqueue("a")
+			b.after(time.Second)
+			if how == "a cancel" {
+				must1(b.client.Cancel(b.Context(), task.Ref))
+				b.after(time.Second)
+			}
+			if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
+				t.Errorf("the drain: got %v, want ErrGraceExceeded", err)
+			}
+			<-returned
+			synctest.Wait()
+			for name, call := range calls {
+				if err := call(left); !errors.Is(err, midge.ErrNotInJob) {
+					t.Errorf("%s after the job: got %v, want ErrNotInJob", name, err)
+				}
+			}
+		})
+	}
 }

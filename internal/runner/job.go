@@ -27,6 +27,8 @@ func (a *Attempt) mayAddLocked() error {
 		return nil
 	case a.phase == lost:
 		return fmt.Errorf("%s: %w", a.Fence.Ref, storage.ErrLeaseLost)
+	case a.ran && !a.returned && a.endedByLocked() != nil: // its task was given back, and the job runs on
+		return a.endedByLocked()
 	default:
 		return ErrNotInJob
 	}

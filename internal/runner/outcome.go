@@ -132,6 +132,10 @@ func explained(cause error, said string, err error) error {
 func (a *Attempt) endedBy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.endedByLocked()
+}
+
+func (a *Attempt) endedByLocked() error {
 	if cause := a.cause(); cause != nil || a.ctx.Err() == nil {
 		return cause
 	}
