@@ -2,8 +2,10 @@ package access
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -146,8 +148,10 @@ const leastConcealed = 3
 
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
 // bytes that is hidden in the task's parameters or headers: jobs repeat values in their errors. params is the
-// JSON of the parameters. A value is also found as Go and JSON quote it. If the parameters have rules and
-// params is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
+// JSON of the parameters. A value is also found as Go and JSON quote it, and bytes as fmt prints them. "***"
+// also replaces the part of a value that is left where a text was cut: at its end if it is as long as a
+// storage keeps it, before "…", and where the beginning of a program's output is missing. If the parameters
+// have rules and params is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
 func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {
 		return texts
@@ -156,8 +160,11 @@ func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...s
 	add := func(value string) {
 		quoted := strconv.Quote(value)
 		encoded, _ := json.Marshal(value) //nolint:errchkjson // cannot fail: a text alone
-		for _, form := range []string{value, quoted[1 : len(quoted)-1], string(encoded[1 : len(encoded)-1])} {
-			if len(form) >= leastConcealed {
+		for _, form := range []string{
+			value, quoted[1 : len(quoted)-1], string(encoded[1 : len(encoded)-1]),
+			storage.CleanText(value, 3*len(value)), storage.PrintableText(value, len(quoted)),
+		} {
+			if len(strings.Trim(form, "\uFFFD")) >= leastConcealed {
 				found = append(found, form)
 			}
 		}
@@ -176,21 +183,18 @@ func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...s
 		unknown = unknown || dec.Decode(&value) != nil
 		scalars(value, add)
 	}
-	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // a value may be a part of another
+	slices.Sort(found)
+	found = slices.Compact(found)
 	concealed := slices.Clone(texts)
 	for i, text := range concealed {
-		for _, value := range found {
-			text = strings.ReplaceAll(text, value, Hidden)
+		if concealed[i] = conceal(text, found); unknown && text != "" {
+			concealed[i] = Hidden
 		}
-		if unknown && text != "" {
-			text = Hidden
-		}
-		concealed[i] = text
 	}
 	return concealed
 }
 
-// scalars calls found for each text and number in a value of JSON.
+// scalars calls found for each text and number in a value of JSON, and for the forms of bytes.
 func scalars(value any, found func(string)) {
 	switch value := value.(type) {
 	case string:
@@ -202,8 +206,20 @@ func scalars(value any, found func(string)) {
 			scalars(element, found)
 		}
 	case map[string]any:
-		for _, member := range value {
+		for name, member := range value {
 			scalars(member, found)
+			if !slices.Contains(inBase64, name) {
+				continue
+			}
+			if pair, _ := member.([]any); len(pair) == 2 { // an extension: its type and its bytes
+				member = pair[1]
+			}
+			text, _ := member.(string)
+			if raw, err := base64.StdEncoding.DecodeString(text); err == nil && len(raw) > 0 {
+				for _, format := range []string{"%s", "%v", "%x", "%X"} {
+					found(fmt.Sprintf(format, raw))
+				}
+			}
 		}
 	}
 }
@@ -307,6 +323,9 @@ var errDepth = errors.New("nests too deep")
 // asMap is the name of the member that shows a map with keys of several types, as a list of keys and values.
 const asMap = "$map"
 
+// inBase64 are the names of the members that show bytes: see the package internal/payload.
+var inBase64 = []string{"$bytes", "$text", "$extension"}
+
 // hider copies JSON and hides values on its way.
 type hider struct {
 	r      *Redaction
@@ -334,13 +353,13 @@ func (h *hider) value(at state, hidden bool) error {
 	}
 	hidden = delim == '[' && h.r.names(h.r.step(at, "0")) // a rule may name the elements
 	for h.dec.More() {
-		next := at
+		next, name := at, ""
 		if delim == '{' {
 			key, err := h.dec.Token()
 			if err != nil {
 				return err
 			}
-			name, _ := key.(string)
+			name, _ = key.(string)
 			if name == asMap && at.open() {
 				if err := h.hide(); err != nil {
 					return err
@@ -352,6 +371,9 @@ func (h *hider) value(at state, hidden bool) error {
 		}
 		if err := h.value(next, hidden); err != nil {
 			return err
+		}
+		if last := len(h.hidden) - 1; hidden && slices.Contains(inBase64, name) {
+			h.hidden[last] = fmt.Appendf(nil, `{%q:%s}`, name, h.hidden[last])
 		}
 	}
 	_, err = h.dec.Token()

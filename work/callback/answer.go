@@ -62,7 +62,7 @@ func (e *endpoint) statusError(answer *http.Response) error {
 	}
 	var body []byte
 	if answer.StatusCode != http.StatusSwitchingProtocols { // after which no context ends the connection
-		body, _ = io.ReadAll(io.LimitReader(answer.Body, maxErrorBody)) // if it breaks off, the status says enough
+		body, _ = io.ReadAll(io.LimitReader(answer.Body, maxErrorBody+1)) // if it breaks off, the status is enough
 	}
 	if shown := bytes.TrimSpace(body); len(shown) > 0 {
 		text += ": " + storage.PrintableText(string(shown), maxErrorBody)

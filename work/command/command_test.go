@@ -257,6 +257,12 @@ func TestALongStandardErrorIsCut(t *testing.T) {
 	}
 }
 
+// TestALongLastLineEndsWithAnEllipsis checks the first line of an error, which has a part of the last line.
+func TestALongLastLineEndsWithAnEllipsis(t *testing.T) {
+	r := newRig(t, shell(`printf 'first\n%0400d' 7 >&2; exit 3`))
+	r.contains(r.dead(r.add(packed{})), "exit status 3: "+strings.Repeat("0", 300)+"…\nfirst\n0")
+}
+
 // TestStandardOutputAsTheResult takes it whole, or not at all.
 func TestStandardOutputAsTheResult(t *testing.T) {
 	cfg := shell(`name=$(sed 's/.*"Name":"\([^"]*\)".*/\1/'); case $name in

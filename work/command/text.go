@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/contain"
+	"github.com/midgehq/midge/storage"
 )
 
 // tail keeps the end of the text that is written to it.
@@ -49,14 +50,13 @@ func lastOf(text string, most int) string {
 	return text[from:]
 }
 
-// lastLine returns the last line of a text, in at most that many bytes.
+// lastLine returns the last line of a text, or at most that many bytes of it and an ellipsis.
 func lastLine(text string, most int) string {
 	text = strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
-	for len(text) > most {
-		_, size := utf8.DecodeLastRuneInString(text)
-		text = text[:len(text)-size]
+	if len(text) <= most {
+		return text
 	}
-	return text
+	return storage.CleanText(text, most) + "…"
 }
 
 // bounded keeps a text up to a length.

@@ -1,0 +1,124 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// cutOff stands in an error in place of the beginning of a program's output: see the package work/command.
+const cutOff = "(the beginning is cut off)\n"
+
+// mostCuts is how many places of a text at which conceal looks for parts of values.
+const mostCuts = 32
+
+// conceal returns a text in which Hidden replaces each of the values, and each part of a value of at least
+// leastConcealed bytes that is left where the text was cut.
+func conceal(text string, values []string) string {
+	var hidden []bool // for each byte of the text, nil for none
+	hide := func(begin, size int) {
+		if hidden == nil && size > 0 {
+			hidden = make([]bool, len(text))
+		}
+		for i := range size {
+			hidden[begin+i] = true
+		}
+	}
+	ends, begins := cuts(text)
+	for _, value := range values {
+		for at := 0; ; at += len(value) {
+			next := strings.Index(text[at:], value)
+			if next < 0 {
+				break
+			}
+			at += next
+			hide(at, len(value))
+		}
+		for _, end := range ends {
+			size := overlap(text[:end], value)
+			hide(end-size, size)
+		}
+		for _, begin := range begins {
+			if rest := text[begin:]; len(rest) >= leastConcealed && strings.Contains(value, rest) { // cut at both ends
+				hide(begin, len(rest))
+			}
+			hide(begin, overlap(value, text[begin:]))
+		}
+	}
+	if hidden == nil {
+		return text
+	}
+	var b strings.Builder
+	for at := 0; at < len(text); {
+		end := at + 1
+		for end < len(text) && hidden[end] == hidden[at] {
+			end++
+		}
+		if hidden[at] {
+			b.WriteString(Hidden)
+		} else {
+			b.WriteString(text[at:end])
+		}
+		at = end
+	}
+	return b.String()
+}
+
+// cuts returns the places of a text before which and behind which something of it is missing.
+func cuts(text string) (ends, begins []int) {
+	full := func(bound int) bool { return len(text) <= bound && len(text) > bound-utf8.UTFMax }
+	odd := strings.ContainsRune(text, utf8.RuneError) // what was replaced had another length
+	long := len(text) - storage.MaxText + utf8.UTFMax // a stack, or a full error and a stack behind it
+	if full(storage.MaxReason) || full(storage.MaxAttemptError) || long > 0 || odd {
+		ends = append(ends, len(text))
+	}
+	if joint := strings.Index(text[len(text)-max(long, 0):], "\n\n"); joint >= 0 {
+		ends = append(ends, len(text)-long+joint)
+	}
+	for at := 0; len(ends)+len(begins) < mostCuts; {
+		mark := strings.Index(text[at:], "…")
+		if mark < 0 {
+			break
+		}
+		end := at + mark
+		at = end + len("…")
+		ends = append(ends, end, len(strings.TrimSuffix(text[:end], `"`)))
+	}
+	if mark := strings.Index(text, cutOff); mark >= 0 {
+		begins = append(begins, mark+len(cutOff))
+	}
+	return slices.Compact(ends), begins
+}
+
+// overlap returns the length of the longest beginning of right with which left ends, 0 if it is shorter than
+// leastConcealed. Its time grows with the length of the shorter text alone.
+func overlap(left, right string) int {
+	most := min(len(left), len(right))
+	left, right = left[len(left)-most:], right[:most]
+	if most < leastConcealed || !strings.Contains(left, right[:leastConcealed]) {
+		return 0
+	}
+	borders := make([]int, most) // for each beginning of right, the longest shorter one with which it ends
+	grow := func(size int, by byte) int {
+		for size > 0 && right[size] != by {
+			size = borders[size-1]
+		}
+		if right[size] == by {
+			size++
+		}
+		return size
+	}
+	for i := 1; i < most; i++ {
+		borders[i] = grow(borders[i-1], right[i])
+	}
+	size := 0
+	for i := range most {
+		size = grow(size, left[i])
+	}
+	if size < leastConcealed {
+		return 0
+	}
+	return size
+}
