@@ -87,6 +87,7 @@ type askData struct {
 	Leave                   string // the button that closes the dialog
 	Danger                  bool
 	Refs                    []string // the refs of tasks that were chosen one by one
+	Versions                []string // their versions that the dialog shows, "0" for any; none if it shows none
 	Queue                   string
 	Partition               string // of an action on a partition of the queue
 	Samples                 []storage.Task
@@ -135,7 +136,7 @@ func (s *server) asked(r *http.Request) (action, *askData, error) {
 	}
 	d := &askData{
 		Do: do, Says: a.says, Danger: a.danger, Button: a.title, Leave: "Back",
-		Queue: r.FormValue("queue"), Refs: r.Form["ref"],
+		Queue: r.FormValue("queue"), Refs: r.Form["ref"], Versions: r.Form["version"],
 		Back: s.cameFrom(r),
 	}
 	if ofPartition[do] {
@@ -151,6 +152,9 @@ func (s *server) asked(r *http.Request) (action, *askData, error) {
 	}
 	if len(d.Refs) > mostRefs {
 		return a, nil, storage.Invalid("ref", len(d.Refs), "at most %d selected tasks", mostRefs)
+	}
+	if len(d.Versions) > 0 && len(d.Versions) != len(d.Refs) {
+		return a, nil, storage.Invalid("version", len(d.Versions), "one of each ref, or none")
 	}
 	return a, d, nil
 }

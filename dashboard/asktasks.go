@@ -43,14 +43,9 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 		if len(d.Refs) == 0 {
 			return req, &statusError{http.StatusBadRequest, "Select tasks first, or tick “all that match”."}
 		}
-		for _, text := range d.Refs {
-			ref, err := parseRef(text)
-			if err != nil {
-				return req, err
-			}
-			req.Tasks = append(req.Tasks, bulk.Target{Ref: ref})
-		}
-		return req, nil
+		var err error
+		req.Tasks, err = d.targets()
+		return req, err
 	}
 	c := chosenOf(r)
 	f, err := c.parse()
@@ -60,13 +55,31 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 	if err := s.mayFilter(v, f); err != nil {
 		return req, err
 	}
-	d.Chosen, d.Refs = &c, nil
+	d.Chosen, d.Refs, d.Versions = &c, nil, nil
 	// Without a state, the action is on the tasks that a list without a state shows.
 	req.Scan = scan.Request{Filter: f, States: storage.StatesWhere(storage.State.Live)}
 	if c.State != "" {
 		req.Scan.States = nil
 	}
 	return req, nil
+}
+
+// targets returns the tasks that were chosen one by one, at the versions that their dialog has shown.
+func (d *askData) targets() ([]bulk.Target, error) {
+	targets := make([]bulk.Target, len(d.Refs))
+	for i, text := range d.Refs {
+		ref, err := parseRef(text)
+		if err != nil {
+			return nil, err
+		}
+		if targets[i].Ref = ref; len(d.Versions) == 0 {
+			continue
+		}
+		if targets[i].Version, err = strconv.ParseInt(d.Versions[i], 10, 64); err != nil || targets[i].Version < 0 {
+			return nil, storage.Invalid("version", d.Versions[i], "the version of a task that the dialog showed")
+		}
+	}
+	return targets, nil
 }
 
 // consequence says what an action does. There are special texts for one task, and for tasks that have all
@@ -116,6 +129,11 @@ func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error 
 	}
 	if look.Count == 0 && look.Gone > 0 && len(req.Tasks) == 1 {
 		return storage.ErrNotFound
+	}
+	d.Refs, d.Versions = nil, nil
+	for _, t := range look.Targets {
+		d.Refs = append(d.Refs, t.Ref.String())
+		d.Versions = append(d.Versions, strconv.FormatInt(t.Version, 10))
 	}
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))

@@ -71,7 +71,7 @@ func (s *server) offerDownload(v *view, d *askData) {
 	case d.Chosen != nil && d.Most == 0:
 		d.NoDownload = uncounted
 	default:
-		q := url.Values{"do": {d.Do}, "form": {d.Form}, "ref": d.Refs}
+		q := url.Values{"do": {d.Do}, "form": {d.Form}, "ref": d.Refs, "version": d.Versions}
 		if c := d.Chosen; c != nil {
 			q = url.Values{
 				"do": {d.Do}, "form": {d.Form}, "all": {"1"}, "state": {c.State}, "queue": {c.Queue},

@@ -3,7 +3,9 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
+	"html"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +158,75 @@ func TestAnActionOutlivesItsViewer(t *testing.T) {
 			if err != nil || actions[0].Action != "pause" || actions[0].Outcome != want {
 				t.Errorf("an action whose outcome is unknown, %t: the audit has %+v, %v; want %s", unknown, actions, err, want)
 			}
+		}
+	})
+}
+
+// dialog opens the dialog of an action, and returns its hidden fields.
+func (s *site) dialog(path string) (fields []string) {
+	s.t.Helper()
+	for _, field := range regexp.MustCompile(`type="hidden" name="(.*?)" value="(.*?)"`).FindAllStringSubmatch(s.get(path), -1) {
+		fields = append(fields, field[1], html.UnescapeString(field[2]))
+	}
+	return fields
+}
+
+// TestADialogIsForTheTasksThatItShowed changes a task while a dialog about it is open. A task that another user
+// has requeued by then, and that has completed, does not run again. A cancel is meant for a task that has
+// started, too.
+func TestADialogIsForTheTasksThatItShowed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		a, b := waiting("a"), waiting("b")
+		a.Keep, b.Keep = storage.Keep{For: time.Hour}, storage.Keep{For: time.Hour}
+		s, store := inserted(t, as(access.Admin), a)
+		session := storage.NewSession(store, 0)
+		posts := func(want string, fields ...string) {
+			t.Helper()
+			if code, page := s.post("/action", fields...); code != http.StatusOK || !strings.Contains(page, want) {
+				t.Errorf("%s: %d, want %q: %s", fields[1], code, want, page)
+			}
+		}
+		settle(t, session, storage.Settle{Outcome: storage.Bury, Error: "x"})
+		requeue := s.dialog("/action?do=requeue&ref=mail/a")
+		posts("1 task requeued.", s.dialog("/action?do=requeue&ref=mail/a")...)
+		settle(t, session, storage.Settle{Outcome: storage.Complete})
+		posts("0 of 1 task requeued, 1 changed meanwhile.", requeue...)
+
+		s, store = inserted(t, as(access.Admin), a, b)
+		session = storage.NewSession(store, 0)
+		fields := s.dialog("/action?do=delete&ref=mail/a&ref=mail/b&ref=mail/a")
+		settle(t, session, storage.Settle{Outcome: storage.Complete})
+		posts("1 of 2 tasks deleted, 1 changed meanwhile.", fields...)
+
+		s, store = inserted(t, as(access.Admin), a, b)
+		session = storage.NewSession(store, 0)
+		fields = s.dialog("/action?do=cancel&ref=mail/a&ref=mail/b")
+		if _, err := session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Lease: time.Minute,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		posts("2 tasks cancelled, 1 of them still running and asked to stop.", fields...)
+	})
+}
+
+// TestADialogWithBadVersionsIsRefused checks fields that no dialog has. A form without versions, of an earlier
+// version of midge, is for the tasks as they are.
+func TestADialogWithBadVersionsIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, _ := inserted(t, as(access.Admin), waiting("a"), waiting("b"))
+		for _, versions := range [][]string{{"x", "1"}, {"-1", "1"}, {"1"}, {"1", "2", "3"}, {"99999999999999999999", "1"}, {"", ""}} {
+			form := []string{"do", "delete", "ref", "mail/a", "ref", "mail/b"}
+			for _, version := range versions {
+				form = append(form, "version", version)
+			}
+			if code, page := s.post("/action", form...); code != http.StatusBadRequest {
+				t.Errorf("the versions %q: %d %.200s", versions, code, page)
+			}
+		}
+		s.get("/action?do=delete&ref=mail/a&version=7")
+		if _, page := s.post("/action", "do", "delete", "ref", "mail/a", "ref", "mail/b"); !strings.Contains(page, "2 tasks deleted.") {
+			t.Errorf("a form without versions: %s", page)
 		}
 	})
 }

@@ -33,6 +33,15 @@ type Target struct {
 	Version int64
 }
 
+// Target returns the target of an action that a person confirms for a task as it is shown. A Cancel is meant
+// for the task whatever it does meanwhile: also if it starts, or fails and is due again.
+func (a *Action) Target(t *storage.Task) Target {
+	if a.Verb == Cancel {
+		return Target{Ref: t.Ref}
+	}
+	return Target{Ref: t.Ref, Version: t.Version}
+}
+
 // Refs returns targets for refs, at any version.
 func Refs(refs ...storage.Ref) []Target {
 	targets := make([]Target, len(refs))

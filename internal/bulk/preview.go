@@ -1,8 +1,10 @@
 package bulk
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -19,6 +21,8 @@ type Preview struct {
 	Most int64
 	// Queues counts the tasks by queue.
 	Queues map[string]int64
+	// Targets are the named tasks, each once, as [Action.Target] returns them for the tasks that were read.
+	Targets []Target
 	// Samples are the first five of the tasks.
 	Samples []storage.Task
 	// Gone, Kept and Reasons are as in Result.
@@ -67,15 +71,15 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	if req.Canary {
 		p.Consequence += " One task goes first. The others follow if its first attempt does not fail."
 	}
-	seen := make(map[storage.Ref]bool) // a task that changes its state meanwhile may be listed again
+	seen := make(map[storage.Ref]Target) // a task that changes its state meanwhile may be listed again
 	for t, err := range w.tasks(ctx) {
 		if err != nil {
 			return Preview{}, err
 		}
-		if seen[t.Ref] {
+		if _, again := seen[t.Ref]; again {
 			continue
 		}
-		seen[t.Ref] = true
+		seen[t.Ref] = req.Action.Target(&t)
 		if _, ok := w.step(ctx, t); ok {
 			p.Count++
 			p.Queues[t.Queue]++
@@ -83,6 +87,10 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 				p.Samples = append(p.Samples, t)
 			}
 		}
+	}
+	p.Targets = slices.Clone(w.req.Tasks)
+	for i, target := range p.Targets {
+		p.Targets[i] = cmp.Or(seen[target.Ref], target)
 	}
 	p.Gone, p.Kept, p.Reasons = w.result.Gone, w.result.Kept, w.result.Reasons
 	p.Searched, p.Total = w.result.Searched, w.result.Total

@@ -176,6 +176,9 @@ func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) er
 		if err := a.confirm(*f.yes, question, p.tasks, p.word); err != nil {
 			return err
 		}
+		if !*f.yes {
+			req.Tasks = p.targets // the user did not confirm tasks that changed meanwhile
+		}
 		if !*f.yes && !p.more && len(req.Tasks) == 0 { // the user did not confirm tasks that came later
 			req.Limit = int(p.tasks)
 		}
@@ -270,12 +273,14 @@ func (a *app) changeRequest(
 }
 
 // preview describes an action before it happens: the largest number of its tasks, the number in words,
-// whether there may be more tasks than were counted, and the word to type if the tasks are many.
+// whether there may be more tasks than were counted, the word to type if the tasks are many, and the named
+// tasks as they were shown.
 type preview struct {
 	record      show.Action
 	tasks       int64
 	count, word string
 	more        bool
+	targets     []bulk.Target
 }
 
 // preview shows what an action would change.
@@ -310,6 +315,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	a.noteReasons(p.Reasons)
 	found := preview{
 		record: show.ActionTo(p), tasks: p.Most, count: count, word: string(req.Action.Verb), more: p.More,
+		targets: p.Targets,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]

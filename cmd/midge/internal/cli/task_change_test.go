@@ -233,6 +233,55 @@ func TestAQuestionAboutNamedTasksSpeaksOfNoOthers(t *testing.T) {
 	})
 }
 
+// meddled is a storage in which something happens before a read of a task.
+type meddled struct {
+	storage.Storage
+
+	reads   *int // how many reads come before it
+	happens func()
+}
+
+func (m meddled) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if *m.reads--; *m.reads == -1 {
+		m.happens()
+	}
+	return m.Storage.Task(ctx, ref)
+}
+
+// TestNamedTasksAreChangedAsTheyWereShown changes a task between the preview of an action and its answer.
+func TestNamedTasksAreChangedAsTheyWereShown(t *testing.T) {
+	for line, want := range map[string]string{
+		"task requeue mail/a1 mail/a2":                           "matched 2, requeued 1, 1 changed meanwhile",
+		"task rm mail/a1 mail/a2":                                "matched 2, deleted 1, 1 changed meanwhile",
+		"task move --to letters mail/a1 mail/a2":                 "matched 2, moved 1, 1 changed meanwhile",
+		"task edit mail/a1 mail/a2 --priority 9":                 "matched 2, prioritised 1, 1 changed meanwhile",
+		"task edit mail/a1 mail/a2 --set to=bob":                 "matched 2, edited 1, 1 changed meanwhile",
+		"task cancel mail/b1 mail/b2":                            "matched 2, cancelled 2",
+		"task requeue mail/a1 mail/a2 --yes":                     "matched 2, requeued 2",
+		"task requeue mail/a1 mail/a2 mail/a1 mail/a2 --limit 2": "matched 2, requeued 1, 1 changed meanwhile",
+	} {
+		r := newRig(t)
+		r.night()
+		r.person, r.in = true, "y\n"
+		reads, priority := 2, 7
+		if strings.Contains(line, "--set") { // reads the first task for its warnings, before the preview
+			reads = 4
+		}
+		before := r.store
+		r.store = meddled{before, &reads, func() {
+			for _, id := range []string{"a2", "b1"} {
+				alter := func(storage.Task) (storage.Change, error) { return storage.Change{Priority: &priority}, nil }
+				if err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "mail", ID: id}, alter); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		if got := r.run(line); !strings.Contains(got.out, want) {
+			t.Errorf("midge %s: got %+v, want %q", line, got, want)
+		}
+	}
+}
+
 // TestAProgramIsToldWhatWouldHappen checks the JSON of --dry-run, and of actions that find no task to change.
 func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	r := newRig(t)

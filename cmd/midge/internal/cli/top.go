@@ -51,25 +51,25 @@ func (a *app) top() *cobra.Command {
 }
 
 // pageOf returns the page about a task for top.
-func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
+func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, int64, error) {
 	t, err := a.store.Task(ctx, ref)
 	if errors.Is(err, storage.ErrNotFound) {
-		return "", errors.New(ref.String() + " not found: it has ended, and its retention expired")
+		return "", 0, errors.New(ref.String() + " not found: it has ended, and its retention expired")
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	now, err := a.session.Now(ctx)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	var page strings.Builder
 	p := a.printer(now)
 	p.Out, p.Width, p.Color = &page, 0, false
 	v, err := a.why(ctx, ref)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	err = show.Fields(p, taskFields(p, t, payload.Why(t, v.String()))...)
-	return page.String(), err
+	return page.String(), t.Version, err
 }

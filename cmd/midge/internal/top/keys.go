@@ -175,7 +175,7 @@ func (m *Model) enter() tea.Cmd {
 		return m.list()
 	case tasksScreen:
 		if m.task < len(m.page.Tasks) {
-			m.screen, m.ref, m.scroll, m.lines = taskScreen, m.page.Tasks[m.task].Ref, 0, nil
+			m.screen, m.shown, m.scroll, m.lines = taskScreen, m.page.Tasks[m.task], 0, nil
 			return m.look()
 		}
 	case taskScreen:
@@ -189,20 +189,20 @@ func (m *Model) ask(key string) tea.Cmd {
 	case m.screen == queuesScreen:
 		m.askQueue(key)
 	case key != "p":
-		ref := m.ref
+		shown := &m.shown
 		if m.screen == tasksScreen {
 			if m.task >= len(m.page.Tasks) {
 				return nil
 			}
-			ref = m.page.Tasks[m.task].Ref
+			shown = &m.page.Tasks[m.task]
 		}
 		action, word := bulk.Action{Verb: bulk.Requeue}, "Requeue "
 		if key == "c" {
 			action, word = bulk.Action{Verb: bulk.Cancel}, "Cancel "
 		}
-		m.question = &question{text: word + ref.String() + "?", do: m.bulk(bulk.Request{
+		m.question = &question{text: word + shown.Ref.String() + "?", do: m.bulk(bulk.Request{
 			Action: action,
-			Tasks:  bulk.Refs(ref),
+			Tasks:  []bulk.Target{action.Target(shown)},
 		})}
 	}
 	return nil
@@ -264,6 +264,9 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 		parts := []string{req.Action.Done() + " " + show.Count(r.Done, "task")}
 		for _, reason := range r.Reasons {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
+		}
+		if r.Changed > 0 {
+			parts = append(parts, show.Number(r.Changed)+" changed meanwhile")
 		}
 		if r.Gone > 0 {
 			parts = append(parts, show.Number(r.Gone)+" no longer there")

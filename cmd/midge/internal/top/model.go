@@ -29,8 +29,8 @@ type Config struct {
 	Target string
 	// Every is the interval between two reads of the storage; default a second.
 	Every time.Duration
-	// Page returns the page about a task, its verdict included.
-	Page func(ctx context.Context, ref storage.Ref) (string, error)
+	// Page returns the page about a task, its verdict included, and the version of the task that it shows.
+	Page func(ctx context.Context, ref storage.Ref) (text string, version int64, err error)
 	// Printer formats times and colours.
 	Printer show.Printer
 }
@@ -75,8 +75,8 @@ type Model struct {
 	loaded bool
 	broken string // why there is no list, "" if there is one
 
-	ref    storage.Ref
-	lines  []string // of the page about a task
+	shown  storage.Task // the task of the page about a task: its ref, and its version on that page
+	lines  []string     // of the page about a task
 	scroll int
 
 	help     bool // the keys are explained
@@ -109,9 +109,9 @@ type (
 		err    error
 	}
 	paged struct {
-		ref  storage.Ref
-		text string
-		err  error
+		shown storage.Task
+		text  string
+		err   error
 	}
 	changed struct {
 		text string
@@ -149,12 +149,13 @@ func (m *Model) list() tea.Cmd {
 }
 
 func (m *Model) look() tea.Cmd {
-	ref := m.ref
+	shown := m.shown
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, callTime)
 		defer stop()
-		text, err := m.cfg.Page(ctx, ref)
-		return paged{ref, text, err}
+		text, version, err := m.cfg.Page(ctx, shown.Ref)
+		shown.Version = version
+		return paged{shown, text, err}
 	}
 }
 
@@ -269,13 +270,14 @@ func (m *Model) listed(msg listed) {
 }
 
 func (m *Model) paged(msg paged) {
-	if msg.ref != m.ref {
+	if msg.shown.Ref != m.shown.Ref {
 		return
 	}
 	if msg.err != nil {
 		m.lines = []string{show.Text(msg.err.Error())}
 		return
 	}
+	m.shown = msg.shown
 	m.lines = strings.Split(strings.TrimRight(msg.text, "\n"), "\n")
 }
 

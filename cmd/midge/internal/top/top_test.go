@@ -41,9 +41,9 @@ func newRig(t *testing.T) *rig {
 		Session: r.session, Reader: survey.NewReader(store, survey.Config{Now: func() time.Time { return r.now }}),
 		Bounds: survey.Bounds{Dead: survey.AnyNumber}, Target: "production, redis://db", Printer: show.Printer{Format: show.Table},
 		Audit: audit.Writer{Store: store, Who: "ann@web-1"},
-		Page: func(ctx context.Context, ref storage.Ref) (string, error) {
+		Page: func(ctx context.Context, ref storage.Ref) (string, int64, error) {
 			task, err := store.Task(ctx, ref)
-			return "task " + ref.String() + "\nstate " + string(task.State), err
+			return "task " + ref.String() + "\nstate " + string(task.State), task.Version, err
 		},
 	})
 	return r
@@ -295,6 +295,28 @@ ann@web-1 pause mail [] done
 ann@web-1 requeue queue:mail [mail/mail-000 mail/mail-001] done
 ann@web-1 resume mail [] done`; got != want {
 		t.Errorf("the audit has:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestAKeyChangesATaskOnlyAsItWasShown requeues a task on both screens that show it, after the task was
+// requeued and has failed again.
+func TestAKeyChangesATaskOnlyAsItWasShown(t *testing.T) {
+	for _, open := range []string{"", "enter"} {
+		r := newRig(t)
+		r.insert("mail", 1)
+		r.work("mail", 1, storage.Settle{Outcome: storage.Bury, Error: "x"})
+		r.sample()
+		r.keys("enter")
+		r.keys(open)
+		r.keys("r")
+		r.wants("Requeue mail/mail-000?")
+		requeue := func(t storage.Task) (storage.Change, error) { return t.Requeued(), nil }
+		if err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "mail", ID: "mail-000"}, requeue); err != nil {
+			t.Fatal(err)
+		}
+		r.work("mail", 1, storage.Settle{Outcome: storage.Bury, Error: "y"})
+		r.keys("y")
+		r.wants("requeued 0 tasks; 1 changed meanwhile")
 	}
 }
 
