@@ -344,10 +344,10 @@ func (v *view) taskActions(t storage.Task) (actions []actionLink) {
 		return nil
 	}
 	requeue := storage.Change{Requeue: t.State.Ended(), Now: !t.State.Ended()}
-	loads := t.Kind == storage.LoadKind // it can only be cancelled: see bulk
+	records := storage.RecordKind(t.Kind) // it can only be cancelled: see bulk
 	if v.May("operate") {
 		switch {
-		case loads:
+		case records:
 		case t.State.Ended():
 			add("Requeue", "requeue", "r", false)
 		case requeue.Permitted(t.State) && (t.State != storage.Waiting || !t.Declined.IsZero()):
@@ -358,7 +358,7 @@ func (v *view) taskActions(t storage.Task) (actions []actionLink) {
 			add("Cancel", "cancel", "c", false)
 		}
 	}
-	if v.May("alter") && !loads {
+	if v.May("alter") && !records {
 		if edit := (storage.Change{}); v.May("payloads") && (edit.Permitted(t.State) || t.State.Ended()) {
 			actions = append(actions, actionLink{Text: "Edit", URL: v.URL("/edit", "ref", t.Ref.String()), Key: "e"})
 		}

@@ -204,26 +204,28 @@ func pages[T any](read func(after string) (page []T, next string, err error)) it
 // Match chooses tasks; a nil Match chooses all.
 type Match func(Task) bool
 
-// unlessLoad chooses the tasks that match chooses, except for the records of loads; see [LoadKind].
-func unlessLoad(match Match) Match {
-	return func(t Task) bool { return t.Kind != LoadKind && (match == nil || match(t)) }
+// unlessRecord chooses the tasks that match chooses, except for the records of midge itself; see
+// [RecordKind].
+func unlessRecord(match Match) Match {
+	return func(t Task) bool { return !RecordKind(t.Kind) && (match == nil || match(t)) }
 }
 
 // RequeueAll requeues, as Requeue does, every task of a queue in a state that match
 // chooses, and returns how many it requeued. Tasks whose unique key is taken, or that
-// moved meanwhile, stay, and so do the records of loads; see [LoadKind].
+// moved meanwhile, stay, and so do the records of midge itself; see [RecordKind].
 func (s *Session) RequeueAll(
 	ctx context.Context, queue string, state State, match Match, opts ...RequeueOption,
 ) (int, error) {
-	return s.bulk(ctx, queue, state, unlessLoad(match), func(t Task) Tx {
+	return s.bulk(ctx, queue, state, unlessRecord(match), func(t Task) Tx {
 		return Tx{Changes: []Change{t.Requeued(opts...)}}
 	})
 }
 
 // DeleteAll deletes every task of a queue in a state that match chooses, and
-// returns how many it deleted. Pending tasks cannot be deleted. The records of loads stay; see [LoadKind].
+// returns how many it deleted. Pending tasks cannot be deleted. The records of midge itself stay; see
+// [RecordKind].
 func (s *Session) DeleteAll(ctx context.Context, queue string, state State, match Match) (int, error) {
-	return s.deleteAll(ctx, queue, state, unlessLoad(match))
+	return s.deleteAll(ctx, queue, state, unlessRecord(match))
 }
 
 func (s *Session) deleteAll(ctx context.Context, queue string, state State, match Match) (int, error) {

@@ -235,13 +235,20 @@ func (d *deadly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	return applied, err
 }
 
-// TestCallsAboutManyTasksPassOverTheRecordOfALoad checks that only a cancel and the removal of the queue reach the
+// TestCallsAboutManyTasksPassOverRecords of loads and imports: only a cancel and the removal of the queue reach the
 // record, and a call that names it.
-func TestCallsAboutManyTasksPassOverTheRecordOfALoad(t *testing.T) {
+func TestCallsAboutManyTasksPassOverRecords(t *testing.T) {
+	for _, kind := range []string{storage.LoadKind, storage.ImportKind} {
+		passedOver(t, kind)
+	}
+}
+
+func passedOver(t *testing.T, kind string) {
+	t.Helper()
 	d := openDesk(t)
 	for _, id := range []string{"named", "removed"} {
 		in := job(id)
-		in.Kind, in.Delay, in.Keep.For = storage.LoadKind, time.Hour, time.Hour
+		in.Kind, in.Delay, in.Keep.For = kind, time.Hour, time.Hour
 		d.insert(in)
 	}
 	in := job("other")

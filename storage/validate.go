@@ -153,6 +153,14 @@ const ReservedQueues = "midge."
 // storage treats it like any other task.
 const LoadKind = "midge.load"
 
+// ImportKind is the kind of the tasks that record how far a queue of asynq has been imported; see the
+// command midge import. The rules for [LoadKind] hold for it too, except that an import goes on after a
+// cancel. If the record of a killed import is gone, its tasks can be enqueued again.
+const ImportKind = "midge.import"
+
+// RecordKind reports whether the tasks of a kind are records of midge itself: [LoadKind] or [ImportKind].
+func RecordKind(kind string) bool { return kind == LoadKind || kind == ImportKind }
+
 // Reserved reports whether a queue is midge's own.
 func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedQueues) }
 

@@ -154,8 +154,12 @@ type keptError string
 
 func (e keptError) Error() string { return string(e) }
 
-// errRecordsLoad is the reason for which no action but Cancel can be done to the record of a load.
-const errRecordsLoad keptError = "it records a load, which midge load --forget forgets"
+// recordErrors are, by the kinds of the records of midge itself, the reasons for which no action but Cancel
+// can be done to them. Without its record a file could be loaded again, and tasks could be imported again.
+var recordErrors = map[string]keptError{
+	storage.LoadKind:   "it records a load, which midge load --forget forgets",
+	storage.ImportKind: "it records an import, which the same midge import command ends",
+}
 
 // step returns the Tx that does the action to a task. done reports that the action was done to the task
 // before. The error is a keptError if the action cannot be done to this task, and any other error if it can
@@ -166,8 +170,8 @@ func (a *Action) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 		return tx, true, nil
 	case storage.Reserved(t.Queue):
 		return tx, false, keptError("its queue is midge's own")
-	case t.Kind == storage.LoadKind && a.Verb != Cancel: // without it the file could be loaded again
-		return tx, false, errRecordsLoad
+	case storage.RecordKind(t.Kind) && a.Verb != Cancel:
+		return tx, false, recordErrors[t.Kind]
 	case !a.permitted(t):
 		return tx, false, keptError("it is " + filter.TaskWord(t))
 	case a.Verb == Delete:

@@ -87,7 +87,7 @@ type Result struct {
 	Gone    int64 // tasks that do not exist, or no longer
 	Kept    int64 // tasks to which the action cannot be done: see Reasons
 	// Reasons has the reasons for the first five tasks that were left alone: kept tasks, named tasks that do not
-	// exist, and records of loads that a filter matched. These records count nowhere.
+	// exist, and records of loads and imports that a filter matched. These records count nowhere.
 	Reasons []Reason
 	// Refs are the tasks to which the action was done: all of them if the tasks are named, or the first MaxRefs.
 	Refs []storage.Ref
@@ -398,8 +398,8 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	if done {
 		return tx, false
 	}
-	if errors.Is(err, errRecordsLoad) && len(w.req.Tasks) == 0 { // nobody meant it by the filter
-		w.reason(t.Ref, errRecordsLoad.Error())
+	if errors.Is(err, recordErrors[t.Kind]) && len(w.req.Tasks) == 0 { // nobody meant it by the filter
+		w.reason(t.Ref, err.Error())
 		return tx, false
 	}
 	var kept keptError

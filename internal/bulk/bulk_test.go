@@ -404,9 +404,16 @@ func TestRecordsOfMidgeItselfAreKept(t *testing.T) {
 	}
 }
 
-// TestRecordsOfLoadsAreKept by every action but a cancel, which stops the load. Without its record, or with
-// another one, a file would be loaded again.
-func TestRecordsOfLoadsAreKept(t *testing.T) {
+// TestRecordsOfLoadsAndImportsAreKept by every action but a cancel, which leaves them there. Without its record, or
+// with another one, a file would be loaded again, and tasks would be imported again.
+func TestRecordsOfLoadsAndImportsAreKept(t *testing.T) {
+	for _, kind := range []string{storage.LoadKind, storage.ImportKind} {
+		recordsAreKept(t, kind)
+	}
+}
+
+func recordsAreKept(t *testing.T, kind string) {
+	t.Helper()
 	cost, partition := storage.Cost(7), "x"
 	actions := []Action{
 		{Verb: Requeue},
@@ -421,7 +428,7 @@ func TestRecordsOfLoadsAreKept(t *testing.T) {
 	}
 	for _, ended := range []bool{false, true} {
 		r := open(t)
-		r.insert("a", 1, func(_ int, in *storage.Insert) { in.Kind, in.Delay = storage.LoadKind, time.Hour })
+		r.insert("a", 1, func(_ int, in *storage.Insert) { in.Kind, in.Delay = kind, time.Hour })
 		named := Refs(storage.Ref{Queue: "a", ID: "t0000"})
 		if ended {
 			cancel := Request{Action: Action{Verb: Cancel}, Tasks: named}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -58,9 +59,12 @@ func (l Load) String() string {
 	return fmt.Sprintf("loading %s, at row %d", l.File, l.Rows)
 }
 
-// Records reports whether a task is the record of a load and has not ended. Such a task never runs, and the
-// moment at which it is due means nothing.
-func Records(t storage.Task) bool { return t.Kind == storage.LoadKind && !t.State.Ended() }
+// Never is when the records of loads and imports are due.
+var Never = time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// Records reports whether a task is the record of a load or an import and has not ended. Such a task never
+// runs, and the moment at which it is due means nothing.
+func Records(t storage.Task) bool { return storage.RecordKind(t.Kind) && !t.State.Ended() }
 
 // Reason returns the reason of the state of a task, or how far its file has been loaded.
 func Reason(t storage.Task) string {
@@ -71,12 +75,15 @@ func Reason(t storage.Task) string {
 }
 
 // Why returns the reason for the state of a task as a sentence. text is the sentence of the verdict, which
-// stays as it is unless the task is the record of a load.
+// stays as it is unless the task is the record of a load or an import.
 func Why(t storage.Task, text string) string {
-	if !Records(t) {
+	l, ok := LoadOf(t)
+	switch {
+	case !Records(t):
 		return text
-	}
-	if l, ok := LoadOf(t); ok {
+	case t.Kind == storage.ImportKind:
+		return "it records an import and never runs"
+	case ok:
 		return "it records a load and never runs: " + l.String()
 	}
 	return "it records a load and never runs, and the record cannot be read"

@@ -6,6 +6,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// TestAnImportNeverRuns says the reason of its record.
+func TestAnImportNeverRuns(t *testing.T) {
+	task := storage.Task{Kind: storage.ImportKind, Encoding: "json", Payload: []byte(`{}`), State: storage.Scheduled}
+	if got := Why(task, "it is due"); got != "it records an import and never runs" || !Records(task) {
+		t.Errorf("got %q", got)
+	}
+	task.State = storage.Cancelled
+	if got := Why(task, "it is cancelled"); got != "it is cancelled" || Records(task) {
+		t.Errorf("cancelled: got %q", got)
+	}
+}
+
 // TestALoadTellsHowFarItIs in its state, its reason and its progress.
 func TestALoadTellsHowFarItIs(t *testing.T) {
 	for text, want := range map[string]string{

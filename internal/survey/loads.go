@@ -6,8 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// readLoads finds the queues that need no runner, because they hold nothing but records of loads. It reads
-// them only while no runner is alive, and only if the queue has changed.
+// readLoads finds the queues that need no runner, because they hold nothing but records of loads and
+// imports. It reads them only while no runner is alive, and only if the queue has changed.
 func (r *Reader) readLoads(ctx context.Context, before, fresh *Survey) error {
 	var read []*Queue
 	for i := range fresh.Queues {
@@ -30,8 +30,8 @@ func (r *Reader) readLoads(ctx context.Context, before, fresh *Survey) error {
 		if err != nil {
 			return err
 		}
-		// Records of loads are never due. So if the first task to be due is one, all others are, too.
-		read[i].OnlyLoads = len(page.Tasks) == 1 && page.Tasks[0].Kind == storage.LoadKind
+		// Such records are never due. So if the first task to be due is one, all others are, too.
+		read[i].OnlyLoads = len(page.Tasks) == 1 && storage.RecordKind(page.Tasks[0].Kind)
 		return nil
 	})
 }

@@ -47,6 +47,7 @@ func TestAQueueOfLoadsIsReadAfterAChange(t *testing.T) {
 		{add(later, "send", time.Hour), 1, false},
 		{storage.Tx{}, 0, false},
 		{storage.Tx{Changes: []storage.Change{{Ref: later, Cancel: true}}}, 1, true},
+		{add(storage.Ref{Queue: "mail", ID: "import.1"}, storage.ImportKind, 99*365*24*time.Hour), 1, true},
 		{add(later, "send", 0), 0, false}, // a waiting task needs a runner
 	} {
 		if c.tx.Ops() > 0 {

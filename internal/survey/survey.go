@@ -8,7 +8,7 @@
 //	schedules.go the schedules, and which of them are orphaned
 //	since.go     who paused a queue, and since when a finding has held
 //	serving.go   what the runners of a queue can run
-//	loads.go     which queues hold nothing but records of loads
+//	loads.go     which queues hold nothing but records of loads and imports
 //	unserved.go  what needs a runner, in words
 //	finding.go   a Finding: its level, order, words
 //	judge.go     the judge
@@ -73,8 +73,8 @@ type Queue struct {
 	Undecodable []storage.KindTrouble
 	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
-	// OnlyLoads says that all that the queue holds of live tasks are records of loads, which never run. It is
-	// read while no runner is alive.
+	// OnlyLoads says that all that the queue holds of live tasks are records of loads and imports, which never
+	// run. It is read while no runner is alive.
 	OnlyLoads bool
 }
 

@@ -267,8 +267,12 @@ func (a *app) loaded(r load.Report) error {
 	return err
 }
 
-// loadNext returns the commands that a user may type next, once the record of a load was shown.
-func loadNext(marker storage.Ref) string {
+// recordNext returns the commands that a user may type next, once the record of a load or an import was
+// shown.
+func recordNext(kind string, marker storage.Ref) string {
+	if kind == storage.ImportKind {
+		return "the same midge import asynq command goes on; or with --abort it gives back what was not moved"
+	}
 	return "the same midge load command goes on; or to forget the load: " + forgetCommand(marker.Queue,
 		load.NameOfMarker(marker))
 }

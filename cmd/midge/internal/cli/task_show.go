@@ -106,8 +106,8 @@ func (a *app) taskShow() *cobra.Command {
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
 	switch {
-	case t.Kind == storage.LoadKind:
-		return "next: " + loadNext(t.Ref)
+	case storage.RecordKind(t.Kind):
+		return "next: " + recordNext(t.Kind, t.Ref)
 	case t.State == storage.Dead:
 		if scan.Discarded(t) { // a requeue alone would fail again
 			return "next: midge task edit " + ref + " --requeue"

@@ -40,7 +40,7 @@ func (a *app) taskWhy() *cobra.Command {
 			p, name := a.printer(v.Now), schedule.Name(v.Ref) // the ref, if it is no schedule
 			text, next := payload.Why(t, v.String()), whyNext(v)
 			if payload.Records(t) {
-				v.Cause, v.Until = causeLoad, time.Time{}
+				v.Cause, v.Until = recordCauses[v.Kind], time.Time{}
 			}
 			if !p.People() {
 				return p.One(name, show.WhyOf(v, text, next))
@@ -56,8 +56,11 @@ func (a *app) taskWhy() *cobra.Command {
 	}
 }
 
-// causeLoad is the cause of the record of a load, which storage.Why takes for a task that is due later.
-const causeLoad storage.Cause = "records a load"
+// recordCauses are the causes of the records of loads and imports, which storage.Why takes for tasks that
+// are due later.
+var recordCauses = map[string]storage.Cause{
+	storage.LoadKind: "records a load", storage.ImportKind: "records an import",
+}
 
 // meant finds the task that a text names, or the schedule that it names as in midge schedule ls.
 func (a *app) meant(ctx context.Context, text string) (storage.Task, error) {
@@ -111,8 +114,8 @@ func (a *app) pause(ctx context.Context) bool {
 // whyNext returns the command to type after a verdict, "" for none.
 func whyNext(v storage.Verdict) string {
 	ref, queue := v.Ref.String(), v.Ref.Queue
-	if v.Kind == storage.LoadKind {
-		return loadNext(v.Ref)
+	if storage.RecordKind(v.Kind) {
+		return recordNext(v.Kind, v.Ref)
 	}
 	switch v.Cause {
 	case storage.CauseEnded:

@@ -13,6 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -57,9 +58,6 @@ const (
 // ErrActive means that tasks of the queue are active in asynq. They would stay behind in asynq if the rest
 // moved.
 var ErrActive = errors.New("tasks are active in asynq")
-
-// recordKind is the kind of the records of an import.
-const recordKind = "midge.import"
 
 // cursor is the payload of the record of an import. It names the chunk that was inserted last.
 type cursor struct {
@@ -318,8 +316,12 @@ func (a *Asynq) tx(
 		tx.Inserts = append(tx.Inserts, in)
 		said.Inserted += "1"
 	}
-	payload, _ := json.Marshal(said) //nolint:errchkjson // cannot fail: two texts
-	tx.Changes = []storage.Change{{Ref: record.Ref, Version: record.Version, Encoding: "json", Payload: payload}}
+	text, _ := json.Marshal(said) //nolint:errchkjson // cannot fail: two texts
+	ch := storage.Change{Ref: record.Ref, Version: record.Version, Encoding: "json", Payload: text}
+	if record.State != storage.Scheduled { // somebody has cancelled it, or run it now
+		ch.At, ch.Requeue = payload.Never, record.State.Ended()
+	}
+	tx.Changes = []storage.Change{ch}
 	return tx, said, report
 }
 

@@ -9,6 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -95,15 +96,17 @@ func (a *Asynq) storageID(ctx context.Context) (string, error) {
 	return strings.Trim(string(t.Payload), `"`), nil
 }
 
-// record reads a record, and creates it if there is none. The record never falls due.
-func (a *Asynq) record(ctx context.Context, ref storage.Ref, payload []byte) (storage.Task, error) {
+// record reads a record, and creates it if there is none. The record never falls due, and a cancel by hand
+// leaves it there.
+func (a *Asynq) record(ctx context.Context, ref storage.Ref, text []byte) (storage.Task, error) {
 	for {
 		t, err := a.Session.Storage().Task(ctx, ref)
 		if !errors.Is(err, storage.ErrNotFound) {
 			return t, err
 		}
 		_, err = a.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
-			Ref: ref, Kind: recordKind, Encoding: "json", Payload: payload, Delay: storage.MaxDelay, CrashLimit: 1,
+			Ref: ref, Kind: storage.ImportKind, Encoding: "json", Payload: text, At: payload.Never, CrashLimit: 1,
+			Keep: storage.Keep{For: storage.MaxDelay},
 		}}})
 		var dependency *storage.DependencyError
 		if err != nil && !errors.As(err, &dependency) { // another process created it

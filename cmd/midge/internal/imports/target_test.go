@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -56,6 +59,76 @@ func (p *peer) elsewhere() *Asynq {
 	a := p.asynq()
 	a.Session = storage.NewSession(store, 0)
 	return a
+}
+
+// TestAnImportWhoseRecordWasMeddledWithDoublesNothing ends an import between the insert of a chunk and its end,
+// completes the tasks, and does to all scheduled tasks of the queue what people and programs may do to them. The
+// next run, and an abort, find the record.
+func TestAnImportWhoseRecordWasMeddledWithDoublesNothing(t *testing.T) {
+	t.Parallel()
+	all := func(ctx context.Context, s *storage.Session, a bulk.Action) error {
+		q := "queue:letters state:all"
+		f, err := filter.Parse(q)
+		if err == nil {
+			_, err = bulk.Run(ctx, s, bulk.Request{Action: a, Scan: scan.Request{Filter: f}})
+		}
+		return err
+	}
+	cancel := func(ctx context.Context, s *storage.Session) error {
+		_, err := s.CancelAll(ctx, "letters", storage.Scheduled, nil)
+		return err
+	}
+	for name, meddle := range map[string]func(ctx context.Context, s *storage.Session) error{
+		"a cancel": func(ctx context.Context, s *storage.Session) error {
+			return all(ctx, s, bulk.Action{Verb: bulk.Cancel})
+		},
+		"a deletion": func(ctx context.Context, s *storage.Session) error {
+			return all(ctx, s, bulk.Action{Verb: bulk.Delete})
+		},
+		"a move": func(ctx context.Context, s *storage.Session) error {
+			return all(ctx, s, bulk.Action{Verb: bulk.Move, Queue: "other"})
+		},
+		"CancelAll": cancel,
+		"CancelAll and DeleteAll": func(ctx context.Context, s *storage.Session) error {
+			if err := cancel(ctx, s); err != nil {
+				return err
+			}
+			_, err := s.DeleteAll(ctx, "letters", storage.Cancelled, nil)
+			return err
+		},
+		"DeleteAll": func(ctx context.Context, s *storage.Session) error {
+			_, err := s.DeleteAll(ctx, "letters", storage.Scheduled, nil)
+			return err
+		},
+		"RequeueAll": func(ctx context.Context, s *storage.Session) error {
+			_, err := s.RequeueAll(ctx, "letters", storage.Scheduled, nil)
+			return err
+		},
+	} {
+		for _, abort := range []bool{false, true} {
+			p := newPeer(t)
+			p.killedAt("inserted")
+			p.work(func(string) {})
+			if err := meddle(t.Context(), p.session); err != nil {
+				t.Fatal(err)
+			}
+			for range chunkTasks + 10 { // of which some are in a second chunk
+				p.enqueue("email:send", "{}")
+			}
+			a, want := p.asynq(), chunkTasks+10
+			end := func(ctx context.Context) error { _, err := a.Run(ctx); return err }
+			if abort {
+				end, want = a.Abort, 0
+			}
+			if err := end(t.Context()); err != nil {
+				t.Errorf("%s, abort %v: %v", name, abort, err)
+			}
+			p.has(want, 0, chunkTasks+10-want)
+			if left := append(p.tasks(storage.Scheduled), p.tasks(storage.Cancelled)...); len(left) != 0 {
+				t.Errorf("%s, abort %v: the record is left", name, abort)
+			}
+		}
+	}
 }
 
 // TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside checks another queue and another storage,

@@ -21,9 +21,6 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// never is when a marker is due.
-var never = time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC)
-
 // mostName bounds the name of a load, so that the ids of its tasks are valid.
 const mostName = 100
 
@@ -104,7 +101,7 @@ func markerOf(t storage.Task) (m marker, err error) {
 func (m *marker) insert() (storage.Insert, error) {
 	text, err := json.Marshal(m.Load)
 	return storage.Insert{
-		Ref: m.ref, Kind: storage.LoadKind, Encoding: codec.JSON, Payload: text, At: never,
+		Ref: m.ref, Kind: storage.LoadKind, Encoding: codec.JSON, Payload: text, At: payload.Never,
 		CrashLimit: bulk.DefaultCrashLimit, Keep: storage.Keep{For: storage.MaxDelay},
 	}, err
 }
@@ -115,7 +112,7 @@ func (m *marker) change(to payload.Load) (storage.Change, error) {
 	text, err := json.Marshal(to)
 	ch := storage.Change{Ref: m.ref, Version: m.version, Encoding: codec.JSON, Payload: text}
 	if m.state != storage.Scheduled {
-		ch.At, ch.Requeue = never, m.state.Ended()
+		ch.At, ch.Requeue = payload.Never, m.state.Ended()
 	}
 	return ch, err
 }
