@@ -63,7 +63,8 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 //
 // A kept schedule of the same name is replaced: the new one keeps the last tick and the pause. If the
 // moments are the same, no tick is lost; otherwise the first tick is the first one after now. To set the
-// same again writes nothing. Once SetSchedule has returned nil, no tick of the former one is made.
+// same again undoes an edit of the stored schedule, and else writes nothing. Once SetSchedule has returned
+// nil, no tick of the former one is made.
 // It returns an [ErrExists] if a program has declared a schedule of that name, even if none does
 // now.
 func (q *Queue) SetSchedule(

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +116,47 @@ func TestToSetTheSameScheduleWritesNothing(t *testing.T) {
 		b.set("ann", midge.Every(time.Hour))
 		if after = b.scheduled("ann"); after.Due.Minute() != 0 || !after.Cursor.Last.Equal(before.Cursor.Last) {
 			t.Errorf("%+v, want the last tick of %+v and the next on the hour", after, before)
+		}
+	})
+}
+
+// TestToSetTheSameScheduleUndoesAnEdit of each part of the task that a tick enqueues, and of the declaration, and
+// writes nothing then.
+func TestToSetTheSameScheduleUndoesAnEdit(t *testing.T) {
+	bubble(t, func(b *bench) {
+		set := func() {
+			b.set("ann", midge.Every(time.Minute), midge.Priority(1), midge.Partition("a"), midge.Cost(1),
+				midge.Header("h", "1"), midge.Timeout(time.Second+time.Nanosecond), midge.KeepFor(time.Hour+time.Nanosecond))
+		}
+		set()
+		session, was := storage.NewSession(b.store, 0), b.scheduled("ann")
+		priority, partition, cost := 2, "b", storage.NoCost
+		d := was.Declared
+		d.Spec = "every 1h0m0s"
+		for i, edit := range []storage.Change{
+			{Encoding: was.Encoding, Payload: []byte("{}")},
+			{Encoding: "raw", Payload: was.Payload},
+			{Headers: map[string]string{"h": "2"}},
+			{Priority: &priority},
+			{Partition: &partition},
+			{Cost: &cost},
+			{Cursor: &storage.Cursor{Next: was.Cursor.Next, Declaration: d.Encode()}},
+		} {
+			err := session.ChangeTask(b.Context(), was.Ref, func(storage.Task) (storage.Change, error) { return edit, nil })
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			set()
+			is := b.scheduled("ann")
+			if got, want := is.TickInsert("", &is.Declared), was.TickInsert("", &was.Declared); !reflect.DeepEqual(got, want) {
+				t.Errorf("edit %d: a tick enqueues %+v, want %+v", i, got, want)
+			}
+			if is.Declared.Spec != was.Declared.Spec {
+				t.Errorf("edit %d: it ticks %s", i, is.Declared.Spec)
+			}
+			if set(); b.scheduled("ann").Version != is.Version {
+				t.Errorf("edit %d: to set it once more has changed it", i)
+			}
 		}
 	})
 }

@@ -27,8 +27,8 @@ var (
 const setTries = 10
 
 // Set keeps the schedule of an insert, whose declaration is a kept one, in the storage. A kept schedule of the
-// name is replaced; see [After]. If the same schedule is kept already, Set writes nothing. It returns
-// ErrDeclared or ErrDamaged if the name is taken.
+// name is replaced; see [After]. If the same schedule is kept already, and nobody has edited its cursor, Set
+// writes nothing. It returns ErrDeclared or ErrDamaged if the name is taken.
 func Set(ctx context.Context, session *storage.Session, in storage.Insert) error {
 	d, err := in.Cursor.Decode()
 	if err != nil {
@@ -61,7 +61,7 @@ func setting(
 			return tx, ErrDamaged
 		case !old.Kept:
 			return tx, ErrDeclared
-		case old.Hash == d.Hash:
+		case old.Hash == d.Hash && ofTicks(stored.TickInsert("", &old), old) == ofTicks(in, d):
 			return tx, nil
 		}
 		tx.Deletes = []storage.Delete{{Ref: stored.Ref, Version: stored.Version}}
@@ -75,6 +75,13 @@ func setting(
 	in.Cursor, err = After(in.Ref, stored.Cursor, d, now)
 	tx.Inserts = []storage.Insert{in}
 	return tx, err
+}
+
+// ofTicks hashes the declaration of a schedule with durations as storages keep them, in whole microseconds.
+// Whoever edits a cursor leaves the hash in its declaration as it was.
+func ofTicks(in storage.Insert, d storage.Declaration) string {
+	in.Timeout, in.Keep.For = in.Timeout.Truncate(time.Microsecond), in.Keep.For.Truncate(time.Microsecond)
+	return Hash(&in, &d)
 }
 
 // storageNow asks the storage for its time. The time that a session reckons lags behind if the machine was
