@@ -54,20 +54,24 @@ func (s *server) veil(v *view, action *ledger.Entry) {
 	if !v.User.May(access.Operate) {
 		action.Error = ""
 	}
-	f, err := filter.Parse(action.Filter)
-	all := v.May(string(access.Payloads)) && s.cfg.Redact == nil // nothing is hidden from this viewer
-	if err != nil && all {
-		return
-	}
-	if action.Action == string(bulk.Edit) && !all {
+	if action.Action == string(bulk.Edit) && !s.seesAll(v) {
 		action.Error = ""
 	}
-	if err == nil {
-		err = s.mayFilter(v, f)
-	}
-	if err != nil {
+	if !s.seesFilter(v, action.Filter) {
 		action.Filter, action.Error = access.Hidden, ""
 	}
+}
+
+// seesAll reports whether nothing is hidden from a viewer.
+func (s *server) seesAll(v *view) bool { return v.May(string(access.Payloads)) && s.cfg.Redact == nil }
+
+// seesFilter reports whether a viewer may search by a filter, and so may see it.
+func (s *server) seesFilter(v *view, text string) bool {
+	f, err := filter.Parse(text)
+	if err != nil {
+		return s.seesAll(v)
+	}
+	return s.mayFilter(v, f) == nil
 }
 
 // auditTimeout limits the write that records the result of an action.

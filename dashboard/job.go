@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
@@ -315,6 +317,8 @@ const noAction = "Action not found. Another process carries it out, or this proc
 type jobData struct {
 	*job
 
+	Filter  string // of the job, hidden from a viewer who may not search by it
+	Back    string // of the job, or the list of all tasks for a viewer who may not see the filter in its address
 	Is      bulk.Result
 	Of      int64  // how many tasks the action is on, 0 if that is not known
 	Done    string // the word for tasks to which the action was done
@@ -331,11 +335,19 @@ func (s *server) job(r *http.Request, v *view) error {
 		return &statusError{http.StatusNotFound, noAction}
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Action by "+j.Who, j.Title
-	d := jobData{job: j, Is: j.Result(), Of: j.of, Done: j.done, Took: s.now().Sub(j.Began)}
+	d := jobData{
+		job: j, Filter: j.Filter, Back: j.Back, Is: j.Result(), Of: j.of, Done: j.done, Took: s.now().Sub(j.Began),
+	}
+	if !s.seesFilter(v, j.Filter) {
+		d.Filter = access.Hidden
+	}
+	if from, err := url.Parse(j.Back); err != nil || !s.seesFilter(v, from.Query().Get("filter")) {
+		d.Back = v.URL("/tasks")
+	}
 	if j.Ended() {
 		told := j.notice()
 		if d.Told = &told; !told.Bad {
-			d.Go = s.notices.with(j.Back, told)
+			d.Go = s.notices.with(d.Back, told)
 		}
 	} else {
 		v.Watch = "all.second"

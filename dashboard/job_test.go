@@ -50,6 +50,50 @@ func TestSlowActionsHoldUpNoActionOnATask(t *testing.T) {
 	})
 }
 
+// TestAnActionShowsItsFilterToThoseWhoMaySearchByIt runs an action by a filter on parameters, and one on named tasks
+// from a page with such a filter. A viewer sees nothing of the filter on the page of the action, while it runs and
+// when it has ended.
+func TestAnActionShowsItsFilterToThoseWhoMaySearchByIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020
+		var tasks []storage.Insert
+		for _, queue := range []string{"slow", "named"} {
+			for i := range 36 {
+				tasks = append(tasks, storage.Insert{
+					Ref: storage.Ref{Queue: queue, ID: fmt.Sprint(i)}, Delay: time.Hour, Encoding: "json",
+					Payload: []byte(`{"email":"eve@x.org"}`),
+				})
+			}
+		}
+		cfg, role := as(access.Operator), access.Operator
+		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "ann", Role: role}, true }
+		s, _ := inserted(t, cfg, tasks...)
+		all := []string{"all", "1", "queue", "slow", "state", "scheduled", "count", "36", "filter", "params.email:eve*"}
+		var named []string
+		for i := range 36 {
+			named = append(named, "ref", fmt.Sprint("named/", i))
+		}
+		for _, chosen := range [][]string{all, named} {
+			role = access.Operator
+			_, page := s.post("/action", append(chosen, "do", "requeue", "rate", "10", "back", "/tasks?filter=params.email:eve*")...)
+			action := "/actions/" + between(t, page, `action="/actions/`, `/stop"`)
+			for _, part := range []string{`href="/tasks?filter=params.email`, `data-go="/tasks?filter=params.email`} {
+				role = access.Operator
+				s.shows(action, part)
+				role = access.Viewer
+				page := s.get(action)
+				if strings.Contains(page, "eve") || strings.Contains(page, "email") {
+					t.Errorf("a viewer sees the filter:\n%s", page)
+				}
+				if !strings.Contains(page, `class="button" href="/tasks"`) || strings.Contains(page, access.Hidden) != (chosen[0] == "all") {
+					t.Errorf("a viewer sees neither a way back nor that a filter is hidden:\n%s", page)
+				}
+				time.Sleep(10 * time.Second) // virtual: the action ends
+			}
+		}
+	})
+}
+
 // TestAnActionSaysHowFarItIsAndHowItEnded checks an action on 36 tasks, two of which somebody else requeues
 // meanwhile.
 func TestAnActionSaysHowFarItIsAndHowItEnded(t *testing.T) {
