@@ -175,7 +175,7 @@ func (p *parser) fields(text []byte) (fields []string, reason string) {
 	if !utf8.Valid(text) {
 		return nil, notUTF8
 	}
-	p.feed.Reset(text)
+	p.feed.Reset(kept(text))
 	fields, err := p.csv.Read()
 	if err == nil {
 		return fields, ""
@@ -189,6 +189,21 @@ func (p *parser) fields(text []byte) (fields []string, reason string) {
 		return nil, "the row is no CSV: " + parse.Err.Error()
 	}
 	return nil, "the row is no CSV"
+}
+
+// kept returns the text of a row of CSV for encoding/csv, which drops the CR of each CRLF. It is to drop that of
+// the end of the row alone, and none within quotes.
+func kept(text []byte) []byte {
+	row := withoutEnd(text)
+	if !bytes.Contains(row, []byte("\r\n")) {
+		return text
+	}
+	return append(bytes.ReplaceAll(row, []byte("\r\n"), []byte("\r\r\n")), text[len(row):]...)
+}
+
+// withoutEnd returns the text of a row without the end of its line.
+func withoutEnd(text []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
 }
 
 const notUTF8 = "the row is not valid UTF-8"
@@ -243,7 +258,7 @@ func (p *parser) params(text []byte) (params []byte, partition, reason string) {
 		return p.object(text)
 	}
 	if p.Format == Lines {
-		text = bytes.TrimRight(text, "\r\n")
+		text = withoutEnd(text)
 		switch {
 		case !utf8.Valid(text):
 			return nil, "", notUTF8

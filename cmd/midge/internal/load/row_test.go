@@ -1,7 +1,9 @@
 package load
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"io"
 	"strings"
@@ -29,7 +31,14 @@ func TestEachRowIsATask(t *testing.T) {
 		},
 		"csv, CRLF": {
 			"a.csv", mark + "\r\nid,name\r\n\r\n1,\"a\r\nb\"\r\n2,", nil,
-			[]string{`{"id":"1","name":"a\nb"}`, `{"id":"2","name":""}`},
+			[]string{`{"id":"1","name":"a\r\nb"}`, `{"id":"2","name":""}`},
+		},
+		"csv, ends of lines in values": {
+			"a.csv", "id,\"the\r\nname\"\n\"\r\n\",\"a\nb\"\r\n1,\"\ra\r\r\n\n\r\nb\r\"\n2,\"c\r\n\"\r\n", nil,
+			[]string{
+				`{"id":"\r\n","the\r\nname":"a\nb"}`, `{"id":"1","the\r\nname":"\ra\r\r\n\n\r\nb\r"}`,
+				`{"id":"2","the\r\nname":"c\r\n"}`,
+			},
 		},
 		"csv, header alone": {"a.csv", "id,name", nil, []string{}},
 		"csv, empty":        {"a.csv", "", nil, []string{}},
@@ -41,7 +50,7 @@ func TestEachRowIsATask(t *testing.T) {
 				`{"i":18446744073709551615,"f":1e+300,"b":false,"j":null,"t":""}`, `{"i":null,"f":null,"b":null,"j":null,"t":""}`,
 			},
 		},
-		"lines":          {"a.txt", "one\r\n\n two \nthree", nil, []string{`"one"`, `" two "`, `"three"`}},
+		"lines":          {"a.txt", "one\r\n\n two \nthree\r\r\n", nil, []string{`"one"`, `" two "`, `"three\r"`}},
 		"lines, a field": {"a.txt", "a&b\n\"q\"\n", func(r *Rows) { r.Field = "url" }, []string{`{"url":"a&b"}`, `{"url":"\"q\""}`}},
 		"msgpack":        {"a.jsonl", "{\"a\":[1,-2.5,\"x\"]}\n", func(r *Rows) { r.Task.Encoding = "msgpack" }, []string{`{"a":[1,-2.5,"x"]}`}},
 	} {
@@ -78,21 +87,25 @@ func TestAWrongRowStopsTheLoad(t *testing.T) {
 		line              int64
 		reason            string
 	}{
-		"cut JSON":       {"a.jsonl", "{}\n", "{\"secret\": [1, \n", nil, 2, "the row is no JSON: want JSON to its end"},
-		"wrong JSON":     {"a.jsonl", "{}\n", "{\"secret\" 1}\n", nil, 2, "which ends before character"},
-		"two values":     {"a.jsonl", "{}\n", "{} secret\n", nil, 2, "the row is no JSON"},
-		"no UTF-8":       {"a.jsonl", "{}\n", "\"secret\xff\"\n", nil, 2, "not valid UTF-8"},
-		"no UTF-8, line": {"a.txt", "x\n", "secret\xff\n", nil, 2, "not valid UTF-8"},
-		"large":          {"a.txt", "x\n", "secret" + strings.Repeat("x", 1<<20) + "\n", nil, 2, "of 1048584 bytes: want at most 1048576 bytes"},
-		"large JSON":     {"a.jsonl", "1\n", "[\"secret" + strings.Repeat("x", 1<<20) + "\"]\n", nil, 2, "bytes: want at most 1048576 bytes"},
-		"columns":        {"a.csv", "a,b\n1,2\n", "secret\n", nil, 3, "the row has 1 columns: want 2"},
-		"more columns":   {"a.csv", "a,b\n1,\"2\n3\"\n", "1,2,secret\n", nil, 4, "the row has 3 columns: want 2"},
-		"a quote":        {"a.csv", "a,b\n1,2\n", "secret\",2\n", nil, 3, `no CSV: bare "`},
-		"a late quote":   {"a.csv", "a,b\n1,2\n", "\"secret\"x,2\n", nil, 3, "no CSV"},
-		"type":           {"a.csv", "a,b\n1,2\n", "secret,2\n", types, 3, `the value of the column "a" is no int`},
-		"partition":      {"a.jsonl", "{\"a\":1}\n", "{\"a\":\"secret\\u0000\"}\n", partition, 2, `the value of the field "a" is no partition`},
-		"an array":       {"a.jsonl", "{\"a\":\"x\"}\n", "[\"secret\"]\n", partition, 2, "no object"},
-		"an object":      {"a.jsonl", "{\"a\":null}\n", "{\"a\":{\"secret\":1}}\n", partition, 2, "neither a text nor a number"},
+		"cut JSON":            {"a.jsonl", "{}\n", "{\"secret\": [1, \n", nil, 2, "the row is no JSON: want JSON to its end"},
+		"wrong JSON":          {"a.jsonl", "{}\n", "{\"secret\" 1}\n", nil, 2, "which ends before character"},
+		"two values":          {"a.jsonl", "{}\n", "{} secret\n", nil, 2, "the row is no JSON"},
+		"no UTF-8":            {"a.jsonl", "{}\n", "\"secret\xff\"\n", nil, 2, "not valid UTF-8"},
+		"no UTF-8, line":      {"a.txt", "x\n", "secret\xff\n", nil, 2, "not valid UTF-8"},
+		"large":               {"a.txt", "x\n", "secret" + strings.Repeat("x", 1<<20) + "\n", nil, 2, "of 1048584 bytes: want at most 1048576 bytes"},
+		"large JSON":          {"a.jsonl", "1\n", "[\"secret" + strings.Repeat("x", 1<<20) + "\"]\n", nil, 2, "bytes: want at most 1048576 bytes"},
+		"columns":             {"a.csv", "a,b\n1,2\n", "secret\n", nil, 3, "the row has 1 columns: want 2"},
+		"more columns":        {"a.csv", "a,b\n1,\"2\n3\"\n", "1,2,secret\n", nil, 4, "the row has 3 columns: want 2"},
+		"a quote":             {"a.csv", "a,b\n1,2\n", "secret\",2\n", nil, 3, `no CSV: bare "`},
+		"a late quote":        {"a.csv", "a,b\n1,2\n", "\"secret\"x,2\n", nil, 3, "no CSV"},
+		"bare, then open":     {"a.csv", "a,b\n1,2\n", "1,x\"y,\"secret\n", nil, 3, `no CSV: bare "`},
+		"late, then open":     {"a.csv", "a,b\n1,2\n", "\"1\"x,\"secret\r\n", nil, 3, "no CSV"},
+		"a return, then open": {"a.csv", "a,b\n1,2\n", "\"1\"\r,\"secret\n", nil, 3, "no CSV"},
+		"a space, then open":  {"a.csv", "a,b\n1,\"2\n3\"\n", "1, \"2\",\"secret\n", nil, 4, `no CSV: bare "`},
+		"type":                {"a.csv", "a,b\n1,2\n", "secret,2\n", types, 3, `the value of the column "a" is no int`},
+		"partition":           {"a.jsonl", "{\"a\":1}\n", "{\"a\":\"secret\\u0000\"}\n", partition, 2, `the value of the field "a" is no partition`},
+		"an array":            {"a.jsonl", "{\"a\":\"x\"}\n", "[\"secret\"]\n", partition, 2, "no object"},
+		"an object":           {"a.jsonl", "{\"a\":null}\n", "{\"a\":{\"secret\":1}}\n", partition, 2, "neither a text nor a number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -276,11 +289,14 @@ func TestThePipeOfADeadProgram(t *testing.T) {
 	}
 }
 
-// FuzzScanner splits any text: the rows together are the text.
+// FuzzScanner splits any text: the rows together are the text, and encoding/csv leaves nothing of a row.
 func FuzzScanner(f *testing.F) {
 	f.Add("a,b\n\"c\n\"\"d\",e\n", true)
 	f.Add("\"a\nb", true)
 	f.Add("a\r\n\nb", false)
+	for _, seed := range []string{"1,x\"y,\"z\nb\n", "\"1\"\r,\"z\nb\n", "\"a\r\nb\"\r\n", "\"a\r\r\n\"\r\r\n", "\"\"\"\n\",\r\n\r\n\"\r"} {
+		f.Add(seed, true)
+	}
 	f.Fuzz(func(t *testing.T, text string, isCSV bool) {
 		format := Lines
 		if isCSV {
@@ -297,6 +313,11 @@ func FuzzScanner(f *testing.F) {
 				t.Fatalf("%q, %v", row, err)
 			}
 			got.Write(row)
+			whole := kept(row)
+			c := csv.NewReader(bytes.NewReader(whole))
+			if _, err := c.Read(); isCSV && err == nil && c.InputOffset() != int64(len(whole)) {
+				t.Errorf("%q: encoding/csv leaves %q of the row %q", text, whole[c.InputOffset():], row)
+			}
 		}
 		if got.String() != text {
 			t.Errorf("got %q, want %q", got.String(), text)

@@ -70,9 +70,10 @@ type place int
 
 const (
 	begin  place = iota // of a field
-	plain               // in a field without quotes, or behind a quote that closed
+	plain               // in a field without quotes
 	quoted              // in a field with quotes
 	closed              // behind a quote that closes the field, or is the first of two
+	wrong               // behind a quote in a wrong place
 )
 
 func (q *quotes) read(part []byte) {
@@ -86,10 +87,12 @@ func (q *quotes) read(part []byte) {
 		case q.at == quoted:
 		case q.at == closed && c == '"':
 			q.at = quoted
-		case c == ',' || c == '\n':
+		case c == '\n', c == ',' && q.at != wrong:
 			q.at = begin
 		case q.at == begin && c == '"':
 			q.at = quoted
+		case c == '"', q.at == closed, q.at == wrong: // the CR behind a quote that closed is wrong until its LF
+			q.at = wrong
 		default:
 			q.at = plain
 		}
