@@ -141,7 +141,7 @@ func (w *word) build(t *term) error {
 	}
 	switch t.field.kind {
 	case ofWord, ofPart:
-		w.buildPart(t)
+		return w.buildPart(t)
 	case ofQueue:
 		t.test = func(s *subject) bool { return matchAny(t.value, s.Queue) }
 	case ofText:
@@ -171,14 +171,21 @@ func matchAny(values []pattern, text string) bool {
 	return slices.ContainsFunc(values, func(p pattern) bool { return p.match(text) })
 }
 
-// buildPart tests whether the text of the field contains a value. A word without a field is looked for in
-// the ref, the kind and the last error.
-func (w *word) buildPart(t *term) {
-	parts := make([]pattern, len(t.value))
+// matchScalar reports whether a value in the parameters matches. Bytes, which have no text, match only "*".
+func matchScalar(values []pattern, is payload.Scalar) bool {
+	return slices.ContainsFunc(values, func(p pattern) bool { return p.match(is.Text) && !(is.NoText && p.none()) })
+}
+
+// buildPart tests whether the text of the field contains a value, or whether there is no text if the value is "".
+// A word without a field is looked for in the ref, the kind and the last error.
+func (w *word) buildPart(t *term) error {
+	text, parts := t.field.text, make([]pattern, len(t.value))
 	for i, p := range t.value {
+		if text == nil && p.none() {
+			return w.wrong("the word", "a text between the quotes")
+		}
 		parts[i] = p.within()
 	}
-	text := t.field.text
 	t.test = func(s *subject) bool {
 		if text != nil {
 			return matchAny(parts, strings.ToLower(text(&s.Task)))
@@ -186,6 +193,7 @@ func (w *word) buildPart(t *term) {
 		return matchAny(parts, strings.ToLower(s.Ref.String())) || matchAny(parts, strings.ToLower(s.Kind)) ||
 			matchAny(parts, strings.ToLower(s.LastError()))
 	}
+	return nil
 }
 
 func (w *word) buildState(t *term) error {
@@ -419,7 +427,7 @@ func (w *word) buildParams(t *term) error {
 		values, numbers := t.value, numbersOf(t.value)
 		t.test = func(s *subject) bool {
 			return s.values().Find(path, func(is payload.Scalar) bool {
-				return matchAny(values, is.Text) || is.Number && slices.ContainsFunc(numbers, func(n number) bool {
+				return matchScalar(values, is) || is.Number && slices.ContainsFunc(numbers, func(n number) bool {
 					order, ok := n.compare(is.Text)
 					return ok && order == 0
 				})

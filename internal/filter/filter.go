@@ -16,12 +16,14 @@
 //	partition:                           the whole key; partition:"" for the tasks without a partition
 //	state:                               waiting running scheduled retry completed cancelled dead cursor,
 //	                                     or live, ended, all; pending is the same as running
-//	error: reason:                       a part of the last error, or of the reason; case does not matter
+//	error: reason:                       a part of the last error, or of the reason; case does not matter;
+//	                                     error:"" for the tasks without an error
 //	cause:                               the id of a cause; tasks have the same cause if their errors differ only
 //	                                     in numbers, ids, addresses, moments and quoted values
-//	header.NAME:                         the whole value of a header
+//	header.NAME:                         the whole value of a header; header.NAME:* if the task has the header
 //	params.PATH:                         the value of a parameter; each step of the path is a field or the number
-//	                                     of an element, and a list matches if one of its elements does
+//	                                     of an element, and a list matches if one of its elements does; bytes
+//	                                     match only "*"
 //	is:                                  declined suspect start-only (waiting tasks), cancel-asked started ahead
 //	                                     (running tasks; ahead: claimed, not started), unique (with a unique key)
 //	priority retries crashes snoozes     numbers: retries>3 crashes:0 priority<=-1
@@ -51,7 +53,7 @@ var Syntax = `A filter is words that a task must all match: kind:send_* retries>
   queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
   partition:  the whole key, in quotes where it has spaces; partition:"" for none
   state:      ` + strings.Join(StateWords(), " ") + ` cursor, or live, ended, all
-  error: reason:                       a part of the text, in quotes where it has spaces
+  error: reason:                       a part, in quotes where it has spaces; error:"" for none
   cause:      the id of a cause, as the groups of dead tasks show it
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
   is:         declined suspect start-only cancel-asked started ahead unique

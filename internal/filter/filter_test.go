@@ -128,6 +128,34 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// TestQuotesWithNothingInThemMeanNone has each field that takes a text, with a task that has such a text and with a
+// task that has none.
+func TestQuotesWithNothingInThemMeanNone(t *testing.T) {
+	full := aTask()
+	full.Runner, full.Headers["none"] = "r1", ""
+	full.Payload = []byte("\x83\xa4text\xa1a\xa4none\xa0\xa4blob\xc4\x01a") // MessagePack: two texts, and bytes
+	full.Encoding = "msgpack"
+	empty := storage.Task{Ref: storage.Ref{Queue: "q", ID: "a"}, Kind: "k", State: storage.Waiting, Encoding: "msgpack"}
+	for text, want := range map[string][2]bool{
+		`error:""`: {false, true}, `-error:""`: {true, false}, `error:"",timed`: {true, true}, `error:*`: {true, true},
+		`reason:""`: {false, true}, `-reason:""`: {true, false}, `reason:"",nothing`: {false, true},
+		`cause:""`: {false, true}, `partition:""`: {false, true}, `runner:""`: {false, true},
+		`queue:""`: {false, false}, `kind:""`: {false, false}, `id:""`: {false, false}, `encoding:""`: {false, false},
+		`header.none:""`: {true, false}, `header.tenant:""`: {false, false},
+		`params.none:""`: {true, false}, `params.text:""`: {false, false},
+		`params.blob:""`: {false, false}, `params.blob:*`: {true, false}, `params.blob:a`: {false, false},
+	} {
+		f, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := [2]bool{f.At(now).Match(full), f.At(now).Match(empty)}; got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+	}
+}
+
 // TestNumbersInParametersAreCompared checks that numbers with many digits are compared exactly.
 func TestNumbersInParametersAreCompared(t *testing.T) {
 	for _, c := range []struct {
@@ -254,6 +282,10 @@ func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 		`header:x`:                           `header.NAME`,
 		`params.:x`:                          `params.NAME`,
 		`kind.a:x`:                           `kind without a dot`,
+		`""`:                                 `the word in "\"\"" at character 1: want a text between the quotes`,
+		`-""`:                                `a text between the quotes`,
+		`kind:x a,""`:                        `a text between the quotes`,
+		`a,`:                                 `want a text`,
 		`params.a>b`:                         `a number or a moment behind >`,
 		`is:old`:                             `one of declined suspect`,
 		`-`:                                  `a word behind the -`,

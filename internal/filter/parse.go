@@ -106,12 +106,13 @@ func (w *word) read() (term, error) {
 	if err != nil {
 		return t, err
 	}
+	want := `a value, or "" for none`
 	if t.op = w.operator(); t.op == "" {
-		w.at = begin // a word without a field
+		w.at, want = begin, "a text" // a word without a field
 	} else if err := w.look(&t, steps); err != nil {
 		return t, err
 	}
-	if t.value, err = w.values(); err != nil {
+	if t.value, err = w.values(want); err != nil {
 		return t, err
 	}
 	return t, w.build(&t)
@@ -199,14 +200,14 @@ func possible(name string) string {
 	return "one of " + strings.Join(names, " ")
 }
 
-// values reads the rest of the word: values with commas between them.
-func (w *word) values() (values []pattern, err error) {
+// values reads the rest of the word: values with commas between them. want is what a value that is missing may be.
+func (w *word) values(want string) (values []pattern, err error) {
 	var b strings.Builder
 	one := pattern{}
 	given := false // whether the value has begun
 	end := func() error {
 		if !given {
-			return w.wrong("the value", `a value, or "" for none`)
+			return w.wrong("the value", "%s", want)
 		}
 		values = append(values, pattern{append(one.parts, b.String())})
 		one, given = pattern{}, false

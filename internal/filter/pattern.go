@@ -17,8 +17,18 @@ func (p pattern) exact() (string, bool) { return p.parts[0], len(p.parts) == 1 }
 // match reports whether a whole text matches.
 func (p pattern) match(text string) bool { return wildcard.Match(p.parts, text) }
 
-// within returns a pattern in lower case that matches each text of which p matches a part.
+// none reports whether only the empty text matches.
+func (p pattern) none() bool {
+	text, exact := p.exact()
+	return exact && text == ""
+}
+
+// within returns a pattern in lower case that matches each text of which p matches a part. If p matches only the
+// empty text, which is a part of every text, so does the result.
 func (p pattern) within() pattern {
+	if p.none() {
+		return p
+	}
 	parts := make([]string, 0, len(p.parts)+2)
 	parts = append(parts, "")
 	for _, part := range p.parts {

@@ -10,8 +10,10 @@ import (
 // Scalar is one value of a payload that holds no other values.
 type Scalar struct {
 	// Text is the value as people write it: digits, a text, "true", "false", "null", or a moment in RFC 3339. A
-	// number from JSON has the digits of the JSON. Bytes and extensions have no text.
+	// number from JSON has the digits of the JSON.
 	Text string
+	// NoText is set for bytes and extensions, which have no text.
+	NoText bool
 	// Number tells that Text is an integer or a float.
 	Number bool
 	// Moment is set if the value is a moment.
@@ -110,6 +112,6 @@ func scalar(v value) Scalar {
 	case kindTime:
 		return Scalar{Text: v.at.Format(time.RFC3339Nano), Moment: v.at}
 	default:
-		return Scalar{}
+		return Scalar{NoText: true}
 	}
 }
