@@ -419,18 +419,51 @@ func badDuration(text string) error {
 		storage.MaxDelay/(24*time.Hour))
 }
 
-// buildParams compares a value in the parameters. Behind ":" the value is compared as a text, and a number
-// also as a number. Behind the other operators it is compared as a number or as a moment.
+// span is the time that a text names: a whole day in UTC, or a moment alone.
+type span struct{ from, to time.Time }
+
+// spansOf returns the times among values.
+func spansOf(values []pattern) (spans []span) {
+	for _, p := range values {
+		text, whole := p.exact()
+		at, day, ok := parseMoment(text)
+		switch {
+		case whole && ok && day:
+			spans = append(spans, span{at, at.AddDate(0, 0, 1)})
+		case whole && ok:
+			spans = append(spans, span{at, at.Add(1)})
+		}
+	}
+	return spans
+}
+
+// within reports whether a moment lies in one of the spans.
+func within(spans []span, at time.Time) bool {
+	return slices.ContainsFunc(spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
+}
+
+// momentIn returns the moment that a value in the parameters is. It is zero if the value is none. A day, as
+// programs store it in a text, is its first moment in UTC.
+func momentIn(is payload.Scalar) time.Time {
+	if is.Number || !is.Moment.IsZero() {
+		return is.Moment
+	}
+	at, _, _ := parseMoment(is.Text)
+	return at
+}
+
+// buildParams compares a value in the parameters. Behind ":" the value is compared as a text, a number also as a
+// number, and a moment also as a moment. Behind the other operators it is compared as a number or as a moment.
 func (w *word) buildParams(t *term) error {
 	path, op := t.path, t.op
 	if op == ":" {
-		values, numbers := t.value, numbersOf(t.value)
+		values, numbers, spans := t.value, numbersOf(t.value), spansOf(t.value)
 		t.test = func(s *subject) bool {
 			return s.values().Find(path, func(is payload.Scalar) bool {
 				return matchScalar(values, is) || is.Number && slices.ContainsFunc(numbers, func(n number) bool {
 					order, ok := n.compare(is.Text)
 					return ok && order == 0
-				})
+				}) || spans != nil && within(spans, momentIn(is))
 			})
 		}
 		return nil
@@ -441,8 +474,8 @@ func (w *word) buildParams(t *term) error {
 	}
 	given, isNumber := parseNumber(text)
 	at, _, isMoment := parseMoment(text)
-	if !isNumber && !isMoment {
-		return w.wrong("the value", "a number or a moment behind %s", op)
+	if !isNumber && !isMoment { // whether a duration lies ahead or behind, a parameter does not say
+		return w.wrong("the value", "a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind %s", op)
 	}
 	t.test = func(s *subject) bool {
 		return s.values().Find(path, func(is payload.Scalar) bool {
@@ -450,10 +483,7 @@ func (w *word) buildParams(t *term) error {
 				order, ok := given.compare(is.Text)
 				return is.Number && ok && holds(op, order)
 			}
-			moment := is.Moment
-			if moment.IsZero() {
-				moment, _ = time.Parse(time.RFC3339Nano, is.Text)
-			}
+			moment := momentIn(is)
 			return !moment.IsZero() && holds(op, moment.Compare(at))
 		})
 	}

@@ -1,11 +1,14 @@
 package filter
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/testserver"
@@ -87,6 +90,7 @@ func TestMatch(t *testing.T) {
 		`params.lines.sku:b2`:         true,
 		`params.lines.0.sku:b2`:       false,
 		`params.lines.1.sku:b2`:       true,
+		`params.lines.-1.sku:b2`:      false,
 		`params.ok:true`:              true,
 		`params.none:null`:            true,
 		`params."odd.name":1`:         true,
@@ -206,6 +210,64 @@ func TestNumbersInParametersAreCompared(t *testing.T) {
 	}
 }
 
+// TestMomentsInParametersAreCompared has each form in which a moment is stored, and each in which a filter names one.
+func TestMomentsInParametersAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		stored, word string
+		want         bool
+	}{
+		{`"2026-11-22"`, `:2026-11-22`, true},
+		{`"2026-11-22"`, `:2026-11-2*`, true},
+		{`"2026-11-22"`, `:2026-11-22T00:00:00Z`, true},
+		{`"2026-11-22"`, `<2026-11-23`, true},
+		{`"2026-11-22"`, `<=2026-11-22`, true},
+		{`"2026-11-22"`, `>=2026-11-22`, true},
+		{`"2026-11-22"`, `>2026-11-22`, false},
+		{`"2026-11-22"`, `>2026-11-21T23:59`, true},
+		{`"2026-11-22T10:00"`, `<2026-11-23`, true},
+		{`"2026-11-22T10:00:00"`, `:2026-11-22`, true},
+		{`"2026-11-23T10:00:00+01:00"`, `:2026-11-23`, true},
+		{`"2026-11-23T00:30:00+01:00"`, `:2026-11-23`, false}, // it is the 22nd in UTC
+		{`"2026-11-23T00:30:00+01:00"`, `:2026-11-24,2026-11-22`, true},
+		{`"2026-11-23T10:00:00+01:00"`, `:2026-11-23T09:00:00Z`, true},
+		{`"2026-11-23T10:00:00+01:00"`, `:2026-11-23T09:00`, true},
+		{`"2026-11-23T10:00:00+01:00"`, `:2026-11-23T10:00:00+01:00`, true},
+		{`"2026-11-23T10:00:00+01:00"`, `:2026-11-23T10:00:00Z`, false},
+		{`"2026-11-23T09:00:00.000000001Z"`, `:2026-11-23T09:00:00Z`, false},
+		{`"2026-11-24T00:00:00Z"`, `:2026-11-23`, false},
+		{`"0001-01-01T00:00:00Z"`, `<2026-11-23`, false}, // the zero time is no moment
+		{`["x","2026-11-23T10:00:00Z"]`, `:2026-11-23`, true},
+		{`20261123`, `:2026-11-23`, false},
+		{`"soon"`, `<2026-11-23`, false},
+		{`"2026-13-45"`, `:2026-13-45`, true}, // a text
+	} {
+		f, err := Parse("params.at" + c.word)
+		if err != nil {
+			t.Errorf("at%s: %v", c.word, err)
+			continue
+		}
+		task := storage.Task{Ref: storage.Ref{Queue: "q", ID: "a"}, Encoding: "json", Payload: []byte(`{"at":` + c.stored + `}`), State: storage.Waiting}
+		if got := f.Match(task); got != c.want {
+			t.Errorf("%s%s: got %v, want %v", c.stored, c.word, got, c.want)
+		}
+		var text string
+		if json.Unmarshal([]byte(c.stored), &text) != nil {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			continue
+		}
+		if task.Payload, err = msgpack.Marshal(map[string]any{"at": at}); err != nil {
+			t.Fatal(err)
+		}
+		task.Encoding = "msgpack"
+		if got := f.Match(task); got != c.want {
+			t.Errorf("%s in MessagePack%s: got %v, want %v", c.stored, c.word, got, c.want)
+		}
+	}
+}
+
 // TestANumberTakesNoTimeBeyondItsDigits bounds the time of numbers with huge exponents, in a filter and in
 // parameters.
 func TestANumberTakesNoTimeBeyondItsDigits(t *testing.T) {
@@ -286,7 +348,8 @@ func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 		`-""`:                                `a text between the quotes`,
 		`kind:x a,""`:                        `a text between the quotes`,
 		`a,`:                                 `want a text`,
-		`params.a>b`:                         `a number or a moment behind >`,
+		`params.a>b`:                         `a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind >`,
+		`params.a<1h`:                        `a number or a moment such as`,
 		`is:old`:                             `one of declined suspect`,
 		`-`:                                  `a word behind the -`,
 		"a\xff":                              `valid UTF-8`,

@@ -69,7 +69,7 @@ func find(data []byte, at int, path []string, found func(value) bool) bool {
 	case v.kind == kindArray:
 		one := -1
 		if len(path) > 0 {
-			if n, err := strconv.Atoi(path[0]); err == nil {
+			if n, err := strconv.Atoi(path[0]); err == nil && n >= 0 {
 				one, path = n, path[1:]
 			}
 		}
