@@ -119,6 +119,9 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 		t.Errorf("all are %v, want ann's and bob's", all)
 	}
 	midgetest.RequireEnqueued[mail](t, client, midgetest.Times(2))
+	if ann := midgetest.RequireEnqueued[mail](t, client, midgetest.With(midge.In(0))); ann.Job.To != "ann" {
+		t.Errorf("found %s with In(0), want ann, whose task is due now", ann.Job.To)
+	}
 	midgetest.RequireNone[mail](t, client, midgetest.With(midge.Priority(4)))
 	midgetest.RequireNone[mail](t, client, midgetest.With(midge.To("default"), midge.Timeout(0))) // ann's is the runner's
 }
@@ -126,7 +129,8 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 func TestWithReadsEachOption(t *testing.T) {
 	client := newClient(t)
 	at := time.Now().Add(time.Hour)
-	enqueue(t, client, sheet{Pages: 3}, midge.At(at), midge.Deadline(at.Add(time.Minute)), midge.Timeout(0))
+	enqueue(t, client, sheet{Pages: 3}, midge.At(at), midge.Deadline(at.Add(time.Minute)), midge.Timeout(0),
+		midge.Header("tenant", "7"), midge.Header("empty", ""))
 	for name, test := range map[string]struct {
 		yes, no midge.Option
 	}{
@@ -139,6 +143,9 @@ func TestWithReadsEachOption(t *testing.T) {
 		"deadline":   {midge.Deadline(at.Add(time.Minute)), midge.Deadline(at.Add(time.Hour))},
 		"timeout":    {midge.Timeout(0), midge.Timeout(time.Hour)},
 		"keep":       {midge.KeepFor(time.Hour), midge.KeepFor(2 * time.Hour)},
+		"header":     {midge.Header("tenant", "7"), midge.Header("tenant", "")},
+		"no header":  {midge.Header("empty", ""), midge.Header("none", "")},
+		"now":        {midge.At(at), midge.In(0)},
 		"at":         {midge.At(at), midge.At(at.Add(time.Second))},
 		"unique":     {midge.Unique{By: []string{"Pages"}}, midge.Unique{}},
 		"not unique": {midge.Unique{By: []string{"Pages"}}, midge.NotUnique()},

@@ -22,8 +22,8 @@ import (
 //
 //	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
 //
-// [midge.In] and [midge.At] match a task that is still scheduled for that moment. A [midge.Unique]
-// matches where its key is the task's own unique key.
+// [midge.In] and [midge.At] match a task that is still scheduled for that moment, and In(0) a task
+// that is due now. A [midge.Unique] matches where its key is the task's own unique key.
 func With(opts ...midge.Option) Match {
 	return Match{read: func(ctx context.Context) Match { return readOptions(ctx, opts) }}
 }
@@ -132,17 +132,29 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.a.Headers)) {
 		add("header "+name,
-			func(in *storage.Insert) any { return in.Headers[name] },
-			func(t *midge.Task) any { return t.Headers[name] })
+			func(in *storage.Insert) any { return header(in.Headers, name) },
+			func(t *midge.Task) any { return header(t.Headers, name) })
 	}
-	if r.a.Delay > 0 || !r.a.At.IsZero() {
+	// Beside another option for the moment, In is refused.
+	if _, err := insertOf(ctx, probeA{}, append(slices.Clip(opts), midge.In(0))); err != nil {
 		all = append(all, dueSaying(&r.a))
 	}
 	return all, nil
 }
 
+// header returns the value of a header, or nil if it is absent.
+func header(headers map[string]string, name string) any {
+	if value, ok := headers[name]; ok {
+		return value
+	}
+	return nil
+}
+
 // shown formats a value of an option.
 func shown(value any) string {
+	if value == nil {
+		return "absent"
+	}
 	if value == storage.NoTimeout {
 		return "none"
 	}
@@ -168,12 +180,14 @@ func common() (names []string) {
 
 // dueSaying says when a task is due.
 func dueSaying(in *storage.Insert) saying {
-	text := fmt.Sprintf("due in %v", in.Delay)
+	text, now := fmt.Sprintf("due in %v", in.Delay), in.At.IsZero() && in.Delay == 0
 	if !in.At.IsZero() {
 		text = fmt.Sprintf("due at %v", in.At)
 	}
 	return saying{text, func(t *midge.Task) string {
 		switch {
+		case now && t.Due.IsZero():
+			return ""
 		case t.Due.IsZero():
 			return "it is due now"
 		case in.At.IsZero() && t.Due.Sub(t.Created) != in.Delay:

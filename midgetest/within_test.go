@@ -84,6 +84,7 @@ func TestOptionsComeBackFromEveryStorage(t *testing.T) {
 		opts := []midge.Option{
 			midge.In(time.Hour), midge.To("slow"), midge.Priority(-3), midge.Retries(2), midge.CrashLimit(7),
 			midge.Timeout(time.Minute), midge.Header("tenant", "7"), midge.ID(name), midge.KeepFor(time.Hour),
+			midge.Header("empty", ""),
 			midge.Unique{For: time.Hour},
 			midge.Geometric{First: time.Minute},
 		}
