@@ -119,7 +119,7 @@ func (t *Tracing) Client(cfg *midge.ClientConfig) {
 // ticks. It adds the outermost middleware of both kinds, and a function to OnEnd.
 func (t *Tracing) Runner(cfg *midge.RunnerConfig) {
 	cfg.Middleware = append([]midge.Middleware{t.run}, cfg.Middleware...)
-	cfg.EnqueueMiddleware = append([]midge.EnqueueMiddleware{t.enqueue}, cfg.EnqueueMiddleware...)
+	cfg.EnqueueMiddleware = append([]midge.EnqueueMiddleware{t.enqueueOfRunner}, cfg.EnqueueMiddleware...)
 	cfg.OnEnd = append(slices.Clip(cfg.OnEnd), t.ended)
 }
 
@@ -145,6 +145,25 @@ func (t *Tracing) enqueue(
 		failed(span, err)
 		return err
 	}
+}
+
+// enqueueOfRunner is enqueue for the ticks and the follow-ups of a runner.
+func (t *Tracing) enqueueOfRunner(
+	next func(context.Context, []*storage.Insert) error,
+) func(context.Context, []*storage.Insert) error {
+	traced := t.enqueue(next)
+	return func(ctx context.Context, inserts []*storage.Insert) error {
+		if _, inJob := midge.Current(ctx); !inJob {
+			ctx = withoutSpan(ctx)
+		}
+		return traced(ctx, inserts)
+	}
+}
+
+// withoutSpan returns the context of a runner's work without a span. A runner keeps the values of the
+// context in which it was started, and so the span that started it.
+func withoutSpan(ctx context.Context) context.Context {
+	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 }
 
 // of returns the attributes of an enqueue call.
@@ -178,9 +197,9 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 		if !ok {
 			return next(ctx)
 		}
-		from := ctx
+		from := withoutSpan(ctx)
 		if len(info.Headers) > 0 {
-			from = t.cfg.Propagator.Extract(ctx, propagation.MapCarrier(info.Headers))
+			from = t.cfg.Propagator.Extract(from, propagation.MapCarrier(info.Headers))
 		}
 		attempt := t.attempts.of(info.Ref.Queue, newAttempt)
 		options := attempt.options // its capacity is its length, so that append copies
@@ -222,7 +241,7 @@ func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	if e.Outcome == midge.OutcomeUnknownKind {
 		kind = "unknown"
 	}
-	t.duration.Record(ctx, e.Took.Seconds(), t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)...)
+	t.duration.Record(withoutSpan(ctx), e.Took.Seconds(), t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)...)
 }
 
 // start holds the name and the options of the spans of a queue.

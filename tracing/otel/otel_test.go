@@ -75,7 +75,8 @@ func (a *traced) must(err error) {
 	}
 }
 
-// run runs the jobs of the runner until the test ends.
+// run runs the jobs of the runner until the test ends. The span in which it starts the runner is no part of any trace
+// of a task.
 func (a *traced) run(runner *midge.Runner) {
 	a.Helper()
 	a.must(midge.Handle(runner, func(ctx context.Context, o order) error {
@@ -88,7 +89,9 @@ func (a *traced) run(runner *midge.Runner) {
 	a.must(midge.Handle(runner, func(context.Context, mail) error { return nil }))
 	a.must(midge.Handle(runner, func(context.Context, tick) error { return nil }))
 	a.must(runner.Periodic(midge.Every(time.Second), tick{}))
-	ctx, cancel := context.WithCancel(a.Context())
+	ctx, start := a.tracer.Start(a.Context(), "start-up")
+	start.End()
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(ctx) }()
 	a.Cleanup(func() {
@@ -264,6 +267,9 @@ func (a *traced) told(attempts []sdktrace.ReadOnlySpan) {
 				kind, _ := point.Attributes.Value("midge.kind")
 				outcome, _ := point.Attributes.Value("midge.outcome")
 				counted[kind.AsString()+" "+outcome.AsString()] += point.Count
+				if len(point.Exemplars) > 0 {
+					a.Errorf("%s: got the exemplars %v, want none of the start-up", kind.AsString(), point.Exemplars)
+				}
 			}
 		}
 	}
@@ -292,8 +298,9 @@ func TestAttemptsAreChildrenOfWhatEnqueuedThem(t *testing.T) {
 			t.Error("request, enqueue, follow-up and its attempt are not one tree")
 		}
 		ticks, ran := a.found("enqueue default", "tick"), a.found("process default", "tick")
-		if len(ticks) == 0 || len(ran) == 0 || !isChild(ran[0], ticks[0]) {
-			t.Errorf("the schedule: got %d ticks, %d attempts; want the attempt to be a child of the tick", len(ticks), len(ran))
+		if len(ticks) == 0 || len(ran) == 0 || ticks[0].Parent().IsValid() || !isChild(ran[0], ticks[0]) {
+			t.Errorf("the schedule: got %d ticks, %d attempts; want the attempt to be a child of the tick, and the tick of none",
+				len(ticks), len(ran))
 		}
 	})
 }
