@@ -84,7 +84,9 @@ type scheduleTerms struct {
 }
 
 // Zone sets the time zone in which a [Cron] line is read, such as "Europe/Paris". The rules of the
-// zones are part of the program.
+// zone are those of the machine, as [time.LoadLocation] finds them, or else of the Go release that
+// built the program. Update them on all machines before a rule changes, or the ticks depend on which
+// runner computes them.
 func Zone(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.zone = name })
 }
