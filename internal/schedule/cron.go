@@ -208,7 +208,8 @@ func (c *cronSpec) match(t time.Time) time.Time {
 }
 
 // day reports whether the fields name the day of t. Where both the day of the month and the day of
-// the week are restricted, one of them must match, as crontab defines it.
+// the week are restricted, one of them must match, as crontab defines it. A field with a step such as
+// */2 is restricted here, while crontab(5) takes each field that begins with * for unrestricted.
 func (c *cronSpec) day(t time.Time) bool {
 	const star = 1 << 63
 	dom := c.fields.Dom&(1<<t.Day()) != 0
