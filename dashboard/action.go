@@ -98,6 +98,7 @@ type askData struct {
 	Typed                   string // what the user must type to confirm, "" for nothing
 	CountDown               bool
 	Most                    int64 // the limit of tasks for the action, 0 for none
+	Seen                    int64 // the moment at which they were counted: see bulk.Request.Seen
 	Command                 string
 	Chosen                  *chosen // the choice of all tasks that match, nil for single tasks
 	Count                   int64

@@ -55,7 +55,12 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 	if err := s.mayFilter(v, f); err != nil {
 		return req, err
 	}
-	d.Chosen, d.Refs, d.Versions = &c, nil, nil
+	if text := r.FormValue("seen"); text != "" { // a form of an earlier version has none
+		if req.Seen, err = strconv.ParseInt(text, 10, 64); err != nil || req.Seen < 0 {
+			return req, storage.Invalid("seen", text, "the moment at which the dialog counted the tasks")
+		}
+	}
+	d.Chosen, d.Refs, d.Versions, d.Seen = &c, nil, nil, req.Seen
 	// Without a state, the action is on the tasks that a list without a state shows.
 	req.Scan = scan.Request{Filter: f, States: storage.StatesWhere(storage.State.Live)}
 	if c.State != "" {
@@ -130,7 +135,7 @@ func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error 
 	if look.Count == 0 && look.Gone > 0 && len(req.Tasks) == 1 {
 		return storage.ErrNotFound
 	}
-	d.Refs, d.Versions = nil, nil
+	d.Refs, d.Versions, d.Seen = nil, nil, look.Seen
 	for _, t := range look.Targets {
 		d.Refs = append(d.Refs, t.Ref.String())
 		d.Versions = append(d.Versions, strconv.FormatInt(t.Version, 10))

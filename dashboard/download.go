@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/midgehq/midge/access"
@@ -75,7 +76,7 @@ func (s *server) offerDownload(v *view, d *askData) {
 		if c := d.Chosen; c != nil {
 			q = url.Values{
 				"do": {d.Do}, "form": {d.Form}, "all": {"1"}, "state": {c.State}, "queue": {c.Queue},
-				"filter": {c.Filter}, "count": {d.Confirms()},
+				"filter": {c.Filter}, "count": {d.Confirms()}, "seen": {strconv.FormatInt(d.Seen, 10)},
 			}
 		}
 		d.Download = v.URL("/action/download") + "?" + q.Encode()

@@ -210,6 +210,35 @@ func TestADialogIsForTheTasksThatItShowed(t *testing.T) {
 	})
 }
 
+// TestADialogOnAFilterIsForTheTasksThatItCounted enqueues a task that starts first while a dialog is open, and
+// checks a moment that no dialog has.
+func TestADialogOnAFilterIsForTheTasksThatItCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for _, do := range []string{"cancel", "delete"} {
+			s, store := inserted(t, as(access.Admin), waiting("a"))
+			fields := s.dialog("/action?do=" + do + "&all=1&queue=mail&state=waiting")
+			nextReading()
+			fresh := waiting("b")
+			fresh.Kind, fresh.CrashLimit, fresh.Encoding, fresh.Payload, fresh.Priority = "k", 3, "json", []byte("{}"), 9
+			if _, err := storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{fresh}}); err != nil {
+				t.Fatal(err)
+			}
+			if code, page := s.post("/action", fields...); code != http.StatusOK || !strings.Contains(page, "1 task "+do) {
+				t.Errorf("%s: %d %.300s", do, code, page)
+			}
+			if _, err := store.Task(t.Context(), fresh.Ref); err != nil {
+				t.Errorf("%s took the task that came later: %v", do, err)
+			}
+			if code, _ := s.post("/action", "do", do, "all", "1", "queue", "mail", "count", "1", "seen", "x"); code != http.StatusBadRequest {
+				t.Errorf("a bad moment: %d", code)
+			}
+			if code, page := s.post("/action", "do", do, "all", "1", "queue", "mail", "count", "1"); code != http.StatusOK || !strings.Contains(page, "1 task "+do) {
+				t.Errorf("a form without a moment: %d %.300s", code, page)
+			}
+		}
+	})
+}
+
 // TestADialogWithBadVersionsIsRefused checks fields that no dialog has. A form without versions, of an earlier
 // version of midge, is for the tasks as they are.
 func TestADialogWithBadVersionsIsRefused(t *testing.T) {

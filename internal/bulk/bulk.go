@@ -42,6 +42,14 @@ func (a *Action) Target(t *storage.Task) Target {
 	return Target{Ref: t.Ref, Version: t.Version}
 }
 
+// fresh reports whether a task was enqueued after the preview that a person confirmed, and stale whether it
+// was enqueued or changed after it.
+func (r *Request) fresh(t *storage.Task) bool { return r.Seen != 0 && t.Created.UnixMicro() > r.Seen }
+
+func (r *Request) stale(t *storage.Task) bool {
+	return r.fresh(t) || r.Seen != 0 && r.Action.Target(t).Version > r.Seen
+}
+
 // Refs returns targets for refs, at any version.
 func Refs(refs ...storage.Ref) []Target {
 	targets := make([]Target, len(refs))
@@ -60,6 +68,9 @@ type Request struct {
 	// States nor the filter names states, the states are those of Action.Default. States in which the action
 	// cannot be done to a task are left out.
 	Scan scan.Request
+	// Seen is [Preview.Seen] of the preview that a person confirmed, 0 for none. Tasks that were enqueued after
+	// it are left out, and tasks that changed after it count as Changed. A Cancel is done to these too.
+	Seen int64
 	// Limit is the largest number of tasks to which the action is done, 0 for no bound.
 	Limit int
 	// Rate is the largest number of tasks a second to which the action is done, 0 for no bound.
@@ -246,6 +257,7 @@ type worker struct {
 	recorded []storage.Ref // the tasks of the lines in backup
 	unheard  []storage.Ref // tasks whose lines are written, and whose call has not succeeded
 
+	seen       int64     // when the search began, as a version
 	budget     int       // how many tasks may be searched, 0 or less for no bound
 	until      time.Time // when the search ends, zero for no bound
 	unsearched bool      // budget or until ended the search before the last task
@@ -374,6 +386,7 @@ func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
 			if w.result.Total == 0 {
 				w.result.Total = page.Total
 			}
+			w.seen = max(w.seen, page.Now.UnixMicro())
 			w.result.Searched = page.Searched
 			w.tell()
 			for _, t := range page.Tasks {
@@ -398,6 +411,9 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 	if done {
 		return tx, false
 	}
+	if w.req.fresh(&t) && len(w.req.Tasks) == 0 { // nobody saw it
+		return tx, false
+	}
 	if errors.Is(err, recordErrors[t.Kind]) && len(w.req.Tasks) == 0 { // nobody meant it by the filter
 		w.reason(t.Ref, err.Error())
 		return tx, false
@@ -410,6 +426,9 @@ func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
 		return tx, false
 	case err != nil:
 		w.err = err
+		return tx, false
+	case w.req.stale(&t):
+		w.result.Changed++
 		return tx, false
 	case w.req.Action.Verb == Delete && w.req.Backup != nil && !w.record(ctx, t.Ref):
 		return tx, false

@@ -23,6 +23,9 @@ type Preview struct {
 	Queues map[string]int64
 	// Targets are the named tasks, each once, as [Action.Target] returns them for the tasks that were read.
 	Targets []Target
+	// Seen is the moment of a preview of tasks that match, as a version: no task that the preview found was
+	// enqueued or changed after it. It is 0 if the tasks are named.
+	Seen int64
 	// Samples are the first five of the tasks.
 	Samples []storage.Task
 	// Gone, Kept and Reasons are as in Result.
@@ -71,6 +74,7 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	if req.Canary {
 		p.Consequence += " One task goes first. The others follow if its first attempt does not fail."
 	}
+	var newest int64                     // storages have several clocks, and one may have been set back
 	seen := make(map[storage.Ref]Target) // a task that changes its state meanwhile may be listed again
 	for t, err := range w.tasks(ctx) {
 		if err != nil {
@@ -80,6 +84,7 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 			continue
 		}
 		seen[t.Ref] = req.Action.Target(&t)
+		newest = max(newest, t.Version, t.Created.UnixMicro())
 		if _, ok := w.step(ctx, t); ok {
 			p.Count++
 			p.Queues[t.Queue]++
@@ -87,6 +92,9 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 				p.Samples = append(p.Samples, t)
 			}
 		}
+	}
+	if len(req.Tasks) == 0 {
+		p.Seen = max(newest, w.seen)
 	}
 	p.Targets = slices.Clone(w.req.Tasks)
 	for i, target := range p.Targets {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -159,6 +161,48 @@ func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
 		p, err := Look(t.Context(), r.Session, Request{Action: Action{Verb: Cancel}, Scan: matching(t, c.filter)}, Budget{Tasks: int(c.tasks), Time: -1})
 		if err != nil || p.Count != c.count || p.None() != c.none {
 			t.Errorf("%s of %d tasks: got %+v, %v, want %d, none: %t", c.filter, c.tasks, p, err, c.count, c.none)
+		}
+	}
+}
+
+// TestARunIsForWhatItsPreviewFound does each action after a preview, another task, which is listed first, and a
+// change of a task that the preview found. With and without a limit, the other task stays as it is.
+func TestARunIsForWhatItsPreviewFound(t *testing.T) {
+	cost, tenant := storage.NoCost, "acme"
+	for _, action := range []Action{
+		{Verb: Requeue, FromStart: true}, {Verb: Delete}, {Verb: Cancel}, {Verb: Move, Queue: "b"},
+		{Verb: Prioritise, Priority: 1}, {Verb: Partition, Partition: &tenant}, {Verb: Cost, Cost: &cost},
+		{Verb: Reschedule, At: time.Now().Add(time.Hour)},
+		{Verb: Edit, Set: []payload.Setting{{Path: "n", Value: "2"}}},
+	} {
+		for _, limited := range []bool{false, true} {
+			r := open(t)
+			r.insert("a", 3, nil)
+			req := Request{Action: action, Scan: matching(t, "queue:a state:waiting")}
+			p, err := Look(t.Context(), r.Session, req, Budget{Time: -1})
+			if err != nil || p.Count != 3 || p.Seen == 0 {
+				t.Fatalf("%s: got %+v, %v", action.Verb, p, err)
+			}
+			r.insert("a", 1, func(_ int, in *storage.Insert) { in.Ref.ID, in.Priority = "new", 9 })
+			priority := 3
+			alter := func(storage.Task) (storage.Change, error) { return storage.Change{Priority: &priority}, nil }
+			if err := r.ChangeTask(t.Context(), storage.Ref{Queue: "a", ID: "t0001"}, alter); err != nil {
+				t.Fatal(err)
+			}
+			fresh := r.task("new")
+			if req.Seen = p.Seen; limited {
+				req.Limit = int(p.Count)
+			}
+			want := [5]int64{3, 2, 1, 0, 0}
+			if action.Verb == Cancel {
+				want = [5]int64{3, 3, 0, 0, 0}
+			}
+			if got, err := Run(t.Context(), r.Session, req); err != nil || brief(got) != want {
+				t.Errorf("%s: got %+v, %v, want %v", action.Verb, got, err, want)
+			}
+			if is := r.task("new"); !reflect.DeepEqual(is, fresh) {
+				t.Errorf("%s: the task that came later is %+v", action.Verb, is)
+			}
 		}
 	}
 }

@@ -177,9 +177,9 @@ func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) er
 			return err
 		}
 		if !*f.yes {
-			req.Tasks = p.targets // the user did not confirm tasks that changed meanwhile
+			req.Tasks, req.Seen = p.targets, p.seen // the user did not confirm tasks that came or changed later
 		}
-		if !*f.yes && !p.more && len(req.Tasks) == 0 { // the user did not confirm tasks that came later
+		if !*f.yes && !p.more && len(req.Tasks) == 0 {
 			req.Limit = int(p.tasks)
 		}
 	}
@@ -273,14 +273,15 @@ func (a *app) changeRequest(
 }
 
 // preview describes an action before it happens: the largest number of its tasks, the number in words,
-// whether there may be more tasks than were counted, the word to type if the tasks are many, and the named
-// tasks as they were shown.
+// whether there may be more tasks than were counted, the word to type if the tasks are many, the named tasks
+// as they were shown, and the moment at which the tasks were counted.
 type preview struct {
 	record      show.Action
 	tasks       int64
 	count, word string
 	more        bool
 	targets     []bulk.Target
+	seen        int64
 }
 
 // preview shows what an action would change.
@@ -315,7 +316,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	a.noteReasons(p.Reasons)
 	found := preview{
 		record: show.ActionTo(p), tasks: p.Most, count: count, word: string(req.Action.Verb), more: p.More,
-		targets: p.Targets,
+		targets: p.Targets, seen: p.Seen,
 	}
 	if len(queues) == 1 {
 		found.word = queues[0]

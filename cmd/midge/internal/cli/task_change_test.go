@@ -282,6 +282,52 @@ func TestNamedTasksAreChangedAsTheyWereShown(t *testing.T) {
 	}
 }
 
+// filled is a storage in which something happens before its first change.
+type filled struct {
+	storage.Storage
+
+	happens *func()
+}
+
+func (f filled) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	happens := *f.happens
+	*f.happens = func() {}
+	happens()
+	return f.Storage.Apply(ctx, call, txs...)
+}
+
+// TestAFilterChoosesTheTasksThatWereShown enqueues a task of a higher priority between the preview of an action
+// and its answer, and changes a task that was shown.
+func TestAFilterChoosesTheTasksThatWereShown(t *testing.T) {
+	for line, want := range map[string]string{
+		"task cancel kind:send_mail":                  "matched 2, cancelled 2",
+		"task rm kind:send_mail":                      "matched 2, deleted 1, 1 changed meanwhile",
+		"task move --to letters kind:send_mail":       "matched 2, moved 1, 1 changed meanwhile",
+		"task move --to letters kind:send_mail --yes": "matched 3, moved 3",
+	} {
+		r := newRig(t)
+		r.night()
+		r.person, r.in = true, "y\n"
+		happens := func() {
+			r.now = r.now.Add(time.Second)
+			r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "new"}, Kind: "send_mail", Priority: 9})
+			priority := 7
+			alter := func(storage.Task) (storage.Change, error) { return storage.Change{Priority: &priority}, nil }
+			if err := r.session.ChangeTask(t.Context(), storage.Ref{Queue: "mail", ID: "b1"}, alter); err != nil {
+				t.Error(err)
+			}
+		}
+		r.store = filled{r.store, &happens}
+		if got := r.run(line); !strings.Contains(got.out, want) {
+			t.Errorf("midge %s: got %+v, want %q", line, got, want)
+		}
+		_, err := r.session.Storage().Task(t.Context(), storage.Ref{Queue: "mail", ID: "new"})
+		if yes := strings.Contains(line, "--yes"); (err == nil) == yes {
+			t.Errorf("midge %s: the new task: %v", line, err)
+		}
+	}
+}
+
 // TestAProgramIsToldWhatWouldHappen checks the JSON of --dry-run, and of actions that find no task to change.
 func TestAProgramIsToldWhatWouldHappen(t *testing.T) {
 	r := newRig(t)

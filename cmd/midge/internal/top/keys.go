@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,7 +188,7 @@ func (m *Model) enter() tea.Cmd {
 func (m *Model) ask(key string) tea.Cmd {
 	switch {
 	case m.screen == queuesScreen:
-		m.askQueue(key)
+		return m.askQueue(key)
 	case key != "p":
 		shown := &m.shown
 		if m.screen == tasksScreen {
@@ -209,34 +210,61 @@ func (m *Model) ask(key string) tea.Cmd {
 }
 
 // askQueue asks the user to confirm an action on the queue under the cursor.
-func (m *Model) askQueue(key string) {
+func (m *Model) askQueue(key string) tea.Cmd {
 	at := m.at0()
 	if at < 0 {
-		return
+		return nil
 	}
 	q := m.queues[at]
 	action, n, word := bulk.Action{Verb: bulk.Requeue}, q.Dead, "dead"
 	switch key {
 	case "p":
 		m.question = m.pause(&q)
-		return
+		return nil
 	case "c":
 		action, n, word = bulk.Action{Verb: bulk.Cancel}, q.Live(), "live"
 	}
+	if n == 0 || n > mostTasks {
+		m.message = counted(action, q.Queue, word, n)
+		return nil
+	}
+	req := bulk.Request{Action: action}
+	req.Scan.Queues = []string{q.Queue}
+	m.message = "…"
+	return func() tea.Msg {
+		ctx, stop := context.WithTimeout(m.ctx, callTime)
+		defer stop()
+		look, err := bulk.Look(ctx, m.cfg.Session, req, bulk.Budget{Time: callTime / 2})
+		return looked{req, word, look, err}
+	}
+}
+
+// looked asks the user to confirm an action on the tasks of a queue that were counted for it, and on no tasks
+// that come later.
+func (m *Model) looked(msg looked) {
+	req, n, queue := msg.req, msg.look.Count, msg.req.Scan.Queues[0]
 	switch {
-	case n == 0:
-		m.message = "queue " + q.Queue + " has no " + word + " task"
-	case n > mostTasks:
-		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, action.Verb, q.Queue)
+	case m.question != nil || m.typing || m.screen != queuesScreen || m.chosen != queue: // the user has moved on
+	case msg.err != nil:
+		m.message = msg.err.Error()
+	case n == 0 || n > mostTasks || msg.look.More:
+		m.message = counted(req.Action, queue, msg.word, n)
 	default:
-		req := bulk.Request{Action: action, Limit: int(n)} // the question did not cover tasks that come later
-		req.Scan.Queues = []string{q.Queue}
+		req.Limit, req.Seen = int(n), msg.look.Seen
 		m.question = &question{
-			text: fmt.Sprintf("%s the %s of queue %s?", title(string(action.Verb)), show.Count(n, word+" task"),
-				q.Queue),
+			text: fmt.Sprintf("%s the %s of queue %s?", title(string(req.Action.Verb)),
+				show.Count(n, msg.word+" task"), queue),
 			do: m.bulk(req),
 		}
 	}
+}
+
+// counted says why there is no question about the tasks of a queue.
+func counted(action bulk.Action, queue, word string, n int64) string {
+	if n == 0 {
+		return "queue " + queue + " has no " + word + " task"
+	}
+	return fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, action.Verb, queue)
 }
 
 func title(word string) string { return string(word[0]-'a'+'A') + word[1:] }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
@@ -113,6 +114,12 @@ type (
 		text  string
 		err   error
 	}
+	looked struct {
+		req  bulk.Request
+		word string // what the tasks are, such as "dead"
+		look bulk.Preview
+		err  error
+	}
 	changed struct {
 		text string
 		err  error
@@ -190,6 +197,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.listed(msg)
 	case paged:
 		m.paged(msg)
+	case looked:
+		m.looked(msg)
 	case changed:
 		if m.message = msg.text; msg.err != nil {
 			m.message = msg.err.Error()

@@ -320,16 +320,17 @@ func TestAKeyChangesATaskOnlyAsItWasShown(t *testing.T) {
 	}
 }
 
-// TestAKeyChangesNoMoreTasksThanItAskedAbout enqueues more tasks before the answer.
+// TestAKeyChangesNoMoreTasksThanItAskedAbout enqueues more tasks before the answer, which start first.
 func TestAKeyChangesNoMoreTasksThanItAskedAbout(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 2)
 	r.sample()
 	r.keys("c")
 	r.wants("Cancel the 2 live tasks of queue mail?")
+	r.now = r.now.Add(time.Second)
 	for id := range 6 {
 		_, err := r.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
-			Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("new-%d", id)}, Kind: "send", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+			Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("new-%d", id)}, Kind: "send", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3, Priority: 9,
 		}}})
 		if err != nil {
 			t.Fatal(err)
@@ -339,6 +340,9 @@ func TestAKeyChangesNoMoreTasksThanItAskedAbout(t *testing.T) {
 	r.wants("cancelled 2 tasks")
 	if stats, err := r.session.Storage().Stats(t.Context(), "mail"); err != nil || stats[0].Waiting != 6 {
 		t.Errorf("got %+v, %v, want the six new tasks left", stats, err)
+	}
+	if _, err := r.session.Storage().Task(t.Context(), storage.Ref{Queue: "mail", ID: "mail-000"}); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a task that was asked about is left: %v", err)
 	}
 }
 
