@@ -90,10 +90,13 @@ func (s *server) downloadTasks(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.downloads.set(form, &downloaded{})
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	name := "tasks-" + s.now().UTC().Format("20060102T150405Z") + ".jsonl"
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	if r.Method == http.MethodHead { // nobody gets the file
+		return
+	}
+	s.downloads.set(form, &downloaded{})
 	out := bufio.NewWriterSize(w, 64<<10)
 	tasks, err := bulk.Save(r.Context(), s.session, req, out)
 	if err == nil {

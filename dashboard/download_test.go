@@ -80,6 +80,29 @@ func TestADownloadThatIsNotKnownDeletesNothing(t *testing.T) {
 	})
 }
 
+// TestAHeadDownloadsNothing, so that a deletion after it is no deletion after a download.
+func TestAHeadDownloadsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, store := inserted(t, as(access.Admin), later("a"))
+		form, download := s.dialogOf(deletion)
+		w := s.do(request(http.MethodHead, download, ""))
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != "application/x-ndjson" || w.Body.Len() > 0 {
+			t.Errorf("HEAD: %d, %q, %d bytes", w.Code, got, w.Body.Len())
+		}
+		sent := []string{"do", "delete", "all", "1", "queue", "mail", "state", "scheduled", "count", "1", "form", form}
+		if code, page := s.post("/action", append(sent, "saved", "1")...); code != http.StatusConflict {
+			t.Errorf("the deletion after a HEAD: %d %.200s, want a refusal", code, page)
+		}
+		if _, err := store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); err != nil {
+			t.Error(err)
+		}
+		s.get(download)
+		if code, page := s.post("/action", append(sent, "saved", "1")...); code != http.StatusOK {
+			t.Errorf("the deletion after the download: %d %.200s", code, page)
+		}
+	})
+}
+
 // faulty is a storage whose reads of single tasks fail.
 type faulty struct{ storage.Storage }
 
