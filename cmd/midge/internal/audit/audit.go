@@ -114,8 +114,12 @@ func entryOf(req bulk.Request) ledger.Entry {
 	if len(req.Scan.Queues) > 0 {
 		words = append(words, "queue:"+strings.Join(req.Scan.Queues, ","))
 	}
+	chosen := req.Scan.States
+	if len(chosen) == 0 && len(req.Scan.Filter.States()) == 0 {
+		chosen = req.Action.Default()
+	}
 	var states []string
-	for _, s := range req.Scan.States {
+	for _, s := range chosen {
 		states = append(states, string(s))
 	}
 	if states != nil {
