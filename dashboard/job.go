@@ -201,8 +201,8 @@ func (js *jobs) close() {
 	js.open.Wait()
 }
 
-// forms knows the dialogs that were sent, so that an action is done once however often its dialog is sent: an
-// action that is done again may be on tasks that nobody has confirmed.
+// forms knows the dialogs that were sent to this process, so that an action is done once however often its
+// dialog is sent to it: an action that is done again may be on tasks that nobody has confirmed.
 type forms struct {
 	mu   sync.Mutex
 	sent map[string]bool
