@@ -191,8 +191,8 @@ func (p *parser) fields(text []byte) (fields []string, reason string) {
 	return nil, "the row is no CSV"
 }
 
-// kept returns the text of a row of CSV for encoding/csv, which drops the CR of each CRLF. It is to drop that of
-// the end of the row alone, and none within quotes.
+// kept returns the text of a row of CSV for encoding/csv, which drops the CR of each CRLF. It is to drop that
+// of the end of the row alone, and none within quotes.
 func kept(text []byte) []byte {
 	row := withoutEnd(text)
 	if !bytes.Contains(row, []byte("\r\n")) {
