@@ -50,6 +50,11 @@ func conceal(text string, values []string) string {
 	if hidden == nil {
 		return text
 	}
+	return masked(text, hidden)
+}
+
+// masked returns a text in which Hidden replaces each run of hidden bytes.
+func masked(text string, hidden []bool) string {
 	var b strings.Builder
 	for at := 0; at < len(text); {
 		end := at + 1
