@@ -173,11 +173,13 @@ func matchAny(values []pattern, text string) bool {
 
 // matchScalar reports whether a value in the parameters matches. Bytes, which have no text, match only "*".
 func matchScalar(values []pattern, is payload.Scalar) bool {
-	return slices.ContainsFunc(values, func(p pattern) bool { return p.match(is.Text) && !(is.NoText && p.none()) })
+	return slices.ContainsFunc(values, func(p pattern) bool {
+		return p.match(is.Text) && !(is.NoText && p.none())
+	})
 }
 
-// buildPart tests whether the text of the field contains a value, or whether there is no text if the value is "".
-// A word without a field is looked for in the ref, the kind and the last error.
+// buildPart tests whether the text of the field contains a value, or whether there is no text if the value
+// is "". A word without a field is looked for in the ref, the kind and the last error.
 func (w *word) buildPart(t *term) error {
 	text, parts := t.field.text, make([]pattern, len(t.value))
 	for i, p := range t.value {
@@ -452,18 +454,21 @@ func momentIn(is payload.Scalar) time.Time {
 	return at
 }
 
-// buildParams compares a value in the parameters. Behind ":" the value is compared as a text, a number also as a
-// number, and a moment also as a moment. Behind the other operators it is compared as a number or as a moment.
+// buildParams compares a value in the parameters. Behind ":" the value is compared as a text, a number also
+// as a number, and a moment also as a moment. Behind the other operators it is compared as a number or as a
+// moment.
 func (w *word) buildParams(t *term) error {
 	path, op := t.path, t.op
 	if op == ":" {
 		values, numbers, spans := t.value, numbersOf(t.value), spansOf(t.value)
 		t.test = func(s *subject) bool {
 			return s.values().Find(path, func(is payload.Scalar) bool {
-				return matchScalar(values, is) || is.Number && slices.ContainsFunc(numbers, func(n number) bool {
+				equals := func(n number) bool {
 					order, ok := n.compare(is.Text)
 					return ok && order == 0
-				}) || spans != nil && within(spans, momentIn(is))
+				}
+				return matchScalar(values, is) || is.Number && slices.ContainsFunc(numbers, equals) ||
+					spans != nil && within(spans, momentIn(is))
 			})
 		}
 		return nil
@@ -475,7 +480,8 @@ func (w *word) buildParams(t *term) error {
 	given, isNumber := parseNumber(text)
 	at, _, isMoment := parseMoment(text)
 	if !isNumber && !isMoment { // whether a duration lies ahead or behind, a parameter does not say
-		return w.wrong("the value", "a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind %s", op)
+		return w.wrong("the value",
+			"a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind %s", op)
 	}
 	t.test = func(s *subject) bool {
 		return s.values().Find(path, func(is payload.Scalar) bool {

@@ -37,8 +37,8 @@
 // The operators are ":" (equal, or within a day), ">", "<", ">=" and "<=". Texts take only ":". Parameters
 // that are numbers or moments take all of them. A duration has its unit: ms, s, m, h, d or w. A moment is a
 // duration from now, a day such as 2026-11-23, or RFC 3339; "due:yes" and "due:no" ask whether there is one.
-// A parameter is a moment also if it is a text such as "2026-11-23" or RFC 3339, in UTC unless it has an offset. It is
-// not compared with a duration, because it may lie ahead or behind.
+// A parameter is a moment also if it is a text such as "2026-11-23" or RFC 3339, in UTC unless it has an
+// offset. It is not compared with a duration, because it may lie ahead or behind.
 package filter
 
 import (

@@ -200,7 +200,8 @@ func possible(name string) string {
 	return "one of " + strings.Join(names, " ")
 }
 
-// values reads the rest of the word: values with commas between them. want is what a value that is missing may be.
+// values reads the rest of the word: values with commas between them. want is what a value that is missing
+// may be.
 func (w *word) values(want string) (values []pattern, err error) {
 	var b strings.Builder
 	one := pattern{}

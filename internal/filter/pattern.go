@@ -23,8 +23,8 @@ func (p pattern) none() bool {
 	return exact && text == ""
 }
 
-// within returns a pattern in lower case that matches each text of which p matches a part. If p matches only the
-// empty text, which is a part of every text, so does the result.
+// within returns a pattern in lower case that matches each text of which p matches a part. If p matches only
+// the empty text, which is a part of every text, so does the result.
 func (p pattern) within() pattern {
 	if p.none() {
 		return p

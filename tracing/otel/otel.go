@@ -241,7 +241,8 @@ func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	if e.Outcome == midge.OutcomeUnknownKind {
 		kind = "unknown"
 	}
-	t.duration.Record(withoutSpan(ctx), e.Took.Seconds(), t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)...)
+	labels := t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)
+	t.duration.Record(withoutSpan(ctx), e.Took.Seconds(), labels...)
 }
 
 // start holds the name and the options of the spans of a queue.

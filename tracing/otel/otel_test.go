@@ -299,7 +299,7 @@ func TestAttemptsAreChildrenOfWhatEnqueuedThem(t *testing.T) {
 		}
 		ticks, ran := a.found("enqueue default", "tick"), a.found("process default", "tick")
 		if len(ticks) == 0 || len(ran) == 0 || ticks[0].Parent().IsValid() || !isChild(ran[0], ticks[0]) {
-			t.Errorf("the schedule: got %d ticks, %d attempts; want the attempt to be a child of the tick, and the tick of none",
+			t.Errorf("the schedule: got %d ticks, %d attempts; want the attempt to be a child of the tick, a root",
 				len(ticks), len(ran))
 		}
 	})
