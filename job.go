@@ -201,11 +201,11 @@ type Encoding string
 // values as equal bytes, with the keys of maps sorted.
 //
 // A renamed field lists its earlier names in a tag, the oldest first, as the encoding wrote them:
-// `midge:"was=to,was=recipient"`. Tasks that wait are read under these names too, also in structs,
-// and slices of structs, within the job. Older programs know nothing of the tag: docs/deploying.md
-// has the order in which a rename is safe while both run. A runner logs stored fields that the job
-// does not have, once for each kind and field; it checks the first 256 tasks of a kind, and one in
-// 64 of the others.
+// `midge:"was=to,was=recipient"`. Tasks that wait are read under these names too, also in structs
+// within the job, and in lists and maps of them. Older programs know nothing of the tag:
+// docs/deploying.md has the order in which a rename is safe while both run. A runner logs stored
+// fields that the job does not have, once for each kind and field; it checks the first 256 tasks of
+// a kind, and one in 64 of the others.
 //
 // A value comes back as it was, or is refused before any I/O. A type is refused, by an
 // *[InvalidError] that names the field, if a field of it has only unexported fields and no methods

@@ -32,8 +32,7 @@ type Parameters struct {
 	typ           reflect.Type
 	msgpack, json *shape
 	maps          bool // values may hold maps, whose entries MessagePack writes in no order
-	// renamed holds the fields that had other names, by encoding; nil where there are none.
-	renamed map[string]*renames
+	renames       bool // values may hold fields that had other names
 }
 
 // ParametersOf examines a job type.
@@ -43,11 +42,7 @@ func ParametersOf(typ reflect.Type) Parameters {
 		p.typ = reflect.PointerTo(typ)
 	}
 	p.msgpack, p.json = shapeOf(MessagePack, p.typ), shapeOf(JSON, p.typ)
-	for _, encoding := range []string{MessagePack, JSON} {
-		if r := renamesOf(typ, encoding, make(map[reflect.Type]bool)); r != nil {
-			p.renamed = map[string]*renames{MessagePack: p.renamed[MessagePack], encoding: r}
-		}
-	}
+	p.renames = p.msgpack.renames || p.json.renames
 	return p
 }
 
@@ -133,14 +128,11 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 		encoding == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
 		return newDecodeError(encoding, payload, job, &malformedError{"nothing encoded"})
 	}
-	if r := p.renamed[encoding]; r != nil && check(encoding, payload) == nil {
-		renamed, err := r.apply(encoding, payload, false)
-		if err != nil {
-			return newDecodeError(encoding, payload, job, err)
-		}
-		payload = renamed
+	s := p.shape(encoding, job)
+	if s.renames && check(encoding, payload) == nil {
+		payload = todaysNames.of(s, encoding, payload)
 	}
-	return p.shape(encoding, job).decode(encoding, payload, job)
+	return s.decode(encoding, payload, job)
 }
 
 // DecodeStrict is Decode that refuses a payload with a field that the type does not read.

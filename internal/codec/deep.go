@@ -36,7 +36,10 @@ func (s *shape) path(encoding string, steps []string) (path string) {
 			s, path = s.elem, path+"[]"
 			continue
 		}
-		of, ok := s.field(encoding, name)
+		of, ok := s.named[folded(encoding, name)]
+		if !ok {
+			of, ok = s.was[folded(encoding, name)]
+		}
 		if !ok {
 			break
 		}

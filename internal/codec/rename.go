@@ -1,23 +1,12 @@
 package codec
 
 import (
-	"encoding/json"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/midgehq/midge/storage"
 )
-
-// renames says which fields of a struct had earlier names, and which fields hold structs with such
-// fields. Its keys are the current names in one encoding. A list is described by its elements.
-type renames struct {
-	was    map[string][]string // the earlier names of a field, the oldest first
-	within map[string]*renames
-}
 
 // CheckRenames refuses an earlier name that is also a name of another field of the struct.
 func CheckRenames(typ reflect.Type) error {
@@ -64,118 +53,68 @@ func OldestName(f reflect.StructField, encoding string) string {
 	return append(earlier(f), nameOf(f, encoding))[0]
 }
 
-// renamesOf examines a type. It returns nil where nothing in it was renamed.
-func renamesOf(typ reflect.Type, encoding string, seen map[reflect.Type]bool) *renames {
-	if seen[typ] {
-		return nil // a type within itself is not examined again
-	}
-	seen[typ] = true
-	defer delete(seen, typ)
-	switch typ.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return renamesOf(typ.Elem(), encoding, seen)
-	case reflect.Struct:
-	default:
-		return nil
-	}
-	if EncodesItself(typ) {
-		return nil
-	}
-	r := &renames{was: make(map[string][]string), within: make(map[string]*renames)}
-	for _, f := range reflect.VisibleFields(typ) {
-		if !f.IsExported() || f.Anonymous {
-			continue
-		}
-		name := nameOf(f, encoding)
-		if was := earlier(f); was != nil {
-			r.was[name] = was
-		}
-		if within := renamesOf(f.Type, encoding, seen); within != nil {
-			r.within[name] = within
-		}
-	}
-	if len(r.was)+len(r.within) == 0 {
-		return nil
-	}
-	return r
-}
-
 // Oldest returns encoded data of a type, the parameters or a part of them, with the first names of
 // its fields, in the order of [Canonical].
 func (p Parameters) Oldest(typ reflect.Type, encoding string, data []byte) ([]byte, error) {
-	if p.renamed == nil {
-		return Canonical(encoding, data)
-	}
-	data, err := renamesOf(typ, encoding, make(map[reflect.Type]bool)).apply(encoding, data, true)
-	if err != nil {
-		return nil, err
+	if p.renames {
+		data = oldestNames.of(shapeOf(encoding, reflect.PointerTo(typ)), encoding, data)
 	}
 	return Canonical(encoding, data)
 }
 
-// apply returns data with the current names, or with the oldest. Data without renamed fields stays
-// as it is.
-func (r *renames) apply(encoding string, data []byte, oldest bool) ([]byte, error) {
-	switch {
-	case r == nil:
-		return data, nil
-	case encoding == JSON:
-		return rename[json.RawMessage](r, data, oldest, json.Unmarshal, json.Marshal)
-	}
-	return rename[msgpack.RawMessage](r, data, oldest, msgpack.Unmarshal, msgpack.Marshal)
-}
+// todaysNames and oldestNames rewrite the names of renamed fields at every depth, apart from types that
+// both encode and decode themselves.
+var (
+	todaysNames = rewriting{concerns: hasRenames, before: (*shape).todaysNames}
+	oldestNames = rewriting{concerns: hasRenames, after: (*shape).oldestNames}
+)
 
-// rename does the work of apply for one encoding. R is the type of a part that stays encoded.
-func rename[R ~[]byte](
-	r *renames, data []byte, oldest bool, decode func([]byte, any) error, encode func(any) ([]byte, error),
-) ([]byte, error) {
-	var list []R
-	if decode(data, &list) == nil && list != nil {
-		for i := range list {
-			one, err := rename[R](r, list[i], oldest, decode, encode)
-			if err != nil {
-				return nil, err
-			}
-			list[i] = one
-		}
-		return encode(list)
-	}
-	var fields map[string]R
-	if decode(data, &fields) != nil || fields == nil {
-		return data, nil //nolint:nilerr // its decoder says what is wrong with it
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.was)) {
-		was := r.was[name]
-		if oldest {
-			move(fields, name, was[0])
-			continue
-		}
+func hasRenames(s *shape) bool { return s.renames }
+
+// todaysNames renames the fields of an encoded struct that have earlier names. A field that is stored under
+// several names has the value of the newest one.
+func (s *shape) todaysNames(encoding string, fields []entry) []entry {
+	for _, f := range s.layout.fields {
+		was := earlier(f.StructField)
+		taken := was != nil && s.isAmong(encoding, f, fields)
 		for _, old := range slices.Backward(was) {
-			move(fields, old, name)
+			old = folded(encoding, old)
+			if _, today := s.named[old]; today {
+				continue
+			}
+			stored := func(e entry) bool { return folded(encoding, e.name) == old }
+			if taken {
+				fields = slices.DeleteFunc(fields, stored)
+			} else if i := slices.IndexFunc(fields, stored); i >= 0 {
+				fields[i].rename(encoding, f.name)
+				taken = true
+			}
 		}
 	}
-	for name, within := range r.within {
-		if was := r.was[name]; oldest && was != nil {
-			name = was[0]
-		}
-		part, ok := fields[name]
-		if !ok {
-			continue
-		}
-		one, err := rename[R](within, part, oldest, decode, encode)
-		if err != nil {
-			return nil, err
-		}
-		fields[name] = one
-	}
-	return encode(fields)
+	return fields
 }
 
-// move renames a field, unless a field has the new name already.
-func move[R any](fields map[string]R, from, to string) {
-	value, ok := fields[from]
-	if _, taken := fields[to]; ok && !taken {
-		fields[to] = value
-		delete(fields, from)
+// isAmong reports whether an encoded struct has a field under a name of today.
+func (s *shape) isAmong(encoding string, f field, fields []entry) bool {
+	return slices.ContainsFunc(fields, func(e entry) bool {
+		name := folded(encoding, e.name)
+		return e.name == f.name || f.alias != "" && e.name == f.alias ||
+			s.named[name] != nil && name == folded(encoding, f.name)
+	})
+}
+
+// oldestNames renames the fields of an encoded struct to their first names.
+func (s *shape) oldestNames(encoding string, fields []entry) []entry {
+	oldest := make(map[string]string)
+	for _, f := range s.layout.fields {
+		if was := earlier(f.StructField); was != nil {
+			oldest[f.name] = was[0]
+		}
 	}
+	for i, e := range fields {
+		if name, ok := oldest[e.name]; ok {
+			fields[i].rename(encoding, name)
+		}
+	}
+	return fields
 }

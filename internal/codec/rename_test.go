@@ -2,7 +2,10 @@ package codec
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 
@@ -72,6 +75,262 @@ func TestOldestNamesAreThoseOfBefore(t *testing.T) {
 		got, err4 := ParametersOf(reflect.TypeFor[today]()).Oldest(reflect.TypeFor[today](), encoding, now)
 		if err := errors.Join(err1, err2, err3, err4); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: got %q, %v; want %q", encoding, got, err, want)
+		}
+	}
+}
+
+// These are types before and after their fields were renamed, with all the ways in which one holds
+// another, or itself.
+type (
+	oldNode struct {
+		Title    string
+		Next     *oldNode
+		Children []oldNode
+		ByID     map[int]oldNode
+	}
+	newNode struct {
+		Name  string           `midge:"was=Title"`
+		Next  *newNode         `midge:"was=Next,was=Before"`
+		Kids  []newNode        `midge:"was=Children"`
+		Table map[int]*newNode `midge:"was=ByID"`
+	}
+
+	OldBase struct{ Mail string }
+	NewBase struct {
+		Address string `midge:"was=Mail"`
+	}
+	oldOwnName struct {
+		OldBase `json:"base" msgpack:"base,noinline"`
+	}
+	newOwnName struct {
+		NewBase `json:"base" msgpack:"base,noinline"`
+	}
+	newOtherName struct {
+		NewBase `json:"other" midge:"was=base" msgpack:"other,noinline"`
+	}
+
+	// MessagePack writes an embedded struct with a name of a field before it under its own name.
+	OldLine      struct{ Item, ID string }
+	oldShadowing struct {
+		ID      int `json:"-"`
+		OldLine `msgpack:"Line"`
+	}
+	newShadowing struct {
+		ID   int `json:"-"`
+		Line `msgpack:"Line"`
+	}
+	Line struct {
+		Article string `midge:"was=Item"`
+		ID      string
+	}
+
+	oldRow struct {
+		_msgpack struct{} `msgpack:",as_array"`
+		N        int
+		Line     oldLine
+	}
+	newRow struct {
+		_msgpack struct{} `msgpack:",as_array"`
+		N        int
+		Line     newLine
+	}
+)
+
+// newShown is written by itself as JSON alone.
+type (
+	oldShown struct{ Mail string }
+	newShown struct {
+		Address string `midge:"was=Mail"`
+	}
+	shownOld oldShown
+)
+
+func (s oldShown) MarshalJSON() ([]byte, error) { return json.Marshal(shownOld(s)) }
+func (s newShown) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct{ Address string }{s.Address})
+}
+
+// newDefault reads itself from JSON, over its defaults.
+type newDefault struct {
+	Address string `midge:"was=Mail"`
+	Zone    string `json:"-" msgpack:"-"`
+}
+
+func (d *newDefault) UnmarshalJSON(data []byte) error {
+	type plain newDefault
+	return json.Unmarshal(data, (*plain)(d))
+}
+
+func TestARenamedFieldIsReadWhereverItIs(t *testing.T) {
+	_, _ = oldRow{}._msgpack, newRow{}._msgpack
+	inner := oldNode{Title: "b", Children: []oldNode{{Title: "c"}}, ByID: map[int]oldNode{}}
+	oldTree := oldNode{Title: "a", Next: &inner, Children: []oldNode{inner}, ByID: map[int]oldNode{7: inner}}
+	kid := newNode{Name: "b", Kids: []newNode{{Name: "c"}}, Table: map[int]*newNode{}}
+	newTree := newNode{Name: "a", Next: &kid, Kids: []newNode{kid}, Table: map[int]*newNode{7: &kid}}
+	type oldMaps struct {
+		ByName  map[string]oldLine
+		ByID    map[int64][]*oldLine
+		Nested  map[bool]map[string]oldLine
+		Current map[any]oldLine
+	}
+	type newMaps struct {
+		ByName  map[string]newLine
+		ByID    map[int64][]*newLine
+		Nested  map[bool]map[string]newLine
+		Current map[any]newLine
+	}
+	both := []string{MessagePack, JSON}
+	for name, c := range map[string]struct {
+		old, now  any
+		encodings []string
+	}{
+		"a recursive type":            {oldTree, newTree, both},
+		"a struct under its own name": {oldOwnName{OldBase{"ann"}}, newOwnName{NewBase{"ann"}}, both},
+		"a renamed embedded struct":   {oldOwnName{OldBase{"ann"}}, newOtherName{NewBase{"ann"}}, both},
+		"an embedded struct":          {struct{ OldBase }{OldBase{"ann"}}, struct{ NewBase }{NewBase{"ann"}}, both},
+		"an embedded pointer":         {struct{ *OldBase }{&OldBase{"ann"}}, struct{ *NewBase }{&NewBase{"ann"}}, both},
+		"a shadowing embedded struct": {oldShadowing{7, OldLine{"tea", "x"}}, newShadowing{7, Line{"tea", "x"}}, both[:1]},
+		"map values, as MessagePack": {
+			oldMaps{
+				map[string]oldLine{"a": {"tea", 1}}, map[int64][]*oldLine{1 << 40: {nil, {"cup", 2}}},
+				map[bool]map[string]oldLine{true: {"b": {"pot", 3}}}, map[any]oldLine{"c": {"tin", 4}},
+			}, newMaps{
+				map[string]newLine{"a": {"tea", 1}}, map[int64][]*newLine{1 << 40: {nil, {"cup", 2}}},
+				map[bool]map[string]newLine{true: {"b": {"pot", 3}}}, map[any]newLine{"c": {"tin", 4}},
+			}, both[:1],
+		},
+		"map values": {
+			map[string]map[int][]*oldLine{"a": {7: {nil, {"cup", 2}}}}, struct {
+				A map[int][]*newLine `midge:"was=a"`
+			}{
+				map[int][]*newLine{7: {nil, {"cup", 2}}},
+			}, both,
+		},
+		"a list as a struct": {
+			struct{ Row oldRow }{oldRow{N: 1, Line: oldLine{"tea", 2}}}, struct{ Row newRow }{newRow{N: 1, Line: newLine{"tea", 2}}}, both,
+		},
+		"an array": {
+			struct{ A [1]oldLine }{[1]oldLine{{"tea", 1}}}, struct{ A [1]newLine }{[1]newLine{{"tea", 1}}}, both,
+		},
+		"an encoder of JSON": {struct{ S oldShown }{oldShown{"ann"}}, struct{ S newShown }{newShown{"ann"}}, both},
+		"a decoder of JSON":  {struct{ S OldBase }{OldBase{"ann"}}, struct{ S newDefault }{newDefault{Address: "ann"}}, both},
+		"other letters":      {map[string]string{"mail": "ann"}, NewBase{"ann"}, both[1:]},
+		"an alias": {struct{ Old string }{"ann"}, struct {
+			New string `midge:"was=Old" msgpack:",alias:Newer"`
+		}{"ann"}, both},
+	} {
+		for _, encoding := range c.encodings {
+			arrives(t, name, encoding, c.old, c.now)
+		}
+	}
+}
+
+// arrives checks that an old value arrives as the new one of a type with renamed fields.
+func arrives(t *testing.T, name, encoding string, old, now any) {
+	t.Helper()
+	typ := reflect.TypeOf(now)
+	p := ParametersOf(typ)
+	data, err1 := Encode(encoding, old)
+	today, err2 := p.Encode(encoding, now)
+	got := reflect.New(typ)
+	err3 := p.DecodeStrict(encoding, data, got.Interface())
+	err := errors.Join(err1, err2, err3, CheckRenames(typ))
+	if err != nil || !reflect.DeepEqual(got.Elem().Interface(), now) {
+		t.Errorf("%s, %s: got %+v, %v; want %+v", encoding, name, got.Elem(), err, now)
+	}
+	want, err1 := Canonical(encoding, data)
+	oldest, err2 := p.Oldest(typ, encoding, today)
+	if err := errors.Join(err1, err2); err != nil || !bytes.EqualFold(oldest, want) {
+		t.Errorf("%s, oldest of %s: got %q, %v; want %q", encoding, name, oldest, err, want)
+	}
+}
+
+// renamedPair returns two random types that differ in the names of fields.
+func renamedPair(random *rand.Rand, depth int) (old, now reflect.Type) {
+	kind := random.IntN(6)
+	if depth == 0 {
+		return reflect.TypeFor[string](), reflect.TypeFor[string]()
+	}
+	old, now = renamedPair(random, depth-1)
+	switch kind {
+	case 0:
+		return reflect.SliceOf(old), reflect.SliceOf(now)
+	case 1:
+		return reflect.MapOf(reflect.TypeFor[string](), old), reflect.MapOf(reflect.TypeFor[string](), now)
+	case 2:
+		return reflect.MapOf(reflect.TypeFor[int](), old), reflect.MapOf(reflect.TypeFor[int](), now)
+	case 3:
+		return reflect.PointerTo(old), reflect.PointerTo(now)
+	}
+	var before, today []reflect.StructField
+	for i := range 1 + random.IntN(3) {
+		old, now := renamedPair(random, depth-1)
+		f := reflect.StructField{Name: fmt.Sprint("F", i), Type: old}
+		before = append(before, f)
+		if f.Type = now; random.IntN(2) == 0 {
+			f.Name, f.Tag = fmt.Sprint("G", i), reflect.StructTag(fmt.Sprintf(`midge:"was=F%d,was=H%d"`, i, i))
+		}
+		today = append(today, f)
+	}
+	return reflect.StructOf(before), reflect.StructOf(today)
+}
+
+func TestRandomRenamedTypesReadWhatWasStored(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 5))
+	for range 200 {
+		old, now := renamedPair(random, 5)
+		before := reflect.New(old)
+		Fill(before.Elem())
+		p := ParametersOf(reflect.StructOf([]reflect.StructField{{Name: "V", Type: now}}))
+		got := reflect.New(p.Type())
+		for _, encoding := range []string{MessagePack, JSON} {
+			data, err := Encode(encoding, map[string]any{"V": before.Interface()})
+			if err == nil {
+				err = p.DecodeStrict(encoding, data, got.Interface())
+			}
+			var today, oldest []byte
+			if err == nil {
+				today, err = p.Encode(encoding, got.Interface())
+			}
+			if err == nil {
+				oldest, err = p.Oldest(p.Type(), encoding, today)
+			}
+			if want, _ := Canonical(encoding, data); err != nil || !bytes.Equal(oldest, want) {
+				t.Fatalf("%s of %v: got %q, %v; want %q", encoding, now, oldest, err, want)
+			}
+		}
+	}
+}
+
+// A value that two names hold is read under the newer one, whatever the case of a name of JSON.
+func TestTheNewestOfTheStoredNamesIsRead(t *testing.T) {
+	type job struct {
+		Inner struct {
+			C string `midge:"was=A,was=B" msgpack:"C,alias:D"`
+		}
+	}
+	for _, encoding := range []string{MessagePack, JSON} {
+		p := ParametersOf(reflect.TypeFor[job]())
+		for _, c := range []struct {
+			stored map[string]string
+			want   string
+		}{
+			{map[string]string{"A": "a", "B": "b", "C": "c"}, "c"},
+			{map[string]string{"A": "a", "B": "b"}, "b"},
+			{map[string]string{"A": "a"}, "a"},
+			{map[string]string{"a": "a", "b": "b"}, "b"},
+			{map[string]string{"A": "a", "c": "c"}, "c"},
+			{map[string]string{"A": "a", "D": "d"}, "d"},
+		} {
+			data, err := Encode(encoding, map[string]any{"Inner": c.stored})
+			var got job
+			if err == nil {
+				err = p.DecodeStrict(encoding, data, &got)
+			}
+			unread := p.Unread(encoding, data)
+			if len(unread) > 0 != (err != nil) || err == nil && got.Inner.C != c.want {
+				t.Errorf("%s of %v: got %+v, %v, without %q; want %s", encoding, c.stored, got, err, unread, c.want)
+			}
 		}
 	}
 }

@@ -38,6 +38,7 @@ type shape struct {
 	integers bool // integers that MessagePack reads
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
+	renames  bool // fields with earlier names
 
 	// These are set in the shape of a whole value only.
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
@@ -73,7 +74,9 @@ var unknown = &shape{typ: reflect.TypeFor[any]()}
 func makeShape(encoding string, typ reflect.Type) *shape {
 	g := shaper{encoding: encoding, known: make(map[shapeKey]*shape)}
 	root := g.of(typ, false)
+	endless := root.find((*shape).parts, (*shape).isEndless)
 	for _, s := range g.known {
+		s.renames = endless == nil && s.reaches((*shape).parts, func(s *shape) bool { return len(s.was) > 0 })
 		s.open = s.mayNest(make(map[*shape]bool))
 		s.keyed = s.reaches((*shape).written, func(s *shape) bool { return s.hasOwnKeys(encoding) })
 		s.anys = s.reaches((*shape).read, isInterface)
@@ -86,8 +89,8 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		s.mends = s.reaches((*shape).read, func(s *shape) bool { return isInterface(s) || s.typ == timeType })
 	}
 	root.narrow = root.reaches((*shape).read, (*shape).isNarrow)
-	if root.endless = root.find((*shape).parts, (*shape).isEndless); root.endless != nil {
-		root.lost, root.refused = root.endless, root.endless
+	if root.endless = endless; endless != nil {
+		root.lost, root.refused = endless, endless
 		return root
 	}
 	root.lost = cmp.Or(

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -9,10 +10,13 @@ import (
 
 // Unread returns the paths of the fields of a stored job that its type does not read, so that their
 // values are ignored, sorted and each once, in a printable form of bounded length. It finds none within a type
-// with a decoder of its own.
+// with a decoder of its own. A path leads through the names of today.
 // Decode must have decoded the payload already.
 func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	found := func(path string) { fields = append(fields, storage.PrintableText(path, storage.MaxName)) }
+	if s := p.shape(encoding, reflect.Zero(p.typ).Interface()); s.renames {
+		payload = todaysNames.of(s, encoding, payload) // what is renamed then, and nothing else, is read
+	}
 	if encoding == JSON {
 		p.json.unreadJSON(payload, "", found)
 	} else {
@@ -20,15 +24,6 @@ func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)
-}
-
-// field returns the shape of a field by a stored name. ok is false where the type has no such field.
-func (s *shape) field(encoding, name string) (of *shape, ok bool) {
-	name = folded(encoding, name)
-	if of, ok = s.named[name]; !ok {
-		of, ok = s.was[name]
-	}
-	return of, ok
 }
 
 // isOpaque reports whether nobody can tell which fields are read.
@@ -39,30 +34,35 @@ func (s *shape) isOpaque() bool { return s == nil || s.decodes || s.named == nil
 func (s *shape) unreadMsgpack(w msgpackWalk, at int, path string, found func(path string)) (end int) {
 	s = s.behindPointers()
 	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
-	if s.isOpaque() || items == 0 || s.named != nil && !isMap {
+	if s.isOpaque() || items == 0 {
 		if items > 0 {
 			next, _ = w.value(at, 0)
 		}
 		return next + body
 	}
-	for end = next; items > 0; items-- {
+	for i, end := 0, next; ; i++ {
 		switch {
-		case s.named != nil:
+		case i == items:
+			return end
+		case s.named == nil && isMap && i%2 == 0: // the key
+			end, _ = w.value(end, 0)
+		case s.named == nil:
+			end = s.elem.unreadMsgpack(w, end, path+"[]", found)
+		case isMap:
 			text, length, _, _, _ := w.head(end)
 			name := string(w.data[text : text+length])
-			of, ok := s.field(MessagePack, name)
+			of, ok := s.named[name]
 			if !ok {
 				found(joined(path, name))
 			}
 			end = of.unreadMsgpack(w, text+length, joined(path, name), found)
-			items--
-		case isMap && items%2 == 0: // the key
-			end, _ = w.value(end, 0)
+			i++
+		case i < len(s.fields): // of a struct that is written as an array
+			end = s.fields[i].unreadMsgpack(w, end, joined(path, s.layout.fields[i].name), found)
 		default:
-			end = s.elem.unreadMsgpack(w, end, path+"[]", found)
+			end, _ = w.value(end, 0)
 		}
 	}
-	return end
 }
 
 // unreadJSON does the same for JSON.
@@ -87,7 +87,7 @@ func (s *shape) unreadJSON(data []byte, path string, found func(path string)) {
 			s.elem.unreadJSON(one, path+"[]", found)
 			continue
 		}
-		of, ok := s.field(JSON, name)
+		of, ok := s.named[folded(JSON, name)]
 		if !ok {
 			found(joined(path, name))
 		}

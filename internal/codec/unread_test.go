@@ -129,3 +129,12 @@ func TestAFieldThatIsNotReadIsNamedInBounds(t *testing.T) {
 		t.Errorf("got an error of %d bytes, want one of at most 1000", len(fmt.Sprint(err)))
 	}
 }
+
+// TestAFieldWithinAListOfFieldsIsFound checks structs that MessagePack writes as arrays.
+func TestAFieldWithinAListOfFieldsIsFound(t *testing.T) {
+	p := ParametersOf(reflect.TypeFor[struct{ Row newRow }]())
+	payload, err := Encode(MessagePack, map[string]any{"Row": []any{1, map[string]any{"Item": "tea", "Gone": 1}}})
+	if got := p.Unread(MessagePack, payload); err != nil || !slices.Equal(got, []string{"Row.Line.Gone"}) {
+		t.Errorf("got %q, %v; want Row.Line.Gone", got, err)
+	}
+}
