@@ -119,8 +119,10 @@ func TestARenamedFieldIsReadAndStaysUnique(t *testing.T) {
 			}
 		}
 		var invalid *midge.InvalidError
-		if _, err := b.client.Enqueue(b.ctx, twins{}); !errors.As(err, &invalid) {
-			t.Errorf("an earlier name that another field has: got %v, want an *InvalidError", err)
+		for _, job := range []any{twins{}, twinned{}} {
+			if _, err := b.client.Enqueue(b.ctx, job); !errors.As(err, &invalid) {
+				t.Errorf("%T with an earlier name that another field has: got %v, want an *InvalidError", job, err)
+			}
 		}
 	})
 }
@@ -130,6 +132,9 @@ type twins struct {
 	A string `midge:"was=B"`
 	B string
 }
+
+// twinned holds such structs.
+type twinned struct{ Lines []map[string]*twins }
 
 // vain has its own kind among its aliases.
 type vain struct{ X int }

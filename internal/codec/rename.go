@@ -8,21 +8,34 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// CheckRenames refuses an earlier name that is also a name of another field of the struct.
+// CheckRenames refuses an earlier name that is also a name of another field of its struct, which is the
+// type or within it.
 func CheckRenames(typ reflect.Type) error {
 	for _, encoding := range []string{MessagePack, JSON} {
-		taken := make(map[string]string)
-		for _, f := range reflect.VisibleFields(typ) {
-			if f.IsExported() && !f.Anonymous {
-				taken[nameOf(f, encoding)] = f.Name
-			}
+		clashes := func(s *shape) *problem { return s.clash(encoding) }
+		if p := shapeOf(encoding, reflect.PointerTo(typ)).find((*shape).parts, clashes); p != nil {
+			return p.whole
 		}
-		for _, f := range reflect.VisibleFields(typ) {
-			for _, name := range earlier(f) {
-				if other, ok := taken[name]; ok && other != f.Name {
-					return storage.Invalid("tag of "+typ.String()+"."+f.Name, string(f.Tag), "earlier names that no other field has")
-				}
-				taken[name] = f.Name
+	}
+	return nil
+}
+
+// clash returns the problem of a struct in which a field has an earlier name that another field has, or had.
+func (s *shape) clash(encoding string) *problem {
+	all := s.layout.fields
+	if encoding == MessagePack { // it reads embedded structs under their own names too
+		all = append(slices.Clip(all), s.layout.embedded...)
+	}
+	for _, f := range s.layout.fields {
+		for _, name := range earlier(f.StructField) {
+			has := func(of field) bool {
+				names := append(earlier(of.StructField), of.name, of.alias)
+				same := func(other string) bool { return folded(encoding, other) == folded(encoding, name) }
+				return !slices.Equal(of.Index, f.Index) && slices.ContainsFunc(names, same)
+			}
+			if slices.ContainsFunc(all, has) {
+				return &problem{whole: storage.Invalid("tag of "+s.typ.String()+"."+f.path, string(f.Tag),
+					"earlier names that no other field has")}
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/storage"
@@ -335,16 +336,78 @@ func TestTheNewestOfTheStoredNamesIsRead(t *testing.T) {
 	}
 }
 
-func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
-	if err := CheckRenames(reflect.TypeFor[struct {
-		A string `midge:"was=B"`
+// These are structs in which an earlier name of a field is a name of another one.
+type (
+	Clash struct {
+		A string `midge:"was=B" msgpack:",omitempty"`
 		B string
-	}]()); err == nil {
-		t.Error("a name that another field has was taken")
-	} else if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
-		t.Errorf("got %v, want an *InvalidError", err)
 	}
-	if err := CheckRenames(reflect.TypeFor[newOrder]()); err != nil {
-		t.Errorf("got %v, want nil", err)
+	ClashNode struct {
+		Next *ClashNode
+		A    string `midge:"was=B"`
+		B    []ClashNode
+	}
+	Beside struct{ B string }
+)
+
+func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
+	for name, v := range map[string]any{
+		"a struct": Clash{}, "a field": struct{ V Clash }{}, "a list": struct{ V []Clash }{}, "an array": struct{ V [2]Clash }{},
+		"a pointer": struct{ V **Clash }{}, "a map": struct{ V map[string]*Clash }{}, "an embedded struct": struct{ Clash }{},
+		"an embedded pointer": struct{ *Clash }{}, "lists of maps": struct{ V [][]map[int][]Clash }{}, "a type within itself": ClashNode{},
+		"an embedded struct with a name": struct {
+			Clash `json:"c" msgpack:"c,noinline"`
+		}{},
+		"a field of an embedded struct": struct {
+			Beside
+			A string `midge:"was=B"`
+		}{},
+		"two earlier names": struct {
+			A string `midge:"was=X"`
+			B string `midge:"was=X"`
+		}{},
+		"an earlier name beside it": struct {
+			V struct {
+				A string `midge:"was=B"`
+				C string `midge:"was=Z,was=B"`
+			}
+		}{},
+		"another name in JSON": struct {
+			V struct {
+				A string `midge:"was=B"`
+				C string `json:"B"`
+			}
+		}{},
+		"other letters in JSON": struct {
+			V struct {
+				A string `midge:"was=id"`
+				I string `json:"ID"`
+			}
+		}{},
+		"an alias": struct {
+			V struct {
+				A string `midge:"was=B"`
+				C string `msgpack:"C,alias:B"`
+			}
+		}{},
+		"the name of an embedded struct": struct {
+			Beside
+			A Beside `midge:"was=Beside"`
+		}{},
+	} {
+		if err := CheckRenames(reflect.TypeOf(v)); !errors.As(err, new(*storage.InvalidError)) ||
+			!strings.Contains(err.Error(), "earlier names that no other field has") {
+			t.Errorf("%s: got %v, want an *InvalidError", name, err)
+		}
+	}
+	for _, v := range []any{newOrder{}, newNode{}, struct {
+		V struct {
+			A string `json:"a" midge:"was=A,was=a,was=B" msgpack:"A,alias:B"`
+			B string `json:"-" msgpack:"-"`
+		}
+	}{}} {
+		if err := CheckRenames(reflect.TypeOf(v)); err != nil {
+			t.Errorf("%T: got %v, want nil", v, err)
+		}
 	}
 }
