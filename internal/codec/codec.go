@@ -171,7 +171,7 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 			b, err = nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 		}
 	}()
-	if s.lost != nil || s.open || s.keyed {
+	if s.lost != nil || s.open || s.keyed || s.embeds {
 		if p := s.checkValue(encoding, v); p != nil {
 			return nil, p.of("value", "", reflect.TypeOf(v))
 		}
@@ -244,6 +244,9 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 	}
 	if encoding == JSON {
 		return unmarshalJSON(data, v, s.anys)
+	}
+	if s.embeds {
+		data = withoutNils.of(s, encoding, data)
 	}
 	if err := decodeMsgpack(data, v); err != nil {
 		return err

@@ -15,8 +15,9 @@ type layout struct {
 	// embedded are the structs whose fields stand among the others. MessagePack also reads them
 	// under their own names.
 	embedded []field
-	array    bool // MessagePack writes the struct as an array
-	endless  bool // MessagePack would examine the type without end
+	pointers []field // the embedded pointers, at any depth, whose fields stand among the others
+	array    bool    // MessagePack writes the struct as an array
+	endless  bool    // MessagePack would examine the type without end
 
 	lost       *problem // the first field whose value is not written, or not read
 	unsettable *problem // the first field into which nothing can be decoded
@@ -147,6 +148,12 @@ func (l *layout) inline(f field, inner layout, encoding string) {
 	l.embedded = append(l.embedded, f)
 	for _, one := range inner.fields {
 		l.fields = append(l.fields, f.add(one))
+	}
+	if f.Type.Kind() == reflect.Pointer && len(inner.fields) > 0 {
+		l.pointers = append(l.pointers, f)
+	}
+	for _, one := range inner.pointers {
+		l.pointers = append(l.pointers, f.add(one))
 	}
 	l.endless = l.endless || inner.endless
 	lost, unsettable := inner.lost.in(f.path), inner.unsettable.in(f.path)

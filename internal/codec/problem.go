@@ -121,6 +121,18 @@ func errOmitted(path string, typ reflect.Type) *problem {
 	}
 }
 
+func errEmbedded(f field, v reflect.Value) *problem {
+	got := "an embedded %v of which nothing is stored"
+	if v.IsNil() {
+		got = "an embedded nil %v within an array"
+	}
+	return &problem{
+		path: f.path, got: fmt.Sprintf(got, f.Type),
+		want: "the struct itself instead of a pointer, or a field with a name: " +
+			"this one does not come back as it was",
+	}
+}
+
 func errUnsettable(f field) *problem {
 	want := "an exported type, or a field with a name"
 	if pointed(f.Type).Kind() == reflect.Struct {

@@ -39,6 +39,7 @@ type shape struct {
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
 	renames  bool // fields with earlier names
+	embeds   bool // embedded pointers whose fields stand among others
 
 	// These are set in the shape of a whole value only.
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
@@ -77,6 +78,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 	endless := root.find((*shape).parts, (*shape).isEndless)
 	for _, s := range g.known {
 		s.renames = endless == nil && s.reaches((*shape).parts, func(s *shape) bool { return len(s.was) > 0 })
+		s.embeds = s.reaches((*shape).parts, func(s *shape) bool { return len(s.layout.pointers) > 0 })
 		s.open = s.mayNest(make(map[*shape]bool))
 		s.keyed = s.reaches((*shape).written, func(s *shape) bool { return s.hasOwnKeys(encoding) })
 		s.anys = s.reaches((*shape).read, isInterface)

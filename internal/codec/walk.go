@@ -28,7 +28,7 @@ type walk struct {
 const walkDepth = 10 * maxDepth
 
 // checkValue refuses a value that contains itself or is nested too deep, for which no encoder ends,
-// values of interface types that do not come back, and keys of maps that become one.
+// values of interface types and embedded pointers that do not come back, and keys of maps that become one.
 func (s *shape) checkValue(encoding string, v any) *problem {
 	if s.lost != nil {
 		return s.lost
@@ -166,7 +166,10 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 		}
 	}
 	w.level--
-	return nil
+	if w.texts || w.refused || w.untyped {
+		return nil
+	}
+	return s.embeddedPointer(w.encoding, v)
 }
 
 // always reports whether MessagePack writes a field whatever its value is.
@@ -174,7 +177,7 @@ func always(f field) bool { return !f.omits }
 
 // looksInto reports whether values of a type may hold what the walk looks for.
 func (w *walk) looksInto(s *shape) bool {
-	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed)
+	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed || s.embeds)
 }
 
 // items looks at the items of a list, which may be bytes.

@@ -1,0 +1,46 @@
+package codec
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Both encodings write the fields of an embedded pointer among the others. It comes back as nil if there are
+// none of them in the data, and MessagePack writes those of nil as nil.
+
+// withoutNils leaves out of MessagePack the fields with which its decoder would replace an embedded nil.
+var withoutNils = rewriting{
+	concerns: func(s *shape) bool { return s.embeds && !s.decodes },
+	before: func(s *shape, _ string, fields []entry) []entry {
+		return slices.DeleteFunc(fields, func(e entry) bool {
+			behind := func(f field) bool { return f.behind && (f.name == e.name || f.alias == e.name) }
+			return e.isNil() && slices.ContainsFunc(s.layout.fields, behind)
+		})
+	},
+}
+
+// isNil reports whether the value is the nil of MessagePack.
+func (e entry) isNil() bool { return string(e.value) == "\xc0" }
+
+// embeddedPointer returns the problem of a struct with an embedded pointer that would come back as nil
+// although it is not, because no field of it is stored, or the other way round.
+func (s *shape) embeddedPointer(encoding string, v reflect.Value) *problem {
+	for _, f := range s.layout.pointers {
+		one, ok := f.of(v)
+		if !ok || !one.CanInterface() || s.layout.array != one.IsNil() {
+			continue
+		}
+		if s.layout.array || storesNothing(encoding, one) {
+			return errEmbedded(f, one)
+		}
+	}
+	return nil
+}
+
+// storesNothing reports whether an embedded pointer is stored as nil is.
+func storesNothing(encoding string, v reflect.Value) bool {
+	data, err := marshal(encoding, v.Interface())
+	entries, _ := split(encoding, data)
+	stored := func(e entry) bool { return encoding == JSON || !e.isNil() }
+	return err == nil && !slices.ContainsFunc(entries, stored)
+}

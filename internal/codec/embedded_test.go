@@ -1,0 +1,100 @@
+package codec
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// These are structs that others embed by a pointer.
+type (
+	Full  struct{ ID int }
+	Empty struct {
+		Tags []string       `json:",omitempty"`
+		Map  map[string]int `json:",omitempty" msgpack:",omitempty"`
+		N    int            `json:",omitzero" msgpack:",omitempty"`
+	}
+	Nil   struct{ P *int }
+	Outer struct {
+		*Full
+
+		Name string
+	}
+	Within struct{ Outer }
+	Array  struct {
+		_msgpack struct{} `msgpack:",as_array"`
+		*Full
+
+		X int
+	}
+)
+
+// An embedded pointer comes back as nil where it was nil, and only there.
+func TestAnEmbeddedPointerComesBackAsItWas(t *testing.T) {
+	_ = Array{}._msgpack
+	type full struct {
+		*Full
+
+		X int
+	}
+	type empty struct {
+		*Empty
+
+		X int
+	}
+	type nested struct {
+		*Outer
+
+		X int
+	}
+	both, array := []string{MessagePack, JSON}, []string{MessagePack}
+	for name, c := range map[string]struct {
+		v       any
+		refused []string // by these encodings
+	}{
+		"nil":                       {full{nil, 1}, nil},
+		"a pointer":                 {full{&Full{7}, 1}, nil},
+		"a pointer to zero":         {full{&Full{}, 0}, nil},
+		"nil of empty fields":       {empty{nil, 1}, nil},
+		"a pointer to a list":       {empty{&Empty{Tags: []string{"a"}}, 1}, nil},
+		"a pointer to a number":     {empty{&Empty{N: 1}, 1}, nil},
+		"a pointer to empty fields": {empty{&Empty{}, 1}, both},
+		"a pointer to a nil":        {struct{ *Nil }{new(Nil)}, array},
+		"nil within":                {nested{&Outer{nil, "x"}, 1}, nil},
+		"nil above":                 {nested{nil, 1}, nil},
+		"a pointer within":          {nested{&Outer{&Full{7}, "x"}, 1}, nil},
+		"nil in an embedded struct": {struct{ Within }{Within{Outer{nil, "x"}}}, nil},
+		"a pointer in one":          {struct{ Within }{Within{Outer{&Full{}, "x"}}}, nil},
+		"an only field":             {struct{ *Full }{}, nil},
+		"in parts": {struct {
+			List []full
+			Map  map[string]*full
+		}{[]full{{nil, 1}, {&Full{}, 2}}, map[string]*full{"a": {nil, 3}, "b": {&Full{}, 4}}}, nil},
+		"refused in parts":     {struct{ Map map[string][]empty }{map[string][]empty{"a": {{&Empty{}, 1}}}}, both},
+		"nil in an array":      {struct{ V Array }{Array{X: 1}}, array},
+		"a pointer in one too": {struct{ V Array }{Array{Full: &Full{}, X: 1}}, nil},
+	} {
+		for _, encoding := range both {
+			data, err := Encode(encoding, c.v)
+			if strings.Contains(strings.Join(c.refused, " "), encoding) {
+				if !errors.As(err, new(*storage.InvalidError)) || !strings.Contains(err.Error(), "an embedded") {
+					t.Errorf("%s, %s: got %v, want an *InvalidError", encoding, name, err)
+				}
+				continue
+			}
+			got := reflect.New(reflect.TypeOf(c.v))
+			if err == nil {
+				err = Decode(encoding, data, got.Interface())
+			}
+			if err != nil || !reflect.DeepEqual(got.Elem().Interface(), c.v) {
+				t.Errorf("%s, %s: got %+v, %v; want %+v", encoding, name, got.Elem(), err, c.v)
+			}
+		}
+	}
+	if data, err := Encode(MessagePack, map[string]any{"V": empty{&Empty{}, 1}}); err != nil {
+		t.Errorf("in an any: got %q, %v; want a map", data, err)
+	}
+}
