@@ -269,7 +269,7 @@ func TestAJobThatOutlivesTheDrainGetsItsCause(t *testing.T) {
 			returned := make(chan struct{})
 			b.run(midge.RunnerConfig{Grace: time.Second, Logger: zap.NewNop()}, func(ctx context.Context, _ work) error {
 				defer close(returned)
-				left = ctx
+				left = ctx              //nolint:fatcontext // for calls after the end of the job
 				time.Sleep(time.Minute) // virtual: it ignores the end of its context
 				for name, call := range calls {
 					if err := call(ctx); !errors.Is(err, cause) || errors.Is(err, midge.ErrNotInJob) {

@@ -125,8 +125,8 @@ func outsideStep(ctx context.Context, a *runner.Attempt, call string) error {
 // end, as [Snooze] does it. In later attempts Sleep returns nil once the end has come. The end is by the
 // storage's clock.
 //
-// A job that ignores the error is snoozed all the same, whatever it returns, and its further steps and
-// sleeps return that error. Only a concurrent step that is not stored outranks the sleep: the attempt fails, and the
+// A job that ignores the error is snoozed all the same, whatever it returns, and its further steps and sleeps
+// return that error. Only a concurrent step that is not stored outranks the sleep: the attempt fails, and the
 // next one snoozes for the rest. A d of 0 or less is over at once. The end is stored once: a later attempt
 // with another d does not move it, and an attempt that begins before the end, for example because of a
 // [Client.Requeue], snoozes for the rest.

@@ -192,19 +192,20 @@ type replacement struct {
 	cost *storage.Cost
 }
 
-// as returns the replacement in the encoding of a task. A task in an encoding that midge does not know gets that of
-// its kind, unless it has a checkpoint: that would become unreadable.
+// as returns the replacement in the encoding of a task. A task in an encoding that midge does not know gets
+// that of its kind, unless it has a checkpoint: that would become unreadable.
 func (r *replacement) as(t *Task) (*replacement, error) {
 	if r == nil || t.Encoding == r.encoding {
 		return r, nil
 	}
-	if err := codec.CheckEncoding("encoding of the task", t.Encoding); err != nil && len(t.Checkpoint) > 0 {
+	err := codec.CheckEncoding("encoding of the task", t.Encoding)
+	switch {
+	case err != nil && len(t.Checkpoint) > 0:
 		return nil, err
-	} else if err != nil {
-		return r, nil
+	case err != nil:
+		return r, nil //nolint:nilerr // the encoding is replaced
 	}
 	encoded := *r
-	var err error
 	encoded.encoding = t.Encoding
 	encoded.payload, err = r.definition.encode(t.Encoding, r.job)
 	return &encoded, err
@@ -254,7 +255,8 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 // checkLimits checks a change of a task at whatever version.
 func checkLimits(maxPayload int, ref Ref, ch storage.Change) error {
 	ch.Ref, ch.Version = ref, 1
-	return storage.CheckTxs(storage.Limits{MaxPayload: maxPayload}, []storage.Tx{{Changes: []storage.Change{ch}}})
+	limits := storage.Limits{MaxPayload: maxPayload}
+	return storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{ch}}})
 }
 
 // change returns what the options of a call change in an existing task.

@@ -92,7 +92,7 @@ func (ch *Change) Target(from State) State {
 
 // FirstQueue returns the queue of a task before its first move, from its ref and its headers.
 func FirstQueue(ref Ref, headers map[string]string) string {
-	if first := headers[QueueHeader]; first != "" && CheckName("queue", first) == nil { // otherwise it is damaged
+	if first := headers[QueueHeader]; first != "" && CheckName("queue", first) == nil { // else it is damaged
 		return first
 	}
 	return ref.Queue

@@ -553,8 +553,8 @@ func checkHeaders(h map[string]string) error {
 	return nil
 }
 
-// headerBytes returns the bytes of headers. Those that [Change.CompleteHeaders] writes do not count, so that a
-// task whose headers are full can be moved and rescheduled.
+// headerBytes returns the bytes of headers. Those that [Change.CompleteHeaders] writes do not count, so that
+// a task whose headers are full can be moved and rescheduled.
 func headerBytes(h map[string]string) int {
 	n := 0
 	for k, v := range h {

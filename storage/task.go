@@ -20,7 +20,8 @@ const DeadlineHeader = "midge.deadline"
 // was due, or the time from the creation of the task to that moment.
 const DueHeader = "midge.due"
 
-// QueueHeader names the header of a task that was moved. It holds the first queue of the task: see [FirstQueue].
+// QueueHeader names the header of a task that was moved. It holds the first queue of the task: see
+// [FirstQueue].
 const QueueHeader = "midge.queue"
 
 // Ref is a task's identity.

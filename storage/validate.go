@@ -20,7 +20,7 @@ const (
 	MaxClaim        = 1000                       // tasks of one Claim
 	MaxClaimBytes   = 4 << 20                    // payload of one Claim, or of its one task
 	MaxLimit        = 9999                       // of MaxRetries and of CrashLimit
-	MaxHeaderBytes  = 64 << 10                   // keys and values of a task's headers, without DueHeader and QueueHeader
+	MaxHeaderBytes  = 64 << 10                   // of headers without DueHeader and QueueHeader
 	MaxAttempts     = 10                         // of a task's history
 	MaxAttemptError = 1 << 10                    // bytes of an attempt's error
 	MaxText         = 64 << 10                   // bytes of a stack or full error

@@ -170,8 +170,13 @@ func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
 func TestARunIsForWhatItsPreviewFound(t *testing.T) {
 	cost, tenant := storage.NoCost, "acme"
 	for _, action := range []Action{
-		{Verb: Requeue, FromStart: true}, {Verb: Delete}, {Verb: Cancel}, {Verb: Move, Queue: "b"},
-		{Verb: Prioritise, Priority: 1}, {Verb: Partition, Partition: &tenant}, {Verb: Cost, Cost: &cost},
+		{Verb: Requeue, FromStart: true},
+		{Verb: Delete},
+		{Verb: Cancel},
+		{Verb: Move, Queue: "b"},
+		{Verb: Prioritise, Priority: 1},
+		{Verb: Partition, Partition: &tenant},
+		{Verb: Cost, Cost: &cost},
 		{Verb: Reschedule, At: time.Now().Add(time.Hour)},
 		{Verb: Edit, Set: []payload.Setting{{Path: "n", Value: "2"}}},
 	} {

@@ -20,7 +20,7 @@ var withoutNils = rewriting{
 }
 
 // isNil reports whether the value is the nil of MessagePack.
-func (e entry) isNil() bool { return string(e.value) == "\xc0" }
+func (e *entry) isNil() bool { return string(e.value) == "\xc0" }
 
 // embeddedPointer returns the problem of a struct with an embedded pointer that would come back as nil
 // although it is not, because no field of it is stored, or the other way round.

@@ -15,7 +15,7 @@ type (
 	Empty struct {
 		Tags []string       `json:",omitempty"`
 		Map  map[string]int `json:",omitempty" msgpack:",omitempty"`
-		N    int            `json:",omitzero" msgpack:",omitempty"`
+		N    int            `json:",omitzero"  msgpack:",omitempty"`
 	}
 	Nil   struct{ P *int }
 	Outer struct {

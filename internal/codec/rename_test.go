@@ -154,7 +154,7 @@ func (s newShown) MarshalJSON() ([]byte, error) {
 // newDefault reads itself from JSON, over its defaults.
 type newDefault struct {
 	Address string `midge:"was=Mail"`
-	Zone    string `json:"-" msgpack:"-"`
+	Zone    string `json:"-"         msgpack:"-"`
 }
 
 func (d *newDefault) UnmarshalJSON(data []byte) error {
@@ -193,11 +193,15 @@ func TestARenamedFieldIsReadWhereverItIs(t *testing.T) {
 		"a shadowing embedded struct": {oldShadowing{7, OldLine{"tea", "x"}}, newShadowing{7, Line{"tea", "x"}}, both[:1]},
 		"map values, as MessagePack": {
 			oldMaps{
-				map[string]oldLine{"a": {"tea", 1}}, map[int64][]*oldLine{1 << 40: {nil, {"cup", 2}}},
-				map[bool]map[string]oldLine{true: {"b": {"pot", 3}}}, map[any]oldLine{"c": {"tin", 4}},
+				map[string]oldLine{"a": {"tea", 1}},
+				map[int64][]*oldLine{1 << 40: {nil, {"cup", 2}}},
+				map[bool]map[string]oldLine{true: {"b": {"pot", 3}}},
+				map[any]oldLine{"c": {"tin", 4}},
 			}, newMaps{
-				map[string]newLine{"a": {"tea", 1}}, map[int64][]*newLine{1 << 40: {nil, {"cup", 2}}},
-				map[bool]map[string]newLine{true: {"b": {"pot", 3}}}, map[any]newLine{"c": {"tin", 4}},
+				map[string]newLine{"a": {"tea", 1}},
+				map[int64][]*newLine{1 << 40: {nil, {"cup", 2}}},
+				map[bool]map[string]newLine{true: {"b": {"pot", 3}}},
+				map[any]newLine{"c": {"tin", 4}},
 			}, both[:1],
 		},
 		"map values": {

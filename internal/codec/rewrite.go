@@ -91,7 +91,7 @@ func splitMsgpack(data []byte) (entries []entry, isMap bool) {
 	at, _, items, isMap, err := w.head(0)
 	for err == nil && items > 0 {
 		var e entry
-		value, end := at, 0
+		value := at
 		if isMap {
 			if value, err = w.value(at, 0); err != nil {
 				return nil, false
@@ -100,11 +100,11 @@ func splitMsgpack(data []byte) (entries []entry, isMap bool) {
 			e.name, e.key = string(data[text:text+length]), data[at:value]
 			items--
 		}
-		if end, err = w.value(value, 0); err != nil {
+		if at, err = w.value(value, 0); err != nil {
 			return nil, false
 		}
-		e.value = data[value:end]
-		entries, at = append(entries, e), end
+		e.value = data[value:at]
+		entries = append(entries, e)
 		items--
 	}
 	return entries, isMap

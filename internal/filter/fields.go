@@ -174,7 +174,7 @@ func matchAny(values []pattern, text string) bool {
 // matchScalar reports whether a value in the parameters matches. Bytes, which have no text, match only "*".
 func matchScalar(values []pattern, is payload.Scalar) bool {
 	return slices.ContainsFunc(values, func(p pattern) bool {
-		return p.match(is.Text) && !(is.NoText && p.none())
+		return p.match(is.Text) && (!is.NoText || !p.none())
 	})
 }
 

@@ -113,8 +113,8 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 // (idleLimit). A transaction of the application's keeps a task locked for longer, and probably settles it.
 const stepLife = 2300 * time.Millisecond
 
-// insist tries a call with cancels until its tasks are free, or for stepLife. It does so in classes of their own,
-// so that no other call waits for it.
+// insist tries a call with cancels until its tasks are free, or for stepLife. It does so in classes of their
+// own, so that no other call waits for it.
 func (s *Storage) insist(ctx context.Context, call storage.Call, txs []storage.Tx) (*part, error) {
 	begun := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

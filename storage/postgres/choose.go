@@ -52,7 +52,7 @@ type choice struct {
 	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
 	passed     []line                 // partitions that go to the end of the ring
 	parts      map[line]bool          // partitions of which candidates were read
-	refused    map[keyed]bool       // partitions that admit no more declined tasks
+	refused    map[keyed]bool         // partitions that admit no more declined tasks
 	next       int64                  // when the first refused partition admits a task, 0 for never
 }
 
@@ -151,7 +151,7 @@ func (ch *choice) query(free bool) query {
 			suspects = 1 + spare
 		}
 	}
-	refusers, keys := []int32{}, []string{}
+	refusers, keys := make([]int32, 0, len(ch.refused)), make([]string, 0, len(ch.refused))
 	for p := range ch.refused {
 		refusers, keys = append(refusers, p.place), append(keys, p.key)
 	}
@@ -303,7 +303,8 @@ func (ch *choice) refuse(chosen *engine.Claim) (again bool) {
 	for i := range ch.req.Queues {
 		for l, tasks := range chosen.Refused(i) {
 			for _, r := range tasks {
-				if p := (keyed{int32(i + 1), r.Partition}); cut[line{l.Queue.Name, engine.Declined, l.Sub}] && !ch.refused[p] {
+				p := keyed{int32(i + 1), r.Partition}
+				if cut[line{l.Queue.Name, engine.Declined, l.Sub}] && !ch.refused[p] {
 					ch.refused[p], again = true, true
 				}
 			}
@@ -326,8 +327,8 @@ func (ch *choice) readOn(ctx context.Context, chosen *engine.Claim) error {
 	return err
 }
 
-// readAgain reads the candidates again. The tasks of refused partitions that the claim has chosen stay candidates: it
-// is because of them that these partitions admit no more.
+// readAgain reads the candidates again. The tasks of refused partitions that the claim has chosen stay
+// candidates: it is because of them that these partitions admit no more.
 func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
 	taken := make(map[storage.Ref]bool, len(chosen.Taken))
 	for _, r := range chosen.Taken {
@@ -335,7 +336,8 @@ func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
 	}
 	var stay []candidate
 	for _, cand := range ch.candidates {
-		if taken[cand.ref] && cand.state == int16(engine.Declined) && ch.refused[keyed{cand.place, cand.partition}] {
+		declined := cand.state == int16(engine.Declined)
+		if taken[cand.ref] && declined && ch.refused[keyed{cand.place, cand.partition}] {
 			cand.last = false
 			stay = append(stay, cand)
 		}
@@ -361,8 +363,8 @@ func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
 	return nil
 }
 
-// readmit lets partitions be read again whose chosen tasks are gone: they may admit others. It reports whether there
-// are any.
+// readmit lets partitions be read again whose chosen tasks are gone: they may admit others. It reports
+// whether there are any.
 func (ch *choice) readmit() bool {
 	before := len(ch.refused)
 	for i := range ch.candidates {

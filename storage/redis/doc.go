@@ -325,9 +325,9 @@
 //
 // Bounds keep a claim of declined tasks below that time, with one exception. One script call of a claim reads
 // at most 500 declined tasks of each queue, and the lines of 128 kinds, shared among its queues, but at least
-// four lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if one
-// is wanted, but at least four of each line. So a call for 24 queues, each with a thousand declined tasks of
-// partitions that are paused or at their limit, takes up to 28 ms. If more lines hold tasks of its kinds, it
-// reports that there is more, and the next call reads other lines. A claim that names many kinds asks for its
-// queues in several calls, one after the other: with 100 kinds 20 queues share a call.
+// four lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if
+// one is wanted, but at least four of each line. So a call for 24 queues, each with a thousand declined tasks
+// of partitions that are paused or at their limit, takes up to 28 ms. If more lines hold tasks of its kinds,
+// it reports that there is more, and the next call reads other lines. A claim that names many kinds asks for
+// its queues in several calls, one after the other: with 100 kinds 20 queues share a call.
 package redis
