@@ -180,3 +180,47 @@ func TestAFullStorageChargesNoCrashToShorterLeases(t *testing.T) {
 		})
 	}
 }
+
+// fullForSettles is a full disk that refuses settles too.
+type fullForSettles struct{ fullDisk }
+
+func (d *fullForSettles) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if d.full.Load() {
+		return nil, errNoRoom
+	}
+	return d.fullDisk.Apply(ctx, call, txs...) //nolint:wrapcheck // as the storage has it
+}
+
+// TestASettleOutlastsAStorageThatIsFullForLongerThanTheLease has a job that returns with its context, and a job that
+// succeeds, while the storage takes no extension and no settle.
+func TestASettleOutlastsAStorageThatIsFullForLongerThanTheLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const lease = 2 * time.Second
+		s := &fullForSettles{fullDisk{Storage: b.store}}
+		b.store = s
+		var runs sync.Map
+		b.run(midge.RunnerConfig{Lease: lease, Slog: slog.New(slog.DiscardHandler)}, func(ctx context.Context, w work) error {
+			n, _ := runs.LoadOrStore(w.Name, new(atomic.Int32))
+			switch first := n.(*atomic.Int32).Add(1) == 1; {
+			case w.Name == "short":
+				time.Sleep(3 * time.Second / 2) // virtual
+			case first:
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		b.enqueue("short")
+		b.enqueue("long")
+		b.after(time.Second)
+		s.full.Store(true)
+		b.after(5 * lease / 2)
+		s.full.Store(false)
+		b.after(30 * time.Second)
+		got := b.stats(midge.DefaultQueue).Totals
+		short, _ := runs.Load("short")
+		if n := short.(*atomic.Int32).Load(); got.Crashed != 0 || got.Completed != 2 || n != 1 {
+			t.Errorf("%d crashes, %d completed, %d runs of the successful job; want none, 2 and 1", got.Crashed, got.Completed, n)
+		}
+	})
+}
