@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -356,6 +357,116 @@ func TestCompleteWithBehindItsLease(t *testing.T) {
 		if runs.Load() != 2 || strings.Count(got, "succeeded") != 1 ||
 			!strings.Contains(got, "has ended, by its transaction or by a later run") {
 			t.Errorf("logged %s\nafter %d runs, want one success and one that nobody can tell", got, runs.Load())
+		}
+	})
+}
+
+// afar is a storage that cannot be reached at all while it is away.
+type afar struct {
+	unreachable
+
+	falls atomic.Bool // it is away after the next read of a task
+}
+
+func (f *afar) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if err := f.err(); err != nil {
+		return storage.Task{}, err
+	}
+	defer func() {
+		if f.falls.Swap(false) {
+			f.away.Store(true)
+		}
+	}()
+	return f.Storage.Task(ctx, ref) //nolint:wrapcheck // as the storage has it
+}
+
+// TestCompleteWithoutCommitOutlastsTheStorage checks that the error of the job counts, and that no crash is charged, if
+// the storage is full or away when the job returns.
+func TestCompleteWithoutCommitOutlastsTheStorage(t *testing.T) {
+	const lease = 2 * time.Second
+	for name, c := range map[string]struct {
+		full, away, later bool
+		lasts             time.Duration
+	}{
+		"full":                         {full: true, lasts: lease / 2},
+		"full for longer than a lease": {full: true, lasts: 5 * lease / 2},
+		"away for longer than a lease": {away: true, lasts: 5 * lease},
+		"away between read and settle": {later: true, lasts: 6 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				s := &afar{unreachable: unreachable{Storage: b.store}}
+				full := &fullForSettles{fullDisk{Storage: s}}
+				b.store = full
+				b.run(midge.RunnerConfig{
+					Lease: lease, Backoff: midge.Constant(time.Hour), Slog: slog.New(slog.DiscardHandler),
+				}, func(ctx context.Context, _ work) error {
+					err := midge.CompleteWith(ctx, &pretendTx{store: b.store})
+					full.full.Store(c.full)
+					s.away.Store(c.away)
+					s.falls.Store(c.later)
+					time.AfterFunc(c.lasts, func() {
+						full.full.Store(false)
+						s.away.Store(false)
+					})
+					return errors.Join(err, errors.New("no commit"))
+				})
+				task := b.enqueue("a")
+				b.after(time.Minute)
+				got := b.task(task.Ref)
+				if got.State != storage.Retry || got.Retries != 1 || got.Crashes != 0 ||
+					!strings.Contains(got.Attempts[0].Error, "no commit") {
+					t.Errorf("got %+v, want a retry after the error of its job, and no crash", got)
+				}
+			})
+		})
+	}
+}
+
+// TestCompleteWithACommitBeforeAnOutage checks that no line reports another run of a task that its transaction
+// has completed.
+func TestCompleteWithACommitBeforeAnOutage(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const lease = 2 * time.Second
+		logger, lines := logged()
+		s := &afar{unreachable: unreachable{Storage: b.store}}
+		b.store = s
+		b.run(midge.RunnerConfig{Lease: lease, Logger: logger}, func(ctx context.Context, _ work) error {
+			err := midge.CompleteWith(ctx, b.store) // a transaction that commits at once
+			s.away.Store(true)
+			return err
+		})
+		task := b.enqueue("a", midge.ID("committed"))
+		b.after(5 * lease)
+		s.away.Store(false)
+		b.after(time.Minute)
+		b.gone(task.Ref)
+		if got := lines("committed"); len(got) != 1 || !strings.Contains(got[0], "has ended, by its transaction") {
+			t.Errorf("logged %q, want that it has ended", got)
+		}
+	})
+}
+
+// TestCompleteWithInAnOutageHoldsUpNoShutdown checks that Run returns in time, and that a job which has returned does
+// not count as a job that runs.
+func TestCompleteWithInAnOutageHoldsUpNoShutdown(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &afar{unreachable: unreachable{Storage: b.store}}
+		b.store = s
+		b.run(midge.RunnerConfig{
+			Lease: 2 * time.Second, Grace: 5 * time.Second, Slog: slog.New(slog.DiscardHandler),
+		}, func(ctx context.Context, _ work) error {
+			s.away.Store(true)
+			return midge.CompleteWith(ctx, &pretendTx{store: b.store})
+		})
+		b.enqueue("a")
+		b.after(10 * time.Second)
+		begun := time.Now()
+		if err := b.drain(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("the shutdown took %v", took)
 		}
 	})
 }

@@ -32,6 +32,7 @@ type Attempt struct {
 	counted, returns bool  // counted as a suspect, or as an attempt given back; guarded by slots.mu
 	inSlots          bool  // runs or waits ahead; guarded by slots.mu
 	inBound          bool  // counted in taken of the bound of its queue; guarded by slots.mu
+	checks           bool  // its worker is counted as checking; guarded by slots.mu
 	place            int32 // index in inFlight.all; guarded by inFlight.mu
 
 	mu        sync.Mutex // guards the fields below

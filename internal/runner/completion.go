@@ -82,17 +82,23 @@ func (a *Attempt) hasJoined() bool {
 	return a.joined
 }
 
-// partPatience bounds how long a settle is tried for a task whose transaction was not committed. A
-// transaction that the job left open keeps the task locked for longer.
+// partPatience bounds how long a settle is tried, while the storage answers, for a task whose
+// transaction was not committed. A transaction that the job left open keeps the task locked for longer.
 const partPatience = 5 * time.Second
 
 // finishJoined ends an attempt whose lease was handed to a transaction. Its worker calls it. It
-// reads the task to learn whether the transaction was committed.
+// reads the task to learn whether the transaction was committed, and waits for a storage that does not
+// answer.
 func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
-	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease)
-	defer cancel()
+	j.slots.checks(a)
+	ctx := a.shard.hard
 	done := settlement{attempt: a, took: took}
-	switch t, failed := j.look(ctx, a.Fence.Ref); {
+	t, failed := j.look(ctx, a.Fence.Ref)
+	for refusesRead(failed) && sleep.For(ctx, jitter(slowScan)) {
+		j.log.trouble("read a task", failed)
+		t, failed = j.look(ctx, a.Fence.Ref)
+	}
+	switch {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
 		// While the lease held, nobody else can have ended the task: no settle and no delete passes
 		// the fence. After the lease, another run may have ended it, where this transaction was
@@ -120,8 +126,13 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 			err = errNotCommitted
 		}
 		a.part()
-		j.settleApart(ctx, a, err, took)
+		j.settleApart(a, err, took)
 	}
+}
+
+// refusesRead reports whether a storage that answers has refused to read a task, and may read it later.
+func refusesRead(err error) bool {
+	return errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrFull)
 }
 
 // look reads a task, and tries again while the storage does not answer.
@@ -136,18 +147,31 @@ func (s *shared) look(ctx context.Context, ref storage.Ref) (storage.Task, error
 
 // settleApart settles what err asks for in its own call, because a transaction that the job left
 // open must not delay the settles of other tasks.
-func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, partPatience)
+func (j *judge) settleApart(a *Attempt, err error, took time.Duration) {
+	ctx, cancel := context.WithCancel(a.shard.hard)
 	defer cancel()
+	go j.endLocked(ctx, cancel, a.Fence.Ref)
 	alone := []settlement{j.settlement(a, err, took)} //nolint:contextcheck // its calls end with the shard
-	applied, failed := j.tasks.Apply(ctx, storage.Tx{Settles: []storage.Settle{alone[0].settle()}})
+	tx := storage.Tx{Settles: []storage.Settle{alone[0].settle()}}
+	applied, failed := a.shard.settler.apply(ctx, []storage.Tx{tx})
 	switch {
-	case failed != nil:
+	case failed != nil && ctx.Err() != nil:
 		a.shard.settler.giveUp(alone, failed)
-	case mayComeLater(applied[0].Err): // only the settler keeps settlements for another try
+	case failed != nil, mayComeLater(applied[0].Err): // only the settler keeps settlements for another try
 		a.shard.settler.add(alone[0])
 	default:
 		alone[0].count()
 		a.shard.settler.report(alone, applied, nil)
 	}
+}
+
+// endLocked cancels the settle of a task that seems to be locked: the storage has answered two reads,
+// which pass a lock, and not yet the settle. A storage that is away answers neither. It ends with ctx.
+func (j *judge) endLocked(ctx context.Context, cancel context.CancelFunc, ref storage.Ref) {
+	for answered := 0; answered < 2 && sleep.For(ctx, partPatience/2); answered++ {
+		if _, err := j.store.Task(ctx, ref); Unanswered(err) {
+			answered = -1
+		}
+	}
+	cancel()
 }

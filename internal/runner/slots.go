@@ -18,6 +18,7 @@ type slots struct {
 	limit    int        // how many workers may run a job
 	active   int        // how many workers run a job
 	outlived int        // how many of these workers were given up
+	checking int        // how many of these workers check, after the job, whether its transaction was committed
 	suspects int        // how many suspects are in flight, without those that are given back at once
 	draining bool
 	over     bool            // nothing more is settled
@@ -139,6 +140,9 @@ func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, 
 	if done != nil {
 		s.end(took)
 		s.leaves(done)
+		if done.checks {
+			s.checking--
+		}
 	} else {
 		s.coming = false
 	}
@@ -349,7 +353,15 @@ func (s *slots) running(now time.Time, elapsed time.Duration) (list []storage.Ru
 func (s *slots) busy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.active
+	return s.active - s.checking
+}
+
+// checks counts the worker of an attempt as checking, until it asks for its next attempt.
+func (s *slots) checks(a *Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.checks = true
+	s.checking++
 }
 
 func (s *slots) resize(limit int) {
