@@ -109,15 +109,21 @@ func (s *slots) withheld(d *shard) bool {
 func (s *slots) rests(d *shard) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	d.grant.resting = d.grant.weight > 0 && s.noneFor(d, time.Now())
+	return d.grant.resting
+}
+
+// noneFor reports whether d could ask for no task, because other shards have the free slots. The mutex
+// is held.
+func (s *slots) noneFor(d *shard, now time.Time) bool {
 	free, ahead := s.limit-s.active-len(s.ahead), s.aheadWanted()-len(s.ahead)
 	for _, e := range s.shards {
-		if e != d && !e.grant.overdue(time.Now()) {
+		if e != d && !e.grant.overdue(now) {
 			free -= e.grant.granted + e.grant.start
 			ahead -= e.grant.ahead
 		}
 	}
-	d.grant.resting = d.grant.weight > 0 && free <= 0 && ahead <= 0
-	return d.grant.resting
+	return free <= 0 && ahead <= 0
 }
 
 // full reports whether no slot is free for tasks of d.
@@ -158,14 +164,21 @@ func (s *slots) refused(d *shard) {
 	s.ended(d, false)
 }
 
-// ended ends the claim under way. The mutex is held.
+// ended ends the claim under way, and wakes the shards that rest for want of slots that it leaves. The
+// mutex is held.
 func (s *slots) ended(d *shard, wanting bool) {
 	g := &d.grant
 	g.asked, g.start, g.ahead, g.suspect = time.Time{}, 0, 0, false
 	if g.wanting = wanting; !wanting {
 		g.granted = 0
 	}
-	s.deal(time.Now())
+	now := time.Now()
+	s.deal(now)
+	for _, e := range s.shards {
+		if e.grant.resting && !s.noneFor(e, now) {
+			e.wakeUp.slotFree()
+		}
+	}
 }
 
 // suspectToCome reports whether a claim under way may bring a suspect. The mutex is held.

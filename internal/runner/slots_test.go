@@ -118,3 +118,38 @@ func TestWhatIsWantedAheadHasNoOverflow(t *testing.T) {
 		t.Errorf("got %d, want %d", got, aheadMost)
 	}
 }
+
+// TestAShardThatRestsWaitsForTasksOnceAnotherLeavesItsSlots has two claims under way on an idle runner. The answer to
+// the first deals all slots to the other shard, whose next claim leaves them free.
+func TestAShardThatRestsWaitsForTasksOnceAnotherLeavesItsSlots(t *testing.T) {
+	for name, end := range map[string]func(*slots, *shard){
+		"answered": func(s *slots, d *shard) { s.answered(d, storage.Claimed{}) },
+		"refused":  (*slots).refused,
+	} {
+		s := newSlots(4, 0)
+		w := &workers{shared: &shared{slots: s, health: &health{}}}
+		a, b := newShard(w, nil, "a"), newShard(w, nil, "b")
+		s.arrange([]*shard{a, b}, []int{1, 1}, true, []string{"a", "b"})
+		s.ask(a)
+		s.ask(b)
+		s.answered(a, storage.Claimed{})
+		if !s.rests(a) {
+			t.Fatalf("%s: the shard does not rest although another has all slots", name)
+		}
+		woken := 0
+		a.wakeUp.arm(func() { woken++ }, true)
+		s.answered(b, storage.Claimed{}) // it asked for none, and asks again
+		if start, _, _ := s.ask(b); start != 4 || woken != 0 {
+			t.Fatalf("%s: the other shard asks for %d, woken %d times; want 4 and none", name, start, woken)
+		}
+		end(s, b)
+		if woken != 1 || s.rests(a) {
+			t.Errorf("%s: woken %d times, rests: %v; want once, and not", name, woken, s.rests(a))
+		}
+		s.ask(b)
+		end(s, b)
+		if woken != 1 {
+			t.Errorf("%s: woken again although it does not rest", name)
+		}
+	}
+}
