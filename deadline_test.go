@@ -81,6 +81,27 @@ func TestADeadlineLeavesTheRetriesBeforeIt(t *testing.T) {
 	})
 }
 
+// TestADeadlineEndsATaskWhoseFollowUpIsRefused has a job succeed, whose failure is decided by the settle.
+func TestADeadlineEndsATaskWhoseFollowUpIsRefused(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		child := b.enqueue("child", midge.To("elsewhere"))
+		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(30 * time.Second)}, func(ctx context.Context, _ work) error {
+			return midge.FollowUp(ctx, work{"another"}, midge.To(child.Queue), midge.ID(child.ID))
+		})
+		task := b.enqueue("parent", midge.Deadline(time.Now().Add(5*time.Second)))
+		b.after(time.Minute)
+		got := told.only(b, task.Ref)
+		if got.Outcome != midge.OutcomeFailed || !got.Final || got.Task.Reason != "expired" {
+			t.Errorf("got %s, final %v, %q; want a final failure, expired", got.Outcome, got.Final, got.Task.Reason)
+		}
+		stored := b.task(task.Ref)
+		if n := len(stored.Attempts); n != 1 || stored.Attempts[0].Outcome != string(midge.OutcomeFailed) {
+			t.Errorf("got the history %+v, want one failure", stored.Attempts)
+		}
+	})
+}
+
 func TestAnotherDeadlineCanBeGiven(t *testing.T) {
 	bubble(t, func(b *bench) {
 		task := b.enqueue("succeeded", midge.Deadline(time.Now().Add(time.Second)), midge.In(3*time.Second), midge.KeepFor(time.Hour))

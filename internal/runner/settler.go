@@ -397,7 +397,8 @@ func refusedFollowUp(follow []storage.Insert, err error) error {
 // follow-ups.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
 	err = refusedFollowUp(sm.followUps(), err)
-	fail := failure(storage.Fail, s.judge.delay(sm.attempt, &Judgement{}), Judgement{Err: err})
+	fail := s.judge.fail(sm.attempt, Judgement{Err: err})
+	fail.As = string(OutcomeFailed)
 	failed := *sm
 	failed.verdict, failed.as, failed.err = &fail, OutcomeFailed, err
 	failed.counted = sm.outcome() == storage.Complete

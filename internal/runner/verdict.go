@@ -152,16 +152,21 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case OutcomeReleased, OutcomeLeaseLost: // not the job's fault
 		s, reported = storage.Settle{Outcome: storage.Release}, cause
 	default:
-		delay := j.delay(a, &asked)
-		s = failure(storage.Fail, delay, asked)
-		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would never start
-			s = j.expire(asked)
-		}
+		s = j.fail(a, asked)
 	}
 	if s.Attempt() != "" {
 		s.As = string(as)
 	}
 	return s, as, reported
+}
+
+// fail fails a task, or buries it if its deadline comes before its retry, which would never start.
+func (j *judge) fail(a *Attempt, asked Judgement) storage.Settle {
+	delay := j.delay(a, &asked)
+	if int(a.Retries) < a.MaxRetries && a.misses(delay) {
+		return j.expire(asked)
+	}
+	return failure(storage.Fail, delay, asked)
 }
 
 // expire buries a task whose deadline is over, or comes before its next attempt.
